@@ -1,0 +1,48 @@
+#include "common/base/digest.h"
+
+#include <isa-l/crc.h>
+#include <openssl/evp.h>
+
+#include "common/base/check.h"
+
+namespace baton {
+
+uint32_t Crc32c(std::span<const std::byte> bytes) {
+  constexpr size_t kMaxRun = size_t{1} << 30;  // the library takes an int length
+  uint32_t crc = 0xFFFFFFFFu;
+  while (!bytes.empty()) {
+    const auto run = bytes.first(std::min(bytes.size(), kMaxRun));
+    auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(run.data()));
+    crc = crc32_iscsi(data, static_cast<int>(run.size()), crc);
+    bytes = bytes.subspan(run.size());
+  }
+  return ~crc;
+}
+
+uint32_t Crc32c(std::string_view bytes) { return Crc32c(std::as_bytes(std::span(bytes))); }
+
+struct Sha256::Context {
+  EVP_MD_CTX* evp = EVP_MD_CTX_new();
+  Context() { BATON_CHECK(EVP_DigestInit_ex(evp, EVP_sha256(), nullptr) == 1); }
+  ~Context() { EVP_MD_CTX_free(evp); }
+};
+
+Sha256::Sha256() : context_(std::make_unique<Context>()) {}
+Sha256::~Sha256() = default;
+Sha256::Sha256(Sha256&&) noexcept = default;
+Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+
+void Sha256::Update(std::span<const std::byte> bytes) {
+  BATON_CHECK(EVP_DigestUpdate(context_->evp, bytes.data(), bytes.size()) == 1);
+}
+
+void Sha256::Update(std::string_view bytes) { Update(std::as_bytes(std::span(bytes))); }
+
+Sha256Digest Sha256::Finish() {
+  Sha256Digest digest;
+  BATON_CHECK(EVP_DigestFinal_ex(context_->evp, digest.data(), nullptr) == 1);
+  BATON_CHECK(EVP_DigestInit_ex(context_->evp, EVP_sha256(), nullptr) == 1);
+  return digest;
+}
+
+}  // namespace baton

@@ -1,0 +1,29 @@
+// The ids that cross room borders.
+#pragma once
+
+#include <cstdint>
+
+#include "common/base/named_type.h"
+
+namespace baton {
+
+// Index in the model's vocabulary.
+using TokenId = NamedType<int32_t, struct TokenIdTag>;
+// Index of a block in one worker's KV pool.
+using BlockId = NamedType<uint32_t, struct BlockIdTag>;
+// Grows by one each time that a block is given out; a write that names an older one is refused.
+using Generation = NamedType<uint32_t, struct GenerationTag>;
+// The right to fill certain blocks of one decode worker (see transfer/ticket.h).
+using TicketId = NamedType<uint64_t, struct TicketIdTag>;
+// A sequence inside one engine.
+using SequenceId = NamedType<uint64_t, struct SequenceIdTag>;
+// Drawn at random when a process starts: what was promised before a restart is void.
+using Incarnation = NamedType<uint64_t, struct IncarnationTag>;
+
+// Tokens per KV block, everywhere (design: identity of KV).
+inline constexpr int kBlockTokens = 16;
+
+// Blocks that `tokens` tokens touch.
+constexpr int64_t BlocksFor(int64_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
+}  // namespace baton

@@ -1,0 +1,42 @@
+// KvLayout: how the KV of kBlockTokens tokens lies in the bytes of one block. Blocks are opaque everywhere else: only
+// this header and the kernels know what is inside, so that a packed precision is a new dtype here and nowhere more.
+//
+//   block  := layer[layers]
+//   layer  := keys[kv_heads][head_dim][kBlockTokens]  values[kv_heads][kBlockTokens][head_dim]
+//
+// Keys are stored with tokens innermost, values with head_dim innermost: both are what a vector unit reads in order.
+// A layer of a block is contiguous, so that it can leave while the next layer is computed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "common/base/ids.h"
+#include "common/tensor/dtype.h"
+
+namespace baton::kv {
+
+struct KvLayout {
+  int layers = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  tensor::DType key_dtype = tensor::DType::kF32;    // f32 or bf16
+  tensor::DType value_dtype = tensor::DType::kF32;  // f32 or bf16
+
+  // All in bytes.
+  int64_t key_head_bytes() const { return int64_t{head_dim} * kBlockTokens * tensor::SizeOf(key_dtype); }
+  int64_t value_head_bytes() const { return int64_t{head_dim} * kBlockTokens * tensor::SizeOf(value_dtype); }
+  int64_t key_bytes() const { return kv_heads * key_head_bytes(); }
+  int64_t value_bytes() const { return kv_heads * value_head_bytes(); }
+  int64_t layer_bytes() const { return key_bytes() + value_bytes(); }
+  int64_t block_bytes() const { return layers * layer_bytes(); }
+  // Offsets within a block.
+  int64_t key_offset(int layer, int head) const { return layer * layer_bytes() + head * key_head_bytes(); }
+  int64_t value_offset(int layer, int head) const {
+    return layer * layer_bytes() + key_bytes() + head * value_head_bytes();
+  }
+
+  friend bool operator==(const KvLayout&, const KvLayout&) = default;
+};
+
+}  // namespace baton::kv

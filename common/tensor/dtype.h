@@ -1,0 +1,37 @@
+// DType: how numbers lie in memory; and the conversions between them, one value at a time (the slow, obvious twins of
+// what kernels do by the vector). Pure functions, any thread.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace baton::tensor {
+
+enum class DType : uint8_t { kF32, kBF16, kF16 };
+
+// Bytes of one value.
+constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+
+// "f32", "bf16", "f16": as on the wire, in flags and in messages.
+std::string_view Name(DType dtype);
+
+// Inverse of Name. INVALID_ARGUMENT names what is known.
+absl::StatusOr<DType> DTypeFromName(std::string_view name);
+
+// bfloat16 is the upper half of a float32.
+constexpr float FromBF16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+// Round to nearest, ties to even; NaN stays NaN.
+constexpr uint16_t ToBF16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+// IEEE 754 binary16, subnormals included.
+float FromF16(uint16_t bits);
+
+}  // namespace baton::tensor
