@@ -1,0 +1,147 @@
+// Kernels: the operations of a forward pass, at the granularity where a backend wants to fuse. One level deep: the
+// implementations are `reference` (slow, obvious, the judge), `cpu` and, on GPUs, `cuda`.
+//
+// Contract of every implementation: the result of a row is a function of that row (and of the KV that it attends to)
+// alone, bit by bit: never of the number of rows, their order, the chunking, the thread count or of which blocks hold
+// the KV. All reductions run in a fixed order.
+//
+// Activations are row-major matrices in the backend's own precision and memory, handled through Matrix; on CPU they
+// are float32 in host memory. Weights and KV are opaque to callers: a quantized weight or a packed block is another
+// PackedMatrix or another KvLayout, not another operation. Called from the engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "common/kv/store/kv_store.h"
+#include "common/tensor/dtype.h"
+
+namespace baton::kernels {
+
+// A view of weights as they lie in the model's file: row-major [rows, cols].
+struct WeightView {
+  const void* data = nullptr;
+  tensor::DType dtype = tensor::DType::kF32;
+  int64_t rows = 1;
+  int64_t cols = 0;
+};
+
+// A weight in the form that the backend's kernels want. Made once, at load.
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+  int64_t rows() const { return rows_; }  // output features
+  int64_t cols() const { return cols_; }  // input features
+  virtual int64_t bytes() const = 0;
+
+ protected:
+  PackedMatrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}
+
+ private:
+  int64_t rows_;
+  int64_t cols_;
+};
+
+// Activations: row-major [rows, cols], stride between rows in values. The memory belongs to an Arena.
+struct Matrix {
+  float* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+
+  float* row(int64_t r) const { return data + r * stride; }
+  // Columns [first, first + count).
+  Matrix Columns(int64_t first, int64_t count) const { return {data + first, rows, count, stride}; }
+};
+
+// Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and sine of
+// position * inverse_frequency, already scaled, for positions [0, context), [context][head_dim / 2] each.
+struct RopeTable {
+  std::span<const float> cos;
+  std::span<const float> sin;
+  int half_dim = 0;
+};
+
+// One sequence's rows within a batch.
+struct SequenceRows {
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  // Position of the first row: KV of positions [0, first_position) is in the blocks already.
+  int64_t first_position = 0;
+  // Blocks of the whole sequence, enough for first_position + rows tokens.
+  std::span<const BlockId> blocks;
+};
+
+struct AttentionShape {
+  int heads = 0;
+  int kv_heads = 0;  // divides heads
+  int head_dim = 0;
+  float scale = 0;         // usually 1 / sqrt(head_dim)
+  int64_t window = 0;      // attend to the last `window` positions, self included; 0: to all
+};
+
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // "reference", "cpu": for messages and flags.
+  virtual std::string_view name() const = 0;
+  // Equal strings mean equal bits for equal inputs; part of the fingerprint ("cpu/1").
+  virtual std::string_view numerics() const = 0;
+
+  // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix. INVALID_ARGUMENT if the
+  // backend can't take the dtype.
+  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;
+
+  // out[r] = row ids[r] of the table.
+  virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) = 0;
+
+  // out = x / sqrt(mean(x^2) + eps) * weight, row by row (arXiv 1910.07467). out may be x.
+  virtual void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) = 0;
+
+  // x += y, then out = RmsNorm(x).
+  virtual void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) = 0;
+
+  // out [n, w.rows()] = x [n, w.cols()] * w^T (+ bias, if not empty).
+  virtual void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) = 0;
+
+  // qkv [n, (heads + 2 * kv_heads) * head_dim]: optional RMS norm of each head of Q and K (Qwen3; empty spans skip
+  // it), rotary embedding of both, then K and V into `store` at `layer`; Q stays in qkv, in place.
+  struct QkNorm {
+    std::span<const float> q, k;
+    float eps = 0;
+  };
+  virtual void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm, const RopeTable& rope,
+                              std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) = 0;
+
+  // Causal attention of each row over its own sequence's paged KV. q: the first heads * head_dim columns of qkv;
+  // out [n, heads * head_dim]. Never materialises the score matrix (online softmax, arXiv 1805.02867).
+  virtual void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
+                         const kv::KvStore& store, Matrix out) = 0;
+
+  // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
+  virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
+};
+
+// Plain float32, single thread, one obvious loop per formula.
+std::unique_ptr<Kernels> MakeReferenceKernels();
+
+struct CpuOptions {
+  // Threads, the caller's included; 0 takes all cores that the process may use.
+  int threads = 0;
+  // Instruction set to use: "" picks the best, else "avx512", "avx2" or "baseline" (tests compare them).
+  std::string isa;
+};
+
+// Vectorised, multi-threaded. INVALID_ARGUMENT if the named instruction set is not there.
+absl::StatusOr<std::unique_ptr<Kernels>> MakeCpuKernels(const CpuOptions& options);
+
+// By name: "reference" or "cpu".
+absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads);
+
+}  // namespace baton::kernels

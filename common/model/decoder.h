@@ -1,0 +1,52 @@
+// Decoder: a loaded model and its forward pass over paged KV. It owns weights and scratch memory, not the KV.
+// Load may be called on any thread; Forward on the engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "common/kernels/kernels.h"
+#include "common/kv/store/kv_store.h"
+#include "common/model/config.h"
+
+namespace baton::model {
+
+// Rows of several sequences, stacked. The caller has checked ids, positions and blocks.
+struct ForwardBatch {
+  std::span<const TokenId> tokens;                 // [rows]
+  std::span<const kernels::SequenceRows> sequences;  // cover all rows, in order
+  std::span<const int64_t> logit_rows;             // rows whose logits are wanted, ascending
+};
+
+class Decoder {
+ public:
+  // Reads and packs a Hugging Face folder. Errors name the file, the tensor and what to do. `kernels` outlives it.
+  static absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& folder, kernels::Kernels& kernels);
+  ~Decoder();
+
+  const ModelConfig& config() const;
+  // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside.
+  const std::string& weights_digest() const;
+  // Bytes of packed weights.
+  int64_t weight_bytes() const;
+  // The layout that this model's KV takes at the given precisions.
+  kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
+
+  // Computes the batch, writes its KV into `store`, and writes logits [logit_rows, vocabulary] to `logits`.
+  // layer_done(l) is called when layer l's KV of all rows is in the store: what may leave, leaves then.
+  void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
+               absl::FunctionRef<void(int layer)> layer_done);
+
+ private:
+  struct Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace baton::model
