@@ -1,4 +1,5 @@
-// CHECK: we are wrong, so the process ends with the place and the reason. What the world can get wrong is a Status.
+// CHECK: we are wrong, so the process ends with the place and the reason. What the world can get wrong is a
+// Status.
 #pragma once
 
 #include <cstdlib>
@@ -25,7 +26,7 @@ class CheckMessage {
 
 }  // namespace baton::internal
 
-#define BATON_CHECK(condition)                                                              \
+#define BATON_CHECK(condition) \
   while (!(condition)) ::baton::internal::CheckMessage(__FILE__, __LINE__, #condition).stream()
 #define BATON_CHECK_EQ(a, b) BATON_CHECK((a) == (b)) << " (" << (a) << " vs " << (b) << ") "
 

@@ -1,6 +1,6 @@
 // Mailbox: how other threads speak to an owner thread. Bounded by count; a full mailbox refuses the post
-// (TryPost returns false) unless the message is one that must not be lost (PostAlways: releases and cancels, whose
-// number is bounded by what was admitted).
+// (TryPost returns false) unless the message is one that must not be lost (PostAlways: releases and cancels,
+// whose number is bounded by what was admitted).
 #pragma once
 
 #include <cstddef>

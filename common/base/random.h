@@ -1,6 +1,6 @@
-// Randomness as a pure function: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11)
-// keyed by a seed and counted by a position. The same (seed, position) gives the same draw on any machine, so a
-// generation that moves to another worker goes on with the very tokens that it would have had.
+// Randomness as a pure function: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+// SC'11) keyed by a seed and counted by a position. The same (seed, position) gives the same draw on any
+// machine, so a generation that moves to another worker goes on with the very tokens that it would have had.
 #pragma once
 
 #include <array>

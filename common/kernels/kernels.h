@@ -1,13 +1,14 @@
-// Kernels: the operations of a forward pass, at the granularity where a backend wants to fuse. One level deep: the
-// implementations are `reference` (slow, obvious, the judge), `cpu` and, on GPUs, `cuda`.
+// Kernels: the operations of a forward pass, at the granularity where a backend wants to fuse. One level
+// deep: the implementations are `reference` (slow, obvious, the judge), `cpu` and, on GPUs, `cuda`.
 //
-// Contract of every implementation: the result of a row is a function of that row (and of the KV that it attends to)
-// alone, bit by bit: never of the number of rows, their order, the chunking, the thread count or of which blocks hold
-// the KV. All reductions run in a fixed order.
+// Contract of every implementation: the result of a row is a function of that row (and of the KV that it
+// attends to) alone, bit by bit: never of the number of rows, their order, the chunking, the thread count or
+// of which blocks hold the KV. All reductions run in a fixed order.
 //
-// Activations are row-major matrices in the backend's own precision and memory, handled through Matrix; on CPU they
-// are float32 in host memory. Weights and KV are opaque to callers: a quantized weight or a packed block is another
-// PackedMatrix or another KvLayout, not another operation. Called from the engine thread only.
+// Activations are row-major matrices in the backend's own precision and memory, handled through Matrix; on
+// CPU they are float32 in host memory. Weights and KV are opaque to callers: a quantized weight or a packed
+// block is another PackedMatrix or another KvLayout, not another operation. Called from the engine thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +60,9 @@ struct Matrix {
   Matrix Columns(int64_t first, int64_t count) const { return {data + first, rows, count, stride}; }
 };
 
-// Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and sine of
-// position * inverse_frequency, already scaled, for positions [0, context), [context][head_dim / 2] each.
+// Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and
+// sine of position * inverse_frequency, already scaled, for positions [0, context), [context][head_dim / 2]
+// each.
 struct RopeTable {
   std::span<const float> cos;
   std::span<const float> sin;
@@ -81,8 +83,8 @@ struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  // divides heads
   int head_dim = 0;
-  float scale = 0;         // usually 1 / sqrt(head_dim)
-  int64_t window = 0;      // attend to the last `window` positions, self included; 0: to all
+  float scale = 0;     // usually 1 / sqrt(head_dim)
+  int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
 };
 
 class Kernels {
@@ -94,8 +96,8 @@ class Kernels {
   // Equal strings mean equal bits for equal inputs; part of the fingerprint ("cpu/1").
   virtual std::string_view numerics() const = 0;
 
-  // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix. INVALID_ARGUMENT if the
-  // backend can't take the dtype.
+  // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix. INVALID_ARGUMENT if
+  // the backend can't take the dtype.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;
 
   // out[r] = row ids[r] of the table.
@@ -110,19 +112,20 @@ class Kernels {
   // out [n, w.rows()] = x [n, w.cols()] * w^T (+ bias, if not empty).
   virtual void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) = 0;
 
-  // qkv [n, (heads + 2 * kv_heads) * head_dim]: optional RMS norm of each head of Q and K (Qwen3; empty spans skip
-  // it), rotary embedding of both, then K and V into `store` at `layer`; Q stays in qkv, in place.
+  // qkv [n, (heads + 2 * kv_heads) * head_dim]: optional RMS norm of each head of Q and K (Qwen3; empty spans
+  // skip it), rotary embedding of both, then K and V into `store` at `layer`; Q stays in qkv, in place.
   struct QkNorm {
     std::span<const float> q, k;
     float eps = 0;
   };
-  virtual void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm, const RopeTable& rope,
-                              std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) = 0;
+  virtual void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm,
+                              const RopeTable& rope, std::span<const SequenceRows> sequences, int layer,
+                              kv::KvStore& store) = 0;
 
-  // Causal attention of each row over its own sequence's paged KV. q: the first heads * head_dim columns of qkv;
-  // out [n, heads * head_dim]. Never materialises the score matrix (online softmax, arXiv 1805.02867).
-  virtual void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
-                         const kv::KvStore& store, Matrix out) = 0;
+  // Causal attention of each row over its own sequence's paged KV. q: the first heads * head_dim columns of
+  // qkv; out [n, heads * head_dim]. Never materialises the score matrix (online softmax, arXiv 1805.02867).
+  virtual void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences,
+                         int layer, const kv::KvStore& store, Matrix out) = 0;
 
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;

@@ -1,5 +1,6 @@
-// ModelConfig: one decoder definition with options for what families differ in, read from a Hugging Face config.json.
-// An architecture, option or rope type that is not known is refused by name, never guessed. Plain data, any thread.
+// ModelConfig: one decoder definition with options for what families differ in, read from a Hugging Face
+// config.json. An architecture, option or rope type that is not known is refused by name, never guessed.
+// Plain data, any thread.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+  std::string
+      architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
   int64_t vocabulary = 0;
   int64_t hidden = 0;
   int64_t intermediate = 0;

@@ -19,14 +19,15 @@ namespace baton::model {
 
 // Rows of several sequences, stacked. The caller has checked ids, positions and blocks.
 struct ForwardBatch {
-  std::span<const TokenId> tokens;                 // [rows]
+  std::span<const TokenId> tokens;                   // [rows]
   std::span<const kernels::SequenceRows> sequences;  // cover all rows, in order
-  std::span<const int64_t> logit_rows;             // rows whose logits are wanted, ascending
+  std::span<const int64_t> logit_rows;               // rows whose logits are wanted, ascending
 };
 
 class Decoder {
  public:
-  // Reads and packs a Hugging Face folder. Errors name the file, the tensor and what to do. `kernels` outlives it.
+  // Reads and packs a Hugging Face folder. Errors name the file, the tensor and what to do. `kernels`
+  // outlives it.
   static absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& folder, kernels::Kernels& kernels);
   ~Decoder();
 

@@ -1,8 +1,8 @@
-// Sampler: logits to a token. The draw is a function of (logits, history, parameters, seed, position) alone, so a
-// sequence that is replayed elsewhere goes on with the same tokens. Plain data; one thread at a time.
+// Sampler: logits to a token. The draw is a function of (logits, history, parameters, seed, position) alone,
+// so a sequence that is replayed elsewhere goes on with the same tokens. Plain data; one thread at a time.
 //
-// Order: repetition, presence and frequency penalties and logit bias; temperature; top-k; top-p; min-p; draw by
-// inverse transform over the kept tokens in descending order of probability (ties by ascending id).
+// Order: repetition, presence and frequency penalties and logit bias; temperature; top-k; top-p; min-p; draw
+// by inverse transform over the kept tokens in descending order of probability (ties by ascending id).
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ class History {
 
 class Sampler {
  public:
-  // Draws the token that takes `position` (index in prompt + output). `logits` has vocabulary values and is not
-  // changed. logprobs: how many top alternatives to report; absent reports none and no logprob.
+  // Draws the token that takes `position` (index in prompt + output). `logits` has vocabulary values and is
+  // not changed. logprobs: how many top alternatives to report; absent reports none and no logprob.
   Draw Sample(std::span<const float> logits, const Params& params, const History& history, uint64_t position,
               std::optional<int> logprobs);
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/str_cat.h"
+#include "fmt/format.h"
 
 namespace baton::tensor {
 
@@ -23,7 +23,7 @@ absl::StatusOr<DType> DTypeFromName(std::string_view name) {
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     if (Name(dtype) == name) return dtype;
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown dtype \"", name, "\": use f32, bf16 or f16"));
+  return absl::InvalidArgumentError(fmt::format("unknown dtype \"{}\": use f32, bf16 or f16", name));
 }
 
 float FromF16(uint16_t bits) {
@@ -32,7 +32,8 @@ float FromF16(uint16_t bits) {
   const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
   if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
   if (exponent == 31) {
-    return mantissa == 0 ? sign * std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+    return mantissa == 0 ? sign * std::numeric_limits<float>::infinity()
+                         : std::numeric_limits<float>::quiet_NaN();
   }
   return sign * std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
 }

@@ -1,5 +1,5 @@
-// DType: how numbers lie in memory; and the conversions between them, one value at a time (the slow, obvious twins of
-// what kernels do by the vector). Pure functions, any thread.
+// DType: how numbers lie in memory; and the conversions between them, one value at a time (the slow, obvious
+// twins of what kernels do by the vector). Pure functions, any thread.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,7 @@
-// ChatTemplate: a model's Jinja chat template (chat_template.jinja, or chat_template in tokenizer_config.json), rendered
-// as Hugging Face transformers does: trim_blocks, lstrip_blocks, raise_exception, strftime_now, tojson, and the special
-// tokens as variables. Immutable after Load; any thread.
+// ChatTemplate: a model's Jinja chat template (chat_template.jinja, or chat_template in
+// tokenizer_config.json), rendered as Hugging Face transformers does: trim_blocks, lstrip_blocks,
+// raise_exception, strftime_now, tojson, and the special tokens as variables. Immutable after Load; any
+// thread.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Detokenizer: tokens to text, incrementally. It never emits part of a UTF-8 character, and the concatenation of what
-// Push and Flush return equals Tokenizer::Decode of all tokens (a trailing incomplete character becomes U+FFFD).
-// One per sequence; one thread at a time.
+// Detokenizer: tokens to text, incrementally. It never emits part of a UTF-8 character, and the concatenation
+// of what Push and Flush return equals Tokenizer::Decode of all tokens (a trailing incomplete character
+// becomes U+FFFD). One per sequence; one thread at a time.
 #pragma once
 
 #include <memory>

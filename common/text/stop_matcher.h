@@ -1,5 +1,5 @@
-// StopMatcher: holds back text that may be the start of a stop string, across token borders, and finds the earliest
-// match. One per sequence; one thread at a time.
+// StopMatcher: holds back text that may be the start of a stop string, across token borders, and finds the
+// earliest match. One per sequence; one thread at a time.
 #pragma once
 
 #include <optional>

@@ -18,14 +18,15 @@ class Tokenizer {
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& folder);
   ~Tokenizer();
 
-  // INVALID_ARGUMENT for text that is not UTF-8, with the byte offset. add_special_tokens: BOS and the like, as the
-  // tokenizer's post-processor says.
+  // INVALID_ARGUMENT for text that is not UTF-8, with the byte offset. add_special_tokens: BOS and the like,
+  // as the tokenizer's post-processor says.
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
 
   // INVALID_ARGUMENT for an id outside the vocabulary.
   absl::StatusOr<std::string> Decode(std::span<const TokenId> tokens, bool keep_special) const;
 
-  // The raw bytes that one token stands for (byte-level and byte-fallback pieces undone); may be part of a character.
+  // The raw bytes that one token stands for (byte-level and byte-fallback pieces undone); may be part of a
+  // character.
   std::string TokenBytes(TokenId token) const;
   bool IsSpecial(TokenId token) const;
   // Added tokens included.

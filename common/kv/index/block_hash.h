@@ -1,6 +1,6 @@
-// BlockHash: what a full block of KV *is*: the first 128 bits of SHA-256 over (parent hash, the 16 token ids). The root
-// of every chain is a digest of the model's fingerprint and the tenant's salt, and the only way to make one is
-// RootHash(fingerprint, salt): a prefix of another tenant can't be hit by construction.
+// BlockHash: what a full block of KV *is*: the first 128 bits of SHA-256 over (parent hash, the 16 token
+// ids). The root of every chain is a digest of the model's fingerprint and the tenant's salt, and the only
+// way to make one is RootHash(fingerprint, salt): a prefix of another tenant can't be hit by construction.
 #pragma once
 
 #include <array>
@@ -37,7 +37,8 @@ class BlockHash {
   std::array<uint8_t, kBytes> bytes_{};
 };
 
-// The secret that keeps one tenant's prefixes apart from another's. Not a string, so that it can't be left out.
+// The secret that keeps one tenant's prefixes apart from another's. Not a string, so that it can't be left
+// out.
 class TenantSalt {
  public:
   explicit TenantSalt(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -47,7 +48,8 @@ class TenantSalt {
   std::string bytes_;
 };
 
-// Root of a tenant's chains on a model. `fingerprint` is the model's canonical digest (model::Fingerprint::Digest).
+// Root of a tenant's chains on a model. `fingerprint` is the model's canonical digest
+// (model::Fingerprint::Digest).
 BlockHash RootHash(std::string_view fingerprint, const TenantSalt& salt);
 
 // Hash of the block that follows `parent` and holds `tokens` (kBlockTokens of them).

@@ -1,11 +1,12 @@
-// BlockPool: the bookkeeping of one worker's KV blocks, ids only, no bytes. Every block is in exactly one state:
+// BlockPool: the bookkeeping of one worker's KV blocks, ids only, no bytes. Every block is in exactly one
+// state:
 //
 //   free    nobody's
 //   held    referenced by one sequence or more; may also be published under a hash
 //   cached  referenced by nobody, published under a hash, waiting in the eviction order
 //
-// Invariant (checked by CheckConservation, and after every operation in debug builds): free + held + cached = total.
-// Owned by the engine; engine thread only.
+// Invariant (checked by CheckConservation, and after every operation in debug builds): free + held + cached =
+// total. Owned by the engine; engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,8 @@ class BlockPool {
 
   explicit BlockPool(int64_t total);
 
-  // Takes `count` blocks, each with one reference and a new generation, evicting the least recently used cached
-  // blocks as needed. All or none: RESOURCE_EXHAUSTED states how many could be had.
+  // Takes `count` blocks, each with one reference and a new generation, evicting the least recently used
+  // cached blocks as needed. All or none: RESOURCE_EXHAUSTED states how many could be had.
   absl::StatusOr<std::vector<BlockId>> Allocate(int64_t count);
 
   // Longest run of `chain`, from its start, that is published here. Each block gains a reference.
@@ -48,15 +49,15 @@ class BlockPool {
   // Length of that run, without taking references or touching the eviction order.
   int64_t MatchPrefix(std::span<const BlockHash> chain) const;
 
-  // Makes a held block findable under `hash`. If the hash is published already, by another block, nothing changes and
-  // that block's id is returned, else `block`.
+  // Makes a held block findable under `hash`. If the hash is published already, by another block, nothing
+  // changes and that block's id is returned, else `block`.
   BlockId Publish(BlockId block, const BlockHash& hash);
 
   // Adds a reference to a held block.
   void Retain(BlockId block);
 
-  // Gives up one reference of each. Published blocks without references become cached, others free. Blocks are
-  // entered in the eviction order so that later ones (the tail of a chain) go first.
+  // Gives up one reference of each. Published blocks without references become cached, others free. Blocks
+  // are entered in the eviction order so that later ones (the tail of a chain) go first.
   void Release(std::span<const BlockId> blocks);
 
   Generation generation(BlockId block) const;

@@ -1,11 +1,12 @@
-// KvLayout: how the KV of kBlockTokens tokens lies in the bytes of one block. Blocks are opaque everywhere else: only
-// this header and the kernels know what is inside, so that a packed precision is a new dtype here and nowhere more.
+// KvLayout: how the KV of kBlockTokens tokens lies in the bytes of one block. Blocks are opaque everywhere
+// else: only this header and the kernels know what is inside, so that a packed precision is a new dtype here
+// and nowhere more.
 //
 //   block  := layer[layers]
 //   layer  := keys[kv_heads][head_dim][kBlockTokens]  values[kv_heads][kBlockTokens][head_dim]
 //
-// Keys are stored with tokens innermost, values with head_dim innermost: both are what a vector unit reads in order.
-// A layer of a block is contiguous, so that it can leave while the next layer is computed.
+// Keys are stored with tokens innermost, values with head_dim innermost: both are what a vector unit reads in
+// order. A layer of a block is contiguous, so that it can leave while the next layer is computed.
 #pragma once
 
 #include <cstdint>

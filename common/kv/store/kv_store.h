@@ -1,5 +1,5 @@
-// KvStore: the bytes of every block of one worker's pool, one aligned allocation. It knows no hashes, no owners and no
-// references (see kv/index/block_pool.h). Owned by the engine; engine thread only.
+// KvStore: the bytes of every block of one worker's pool, one aligned allocation. It knows no hashes, no
+// owners and no references (see kv/index/block_pool.h). Owned by the engine; engine thread only.
 #pragma once
 
 #include <cstddef>

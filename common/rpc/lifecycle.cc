@@ -1,0 +1,70 @@
+#include "common/rpc/lifecycle.h"
+
+#include <poll.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace baton::rpc {
+namespace {
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+}  // namespace
+
+absl::Status SetUpLogging(const std::string& role, const std::string& level) {
+  const auto parsed = spdlog::level::from_str(level);
+  if (parsed == spdlog::level::off && level != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown log level \"", level, "\": use debug, info, warn, error or off"));
+  }
+  spdlog::set_default_logger(spdlog::stderr_color_mt(role));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
+  spdlog::set_level(parsed);
+  return absl::OkStatus();
+}
+
+void CatchStopSignals() {
+  const sigset_t signals = StopSignals();
+  BATON_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+void WaitForStop(bool until_input_ends) {
+  const sigset_t signals = StopSignals();
+  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
+  BATON_CHECK(signal_fd >= 0);
+  pollfd fds[2] = {{signal_fd, POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};
+  nfds_t count = until_input_ends ? 2 : 1;
+  while (true) {
+    if (poll(fds, count, -1) < 0) continue;
+    if (fds[0].revents != 0) break;
+    if (count == 2 && fds[1].revents != 0) {
+      char drop[256];
+      if (read(STDIN_FILENO, drop, sizeof(drop)) <= 0) break;
+    }
+  }
+  close(signal_fd);
+}
+
+void AnnounceReady(const std::vector<std::pair<std::string, std::string>>& addresses) {
+  std::string line = "ready";
+  for (const auto& [name, address] : addresses) absl::StrAppend(&line, " ", name, "=", address);
+  std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace baton::rpc

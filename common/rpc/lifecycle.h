@@ -1,0 +1,27 @@
+// How a Baton process starts and ends: logging set up once, one line on standard output when it is ready
+// (supervisors and tests read it), and SIGINT or SIGTERM turned into an orderly end. For main() only.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton::rpc {
+
+// Logs go to standard error, as "time level role: text". level: debug, info, warn or error.
+absl::Status SetUpLogging(const std::string& role, const std::string& level);
+
+// Blocks SIGINT and SIGTERM in this thread and all that it starts later, so that WaitForStop gets them. Call
+// first.
+void CatchStopSignals();
+
+// Waits for SIGINT or SIGTERM. With `until_input_ends`, also for the end of standard input: a child of a
+// supervisor leaves when its parent dies, however that dies.
+void WaitForStop(bool until_input_ends);
+
+// "ready grpc=127.0.0.1:4000 metrics=127.0.0.1:4001", one line, flushed.
+void AnnounceReady(const std::vector<std::pair<std::string, std::string>>& addresses);
+
+}  // namespace baton::rpc

@@ -1,0 +1,46 @@
+// Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits.
+// Start, SetServing and Shutdown may be called on any thread, each from one at a time.
+#pragma once
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/rpc/channel.h"
+
+namespace baton::rpc {
+
+struct ServerOptions {
+  // host:port; port 0 lets the system choose.
+  std::string listen = "127.0.0.1:0";
+  Keepalive keepalive;
+  int max_receive_bytes = kMaxMessageBytes;
+};
+
+class Server {
+ public:
+  // Serves `services`, which outlive the server. UNAVAILABLE if the address can't be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options,
+                                                       const std::vector<grpc::Service*>& services);
+  ~Server();
+
+  // host:port that clients can dial.
+  const std::string& address() const { return address_; }
+  // What grpc.health.v1 answers.
+  void SetServing(bool serving);
+  // No new calls; calls still running after `grace` are cancelled. Returns when all have ended.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  Server(std::unique_ptr<grpc::Server> server, std::string address);
+
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace baton::rpc

@@ -1,0 +1,22 @@
+// Errors across the wire: absl::Status inside, grpc::Status at the socket. Codes are the same canonical ones;
+// a retry delay travels as google.rpc.RetryInfo. Pure functions, any thread.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace baton::rpc {
+
+grpc::Status ToGrpc(const absl::Status& status);
+absl::Status FromGrpc(const grpc::Status& status);
+
+// RESOURCE_EXHAUSTED (or what `status` is) with "try again after": clients that know RetryInfo wait that
+// long.
+absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
+std::optional<absl::Duration> RetryDelay(const absl::Status& status);
+
+}  // namespace baton::rpc

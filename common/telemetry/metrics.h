@@ -1,0 +1,64 @@
+// Metrics: a process's Prometheus registry and the HTTP page that shows it. Rooms don't use it by hand: each
+// has a probe class whose methods are verbs, built on the helpers here. Names start with baton_, units are
+// base units. Any thread.
+#pragma once
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace prometheus {
+class Exposer;
+}
+
+namespace baton::telemetry {
+
+class Metrics {
+ public:
+  using Labels = prometheus::Labels;
+
+  Metrics();
+
+  // Each name is declared once per process; the same name with other labels is the same family.
+  prometheus::Counter& Counter(const std::string& name, const std::string& help, const Labels& labels = {});
+  prometheus::Gauge& Gauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  prometheus::Histogram& Histogram(const std::string& name, const std::string& help,
+                                   const prometheus::Histogram::BucketBoundaries& buckets,
+                                   const Labels& labels = {});
+
+  // The page as text, for tests.
+  std::string Text() const;
+  const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+};
+
+// Buckets in seconds. TTFT: 1 ms to 60 s. TPOT and ITL: 0.5 ms to 2 s. E2E: 10 ms to 10 min.
+prometheus::Histogram::BucketBoundaries TtftBuckets();
+prometheus::Histogram::BucketBoundaries PerTokenBuckets();
+prometheus::Histogram::BucketBoundaries EndToEndBuckets();
+
+// GET /metrics on an address of its own.
+class MetricsServer {
+ public:
+  // host:port, port 0 lets the system choose. UNAVAILABLE if it can't be bound.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
+                                                              const Metrics& metrics);
+  ~MetricsServer();
+  const std::string& address() const { return address_; }
+
+ private:
+  MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::string address);
+  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::string address_;
+};
+
+}  // namespace baton::telemetry
