@@ -1,0 +1,83 @@
+// ClientStream: the client's end of a server-streaming call that is read one event at a time: the next event is asked
+// for only when the owner says Next(), so a slow owner slows the sender down through HTTP/2's own flow control.
+// Callbacks run on gRPC's threads; `done` is the last one and comes exactly once.
+#pragma once
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/client_callback.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/rpc/status.h"
+
+namespace baton::rpc {
+
+template <typename Request, typename Event>
+class ClientStream final : public grpc::ClientReadReactor<Event> {
+ public:
+  struct Callbacks {
+    std::function<void(Event)> event;
+    std::function<void(absl::Status)> done;
+  };
+
+  // start(context, request, reactor): the stub's async()->Method(...). The first event is asked for at once.
+  template <typename Start>
+  static std::shared_ptr<ClientStream> Call(Request request, std::unique_ptr<grpc::ClientContext> context,
+                                            Callbacks callbacks, Start start) {
+    auto stream = std::shared_ptr<ClientStream>(
+        new ClientStream(std::move(request), std::move(context), std::move(callbacks)));
+    stream->self_ = stream;
+    start(stream->context_.get(), &stream->request_, stream.get());
+    // Held until done, so that Next() may come at any time, from any thread.
+    stream->AddHold();
+    stream->StartRead(&stream->event_);
+    stream->StartCall();
+    return stream;
+  }
+
+  // Asks for the next event; call once for each event, when it has been dealt with.
+  void Next() {
+    absl::MutexLock lock(&mutex_);
+    if (!ended_) this->StartRead(&event_);
+  }
+
+  // Any thread, any number of times.
+  void Cancel() { context_->TryCancel(); }
+
+ private:
+  ClientStream(Request request, std::unique_ptr<grpc::ClientContext> context, Callbacks callbacks)
+      : request_(std::move(request)), context_(std::move(context)), callbacks_(std::move(callbacks)) {}
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      callbacks_.event(std::move(event_));
+      return;
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      ended_ = true;
+    }
+    this->RemoveHold();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<ClientStream> self = std::move(self_);
+    Callbacks callbacks = std::move(callbacks_);
+    callbacks.done(FromGrpc(status));
+  }
+
+  Request request_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  Callbacks callbacks_;
+  Event event_;
+  std::shared_ptr<ClientStream> self_;
+  absl::Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace baton::rpc
