@@ -43,26 +43,45 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
   // Asks for the next event; call once for each event, when it has been dealt with.
   void Next() {
     absl::MutexLock lock(&mutex_);
-    if (!ended_) this->StartRead(&event_);
+    Read();
   }
 
-  // Any thread, any number of times.
-  void Cancel() { context_->TryCancel(); }
+  // Any thread, any number of times. No further events; `done` follows.
+  void Cancel() {
+    context_->TryCancel();
+    absl::MutexLock lock(&mutex_);
+    cancelled_ = true;
+    Read();  // the call ends only through a failing read
+  }
 
  private:
   ClientStream(Request request, std::unique_ptr<grpc::ClientContext> context, Callbacks callbacks)
       : request_(std::move(request)), context_(std::move(context)), callbacks_(std::move(callbacks)) {}
 
+  void Read() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (ended_ || reading_) return;
+    reading_ = true;
+    this->StartRead(&event_);
+  }
+
   void OnReadDone(bool ok) override {
-    if (ok) {
-      callbacks_.event(std::move(event_));
-      return;
-    }
     {
       absl::MutexLock lock(&mutex_);
-      ended_ = true;
+      reading_ = false;
+      if (!ok) {
+        ended_ = true;
+      } else if (cancelled_) {
+        Read();
+        return;
+      }
     }
-    this->RemoveHold();
+    if (ok) {
+      // Moved out first: the owner may call Next() before this returns.
+      Event event = std::move(event_);
+      callbacks_.event(std::move(event));
+    } else {
+      this->RemoveHold();
+    }
   }
 
   void OnDone(const grpc::Status& status) override {
@@ -77,6 +96,8 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
   Event event_;
   std::shared_ptr<ClientStream> self_;
   absl::Mutex mutex_;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = true;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
