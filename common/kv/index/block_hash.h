@@ -48,14 +48,16 @@ class TenantSalt {
   std::string bytes_;
 };
 
-// Root of a tenant's chains on a model. `fingerprint` is the model's canonical digest
+// Root of a tenant's chains on a model: SHA-256("baton/kv/root/1", fingerprint, salt), the last two each with
+// their length in front (8 bytes, little-endian). `fingerprint` is the model's canonical digest
 // (model::Fingerprint::Digest).
 BlockHash RootHash(std::string_view fingerprint, const TenantSalt& salt);
 
-// Hash of the block that follows `parent` and holds `tokens` (kBlockTokens of them).
+// Hash of the block that follows `parent` and holds `tokens` (kBlockTokens of them, each 4 bytes,
+// little-endian).
 BlockHash ChildHash(const BlockHash& parent, std::span<const TokenId> tokens);
 
-// Hashes of all full blocks of `tokens`, in order.
+// Hashes of all full blocks of `tokens`, in order. A tail that fills no block has no hash.
 std::vector<BlockHash> HashChain(const BlockHash& root, std::span<const TokenId> tokens);
 
 }  // namespace baton::kv

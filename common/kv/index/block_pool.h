@@ -6,11 +6,10 @@
 //   cached  referenced by nobody, published under a hash, waiting in the eviction order
 //
 // Invariant (checked by CheckConservation, and after every operation in debug builds): free + held + cached =
-// total. Owned by the engine; engine thread only.
+// total. Owned by the engine; engine thread only. Every operation is O(blocks named).
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
+#include "common/kv/index/eviction_order.h"
 
 namespace baton::kv {
 
@@ -31,11 +31,16 @@ class BlockPool {
     int64_t total = 0;
   };
 
-  // What changed in the prefix cache since the last TakeChanges: for Worker/Watch.
+  // The difference between what is published now and what was at the last TakeChanges: for Worker/Watch. A
+  // block that came and went in between is in neither list. In no particular order.
   struct Changes {
+    // More changed than kMaxPendingChanges, or nobody took them for that long: the lists are empty and the
+    // watcher starts again from Published().
+    bool reset = false;
     std::vector<BlockHash> stored;
     std::vector<BlockHash> evicted;
   };
+  static constexpr size_t kMaxPendingChanges = 16384;
 
   explicit BlockPool(int64_t total);
 
@@ -50,16 +55,24 @@ class BlockPool {
   int64_t MatchPrefix(std::span<const BlockHash> chain) const;
 
   // Makes a held block findable under `hash`. If the hash is published already, by another block, nothing
-  // changes and that block's id is returned, else `block`.
+  // changes and that block's id is returned, else `block`. A block has one hash for as long as it is held or
+  // cached.
   BlockId Publish(BlockId block, const BlockHash& hash);
 
-  // Adds a reference to a held block.
+  // Adds a reference to a held or cached block. After Publish returned another block, Retain of that one and
+  // Release of one's own leaves a single copy of the same bytes.
   void Retain(BlockId block);
 
   // Gives up one reference of each. Published blocks without references become cached, others free. Blocks
   // are entered in the eviction order so that later ones (the tail of a chain) go first.
+  //
+  // A chain is thus eaten from its tail as long as its blocks are released together, which holders of a
+  // prefix do. Should a block in the middle go first all the same, its descendants can't be matched any more
+  // (a match is a run from the start); they are never a wrong hit, and unused as they are they leave in their
+  // turn.
   void Release(std::span<const BlockId> blocks);
 
+  // Zero before the block was first given out.
   Generation generation(BlockId block) const;
   int references(BlockId block) const;
   std::optional<BlockHash> hash(BlockId block) const;
@@ -80,15 +93,25 @@ class BlockPool {
     Generation generation{0};
     bool published = false;
     BlockHash hash;
-    std::list<BlockId>::iterator lru;  // valid while cached
   };
 
+  Block& At(BlockId block);
+  const Block& At(BlockId block) const;
+  void AddReference(BlockId id);
+  void Evict(BlockId id);
+  void NoteChange(const BlockHash& hash, bool stored);
+  // Debug builds: the sum always; everything when the pool is small, else at every 1,024th operation.
+  void CheckAfterOperation();
+
   std::vector<Block> blocks_;
-  std::vector<BlockId> free_;
-  std::list<BlockId> lru_;  // front: evicted first
-  absl::flat_hash_map<BlockHash, BlockId> published_;
-  Changes changes_;
+  std::vector<BlockId> free_;  // the last one is given out first: its bytes may still be in a cache
+  EvictionOrder cached_;
   int64_t held_ = 0;
+  absl::flat_hash_map<BlockHash, BlockId> published_;
+  // Net changes since the last TakeChanges: true for stored, false for evicted.
+  absl::flat_hash_map<BlockHash, bool> changes_;
+  bool changes_lost_ = false;
+  uint64_t operations_ = 0;
 };
 
 }  // namespace baton::kv

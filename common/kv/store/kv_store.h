@@ -1,5 +1,6 @@
-// KvStore: the bytes of every block of one worker's pool, one aligned allocation. It knows no hashes, no
-// owners and no references (see kv/index/block_pool.h). Owned by the engine; engine thread only.
+// KvStore: the bytes of every block of one worker's pool, one mapping, zero at first and resident page by
+// page as it is written. It knows no hashes, no owners and no references (see kv/index/block_pool.h). Owned
+// by the engine; engine thread only.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,11 @@ namespace baton::kv {
 
 class KvStore {
  public:
-  // Room for `blocks` blocks. RESOURCE_EXHAUSTED, with the sum in bytes, if the memory can't be had.
+  // How many blocks `bytes` of memory hold; zero if not even one.
+  static int64_t BlocksFor(const KvLayout& layout, int64_t bytes) { return bytes / layout.block_bytes(); }
+
+  // Room for `blocks` blocks, at least one. RESOURCE_EXHAUSTED, with the sum in bytes, if the memory can't be
+  // had.
   static absl::StatusOr<KvStore> Create(const KvLayout& layout, int64_t blocks);
 
   KvStore(KvStore&&) noexcept = default;
@@ -30,15 +35,17 @@ class KvStore {
   }
 
  private:
-  struct Free {
+  struct Unmap {
+    size_t bytes = 0;
     void operator()(std::byte* memory) const;
   };
-  KvStore(const KvLayout& layout, int64_t blocks, std::unique_ptr<std::byte[], Free> memory)
+  using Mapping = std::unique_ptr<std::byte[], Unmap>;
+  KvStore(const KvLayout& layout, int64_t blocks, Mapping memory)
       : layout_(layout), blocks_(blocks), memory_(std::move(memory)) {}
 
   KvLayout layout_;
   int64_t blocks_;
-  std::unique_ptr<std::byte[], Free> memory_;
+  Mapping memory_;
 };
 
 }  // namespace baton::kv

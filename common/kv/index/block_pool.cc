@@ -1,0 +1,207 @@
+#include "common/kv/index/block_pool.h"
+
+#include "common/base/check.h"
+#include "fmt/format.h"
+
+namespace baton::kv {
+
+BlockPool::BlockPool(int64_t total) : cached_(total) {
+  BATON_CHECK(total >= 0 && total < int64_t{UINT32_MAX}) << total << " blocks";
+  blocks_.resize(total);
+  free_.reserve(total);
+  for (int64_t id = total; id-- > 0;) free_.push_back(BlockId(static_cast<uint32_t>(id)));
+}
+
+absl::StatusOr<std::vector<BlockId>> BlockPool::Allocate(int64_t count) {
+  BATON_CHECK(count >= 0) << count;
+  if (count > available()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} KV blocks wanted, {} can be had ({} free and {} cached, {} held, of {})", count,
+                    available(), free_.size(), cached_.size(), held_, blocks_.size()));
+  }
+  std::vector<BlockId> taken;
+  taken.reserve(count);
+  while (std::ssize(taken) < count) {
+    if (free_.empty()) Evict(cached_.First());
+    const BlockId id = free_.back();
+    free_.pop_back();
+    Block& block = At(id);
+    block.references = 1;
+    block.generation = Generation(block.generation.value() + 1);
+    ++held_;
+    taken.push_back(id);
+  }
+  CheckAfterOperation();
+  return taken;
+}
+
+std::vector<BlockId> BlockPool::AcquirePrefix(std::span<const BlockHash> chain) {
+  std::vector<BlockId> run;
+  for (const BlockHash& hash : chain) {
+    const auto found = published_.find(hash);
+    if (found == published_.end()) break;
+    AddReference(found->second);
+    run.push_back(found->second);
+  }
+  CheckAfterOperation();
+  return run;
+}
+
+int64_t BlockPool::MatchPrefix(std::span<const BlockHash> chain) const {
+  int64_t length = 0;
+  for (const BlockHash& hash : chain) {
+    if (!published_.contains(hash)) break;
+    ++length;
+  }
+  return length;
+}
+
+BlockId BlockPool::Publish(BlockId id, const BlockHash& hash) {
+  Block& block = At(id);
+  BATON_CHECK(block.references > 0) << "block " << id.value() << " is published by nobody";
+  BATON_CHECK(!block.published || block.hash == hash)
+      << "block " << id.value() << " is published as " << block.hash.ToHex() << " already";
+  const auto [entry, inserted] = published_.try_emplace(hash, id);
+  if (inserted) {
+    block.published = true;
+    block.hash = hash;
+    NoteChange(hash, /*stored=*/true);
+  }
+  CheckAfterOperation();
+  return entry->second;
+}
+
+void BlockPool::Retain(BlockId id) {
+  AddReference(id);
+  CheckAfterOperation();
+}
+
+void BlockPool::Release(std::span<const BlockId> blocks) {
+  for (size_t i = blocks.size(); i-- > 0;) {
+    Block& block = At(blocks[i]);
+    BATON_CHECK(block.references > 0) << "block " << blocks[i].value() << " has no reference to release";
+    if (--block.references > 0) continue;
+    --held_;
+    if (block.published) {
+      cached_.Add(blocks[i]);
+    } else {
+      free_.push_back(blocks[i]);
+    }
+  }
+  CheckAfterOperation();
+}
+
+Generation BlockPool::generation(BlockId block) const { return At(block).generation; }
+
+int BlockPool::references(BlockId block) const { return At(block).references; }
+
+std::optional<BlockHash> BlockPool::hash(BlockId block) const {
+  if (!At(block).published) return std::nullopt;
+  return At(block).hash;
+}
+
+BlockPool::Counts BlockPool::counts() const {
+  return {.free = std::ssize(free_), .held = held_, .cached = cached_.size(), .total = std::ssize(blocks_)};
+}
+
+int64_t BlockPool::available() const { return std::ssize(free_) + cached_.size(); }
+
+BlockPool::Changes BlockPool::TakeChanges() {
+  Changes taken{.reset = changes_lost_, .stored = {}, .evicted = {}};
+  for (const auto& [hash, stored] : changes_) (stored ? taken.stored : taken.evicted).push_back(hash);
+  changes_.clear();
+  changes_lost_ = false;
+  return taken;
+}
+
+std::vector<BlockHash> BlockPool::Published() const {
+  std::vector<BlockHash> hashes;
+  hashes.reserve(published_.size());
+  for (const auto& [hash, block] : published_) hashes.push_back(hash);
+  return hashes;
+}
+
+void BlockPool::CheckConservation() const {
+  int64_t held = 0, cached = 0, free = 0, published = 0;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& block = blocks_[i];
+    const BlockId id(static_cast<uint32_t>(i));
+    BATON_CHECK(block.references >= 0) << "block " << i;
+    if (block.references > 0) {
+      ++held;
+    } else if (block.published) {
+      ++cached;
+    } else {
+      ++free;
+    }
+    const bool waits = block.references == 0 && block.published;
+    BATON_CHECK(cached_.contains(id) == waits) << "block " << i;
+    if (block.published) {
+      ++published;
+      const auto found = published_.find(block.hash);
+      BATON_CHECK(found != published_.end() && found->second == id) << "block " << i;
+    }
+  }
+  BATON_CHECK_EQ(held, held_);
+  BATON_CHECK_EQ(cached, cached_.size());
+  BATON_CHECK_EQ(free, std::ssize(free_));
+  BATON_CHECK_EQ(published, std::ssize(published_));
+  BATON_CHECK_EQ(free + held + cached, std::ssize(blocks_));
+  cached_.CheckRing();
+  std::vector<bool> listed(blocks_.size());
+  for (const BlockId id : free_) {
+    BATON_CHECK(!listed[id.value()] && At(id).references == 0 && !At(id).published) << "block " << id.value();
+    listed[id.value()] = true;
+  }
+}
+
+BlockPool::Block& BlockPool::At(BlockId block) {
+  BATON_CHECK(block.value() < blocks_.size()) << "block " << block.value() << " of " << blocks_.size();
+  return blocks_[block.value()];
+}
+
+const BlockPool::Block& BlockPool::At(BlockId block) const { return const_cast<BlockPool*>(this)->At(block); }
+
+void BlockPool::AddReference(BlockId id) {
+  Block& block = At(id);
+  if (block.references == 0) {
+    BATON_CHECK(block.published) << "block " << id.value() << " is free";
+    cached_.Remove(id);
+    ++held_;
+  }
+  ++block.references;
+}
+
+void BlockPool::Evict(BlockId id) {
+  Block& block = At(id);
+  cached_.Remove(id);
+  published_.erase(block.hash);
+  NoteChange(block.hash, /*stored=*/false);
+  block.published = false;
+  block.hash = BlockHash();
+  free_.push_back(id);
+}
+
+void BlockPool::NoteChange(const BlockHash& hash, bool stored) {
+  if (changes_lost_) return;
+  const auto [entry, inserted] = changes_.try_emplace(hash, stored);
+  if (!inserted) {
+    // A hash is stored and evicted in turn, so a second change undoes the first.
+    BATON_CHECK(entry->second != stored) << hash.ToHex();
+    changes_.erase(entry);
+  } else if (changes_.size() > kMaxPendingChanges) {
+    changes_.clear();
+    changes_lost_ = true;
+  }
+}
+
+void BlockPool::CheckAfterOperation() {
+#ifndef NDEBUG
+  constexpr size_t kSmallPool = 256;
+  constexpr uint64_t kEvery = 1024;
+  BATON_CHECK_EQ(std::ssize(free_) + held_ + cached_.size(), std::ssize(blocks_));
+  if (blocks_.size() <= kSmallPool || ++operations_ % kEvery == 0) CheckConservation();
+#endif
+}
+
+}  // namespace baton::kv
