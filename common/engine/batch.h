@@ -1,0 +1,32 @@
+// Batch: the rows of one step, put together from several sequences. Plain data, engine thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/ids.h"
+#include "common/model/decoder.h"
+
+namespace baton::engine {
+
+class Batch {
+ public:
+  // Appends `tokens` of a sequence whose KV of positions [0, first_position) is in `blocks`. The blocks' memory must
+  // outlive the batch. With want_logits, the last row's logits are computed.
+  void Add(std::span<const TokenId> tokens, int64_t first_position, std::span<const BlockId> blocks,
+           bool want_logits);
+  void Clear();
+
+  bool empty() const { return tokens_.empty(); }
+  int64_t rows() const { return static_cast<int64_t>(tokens_.size()); }
+  int64_t logit_count() const { return static_cast<int64_t>(logit_rows_.size()); }
+  model::ForwardBatch View() const { return {tokens_, sequences_, logit_rows_}; }
+
+ private:
+  std::vector<TokenId> tokens_;
+  std::vector<kernels::SequenceRows> sequences_;
+  std::vector<int64_t> logit_rows_;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,40 @@
+#include "common/engine/loop.h"
+
+#include "absl/synchronization/notification.h"
+#include "common/base/check.h"
+
+namespace baton::engine {
+
+void Loop::Start(std::function<bool()> step) {
+  BATON_CHECK(!thread_.joinable());
+  thread_ = std::thread([this, step = std::move(step)] {
+    bool busy = false;
+    while (true) {
+      // Closed is read before the mail is taken: what was posted before the close is still run.
+      const bool closed = mailbox_.closed();
+      auto tasks = busy || closed ? mailbox_.TakeAll() : mailbox_.WaitAndTakeAll(absl::InfiniteDuration());
+      for (Task& task : tasks) task();
+      if (closed && tasks.empty()) return;
+      busy = step();
+    }
+  });
+}
+
+void Loop::Stop() {
+  mailbox_.Close();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Loop::Run(Task task) {
+  absl::Notification done;
+  if (!mailbox_.PostAlways([&] {
+        task();
+        done.Notify();
+      })) {
+    return false;
+  }
+  done.WaitForNotification();
+  return true;
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,51 @@
+// SequenceKv: one sequence's hold on the KV pool: its block table, how much of it is computed, and the hashes under which
+// its full blocks are published. It is the one place where a sequence's blocks are given back: Release is idempotent and
+// the destructor calls it. Engine thread only; the pool outlives it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/ids.h"
+#include "common/kv/index/block_pool.h"
+
+namespace baton::engine {
+
+class SequenceKv {
+ public:
+  SequenceKv(kv::BlockPool& pool, const kv::BlockHash& root) : pool_(&pool), root_(root) {}
+  ~SequenceKv() { Release(); }
+  SequenceKv(const SequenceKv&) = delete;
+  SequenceKv& operator=(const SequenceKv&) = delete;
+
+  // Takes the published prefix of `tokens`, at most up to the block before the last token (its logits are needed), and
+  // blocks for `capacity` tokens in all. All or nothing: RESOURCE_EXHAUSTED leaves the pool as it was.
+  absl::Status Reserve(std::span<const TokenId> tokens, int64_t capacity);
+
+  // Blocks for `capacity` tokens in all. RESOURCE_EXHAUSTED changes nothing.
+  absl::Status Grow(int64_t capacity);
+
+  // The KV of tokens [0, computed) is in the blocks: publishes the full ones. `tokens` is the whole sequence so far.
+  void Computed(std::span<const TokenId> tokens, int64_t computed);
+
+  // Gives every block back. What was published stays in the cache.
+  void Release();
+
+  std::span<const BlockId> blocks() const { return blocks_; }
+  // Tokens that Reserve found, a multiple of the block size.
+  int64_t cached_tokens() const { return cached_; }
+  // Tokens whose KV is in the blocks.
+  int64_t computed_tokens() const { return computed_; }
+
+ private:
+  kv::BlockPool* pool_;
+  kv::BlockHash root_;
+  std::vector<BlockId> blocks_;
+  std::vector<kv::BlockHash> hashes_;  // of the published run, in order
+  int64_t cached_ = 0;
+  int64_t computed_ = 0;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,27 @@
+// Solo: the engine alone, one prompt at a time, no services, no cache, no chunks but those asked for: what the relay's
+// tokens are compared with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/engine/engine.h"
+#include "common/sampling/sampler.h"
+
+namespace baton::engine {
+
+struct SoloRun {
+  std::vector<TokenId> tokens;
+  // CRC32C over the float32 logits from which each token was drawn.
+  std::vector<uint32_t> logits_digests;
+};
+
+// Prefills `prompt` in chunks of `chunk` tokens (0: at once) and generates `max_tokens` tokens, stopping after one of
+// `stops`. RESOURCE_EXHAUSTED if the pool is too small.
+absl::StatusOr<SoloRun> GenerateSolo(Engine& engine, std::span<const TokenId> prompt,
+                                     const sampling::Params& params, int64_t max_tokens,
+                                     std::span<const TokenId> stops, int64_t chunk);
+
+}  // namespace baton::engine

@@ -1,0 +1,43 @@
+#include "common/transfer/host_link.h"
+
+#include <cstring>
+
+#include "common/base/digest.h"
+#include "fmt/format.h"
+
+namespace baton::transfer {
+
+absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
+  size_t size = 0;
+  for (const auto piece : pieces) size += piece.size();
+  std::string& data = *chunk.mutable_data();
+  data.clear();
+  data.reserve(size);
+  for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  chunk.set_crc32c(Crc32c(data));
+  return absl::OkStatus();
+}
+
+void HostLinkReceiver::Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) {
+  size_t size = 0;
+  for (const auto piece : pieces) size += piece.size();
+  if (chunk.data().size() != size) {
+    done(absl::DataLossError(
+        fmt::format("chunk of ticket {} at block {} has {} bytes where its blocks take {}", chunk.ticket_id(),
+                    chunk.first_block(), chunk.data().size(), size)));
+    return;
+  }
+  if (const uint32_t crc = Crc32c(chunk.data()); crc != chunk.crc32c()) {
+    done(absl::DataLossError(fmt::format("chunk of ticket {} at block {}: checksum {:08x}, expected {:08x}",
+                                         chunk.ticket_id(), chunk.first_block(), crc, chunk.crc32c())));
+    return;
+  }
+  const char* from = chunk.data().data();
+  for (const auto piece : pieces) {
+    std::memcpy(piece.data(), from, piece.size());
+    from += piece.size();
+  }
+  done(absl::OkStatus());
+}
+
+}  // namespace baton::transfer

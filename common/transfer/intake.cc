@@ -1,0 +1,95 @@
+#include "common/transfer/intake.h"
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "fmt/format.h"
+
+namespace baton::transfer {
+
+Intake::Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link)
+    : ticket_(std::move(ticket)), store_(&store), link_(&link) {
+  BATON_CHECK(static_cast<int64_t>(blocks.size()) >= ticket_.first_block + ticket_.blocks());
+  const auto covered = blocks.subspan(ticket_.first_block, ticket_.blocks());
+  blocks_.assign(covered.begin(), covered.end());
+  received_.resize(blocks_.size() * store_->layout().layers);
+  layers_received_.resize(blocks_.size());
+}
+
+void Intake::Request() {
+  BATON_CHECK(state_ == State::kReserved);
+  state_ = State::kRequested;
+}
+
+absl::Status Intake::Check(const v1::KvChunk& chunk) const {
+  if (state_ != State::kRequested && state_ != State::kReceiving) {
+    return absl::FailedPreconditionError(
+        fmt::format("ticket {} expects no more blocks: late write refused", ticket_.id.value()));
+  }
+  if (chunk.incarnation() != ticket_.incarnation.value() || chunk.ticket_id() != ticket_.id.value()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "chunk for ticket {} of incarnation {:x} on ticket {} of incarnation {:x}: late write refused",
+        chunk.ticket_id(), chunk.incarnation(), ticket_.id.value(), ticket_.incarnation.value()));
+  }
+  const int64_t first = int64_t{chunk.first_block()} - ticket_.first_block;
+  const int64_t count = chunk.generations_size();
+  if (first < 0 || count < 1 || first + count > ticket_.blocks()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "chunk covers blocks [{}, {}), ticket {} covers [{}, {})", chunk.first_block(),
+        chunk.first_block() + count, ticket_.id.value(), ticket_.first_block, ticket_.first_block + ticket_.blocks()));
+  }
+  const int64_t layers = store_->layout().layers;
+  if (chunk.layers() < 1 || int64_t{chunk.first_layer()} + chunk.layers() > layers) {
+    return absl::InvalidArgumentError(fmt::format("chunk covers layers [{}, {}) of a model with {}",
+                                                  chunk.first_layer(),
+                                                  int64_t{chunk.first_layer()} + chunk.layers(), layers));
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (chunk.generations(i) != ticket_.generations[first + i].value()) {
+      return absl::FailedPreconditionError(fmt::format(
+          "block {} is of generation {}, the chunk names {}: late write refused", chunk.first_block() + i,
+          ticket_.generations[first + i].value(), chunk.generations(i)));
+    }
+    for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
+      if (received_[(first + i) * layers + layer] != 0) {
+        return absl::InvalidArgumentError(
+            fmt::format("layer {} of block {} was sent twice", layer, chunk.first_block() + i));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done) {
+  if (absl::Status status = Check(chunk); !status.ok()) {
+    done(std::move(status));
+    return;
+  }
+  state_ = State::kReceiving;
+  std::vector<std::span<std::byte>> pieces;
+  for (int i = 0; i < chunk.generations_size(); ++i) {
+    const BlockId block = blocks_[chunk.first_block() - ticket_.first_block + i];
+    pieces.push_back(store_->layers(block, static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers())));
+  }
+  link_->Receive(chunk, pieces, [this, &chunk, done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) Commit(chunk);
+    done(std::move(status));
+  });
+}
+
+void Intake::Commit(const v1::KvChunk& chunk) {
+  const int layers = store_->layout().layers;
+  const int64_t first = int64_t{chunk.first_block()} - ticket_.first_block;
+  for (int64_t block = first; block < first + chunk.generations_size(); ++block) {
+    for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
+      received_[block * layers + layer] = 1;
+    }
+    layers_received_[block] += static_cast<int>(chunk.layers());
+  }
+  received_bytes_ += int64_t{chunk.generations_size()} * chunk.layers() * store_->layout().layer_bytes();
+  while (committed_ < ticket_.blocks() && layers_received_[committed_] == layers) ++committed_;
+  if (committed_ == ticket_.blocks()) state_ = State::kCommitted;
+}
+
+void Intake::Release() { state_ = State::kReleased; }
+
+}  // namespace baton::transfer

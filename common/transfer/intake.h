@@ -1,0 +1,65 @@
+// Intake: the decode worker's half of a hand-off, as a plain state machine: no gRPC, no clock. It owns a ticket, refuses
+// every chunk that the ticket does not cover, counts layers per block, and commits blocks in order. Whoever holds it
+// holds the blocks: Release is idempotent and nothing is written after it. Engine thread.
+//
+//   kReserved --Request--> kRequested --first chunk--> kReceiving --last layer of the last block--> kCommitted
+//   any --Release--> kReleased
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "common/kv/store/kv_store.h"
+#include "common/transfer/link.h"
+#include "common/transfer/ticket.h"
+
+namespace baton::transfer {
+
+class Intake {
+ public:
+  enum class State { kReserved, kRequested, kReceiving, kCommitted, kReleased };
+
+  // `blocks`: the sequence's block table; the ticket covers its tail from ticket.first_block on. `store` and `link`
+  // outlive it.
+  Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link);
+
+  // The hand-off has been asked for.
+  void Request();
+
+  // Takes one chunk. done(status), on this thread, when its bytes are in place or refused:
+  //   FAILED_PRECONDITION  another incarnation, ticket or generation, or nothing is expected any more: a late write
+  //   INVALID_ARGUMENT     blocks or layers outside the ticket, or sent twice
+  //   DATA_LOSS            wrong size or checksum
+  // After an error the hand-off is to be given up; committed blocks stay good.
+  void Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done);
+
+  // No more writes.
+  void Release();
+
+  State state() const { return state_; }
+  const Ticket& ticket() const { return ticket_; }
+  // Blocks of the prompt, counted from its start, whose KV is complete without a gap.
+  int64_t committed_blocks() const { return ticket_.first_block + committed_; }
+  int64_t received_bytes() const { return received_bytes_; }
+  int64_t received_blocks() const { return committed_; }
+
+ private:
+  absl::Status Check(const v1::KvChunk& chunk) const;
+  void Commit(const v1::KvChunk& chunk);
+
+  Ticket ticket_;
+  std::vector<BlockId> blocks_;  // of the ticket, in order
+  kv::KvStore* store_;
+  LinkReceiver* link_;
+  State state_ = State::kReserved;
+  // [block][layer]: received. A bit per layer would do; a byte keeps it obvious.
+  std::vector<uint8_t> received_;
+  std::vector<int> layers_received_;
+  int64_t committed_ = 0;
+  int64_t received_bytes_ = 0;
+};
+
+}  // namespace baton::transfer

@@ -1,0 +1,40 @@
+#include "common/transfer/shipment.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/base/status.h"
+
+namespace baton::transfer {
+
+Shipment::Shipment(Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes)
+    : ticket_(std::move(ticket)), link_(&link), store_(&store), max_chunk_bytes_(max_chunk_bytes) {}
+
+absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks,
+                            int first_layer, int layers, absl::FunctionRef<void(v1::KvChunk)> send) {
+  const int64_t begin = std::max(first_block, ticket_.first_block);
+  const int64_t end = std::min(first_block + blocks, ticket_.first_block + ticket_.blocks());
+  const int64_t bytes_per_block = layers * store_->layout().layer_bytes();
+  const int64_t run = std::max<int64_t>(1, max_chunk_bytes_ / bytes_per_block);
+  std::vector<std::span<const std::byte>> pieces;
+  for (int64_t block = begin; block < end; block += run) {
+    const int64_t count = std::min(run, end - block);
+    v1::KvChunk chunk;
+    chunk.set_incarnation(ticket_.incarnation.value());
+    chunk.set_ticket_id(ticket_.id.value());
+    chunk.set_first_block(static_cast<uint32_t>(block));
+    chunk.set_first_layer(first_layer);
+    chunk.set_layers(layers);
+    pieces.clear();
+    for (int64_t index = block; index < block + count; ++index) {
+      chunk.add_generations(ticket_.generations[index - ticket_.first_block].value());
+      pieces.push_back(store_->layers(table[index], first_layer, layers));
+    }
+    BATON_RETURN_IF_ERROR(link_->Ship(pieces, chunk));
+    shipped_bytes_ += count * bytes_per_block;
+    send(std::move(chunk));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::transfer
