@@ -29,7 +29,7 @@ class Intake {
   // The hand-off has been asked for.
   void Request();
 
-  // Takes one chunk. done(status), on this thread, when its bytes are in place or refused:
+  // Takes one chunk, which lives until done(status). That comes on this thread, when the bytes are in place or refused:
   //   FAILED_PRECONDITION  another incarnation, ticket or generation, or nothing is expected any more: a late write
   //   INVALID_ARGUMENT     blocks or layers outside the ticket, or sent twice
   //   DATA_LOSS            wrong size or checksum

@@ -1,0 +1,39 @@
+#include "common/worker/flags.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+namespace baton::worker {
+
+void AddFlags(CLI::App& app, Options& options) {
+  app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--model-name", options.model_name, "What clients call the model (default: the folder's name)");
+  app.add_option("--worker-id", options.worker_id, "Name of this worker (default: role and address)");
+  app.add_option("--listen", options.listen, "host:port for gRPC; port 0 lets the system choose")
+      ->capture_default_str();
+  app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")->capture_default_str();
+  app.add_option("--backend", options.engine.backend, "Kernels to compute with")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->capture_default_str();
+  app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--kv-memory", options.engine.kv_bytes, "Memory for KV blocks, for example 512MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  const std::map<std::string, tensor::DType> dtypes = {{"f32", tensor::DType::kF32}, {"bf16", tensor::DType::kBF16}};
+  app.add_option("--key-dtype", options.engine.key_dtype, "Precision of keys in the KV cache")
+      ->transform(CLI::CheckedTransformer(dtypes));
+  app.add_option("--value-dtype", options.engine.value_dtype, "Precision of values in the KV cache")
+      ->transform(CLI::CheckedTransformer(dtypes));
+  app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
+  app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")->capture_default_str();
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,32 @@
+// The flags that prefill and decode workers share, and what becomes of them. For main() only.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/engine/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton::worker {
+
+struct Options {
+  engine::EngineOptions engine;
+  // What clients call the model; empty: the folder's name.
+  std::string model_name;
+  // Name of this worker in metrics and answers; empty: role and address.
+  std::string worker_id;
+  std::string listen = "127.0.0.1:0";
+  std::string metrics_listen = "127.0.0.1:0";
+  std::string log_level = "info";
+  bool exit_with_parent = false;
+  // Seconds that running work may take after SIGTERM.
+  double drain_grace = 30;
+};
+
+// Binds the flags to `options`, which outlives the parse.
+void AddFlags(CLI::App& app, Options& options);
+
+}  // namespace baton::worker

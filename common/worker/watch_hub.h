@@ -1,0 +1,73 @@
+// WatchHub: what a worker tells its watchers (Worker/Watch): a snapshot, then deltas with consecutive sequence numbers.
+// A watcher that reads slowly gets fewer, merged deltas, never a growing queue. Any thread; the engine thread publishes.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/synchronization/mutex.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/kv/index/block_pool.h"
+#include "common/rpc/server_stream.h"
+
+namespace baton::worker {
+
+class WatchHub {
+ public:
+  using Stream = rpc::ServerStream<v1::WatchEvent>;
+
+  explicit WatchHub(v1::WorkerInfo info) : info_(std::move(info)) {}
+
+  const v1::WorkerInfo& info() const { return info_; }
+
+  // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a snapshot.
+  void Publish(const v1::Load& load, kv::BlockPool::Changes changes,
+               absl::FunctionRef<std::vector<kv::BlockHash>()> published);
+
+  // A watcher; it gets its snapshot at the next Publish.
+  void Attach(std::shared_ptr<Stream> stream, bool blocks);
+
+  void SetDraining(bool draining);
+  bool draining() const;
+  // Ends all watches: the process leaves.
+  void Close();
+  // Runs `idle` once no work is left while draining (perhaps at once).
+  void WhenIdle(absl::AnyInvocable<void()> idle);
+
+ private:
+  struct Watcher {
+    std::shared_ptr<Stream> stream;
+    bool blocks = false;
+    bool needs_snapshot = true;
+    bool writing = false;
+    uint64_t sequence = 0;
+    // What has happened since the last event; sent when the last one is out.
+    bool changed = false;
+    std::string stored;
+    std::string evicted;
+  };
+  // More than this many bytes of pending hashes are dropped in favour of a new snapshot.
+  static constexpr size_t kMaxPendingBytes = 1 << 20;
+
+  void Flush(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drained(const Stream* stream);
+  void Detach(const Stream* stream);
+  std::vector<absl::AnyInvocable<void()>> TakeIdleCallbacks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const v1::WorkerInfo info_;
+  mutable absl::Mutex mutex_;
+  v1::Load load_ ABSL_GUARDED_BY(mutex_);
+  bool published_once_ ABSL_GUARDED_BY(mutex_) = false;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::list<Watcher> watchers_ ABSL_GUARDED_BY(mutex_);
+  std::vector<absl::AnyInvocable<void()>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::worker

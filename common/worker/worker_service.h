@@ -1,0 +1,26 @@
+// WorkerService: baton.v1.Worker, the same on prefill and decode workers: Watch and Drain. gRPC callback threads; nothing
+// here waits.
+#pragma once
+
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/engine/loop.h"
+#include "common/worker/watch_hub.h"
+
+namespace baton::worker {
+
+class WorkerService final : public v1::Worker::CallbackService {
+ public:
+  // Both outlive it. The loop is woken when somebody attaches, so that its next step publishes.
+  WorkerService(WatchHub& hub, engine::Loop& loop) : hub_(hub), loop_(loop) {}
+
+  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext* context,
+                                                  const v1::WatchRequest* request) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
+
+ private:
+  WatchHub& hub_;
+  engine::Loop& loop_;
+};
+
+}  // namespace baton::worker

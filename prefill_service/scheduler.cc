@@ -1,0 +1,225 @@
+#include "prefill_service/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/digest.h"
+#include "fmt/format.h"
+
+namespace baton::prefill_service {
+
+Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
+                     const Clock& clock, Probe& probe)
+    : options_(options), engine_(engine), link_(link), clock_(clock), probe_(probe) {
+  BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.chunk_tokens % kBlockTokens == 0);
+  BATON_CHECK(options_.token_budget >= kBlockTokens);
+}
+
+absl::Status Scheduler::Submit(JobId id, Job job) {
+  const auto needed = BlocksFor(static_cast<int64_t>(job.tokens.size()));
+  if (const int64_t total = engine_.pool().counts().total; needed > total) {
+    return absl::FailedPreconditionError(
+        fmt::format("prompt of {} tokens takes {} KV blocks, this prefill worker has {}: raise --kv-memory",
+                    job.tokens.size(), needed, total));
+  }
+  if (queued_.size() >= options_.max_queued) {
+    return absl::ResourceExhaustedError(fmt::format("{} prompts are queued already", queued_.size()));
+  }
+  Prompt prompt;
+  prompt.id = id;
+  prompt.job = std::move(job);
+  prompt.arrival = clock_.Now();
+  v1::PrefillEvent event;
+  event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
+  event.mutable_progress()->set_queue_position(static_cast<uint32_t>(queued_.size()));
+  prompt.job.send(std::move(event));
+  queued_.push_back(std::move(prompt));
+  return absl::OkStatus();
+}
+
+void Scheduler::Cancel(JobId id) {
+  const auto is_it = [id](const Prompt& prompt) { return prompt.id == id; };
+  // The blocks go back with the prompt.
+  if (std::erase_if(queued_, is_it) + std::erase_if(computing_, is_it) > 0) probe_.Cancelled();
+}
+
+int64_t Scheduler::pending_tokens() const {
+  int64_t tokens = 0;
+  for (const auto* list : {&queued_, &computing_}) {
+    for (const Prompt& prompt : *list) tokens += prompt.remaining();
+  }
+  return tokens;
+}
+
+bool Scheduler::Step() {
+  Admit();
+  const bool shipped = ShipCached();
+  std::vector<Planned> plan = Plan();
+  const bool computed = !plan.empty();
+  if (computed) Compute(plan);
+  Retire();
+  probe_.Observe(queued_.size(), computing_.size(), pending_tokens(), engine_.pool().counts());
+  // Without progress everybody waits for a peer to take what was sent; its outbox wakes the loop.
+  return shipped || computed;
+}
+
+// Takes prompts off the queue while their blocks can be had. The first that can't holds back those behind it: short
+// prompts don't starve a long one.
+void Scheduler::Admit() {
+  if (queued_.empty()) return;
+  const absl::Time now = clock_.Now();
+  // Equal priorities keep their order of arrival, and age lifts the old above newer ones of better priority.
+  const auto rank = [&](const Prompt& prompt) {
+    return prompt.job.priority - absl::FDivDuration(now - prompt.arrival, options_.aging);
+  };
+  queued_.sort([&](const Prompt& a, const Prompt& b) { return rank(a) < rank(b); });
+  const size_t before = queued_.size();
+  while (!queued_.empty()) {
+    Prompt& prompt = queued_.front();
+    auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.job.root);
+    if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) break;
+    prompt.kv = std::move(kv);
+    prompt.started = now;
+    prompt.shipment = std::make_unique<transfer::Shipment>(prompt.job.ticket, link_, engine_.store(),
+                                                           options_.max_chunk_bytes);
+    // What lies before the ticket is on the other side already.
+    prompt.cached_shipped = std::min(prompt.job.ticket.first_block, prompt.cached_blocks());
+    v1::PrefillEvent event;
+    event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
+    event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->cached_tokens()));
+    prompt.job.send(std::move(event));
+    probe_.Began(now - prompt.arrival, prompt.size(), prompt.kv->cached_tokens());
+    computing_.splice(computing_.end(), queued_, queued_.begin());
+  }
+  if (queued_.size() != before) ReportQueue();
+}
+
+// Waiting is not death: everybody behind hears where it stands.
+void Scheduler::ReportQueue() {
+  uint32_t position = 0;
+  for (Prompt& prompt : queued_) {
+    v1::PrefillEvent event;
+    event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
+    event.mutable_progress()->set_queue_position(position++);
+    prompt.job.send(std::move(event));
+  }
+}
+
+bool Scheduler::ShipCached() {
+  bool any = false;
+  const int layers = engine_.store().layout().layers;
+  const int64_t run = std::max<int64_t>(1, options_.max_chunk_bytes / engine_.store().layout().block_bytes());
+  for (auto prompt = computing_.begin(); prompt != computing_.end();) {
+    const auto current = prompt++;
+    while (current->cached_shipped < current->cached_blocks() && !current->job.congested()) {
+      const int64_t count = std::min(run, current->cached_blocks() - current->cached_shipped);
+      const absl::Status sent = current->shipment->Ship(
+          current->kv->blocks(), current->cached_shipped, count, 0, layers, [&](v1::KvChunk chunk) {
+            v1::PrefillEvent event;
+            *event.mutable_chunk() = std::move(chunk);
+            current->job.send(std::move(event));
+          });
+      if (!sent.ok()) {
+        Fail(current, sent);
+        break;
+      }
+      current->cached_shipped += count;
+      any = true;
+    }
+  }
+  return any;
+}
+
+std::vector<Scheduler::Planned> Scheduler::Plan() {
+  std::vector<Planned> plan;
+  int64_t budget = options_.token_budget;
+  for (auto prompt = computing_.begin(); prompt != computing_.end() && budget > 0; ++prompt) {
+    if (prompt->remaining() == 0 || prompt->job.congested()) continue;
+    int64_t rows = std::min({prompt->remaining(), options_.chunk_tokens, budget});
+    // A block is shipped once, so a chunk ends where a block does, or where the prompt does.
+    if (rows < prompt->remaining()) rows -= rows % kBlockTokens;
+    if (rows == 0) break;
+    plan.push_back({prompt, rows});
+    budget -= rows;
+  }
+  return plan;
+}
+
+void Scheduler::Compute(std::vector<Planned>& plan) {
+  batch_.Clear();
+  for (const Planned& planned : plan) {
+    const Prompt& prompt = *planned.prompt;
+    const int64_t first = prompt.kv->computed_tokens();
+    batch_.Add(std::span(prompt.job.tokens).subspan(first, planned.rows), first, prompt.kv->blocks(),
+               planned.rows == prompt.remaining());
+  }
+  std::vector<absl::Status> shipped(plan.size());
+  const absl::Time begin = clock_.Now();
+  const std::span<const float> logits = engine_.Forward(batch_, [&](int layer) {
+    // This layer leaves while the next is computed.
+    for (size_t i = 0; i < plan.size(); ++i) {
+      Prompt& prompt = *plan[i].prompt;
+      if (!shipped[i].ok()) continue;
+      const int64_t first = prompt.kv->computed_tokens();
+      const int64_t first_block = first / kBlockTokens;
+      shipped[i] = prompt.shipment->Ship(prompt.kv->blocks(), first_block,
+                                         BlocksFor(first + plan[i].rows) - first_block, layer, 1,
+                                         [&](v1::KvChunk chunk) {
+                                           v1::PrefillEvent event;
+                                           *event.mutable_chunk() = std::move(chunk);
+                                           prompt.job.send(std::move(event));
+                                         });
+    }
+  });
+  probe_.Stepped(batch_.rows(), clock_.Now() - begin);
+  const int64_t vocabulary = engine_.config().vocabulary;
+  int64_t logit_row = 0;
+  for (size_t i = 0; i < plan.size(); ++i) {
+    Prompt& prompt = *plan[i].prompt;
+    prompt.kv->Computed(prompt.job.tokens, prompt.kv->computed_tokens() + plan[i].rows);
+    const bool last = prompt.remaining() == 0;
+    const auto row = last ? logits.subspan(logit_row++ * vocabulary, vocabulary) : std::span<const float>();
+    if (!shipped[i].ok()) {
+      Fail(plan[i].prompt, shipped[i]);
+    } else if (last) {
+      SendLogits(prompt, row);
+    } else {
+      v1::PrefillEvent event;
+      event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
+      event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->computed_tokens()));
+      prompt.job.send(std::move(event));
+    }
+  }
+}
+
+void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
+  v1::PrefillEvent event;
+  v1::PrefillDone& done = *event.mutable_done();
+  done.set_logits(logits.data(), logits.size_bytes());
+  done.set_logits_crc32c(Crc32c(done.logits()));
+  done.set_cached_tokens(static_cast<uint32_t>(prompt.kv->cached_tokens()));
+  done.set_computed_tokens(static_cast<uint32_t>(prompt.size() - prompt.kv->cached_tokens()));
+  done.set_queue_seconds(absl::ToDoubleSeconds(prompt.started - prompt.arrival));
+  done.set_compute_seconds(absl::ToDoubleSeconds(clock_.Now() - prompt.started));
+  prompt.job.send(std::move(event));
+  prompt.logits_sent = true;
+}
+
+void Scheduler::Retire() {
+  for (auto prompt = computing_.begin(); prompt != computing_.end();) {
+    const auto current = prompt++;
+    if (!current->logits_sent || current->cached_shipped < current->cached_blocks()) continue;
+    probe_.Shipped(current->shipment->shipped_bytes());
+    current->job.finish(absl::OkStatus());
+    computing_.erase(current);
+  }
+}
+
+void Scheduler::Fail(std::list<Prompt>::iterator prompt, const absl::Status& status) {
+  probe_.Failed();
+  prompt->job.finish(status);
+  computing_.erase(prompt);
+}
+
+}  // namespace baton::prefill_service

@@ -1,0 +1,119 @@
+// PrefillScheduler: which prompt tokens the next step computes, and the shipping of their KV. Several prompts share a step
+// under one token budget, each in chunks; first come first served, with priority and aging; a prompt can be cancelled
+// between chunks. A prompt begins only when all its blocks can be had, so two prompts never wait for each other.
+//
+//   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
+//
+// No gRPC, no thread of its own, no wall clock: driven by the engine's loop, tested by calling Step().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "baton/v1/prefill.pb.h"
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/engine/sequence_kv.h"
+#include "common/transfer/link.h"
+#include "common/transfer/shipment.h"
+#include "prefill_service/probe.h"
+
+namespace baton::prefill_service {
+
+struct SchedulerOptions {
+  // Rows of one prompt in one step; a multiple of the block size.
+  int64_t chunk_tokens = 512;
+  // Rows of all prompts in one step.
+  int64_t token_budget = 512;
+  // Prompts waiting before Submit refuses.
+  size_t max_queued = 1024;
+  // Waiting this long counts as much as one step of priority.
+  absl::Duration aging = absl::Seconds(1);
+  // Payload of one chunk message.
+  int64_t max_chunk_bytes = 4 << 20;
+};
+
+// One prompt to prefill. The functions are called on the engine thread.
+struct Job {
+  std::string request_id;
+  std::vector<TokenId> tokens;
+  kv::BlockHash root;
+  transfer::Ticket ticket;
+  // Lower runs first.
+  int priority = 0;
+  std::function<void(v1::PrefillEvent)> send;
+  // Once, at the end, unless cancelled.
+  std::function<void(absl::Status)> finish;
+  // The peer has not taken enough of what was sent: compute nothing more for it.
+  std::function<bool()> congested;
+};
+
+using JobId = uint64_t;
+
+class Scheduler {
+ public:
+  // All outlive it.
+  Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
+            const Clock& clock, Probe& probe);
+
+  // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full; FAILED_PRECONDITION: the
+  // prompt would not fit in the pool even if it were alone.
+  absl::Status Submit(JobId id, Job job);
+  // Forgets a prompt, whatever its state. Unknown ids are ignored.
+  void Cancel(JobId id);
+  // One step. Returns whether there is more to do at once.
+  bool Step();
+
+  size_t queued() const { return queued_.size(); }
+  size_t computing() const { return computing_.size(); }
+  // Prompt tokens still to compute, of all jobs.
+  int64_t pending_tokens() const;
+
+ private:
+  struct Prompt {
+    JobId id;
+    Job job;
+    absl::Time arrival;
+    absl::Time started;
+    std::unique_ptr<engine::SequenceKv> kv;
+    std::unique_ptr<transfer::Shipment> shipment;
+    int64_t cached_shipped = 0;  // blocks of the cached prefix that have left
+    bool logits_sent = false;
+
+    int64_t size() const { return static_cast<int64_t>(job.tokens.size()); }
+    int64_t remaining() const { return size() - (kv ? kv->computed_tokens() : 0); }
+    int64_t cached_blocks() const { return kv->cached_tokens() / kBlockTokens; }
+  };
+  struct Planned {
+    std::list<Prompt>::iterator prompt;
+    int64_t rows;
+  };
+
+  void Admit();
+  void ReportQueue();
+  // Ships what is left of cached prefixes, as long as the peer takes it. True if anything left.
+  bool ShipCached();
+  std::vector<Planned> Plan();
+  void Compute(std::vector<Planned>& plan);
+  void SendLogits(Prompt& prompt, std::span<const float> logits);
+  // Ends prompts that are done.
+  void Retire();
+  void Fail(std::list<Prompt>::iterator prompt, const absl::Status& status);
+
+  const SchedulerOptions options_;
+  engine::Engine& engine_;
+  transfer::LinkSender& link_;
+  const Clock& clock_;
+  Probe& probe_;
+  std::list<Prompt> queued_;
+  std::list<Prompt> computing_;  // in the order in which they began
+  engine::Batch batch_;
+};
+
+}  // namespace baton::prefill_service
