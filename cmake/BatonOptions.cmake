@@ -26,6 +26,16 @@ if(BATON_SANITIZE)
   endif()
 endif()
 
+# Rooms report their coverage to the fuzzer and their memory errors to AddressSanitizer; tests/fuzz links the driver.
+if(BATON_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "BATON_FUZZ needs Clang: use the preset clang")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+                      -fno-omit-frame-pointer -O1 -g1)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})

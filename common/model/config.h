@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,12 +13,13 @@
 
 namespace baton::model {
 
-// Rope scaling as in Hugging Face `rope_scaling` (modeling_rope_utils).
+// Rope scaling as in Hugging Face `rope_scaling` or, since transformers 5, `rope_parameters` (modeling_rope_utils).
+// What each type computes is in rope.h.
 struct RopeScaling {
   enum class Type { kNone, kLinear, kDynamic, kYarn, kLlama3 };
   Type type = Type::kNone;
   double factor = 1;
-  int64_t original_context = 0;  // original_max_position_embeddings
+  int64_t original_context = 0;  // original_max_position_embeddings; by default max_position_embeddings
   // llama3
   double low_freq_factor = 1;
   double high_freq_factor = 4;
@@ -60,15 +62,17 @@ struct ModelConfig {
 
   // Canonical text: equal texts mean equal computations. Part of the fingerprint.
   std::string Canonical() const;
-  // Weights, without and with embeddings counted once if tied.
+  // Weights and biases, all of them; tied embeddings count once.
   int64_t parameters() const;
+  // For people: "LlamaForCausalLM, 6 layers, hidden 192, 6 heads, 2 KV heads, vocabulary 4096, context 2048".
+  std::string Describe() const;
   // 2 x layers x kv_heads x head_dim x bytes.
   int64_t KvBytesPerToken(int bytes_per_value) const {
     return int64_t{2} * layers * kv_heads * head_dim * bytes_per_value;
   }
 };
 
-// Defaults for generation, from generation_config.json (optional in a folder).
+// Defaults for generation, from generation_config.json (optional in a folder). `eos` falls back to the config's.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;

@@ -1,0 +1,224 @@
+// The reference backend: what every other backend is judged by. Values are float32, one thread, one loop per formula;
+// sums are taken in float64, in index order, so that its own rounding stays well below that of the backends it judges.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/kernels/kernels.h"
+
+namespace baton::kernels {
+namespace {
+
+using tensor::DType;
+
+// Value `i` of an array that may lie unaligned.
+float ValueAt(const void* data, DType dtype, int64_t i) {
+  const auto* bytes = static_cast<const std::byte*>(data) + i * tensor::SizeOf(dtype);
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, bytes, sizeof value);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return dtype == DType::kBF16 ? tensor::FromBF16(bits) : tensor::FromF16(bits);
+}
+
+// KV is kept as f32 or bf16; rounding to bf16 is to nearest even.
+void PutKv(std::byte* data, DType dtype, int64_t i, float value) {
+  if (dtype == DType::kF32) {
+    std::memcpy(data + i * 4, &value, 4);
+  } else {
+    const uint16_t bits = tensor::ToBF16(value);
+    std::memcpy(data + i * 2, &bits, 2);
+  }
+}
+
+class ReferenceMatrix final : public PackedMatrix {
+ public:
+  ReferenceMatrix(int64_t rows, int64_t cols) : PackedMatrix(rows, cols), values(rows * cols) {}
+  int64_t bytes() const override { return static_cast<int64_t>(values.size() * sizeof(float)); }
+  const float* row(int64_t r) const { return values.data() + r * cols(); }
+
+  std::vector<float> values;  // [rows, cols]
+};
+
+const ReferenceMatrix& Own(const PackedMatrix& matrix) { return static_cast<const ReferenceMatrix&>(matrix); }
+
+// out = x / sqrt(mean(x^2) + eps) * weight
+void Normalize(const float* x, std::span<const float> weight, float eps, float* out) {
+  double squares = 0;
+  for (size_t i = 0; i < weight.size(); ++i) squares += double{x[i]} * x[i];
+  const auto scale = static_cast<float>(1 / std::sqrt(squares / static_cast<double>(weight.size()) + eps));
+  for (size_t i = 0; i < weight.size(); ++i) out[i] = x[i] * scale * weight[i];
+}
+
+// The pair (x[i], x[i + half]) turns by the angle of index i:
+//   x[i]        = x[i] cos - x[i + half] sin
+//   x[i + half] = x[i + half] cos + x[i] sin
+void Rotate(float* x, const RopeTable& rope, int64_t position) {
+  const float* cos = rope.cos.data() + position * rope.half_dim;
+  const float* sin = rope.sin.data() + position * rope.half_dim;
+  for (int i = 0; i < rope.half_dim; ++i) {
+    const float a = x[i];
+    const float b = x[i + rope.half_dim];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + rope.half_dim] = b * cos[i] + a * sin[i];
+  }
+}
+
+class ReferenceKernels final : public Kernels {
+ public:
+  std::string_view name() const override { return "reference"; }
+  std::string_view numerics() const override { return "reference/1"; }
+
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
+    BATON_CHECK(!parts.empty());
+    int64_t rows = 0;
+    for (const WeightView& part : parts) {
+      BATON_CHECK_EQ(part.cols, parts.front().cols);
+      rows += part.rows;
+    }
+    auto packed = std::make_unique<ReferenceMatrix>(rows, parts.front().cols);
+    float* out = packed->values.data();
+    for (const WeightView& part : parts) {
+      for (int64_t i = 0; i < part.rows * part.cols; ++i) *out++ = ValueAt(part.data, part.dtype, i);
+    }
+    return packed;
+  }
+
+  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) override {
+    for (size_t r = 0; r < ids.size(); ++r) {
+      std::copy_n(Own(table).row(ids[r].value()), out.cols, out.row(static_cast<int64_t>(r)));
+    }
+  }
+
+  void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override {
+    for (int64_t r = 0; r < x.rows; ++r) Normalize(x.row(r), weight, eps, out.row(r));
+  }
+
+  void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) override {
+    for (int64_t r = 0; r < x.rows; ++r) {
+      for (int64_t i = 0; i < x.cols; ++i) x.row(r)[i] += y.row(r)[i];
+      Normalize(x.row(r), weight, eps, out.row(r));
+    }
+  }
+
+  // out[r][o] = sum over i of x[r][i] w[o][i], plus bias[o]
+  void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) override {
+    for (int64_t r = 0; r < x.rows; ++r) {
+      for (int64_t o = 0; o < w.rows(); ++o) {
+        const float* weights = Own(w).row(o);
+        double sum = 0;
+        for (int64_t i = 0; i < w.cols(); ++i) sum += double{x.row(r)[i]} * weights[i];
+        out.row(r)[o] = static_cast<float>(bias.empty() ? sum : sum + bias[static_cast<size_t>(o)]);
+      }
+    }
+  }
+
+  void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm, const RopeTable& rope,
+                      std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) override {
+    for (const SequenceRows& sequence : sequences) {
+      for (int64_t i = 0; i < sequence.rows; ++i) {
+        const int64_t position = sequence.first_position + i;
+        float* q = qkv.row(sequence.first_row + i);
+        float* k = q + shape.heads * shape.head_dim;
+        float* v = k + shape.kv_heads * shape.head_dim;
+        for (int h = 0; h < shape.heads; ++h, q += shape.head_dim) {
+          if (!norm.q.empty()) Normalize(q, norm.q, norm.eps, q);
+          Rotate(q, rope, position);
+        }
+        std::byte* block = store.block(sequence.blocks[static_cast<size_t>(position / kBlockTokens)]);
+        const int64_t token = position % kBlockTokens;
+        for (int h = 0; h < shape.kv_heads; ++h, k += shape.head_dim, v += shape.head_dim) {
+          if (!norm.k.empty()) Normalize(k, norm.k, norm.eps, k);
+          Rotate(k, rope, position);
+          StoreHead(store.layout(), block, layer, h, token, k, v);
+        }
+      }
+    }
+  }
+
+  // out = sum over t of p[t] v[t],  p = softmax(scale * q . k[t]),  t in (position - window, position].
+  // The scores of one row and head are held at a time, never the matrix.
+  void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
+                 const kv::KvStore& store, Matrix out) override {
+    const int group = shape.heads / shape.kv_heads;  // query heads that share a KV head
+    for (const SequenceRows& sequence : sequences) {
+      for (int64_t i = 0; i < sequence.rows; ++i) {
+        const int64_t row = sequence.first_row + i;
+        const int64_t position = sequence.first_position + i;
+        const int64_t first = shape.window == 0 ? 0 : std::max<int64_t>(0, position - shape.window + 1);
+        for (int h = 0; h < shape.heads; ++h) {
+          AttendHead(q.row(row) + h * shape.head_dim, shape, sequence.blocks, first, position, layer, h / group,
+                     store, out.row(row) + h * shape.head_dim);
+        }
+      }
+    }
+  }
+
+  // out = gate / (1 + exp(-gate)) * up
+  void SwiGlu(Matrix gate_up, Matrix out) override {
+    for (int64_t r = 0; r < gate_up.rows; ++r) {
+      const float* gate = gate_up.row(r);
+      const float* up = gate + out.cols;
+      for (int64_t i = 0; i < out.cols; ++i) out.row(r)[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
+    }
+  }
+
+ private:
+  // keys [kv_heads][head_dim][kBlockTokens], values [kv_heads][kBlockTokens][head_dim] (kv/store/kv_layout.h)
+  static void StoreHead(const kv::KvLayout& layout, std::byte* block, int layer, int head, int64_t token,
+                        const float* k, const float* v) {
+    std::byte* keys = block + layout.key_offset(layer, head);
+    std::byte* values = block + layout.value_offset(layer, head);
+    for (int d = 0; d < layout.head_dim; ++d) {
+      PutKv(keys, layout.key_dtype, d * kBlockTokens + token, k[d]);
+      PutKv(values, layout.value_dtype, token * layout.head_dim + d, v[d]);
+    }
+  }
+
+  void AttendHead(const float* q, const AttentionShape& shape, std::span<const BlockId> blocks, int64_t first,
+                  int64_t last, int layer, int kv_head, const kv::KvStore& store, float* out) {
+    const kv::KvLayout& layout = store.layout();
+    scores_.resize(static_cast<size_t>(last - first + 1));
+    float max = -INFINITY;
+    for (int64_t t = first; t <= last; ++t) {
+      const std::byte* keys =
+          store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + layout.key_offset(layer, kv_head);
+      double dot = 0;
+      for (int d = 0; d < shape.head_dim; ++d) {
+        dot += double{q[d]} * ValueAt(keys, layout.key_dtype, d * kBlockTokens + t % kBlockTokens);
+      }
+      float& score = scores_[static_cast<size_t>(t - first)];
+      score = static_cast<float>(dot * shape.scale);
+      max = std::max(max, score);
+    }
+    double total = 0;
+    weighted_.assign(static_cast<size_t>(shape.head_dim), 0.0);
+    for (int64_t t = first; t <= last; ++t) {
+      const double weight = std::exp(scores_[static_cast<size_t>(t - first)] - max);
+      total += weight;
+      const std::byte* values =
+          store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + layout.value_offset(layer, kv_head);
+      for (int d = 0; d < shape.head_dim; ++d) {
+        weighted_[static_cast<size_t>(d)] +=
+            weight * ValueAt(values, layout.value_dtype, (t % kBlockTokens) * shape.head_dim + d);
+      }
+    }
+    for (int d = 0; d < shape.head_dim; ++d) {
+      out[d] = static_cast<float>(weighted_[static_cast<size_t>(d)] / total);
+    }
+  }
+
+  std::vector<float> scores_;     // of one row and head
+  std::vector<double> weighted_;  // [head_dim]
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> MakeReferenceKernels() { return std::make_unique<ReferenceKernels>(); }
+
+}  // namespace baton::kernels

@@ -1,0 +1,135 @@
+#include "common/model/checkpoint.h"
+
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/model/json_fields.h"
+
+namespace baton::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kSingle[] = "model.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
+constexpr int64_t kMaxIndexBytes = 100'000'000;
+
+bool Exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// tensor -> shard, as the index has it.
+absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxIndexBytes));
+  BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (map == json.end() || !map->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": field \"weight_map\" is missing or not an object"));
+  }
+  std::map<std::string, std::string> shards;
+  for (const auto& [tensor, shard] : map->items()) {
+    // A shard lies next to its index: a name that leads elsewhere is refused.
+    if (!shard.is_string() || fs::path(shard.get<std::string>()).filename() != shard.get<std::string>() ||
+        shard.get<std::string>().empty() || shard.get<std::string>() == "..") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": tensor \"", tensor, "\" lies in ", Shown(shard), ", which is not a file name"));
+    }
+    shards[tensor] = shard.get<std::string>();
+  }
+  return shards;
+}
+
+void AddLength(Sha256& sha, uint64_t value) {
+  std::array<std::byte, 8> bytes;
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(value >> (8 * i));
+  sha.Update(bytes);
+}
+
+}  // namespace
+
+absl::Status Checkpoint::Add(const SafetensorsFile& file, const std::string& path) {
+  for (const StoredTensor& tensor : file.tensors()) {
+    if (!tensors_.emplace(tensor.name, &tensor).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": tensor \"", tensor.name, "\" is in another shard too"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
+  Checkpoint checkpoint;
+  const fs::path root(folder);
+  if (Exists(root / kSingle)) {
+    BATON_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(root / kSingle));
+    checkpoint.files_.push_back(std::move(file));
+    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.files_.front(), root / kSingle));
+    return checkpoint;
+  }
+  if (!Exists(root / kIndex)) {
+    return absl::NotFoundError(absl::StrCat(folder, ": neither ", kSingle, " nor ", kIndex,
+                                            " is here; other weight formats are not read, save as safetensors"));
+  }
+  BATON_ASSIGN_OR_RETURN(const auto map, ReadIndex(root / kIndex));
+  std::set<std::string> shards;
+  for (const auto& [tensor, shard] : map) shards.insert(shard);
+  checkpoint.files_.reserve(shards.size());
+  for (const std::string& shard : shards) {
+    absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(root / shard);
+    if (absl::IsNotFound(file.status())) {
+      return absl::NotFoundError(
+          absl::StrCat(folder, ": shard \"", shard, "\" is missing, but ", kIndex, " names it"));
+    }
+    BATON_RETURN_IF_ERROR(file.status());
+    for (const StoredTensor& tensor : file->tensors()) {
+      const auto named = map.find(tensor.name);
+      if (named == map.end() || named->second != shard) {
+        return absl::InvalidArgumentError(absl::StrCat((root / shard).string(), ": tensor \"", tensor.name,
+                                                       "\" is not where ", kIndex, " has it"));
+      }
+    }
+    checkpoint.files_.push_back(*std::move(file));
+    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.files_.back(), root / shard));
+  }
+  for (const auto& [tensor, shard] : map) {
+    if (checkpoint.Find(tensor) == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat((root / shard).string(), ": tensor \"", tensor,
+                                                     "\" is missing, but ", kIndex, " names it"));
+    }
+  }
+  return checkpoint;
+}
+
+const StoredTensor* Checkpoint::Find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+int64_t Checkpoint::bytes() const {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : tensors_) total += static_cast<int64_t>(tensor->bytes.size());
+  return total;
+}
+
+std::string Checkpoint::Digest() const {
+  Sha256 sha;
+  for (const auto& [name, tensor] : tensors_) {
+    AddLength(sha, name.size());
+    sha.Update(name);
+    const std::string_view dtype = tensor::Name(tensor->dtype);
+    AddLength(sha, dtype.size());
+    sha.Update(dtype);
+    AddLength(sha, tensor->shape.size());
+    for (int64_t extent : tensor->shape) AddLength(sha, static_cast<uint64_t>(extent));
+    AddLength(sha, tensor->bytes.size());
+    sha.Update(tensor->bytes);
+  }
+  const Sha256Digest digest = sha.Finish();
+  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
+}
+
+}  // namespace baton::model

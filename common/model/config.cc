@@ -1,0 +1,318 @@
+#include "common/model/config.h"
+
+#include <filesystem>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/model/json_fields.h"
+
+namespace baton::model {
+namespace {
+
+constexpr char kConfigFile[] = "config.json";
+constexpr int64_t kMaxConfigBytes = 16 << 20;
+
+// Bounds that no model of today comes near; they keep products of sizes far from overflow.
+constexpr int64_t kMaxVocabulary = 1 << 24;
+constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxHeads = 1 << 14;
+constexpr int64_t kMaxHeadDim = 1 << 12;
+constexpr int64_t kMaxLayers = 1 << 12;
+constexpr int64_t kMaxContext = 1 << 26;
+
+// What a family has beyond the plain Llama, and what it assumes where config.json is silent (as transformers does).
+struct Family {
+  std::string_view architecture;
+  bool optional_attention_bias = false;  // reads attention_bias: Q, K, V and O
+  bool optional_mlp_bias = false;        // reads mlp_bias
+  bool qkv_bias = false;                 // always has biases on Q, K and V
+  bool qk_norm = false;
+  bool always_windowed = false;    // sliding_window holds for all layers (Mistral)
+  bool optional_windows = false;   // use_sliding_window, max_window_layers, layer_types (Qwen)
+  int head_dim = 0;                // where head_dim is missing; 0: hidden / heads
+};
+
+constexpr Family kFamilies[] = {
+    {.architecture = "LlamaForCausalLM", .optional_attention_bias = true, .optional_mlp_bias = true},
+    {.architecture = "MistralForCausalLM", .always_windowed = true},
+    {.architecture = "Qwen2ForCausalLM", .qkv_bias = true, .optional_windows = true},
+    {.architecture = "Qwen3ForCausalLM",
+     .optional_attention_bias = true,
+     .qk_norm = true,
+     .optional_windows = true,
+     .head_dim = 128},
+};
+
+absl::StatusOr<Family> FamilyOf(const Json& json) {
+  const auto field = json.find("architectures");
+  if (field == json.end() || !field->is_array() || field->size() != 1 || !(*field)[0].is_string()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kConfigFile, ": field \"architectures\" must be a list of one name"));
+  }
+  const auto& name = (*field)[0].get_ref<const std::string&>();
+  std::string known;
+  for (const Family& family : kFamilies) {
+    if (family.architecture == name) return family;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", family.architecture);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(kConfigFile, ": unknown architecture ", Shown((*field)[0]), ": Baton runs ", known));
+}
+
+struct RopeTypeName {
+  std::string_view name;
+  RopeScaling::Type type;
+};
+constexpr RopeTypeName kRopeTypes[] = {
+    {"default", RopeScaling::Type::kNone}, {"linear", RopeScaling::Type::kLinear},
+    {"dynamic", RopeScaling::Type::kDynamic}, {"yarn", RopeScaling::Type::kYarn},
+    {"llama3", RopeScaling::Type::kLlama3},
+};
+
+std::string_view NameOf(RopeScaling::Type type) {
+  for (const RopeTypeName& known : kRopeTypes) {
+    if (known.type == type) return known.name;
+  }
+  return "unknown";
+}
+
+// Fields that any rope type may carry. What a type does not use is ignored, as in transformers; a field that nobody
+// knows is refused, since it may be the one that matters.
+constexpr std::string_view kRopeFields[] = {
+    "type",      "rope_type", "rope_theta",       "factor",           "original_max_position_embeddings",
+    "beta_fast", "beta_slow", "mscale",           "mscale_all_dim",   "low_freq_factor",
+    "truncate",  "finetuned", "high_freq_factor", "attention_factor", "partial_rotary_factor"};
+
+bool IsRopeField(std::string_view name) { return absl::c_linear_search(kRopeFields, name); }
+
+void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
+  const JsonFields::Range positive{.low = 0, .low_open = true};
+  switch (scaling.type) {
+    case RopeScaling::Type::kNone:
+      return;
+    case RopeScaling::Type::kLinear:
+    case RopeScaling::Type::kDynamic:
+      scaling.factor = rope.Number("factor", {.low = 1});
+      return;
+    case RopeScaling::Type::kLlama3:
+      scaling.factor = rope.Number("factor", {.low = 1});
+      scaling.low_freq_factor = rope.Number("low_freq_factor", positive);
+      scaling.high_freq_factor = rope.Number("high_freq_factor", positive);
+      if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+        rope.Refuse("high_freq_factor", "must be above low_freq_factor");
+      }
+      return;
+    case RopeScaling::Type::kYarn:
+      scaling.factor = rope.Number(
+          "factor", {.low = 1}, static_cast<double>(context) / static_cast<double>(scaling.original_context));
+      scaling.beta_fast = rope.Number("beta_fast", positive, 32);
+      scaling.beta_slow = rope.Number("beta_slow", positive, 1);
+      scaling.mscale = rope.Number("mscale", {}, 0);
+      scaling.mscale_all_dim = rope.Number("mscale_all_dim", {}, 0);
+      if (rope.Has("attention_factor")) scaling.attention_factor = rope.Number("attention_factor", positive);
+      scaling.truncate = rope.Flag("truncate", true);
+      return;
+  }
+}
+
+// transformers 4 writes rope_theta and rope_scaling, transformers 5 writes both into rope_parameters; where an edited
+// file has both, rope_scaling wins, as in transformers.
+absl::Status ReadRope(JsonFields& fields, ModelConfig& config) {
+  config.rope_theta = fields.Number("rope_theta", {.low = 1, .low_open = true}, 10000);
+  if (fields.Number("partial_rotary_factor", {.low = 0}, 1) != 1) {
+    fields.Refuse("partial_rotary_factor", "other than 1 is not supported");
+  }
+  config.rope_scaling.original_context =
+      fields.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
+  const std::string name = fields.Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  const Json* json = fields.Find(name);
+  if (json == nullptr) return absl::OkStatus();
+
+  JsonFields rope(*json, absl::StrCat(kConfigFile, ": ", name));
+  BATON_RETURN_IF_ERROR(rope.status());
+  for (const auto& [key, value] : json->items()) {
+    if (!IsRopeField(key) && !value.is_null()) rope.Refuse(key, "is not known");
+  }
+  const std::string type = rope.Text("rope_type", rope.Text("type", "default"));
+  bool known = false;
+  for (const RopeTypeName& candidate : kRopeTypes) {
+    if (candidate.name != type) continue;
+    config.rope_scaling.type = candidate.type;
+    known = true;
+  }
+  if (!known) {
+    rope.Refuse("rope_type", absl::StrCat("is ", Shown(type), ": known are default, linear, dynamic, yarn, llama3"));
+  }
+  config.rope_theta = rope.Number("rope_theta", {.low = 1, .low_open = true}, config.rope_theta);
+  if (rope.Number("partial_rotary_factor", {.low = 0}, 1) != 1) {
+    rope.Refuse("partial_rotary_factor", "other than 1 is not supported");
+  }
+  if (!fields.Has("original_max_position_embeddings")) {
+    config.rope_scaling.original_context =
+        rope.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
+  }
+  ReadRopeFactors(rope, config.rope_scaling, config.context);
+  return rope.status();
+}
+
+// layer_types, where given, or else the older pair use_sliding_window and max_window_layers.
+void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) {
+  config.windows.assign(static_cast<size_t>(config.layers), 0);
+  int64_t window = 0;
+  int first_windowed = 0;
+  if (family.always_windowed) {
+    // Absent means transformers' default, null means none.
+    window = fields.Present("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext, 0) : 4096;
+  } else if (family.optional_windows && fields.Flag("use_sliding_window", false)) {
+    window = fields.Integer("sliding_window", 1, kMaxContext, 0);
+    first_windowed = static_cast<int>(fields.Integer("max_window_layers", 0, kMaxLayers, 28));
+  }
+  for (int layer = first_windowed; layer < config.layers; ++layer) {
+    config.windows[static_cast<size_t>(layer)] = window;
+  }
+  const Json* types = fields.Find("layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array() || types->size() != config.windows.size()) {
+    fields.Refuse("layer_types", absl::StrCat("must list ", config.layers, " layers"));
+    return;
+  }
+  for (size_t layer = 0; layer < types->size(); ++layer) {
+    const Json& type = (*types)[layer];
+    if (type == "full_attention" && family.optional_windows) {
+      config.windows[layer] = 0;
+    } else if (type == "sliding_attention" && family.optional_windows && window > 0) {
+      config.windows[layer] = window;
+    } else if (type != (config.windows[layer] == 0 ? "full_attention" : "sliding_attention")) {
+      fields.Refuse("layer_types", absl::StrCat("has ", Shown(type), " for layer ", layer, ", which ",
+                                                config.architecture, " with this sliding_window can't have"));
+    }
+  }
+}
+
+absl::Status ReadShape(JsonFields& fields, const Family& family, ModelConfig& config) {
+  config.vocabulary = fields.Integer("vocab_size", 1, kMaxVocabulary);
+  config.hidden = fields.Integer("hidden_size", 1, kMaxWidth);
+  config.intermediate = fields.Integer("intermediate_size", 1, kMaxWidth);
+  config.layers = static_cast<int>(fields.Integer("num_hidden_layers", 1, kMaxLayers));
+  config.heads = static_cast<int>(fields.Integer("num_attention_heads", 1, kMaxHeads));
+  config.kv_heads = static_cast<int>(fields.Integer("num_key_value_heads", 1, kMaxHeads, config.heads));
+  config.context = fields.Integer("max_position_embeddings", 1, kMaxContext);
+  config.rms_eps = static_cast<float>(fields.Number("rms_norm_eps", {.low = 0, .high = 1, .low_open = true}));
+  if (config.heads % config.kv_heads != 0) {
+    fields.Refuse("num_key_value_heads",
+                  absl::StrCat("is ", config.kv_heads, ", which does not divide num_attention_heads ", config.heads));
+  }
+  if (!fields.Has("head_dim") && family.head_dim == 0 && config.hidden % config.heads != 0) {
+    fields.Refuse("hidden_size", absl::StrCat("is ", config.hidden, ", which num_attention_heads ", config.heads,
+                                              " does not divide, and head_dim is not given"));
+  }
+  BATON_RETURN_IF_ERROR(fields.status());
+  config.head_dim = static_cast<int>(fields.Integer(
+      "head_dim", 2, kMaxHeadDim, family.head_dim != 0 ? family.head_dim : config.hidden / config.heads));
+  if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
+    fields.Refuse("head_dim", absl::StrCat("must be even and at most ", kMaxHeadDim, ", not ", config.head_dim));
+  }
+  return fields.status();
+}
+
+void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (const std::string act = fields.Text("hidden_act", "silu"); act != "silu" && act != "swish") {
+    fields.Refuse("hidden_act", absl::StrCat("is ", Shown(act), ": only silu is known"));
+  }
+  if (fields.Has("quantization_config")) {
+    fields.Refuse("quantization_config", "is set: quantized weights are not supported, use the original model");
+  }
+  config.tied_embeddings = fields.Flag("tie_word_embeddings", false);
+  const bool attention_bias = family.optional_attention_bias && fields.Flag("attention_bias", false);
+  config.qkv_bias = family.qkv_bias || attention_bias;
+  config.output_bias = attention_bias;
+  config.mlp_bias = family.optional_mlp_bias && fields.Flag("mlp_bias", false);
+  config.qk_norm = family.qk_norm;
+  for (int64_t id : fields.Integers("eos_token_id", 0, config.vocabulary - 1)) {
+    config.eos.emplace_back(static_cast<int32_t>(id));
+  }
+  config.weights_dtype = fields.Text("dtype", fields.Text("torch_dtype", ""));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
+  BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(text, kConfigFile));
+  JsonFields fields(json, kConfigFile);
+  BATON_RETURN_IF_ERROR(fields.status());
+  BATON_ASSIGN_OR_RETURN(const Family family, FamilyOf(json));
+  ModelConfig config;
+  config.architecture = family.architecture;
+  BATON_RETURN_IF_ERROR(ReadShape(fields, family, config));
+  BATON_RETURN_IF_ERROR(ReadRope(fields, config));
+  ReadWindows(fields, family, config);
+  ReadOptions(fields, family, config);
+  BATON_RETURN_IF_ERROR(fields.status());
+  return config;
+}
+
+absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& folder) {
+  const std::string path = std::filesystem::path(folder) / kConfigFile;
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
+  absl::StatusOr<ModelConfig> config = FromJson(text);
+  if (config.ok()) return config;
+  // FromJson knows the file's name, not its folder.
+  return absl::Status(config.status().code(), absl::StrCat(folder, "/", config.status().message()));
+}
+
+std::string ModelConfig::Canonical() const {
+  std::string text;
+  const auto line = [&text](std::string_view name, const auto& value) {
+    absl::StrAppend(&text, name, "=", value, "\n");
+  };
+  const auto exact = [](double value) { return absl::StrFormat("%a", value); };
+  line("architecture", architecture);
+  line("vocabulary", vocabulary);
+  line("hidden", hidden);
+  line("intermediate", intermediate);
+  line("layers", layers);
+  line("heads", heads);
+  line("kv_heads", kv_heads);
+  line("head_dim", head_dim);
+  line("context", context);
+  line("rms_eps", exact(double{rms_eps}));
+  line("rope_theta", exact(rope_theta));
+  line("rope_type", NameOf(rope_scaling.type));
+  line("rope_factor", exact(rope_scaling.factor));
+  line("rope_original_context", rope_scaling.original_context);
+  line("rope_low_freq_factor", exact(rope_scaling.low_freq_factor));
+  line("rope_high_freq_factor", exact(rope_scaling.high_freq_factor));
+  line("rope_beta_fast", exact(rope_scaling.beta_fast));
+  line("rope_beta_slow", exact(rope_scaling.beta_slow));
+  line("rope_attention_factor", exact(rope_scaling.attention_factor));
+  line("rope_mscale", exact(rope_scaling.mscale));
+  line("rope_mscale_all_dim", exact(rope_scaling.mscale_all_dim));
+  line("rope_truncate", rope_scaling.truncate ? 1 : 0);
+  line("tied_embeddings", tied_embeddings ? 1 : 0);
+  line("qkv_bias", qkv_bias ? 1 : 0);
+  line("output_bias", output_bias ? 1 : 0);
+  line("mlp_bias", mlp_bias ? 1 : 0);
+  line("qk_norm", qk_norm ? 1 : 0);
+  for (int64_t window : windows) line("window", window);
+  return text;
+}
+
+int64_t ModelConfig::parameters() const {
+  const int64_t q = int64_t{heads} * head_dim;
+  const int64_t kv = int64_t{kv_heads} * head_dim;
+  int64_t layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * intermediate + 2 * hidden;
+  if (qkv_bias) layer += q + 2 * kv;
+  if (output_bias) layer += hidden;
+  if (mlp_bias) layer += 2 * intermediate + hidden;
+  if (qk_norm) layer += 2 * head_dim;
+  return layers * layer + hidden + vocabulary * hidden * (tied_embeddings ? 1 : 2);
+}
+
+std::string ModelConfig::Describe() const {
+  return absl::StrCat(architecture, ", ", layers, " layers, hidden ", hidden, ", ", heads, " heads, ", kv_heads,
+                      " KV heads, vocabulary ", vocabulary, ", context ", context);
+}
+
+}  // namespace baton::model

@@ -1,0 +1,149 @@
+#include "common/model/json_fields.h"
+
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::model {
+
+absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view file) {
+  std::vector<std::set<std::string>> open;  // keys of the objects around the parser's place
+  std::string twice;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      open.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      open.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open.back().insert(key).second && twice.empty()) twice = key;
+    }
+    return true;
+  };
+  Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(file, ": not valid JSON"));
+  if (!twice.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": key \"", twice, "\" stands twice in one object"));
+  }
+  return json;
+}
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": can't be opened"));
+  const int64_t size = file.tellg();
+  if (size < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  if (size > limit) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", size, " bytes, more than the ", limit, " allowed"));
+  }
+  std::string text(static_cast<size_t>(size), '\0');
+  file.seekg(0);
+  if (!file.read(text.data(), size)) return absl::UnavailableError(absl::StrCat(path, ": can't be read"));
+  return text;
+}
+
+std::string Shown(const Json& value) {
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 80) text = text.substr(0, 77) + "...";
+  return text;
+}
+
+JsonFields::JsonFields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+  if (!object.is_object()) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": not a JSON object but ", Shown(object)));
+  }
+}
+
+bool JsonFields::Has(std::string_view name) const { return Find(name) != nullptr; }
+
+bool JsonFields::Present(std::string_view name) const {
+  return object_.is_object() && object_.contains(name);
+}
+
+const Json* JsonFields::Find(std::string_view name) const {
+  if (!object_.is_object()) return nullptr;
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+const Json* JsonFields::Required(std::string_view name, bool has_fallback) {
+  const Json* value = Find(name);
+  if (value == nullptr && !has_fallback) Refuse(name, "is missing");
+  return value;
+}
+
+int64_t JsonFields::Integer(std::string_view name, int64_t low, int64_t high, std::optional<int64_t> fallback) {
+  const Json* value = Required(name, fallback.has_value());
+  if (value == nullptr) return fallback.value_or(low);
+  const bool fits = value->is_number_integer() &&
+                    (!value->is_number_unsigned() ||
+                     value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}) &&
+                    value->get<int64_t>() >= low && value->get<int64_t>() <= high;
+  if (!fits) {
+    Refuse(name, absl::StrCat("must be an integer from ", low, " to ", high, ", not ", Shown(*value)));
+    return low;
+  }
+  return value->get<int64_t>();
+}
+
+double JsonFields::Number(std::string_view name, Range range, std::optional<double> fallback) {
+  const Json* value = Required(name, fallback.has_value());
+  if (value == nullptr) return fallback.value_or(1);
+  const double number = value->is_number() ? value->get<double>() : std::nan("");
+  const bool fits = std::isfinite(number) && number <= range.high &&
+                    (range.low_open ? number > range.low : number >= range.low);
+  if (!fits) {
+    Refuse(name, absl::StrCat("must be a number ", range.low_open ? "above " : "of at least ", range.low,
+                              " and at most ", range.high, ", not ", Shown(*value)));
+    return 1;
+  }
+  return number;
+}
+
+bool JsonFields::Flag(std::string_view name, std::optional<bool> fallback) {
+  const Json* value = Required(name, fallback.has_value());
+  if (value == nullptr) return fallback.value_or(false);
+  if (!value->is_boolean()) {
+    Refuse(name, absl::StrCat("must be true or false, not ", Shown(*value)));
+    return false;
+  }
+  return value->get<bool>();
+}
+
+std::string JsonFields::Text(std::string_view name, std::optional<std::string> fallback) {
+  const Json* value = Required(name, fallback.has_value());
+  if (value == nullptr) return fallback.value_or("");
+  if (!value->is_string()) {
+    Refuse(name, absl::StrCat("must be a string, not ", Shown(*value)));
+    return "";
+  }
+  return value->get<std::string>();
+}
+
+std::vector<int64_t> JsonFields::Integers(std::string_view name, int64_t low, int64_t high) {
+  const Json* value = Find(name);
+  if (value == nullptr) return {};
+  if (!value->is_array()) return {Integer(name, low, high)};
+  std::vector<int64_t> numbers;
+  for (const Json& item : *value) {
+    const bool integer = item.is_number_integer() && !(item.is_number_unsigned() && item.get<uint64_t>() >> 63);
+    if (!integer || item.get<int64_t>() < low || item.get<int64_t>() > high) {
+      Refuse(name, absl::StrCat("must hold integers from ", low, " to ", high, ", not ", Shown(item)));
+      return {};
+    }
+    numbers.push_back(item.get<int64_t>());
+  }
+  return numbers;
+}
+
+void JsonFields::Refuse(std::string_view name, std::string_view problem) {
+  if (status_.ok()) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": field \"", name, "\" ", problem));
+  }
+}
+
+}  // namespace baton::model

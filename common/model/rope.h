@@ -1,0 +1,46 @@
+// RopeAngles: the table of cosines and sines that rotary position embedding (arXiv 2104.09864) looks up, for every
+// position of the model's context, with the scalings of Hugging Face's modeling_rope_utils. A position's angles never
+// depend on how long a sequence grows: KV, once computed, stays right. Immutable, any thread.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/kernels/kernels.h"
+#include "common/model/config.h"
+
+namespace baton::model {
+
+// Angle per position of each pair of dimensions, [head_dim / 2], and the factor on cosines and sines (YaRN; else 1).
+//
+//   none     f[i] = theta^(-2i / head_dim)
+//   linear   f[i] / factor
+//   dynamic  NTK-aware base. transformers recomputes it as a sequence grows past the trained context, which would
+//            make old KV wrong; here the base is fixed: theta itself while context <= original_context, else the one
+//            that transformers would reach at the full context,
+//              theta * (factor * context / original - (factor - 1))^(head_dim / (head_dim - 2))
+//   yarn     arXiv 2309.00071: f[i] / factor for slow dimensions, f[i] for fast ones, a linear ramp between
+//   llama3   f[i] / factor for wavelengths above original / low_freq_factor, f[i] below original / high_freq_factor,
+//            a linear blend between
+struct RopeFrequencies {
+  std::vector<float> inverse;
+  float scale = 1;
+};
+RopeFrequencies FrequenciesFor(const ModelConfig& config);
+
+class RopeAngles {
+ public:
+  // RESOURCE_EXHAUSTED if the table would take more than `max_bytes`.
+  static absl::StatusOr<RopeAngles> Create(const ModelConfig& config, int64_t max_bytes = int64_t{4} << 30);
+
+  // Lives as long as this.
+  kernels::RopeTable table() const { return {cos_, sin_, half_dim_}; }
+  int64_t bytes() const { return static_cast<int64_t>((cos_.size() + sin_.size()) * sizeof(float)); }
+
+ private:
+  int half_dim_ = 0;
+  std::vector<float> cos_;  // [context][half_dim]
+  std::vector<float> sin_;
+};
+
+}  // namespace baton::model

@@ -1,0 +1,53 @@
+// Safetensors: one *.safetensors file, mapped read-only and checked whole before anything is believed
+// (https://github.com/huggingface/safetensors, "Format"): 8 bytes of little-endian header length, a JSON header, then
+// the tensors' bytes without hole or overlap. What the header says about dtype, shape and offsets must agree with
+// itself and with the file's size. Immutable once open, any thread. The file must not shrink while it is mapped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tensor/dtype.h"
+
+namespace baton::model {
+
+// A tensor as it lies in the file. The bytes may be unaligned for the dtype.
+struct StoredTensor {
+  std::string name;
+  tensor::DType dtype = tensor::DType::kF32;
+  std::vector<int64_t> shape;
+  std::span<const std::byte> bytes;  // exactly shape x dtype
+};
+
+// "[2048, 64]"
+std::string ShapeText(std::span<const int64_t> shape);
+
+// Reads `file`, the bytes of a whole file; tensors are views into it, in the order of their bytes. `name` opens
+// messages. INVALID_ARGUMENT for anything that the format forbids, and for dtypes other than F32, F16 and BF16.
+absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> file, std::string_view name);
+
+class SafetensorsFile {
+ public:
+  // Messages name `path`. NOT_FOUND if there is no such file.
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
+  ~SafetensorsFile();
+
+  // Views into the mapping: they live as long as this.
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+
+ private:
+  explicit SafetensorsFile(std::span<const std::byte> mapping) : mapping_(mapping) {}
+
+  std::span<const std::byte> mapping_;
+  std::vector<StoredTensor> tensors_;
+};
+
+}  // namespace baton::model
