@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/transfer/fingerprint_wire.h"
+
 namespace baton::worker {
 
 void AddFlags(CLI::App& app, Options& options) {
@@ -34,6 +36,21 @@ void AddFlags(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")->capture_default_str();
+}
+
+v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
+                        const Options& options, const engine::Engine& engine) {
+  v1::WorkerInfo info;
+  info.set_worker_id(worker_id);
+  info.set_role(role);
+  info.set_incarnation(incarnation.value());
+  *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
+  // A trailing slash would leave no name.
+  const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();
+  info.set_model(options.model_name.empty() ? folder.string() : options.model_name);
+  info.set_context_tokens(static_cast<uint32_t>(engine.config().context));
+  info.set_vocabulary_tokens(static_cast<uint32_t>(engine.config().vocabulary));
+  return info;
 }
 
 }  // namespace baton::worker

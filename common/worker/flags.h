@@ -1,9 +1,10 @@
-// The flags that prefill and decode workers share, and what becomes of them. For main() only.
+// The options that prefill and decode workers share: as flags, and as what the worker says of itself.
 #pragma once
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "baton/v1/worker.pb.h"
+#include "common/base/ids.h"
 #include "common/engine/engine.h"
 
 namespace CLI {
@@ -28,5 +29,9 @@ struct Options {
 
 // Binds the flags to `options`, which outlives the parse.
 void AddFlags(CLI::App& app, Options& options);
+
+// What the worker says of itself to watchers.
+v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
+                        const Options& options, const engine::Engine& engine);
 
 }  // namespace baton::worker

@@ -1,0 +1,66 @@
+#include "decode_service/outbox.h"
+
+namespace baton::decode_service {
+
+Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
+               const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos)
+    : tokenizer_(std::move(tokenizer)),
+      output_(output),
+      choice_(choice),
+      max_tokens_(stop.max_tokens()),
+      detokenizer_(tokenizer_, output.special_tokens()),
+      stops_({stop.stop().begin(), stop.stop().end()}) {
+  for (int32_t id : stop.stop_token_ids()) stop_tokens_.insert(TokenId(id));
+  if (!stop.ignore_eos()) stop_tokens_.insert(eos.begin(), eos.end());
+}
+
+void Outbox::Resume(std::span<const TokenId> tokens) {
+  for (TokenId token : tokens) stops_.Push(detokenizer_.Push(token));
+  tokens_ += static_cast<int64_t>(tokens.size());
+}
+
+std::optional<int> Outbox::logprobs() const {
+  if (!output_.logprobs()) return std::nullopt;
+  return static_cast<int>(output_.top_logprobs());
+}
+
+v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
+  v1::TokenLogprob described;
+  described.set_token_id(token.value());
+  described.set_logprob(logprob);
+  described.set_bytes(tokenizer_->TokenBytes(token));
+  return described;
+}
+
+std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta) {
+  ++tokens_;
+  delta.set_choice(choice_);
+  delta.set_tokens(1);
+  if (output_.token_ids()) delta.add_token_ids(draw.token.value());
+  if (output_.logits_digest()) delta.add_logits_digests(logits_digest);
+  if (draw.logprob.has_value()) {
+    v1::StepLogprobs& step = *delta.add_logprobs();
+    *step.mutable_chosen() = Describe(draw.token, *draw.logprob);
+    for (const auto& top : draw.top) *step.add_top() = Describe(top.token, top.logprob);
+  }
+  if (stop_tokens_.contains(draw.token)) {
+    // The token itself is no text; what was held back is.
+    text::StopMatcher::Result rest = stops_.Push(detokenizer_.Flush());
+    if (!rest.match.has_value()) rest.text += stops_.Flush();
+    delta.set_text(std::move(rest.text));
+    return End{v1::FINISH_REASON_STOP_TOKEN, "", draw.token};
+  }
+  text::StopMatcher::Result shown = stops_.Push(detokenizer_.Push(draw.token));
+  if (!shown.match.has_value() && tokens_ >= max_tokens_) {
+    text::StopMatcher::Result rest = stops_.Push(detokenizer_.Flush());
+    shown.text += rest.text;
+    shown.match = std::move(rest.match);
+    if (!shown.match.has_value()) shown.text += stops_.Flush();
+  }
+  delta.set_text(std::move(shown.text));
+  if (shown.match.has_value()) return End{v1::FINISH_REASON_STOP_STRING, *std::move(shown.match), std::nullopt};
+  if (tokens_ >= max_tokens_) return End{v1::FINISH_REASON_LENGTH, "", std::nullopt};
+  return std::nullopt;
+}
+
+}  // namespace baton::decode_service

@@ -1,0 +1,59 @@
+// Outbox: what becomes of a sequence's tokens on their way out: text that never splits a character, stop strings across
+// token borders, log probabilities, and the deltas that carry them. It decides, token by token, whether the answer has
+// ended. One per sequence, engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "baton/v1/generation.pb.h"
+#include "common/base/ids.h"
+#include "common/sampling/sampler.h"
+#include "common/text/detokenizer.h"
+#include "common/text/stop_matcher.h"
+#include "common/text/tokenizer.h"
+
+namespace baton::decode_service {
+
+class Outbox {
+ public:
+  struct End {
+    v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
+    std::string stop_match;
+    std::optional<TokenId> stop_token;
+  };
+
+  // `eos`: the model's own end tokens, heeded unless stop.ignore_eos.
+  Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
+         const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos);
+
+  // Tokens that the client has already: they shape what follows and are not sent again.
+  void Resume(std::span<const TokenId> tokens);
+
+  // The next token. Fills `delta` with what may leave, and says if and why the answer ends with it.
+  std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta);
+
+  // How many top log probabilities to ask the sampler for.
+  std::optional<int> logprobs() const;
+  // Tokens generated, resumed ones included.
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  v1::TokenLogprob Describe(TokenId token, float logprob) const;
+
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  const v1::OutputOptions output_;
+  const uint32_t choice_;
+  const int64_t max_tokens_;
+  absl::flat_hash_set<TokenId> stop_tokens_;
+  text::Detokenizer detokenizer_;
+  text::StopMatcher stops_;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace baton::decode_service

@@ -1,0 +1,354 @@
+#include "decode_service/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/digest.h"
+#include "common/rpc/status.h"
+#include "fmt/format.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::decode_service {
+namespace {
+
+using Phase = Sequence::Phase;
+
+// A full worker frees a block at the pace of its running sequences: ask again soon.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
+
+}  // namespace
+
+Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
+                     PrefillClient& prefill, const Clock& clock, Probe& probe)
+    : options_(options),
+      engine_(engine),
+      link_(link),
+      prefill_(prefill),
+      clock_(clock),
+      probe_(probe) {
+  BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.token_budget >= kBlockTokens);
+}
+
+Scheduler::~Scheduler() = default;
+
+size_t Scheduler::running() const {
+  return std::count_if(sequences_.begin(), sequences_.end(),
+                       [](const auto& entry) { return entry.second->phase == Phase::kRunning; });
+}
+
+int64_t Scheduler::pending_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase == Phase::kPreempted) tokens += sequence->size();
+    if (sequence->phase == Phase::kPrefilling) tokens += sequence->remaining();
+  }
+  return tokens;
+}
+
+absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
+  Sequence& sequence = *owned;
+  sequence.times.arrival = clock_.Now();
+  const int64_t total = engine_.pool().counts().total;
+  const int64_t most = BlocksFor(sequence.prompt_tokens + sequence.max_tokens);
+  if (most > total) {
+    return absl::FailedPreconditionError(fmt::format(
+        "prompt of {} and max_tokens of {} take {} KV blocks, decode worker {} has {}: raise its --kv-memory or "
+        "lower max_tokens",
+        sequence.prompt_tokens, sequence.max_tokens, most, options_.worker_id, total));
+  }
+  if (sequences_.size() >= options_.max_sequences) {
+    return rpc::WithRetryDelay(
+        absl::ResourceExhaustedError(fmt::format("decode worker {} runs {} sequences, as many as it may",
+                                                 options_.worker_id, sequences_.size())),
+        kRetryDelay);
+  }
+  const bool queue = std::any_of(sequences_.begin(), sequences_.end(), [](const auto& entry) {
+    return entry.second->phase == Phase::kPreempted;
+  });
+  // Those who were set aside come first.
+  if (queue || !sequence.kv->Reserve(sequence.tokens, sequence.size() + 1).ok()) {
+    return rpc::WithRetryDelay(
+        absl::ResourceExhaustedError(fmt::format(
+            "decode worker {} has no KV blocks for a prompt of {} tokens now: {} of {} can be had",
+            options_.worker_id, sequence.size(), engine_.pool().available(), total)),
+        kRetryDelay);
+  }
+  sequence.times.reserved = clock_.Now();
+  sequence.usage.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens));
+  sequence.usage.set_decode_cached_tokens(
+      static_cast<uint32_t>(std::min(sequence.kv->cached_tokens(), sequence.prompt_tokens)));
+  sequence.relay.set_decode_worker(options_.worker_id);
+  probe_.Admitted(sequence.size(), sequence.kv->cached_tokens());
+  sequences_.emplace(id, std::move(owned));
+  StartPrefill(id, sequence);
+  v1::DecodeEvent event;
+  v1::Accepted& accepted = *event.mutable_accepted();
+  accepted.set_cached_tokens(static_cast<uint32_t>(sequence.kv->cached_tokens()));
+  accepted.set_reserved_blocks(static_cast<uint32_t>(sequence.kv->blocks().size()));
+  accepted.set_local_prefill(sequence.phase == Phase::kPrefilling);
+  sequence.send(std::move(event));
+  return absl::OkStatus();
+}
+
+void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
+  if (sequence.next_target >= sequence.targets.size() ||
+      sequence.remaining() <= options_.local_prefill_tokens) {
+    sequence.phase = Phase::kPrefilling;
+    return;
+  }
+  const v1::PrefillTarget& target = sequence.targets[sequence.next_target];
+  transfer::Ticket ticket{options_.incarnation, TicketId(next_ticket_++),
+                          sequence.kv->computed_tokens() / kBlockTokens, {}};
+  for (int64_t block = ticket.first_block; block < BlocksFor(sequence.size()); ++block) {
+    ticket.generations.push_back(engine_.pool().generation(sequence.kv->blocks()[block]));
+  }
+  v1::PrefillRequest request;
+  request.set_request_id(sequence.request_id);
+  *request.mutable_fingerprint() = sequence.fingerprint;
+  request.mutable_token_ids()->Reserve(static_cast<int>(sequence.size()));
+  for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
+  request.set_salt(sequence.salt);
+  request.set_priority(sequence.priority);
+  sequence.phase = Phase::kHandoff;
+  sequence.handoff_tokens = sequence.size();
+  if (sequence.times.prefill_started == absl::Time()) sequence.times.prefill_started = clock_.Now();
+  sequence.handoff = std::make_unique<Handoff>(
+      target.worker(), std::move(ticket), sequence.kv->blocks(), engine_.store(), link_,
+      engine_.config().vocabulary,
+      Handoff::Callbacks{
+          .logits = [this, id](std::span<const float> logits,
+                               const v1::PrefillDone& done) { OnLogits(id, logits, done); },
+          .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
+  sequence.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline);
+}
+
+void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
+  Sequence& sequence = *sequences_.at(id);
+  if (sequence.times.first_token == absl::Time()) {
+    const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
+    sequence.times.prefill_queue = done.queue_seconds();
+    sequence.times.prefill = done.compute_seconds();
+    // What neither waiting nor computing explains: shipping, the wire, and attempts that failed before.
+    sequence.times.transfer =
+        std::max(0.0, absl::ToDoubleSeconds(taken) - done.queue_seconds() - done.compute_seconds());
+    sequence.usage.set_prefill_cached_tokens(
+        std::max<int64_t>(0, int64_t{done.cached_tokens()} - sequence.usage.decode_cached_tokens()));
+  }
+  Emit(id, sequence, logits);
+}
+
+void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;  // its first token was its last
+  Sequence& sequence = *found->second;
+  const transfer::Intake& intake = sequence.handoff->intake();
+  sequence.relay.set_shipped_blocks(sequence.relay.shipped_blocks() +
+                                    static_cast<uint32_t>(intake.received_blocks()));
+  sequence.relay.set_shipped_bytes(sequence.relay.shipped_bytes() + intake.received_bytes());
+  if (intake.received_blocks() > 0) sequence.relay.set_link(std::string(link_.name()));
+  int64_t computed = intake.committed_blocks() * kBlockTokens;
+  retired_.push_back(std::move(sequence.handoff));
+  if (status.ok()) {
+    sequence.relay.set_prefill_worker(retired_.back()->worker());
+    probe_.HandedOff(intake.received_blocks(), intake.received_bytes(),
+                     absl::Seconds(sequence.times.transfer));
+    sequence.kv->Computed(sequence.tokens, sequence.handoff_tokens);
+    sequence.phase = Phase::kRunning;
+    return;
+  }
+  probe_.HandOffFailed();
+  if (retired_.back()->refused_write()) probe_.LateWriteRefused();
+  spdlog::warn("request {}: hand-off from {} failed with {} of {} blocks committed: {}", sequence.request_id,
+               retired_.back()->worker(), intake.received_blocks(), intake.ticket().blocks(),
+               status.ToString());
+  // The committed blocks are a valid prefix. The block of the last token is computed again, for its logits.
+  computed = std::min(computed, (sequence.handoff_tokens - 1) / kBlockTokens * kBlockTokens);
+  if (computed > sequence.kv->computed_tokens()) sequence.kv->Computed(sequence.tokens, computed);
+  sequence.relay.set_failovers(sequence.relay.failovers() + 1);
+  ++sequence.next_target;
+  if (absl::Status grown = sequence.kv->Grow(sequence.size() + 1); !grown.ok()) {
+    Preempt(sequence);
+    return;
+  }
+  StartPrefill(id, sequence);
+}
+
+bool Scheduler::Step() {
+  ended_.clear();
+  retired_.clear();
+  Readmit();
+  Grow();
+  const std::vector<SequenceId> planned = PlanStep();
+  if (!planned.empty()) {
+    const absl::Time begin = clock_.Now();
+    const std::span<const float> logits = engine_.Forward(batch_, [](int) {});
+    int64_t prefill_rows = 0;
+    int64_t logit_row = 0;
+    const auto sequences = batch_.View().sequences;
+    for (size_t i = 0; i < planned.size(); ++i) {
+      Sequence& sequence = *sequences_.at(planned[i]);
+      const int64_t rows = sequences[i].rows;
+      if (sequence.phase == Phase::kPrefilling) prefill_rows += rows;
+      sequence.kv->Computed(sequence.tokens, sequence.kv->computed_tokens() + rows);
+      if (sequence.remaining() > 0) continue;
+      if (sequence.phase == Phase::kPrefilling) {
+        sequence.phase = Phase::kRunning;
+        if (sequence.times.first_token == absl::Time()) {
+          const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
+          sequence.times.prefill = absl::ToDoubleSeconds(taken);
+          sequence.times.prefill_queue =
+              absl::ToDoubleSeconds(sequence.times.prefill_started - sequence.times.reserved);
+          sequence.times.transfer = 0;
+        }
+      }
+      const int64_t vocabulary = engine_.config().vocabulary;
+      Emit(planned[i], sequence, logits.subspan(logit_row++ * vocabulary, vocabulary));
+    }
+    probe_.Stepped(batch_.rows() - prefill_rows, prefill_rows, clock_.Now() - begin);
+  }
+  size_t counts[4] = {};
+  for (const auto& [id, sequence] : sequences_) ++counts[static_cast<int>(sequence->phase)];
+  ended_.clear();
+  probe_.Observe(counts[0], counts[1], counts[2], counts[3], engine_.pool().counts());
+  return !planned.empty();
+}
+
+std::vector<SequenceId> Scheduler::PlanStep() {
+  std::vector<SequenceId> planned;
+  batch_.Clear();
+  int64_t budget = options_.token_budget;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase != Phase::kRunning || sequence->paused) continue;
+    batch_.Add(std::span(sequence->tokens).last(1), sequence->size() - 1, sequence->kv->blocks(), true);
+    planned.push_back(id);
+    --budget;
+  }
+  // Running sequences are never held up for want of budget; prompts take what they leave, at least one block a step.
+  budget = std::max<int64_t>(budget, kBlockTokens);
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase != Phase::kPrefilling || budget <= 0) continue;
+    const int64_t first = sequence->kv->computed_tokens();
+    const int64_t rows = std::min({sequence->remaining(), options_.chunk_tokens, budget});
+    if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
+    batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(),
+               rows == sequence->remaining());
+    planned.push_back(id);
+    budget -= rows;
+  }
+  return planned;
+}
+
+void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
+  const absl::Time now = clock_.Now();
+  const sampling::Draw draw = sampler_.Sample(logits, sequence.sampling, sequence.history,
+                                              static_cast<uint64_t>(sequence.size()), sequence.outbox->logprobs());
+  sequence.history.AddOutput(draw.token);
+  sequence.tokens.push_back(draw.token);
+  v1::DecodeEvent event;
+  const auto end =
+      sequence.outbox->Push(draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
+  sequence.send(std::move(event));
+  const absl::Time sent = clock_.Now();
+  if (sequence.times.first_token == absl::Time()) {
+    sequence.times.logits = now;
+    sequence.times.first_token = sent;
+    probe_.FirstToken(sent - sequence.times.arrival);
+  } else {
+    probe_.NextToken(sent - sequence.times.last_token);
+  }
+  sequence.times.last_token = sent;
+  if (end.has_value()) Finish(id, sequence, *end);
+}
+
+void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
+  v1::DecodeEvent event;
+  v1::Finished& finished = *event.mutable_finished();
+  finished.set_choice(sequence.choice);
+  finished.set_reason(end.reason);
+  finished.set_stop_match(end.stop_match);
+  if (end.stop_token.has_value()) finished.set_stop_token_id(end.stop_token->value());
+  const int64_t generated = sequence.size() - sequence.prompt_tokens;
+  sequence.usage.set_completion_tokens(static_cast<uint32_t>(generated));
+  *finished.mutable_usage() = sequence.usage;
+  if (sequence.relay.link().empty()) sequence.relay.set_link("local");
+  *finished.mutable_relay() = sequence.relay;
+  const auto& times = sequence.times;
+  v1::Timing& timing = *finished.mutable_timing();
+  const double decode_queue = absl::ToDoubleSeconds(times.reserved - times.arrival);
+  const double ttft = absl::ToDoubleSeconds(times.first_token - times.arrival);
+  timing.set_decode_queue(decode_queue);
+  timing.set_prefill_queue(times.prefill_queue);
+  timing.set_prefill(times.prefill);
+  timing.set_transfer(times.transfer);
+  timing.set_first_token(
+      std::max(0.0, ttft - decode_queue - times.prefill_queue - times.prefill - times.transfer));
+  timing.set_ttft(ttft);
+  const int64_t steps = sequence.outbox->tokens() - 1;
+  if (steps > 0) {
+    timing.set_tpot(absl::ToDoubleSeconds(times.last_token - times.first_token) / static_cast<double>(steps));
+  }
+  timing.set_e2e(absl::ToDoubleSeconds(times.last_token - times.arrival));
+  sequence.send(std::move(event));
+  sequence.finish(absl::OkStatus());
+  End(id, Probe::Outcome::kOk);
+}
+
+void Scheduler::Readmit() {
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence->phase != Phase::kPreempted) continue;
+    // A block for each running sequence stays free, or the next step would preempt again.
+    const int64_t needed = BlocksFor(sequence->size() + 1);
+    if (engine_.pool().available() < needed + static_cast<int64_t>(running())) break;
+    if (!sequence->kv->Reserve(sequence->tokens, sequence->size() + 1).ok()) break;
+    StartPrefill(id, *sequence);
+  }
+}
+
+void Scheduler::Grow() {
+  for (auto& [id, sequence] : sequences_) {
+    sequence->paused = sequence->congested();
+    while (sequence->phase == Phase::kRunning && !sequence->paused &&
+           !sequence->kv->Grow(sequence->size()).ok()) {
+      const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {
+        return entry.second->phase != Phase::kPreempted;
+      });
+      Preempt(*victim->second);
+    }
+  }
+}
+
+void Scheduler::Preempt(Sequence& sequence) {
+  if (sequence.handoff != nullptr) {
+    sequence.handoff->Release();
+    retired_.push_back(std::move(sequence.handoff));
+  }
+  sequence.kv->Release();
+  sequence.phase = Phase::kPreempted;
+  sequence.relay.set_preemptions(sequence.relay.preemptions() + 1);
+  probe_.Preempted();
+}
+
+void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled); }
+
+void Scheduler::Abort(const absl::Status& status) {
+  while (!sequences_.empty()) {
+    sequences_.begin()->second->finish(status);
+    End(sequences_.begin()->first, Probe::Outcome::kFailed);
+  }
+  ended_.clear();
+  retired_.clear();
+}
+
+void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  probe_.Ended(outcome, clock_.Now() - found->second->times.arrival);
+  // Writes end before the blocks go back.
+  if (found->second->handoff != nullptr) found->second->handoff->Release();
+  found->second->kv->Release();
+  ended_.push_back(std::move(found->second));
+  sequences_.erase(found);
+}
+
+}  // namespace baton::decode_service

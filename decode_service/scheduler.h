@@ -1,0 +1,98 @@
+// Scheduler: what the decode worker's next step computes. Continuous batching: every running sequence gets one token a
+// step, and prompts that this worker prefills itself (short rests, or nobody else could) go in chunks beside them under
+// one token budget. Admission takes the prompt's blocks or refuses; sequences grow block by block; when the pool is dry
+// the youngest is preempted: it gives up its blocks, keeps its tokens, and is prefilled again later.
+//
+//   kHandoff ----all blocks and logits---> kRunning --end, cancel, error--> gone
+//   kPrefilling --last chunk-------------> kRunning
+//   kHandoff, kPrefilling, kRunning --no blocks--> kPreempted --blocks--> kHandoff or kPrefilling
+//
+// Everything that a sequence holds goes in one place: End(). No gRPC, no thread of its own: engine thread, tested by
+// calling Step().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/sampling/sampler.h"
+#include "common/transfer/link.h"
+#include "decode_service/prefill_client.h"
+#include "decode_service/probe.h"
+#include "decode_service/sequence.h"
+
+namespace baton::decode_service {
+
+struct SchedulerOptions {
+  std::string worker_id;
+  Incarnation incarnation;
+  // Sequences on this worker, whatever their state, before Submit refuses.
+  size_t max_sequences = 256;
+  // An uncached rest of at most this many tokens is prefilled here (conditional disaggregation).
+  int64_t local_prefill_tokens = 32;
+  // Rows of one prompt in one step, and of all prompts and running sequences together.
+  int64_t chunk_tokens = 256;
+  int64_t token_budget = 512;
+};
+
+class Scheduler {
+ public:
+  // All outlive it.
+  Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
+            PrefillClient& prefill, const Clock& clock, Probe& probe);
+  ~Scheduler();
+
+  // Reserves blocks for the sequence and starts it, or refuses before anything is computed: RESOURCE_EXHAUSTED (with
+  // a retry delay) for want of blocks or places now, FAILED_PRECONDITION if it could never fit.
+  absl::Status Submit(SequenceId id, std::unique_ptr<Sequence> sequence);
+  // Ends a sequence without a word. Unknown ids are ignored.
+  void Cancel(SequenceId id);
+  // One step. Returns whether there is more to do at once.
+  bool Step();
+  // Ends every sequence with `status`.
+  void Abort(const absl::Status& status);
+
+  size_t sequences() const { return sequences_.size(); }
+  size_t running() const;
+  // Prompt tokens that wait for a chunk here.
+  int64_t pending_tokens() const;
+
+ private:
+  using Sequences = std::map<SequenceId, std::unique_ptr<Sequence>>;  // in the order of arrival
+
+  // A sequence with reserved blocks: hands its prompt off, or has it prefilled here.
+  void StartPrefill(SequenceId id, Sequence& sequence);
+  void OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done);
+  void OnHandoffEnded(SequenceId id, const absl::Status& status);
+  // Draws and sends the next token. Ends the sequence if that was its last.
+  void Emit(SequenceId id, Sequence& sequence, std::span<const float> logits);
+  void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
+  void Readmit();
+  // Blocks for the token that each running sequence computes next.
+  void Grow();
+  void Preempt(Sequence& sequence);
+  void End(SequenceId id, Probe::Outcome outcome);
+  std::vector<SequenceId> PlanStep();
+
+  const SchedulerOptions options_;
+  engine::Engine& engine_;
+  transfer::LinkReceiver& link_;
+  PrefillClient& prefill_;
+  const Clock& clock_;
+  Probe& probe_;
+  sampling::Sampler sampler_;
+  engine::Batch batch_;
+  Sequences sequences_;
+  uint64_t next_ticket_ = 1;
+  // Objects that ended inside one of their own callbacks: destroyed at the next step.
+  std::vector<std::unique_ptr<Sequence>> ended_;
+  std::vector<std::unique_ptr<Handoff>> retired_;
+};
+
+}  // namespace baton::decode_service

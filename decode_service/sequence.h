@@ -1,0 +1,63 @@
+// Sequence: everything that a decode worker knows of one running request. Plain data with an owner, the scheduler; engine
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "baton/v1/decode.pb.h"
+#include "common/engine/sequence_kv.h"
+#include "common/sampling/sampler.h"
+#include "decode_service/handoff.h"
+#include "decode_service/outbox.h"
+
+namespace baton::decode_service {
+
+struct Sequence {
+  enum class Phase { kHandoff, kPrefilling, kRunning, kPreempted };
+
+  // What was asked. Constant after Submit.
+  std::string request_id;
+  int64_t prompt_tokens = 0;  // without resumed ones
+  std::string salt;
+  v1::Fingerprint fingerprint;
+  std::vector<v1::PrefillTarget> targets;
+  int priority = 0;
+  int64_t max_tokens = 0;
+  sampling::Params sampling;
+  absl::Time deadline = absl::InfiniteFuture();
+  uint32_t choice = 0;
+  std::function<void(v1::DecodeEvent)> send;
+  std::function<void(absl::Status)> finish;
+  // The client has not taken enough of what was sent: compute nothing more for it.
+  std::function<bool()> congested;
+
+  // Where it is.
+  Phase phase = Phase::kPreempted;
+  bool paused = false;  // congested when the step began
+  std::vector<TokenId> tokens;  // prompt and answer
+  sampling::History history;
+  std::unique_ptr<Outbox> outbox;
+  std::unique_ptr<engine::SequenceKv> kv;
+  std::unique_ptr<Handoff> handoff;
+  int64_t handoff_tokens = 0;  // length of `tokens` when the hand-off was asked for
+  size_t next_target = 0;
+
+  // What is told at the end.
+  v1::Usage usage;
+  v1::Relay relay;
+  struct {
+    absl::Time arrival, reserved, prefill_started, logits, first_token, last_token;
+    double prefill_queue = 0, prefill = 0, transfer = 0;
+  } times;
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  // Tokens whose KV is still to be computed; the last row gives the next token's logits.
+  int64_t remaining() const { return size() - kv->computed_tokens(); }
+};
+
+}  // namespace baton::decode_service

@@ -1,0 +1,40 @@
+// DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and returns;
+// everything else happens there. gRPC callback threads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/decode.grpc.pb.h"
+#include "common/engine/loop.h"
+#include "common/model/config.h"
+#include "common/text/tokenizer.h"
+#include "common/worker/watch_hub.h"
+#include "decode_service/scheduler.h"
+
+namespace baton::decode_service {
+
+class DecodeService final : public v1::Decode::CallbackService {
+ public:
+  // All outlive it.
+  DecodeService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
+                std::shared_ptr<const text::Tokenizer> tokenizer, Probe& probe);
+
+  grpc::ServerWriteReactor<v1::DecodeEvent>* Generate(grpc::CallbackServerContext* context,
+                                                      const v1::DecodeRequest* request) override;
+
+ private:
+  // INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints.
+  absl::StatusOr<std::unique_ptr<Sequence>> Parse(const v1::DecodeRequest& request) const;
+
+  engine::Engine& engine_;
+  engine::Loop& loop_;
+  Scheduler& scheduler_;
+  worker::WatchHub& hub_;
+  const std::shared_ptr<const text::Tokenizer> tokenizer_;
+  Probe& probe_;
+  std::atomic<uint64_t> next_id_ = 1;
+};
+
+}  // namespace baton::decode_service
