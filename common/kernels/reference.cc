@@ -1,5 +1,6 @@
-// The reference backend: what every other backend is judged by. Values are float32, one thread, one loop per formula;
-// sums are taken in float64, in index order, so that its own rounding stays well below that of the backends it judges.
+// The reference backend: what every other backend is judged by. Values are float32, one thread, one loop per
+// formula; sums are taken in float64, in index order, so that its own rounding stays well below that of the
+// backends it judges.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -152,8 +153,8 @@ class ReferenceKernels final : public Kernels {
         const int64_t position = sequence.first_position + i;
         const int64_t first = shape.window == 0 ? 0 : std::max<int64_t>(0, position - shape.window + 1);
         for (int h = 0; h < shape.heads; ++h) {
-          AttendHead(q.row(row) + h * shape.head_dim, shape, sequence.blocks, first, position, layer, h / group,
-                     store, out.row(row) + h * shape.head_dim);
+          AttendHead(q.row(row) + h * shape.head_dim, shape, sequence.blocks, first, position, layer,
+                     h / group, store, out.row(row) + h * shape.head_dim);
         }
       }
     }

@@ -16,7 +16,8 @@ int64_t RoundUp(int64_t values) { return (values + kValuesPerLine - 1) / kValues
 void Arena::Free::operator()(float* memory) const { ::operator delete[](memory, kAlignment); }
 
 Arena::Run Arena::Allocate(int64_t values) {
-  auto* memory = static_cast<float*>(::operator new[](static_cast<size_t>(values) * sizeof(float), kAlignment));
+  auto* memory =
+      static_cast<float*>(::operator new[](static_cast<size_t>(values) * sizeof(float), kAlignment));
   return {std::unique_ptr<float[], Free>(memory), values};
 }
 

@@ -1,6 +1,6 @@
-// Arena: scratch memory for the activations of one forward pass. It grows to the largest batch seen and is then
-// reused, so that a steady load allocates nothing. Rows start on 64-byte borders. Owned by a decoder, engine thread
-// only; a Matrix is valid until the next Reset.
+// Arena: scratch memory for the activations of one forward pass. It grows to the largest batch seen and is
+// then reused, so that a steady load allocates nothing. Rows start on 64-byte borders. Owned by a decoder,
+// engine thread only; a Matrix is valid until the next Reset.
 #pragma once
 
 #include <cstdint>

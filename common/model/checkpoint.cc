@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <set>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/json_fields.h"
+#include "fmt/format.h"
 
 namespace baton::model {
 namespace {
@@ -28,7 +28,8 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
   BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map == json.end() || !map->is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": field \"weight_map\" is missing or not an object"));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: field \"weight_map\" is missing or not an object", path));
   }
   std::map<std::string, std::string> shards;
   for (const auto& [tensor, shard] : map->items()) {
@@ -36,7 +37,7 @@ absl::StatusOr<std::map<std::string, std::string>> ReadIndex(const std::string& 
     if (!shard.is_string() || fs::path(shard.get<std::string>()).filename() != shard.get<std::string>() ||
         shard.get<std::string>().empty() || shard.get<std::string>() == "..") {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": tensor \"", tensor, "\" lies in ", Shown(shard), ", which is not a file name"));
+          fmt::format("{}: tensor \"{}\" lies in {}, which is not a file name", path, tensor, Shown(shard)));
     }
     shards[tensor] = shard.get<std::string>();
   }
@@ -55,7 +56,7 @@ absl::Status Checkpoint::Add(const SafetensorsFile& file, const std::string& pat
   for (const StoredTensor& tensor : file.tensors()) {
     if (!tensors_.emplace(tensor.name, &tensor).second) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, ": tensor \"", tensor.name, "\" is in another shard too"));
+          fmt::format("{}: tensor \"{}\" is in another shard too", path, tensor.name));
     }
   }
   return absl::OkStatus();
@@ -71,8 +72,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
     return checkpoint;
   }
   if (!Exists(root / kIndex)) {
-    return absl::NotFoundError(absl::StrCat(folder, ": neither ", kSingle, " nor ", kIndex,
-                                            " is here; other weight formats are not read, save as safetensors"));
+    return absl::NotFoundError(
+        fmt::format("{}: neither {} nor {} is here; other weight formats are not read, save as safetensors",
+                    folder, kSingle, kIndex));
   }
   BATON_ASSIGN_OR_RETURN(const auto map, ReadIndex(root / kIndex));
   std::set<std::string> shards;
@@ -82,14 +84,14 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
     absl::StatusOr<SafetensorsFile> file = SafetensorsFile::Open(root / shard);
     if (absl::IsNotFound(file.status())) {
       return absl::NotFoundError(
-          absl::StrCat(folder, ": shard \"", shard, "\" is missing, but ", kIndex, " names it"));
+          fmt::format("{}: shard \"{}\" is missing, but {} names it", folder, shard, kIndex));
     }
     BATON_RETURN_IF_ERROR(file.status());
     for (const StoredTensor& tensor : file->tensors()) {
       const auto named = map.find(tensor.name);
       if (named == map.end() || named->second != shard) {
-        return absl::InvalidArgumentError(absl::StrCat((root / shard).string(), ": tensor \"", tensor.name,
-                                                       "\" is not where ", kIndex, " has it"));
+        return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" is not where {} has it",
+                                                      (root / shard).string(), tensor.name, kIndex));
       }
     }
     checkpoint.files_.push_back(*std::move(file));
@@ -97,8 +99,8 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
   }
   for (const auto& [tensor, shard] : map) {
     if (checkpoint.Find(tensor) == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat((root / shard).string(), ": tensor \"", tensor,
-                                                     "\" is missing, but ", kIndex, " names it"));
+      return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" is missing, but {} names it",
+                                                    (root / shard).string(), tensor, kIndex));
     }
   }
   return checkpoint;

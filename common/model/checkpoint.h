@@ -25,8 +25,8 @@ class Checkpoint {
   // Bytes of all tensors, as stored.
   int64_t bytes() const;
 
-  // SHA-256 (32 bytes) over the tensors in order of name: name, dtype, shape and bytes of each, lengths included.
-  // How they are spread over files does not count. Reads everything once.
+  // SHA-256 (32 bytes) over the tensors in order of name: name, dtype, shape and bytes of each, lengths
+  // included. How they are spread over files does not count. Reads everything once.
   std::string Digest() const;
 
  private:

@@ -3,10 +3,9 @@
 #include <filesystem>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/model/json_fields.h"
+#include "fmt/format.h"
 
 namespace baton::model {
 namespace {
@@ -22,16 +21,17 @@ constexpr int64_t kMaxHeadDim = 1 << 12;
 constexpr int64_t kMaxLayers = 1 << 12;
 constexpr int64_t kMaxContext = 1 << 26;
 
-// What a family has beyond the plain Llama, and what it assumes where config.json is silent (as transformers does).
+// What a family has beyond the plain Llama, and what it assumes where config.json is silent (as transformers
+// does).
 struct Family {
   std::string_view architecture;
   bool optional_attention_bias = false;  // reads attention_bias: Q, K, V and O
   bool optional_mlp_bias = false;        // reads mlp_bias
   bool qkv_bias = false;                 // always has biases on Q, K and V
   bool qk_norm = false;
-  bool always_windowed = false;    // sliding_window holds for all layers (Mistral)
-  bool optional_windows = false;   // use_sliding_window, max_window_layers, layer_types (Qwen)
-  int head_dim = 0;                // where head_dim is missing; 0: hidden / heads
+  bool always_windowed = false;   // sliding_window holds for all layers (Mistral)
+  bool optional_windows = false;  // use_sliding_window, max_window_layers, layer_types (Qwen)
+  int head_dim = 0;               // where head_dim is missing; 0: hidden / heads
 };
 
 constexpr Family kFamilies[] = {
@@ -49,16 +49,16 @@ absl::StatusOr<Family> FamilyOf(const Json& json) {
   const auto field = json.find("architectures");
   if (field == json.end() || !field->is_array() || field->size() != 1 || !(*field)[0].is_string()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(kConfigFile, ": field \"architectures\" must be a list of one name"));
+        fmt::format("{}: field \"architectures\" must be a list of one name", kConfigFile));
   }
   const auto& name = (*field)[0].get_ref<const std::string&>();
   std::string known;
   for (const Family& family : kFamilies) {
     if (family.architecture == name) return family;
-    absl::StrAppend(&known, known.empty() ? "" : ", ", family.architecture);
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(kConfigFile, ": unknown architecture ", Shown((*field)[0]), ": Baton runs ", known));
+      fmt::format("{}: unknown architecture {}: Baton runs {}", kConfigFile, Shown((*field)[0]), known));
 }
 
 struct RopeTypeName {
@@ -66,7 +66,7 @@ struct RopeTypeName {
   RopeScaling::Type type;
 };
 constexpr RopeTypeName kRopeTypes[] = {
-    {"default", RopeScaling::Type::kNone}, {"linear", RopeScaling::Type::kLinear},
+    {"default", RopeScaling::Type::kNone},    {"linear", RopeScaling::Type::kLinear},
     {"dynamic", RopeScaling::Type::kDynamic}, {"yarn", RopeScaling::Type::kYarn},
     {"llama3", RopeScaling::Type::kLlama3},
 };
@@ -78,8 +78,8 @@ std::string_view NameOf(RopeScaling::Type type) {
   return "unknown";
 }
 
-// Fields that any rope type may carry. What a type does not use is ignored, as in transformers; a field that nobody
-// knows is refused, since it may be the one that matters.
+// Fields that any rope type may carry. What a type does not use is ignored, as in transformers; a field that
+// nobody knows is refused, since it may be the one that matters.
 constexpr std::string_view kRopeFields[] = {
     "type",      "rope_type", "rope_theta",       "factor",           "original_max_position_embeddings",
     "beta_fast", "beta_slow", "mscale",           "mscale_all_dim",   "low_freq_factor",
@@ -117,8 +117,8 @@ void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
   }
 }
 
-// transformers 4 writes rope_theta and rope_scaling, transformers 5 writes both into rope_parameters; where an edited
-// file has both, rope_scaling wins, as in transformers.
+// transformers 4 writes rope_theta and rope_scaling, transformers 5 writes both into rope_parameters; where
+// an edited file has both, rope_scaling wins, as in transformers.
 absl::Status ReadRope(JsonFields& fields, ModelConfig& config) {
   config.rope_theta = fields.Number("rope_theta", {.low = 1, .low_open = true}, 10000);
   if (fields.Number("partial_rotary_factor", {.low = 0}, 1) != 1) {
@@ -130,7 +130,7 @@ absl::Status ReadRope(JsonFields& fields, ModelConfig& config) {
   const Json* json = fields.Find(name);
   if (json == nullptr) return absl::OkStatus();
 
-  JsonFields rope(*json, absl::StrCat(kConfigFile, ": ", name));
+  JsonFields rope(*json, fmt::format("{}: {}", kConfigFile, name));
   BATON_RETURN_IF_ERROR(rope.status());
   for (const auto& [key, value] : json->items()) {
     if (!IsRopeField(key) && !value.is_null()) rope.Refuse(key, "is not known");
@@ -143,7 +143,8 @@ absl::Status ReadRope(JsonFields& fields, ModelConfig& config) {
     known = true;
   }
   if (!known) {
-    rope.Refuse("rope_type", absl::StrCat("is ", Shown(type), ": known are default, linear, dynamic, yarn, llama3"));
+    rope.Refuse("rope_type",
+                fmt::format("is {}: known are default, linear, dynamic, yarn, llama3", Shown(type)));
   }
   config.rope_theta = rope.Number("rope_theta", {.low = 1, .low_open = true}, config.rope_theta);
   if (rope.Number("partial_rotary_factor", {.low = 0}, 1) != 1) {
@@ -175,7 +176,7 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
   const Json* types = fields.Find("layer_types");
   if (types == nullptr) return;
   if (!types->is_array() || types->size() != config.windows.size()) {
-    fields.Refuse("layer_types", absl::StrCat("must list ", config.layers, " layers"));
+    fields.Refuse("layer_types", fmt::format("must list {} layers", config.layers));
     return;
   }
   for (size_t layer = 0; layer < types->size(); ++layer) {
@@ -185,8 +186,9 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
     } else if (type == "sliding_attention" && family.optional_windows && window > 0) {
       config.windows[layer] = window;
     } else if (type != (config.windows[layer] == 0 ? "full_attention" : "sliding_attention")) {
-      fields.Refuse("layer_types", absl::StrCat("has ", Shown(type), " for layer ", layer, ", which ",
-                                                config.architecture, " with this sliding_window can't have"));
+      fields.Refuse("layer_types",
+                    fmt::format("has {} for layer {}, which {} with this sliding_window can't have",
+                                Shown(type), layer, config.architecture));
     }
   }
 }
@@ -201,28 +203,32 @@ absl::Status ReadShape(JsonFields& fields, const Family& family, ModelConfig& co
   config.context = fields.Integer("max_position_embeddings", 1, kMaxContext);
   config.rms_eps = static_cast<float>(fields.Number("rms_norm_eps", {.low = 0, .high = 1, .low_open = true}));
   if (config.heads % config.kv_heads != 0) {
-    fields.Refuse("num_key_value_heads",
-                  absl::StrCat("is ", config.kv_heads, ", which does not divide num_attention_heads ", config.heads));
+    fields.Refuse("num_key_value_heads", fmt::format("is {}, which does not divide num_attention_heads {}",
+                                                     config.kv_heads, config.heads));
   }
   if (!fields.Has("head_dim") && family.head_dim == 0 && config.hidden % config.heads != 0) {
-    fields.Refuse("hidden_size", absl::StrCat("is ", config.hidden, ", which num_attention_heads ", config.heads,
-                                              " does not divide, and head_dim is not given"));
+    fields.Refuse(
+        "hidden_size",
+        fmt::format("is {}, which num_attention_heads {} does not divide, and head_dim is not given",
+                    config.hidden, config.heads));
   }
   BATON_RETURN_IF_ERROR(fields.status());
   config.head_dim = static_cast<int>(fields.Integer(
       "head_dim", 2, kMaxHeadDim, family.head_dim != 0 ? family.head_dim : config.hidden / config.heads));
   if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
-    fields.Refuse("head_dim", absl::StrCat("must be even and at most ", kMaxHeadDim, ", not ", config.head_dim));
+    fields.Refuse("head_dim",
+                  fmt::format("must be even and at most {}, not {}", kMaxHeadDim, config.head_dim));
   }
   return fields.status();
 }
 
 void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) {
   if (const std::string act = fields.Text("hidden_act", "silu"); act != "silu" && act != "swish") {
-    fields.Refuse("hidden_act", absl::StrCat("is ", Shown(act), ": only silu is known"));
+    fields.Refuse("hidden_act", fmt::format("is {}: only silu is known", Shown(act)));
   }
   if (fields.Has("quantization_config")) {
-    fields.Refuse("quantization_config", "is set: quantized weights are not supported, use the original model");
+    fields.Refuse("quantization_config",
+                  "is set: quantized weights are not supported, use the original model");
   }
   config.tied_embeddings = fields.Flag("tie_word_embeddings", false);
   const bool attention_bias = family.optional_attention_bias && fields.Flag("attention_bias", false);
@@ -259,15 +265,16 @@ absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& folder) {
   absl::StatusOr<ModelConfig> config = FromJson(text);
   if (config.ok()) return config;
   // FromJson knows the file's name, not its folder.
-  return absl::Status(config.status().code(), absl::StrCat(folder, "/", config.status().message()));
+  return absl::Status(config.status().code(),
+                      fmt::format("{}/{}", folder, std::string(config.status().message())));
 }
 
 std::string ModelConfig::Canonical() const {
   std::string text;
   const auto line = [&text](std::string_view name, const auto& value) {
-    absl::StrAppend(&text, name, "=", value, "\n");
+    text += fmt::format("{}={}\n", name, value);
   };
-  const auto exact = [](double value) { return absl::StrFormat("%a", value); };
+  const auto exact = [](double value) { return fmt::format("{:a}", value); };
   line("architecture", architecture);
   line("vocabulary", vocabulary);
   line("hidden", hidden);
@@ -311,8 +318,8 @@ int64_t ModelConfig::parameters() const {
 }
 
 std::string ModelConfig::Describe() const {
-  return absl::StrCat(architecture, ", ", layers, " layers, hidden ", hidden, ", ", heads, " heads, ", kv_heads,
-                      " KV heads, vocabulary ", vocabulary, ", context ", context);
+  return fmt::format("{}, {} layers, hidden {}, {} heads, {} KV heads, vocabulary {}, context {}",
+                     architecture, layers, hidden, heads, kv_heads, vocabulary, context);
 }
 
 }  // namespace baton::model

@@ -13,8 +13,8 @@
 
 namespace baton::model {
 
-// Rope scaling as in Hugging Face `rope_scaling` or, since transformers 5, `rope_parameters` (modeling_rope_utils).
-// What each type computes is in rope.h.
+// Rope scaling as in Hugging Face `rope_scaling` or, since transformers 5, `rope_parameters`
+// (modeling_rope_utils). What each type computes is in rope.h.
 struct RopeScaling {
   enum class Type { kNone, kLinear, kDynamic, kYarn, kLlama3 };
   Type type = Type::kNone;
@@ -72,7 +72,8 @@ struct ModelConfig {
   }
 };
 
-// Defaults for generation, from generation_config.json (optional in a folder). `eos` falls back to the config's.
+// Defaults for generation, from generation_config.json (optional in a folder). `eos` falls back to the
+// config's.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;

@@ -18,8 +18,8 @@ using kernels::SequenceRows;
 
 namespace {
 
-// The rows whose logits are wanted, as batches of one row each: what remains to compute once the last layer's KV is
-// stored. [logit_rows]
+// The rows whose logits are wanted, as batches of one row each: what remains to compute once the last layer's
+// KV is stored. [logit_rows]
 std::vector<SequenceRows> OneByOne(const ForwardBatch& batch) {
   std::vector<SequenceRows> singles;
   singles.reserve(batch.logit_rows.size());
@@ -94,8 +94,8 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
     const kernels::AttentionShape shape = ShapeOf(l);
     const bool last = l + 1 == config.layers;
     kernels.MatMul(normed, *layer.qkv, layer.qkv_bias, qkv);
-    kernels.RotateAndStore(qkv, shape, {.q = layer.q_norm, .k = layer.k_norm, .eps = config.rms_eps}, rope.table(),
-                           sequences, l, store);
+    kernels.RotateAndStore(qkv, shape, {.q = layer.q_norm, .k = layer.k_norm, .eps = config.rms_eps},
+                           rope.table(), sequences, l, store);
     layer_done(l);
     if (last) {
       // All KV is stored. Only rows whose logits are wanted have anything left to compute.
@@ -114,7 +114,8 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
     kernels.MatMul(normed, *layer.gate_up, layer.gate_up_bias, gate_up);
     kernels.SwiGlu(gate_up, activated);
     kernels.MatMul(activated, *layer.down, layer.down_bias, delta);
-    const std::vector<float>& next = last ? weights.final_norm : weights.layers[static_cast<size_t>(l) + 1].input_norm;
+    const std::vector<float>& next =
+        last ? weights.final_norm : weights.layers[static_cast<size_t>(l) + 1].input_norm;
     kernels.AddRmsNorm(x, delta, next, config.rms_eps, normed);
   }
   kernels.MatMul(normed, weights.head(), {}, {logits.data(), wanted, config.vocabulary, config.vocabulary});
@@ -125,8 +126,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Load(const std::string& folder
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
   BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, kernels));
   BATON_ASSIGN_OR_RETURN(RopeAngles rope, RopeAngles::Create(config));
-  auto impl = std::unique_ptr<Impl>(
-      new Impl{std::move(config), kernels, std::move(weights), std::move(rope), checkpoint.Digest(), Arena()});
+  auto impl = std::unique_ptr<Impl>(new Impl{std::move(config), kernels, std::move(weights), std::move(rope),
+                                             checkpoint.Digest(), Arena()});
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 

@@ -22,7 +22,8 @@ std::optional<int> OptionalInteger(JsonFields& fields, std::string_view name, in
 
 }  // namespace
 
-absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& folder, const ModelConfig& config) {
+absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& folder,
+                                                            const ModelConfig& config) {
   GenerationDefaults defaults;
   defaults.eos = config.eos;
   const std::string path = std::filesystem::path(folder) / kFile;

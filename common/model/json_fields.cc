@@ -6,7 +6,7 @@
 #include <set>
 #include <system_error>
 
-#include "absl/strings/str_cat.h"
+#include "fmt/format.h"
 
 namespace baton::model {
 
@@ -25,24 +25,25 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view file) {
     return true;
   };
   Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError(absl::StrCat(file, ": not valid JSON"));
+  if (json.is_discarded()) return absl::InvalidArgumentError(fmt::format("{}: not valid JSON", file));
   if (!twice.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(file, ": key \"", twice, "\" stands twice in one object"));
+    return absl::InvalidArgumentError(fmt::format("{}: key \"{}\" stands twice in one object", file, twice));
   }
   return json;
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": can't be opened"));
+  if (!file) return absl::NotFoundError(fmt::format("{}: can't be opened", path));
   const int64_t size = file.tellg();
-  if (size < 0) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  if (size < 0) return absl::InvalidArgumentError(fmt::format("{}: not a regular file", path));
   if (size > limit) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", size, " bytes, more than the ", limit, " allowed"));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: {} bytes, more than the {} allowed", path, size, limit));
   }
   std::string text(static_cast<size_t>(size), '\0');
   file.seekg(0);
-  if (!file.read(text.data(), size)) return absl::UnavailableError(absl::StrCat(path, ": can't be read"));
+  if (!file.read(text.data(), size)) return absl::UnavailableError(fmt::format("{}: can't be read", path));
   return text;
 }
 
@@ -54,7 +55,7 @@ std::string Shown(const Json& value) {
 
 JsonFields::JsonFields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
   if (!object.is_object()) {
-    status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": not a JSON object but ", Shown(object)));
+    status_ = absl::InvalidArgumentError(fmt::format("{}: not a JSON object but {}", where_, Shown(object)));
   }
 }
 
@@ -76,7 +77,8 @@ const Json* JsonFields::Required(std::string_view name, bool has_fallback) {
   return value;
 }
 
-int64_t JsonFields::Integer(std::string_view name, int64_t low, int64_t high, std::optional<int64_t> fallback) {
+int64_t JsonFields::Integer(std::string_view name, int64_t low, int64_t high,
+                            std::optional<int64_t> fallback) {
   const Json* value = Required(name, fallback.has_value());
   if (value == nullptr) return fallback.value_or(low);
   const bool fits = value->is_number_integer() &&
@@ -84,7 +86,7 @@ int64_t JsonFields::Integer(std::string_view name, int64_t low, int64_t high, st
                      value->get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}) &&
                     value->get<int64_t>() >= low && value->get<int64_t>() <= high;
   if (!fits) {
-    Refuse(name, absl::StrCat("must be an integer from ", low, " to ", high, ", not ", Shown(*value)));
+    Refuse(name, fmt::format("must be an integer from {} to {}, not {}", low, high, Shown(*value)));
     return low;
   }
   return value->get<int64_t>();
@@ -97,8 +99,9 @@ double JsonFields::Number(std::string_view name, Range range, std::optional<doub
   const bool fits = std::isfinite(number) && number <= range.high &&
                     (range.low_open ? number > range.low : number >= range.low);
   if (!fits) {
-    Refuse(name, absl::StrCat("must be a number ", range.low_open ? "above " : "of at least ", range.low,
-                              " and at most ", range.high, ", not ", Shown(*value)));
+    Refuse(name,
+           fmt::format("must be a number {}{} and at most {}, not {}",
+                       range.low_open ? "above " : "of at least ", range.low, range.high, Shown(*value)));
     return 1;
   }
   return number;
@@ -108,7 +111,7 @@ bool JsonFields::Flag(std::string_view name, std::optional<bool> fallback) {
   const Json* value = Required(name, fallback.has_value());
   if (value == nullptr) return fallback.value_or(false);
   if (!value->is_boolean()) {
-    Refuse(name, absl::StrCat("must be true or false, not ", Shown(*value)));
+    Refuse(name, fmt::format("must be true or false, not {}", Shown(*value)));
     return false;
   }
   return value->get<bool>();
@@ -118,7 +121,7 @@ std::string JsonFields::Text(std::string_view name, std::optional<std::string> f
   const Json* value = Required(name, fallback.has_value());
   if (value == nullptr) return fallback.value_or("");
   if (!value->is_string()) {
-    Refuse(name, absl::StrCat("must be a string, not ", Shown(*value)));
+    Refuse(name, fmt::format("must be a string, not {}", Shown(*value)));
     return "";
   }
   return value->get<std::string>();
@@ -130,9 +133,10 @@ std::vector<int64_t> JsonFields::Integers(std::string_view name, int64_t low, in
   if (!value->is_array()) return {Integer(name, low, high)};
   std::vector<int64_t> numbers;
   for (const Json& item : *value) {
-    const bool integer = item.is_number_integer() && !(item.is_number_unsigned() && item.get<uint64_t>() >> 63);
+    const bool integer =
+        item.is_number_integer() && !(item.is_number_unsigned() && item.get<uint64_t>() >> 63);
     if (!integer || item.get<int64_t>() < low || item.get<int64_t>() > high) {
-      Refuse(name, absl::StrCat("must hold integers from ", low, " to ", high, ", not ", Shown(item)));
+      Refuse(name, fmt::format("must hold integers from {} to {}, not {}", low, high, Shown(item)));
       return {};
     }
     numbers.push_back(item.get<int64_t>());
@@ -142,7 +146,7 @@ std::vector<int64_t> JsonFields::Integers(std::string_view name, int64_t low, in
 
 void JsonFields::Refuse(std::string_view name, std::string_view problem) {
   if (status_.ok()) {
-    status_ = absl::InvalidArgumentError(absl::StrCat(where_, ": field \"", name, "\" ", problem));
+    status_ = absl::InvalidArgumentError(fmt::format("{}: field \"{}\" {}", where_, name, problem));
   }
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "absl/strings/str_cat.h"
+#include "fmt/format.h"
 
 namespace baton::model {
 namespace {
@@ -102,8 +102,9 @@ absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t
   const int64_t values = config.context * angles.half_dim_;
   if (values > max_bytes / static_cast<int64_t>(2 * sizeof(float))) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("rope angles for a context of ", config.context, " take more than ", max_bytes,
-                     " bytes: lower max_position_embeddings in config.json"));
+        fmt::format("rope angles for a context of {} take more than {} bytes: lower max_position_embeddings "
+                    "in config.json",
+                    config.context, max_bytes));
   }
   const RopeFrequencies frequencies = FrequenciesFor(config);
   angles.cos_.resize(static_cast<size_t>(values));
@@ -111,7 +112,8 @@ absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t
   size_t out = 0;
   for (int64_t position = 0; position < config.context; ++position) {
     for (float inverse : frequencies.inverse) {
-      // The angle is rounded to float32 as in transformers: at long contexts models are trained with that rounding.
+      // The angle is rounded to float32 as in transformers: at long contexts models are trained with that
+      // rounding.
       const float angle = static_cast<float>(position) * inverse;
       angles.cos_[out] = static_cast<float>(std::cos(double{angle})) * frequencies.scale;
       angles.sin_[out] = static_cast<float>(std::sin(double{angle})) * frequencies.scale;

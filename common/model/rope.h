@@ -1,6 +1,7 @@
-// RopeAngles: the table of cosines and sines that rotary position embedding (arXiv 2104.09864) looks up, for every
-// position of the model's context, with the scalings of Hugging Face's modeling_rope_utils. A position's angles never
-// depend on how long a sequence grows: KV, once computed, stays right. Immutable, any thread.
+// RopeAngles: the table of cosines and sines that rotary position embedding (arXiv 2104.09864) looks up, for
+// every position of the model's context, with the scalings of Hugging Face's modeling_rope_utils. A
+// position's angles never depend on how long a sequence grows: KV, once computed, stays right. Immutable, any
+// thread.
 #pragma once
 
 #include <vector>
@@ -11,16 +12,19 @@
 
 namespace baton::model {
 
-// Angle per position of each pair of dimensions, [head_dim / 2], and the factor on cosines and sines (YaRN; else 1).
+// Angle per position of each pair of dimensions, [head_dim / 2], and the factor on cosines and sines (YaRN;
+// else 1).
 //
 //   none     f[i] = theta^(-2i / head_dim)
 //   linear   f[i] / factor
-//   dynamic  NTK-aware base. transformers recomputes it as a sequence grows past the trained context, which would
-//            make old KV wrong; here the base is fixed: theta itself while context <= original_context, else the one
-//            that transformers would reach at the full context,
+//   dynamic  NTK-aware base. transformers recomputes it as a sequence grows past the trained context, which
+//   would
+//            make old KV wrong; here the base is fixed: theta itself while context <= original_context, else
+//            the one that transformers would reach at the full context,
 //              theta * (factor * context / original - (factor - 1))^(head_dim / (head_dim - 2))
 //   yarn     arXiv 2309.00071: f[i] / factor for slow dimensions, f[i] for fast ones, a linear ramp between
-//   llama3   f[i] / factor for wavelengths above original / low_freq_factor, f[i] below original / high_freq_factor,
+//   llama3   f[i] / factor for wavelengths above original / low_freq_factor, f[i] below original /
+//   high_freq_factor,
 //            a linear blend between
 struct RopeFrequencies {
   std::vector<float> inverse;

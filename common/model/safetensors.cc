@@ -13,10 +13,10 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/model/json_fields.h"
+#include "fmt/format.h"
 
 namespace baton::model {
 namespace {
@@ -26,7 +26,7 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr uint64_t kLengthBytes = 8;
 
 absl::Status Invalid(std::string_view file, std::string_view problem) {
-  return absl::InvalidArgumentError(absl::StrCat(file, ": ", problem));
+  return absl::InvalidArgumentError(fmt::format("{}: {}", file, problem));
 }
 
 // A tensor of the header, with offsets still relative to the end of the header.
@@ -48,7 +48,7 @@ absl::StatusOr<tensor::DType> ReadDType(const Json& entry) {
   if (text == "F16") return tensor::DType::kF16;
   if (text == "BF16") return tensor::DType::kBF16;
   return absl::InvalidArgumentError(
-      absl::StrCat("has dtype ", Shown(*found), ", which is not known: use F32, F16 or BF16"));
+      fmt::format("has dtype {}, which is not known: use F32, F16 or BF16", Shown(*found)));
 }
 
 // Errors lack file and tensor name, which the caller adds.
@@ -56,7 +56,7 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   if (!json.is_object()) return absl::InvalidArgumentError("is not described by a JSON object");
   for (const auto& [key, value] : json.items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      return absl::InvalidArgumentError(absl::StrCat("has an unknown field \"", key, "\""));
+      return absl::InvalidArgumentError(fmt::format("has an unknown field \"{}\"", key));
     }
   }
   HeaderEntry entry;
@@ -67,10 +67,11 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   if (shape == json.end() || !shape->is_array()) return absl::InvalidArgumentError("has no shape");
   uint64_t bytes = static_cast<uint64_t>(tensor::SizeOf(entry.tensor.dtype));
   for (const Json& extent : *shape) {
-    if (!IsSize(extent)) return absl::InvalidArgumentError(absl::StrCat("has shape ", Shown(*shape)));
+    if (!IsSize(extent)) return absl::InvalidArgumentError(fmt::format("has shape {}", Shown(*shape)));
     entry.tensor.shape.push_back(extent.get<int64_t>());
     if (__builtin_mul_overflow(bytes, extent.get<uint64_t>(), &bytes)) {
-      return absl::InvalidArgumentError(absl::StrCat("has shape ", Shown(*shape), ", more than any file can hold"));
+      return absl::InvalidArgumentError(
+          fmt::format("has shape {}, more than any file can hold", Shown(*shape)));
     }
   }
 
@@ -78,15 +79,15 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   if (offsets == json.end() || !offsets->is_array() || offsets->size() != 2 || !IsSize((*offsets)[0]) ||
       !IsSize((*offsets)[1]) || (*offsets)[0].get<uint64_t>() > (*offsets)[1].get<uint64_t>()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has data_offsets ", offsets == json.end() ? "nowhere" : Shown(*offsets),
-                     ": expected [begin, end] with begin <= end"));
+        fmt::format("has data_offsets {}: expected [begin, end] with begin <= end",
+                    offsets == json.end() ? "nowhere" : Shown(*offsets)));
   }
   entry.begin = (*offsets)[0].get<uint64_t>();
   entry.end = (*offsets)[1].get<uint64_t>();
   if (entry.end - entry.begin != bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("has data_offsets ", Shown(*offsets), " of ", entry.end - entry.begin, " bytes, but shape ",
-                     ShapeText(entry.tensor.shape), " of ", tensor::Name(entry.tensor.dtype), " takes ", bytes));
+    return absl::InvalidArgumentError(fmt::format(
+        "has data_offsets {} of {} bytes, but shape {} of {} takes {}", Shown(*offsets),
+        entry.end - entry.begin, ShapeText(entry.tensor.shape), tensor::Name(entry.tensor.dtype), bytes));
   }
   return entry;
 }
@@ -95,14 +96,14 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
 absl::Status CheckMetadata(const Json& metadata, std::string_view file) {
   if (!metadata.is_object()) return Invalid(file, "__metadata__ is not an object");
   for (const auto& [key, value] : metadata.items()) {
-    if (!value.is_string()) return Invalid(file, absl::StrCat("__metadata__ \"", key, "\" is not a string"));
+    if (!value.is_string()) return Invalid(file, fmt::format("__metadata__ \"{}\" is not a string", key));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<HeaderEntry>> ReadHeader(std::string_view text, std::string_view file) {
   if (text.empty() || text.front() != '{') return Invalid(file, "the header does not begin with \"{\"");
-  BATON_ASSIGN_OR_RETURN(const Json header, ParseJson(text, absl::StrCat(file, ": header")));
+  BATON_ASSIGN_OR_RETURN(const Json header, ParseJson(text, fmt::format("{}: header", file)));
   std::vector<HeaderEntry> entries;
   for (const auto& [name, json] : header.items()) {
     if (name == "__metadata__") {
@@ -110,7 +111,8 @@ absl::StatusOr<std::vector<HeaderEntry>> ReadHeader(std::string_view text, std::
       continue;
     }
     absl::StatusOr<HeaderEntry> entry = ReadEntry(name, json);
-    if (!entry.ok()) return Invalid(file, absl::StrCat("tensor \"", name, "\" ", entry.status().message()));
+    if (!entry.ok())
+      return Invalid(file, fmt::format("tensor \"{}\" {}", name, std::string(entry.status().message())));
     entries.push_back(*std::move(entry));
   }
   std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
@@ -122,52 +124,59 @@ absl::StatusOr<std::vector<HeaderEntry>> ReadHeader(std::string_view text, std::
 }  // namespace
 
 std::string ShapeText(std::span<const int64_t> shape) {
-  return absl::StrCat("[", absl::StrJoin(shape.begin(), shape.end(), ", "), "]");
+  return fmt::format("[{}]", absl::StrJoin(shape.begin(), shape.end(), ", "));
 }
 
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> file,
                                                            std::string_view name) {
   if (file.size() < kLengthBytes) {
-    return Invalid(name, absl::StrCat("truncated: needs at least ", kLengthBytes, " bytes, has ", file.size()));
+    return Invalid(name,
+                   fmt::format("truncated: needs at least {} bytes, has {}", kLengthBytes, file.size()));
   }
   uint64_t header_bytes = 0;
   for (uint64_t i = 0; i < kLengthBytes; ++i) {
     header_bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
   }
   if (header_bytes > kMaxHeaderBytes) {
-    return Invalid(name, absl::StrCat("states a header of ", header_bytes, " bytes, more than the ",
-                                      kMaxHeaderBytes, " allowed: not a safetensors file?"));
+    return Invalid(
+        name, fmt::format("states a header of {} bytes, more than the {} allowed: not a safetensors file?",
+                          header_bytes, kMaxHeaderBytes));
   }
   if (header_bytes > file.size() - kLengthBytes) {
-    return Invalid(name, absl::StrCat("truncated: a header of ", header_bytes, " bytes needs a file of at least ",
-                                      header_bytes + kLengthBytes, " bytes, this one has ", file.size()));
+    return Invalid(
+        name,
+        fmt::format("truncated: a header of {} bytes needs a file of at least {} bytes, this one has {}",
+                    header_bytes, header_bytes + kLengthBytes, file.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, header_bytes);
   BATON_ASSIGN_OR_RETURN(std::vector<HeaderEntry> entries, ReadHeader(text, name));
 
   const std::span<const std::byte> data = file.subspan(kLengthBytes + header_bytes);
-  const uint64_t needed = std::accumulate(entries.begin(), entries.end(), uint64_t{0},
-                                          [](uint64_t most, const HeaderEntry& e) { return std::max(most, e.end); });
+  const uint64_t needed =
+      std::accumulate(entries.begin(), entries.end(), uint64_t{0},
+                      [](uint64_t most, const HeaderEntry& e) { return std::max(most, e.end); });
   if (needed > data.size()) {
-    return Invalid(name, absl::StrCat("truncated: the header asks for ", needed, " bytes of tensors, the file has ",
-                                      data.size(), " after its header"));
+    return Invalid(
+        name,
+        fmt::format("truncated: the header asks for {} bytes of tensors, the file has {} after its header",
+                    needed, data.size()));
   }
   std::vector<StoredTensor> tensors;
   tensors.reserve(entries.size());
   uint64_t reached = 0;
   for (HeaderEntry& entry : entries) {
     if (entry.begin != reached) {
-      return Invalid(name, absl::StrCat("tensor \"", entry.tensor.name, "\" begins at offset ", entry.begin, ", ",
-                                        entry.begin < reached ? "inside the tensor before it"
-                                                              : "after a hole",
-                                        ": expected ", reached));
+      return Invalid(
+          name,
+          fmt::format("tensor \"{}\" begins at offset {}, {}: expected {}", entry.tensor.name, entry.begin,
+                      entry.begin < reached ? "inside the tensor before it" : "after a hole", reached));
     }
     reached = entry.end;
     entry.tensor.bytes = data.subspan(entry.begin, entry.end - entry.begin);
     tensors.push_back(std::move(entry.tensor));
   }
   if (reached != data.size()) {
-    return Invalid(name, absl::StrCat("has ", data.size() - reached, " bytes after its last tensor"));
+    return Invalid(name, fmt::format("has {} bytes after its last tensor", data.size() - reached));
   }
   return tensors;
 }
@@ -175,7 +184,8 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   const auto failed = [&path](std::string_view doing) {
     const int error = errno;
-    const std::string message = absl::StrCat(path, ": ", doing, ": ", std::generic_category().message(error));
+    const std::string message =
+        fmt::format("{}: {}: {}", path, doing, std::generic_category().message(error));
     return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
   };
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -183,7 +193,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     close(fd);
-    return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+    return absl::InvalidArgumentError(fmt::format("{}: not a regular file", path));
   }
   const auto size = static_cast<size_t>(info.st_size);
   if (size < kLengthBytes) {  // an empty file can't be mapped; the message is the parser's

@@ -1,7 +1,8 @@
 // Safetensors: one *.safetensors file, mapped read-only and checked whole before anything is believed
-// (https://github.com/huggingface/safetensors, "Format"): 8 bytes of little-endian header length, a JSON header, then
-// the tensors' bytes without hole or overlap. What the header says about dtype, shape and offsets must agree with
-// itself and with the file's size. Immutable once open, any thread. The file must not shrink while it is mapped.
+// (https://github.com/huggingface/safetensors, "Format"): 8 bytes of little-endian header length, a JSON
+// header, then the tensors' bytes without hole or overlap. What the header says about dtype, shape and
+// offsets must agree with itself and with the file's size. Immutable once open, any thread. The file must not
+// shrink while it is mapped.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +28,11 @@ struct StoredTensor {
 // "[2048, 64]"
 std::string ShapeText(std::span<const int64_t> shape);
 
-// Reads `file`, the bytes of a whole file; tensors are views into it, in the order of their bytes. `name` opens
-// messages. INVALID_ARGUMENT for anything that the format forbids, and for dtypes other than F32, F16 and BF16.
-absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> file, std::string_view name);
+// Reads `file`, the bytes of a whole file; tensors are views into it, in the order of their bytes. `name`
+// opens messages. INVALID_ARGUMENT for anything that the format forbids, and for dtypes other than F32, F16
+// and BF16.
+absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> file,
+                                                           std::string_view name);
 
 class SafetensorsFile {
  public:

@@ -5,9 +5,8 @@
 #include <initializer_list>
 #include <set>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "fmt/format.h"
 
 namespace baton::model {
 namespace {
@@ -40,8 +39,9 @@ class Taker {
     }
     absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> packed = kernels_.Pack(views);
     if (!packed.ok()) {
-      return absl::Status(packed.status().code(), absl::StrCat(folder_, ": tensor \"", parts.begin()->name, "\": ",
-                                                               packed.status().message()));
+      return absl::Status(packed.status().code(),
+                          fmt::format("{}: tensor \"{}\": {}", folder_, parts.begin()->name,
+                                      std::string(packed.status().message())));
     }
     out = *std::move(packed);
     return absl::OkStatus();
@@ -57,7 +57,8 @@ class Taker {
     return absl::OkStatus();
   }
 
-  // A tied model may still carry its head. It has to be the embedding then, or one of the two would be ignored.
+  // A tied model may still carry its head. It has to be the embedding then, or one of the two would be
+  // ignored.
   absl::Status TiedHead(const std::string& head, const std::string& embedding) {
     const StoredTensor* copy = checkpoint_.Find(head);
     if (copy == nullptr) return absl::OkStatus();
@@ -67,17 +68,17 @@ class Taker {
         std::ranges::equal(copy->bytes, original->bytes)) {
       return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(absl::StrCat(folder_, ": tie_word_embeddings is true, but \"", head,
-                                                   "\" differs from \"", embedding, "\""));
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: tie_word_embeddings is true, but \"{}\" differs from \"{}\"", folder_, head, embedding));
   }
 
   // Every tensor must have been of use. Old checkpoints carry rope frequencies, which follow from the config.
   absl::Status NothingLeft(std::string_view architecture) const {
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
-      if (taken_.contains(name) || absl::EndsWith(name, ".rotary_emb.inv_freq")) continue;
-      return absl::InvalidArgumentError(absl::StrCat(folder_, ": tensor \"", name, "\" ",
-                                                     ShapeText(tensor->shape), " is not known to ", architecture,
-                                                     " with this config.json"));
+      if (taken_.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("{}: tensor \"{}\" {} is not known to {} with this config.json", folder_, name,
+                      ShapeText(tensor->shape), architecture));
     }
     return absl::OkStatus();
   }
@@ -87,12 +88,12 @@ class Taker {
     const StoredTensor* tensor = checkpoint_.Find(name);
     if (tensor == nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat(folder_, ": tensor \"", name, "\" ", ShapeText(shape), " is missing"));
+          fmt::format("{}: tensor \"{}\" {} is missing", folder_, name, ShapeText(shape)));
     }
     if (!std::ranges::equal(tensor->shape, shape)) {
-      return absl::InvalidArgumentError(absl::StrCat(folder_, ": tensor \"", name, "\" has shape ",
-                                                     ShapeText(tensor->shape), ", config.json asks for ",
-                                                     ShapeText(shape)));
+      return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" has shape {}, config.json asks for {}",
+                                                    folder_, name, ShapeText(tensor->shape),
+                                                    ShapeText(shape)));
     }
     taken_.insert(name);
     return tensor;
@@ -117,16 +118,17 @@ class Taker {
 };
 
 absl::Status PackLayer(const ModelConfig& config, int index, Taker& taker, LayerWeights& layer) {
-  const std::string prefix = absl::StrCat("model.layers.", index, ".");
+  const std::string prefix = fmt::format("model.layers.{}.", index);
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
   const int64_t q = int64_t{config.heads} * config.head_dim;
   const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
 
   BATON_RETURN_IF_ERROR(taker.Vector({{prefix + "input_layernorm.weight", config.hidden}}, layer.input_norm));
-  BATON_RETURN_IF_ERROR(taker.Matrix(
-      {{attention + "q_proj.weight", q}, {attention + "k_proj.weight", kv}, {attention + "v_proj.weight", kv}},
-      config.hidden, layer.qkv));
+  BATON_RETURN_IF_ERROR(taker.Matrix({{attention + "q_proj.weight", q},
+                                      {attention + "k_proj.weight", kv},
+                                      {attention + "v_proj.weight", kv}},
+                                     config.hidden, layer.qkv));
   if (config.qkv_bias) {
     BATON_RETURN_IF_ERROR(taker.Vector(
         {{attention + "q_proj.bias", q}, {attention + "k_proj.bias", kv}, {attention + "v_proj.bias", kv}},
@@ -141,11 +143,13 @@ absl::Status PackLayer(const ModelConfig& config, int index, Taker& taker, Layer
     BATON_RETURN_IF_ERROR(taker.Vector({{attention + "o_proj.bias", config.hidden}}, layer.output_bias));
   }
 
-  BATON_RETURN_IF_ERROR(taker.Vector({{prefix + "post_attention_layernorm.weight", config.hidden}}, layer.post_norm));
+  BATON_RETURN_IF_ERROR(
+      taker.Vector({{prefix + "post_attention_layernorm.weight", config.hidden}}, layer.post_norm));
   BATON_RETURN_IF_ERROR(taker.Matrix(
       {{mlp + "gate_proj.weight", config.intermediate}, {mlp + "up_proj.weight", config.intermediate}},
       config.hidden, layer.gate_up));
-  BATON_RETURN_IF_ERROR(taker.Matrix({{mlp + "down_proj.weight", config.hidden}}, config.intermediate, layer.down));
+  BATON_RETURN_IF_ERROR(
+      taker.Matrix({{mlp + "down_proj.weight", config.hidden}}, config.intermediate, layer.down));
   if (config.mlp_bias) {
     BATON_RETURN_IF_ERROR(taker.Vector(
         {{mlp + "gate_proj.bias", config.intermediate}, {mlp + "up_proj.bias", config.intermediate}},
@@ -183,9 +187,10 @@ int64_t Weights::bytes() const {
   };
   int64_t total = embedding->bytes() + (own_head ? own_head->bytes() : 0) + size(final_norm);
   for (const LayerWeights& layer : layers) {
-    for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) total += (*matrix)->bytes();
-    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm, &layer.output_bias,
-                               &layer.post_norm, &layer.gate_up_bias, &layer.down_bias}) {
+    for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+      total += (*matrix)->bytes();
+    for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm,
+                               &layer.output_bias, &layer.post_norm, &layer.gate_up_bias, &layer.down_bias}) {
       total += size(*vector);
     }
   }

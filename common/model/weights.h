@@ -1,6 +1,6 @@
-// Weights: a checkpoint's tensors in the form that a backend's kernels want, Q, K and V fused into one matrix, gate and
-// up into another. Packing accounts for every tensor: one that is missing, has another shape or that the architecture
-// does not know is refused by name. Owned by a decoder; immutable.
+// Weights: a checkpoint's tensors in the form that a backend's kernels want, Q, K and V fused into one
+// matrix, gate and up into another. Packing accounts for every tensor: one that is missing, has another shape
+// or that the architecture does not know is refused by name. Owned by a decoder; immutable.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace baton::model {
 
 // Biases and norms are float32; those that the architecture lacks are empty.
 struct LayerWeights {
-  std::vector<float> input_norm;                  // [hidden]
-  std::unique_ptr<kernels::PackedMatrix> qkv;     // [(heads + 2 kv_heads) head_dim, hidden]
-  std::vector<float> qkv_bias;                    // [(heads + 2 kv_heads) head_dim]
-  std::vector<float> q_norm, k_norm;              // [head_dim]
-  std::unique_ptr<kernels::PackedMatrix> output;  // [hidden, heads head_dim]
-  std::vector<float> output_bias;                 // [hidden]
-  std::vector<float> post_norm;                   // [hidden]
+  std::vector<float> input_norm;                   // [hidden]
+  std::unique_ptr<kernels::PackedMatrix> qkv;      // [(heads + 2 kv_heads) head_dim, hidden]
+  std::vector<float> qkv_bias;                     // [(heads + 2 kv_heads) head_dim]
+  std::vector<float> q_norm, k_norm;               // [head_dim]
+  std::unique_ptr<kernels::PackedMatrix> output;   // [hidden, heads head_dim]
+  std::vector<float> output_bias;                  // [hidden]
+  std::vector<float> post_norm;                    // [hidden]
   std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 intermediate, hidden]
   std::vector<float> gate_up_bias;                 // [2 intermediate]
   std::unique_ptr<kernels::PackedMatrix> down;     // [hidden, intermediate]

@@ -1,0 +1,32 @@
+#include "common/model/summary.h"
+
+#include "common/base/status.h"
+#include "common/model/checkpoint.h"
+
+namespace baton::model {
+
+int64_t ModelSummary::KvBytesPerToken(tensor::DType keys, tensor::DType values) const {
+  return (config.KvBytesPerToken(tensor::SizeOf(keys)) + config.KvBytesPerToken(tensor::SizeOf(values))) / 2;
+}
+
+int64_t ModelSummary::KvBytesOfContext(tensor::DType keys, tensor::DType values) const {
+  return BlocksFor(config.context) * kBlockTokens * KvBytesPerToken(keys, values);
+}
+
+absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
+  ModelSummary summary;
+  BATON_ASSIGN_OR_RETURN(summary.config, ModelConfig::Load(folder));
+  BATON_ASSIGN_OR_RETURN(summary.defaults, GenerationDefaults::Load(folder, summary.config));
+  BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
+  summary.parameters = summary.config.parameters();
+  summary.tensors = static_cast<int64_t>(checkpoint.tensors().size());
+  summary.weight_bytes = checkpoint.bytes();
+  summary.rope_bytes = summary.config.context * (summary.config.head_dim / 2) * int64_t{2 * sizeof(float)};
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    summary.values_by_dtype[tensor->dtype] +=
+        static_cast<int64_t>(tensor->bytes.size()) / tensor::SizeOf(tensor->dtype);
+  }
+  return summary;
+}
+
+}  // namespace baton::model

@@ -1,0 +1,34 @@
+// ModelSummary: what a person wants to know of a model folder before serving it, read from its config and the
+// headers of its weights alone; nothing is packed. Plain data, any thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model/config.h"
+#include "common/tensor/dtype.h"
+
+namespace baton::model {
+
+struct ModelSummary {
+  ModelConfig config;
+  GenerationDefaults defaults;
+  int64_t parameters = 0;                            // by the config; tied embeddings count once
+  int64_t tensors = 0;                               // in the files
+  int64_t weight_bytes = 0;                          // in the files; what a backend packs may differ
+  int64_t rope_bytes = 0;                            // of the angle table that a decoder holds
+  std::map<tensor::DType, int64_t> values_by_dtype;  // numbers stored in each precision
+
+  // 2 x layers x kv_heads x head_dim x bytes, keys and values apart.
+  int64_t KvBytesPerToken(tensor::DType keys, tensor::DType values) const;
+  // Of one sequence that fills the context, in whole blocks.
+  int64_t KvBytesOfContext(tensor::DType keys, tensor::DType values) const;
+
+  // Errors as Decoder::Load has them, but for missing and unknown tensors, which are found when a model is
+  // loaded.
+  static absl::StatusOr<ModelSummary> Load(const std::string& folder);
+};
+
+}  // namespace baton::model

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Makes the golden models: tiny random models, and what transformers computes with them.
+
+    pip install -r requirements.txt
+    ./make_goldens.py            # writes data/<case>/ anew, and data/rope.json
+
+Each case gets config.json and weights as a Hugging Face folder has them, golden.json (prompt and greedy tokens) and
+golden.safetensors (logits [positions, vocabulary] of the prompt's last positions and of 32 greedy steps), computed in
+float32 with eager attention. Weights are drawn much wider than a fresh model's, so that the logits are far apart; a
+seed whose two best logits ever come closer than MARGIN is skipped, so that equal greedy tokens can be asked of any
+backend within tolerance.
+"""
+
+import json
+import pathlib
+import shutil
+
+import torch
+from safetensors.torch import save_file
+from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+DATA = pathlib.Path(__file__).parent / "data"
+STEPS = 32
+PREFILL_POSITIONS = 4
+MARGIN = 0.05
+
+SHAPE = dict(vocab_size=150, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
+
+
+def rope(kind, theta=10000.0, **options):
+    return dict(rope_type=kind, rope_theta=theta, **options)
+
+
+# name: (config, prompt length, dtype of the weights, options)
+# v4: config.json as transformers 4 wrote it (rope_theta, rope_scaling, torch_dtype, no layer_types).
+CASES = {
+    "llama-mha": (LlamaConfig(**{**SHAPE, "num_key_value_heads": 4}), 48, torch.float32, {"v4": True}),
+    "llama-gqa-tied": (LlamaConfig(**{**SHAPE, "num_attention_heads": 8}, tie_word_embeddings=True), 50,
+                       torch.bfloat16, {}),
+    "llama3-rope": (LlamaConfig(**SHAPE, rope_parameters=rope(
+        "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)),
+        70, torch.bfloat16, {"v4": True}),
+    "llama-linear": (LlamaConfig(**SHAPE, rope_parameters=rope("linear", factor=4.0)), 64, torch.float16, {}),
+    "llama-dynamic": (LlamaConfig(**SHAPE, rope_parameters=rope("dynamic", factor=2.0)), 61, torch.bfloat16, {}),
+    "llama-yarn": (LlamaConfig(**SHAPE, rope_parameters=rope(
+        "yarn", factor=4.0, original_max_position_embeddings=64)), 75, torch.bfloat16, {"v4": True}),
+    "llama-bias": (LlamaConfig(**SHAPE, head_dim=32, attention_bias=True, mlp_bias=True), 49, torch.bfloat16, {}),
+    "llama-sharded": (LlamaConfig(**SHAPE), 52, torch.bfloat16, {"shard": "60KB"}),
+    "mistral-window": (MistralConfig(**SHAPE, sliding_window=24), 64, torch.bfloat16, {"v4": True}),
+    "mistral-null-window": (MistralConfig(**SHAPE, head_dim=32, sliding_window=None), 55, torch.bfloat16, {}),
+    "qwen2": (Qwen2Config(**SHAPE, tie_word_embeddings=True, rope_parameters=rope("default", 1e6)), 57,
+              torch.bfloat16, {}),
+    "qwen2-window": (Qwen2Config(**{**SHAPE, "num_hidden_layers": 3}, use_sliding_window=True, sliding_window=20,
+                                 max_window_layers=1), 66, torch.bfloat16, {"v4": True}),
+    "qwen3": (Qwen3Config(**SHAPE, head_dim=32, rope_parameters=rope("default", 1e6)), 60, torch.bfloat16, {}),
+    "qwen3-window": (Qwen3Config(**{**SHAPE, "num_hidden_layers": 3}, head_dim=16, use_sliding_window=True,
+                                 sliding_window=18, attention_bias=True, tie_word_embeddings=True,
+                                 layer_types=["sliding_attention", "full_attention", "sliding_attention"]), 80,
+                     torch.bfloat16, {}),
+}
+
+
+def draw(config, seed, dtype):
+    """A model whose every weight matters: wide matrices, norms and biases away from 1 and 0."""
+    generator = torch.Generator().manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            noise = torch.randn(tensor.shape, generator=generator)
+            if name.endswith("norm.weight"):
+                tensor.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                tensor.copy_(0.3 * noise)
+            elif "embed_tokens" in name or "lm_head" in name:
+                tensor.copy_(0.5 * noise)
+            else:
+                tensor.copy_(1.5 * noise / tensor.shape[1] ** 0.5)
+    return model.to(dtype)
+
+
+def as_v4(folder):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("layer_types", None)
+    config["transformers_version"] = "4.46.0"
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make(name, config, length, dtype, options):
+    folder = DATA / name
+    shutil.rmtree(folder, ignore_errors=True)
+    for seed in range(1, 200):
+        model = draw(config, seed, dtype)
+        model.save_pretrained(folder, max_shard_size=options.get("shard", "1GB"))
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        if options.get("v4"):
+            as_v4(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        generator = torch.Generator().manual_seed(1000 + seed)
+        tokens = torch.randint(3, config.vocab_size, (1, length), generator=generator)
+        with torch.no_grad():
+            for _ in range(STEPS):
+                tokens = torch.cat([tokens, model(tokens, use_cache=False).logits[:, -1:].argmax(-1)], dim=1)
+            logits = model(tokens, use_cache=False).logits[0, length - PREFILL_POSITIONS:].contiguous()
+        best = logits[PREFILL_POSITIONS - 1:].topk(2).values
+        margin = (best[:, 0] - best[:, 1]).min().item()
+        if margin < MARGIN:
+            continue
+        following = logits[-1].argmax().item()
+        golden = {"seed": seed, "margin": round(margin, 4), "prompt": tokens[0, :length].tolist(),
+                  "greedy": tokens[0, length:].tolist() + [following], "prefill_positions": PREFILL_POSITIONS}
+        (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+        save_file({"logits": logits}, folder / "golden.safetensors")
+        print(f"{name}: seed {seed}, margin {margin:.3f}, largest logit {logits.abs().max():.1f}, "
+              f"{len(set(golden['greedy']))} different greedy tokens")
+        return
+    raise SystemExit(f"{name}: no seed keeps the two best logits {MARGIN} apart")
+
+
+# Rope scalings at the sizes of real models: inverse frequencies and the factor on cosines and sines.
+ROPES = {
+    "llama-3.1": (dict(head_dim=128, max_position_embeddings=131072), rope(
+        "llama3", 500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=8192), None),
+    "llama-3.2": (dict(head_dim=64, max_position_embeddings=131072), rope(
+        "llama3", 500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=8192), None),
+    "linear": (dict(head_dim=128, max_position_embeddings=16384), rope("linear", factor=4.0), None),
+    "dynamic-within": (dict(head_dim=128, max_position_embeddings=4096), rope("dynamic", factor=2.0), None),
+    # The base that transformers reaches for a sequence of 16384 tokens on a context of 4096.
+    "dynamic-beyond": (dict(head_dim=128, max_position_embeddings=4096), rope("dynamic", factor=2.0), 16384),
+    "yarn-qwen2.5": (dict(head_dim=128, max_position_embeddings=32768), rope(
+        "yarn", 1e6, factor=4.0, original_max_position_embeddings=32768), None),
+    "yarn-mscale": (dict(head_dim=64, max_position_embeddings=163840), rope(
+        "yarn", 10000.0, factor=40.0, original_max_position_embeddings=4096, beta_fast=32, beta_slow=1, mscale=0.7,
+        mscale_all_dim=1.0), None),
+    "yarn-untruncated": (dict(head_dim=64, max_position_embeddings=131072), rope(
+        "yarn", 150000.0, factor=32.0, original_max_position_embeddings=4096, beta_fast=24.0, beta_slow=2.0,
+        truncate=False, attention_factor=1.25), None),
+}
+
+
+def make_ropes():
+    out = {}
+    for name, (shape, parameters, length) in ROPES.items():
+        config = LlamaConfig(**{**SHAPE, **shape}, rope_parameters=dict(parameters))
+        inverse, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
+        fields = dict(parameters)
+        context = shape["max_position_embeddings"]
+        if length is not None:
+            fields["original_max_position_embeddings"] = context
+            context = length
+        out[name] = {"head_dim": shape["head_dim"], "max_position_embeddings": context, "rope_parameters": fields,
+                     "inverse_frequencies": inverse.double().tolist(), "scale": scale}
+    (DATA / "rope.json").write_text(json.dumps(out, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    DATA.mkdir(exist_ok=True)
+    for case, (case_config, prompt, weights, extra) in CASES.items():
+        make(case, case_config, prompt, weights, extra)
+    make_ropes()
