@@ -1,29 +1,40 @@
 // ChatTemplate: a model's Jinja chat template (chat_template.jinja, or chat_template in
 // tokenizer_config.json), rendered as Hugging Face transformers does: trim_blocks, lstrip_blocks,
-// raise_exception, strftime_now, tojson, and the special tokens as variables. Immutable after Load; any
-// thread.
+// raise_exception, strftime_now, tojson, and the special tokens as variables. Instructions, recursion and
+// output are bounded, so that a template can't hang its caller; its memory is not, so templates come from the
+// operator, never from a request. Immutable after Load; any thread.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::text {
 
 class ChatTemplate {
  public:
-  // NOT_FOUND if the folder has no template; INVALID_ARGUMENT, with the line, if it does not compile.
+  // Objects keep their order: `tojson` writes tools and arguments in the order in which the caller gave them.
+  using Json = nlohmann::ordered_json;
+
+  // NOT_FOUND if the folder has no template; INVALID_ARGUMENT, with the file and the line, if it does not
+  // compile.
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Load(const std::string& folder);
+  // special_tokens: an object from name ("bos_token") to text, or to an object with "content".
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> FromSource(const std::string& source,
-                                                                        const nlohmann::json& special_tokens);
+                                                                        const Json& special_tokens);
   ~ChatTemplate();
 
   // variables: an object with at least "messages" (role, content, tool_calls, ...), and "tools",
-  // "add_generation_prompt", "enable_thinking" and others as the caller sets. A template that raises is
-  // INVALID_ARGUMENT with the template's own message.
-  absl::StatusOr<std::string> Render(const nlohmann::json& variables) const;
+  // "add_generation_prompt", "enable_thinking" and others as the caller sets. As transformers does, a null
+  // member of a message counts as absent, reasoning_content, thinking and reasoning name the same thing, and
+  // "tools" and "documents" are none and "add_generation_prompt" is false unless given. now is what
+  // strftime_now sees, in local time. A template that raises is INVALID_ARGUMENT with the template's own
+  // message and line.
+  absl::StatusOr<std::string> Render(const Json& variables, absl::Time now = absl::Now()) const;
 
  private:
   struct Impl;

@@ -1,0 +1,96 @@
+/* baton_text: the Rust libraries behind common/text (tokenizers, minijinja) as plain C.
+ *
+ * Every call that can fail returns a baton_text_code; on anything but BATON_TEXT_OK, *error holds a UTF-8
+ * message and no other output is set. Panics end here as BATON_TEXT_INTERNAL; nothing unwinds into the
+ * caller. Handles are immutable after creation and may be used from many threads at once; a handle is freed
+ * once, after its last use. Buffers that come out belong to the caller, who hands them back to the matching
+ * free function. */
+#ifndef BATON_TEXT_H_
+#define BATON_TEXT_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  BATON_TEXT_OK = 0,
+  BATON_TEXT_INVALID = 1,  /* the input is at fault */
+  BATON_TEXT_INTERNAL = 2, /* a defect on this side of the border */
+} baton_text_code;
+
+/* UTF-8 text or raw bytes, not terminated by a zero. data is not null, also when size is 0. */
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} baton_text_bytes;
+
+typedef struct {
+  uint32_t* data;
+  size_t size;
+} baton_text_ids;
+
+void baton_text_bytes_free(baton_text_bytes bytes);
+void baton_text_ids_free(baton_text_ids ids);
+
+/* ---- Tokenizer ---- */
+
+typedef struct baton_tokenizer baton_tokenizer;
+
+/* json: the whole content of a tokenizer.json. Truncation and padding that it asks for are switched off. */
+int32_t baton_tokenizer_new(const uint8_t* json, size_t size, baton_tokenizer** out, baton_text_bytes* error);
+void baton_tokenizer_free(baton_tokenizer* tokenizer);
+
+int32_t baton_tokenizer_encode(const baton_tokenizer* tokenizer, const uint8_t* text, size_t size,
+                               int32_t add_special_tokens, baton_text_ids* out, baton_text_bytes* error);
+
+/* The library's own decoding of the whole run. Ids that the vocabulary lacks are skipped. */
+int32_t baton_tokenizer_decode(const baton_tokenizer* tokenizer, const uint32_t* ids, size_t size,
+                               int32_t keep_special, baton_text_bytes* out, baton_text_bytes* error);
+
+/* How the text of a run follows from the text of its tokens. */
+typedef enum {
+  /* Only the library knows: decode the run. */
+  BATON_TEXT_JOIN_OPAQUE = 0,
+  /* Concatenate the tokens' bytes; every maximal ill-formed part becomes U+FFFD. */
+  BATON_TEXT_JOIN_BYTES = 1,
+  /* As above, but the first token's text is the library's decoding of that token alone. */
+  BATON_TEXT_JOIN_BYTES_FIRST_DECODED = 2,
+} baton_text_join;
+
+enum {
+  BATON_TEXT_TOKEN_PRESENT = 1, /* the vocabulary has this id */
+  BATON_TEXT_TOKEN_SPECIAL = 2, /* decoding leaves it out unless asked to keep it */
+};
+
+/* The vocabulary as one table: token i stands for bytes[ends[i - 1] .. ends[i]) (from 0 for i = 0). ends and
+ * flags have one entry per id from 0 to the largest one. */
+typedef struct {
+  baton_text_bytes bytes;
+  baton_text_ids ends;
+  baton_text_bytes flags;
+  int32_t join;          /* baton_text_join */
+  uint32_t strip_spaces; /* as many spaces at most are taken from the start of the joined text */
+} baton_text_vocabulary;
+
+int32_t baton_tokenizer_vocabulary(const baton_tokenizer* tokenizer, baton_text_vocabulary* out,
+                                   baton_text_bytes* error);
+
+/* ---- Chat template ---- */
+
+typedef struct baton_template baton_template;
+
+int32_t baton_template_new(const uint8_t* source, size_t size, baton_template** out, baton_text_bytes* error);
+void baton_template_free(baton_template* chat_template);
+
+/* variables: a JSON object. now: seconds since 1970, what strftime_now formats in local time. */
+int32_t baton_template_render(const baton_template* chat_template, const uint8_t* variables, size_t size,
+                              int64_t now, baton_text_bytes* out, baton_text_bytes* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BATON_TEXT_H_ */

@@ -1,0 +1,239 @@
+//! The C border (baton_text.h): what comes in is checked and borrowed, what goes out is boxed and owned by the caller,
+//! and no panic crosses it. `tokenizer` and `template` hold the work and know nothing of C.
+
+mod json;
+mod template;
+mod tokenizer;
+
+use std::any::Any;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use template::Template;
+use tokenizer::{Join, Tokenizer};
+
+const OK: i32 = 0;
+const INVALID: i32 = 1;
+const INTERNAL: i32 = 2;
+
+#[repr(C)]
+pub struct Bytes {
+    data: *mut u8,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct Ids {
+    data: *mut u32,
+    size: usize,
+}
+
+#[repr(C)]
+pub struct Vocabulary {
+    bytes: Bytes,
+    ends: Ids,
+    flags: Bytes,
+    join: i32,
+    strip_spaces: u32,
+}
+
+/// A raw pointer and a size whose memory `free` gives back.
+fn leak<T>(values: Vec<T>) -> (*mut T, usize) {
+    let boxed = values.into_boxed_slice();
+    let size = boxed.len();
+    (Box::into_raw(boxed).cast::<T>(), size)
+}
+
+/// # Safety
+/// `data` and `size` came from `leak` and were not freed before.
+unsafe fn free<T>(data: *mut T, size: usize) {
+    if !data.is_null() {
+        drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(data, size)));
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(values: Vec<u8>) -> Self {
+        let (data, size) = leak(values);
+        Bytes { data, size }
+    }
+}
+
+impl From<Vec<u32>> for Ids {
+    fn from(values: Vec<u32>) -> Self {
+        let (data, size) = leak(values);
+        Ids { data, size }
+    }
+}
+
+/// A null pointer with size 0 is an empty slice: C++ views may look like that.
+///
+/// # Safety
+/// `data` points at `size` readable values for the length of the call.
+unsafe fn slice<'a, T>(data: *const T, size: usize) -> &'a [T] {
+    if size == 0 {
+        &[]
+    } else {
+        std::slice::from_raw_parts(data, size)
+    }
+}
+
+fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|s| s.to_string())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_string());
+    format!("internal error in the text library: {text}")
+}
+
+/// Runs `work`, stores its value or its error, and turns both into a code.
+///
+/// # Safety
+/// `out` and `error` are valid for writes.
+unsafe fn guarded<T, C>(
+    out: *mut C,
+    error: *mut Bytes,
+    store: impl FnOnce(T) -> C,
+    work: impl FnOnce() -> Result<T, String>,
+) -> i32 {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => {
+            out.write(store(value));
+            OK
+        }
+        Ok(Err(message)) => {
+            error.write(message.into_bytes().into());
+            INVALID
+        }
+        Err(payload) => {
+            error.write(panic_message(payload).into_bytes().into());
+            INTERNAL
+        }
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_text_bytes_free(bytes: Bytes) {
+    free(bytes.data, bytes.size);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_text_ids_free(ids: Ids) {
+    free(ids.data, ids.size);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_new(
+    json: *const u8,
+    size: usize,
+    out: *mut *mut Tokenizer,
+    error: *mut Bytes,
+) -> i32 {
+    let json = slice(json, size);
+    guarded(out, error, |value| Box::into_raw(Box::new(value)), || Tokenizer::from_json(json))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_free(tokenizer: *mut Tokenizer) {
+    if !tokenizer.is_null() {
+        drop(Box::from_raw(tokenizer));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_encode(
+    tokenizer: *const Tokenizer,
+    text: *const u8,
+    size: usize,
+    add_special_tokens: i32,
+    out: *mut Ids,
+    error: *mut Bytes,
+) -> i32 {
+    let text = slice(text, size);
+    guarded(out, error, Ids::from, || (*tokenizer).encode(text, add_special_tokens != 0))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_decode(
+    tokenizer: *const Tokenizer,
+    ids: *const u32,
+    size: usize,
+    keep_special: i32,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> i32 {
+    let ids = slice(ids, size);
+    guarded(
+        out,
+        error,
+        |text: String| Bytes::from(text.into_bytes()),
+        || (*tokenizer).decode(ids, keep_special != 0),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_vocabulary(
+    tokenizer: *const Tokenizer,
+    out: *mut Vocabulary,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(
+        out,
+        error,
+        |table: tokenizer::Table| Vocabulary {
+            bytes: table.bytes.into(),
+            ends: table.ends.into(),
+            flags: table.flags.into(),
+            join: match table.join {
+                Join::Opaque => 0,
+                Join::Bytes => 1,
+                Join::BytesFirstDecoded => 2,
+            },
+            strip_spaces: table.strip_spaces,
+        },
+        || (*tokenizer).table(),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_template_new(
+    source: *const u8,
+    size: usize,
+    out: *mut *mut Template,
+    error: *mut Bytes,
+) -> i32 {
+    let source = slice(source, size);
+    guarded(out, error, |value| Box::into_raw(Box::new(value)), || Template::new(source))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_template_free(template: *mut Template) {
+    if !template.is_null() {
+        drop(Box::from_raw(template));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_template_render(
+    template: *const Template,
+    variables: *const u8,
+    size: usize,
+    now: i64,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> i32 {
+    let variables = slice(variables, size);
+    guarded(
+        out,
+        error,
+        |text: String| Bytes::from(text.into_bytes()),
+        || (*template).render(variables, now),
+    )
+}
+
+/// Handles are shared between threads by contract; the compiler holds us to it.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Tokenizer>();
+    shared::<Template>();
+};

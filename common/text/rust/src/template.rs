@@ -1,0 +1,194 @@
+//! A Jinja chat template, set up as Hugging Face transformers sets up Jinja2.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{from_args, ValueKind};
+use minijinja::{escape_formatter, AutoEscape, Environment, Error, ErrorKind, State, Value};
+
+use crate::json::{python_float, tojson};
+
+pub struct Template {
+    environment: Environment<'static>,
+}
+
+const NAME: &str = "chat template";
+/// Instructions in one rendering. A conversation of 10,000 messages takes about a million, and a runaway loop ends
+/// within a second.
+const FUEL: u64 = 20_000_000;
+const MAX_OUTPUT_BYTES: usize = 256 << 20;
+/// strftime_now reads it; templates have no business with it.
+const NOW: &str = "__baton_now";
+
+impl Template {
+    pub fn new(source: &[u8]) -> Result<Self, String> {
+        let source = std::str::from_utf8(source)
+            .map_err(|e| format!("the template is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))?;
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .keep_trailing_newline(false)
+            .build()
+            .map_err(|e| e.to_string())?;
+        environment.set_syntax(syntax);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_formatter(|out, state, value| match f64_of(value) {
+            Some(number) => out.write_str(&python_float(number)).map_err(Error::from),
+            None => escape_formatter(out, state, value),
+        });
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(python_method);
+        environment.add_filter("tojson", tojson);
+        environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message.to_string()).with_source(Raised))
+        });
+        environment.add_function("strftime_now", strftime_now);
+        environment.add_template_owned(NAME, without_generation_tags(source)).map_err(describe)?;
+        Ok(Template { environment })
+    }
+
+    pub fn render(&self, variables: &[u8], now: i64) -> Result<String, String> {
+        let mut variables: HashMap<String, Value> =
+            serde_json::from_slice(variables).map_err(|e| format!("the template's variables are not JSON: {e}"))?;
+        variables.insert(NOW.to_string(), now.into());
+        let template = self.environment.get_template(NAME).map_err(describe)?;
+        let mut out = Bounded { bytes: vec![] };
+        template.render_captured_to(Value::from_pairs(variables), &mut out).map_err(describe)?;
+        String::from_utf8(out.bytes).map_err(|e| e.to_string())
+    }
+}
+
+/// Marks an error as the template's own word, by raise_exception.
+#[derive(Debug)]
+struct Raised;
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("raised by the template")
+    }
+}
+
+impl std::error::Error for Raised {}
+
+fn describe(error: Error) -> String {
+    let line = error.line().map_or(String::new(), |line| format!(" (line {line})"));
+    let raised = std::error::Error::source(&error).is_some_and(|source| source.is::<Raised>());
+    match (raised, error.detail()) {
+        (true, Some(message)) => format!("{message}{line}"),
+        (_, Some(detail)) => format!("{}: {detail}{line}", error.kind()),
+        (_, None) if error.kind() == ErrorKind::OutOfFuel => {
+            format!("the template ran for more than {FUEL} instructions{line}")
+        }
+        (_, None) => format!("{}{line}", error.kind()),
+    }
+}
+
+struct Bounded {
+    bytes: Vec<u8>,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + data.len() > MAX_OUTPUT_BYTES {
+            return Err(io::Error::other(format!("the template's output is over {MAX_OUTPUT_BYTES} bytes")));
+        }
+        self.bytes.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn f64_of(value: &Value) -> Option<f64> {
+    if value.is_number() && !value.is_integer() {
+        f64::try_from(value.clone()).ok()
+    } else {
+        None
+    }
+}
+
+/// `{% generation %}` marks what the assistant said, for training; here the tags only bracket their content. They become
+/// an `if` that holds, so that white space and line numbers stay.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(length) = rest[start..].find("%}") else { break };
+        let tag = &rest[start..start + length + 2];
+        let inner = &tag[2..tag.len() - 2];
+        let word = inner.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        let replacement = match word {
+            "generation" => Some("if true"),
+            "endgeneration" => Some("endif"),
+            _ => None,
+        };
+        out.push_str(&rest[..start]);
+        match replacement {
+            Some(by) => out.push_str(&tag.replacen(word, by, 1)),
+            None => out.push_str(tag),
+        }
+        rest = &rest[start + length + 2..];
+    }
+    out + rest
+}
+
+fn strftime_now(state: &State, format: String) -> Result<String, Error> {
+    let invalid = |message: &str| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {message}"));
+    let now = state.lookup(NOW).and_then(|v| v.as_i64()).ok_or_else(|| invalid("no time"))?;
+    if format.is_empty() {
+        return Ok(String::new());
+    }
+    let format = std::ffi::CString::new(format).map_err(|_| invalid("zero byte in the format"))?;
+    let now = now as libc::time_t;
+    let mut buffer = [0u8; 1024];
+    // SAFETY: localtime_r fills the whole of tm or returns null; strftime writes at most the buffer's size.
+    let size = unsafe {
+        let mut tm: libc::tm = std::mem::zeroed();
+        if libc::localtime_r(&now, &mut tm).is_null() {
+            return Err(invalid("time out of range"));
+        }
+        libc::strftime(buffer.as_mut_ptr().cast(), buffer.len(), format.as_ptr(), &tm)
+    };
+    if size == 0 {
+        return Err(invalid("result empty or too long"));
+    }
+    Ok(String::from_utf8_lossy(&buffer[..size]).into_owned())
+}
+
+/// Methods of Python's str that templates use and minijinja-contrib lacks.
+fn python_method(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
+    if value.kind() == ValueKind::String {
+        let text = value.as_str().unwrap_or_default();
+        match method {
+            "removeprefix" => {
+                let (prefix,): (&str,) = from_args(args)?;
+                return Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)));
+            }
+            "removesuffix" => {
+                let (suffix,): (&str,) = from_args(args)?;
+                return Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)));
+            }
+            "partition" | "rpartition" => {
+                let (separator,): (&str,) = from_args(args)?;
+                let parts: [&str; 3] = match method {
+                    "partition" => text.split_once(separator).map_or([text, "", ""], |(l, r)| [l, separator, r]),
+                    _ => text.rsplit_once(separator).map_or(["", "", text], |(l, r)| [l, separator, r]),
+                };
+                return Ok(parts.iter().map(|part| Value::from(*part)).collect());
+            }
+            "rsplit" if !args.is_empty() => {
+                let (separator, limit): (&str, Option<i64>) = from_args(args)?;
+                let limit = limit.filter(|n| *n >= 0).map_or(usize::MAX, |n| n as usize + 1);
+                let mut parts: Vec<&str> = text.rsplitn(limit, separator).collect();
+                parts.reverse();
+                return Ok(parts.into_iter().map(Value::from).collect());
+            }
+            _ => {}
+        }
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}

@@ -1,0 +1,176 @@
+//! A tokenizer.json, and the table of what each of its tokens stands for.
+
+use serde_json::Value;
+use tokenizers::utils::parallelism::set_parallelism;
+
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+}
+
+/// How the text of a run of tokens follows from the text of each.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Join {
+    Opaque,
+    Bytes,
+    BytesFirstDecoded,
+}
+
+pub struct Table {
+    pub bytes: Vec<u8>,
+    pub ends: Vec<u32>,
+    pub flags: Vec<u8>,
+    pub join: Join,
+    pub strip_spaces: u32,
+}
+
+const PRESENT: u8 = 1;
+const SPECIAL: u8 = 2;
+
+impl Tokenizer {
+    pub fn from_json(json: &[u8]) -> Result<Self, String> {
+        // Requests bring the parallelism; a thread pool under each Encode would only take cores from the engine.
+        set_parallelism(false);
+        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|e| e.to_string())?;
+        // A tokenizer.json saved during training may ask for truncation: a prompt is never cut in silence.
+        inner.with_truncation(None).map_err(|e| e.to_string())?;
+        inner.with_padding(None);
+        Ok(Tokenizer { inner })
+    }
+
+    pub fn encode(&self, text: &[u8], add_special_tokens: bool) -> Result<Vec<u32>, String> {
+        let text = std::str::from_utf8(text)
+            .map_err(|e| format!("text is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))?;
+        let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    pub fn decode(&self, ids: &[u32], keep_special: bool) -> Result<String, String> {
+        self.inner.decode(ids, !keep_special).map_err(|e| e.to_string())
+    }
+
+    pub fn table(&self) -> Result<Table, String> {
+        let decoder = serde_json::to_value(self.inner.get_decoder()).map_err(|e| e.to_string())?;
+        let plan = Plan::of(&decoder);
+        let largest = self.inner.get_vocab(true).into_values().max();
+        let count = largest.map_or(0, |id| id as usize + 1);
+        let mut table = Table {
+            bytes: Vec::with_capacity(count * 8),
+            ends: Vec::with_capacity(count),
+            flags: Vec::with_capacity(count),
+            join: plan.as_ref().map_or(Join::Opaque, |p| p.join),
+            strip_spaces: plan.as_ref().map_or(0, |p| p.strip_spaces),
+        };
+        let added = self.inner.get_added_vocabulary();
+        for id in 0..count as u32 {
+            let mut flags = 0;
+            if let Some(token) = self.inner.id_to_token(id) {
+                flags = PRESENT;
+                if added.is_special_token(&token) {
+                    flags |= SPECIAL;
+                }
+                match &plan {
+                    Some(plan) => table.bytes.extend(plan.bytes(token)),
+                    None => table.bytes.extend(self.decode(&[id], true)?.into_bytes()),
+                }
+            }
+            table.ends.push(u32::try_from(table.bytes.len()).map_err(|_| "vocabulary over 4 GiB".to_string())?);
+            table.flags.push(flags);
+        }
+        Ok(table)
+    }
+}
+
+/// What a decoder does to one token, for those decoders that treat tokens one by one and then concatenate.
+enum Step {
+    Replace { pattern: String, content: String },
+    ByteFallback,
+    ByteLevel,
+}
+
+struct Plan {
+    steps: Vec<Step>,
+    join: Join,
+    strip_spaces: u32,
+}
+
+impl Plan {
+    /// None if the text of a run is more than the concatenation of its tokens' text.
+    fn of(decoder: &Value) -> Option<Plan> {
+        let one = std::slice::from_ref(decoder);
+        let sequence = match decoder["type"].as_str()? {
+            "Sequence" => decoder["decoders"].as_array()?.as_slice(),
+            _ => one,
+        };
+        let mut plan = Plan { steps: vec![], join: Join::Bytes, strip_spaces: 0 };
+        let mut fused = false;
+        for step in sequence {
+            match step["type"].as_str()? {
+                // ByteLevel joins by itself and works on the vocabulary's own alphabet: alone or not at all.
+                "ByteLevel" if sequence.len() == 1 => plan.steps.push(Step::ByteLevel),
+                // Its rule for the first token is the library's to apply: alone or not at all, too.
+                "Metaspace" if sequence.len() == 1 => {
+                    let pattern = step["replacement"].as_str()?.to_string();
+                    plan.steps.push(Step::Replace { pattern, content: " ".to_string() });
+                    plan.join = Join::BytesFirstDecoded;
+                }
+                "Replace" if !fused => {
+                    let pattern = step["pattern"]["String"].as_str()?.to_string();
+                    let content = step["content"].as_str()?.to_string();
+                    // After ByteFallback it would see the joined bytes.
+                    if pattern.is_empty() || plan.steps.iter().any(|s| matches!(s, Step::ByteFallback)) {
+                        return None;
+                    }
+                    plan.steps.push(Step::Replace { pattern, content });
+                }
+                "ByteFallback" if !fused => plan.steps.push(Step::ByteFallback),
+                "Fuse" => fused = true,
+                "Strip" if fused && step["content"] == " " && step["stop"] == 0 && plan.strip_spaces == 0 => {
+                    plan.strip_spaces = step["start"].as_u64()? as u32;
+                }
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
+
+    fn bytes(&self, token: String) -> Vec<u8> {
+        let mut text = token;
+        for step in &self.steps {
+            match step {
+                Step::Replace { pattern, content } => text = text.replace(pattern, content),
+                Step::ByteFallback => {
+                    if let Some(byte) = fallback_byte(&text) {
+                        return vec![byte];
+                    }
+                }
+                Step::ByteLevel => {
+                    // A token with a character outside the alphabet (an added token) stands for itself.
+                    return text.chars().map(byte_of).collect::<Option<Vec<u8>>>().unwrap_or(text.into_bytes());
+                }
+            }
+        }
+        text.into_bytes()
+    }
+}
+
+/// "<0x0A>" is the byte 0x0A.
+fn fallback_byte(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() != 2 {
+        return None;
+    }
+    u8::from_str_radix(digits, 16).ok()
+}
+
+/// The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, and the 68 other bytes for the characters from
+/// U+0100 on, in order.
+fn byte_of(c: char) -> Option<u8> {
+    let code = c as u32;
+    match code {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => Some(code as u8),
+        0x100..=0x120 => Some((code - 0x100) as u8),
+        0x121..=0x142 => Some((code - 0x121 + 0x7F) as u8),
+        0x143 => Some(0xAD),
+        _ => None,
+    }
+}

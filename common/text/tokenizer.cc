@@ -1,0 +1,92 @@
+#include "common/text/tokenizer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/text/detokenizer.h"
+#include "common/text/model_file.h"
+#include "common/text/rust_error.h"
+#include "common/text/tokenizer_impl.h"
+
+namespace baton::text {
+
+absl::StatusOr<std::string> Tokenizer::Impl::Decode(std::span<const uint32_t> ids, bool keep_special) const {
+  baton_text_bytes text;
+  baton_text_bytes error;
+  const int32_t code = baton_tokenizer_decode(handle, ids.data(), ids.size(), keep_special, &text, &error);
+  if (code != BATON_TEXT_OK) return TakeError(code, error);
+  return Take(text);
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::~Tokenizer() = default;
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/tokenizer.json");
+  BATON_ASSIGN_OR_RETURN(const std::string json, ReadModelFile(path));
+  auto tokenizer = FromJson(json);
+  if (!tokenizer.ok()) return InFile(path, tokenizer.status());
+  return tokenizer;
+}
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view json) {
+  auto impl = std::make_unique<Impl>();
+  baton_text_bytes error;
+  if (int32_t code = baton_tokenizer_new(Data(json), json.size(), &impl->handle, &error);
+      code != BATON_TEXT_OK) {
+    return TakeError(code, error);
+  }
+  baton_text_vocabulary table;
+  if (int32_t code = baton_tokenizer_vocabulary(impl->handle, &table, &error); code != BATON_TEXT_OK) {
+    return TakeError(code, error);
+  }
+  impl->bytes = Take(table.bytes);
+  impl->flags = Take(table.flags);
+  impl->ends.assign(table.ends.data, table.ends.data + table.ends.size);
+  baton_text_ids_free(table.ends);
+  impl->join = static_cast<baton_text_join>(table.join);
+  impl->strip_spaces = table.strip_spaces;
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
+}
+
+absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+  baton_text_ids ids;
+  baton_text_bytes error;
+  const int32_t code =
+      baton_tokenizer_encode(impl_->handle, Data(text), text.size(), add_special_tokens, &ids, &error);
+  if (code != BATON_TEXT_OK) return TakeError(code, error);
+  std::vector<TokenId> tokens;
+  tokens.reserve(ids.size);
+  for (size_t i = 0; i < ids.size; ++i) tokens.emplace_back(static_cast<int32_t>(ids.data[i]));
+  baton_text_ids_free(ids);
+  return tokens;
+}
+
+absl::StatusOr<std::string> Tokenizer::Decode(std::span<const TokenId> tokens, bool keep_special) const {
+  for (const TokenId token : tokens) {
+    if (token.value() < 0 || token.value() >= vocabulary()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "token id ", token.value(), " is outside the tokenizer's vocabulary of ", vocabulary()));
+    }
+  }
+  if (impl_->join == BATON_TEXT_JOIN_OPAQUE) {
+    std::vector<uint32_t> ids;
+    ids.reserve(tokens.size());
+    for (const TokenId token : tokens) ids.push_back(static_cast<uint32_t>(token.value()));
+    return impl_->Decode(ids, keep_special);
+  }
+  // The detokenizer only borrows *this for the length of the call.
+  Detokenizer detokenizer(std::shared_ptr<const Tokenizer>(std::shared_ptr<const Tokenizer>(), this),
+                          keep_special);
+  std::string text;
+  for (const TokenId token : tokens) text += detokenizer.Push(token);
+  text += detokenizer.Flush();
+  return text;
+}
+
+std::string_view Tokenizer::TokenBytes(TokenId token) const { return impl_->BytesOf(token); }
+bool Tokenizer::IsSpecial(TokenId token) const { return impl_->IsSpecial(token); }
+int64_t Tokenizer::vocabulary() const { return static_cast<int64_t>(impl_->ends.size()); }
+
+}  // namespace baton::text

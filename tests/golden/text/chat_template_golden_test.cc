@@ -1,0 +1,53 @@
+// What transformers (make_chats.py) makes of conversations, against ours, byte for byte.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "common/text/chat_template.h"
+
+namespace baton::text {
+namespace {
+
+using Json = ChatTemplate::Json;
+
+const std::string kFolder = std::string(BATON_SOURCE_DIR) + "/tests/golden/text/";
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+TEST(ChatTemplateGoldenTest, RendersAsTransformersDoes) {
+  const Json cases = Json::parse(Read(kFolder + "chats.json"));
+  ASSERT_GE(cases.size(), 12u);
+  int raised = 0;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Json& one = cases[i];
+    const std::string name = one["template"];
+    SCOPED_TRACE(testing::Message() << name << ", case " << i);
+    auto chat_template =
+        ChatTemplate::FromSource(Read(kFolder + "templates/" + name + ".jinja"),
+                                 {{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}});
+    ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+    auto text = (*chat_template)->Render(one["variables"]);
+    if (one.contains("error")) {
+      ++raised;
+      ASSERT_FALSE(text.ok()) << *text;
+      EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_NE(text.status().message().find(one["error"].get<std::string>()), std::string::npos)
+          << text.status();
+      EXPECT_NE(text.status().message().find("line "), std::string::npos) << text.status();
+    } else {
+      ASSERT_TRUE(text.ok()) << text.status();
+      EXPECT_EQ(*text, one["text"].get<std::string>());
+    }
+  }
+  EXPECT_GE(raised, 3);
+}
+
+}  // namespace
+}  // namespace baton::text
