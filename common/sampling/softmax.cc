@@ -17,7 +17,7 @@ constexpr size_t kLanes = 8;
 // 5e-18; 2^n by the exponent's bits.
 inline double Exp(double y) {
   constexpr double kLog2E = 0x1.71547652b82fep+0;
-  constexpr double kLn2High = 0x1.62e42fefa3800p-1;  // 41 bits: n times it is exact
+  constexpr double kLn2High = 0x1.62e42fefa3800p-1;  // 42 bits: n times it is exact
   constexpr double kLn2Low = 0x1.ef35793c76730p-45;
   constexpr double kRound = 0x1.8p52;  // pushes the fraction out of the significand: round to nearest
   const double shifted = y * kLog2E + kRound;
