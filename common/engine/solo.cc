@@ -25,12 +25,18 @@ absl::StatusOr<SoloRun> GenerateSolo(Engine& engine, std::span<const TokenId> pr
     const size_t rest = tokens.size() - computed;
     const size_t rows = chunk > 0 ? std::min<size_t>(chunk, rest) : rest;
     batch.Clear();
-    batch.Add(std::span(tokens).subspan(computed, rows), static_cast<int64_t>(computed), blocks, rows == rest);
+    batch.Add(std::span(tokens).subspan(computed, rows), static_cast<int64_t>(computed), blocks,
+              rows == rest);
     const std::span<const float> logits = engine.Forward(batch, [](int) {});
     computed += rows;
     if (logits.empty()) continue;
     run.logits_digests.push_back(Crc32c(std::as_bytes(logits)));
-    const TokenId token = sampler.Sample(logits, params, history, tokens.size(), std::nullopt).token;
+    const auto draw = sampler.Sample(logits, params, history, tokens.size(), std::nullopt);
+    if (!draw.ok()) {
+      engine.pool().Release(blocks);
+      return draw.status();
+    }
+    const TokenId token = draw->token;
     history.AddOutput(token);
     tokens.push_back(token);
     run.tokens.push_back(token);

@@ -1,8 +1,9 @@
 // Sampler: logits to a token. The draw is a function of (logits, history, parameters, seed, position) alone,
 // so a sequence that is replayed elsewhere goes on with the same tokens. Plain data; one thread at a time.
 //
-// Order: repetition, presence and frequency penalties and logit bias; temperature; top-k; top-p; min-p; draw
-// by inverse transform over the kept tokens in descending order of probability (ties by ascending id).
+// Order: repetition penalty (Keskar et al., "CTRL", 2019, as in transformers), presence and frequency
+// penalties (OpenAI's API), logit bias; temperature; top-k; top-p; min-p; draw by inverse transform over the
+// kept tokens in descending order of probability (ties by ascending id).
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,24 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/base/ids.h"
 
 namespace baton::sampling {
 
 struct Params {
-  float temperature = 1;  // 0: greedy
-  int top_k = 0;          // 0: all
-  float top_p = 1;
-  float min_p = 0;
+  float temperature = 1;  // 0: greedy, the lowest id of the likeliest tokens
+  int top_k = 0;          // exactly so many tokens, of equal ones those with lower ids; 0: all
+  float top_p = 1;        // the smallest head of the distribution with at least this mass (after top-k)
+  float min_p = 0;        // tokens with at least this share of the likeliest one's probability
   uint64_t seed = 0;
-  float repetition_penalty = 1;
-  float presence_penalty = 0;
-  float frequency_penalty = 0;
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  float repetition_penalty =
+      1;  // of tokens in prompt and output: logit / penalty if positive, else logit x penalty
+  float presence_penalty = 0;   // subtracted once from tokens in the output
+  float frequency_penalty = 0;  // subtracted from tokens in the output, as often as they are there
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits
 
   // INVALID_ARGUMENT names the field, the value and the range. Non-finite values are refused.
   absl::Status Validate(int64_t vocabulary) const;
@@ -34,14 +38,19 @@ struct Params {
 
 struct TokenLogprob {
   TokenId token;
-  float logprob = 0;
+  float logprob = 0;  // natural logarithm
 };
 
 struct Draw {
   TokenId token;
   // Of the chosen token, after penalties and bias, before temperature; only when asked for.
   std::optional<float> logprob;
-  std::vector<TokenLogprob> top;  // the likeliest, descending
+  std::vector<TokenLogprob> top;  // the likeliest, descending; impossible tokens are left out
+};
+
+struct TokenProbability {
+  TokenId token;
+  double probability = 0;
 };
 
 // What a sequence has seen: for penalties. Rebuilt from tokens on a replay.
@@ -53,19 +62,45 @@ class History {
  private:
   friend class Sampler;
   absl::flat_hash_map<TokenId, int> output_counts_;
-  absl::flat_hash_map<TokenId, bool> seen_;
+  absl::flat_hash_set<TokenId> seen_;
 };
 
 class Sampler {
  public:
   // Draws the token that takes `position` (index in prompt + output). `logits` has vocabulary values and is
-  // not changed. logprobs: how many top alternatives to report; absent reports none and no logprob.
-  Draw Sample(std::span<const float> logits, const Params& params, const History& history, uint64_t position,
-              std::optional<int> logprobs);
+  // not changed; `params` are valid for that vocabulary. logprobs: how many top alternatives to report;
+  // absent reports none and no logprob. A NaN logit counts as -inf and an infinite one as the largest number;
+  // INTERNAL when no token is left.
+  absl::StatusOr<Draw> Sample(std::span<const float> logits, const Params& params, const History& history,
+                              uint64_t position, std::optional<int> logprobs);
+
+  // The distribution that Sample draws from: the kept tokens in the order of the inverse transform.
+  absl::StatusOr<std::vector<TokenProbability>> Distribution(std::span<const float> logits,
+                                                             const Params& params, const History& history);
 
  private:
+  struct Candidate {
+    float logit;
+    int32_t id;
+  };
+  // A head of the candidates and the mass that it is to be measured against, both in units of the likeliest
+  // token's.
+  struct Kept {
+    int64_t count = 0;
+    double mass = 0;
+  };
+
+  // Logits after penalties and bias: `logits` themselves where nothing changes them, else adjusted_.
+  std::span<const float> Adjust(std::span<const float> logits, const Params& params, const History& history);
+  // Puts the `count` largest logits above -inf into head_, descending, ties by ascending id. O(vocabulary) as
+  // long as `count` is a small part of it.
+  void SelectHead(std::span<const float> logits, int64_t count);
+  // Fills head_ with the tokens that top-k, top-p and min-p keep. With `until` (in [0, 1)) it may stop after
+  // the token at which that share of the mass is passed: `count` then covers at least that one.
+  Kept Keep(std::span<const float> logits, float max, const Params& params, double until);
+
   std::vector<float> adjusted_;
-  std::vector<std::pair<float, int32_t>> kept_;
+  std::vector<Candidate> head_;
 };
 
 }  // namespace baton::sampling

@@ -1,0 +1,44 @@
+#include <cmath>
+#include <string_view>
+
+#include "common/base/status.h"
+#include "common/sampling/sampler.h"
+#include "fmt/format.h"
+
+namespace baton::sampling {
+namespace {
+
+absl::Status Refuse(std::string_view field, double value, std::string_view range) {
+  return absl::InvalidArgumentError(fmt::format("{} is {}: it must be {}", field, value, range));
+}
+
+}  // namespace
+
+// Each comparison is written so that NaN fails it.
+absl::Status Params::Validate(int64_t vocabulary) const {
+  if (!(temperature >= 0) || std::isinf(temperature))
+    return Refuse("temperature", temperature, "finite and >= 0");
+  if (top_k < 0) return Refuse("top_k", top_k, ">= 0 (0 for all)");
+  if (!(top_p > 0 && top_p <= 1)) return Refuse("top_p", top_p, "in (0, 1]");
+  if (!(min_p >= 0 && min_p <= 1)) return Refuse("min_p", min_p, "in [0, 1]");
+  if (!(repetition_penalty > 0) || std::isinf(repetition_penalty)) {
+    return Refuse("repetition_penalty", repetition_penalty, "finite and > 0");
+  }
+  if (!(presence_penalty >= -2 && presence_penalty <= 2)) {
+    return Refuse("presence_penalty", presence_penalty, "in [-2, 2]");
+  }
+  if (!(frequency_penalty >= -2 && frequency_penalty <= 2)) {
+    return Refuse("frequency_penalty", frequency_penalty, "in [-2, 2]");
+  }
+  for (const auto& [token, bias] : logit_bias) {
+    if (token.value() < 0 || token.value() >= vocabulary) {
+      return Refuse("logit_bias token", token.value(), fmt::format("in [0, {})", vocabulary));
+    }
+    if (!(bias >= -100 && bias <= 100)) {
+      return Refuse(fmt::format("logit_bias of token {}", token.value()), bias, "in [-100, 100]");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::sampling

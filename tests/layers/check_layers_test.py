@@ -1,0 +1,76 @@
+"""check-layers passes on the tree, and fails on each kind of violation planted in a copy of it."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TREES = ["common", "router", "prefill_service", "decode_service", "cli"]
+
+# (file, its line, what the message must say)
+PLANTED = [
+    ("common/base/planted.h", '#include "common/tensor/dtype.h"', "common/tensor is above it"),
+    ("common/tensor/planted.h", '#include "common/telemetry/metrics.h"', "of the same rank"),
+    ("common/kv/index/planted.h", '#include "common/kv/store/kv_store.h"', "common/kv/store is above it"),
+    ("common/sampling/planted.h", '#include "common/model/config.h"', "of the same rank"),
+    ("common/model/planted.cc", '#include "common/engine/engine.h"', "common/engine is above it"),
+    ("common/transfer/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is above it"),
+    ("decode_service/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is of the same rank"),
+    ("router/planted.cc", '#include "decode_service/scheduler.h"', "decode_service is of the same rank"),
+    ("common/engine/planted.cc", '#include "baton/v1/handoff.pb.h"', "must not see gRPC or wire types"),
+    ("common/kernels/planted.cc", "#include <grpcpp/grpcpp.h>", "must not see gRPC or wire types"),
+    ("common/sampling/planted.cc", "# include <google/protobuf/message.h>", "must not see gRPC or wire types"),
+    ("common/engine/planted.cc", '#include "common/transfer/link.h"', "must not reach common/transfer"),
+    ("router/planted.cc", '#include "common/engine/engine.h"', "router must not reach common/engine"),
+    ("router/planted.cc", '#include "common/worker/flags.h"', "router must not reach common/engine"),
+    ("router/planted.cc", '#include "common/model/decoder.h"', "router must not reach common/kernels"),
+    ("common/kv/index/planted.cc", '#include "block_pool.h"', "with its path from the root"),
+    ("common/attic/planted.h", "#include <vector>", "is in no room"),
+    ("common/base/planted.cc", '#include "common/attic/planted.h"', "is in no room"),
+]
+
+
+def run(root):
+    return subprocess.run([sys.executable, ROOT / "scripts" / "check-layers", "--root", root], capture_output=True,
+                          text=True, check=False)
+
+
+class CheckLayersTest(unittest.TestCase):
+    def test_the_tree_is_clean(self):
+        result = run(ROOT)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_an_empty_tree_is_not_taken_for_a_clean_one(self):
+        with tempfile.TemporaryDirectory() as empty:
+            self.assertEqual(run(empty).returncode, 1)
+
+    def test_planted_violations_are_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            for tree in TREES:
+                if (ROOT / tree).is_dir():
+                    shutil.copytree(ROOT / tree, copy / tree)
+            # The rooms that lead from the router to the engine, whatever the tree has at present.
+            (copy / "common/worker").mkdir(exist_ok=True)
+            (copy / "common/worker/leads_on.h").write_text('#include "common/engine/engine.h"\n')
+            (copy / "common/model/leads_on.h").write_text('#include "common/kernels/kernels.h"\n')
+            self.assertEqual(run(copy).stdout, "")
+            for name, line, message in PLANTED:
+                with self.subTest(file=name, line=line):
+                    planted = copy / name
+                    planted.parent.mkdir(exist_ok=True)
+                    planted.write_text(f"#pragma once\n{line}\n")
+                    result = run(copy)
+                    self.assertEqual(result.returncode, 1)
+                    self.assertIn(f"{name}:", result.stdout)
+                    self.assertIn(message, result.stdout)
+                    planted.unlink()
+            self.assertEqual(run(copy).stdout, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
