@@ -55,12 +55,13 @@ void Handoff::OnEvent(v1::PrefillEvent event) {
 absl::Status Handoff::TakeLogits(const v1::PrefillDone& done) {
   if (logits_taken_) return absl::InternalError(fmt::format("prefill worker {} sent logits twice", worker_));
   if (done.logits().size() != vocabulary_ * sizeof(float)) {
-    return absl::DataLossError(fmt::format("prefill worker {} sent {} bytes of logits, a vocabulary of {} takes {}",
-                                           worker_, done.logits().size(), vocabulary_,
-                                           vocabulary_ * sizeof(float)));
+    return absl::DataLossError(
+        fmt::format("prefill worker {} sent {} bytes of logits, a vocabulary of {} takes {}", worker_,
+                    done.logits().size(), vocabulary_, vocabulary_ * sizeof(float)));
   }
   if (Crc32c(done.logits()) != done.logits_crc32c()) {
-    return absl::DataLossError(fmt::format("checksum of the logits from prefill worker {} is wrong", worker_));
+    return absl::DataLossError(
+        fmt::format("checksum of the logits from prefill worker {} is wrong", worker_));
   }
   logits_taken_ = true;
   std::vector<float> logits(vocabulary_);

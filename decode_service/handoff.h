@@ -1,6 +1,6 @@
-// Handoff: one attempt to have a prompt's KV filled in by one prefill worker: the call, the intake that checks and commits
-// what arrives, and the logits of the last position. Destroying it, at any time, cancels the call and ends all writes.
-// Engine thread.
+// Handoff: one attempt to have a prompt's KV filled in by one prefill worker: the call, the intake that
+// checks and commits what arrives, and the logits of the last position. Destroying it, at any time, cancels
+// the call and ends all writes. Engine thread.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ class Handoff {
   struct Callbacks {
     // The logits came, checked, perhaps before the last blocks: the first token may be drawn.
     std::function<void(std::span<const float> logits, const v1::PrefillDone& done)> logits;
-    // Once, last, unless destroyed before. OK: logits and all blocks are here. Otherwise committed_blocks() tells how
-    // far a next attempt need not go back.
+    // Once, last, unless destroyed before. OK: logits and all blocks are here. Otherwise committed_blocks()
+    // tells how far a next attempt need not go back.
     std::function<void(absl::Status)> ended;
   };
 
@@ -30,9 +30,11 @@ class Handoff {
   ~Handoff();
 
   // `request` lacks only the ticket.
-  void Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request, absl::Time deadline);
+  void Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
+             absl::Time deadline);
 
-  // Ends all writes now, and all callbacks; the call itself ends with the object. May be called from a callback.
+  // Ends all writes now, and all callbacks; the call itself ends with the object. May be called from a
+  // callback.
   void Release();
 
   const std::string& worker() const { return worker_; }

@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   decode_service::ServerOptions options;
   CLI::App app{"baton-decode: receives the KV cache of prompts and generates their answers, token by token."};
   worker::AddFlags(app, options.worker);
-  app.add_option("--max-running", options.scheduler.max_sequences, "Sequences at once, before new ones are refused")
+  app.add_option("--max-running", options.scheduler.max_sequences,
+                 "Sequences at once, before new ones are refused")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--local-prefill-tokens", options.scheduler.local_prefill_tokens,

@@ -32,7 +32,8 @@ v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
   return described;
 }
 
-std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta) {
+std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest,
+                                        v1::Delta& delta) {
   ++tokens_;
   delta.set_choice(choice_);
   delta.set_tokens(1);
@@ -58,7 +59,8 @@ std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t log
     if (!shown.match.has_value()) shown.text += stops_.Flush();
   }
   delta.set_text(std::move(shown.text));
-  if (shown.match.has_value()) return End{v1::FINISH_REASON_STOP_STRING, *std::move(shown.match), std::nullopt};
+  if (shown.match.has_value())
+    return End{v1::FINISH_REASON_STOP_STRING, *std::move(shown.match), std::nullopt};
   if (tokens_ >= max_tokens_) return End{v1::FINISH_REASON_LENGTH, "", std::nullopt};
   return std::nullopt;
 }

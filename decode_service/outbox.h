@@ -1,6 +1,6 @@
-// Outbox: what becomes of a sequence's tokens on their way out: text that never splits a character, stop strings across
-// token borders, log probabilities, and the deltas that carry them. It decides, token by token, whether the answer has
-// ended. One per sequence, engine thread.
+// Outbox: what becomes of a sequence's tokens on their way out: text that never splits a character, stop
+// strings across token borders, log probabilities, and the deltas that carry them. It decides, token by
+// token, whether the answer has ended. One per sequence, engine thread.
 #pragma once
 
 #include <cstdint>

@@ -64,10 +64,11 @@ std::unique_ptr<PrefillCall> GrpcPrefillClient::Call(const std::string& address,
     absl::MutexLock lock(&outstanding->mutex);
     --outstanding->calls;
   };
-  auto stream = Stream::Call(
-      std::move(request), std::move(context), std::move(forward),
-      [&](grpc::ClientContext* call, const v1::PrefillRequest* message,
-          grpc::ClientReadReactor<v1::PrefillEvent>* reactor) { stub->async()->Prefill(call, message, reactor); });
+  auto stream = Stream::Call(std::move(request), std::move(context), std::move(forward),
+                             [&](grpc::ClientContext* call, const v1::PrefillRequest* message,
+                                 grpc::ClientReadReactor<v1::PrefillEvent>* reactor) {
+                               stub->async()->Prefill(call, message, reactor);
+                             });
   return std::make_unique<GrpcPrefillCall>(std::move(stream), std::move(owner));
 }
 

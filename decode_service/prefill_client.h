@@ -1,5 +1,6 @@
-// PrefillClient: how a decode worker calls prefill workers. The seam lets the hand-off be tested without a network: the
-// scripted client of the tests and GrpcPrefillClient both pass events on the engine thread, one at a time.
+// PrefillClient: how a decode worker calls prefill workers. The seam lets the hand-off be tested without a
+// network: the scripted client of the tests and GrpcPrefillClient both pass events on the engine thread, one
+// at a time.
 #pragma once
 
 #include <functional>
@@ -38,15 +39,15 @@ class PrefillClient {
                                             absl::Time deadline, Callbacks callbacks) = 0;
 };
 
-// Over gRPC, with one channel per address, kept for the next call. Engine thread; events are posted to `loop`. Its
-// destructor waits for calls that were let go to come to their end inside gRPC.
+// Over gRPC, with one channel per address, kept for the next call. Engine thread; events are posted to
+// `loop`. Its destructor waits for calls that were let go to come to their end inside gRPC.
 class GrpcPrefillClient final : public PrefillClient {
  public:
   // `loop` outlives it.
   explicit GrpcPrefillClient(engine::Loop& loop) : loop_(loop) {}
   ~GrpcPrefillClient() override;
-  std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request, absl::Time deadline,
-                                    Callbacks callbacks) override;
+  std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
+                                    absl::Time deadline, Callbacks callbacks) override;
 
  private:
   // Peers come and go; a worker that talks to more than this many starts its channels anew.

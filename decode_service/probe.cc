@@ -36,9 +36,10 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       transfer_seconds_(metrics.Histogram("baton_kv_transfer_seconds",
                                           "Shipping of a prompt's KV that computing did not hide, by link.",
                                           telemetry::TtftBuckets(), {{"link", std::string(link)}})),
-      query_tokens_(metrics.Counter("baton_prefix_query_tokens_total",
-                                    "Prompt tokens looked up in the prefix cache.")),
-      hit_tokens_(metrics.Counter("baton_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.")),
+      query_tokens_(
+          metrics.Counter("baton_prefix_query_tokens_total", "Prompt tokens looked up in the prefix cache.")),
+      hit_tokens_(
+          metrics.Counter("baton_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.")),
       received_bytes_(metrics.Counter("baton_kv_received_bytes_total", "KV bytes received, by link.",
                                       {{"link", std::string(link)}})),
       received_blocks_(metrics.Counter("baton_kv_received_blocks_total", "KV blocks received, by link.",

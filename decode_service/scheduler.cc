@@ -21,12 +21,7 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
                      PrefillClient& prefill, const Clock& clock, Probe& probe)
-    : options_(options),
-      engine_(engine),
-      link_(link),
-      prefill_(prefill),
-      clock_(clock),
-      probe_(probe) {
+    : options_(options), engine_(engine), link_(link), prefill_(prefill), clock_(clock), probe_(probe) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.token_budget >= kBlockTokens);
 }
 
@@ -52,10 +47,11 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   const int64_t total = engine_.pool().counts().total;
   const int64_t most = BlocksFor(sequence.prompt_tokens + sequence.max_tokens);
   if (most > total) {
-    return absl::FailedPreconditionError(fmt::format(
-        "prompt of {} and max_tokens of {} take {} KV blocks, decode worker {} has {}: raise its --kv-memory or "
-        "lower max_tokens",
-        sequence.prompt_tokens, sequence.max_tokens, most, options_.worker_id, total));
+    return absl::FailedPreconditionError(
+        fmt::format("prompt of {} and max_tokens of {} take {} KV blocks, decode worker {} has {}: raise its "
+                    "--kv-memory or "
+                    "lower max_tokens",
+                    sequence.prompt_tokens, sequence.max_tokens, most, options_.worker_id, total));
   }
   if (sequences_.size() >= options_.max_sequences) {
     return rpc::WithRetryDelay(
@@ -63,9 +59,8 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
                                                  options_.worker_id, sequences_.size())),
         kRetryDelay);
   }
-  const bool queue = std::any_of(sequences_.begin(), sequences_.end(), [](const auto& entry) {
-    return entry.second->phase == Phase::kPreempted;
-  });
+  const bool queue = std::any_of(sequences_.begin(), sequences_.end(),
+                                 [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
   // Those who were set aside come first.
   if (queue || !sequence.kv->Reserve(sequence.tokens, sequence.size() + 1).ok()) {
     return rpc::WithRetryDelay(
@@ -98,8 +93,8 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
     return;
   }
   const v1::PrefillTarget& target = sequence.targets[sequence.next_target];
-  transfer::Ticket ticket{options_.incarnation, TicketId(next_ticket_++),
-                          sequence.kv->computed_tokens() / kBlockTokens, {}};
+  transfer::Ticket ticket{
+      options_.incarnation, TicketId(next_ticket_++), sequence.kv->computed_tokens() / kBlockTokens, {}};
   for (int64_t block = ticket.first_block; block < BlocksFor(sequence.size()); ++block) {
     ticket.generations.push_back(engine_.pool().generation(sequence.kv->blocks()[block]));
   }
@@ -116,10 +111,9 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   sequence.handoff = std::make_unique<Handoff>(
       target.worker(), std::move(ticket), sequence.kv->blocks(), engine_.store(), link_,
       engine_.config().vocabulary,
-      Handoff::Callbacks{
-          .logits = [this, id](std::span<const float> logits,
-                               const v1::PrefillDone& done) { OnLogits(id, logits, done); },
-          .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
+      Handoff::Callbacks{.logits = [this, id](std::span<const float> logits,
+                                              const v1::PrefillDone& done) { OnLogits(id, logits, done); },
+                         .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
   sequence.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline);
 }
 
@@ -224,7 +218,8 @@ std::vector<SequenceId> Scheduler::PlanStep() {
     planned.push_back(id);
     --budget;
   }
-  // Running sequences are never held up for want of budget; prompts take what they leave, at least one block a step.
+  // Running sequences are never held up for want of budget; prompts take what they leave, at least one block
+  // a step.
   budget = std::max<int64_t>(budget, kBlockTokens);
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kPrefilling || budget <= 0) continue;
@@ -241,13 +236,13 @@ std::vector<SequenceId> Scheduler::PlanStep() {
 
 void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
   const absl::Time now = clock_.Now();
-  const sampling::Draw draw = sampler_.Sample(logits, sequence.sampling, sequence.history,
-                                              static_cast<uint64_t>(sequence.size()), sequence.outbox->logprobs());
+  const sampling::Draw draw =
+      sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
+                      sequence.outbox->logprobs());
   sequence.history.AddOutput(draw.token);
   sequence.tokens.push_back(draw.token);
   v1::DecodeEvent event;
-  const auto end =
-      sequence.outbox->Push(draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
+  const auto end = sequence.outbox->Push(draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
   sequence.send(std::move(event));
   const absl::Time sent = clock_.Now();
   if (sequence.times.first_token == absl::Time()) {

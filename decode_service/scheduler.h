@@ -1,14 +1,15 @@
-// Scheduler: what the decode worker's next step computes. Continuous batching: every running sequence gets one token a
-// step, and prompts that this worker prefills itself (short rests, or nobody else could) go in chunks beside them under
-// one token budget. Admission takes the prompt's blocks or refuses; sequences grow block by block; when the pool is dry
-// the youngest is preempted: it gives up its blocks, keeps its tokens, and is prefilled again later.
+// Scheduler: what the decode worker's next step computes. Continuous batching: every running sequence gets
+// one token a step, and prompts that this worker prefills itself (short rests, or nobody else could) go in
+// chunks beside them under one token budget. Admission takes the prompt's blocks or refuses; sequences grow
+// block by block; when the pool is dry the youngest is preempted: it gives up its blocks, keeps its tokens,
+// and is prefilled again later.
 //
 //   kHandoff ----all blocks and logits---> kRunning --end, cancel, error--> gone
 //   kPrefilling --last chunk-------------> kRunning
 //   kHandoff, kPrefilling, kRunning --no blocks--> kPreempted --blocks--> kHandoff or kPrefilling
 //
-// Everything that a sequence holds goes in one place: End(). No gRPC, no thread of its own: engine thread, tested by
-// calling Step().
+// Everything that a sequence holds goes in one place: End(). No gRPC, no thread of its own: engine thread,
+// tested by calling Step().
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,9 @@ class Scheduler {
             PrefillClient& prefill, const Clock& clock, Probe& probe);
   ~Scheduler();
 
-  // Reserves blocks for the sequence and starts it, or refuses before anything is computed: RESOURCE_EXHAUSTED (with
-  // a retry delay) for want of blocks or places now, FAILED_PRECONDITION if it could never fit.
+  // Reserves blocks for the sequence and starts it, or refuses before anything is computed:
+  // RESOURCE_EXHAUSTED (with a retry delay) for want of blocks or places now, FAILED_PRECONDITION if it could
+  // never fit.
   absl::Status Submit(SequenceId id, std::unique_ptr<Sequence> sequence);
   // Ends a sequence without a word. Unknown ids are ignored.
   void Cancel(SequenceId id);

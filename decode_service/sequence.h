@@ -1,5 +1,5 @@
-// Sequence: everything that a decode worker knows of one running request. Plain data with an owner, the scheduler; engine
-// thread.
+// Sequence: everything that a decode worker knows of one running request. Plain data with an owner, the
+// scheduler; engine thread.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct Sequence {
 
   // Where it is.
   Phase phase = Phase::kPreempted;
-  bool paused = false;  // congested when the step began
+  bool paused = false;          // congested when the step began
   std::vector<TokenId> tokens;  // prompt and answer
   sampling::History history;
   std::unique_ptr<Outbox> outbox;

@@ -68,13 +68,13 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
   options.scheduler.worker_id =
       worker.worker_id.empty() ? fmt::format("decode-{:08x}", incarnation.value() >> 32) : worker.worker_id;
   parts->probe = std::make_unique<Probe>(parts->metrics, parts->link.name());
-  parts->hub = std::make_unique<worker::WatchHub>(worker::Describe(
-      v1::ROLE_DECODE, options.scheduler.worker_id, incarnation, worker, *parts->engine));
+  parts->hub = std::make_unique<worker::WatchHub>(
+      worker::Describe(v1::ROLE_DECODE, options.scheduler.worker_id, incarnation, worker, *parts->engine));
   parts->prefill = std::make_unique<GrpcPrefillClient>(parts->loop);
-  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, *parts->engine, parts->link, *parts->prefill,
-                                                 parts->clock, *parts->probe);
-  parts->service = std::make_unique<DecodeService>(*parts->engine, parts->loop, *parts->scheduler, *parts->hub,
-                                                   parts->tokenizer, *parts->probe);
+  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, *parts->engine, parts->link,
+                                                 *parts->prefill, parts->clock, *parts->probe);
+  parts->service = std::make_unique<DecodeService>(*parts->engine, parts->loop, *parts->scheduler,
+                                                   *parts->hub, parts->tokenizer, *parts->probe);
   parts->worker_service = std::make_unique<worker::WorkerService>(*parts->hub, parts->loop);
   BATON_ASSIGN_OR_RETURN(parts->metrics_server,
                          telemetry::MetricsServer::Start(worker.metrics_listen, parts->metrics));

@@ -1,5 +1,5 @@
-// DecodeServer: a decode worker put together: engine, loop, scheduler, services, metrics. main() runs one per process, the
-// in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
+// DecodeServer: a decode worker put together: engine, loop, scheduler, services, metrics. main() runs one per
+// process, the in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
 #pragma once
 
 #include <memory>

@@ -85,8 +85,8 @@ absl::StatusOr<std::unique_ptr<Sequence>> DecodeService::Parse(const v1::DecodeR
   sequence->targets.assign(request.prefill().begin(), request.prefill().end());
   sequence->priority = request.priority();
   sequence->choice = request.choice();
-  sequence->outbox = std::make_unique<Outbox>(tokenizer_, request.stop(), request.output(), request.choice(),
-                                              config.eos);
+  sequence->outbox =
+      std::make_unique<Outbox>(tokenizer_, request.stop(), request.output(), request.choice(), config.eos);
   const auto resumed = std::span(sequence->tokens).subspan(sequence->prompt_tokens);
   sequence->history.AddPrompt(std::span(sequence->tokens).first(sequence->prompt_tokens));
   for (TokenId token : resumed) sequence->history.AddOutput(token);
@@ -109,8 +109,8 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
     return reactor;
   }
   std::unique_ptr<Sequence> sequence = *std::move(parsed);
-  sequence->kv = std::make_unique<engine::SequenceKv>(engine_.pool(),
-                                                      engine_.RootFor(kv::TenantSalt(request->salt())));
+  sequence->kv =
+      std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(request->salt())));
   if (const auto deadline = context->deadline(); deadline != std::chrono::system_clock::time_point::max()) {
     sequence->deadline = absl::FromChrono(deadline);
   }

@@ -1,5 +1,5 @@
-// DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and returns;
-// everything else happens there. gRPC callback threads.
+// DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and
+// returns; everything else happens there. gRPC callback threads.
 #pragma once
 
 #include <atomic>

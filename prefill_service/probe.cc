@@ -15,14 +15,15 @@ prometheus::Gauge& Blocks(telemetry::Metrics& metrics, const char* state) {
 }  // namespace
 
 Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
-    : queue_seconds_(metrics.Histogram("baton_prefill_queue_seconds", "Wait of a prompt before its first chunk.",
-                                       telemetry::TtftBuckets())),
+    : queue_seconds_(metrics.Histogram("baton_prefill_queue_seconds",
+                                       "Wait of a prompt before its first chunk.", telemetry::TtftBuckets())),
       step_seconds_(metrics.Histogram("baton_prefill_step_seconds", "Duration of one step of the engine.",
                                       telemetry::PerTokenBuckets())),
       computed_tokens_(metrics.Counter("baton_prefill_tokens_total", "Prompt tokens computed.")),
-      query_tokens_(metrics.Counter("baton_prefix_query_tokens_total",
-                                    "Prompt tokens looked up in the prefix cache.")),
-      hit_tokens_(metrics.Counter("baton_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.")),
+      query_tokens_(
+          metrics.Counter("baton_prefix_query_tokens_total", "Prompt tokens looked up in the prefix cache.")),
+      hit_tokens_(
+          metrics.Counter("baton_prefix_hit_tokens_total", "Prompt tokens found in the prefix cache.")),
       shipped_bytes_(metrics.Counter("baton_kv_shipped_bytes_total", "KV bytes shipped, by link.",
                                      {{"link", std::string(link)}})),
       done_(Outcome(metrics, "ok")),

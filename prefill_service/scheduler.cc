@@ -44,6 +44,15 @@ void Scheduler::Cancel(JobId id) {
   if (std::erase_if(queued_, is_it) + std::erase_if(computing_, is_it) > 0) probe_.Cancelled();
 }
 
+void Scheduler::Abort(const absl::Status& status) {
+  for (auto* list : {&queued_, &computing_}) {
+    while (!list->empty()) {
+      list->front().job.finish(status);
+      list->pop_front();
+    }
+  }
+}
+
 int64_t Scheduler::pending_tokens() const {
   int64_t tokens = 0;
   for (const auto* list : {&queued_, &computing_}) {
@@ -64,8 +73,8 @@ bool Scheduler::Step() {
   return shipped || computed;
 }
 
-// Takes prompts off the queue while their blocks can be had. The first that can't holds back those behind it: short
-// prompts don't starve a long one.
+// Takes prompts off the queue while their blocks can be had. The first that can't holds back those behind it:
+// short prompts don't starve a long one.
 void Scheduler::Admit() {
   if (queued_.empty()) return;
   const absl::Time now = clock_.Now();
@@ -114,12 +123,12 @@ bool Scheduler::ShipCached() {
     const auto current = prompt++;
     while (current->cached_shipped < current->cached_blocks() && !current->job.congested()) {
       const int64_t count = std::min(run, current->cached_blocks() - current->cached_shipped);
-      const absl::Status sent = current->shipment->Ship(
-          current->kv->blocks(), current->cached_shipped, count, 0, layers, [&](v1::KvChunk chunk) {
-            v1::PrefillEvent event;
-            *event.mutable_chunk() = std::move(chunk);
-            current->job.send(std::move(event));
-          });
+      const absl::Status sent = current->shipment->Ship(current->kv->blocks(), current->cached_shipped, count,
+                                                        0, layers, [&](v1::KvChunk chunk) {
+                                                          v1::PrefillEvent event;
+                                                          *event.mutable_chunk() = std::move(chunk);
+                                                          current->job.send(std::move(event));
+                                                        });
       if (!sent.ok()) {
         Fail(current, sent);
         break;

@@ -1,6 +1,7 @@
-// PrefillScheduler: which prompt tokens the next step computes, and the shipping of their KV. Several prompts share a step
-// under one token budget, each in chunks; first come first served, with priority and aging; a prompt can be cancelled
-// between chunks. A prompt begins only when all its blocks can be had, so two prompts never wait for each other.
+// PrefillScheduler: which prompt tokens the next step computes, and the shipping of their KV. Several prompts
+// share a step under one token budget, each in chunks; first come first served, with priority and aging; a
+// prompt can be cancelled between chunks. A prompt begins only when all its blocks can be had, so two prompts
+// never wait for each other.
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
@@ -62,8 +63,8 @@ class Scheduler {
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
             const Clock& clock, Probe& probe);
 
-  // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full; FAILED_PRECONDITION: the
-  // prompt would not fit in the pool even if it were alone.
+  // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full;
+  // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone.
   absl::Status Submit(JobId id, Job job);
   // Forgets a prompt, whatever its state. Unknown ids are ignored.
   void Cancel(JobId id);
@@ -72,6 +73,8 @@ class Scheduler {
 
   size_t queued() const { return queued_.size(); }
   size_t computing() const { return computing_.size(); }
+  // Ends every prompt with `status`.
+  void Abort(const absl::Status& status);
   // Prompt tokens still to compute, of all jobs.
   int64_t pending_tokens() const;
 

@@ -12,8 +12,8 @@ namespace baton::engine {
 
 class Batch {
  public:
-  // Appends `tokens` of a sequence whose KV of positions [0, first_position) is in `blocks`. The blocks' memory must
-  // outlive the batch. With want_logits, the last row's logits are computed.
+  // Appends `tokens` of a sequence whose KV of positions [0, first_position) is in `blocks`. The blocks'
+  // memory must outlive the batch. With want_logits, the last row's logits are computed.
   void Add(std::span<const TokenId> tokens, int64_t first_position, std::span<const BlockId> blocks,
            bool want_logits);
   void Clear();

@@ -1,6 +1,7 @@
-// Engine: a loaded model, its kernels, and the paged KV of every sequence that runs on it. It knows no requests, no
-// wires and no scheduling: the services' schedulers decide what the next step computes. After Load, everything is
-// for the one thread that owns the engine (see loop.h), but for the constants config() and fingerprint().
+// Engine: a loaded model, its kernels, and the paged KV of every sequence that runs on it. It knows no
+// requests, no wires and no scheduling: the services' schedulers decide what the next step computes. After
+// Load, everything is for the one thread that owns the engine (see loop.h), but for the constants config()
+// and fingerprint().
 #pragma once
 
 #include <memory>
@@ -42,12 +43,13 @@ class Engine {
   kv::BlockPool& pool() { return pool_; }
   kv::KvStore& store() { return store_; }
 
-  // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the next
-  // call. layer_done(l): layer l's KV of all rows is in the store.
+  // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the
+  // next call. layer_done(l): layer l's KV of all rows is in the store.
   std::span<const float> Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
 
  private:
-  Engine(std::unique_ptr<kernels::Kernels> kernels, std::unique_ptr<model::Decoder> decoder, kv::KvStore store);
+  Engine(std::unique_ptr<kernels::Kernels> kernels, std::unique_ptr<model::Decoder> decoder,
+         kv::KvStore store);
 
   std::unique_ptr<kernels::Kernels> kernels_;
   std::unique_ptr<model::Decoder> decoder_;

@@ -1,5 +1,6 @@
-// Loop: the owner thread of an engine and everything that hangs on it. Others post tasks to its bounded mailbox; it runs
-// them in order, then does one step of work, for as long as there is any, and waits otherwise.
+// Loop: the owner thread of an engine and everything that hangs on it. Others post tasks to its bounded
+// mailbox; it runs them in order, then does one step of work, for as long as there is any, and waits
+// otherwise.
 #pragma once
 
 #include <functional>
@@ -27,7 +28,8 @@ class Loop {
   [[nodiscard]] bool TryPost(Task task) { return mailbox_.TryPost(std::move(task)); }
   // Any thread. For releases, cancels and answers to what was admitted. False only when stopped.
   bool PostAlways(Task task) { return mailbox_.PostAlways(std::move(task)); }
-  // Runs `task` on the loop and waits for it. Any thread but the loop's own; for start-up, tests and shutdown.
+  // Runs `task` on the loop and waits for it. Any thread but the loop's own; for start-up, tests and
+  // shutdown.
   bool Run(Task task);
 
  private:

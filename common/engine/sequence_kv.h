@@ -1,6 +1,6 @@
-// SequenceKv: one sequence's hold on the KV pool: its block table, how much of it is computed, and the hashes under which
-// its full blocks are published. It is the one place where a sequence's blocks are given back: Release is idempotent and
-// the destructor calls it. Engine thread only; the pool outlives it.
+// SequenceKv: one sequence's hold on the KV pool: its block table, how much of it is computed, and the hashes
+// under which its full blocks are published. It is the one place where a sequence's blocks are given back:
+// Release is idempotent and the destructor calls it. Engine thread only; the pool outlives it.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,16 @@ class SequenceKv {
   SequenceKv(const SequenceKv&) = delete;
   SequenceKv& operator=(const SequenceKv&) = delete;
 
-  // Takes the published prefix of `tokens`, at most up to the block before the last token (its logits are needed), and
-  // blocks for `capacity` tokens in all. All or nothing: RESOURCE_EXHAUSTED leaves the pool as it was.
+  // Takes the published prefix of `tokens`, at most up to the block before the last token (its logits are
+  // needed), and blocks for `capacity` tokens in all. All or nothing: RESOURCE_EXHAUSTED leaves the pool as
+  // it was.
   absl::Status Reserve(std::span<const TokenId> tokens, int64_t capacity);
 
   // Blocks for `capacity` tokens in all. RESOURCE_EXHAUSTED changes nothing.
   absl::Status Grow(int64_t capacity);
 
-  // The KV of tokens [0, computed) is in the blocks: publishes the full ones. `tokens` is the whole sequence so far.
+  // The KV of tokens [0, computed) is in the blocks: publishes the full ones. `tokens` is the whole sequence
+  // so far.
   void Computed(std::span<const TokenId> tokens, int64_t computed);
 
   // Gives every block back. What was published stays in the cache.

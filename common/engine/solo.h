@@ -1,5 +1,5 @@
-// Solo: the engine alone, one prompt at a time, no services, no cache, no chunks but those asked for: what the relay's
-// tokens are compared with.
+// Solo: the engine alone, one prompt at a time, no services, no cache, no chunks but those asked for: what
+// the relay's tokens are compared with.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct SoloRun {
   std::vector<uint32_t> logits_digests;
 };
 
-// Prefills `prompt` in chunks of `chunk` tokens (0: at once) and generates `max_tokens` tokens, stopping after one of
-// `stops`. RESOURCE_EXHAUSTED if the pool is too small.
+// Prefills `prompt` in chunks of `chunk` tokens (0: at once) and generates `max_tokens` tokens, stopping
+// after one of `stops`. RESOURCE_EXHAUSTED if the pool is too small.
 absl::StatusOr<SoloRun> GenerateSolo(Engine& engine, std::span<const TokenId> prompt,
                                      const sampling::Params& params, int64_t max_tokens,
                                      std::span<const TokenId> stops, int64_t chunk);

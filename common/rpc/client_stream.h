@@ -1,6 +1,6 @@
-// ClientStream: the client's end of a server-streaming call that is read one event at a time: the next event is asked
-// for only when the owner says Next(), so a slow owner slows the sender down through HTTP/2's own flow control.
-// Callbacks run on gRPC's threads; `done` is the last one and comes exactly once.
+// ClientStream: the client's end of a server-streaming call that is read one event at a time: the next event
+// is asked for only when the owner says Next(), so a slow owner slows the sender down through HTTP/2's own
+// flow control. Callbacks run on gRPC's threads; `done` is the last one and comes exactly once.
 #pragma once
 
 #include <grpcpp/client_context.h>

@@ -1,9 +1,10 @@
-// ServerStream: the server's end of a server-streaming call, with an outbox. Any thread may Send and Finish; gRPC's
-// threads only move messages. The object keeps itself alive until gRPC is done with it; others hold shared_ptrs, whose
-// calls do nothing once the call has ended. Exactly one Finish reaches gRPC, after everything sent before it.
+// ServerStream: the server's end of a server-streaming call, with an outbox. Any thread may Send and Finish;
+// gRPC's threads only move messages. The object keeps itself alive until gRPC is done with it; others hold
+// shared_ptrs, whose calls do nothing once the call has ended. Exactly one Finish reaches gRPC, after
+// everything sent before it.
 //
-// Back-pressure: outbox_bytes() is what the peer has not taken yet; the producer looks at it and pauses (it is never
-// blocked), and the `drained` callback says when to go on.
+// Back-pressure: outbox_bytes() is what the peer has not taken yet; the producer looks at it and pauses (it
+// is never blocked), and the `drained` callback says when to go on.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -39,7 +40,8 @@ class ServerStream final : public grpc::ServerWriteReactor<Event> {
   }
   grpc::ServerWriteReactor<Event>* reactor() { return this; }
 
-  // Sets who hears of cancellation. If the call was cancelled already, `cancelled` runs at once, in this thread.
+  // Sets who hears of cancellation. If the call was cancelled already, `cancelled` runs at once, in this
+  // thread.
   void Listen(Callbacks callbacks) {
     bool cancelled_already;
     {

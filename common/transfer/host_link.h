@@ -1,5 +1,5 @@
-// HostLink: the payload travels inline in the chunk message, on the same gRPC stream: it works wherever gRPC does, TLS
-// included, and has that stream's order and flow control. Stateless.
+// HostLink: the payload travels inline in the chunk message, on the same gRPC stream: it works wherever gRPC
+// does, TLS included, and has that stream's order and flow control. Stateless.
 #pragma once
 
 #include "common/transfer/link.h"

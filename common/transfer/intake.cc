@@ -33,9 +33,10 @@ absl::Status Intake::Check(const v1::KvChunk& chunk) const {
   const int64_t first = int64_t{chunk.first_block()} - ticket_.first_block;
   const int64_t count = chunk.generations_size();
   if (first < 0 || count < 1 || first + count > ticket_.blocks()) {
-    return absl::InvalidArgumentError(fmt::format(
-        "chunk covers blocks [{}, {}), ticket {} covers [{}, {})", chunk.first_block(),
-        chunk.first_block() + count, ticket_.id.value(), ticket_.first_block, ticket_.first_block + ticket_.blocks()));
+    return absl::InvalidArgumentError(fmt::format("chunk covers blocks [{}, {}), ticket {} covers [{}, {})",
+                                                  chunk.first_block(), chunk.first_block() + count,
+                                                  ticket_.id.value(), ticket_.first_block,
+                                                  ticket_.first_block + ticket_.blocks()));
   }
   const int64_t layers = store_->layout().layers;
   if (chunk.layers() < 1 || int64_t{chunk.first_layer()} + chunk.layers() > layers) {
@@ -45,9 +46,9 @@ absl::Status Intake::Check(const v1::KvChunk& chunk) const {
   }
   for (int64_t i = 0; i < count; ++i) {
     if (chunk.generations(i) != ticket_.generations[first + i].value()) {
-      return absl::FailedPreconditionError(fmt::format(
-          "block {} is of generation {}, the chunk names {}: late write refused", chunk.first_block() + i,
-          ticket_.generations[first + i].value(), chunk.generations(i)));
+      return absl::FailedPreconditionError(
+          fmt::format("block {} is of generation {}, the chunk names {}: late write refused",
+                      chunk.first_block() + i, ticket_.generations[first + i].value(), chunk.generations(i)));
     }
     for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
       if (received_[(first + i) * layers + layer] != 0) {
@@ -68,7 +69,8 @@ void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Stat
   std::vector<std::span<std::byte>> pieces;
   for (int i = 0; i < chunk.generations_size(); ++i) {
     const BlockId block = blocks_[chunk.first_block() - ticket_.first_block + i];
-    pieces.push_back(store_->layers(block, static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers())));
+    pieces.push_back(
+        store_->layers(block, static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers())));
   }
   link_->Receive(chunk, pieces, [this, &chunk, done = std::move(done)](absl::Status status) mutable {
     if (status.ok()) Commit(chunk);

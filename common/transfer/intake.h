@@ -1,9 +1,10 @@
-// Intake: the decode worker's half of a hand-off, as a plain state machine: no gRPC, no clock. It owns a ticket, refuses
-// every chunk that the ticket does not cover, counts layers per block, and commits blocks in order. Whoever holds it
-// holds the blocks: Release is idempotent and nothing is written after it. Engine thread.
+// Intake: the decode worker's half of a hand-off, as a plain state machine: no gRPC, no clock. It owns a
+// ticket, refuses every chunk that the ticket does not cover, counts layers per block, and commits blocks in
+// order. Whoever holds it holds the blocks: Release is idempotent and nothing is written after it. Engine
+// thread.
 //
-//   kReserved --Request--> kRequested --first chunk--> kReceiving --last layer of the last block--> kCommitted
-//   any --Release--> kReleased
+//   kReserved --Request--> kRequested --first chunk--> kReceiving --last layer of the last block-->
+//   kCommitted any --Release--> kReleased
 #pragma once
 
 #include <cstdint>
@@ -22,17 +23,18 @@ class Intake {
  public:
   enum class State { kReserved, kRequested, kReceiving, kCommitted, kReleased };
 
-  // `blocks`: the sequence's block table; the ticket covers its tail from ticket.first_block on. `store` and `link`
-  // outlive it.
+  // `blocks`: the sequence's block table; the ticket covers its tail from ticket.first_block on. `store` and
+  // `link` outlive it.
   Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link);
 
   // The hand-off has been asked for.
   void Request();
 
-  // Takes one chunk, which lives until done(status). That comes on this thread, when the bytes are in place or refused:
-  //   FAILED_PRECONDITION  another incarnation, ticket or generation, or nothing is expected any more: a late write
-  //   INVALID_ARGUMENT     blocks or layers outside the ticket, or sent twice
-  //   DATA_LOSS            wrong size or checksum
+  // Takes one chunk, which lives until done(status). That comes on this thread, when the bytes are in place
+  // or refused:
+  //   FAILED_PRECONDITION  another incarnation, ticket or generation, or nothing is expected any more: a late
+  //   write INVALID_ARGUMENT     blocks or layers outside the ticket, or sent twice DATA_LOSS wrong size or
+  //   checksum
   // After an error the hand-off is to be given up; committed blocks stay good.
   void Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done);
 

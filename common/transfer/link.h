@@ -1,6 +1,7 @@
-// Link: what carries the bytes of KV between two workers. The control stream (prefill.proto) always carries the chunk
-// messages; a link decides how the payload of one gets across: inline (host), or by a path of its own (nccl). One level
-// deep; every implementation passes the contract suite in tests/contract/link_contract.h.
+// Link: what carries the bytes of KV between two workers. The control stream (prefill.proto) always carries
+// the chunk messages; a link decides how the payload of one gets across: inline (host), or by a path of its
+// own (nccl). One level deep; every implementation passes the contract suite in
+// tests/contract/link_contract.h.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,8 @@ class LinkSender {
   virtual ~LinkSender() = default;
   // "host", "nccl": the metric label.
   virtual std::string_view name() const = 0;
-  // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are valid
-  // during the call only. UNAVAILABLE: the link is down, the hand-off ends.
+  // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are
+  // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
   virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
 };
 
@@ -34,9 +35,9 @@ class LinkReceiver {
   using Done = absl::AnyInvocable<void(absl::Status)>;
   virtual ~LinkReceiver() = default;
   virtual std::string_view name() const = 0;
-  // Brings the payload of `chunk` into the pieces, verifies the checksum, then calls `done`, on the engine thread,
-  // before or after it returns. The pieces stay valid until then. DATA_LOSS: wrong size or checksum; what was
-  // written must not be used.
+  // Brings the payload of `chunk` into the pieces, verifies the checksum, then calls `done`, on the engine
+  // thread, before or after it returns. The pieces stay valid until then. DATA_LOSS: wrong size or checksum;
+  // what was written must not be used.
   virtual void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) = 0;
 };
 

@@ -1,5 +1,6 @@
-// Shipment: the prefill worker's half of a hand-off's bytes: cuts runs of blocks into chunks that carry the ticket and fit
-// in a message, and counts what left. It ships nothing that the ticket does not cover. Engine thread.
+// Shipment: the prefill worker's half of a hand-off's bytes: cuts runs of blocks into chunks that carry the
+// ticket and fit in a message, and counts what left. It ships nothing that the ticket does not cover. Engine
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,13 @@ namespace baton::transfer {
 
 class Shipment {
  public:
-  // `link` and `store` outlive it. max_chunk_bytes bounds a chunk's payload (at least one layer of one block leaves
-  // in each).
+  // `link` and `store` outlive it. max_chunk_bytes bounds a chunk's payload (at least one layer of one block
+  // leaves in each).
   Shipment(Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes);
 
-  // Ships layers [first_layer, first_layer + layers) of the prompt's blocks [first_block, first_block + blocks), as
-  // far as the ticket covers them. `table` is the sequence's block table. send() takes each chunk in turn.
+  // Ships layers [first_layer, first_layer + layers) of the prompt's blocks [first_block, first_block +
+  // blocks), as far as the ticket covers them. `table` is the sequence's block table. send() takes each chunk
+  // in turn.
   absl::Status Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks, int first_layer,
                     int layers, absl::FunctionRef<void(v1::KvChunk)> send);
 

@@ -11,11 +11,13 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form")
       ->required()
       ->check(CLI::ExistingDirectory);
-  app.add_option("--model-name", options.model_name, "What clients call the model (default: the folder's name)");
+  app.add_option("--model-name", options.model_name,
+                 "What clients call the model (default: the folder's name)");
   app.add_option("--worker-id", options.worker_id, "Name of this worker (default: role and address)");
   app.add_option("--listen", options.listen, "host:port for gRPC; port 0 lets the system choose")
       ->capture_default_str();
-  app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")->capture_default_str();
+  app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")
+      ->capture_default_str();
   app.add_option("--backend", options.engine.backend, "Kernels to compute with")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
@@ -26,7 +28,8 @@ void AddFlags(CLI::App& app, Options& options) {
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  const std::map<std::string, tensor::DType> dtypes = {{"f32", tensor::DType::kF32}, {"bf16", tensor::DType::kBF16}};
+  const std::map<std::string, tensor::DType> dtypes = {{"f32", tensor::DType::kF32},
+                                                       {"bf16", tensor::DType::kBF16}};
   app.add_option("--key-dtype", options.engine.key_dtype, "Precision of keys in the KV cache")
       ->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--value-dtype", options.engine.value_dtype, "Precision of values in the KV cache")

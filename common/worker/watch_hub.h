@@ -1,5 +1,6 @@
-// WatchHub: what a worker tells its watchers (Worker/Watch): a snapshot, then deltas with consecutive sequence numbers.
-// A watcher that reads slowly gets fewer, merged deltas, never a growing queue. Any thread; the engine thread publishes.
+// WatchHub: what a worker tells its watchers (Worker/Watch): a snapshot, then deltas with consecutive
+// sequence numbers. A watcher that reads slowly gets fewer, merged deltas, never a growing queue. Any thread;
+// the engine thread publishes.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class WatchHub {
 
   const v1::WorkerInfo& info() const { return info_; }
 
-  // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a snapshot.
+  // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
+  // snapshot.
   void Publish(const v1::Load& load, kv::BlockPool::Changes changes,
                absl::FunctionRef<std::vector<kv::BlockHash>()> published);
 

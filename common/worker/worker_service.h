@@ -1,5 +1,5 @@
-// WorkerService: baton.v1.Worker, the same on prefill and decode workers: Watch and Drain. gRPC callback threads; nothing
-// here waits.
+// WorkerService: baton.v1.Worker, the same on prefill and decode workers: Watch and Drain. gRPC callback
+// threads; nothing here waits.
 #pragma once
 
 #include "baton/v1/worker.grpc.pb.h"

@@ -1,0 +1,41 @@
+// PrefillServer: a prefill worker put together: engine, loop, scheduler, services, metrics. main() runs one
+// per process, the in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/worker/flags.h"
+#include "prefill_service/scheduler.h"
+
+namespace baton::prefill_service {
+
+struct ServerOptions {
+  worker::Options worker;
+  SchedulerOptions scheduler;
+};
+
+class PrefillServer {
+ public:
+  // Loads the model and listens.
+  static absl::StatusOr<std::unique_ptr<PrefillServer>> Start(ServerOptions options);
+  // Refuses new work, waits up to `grace` for what runs, then ends it (UNAVAILABLE) and stops listening.
+  ~PrefillServer();
+  void Drain(absl::Duration grace);
+
+  const std::string& address() const;
+  const std::string& metrics_address() const;
+  // Blocks by state, as the engine sees them now.
+  kv::BlockPool::Counts Blocks();
+  // The engine, on its own thread, between steps: for tests and start-up measurements.
+  void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
+
+ private:
+  struct Parts;
+  explicit PrefillServer(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace baton::prefill_service

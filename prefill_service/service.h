@@ -1,0 +1,37 @@
+// PrefillService: baton.v1.Prefill over gRPC. A reaction checks the request, posts it to the engine's loop
+// and returns. gRPC callback threads.
+#pragma once
+
+#include <atomic>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/prefill.grpc.pb.h"
+#include "common/engine/loop.h"
+#include "common/worker/watch_hub.h"
+#include "prefill_service/scheduler.h"
+
+namespace baton::prefill_service {
+
+class PrefillService final : public v1::Prefill::CallbackService {
+ public:
+  // All outlive it.
+  PrefillService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
+                 Probe& probe)
+      : engine_(engine), loop_(loop), scheduler_(scheduler), hub_(hub), probe_(probe) {}
+
+  grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
+                                                      const v1::PrefillRequest* request) override;
+
+ private:
+  // INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints.
+  absl::StatusOr<Job> Parse(const v1::PrefillRequest& request) const;
+
+  engine::Engine& engine_;
+  engine::Loop& loop_;
+  Scheduler& scheduler_;
+  worker::WatchHub& hub_;
+  Probe& probe_;
+  std::atomic<JobId> next_id_ = 1;
+};
+
+}  // namespace baton::prefill_service

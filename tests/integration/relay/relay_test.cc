@@ -1,0 +1,442 @@
+// The relay without a network: a real decode scheduler, real prefill schedulers and three engines, in one thread, over
+// scripted links. Whatever happens, the tokens are those of the engine alone, and afterwards every block is free.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/engine/solo.h"
+#include "common/text/tokenizer.h"
+#include "common/transfer/fingerprint_wire.h"
+#include "decode_service/scheduler.h"
+#include "tests/fakes/direct_prefill_client.h"
+
+namespace baton {
+namespace {
+
+using decode_service::Outbox;
+using decode_service::Sequence;
+using testing::DirectPrefillClient;
+
+constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
+
+std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks) {
+  auto engine = engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = blocks * kBlockBytes});
+  BATON_CHECK(engine.ok()) << engine.status().ToString();
+  return *std::move(engine);
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> digests;
+  std::string text;
+  bool accepted = false;
+  std::optional<v1::Finished> finished;
+  std::optional<absl::Status> status;
+};
+
+struct Setup {
+  int64_t decode_blocks = 512;
+  int64_t prefill_blocks = 512;
+  int64_t chunk = 64;
+  int64_t budget = 128;
+  int64_t local_prefill = 16;
+  size_t max_sequences = 256;
+};
+
+class Relay {
+ public:
+  explicit Relay(const Setup& setup)
+      : decode_(MakeEngine(setup.decode_blocks)),
+        prefill_a_(MakeEngine(setup.prefill_blocks)),
+        prefill_b_(MakeEngine(setup.prefill_blocks)),
+        tokenizer_(text::Tokenizer::Load(kModel).value()),
+        probe_(metrics_, "host"),
+        scheduler_({.worker_id = "decode-0",
+                    .incarnation = Incarnation(1),
+                    .max_sequences = setup.max_sequences,
+                    .local_prefill_tokens = setup.local_prefill,
+                    .chunk_tokens = setup.chunk,
+                    .token_budget = setup.budget},
+                   *decode_, link_, client_, clock_, probe_) {
+    const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk, .token_budget = setup.budget};
+    client_.AddWorker("a", *prefill_a_, options);
+    client_.AddWorker("b", *prefill_b_, options);
+  }
+
+  // Returns the sequence's id; the answer fills up while the relay runs.
+  SequenceId Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, int64_t max_tokens,
+                 Answer& answer, std::vector<std::string> targets = {"a", "b"}, const std::string& salt = "tenant") {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request_id = "test";
+    sequence->tokens = prompt;
+    sequence->prompt_tokens = static_cast<int64_t>(prompt.size());
+    sequence->max_tokens = max_tokens;
+    sequence->salt = salt;
+    sequence->sampling = params;
+    sequence->history.AddPrompt(prompt);
+    for (const std::string& target : targets) {
+      v1::PrefillTarget proto;
+      proto.set_worker(target);
+      proto.set_address(target);
+      sequence->targets.push_back(proto);
+    }
+    v1::StopConditions stop;
+    stop.set_max_tokens(static_cast<uint32_t>(max_tokens));
+    stop.set_ignore_eos(true);
+    v1::OutputOptions output;
+    output.set_token_ids(true);
+    output.set_logits_digest(true);
+    sequence->outbox = std::make_unique<Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
+    sequence->kv = std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
+    sequence->send = [&answer](const v1::DecodeEvent& event) {
+      if (event.has_accepted()) answer.accepted = true;
+      if (event.has_finished()) answer.finished = event.finished();
+      for (int32_t id : event.delta().token_ids()) answer.tokens.emplace_back(id);
+      for (uint32_t digest : event.delta().logits_digests()) answer.digests.push_back(digest);
+      answer.text += event.delta().text();
+    };
+    sequence->finish = [&answer](const absl::Status& status) { answer.status = status; };
+    sequence->congested = [this] { return client_congested_; };
+    const SequenceId id(next_id_++);
+    if (absl::Status admitted = scheduler_.Submit(id, std::move(sequence)); !admitted.ok()) answer.status = admitted;
+    return id;
+  }
+
+  // One round of everybody. False when nothing is left to do.
+  bool Turn() {
+    const bool pumped = client_.Pump();
+    return scheduler_.Step() || pumped;
+  }
+  void RunUntilIdle() {
+    for (int idle = 0; idle < 3;) idle = Turn() ? 0 : idle + 1;
+  }
+
+  void ExpectNothingHeld() {
+    for (engine::Engine* engine : {decode_.get(), prefill_a_.get(), prefill_b_.get()}) {
+      EXPECT_EQ(engine->pool().counts().held, 0);
+      engine->pool().CheckConservation();
+    }
+    EXPECT_EQ(scheduler_.sequences(), 0u);
+    EXPECT_EQ(client_.live_calls(), 0u);
+  }
+
+  engine::Engine& decode() { return *decode_; }
+  DirectPrefillClient& client() { return client_; }
+  decode_service::Scheduler& scheduler() { return scheduler_; }
+  telemetry::Metrics& metrics() { return metrics_; }
+  void SetClientCongested(bool congested) { client_congested_ = congested; }
+
+ private:
+  std::unique_ptr<engine::Engine> decode_, prefill_a_, prefill_b_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  MonotonicClock clock_;
+  telemetry::Metrics metrics_;
+  decode_service::Probe probe_;
+  transfer::HostLinkReceiver link_;
+  DirectPrefillClient client_;
+  decode_service::Scheduler scheduler_;
+  uint64_t next_id_ = 1;
+  bool client_congested_ = false;
+};
+
+class RelayTest : public ::testing::Test {
+ protected:
+  std::vector<TokenId> Prompt(int64_t size) {
+    std::vector<TokenId> tokens;
+    for (int64_t i = 0; i < size; ++i) tokens.emplace_back(static_cast<int32_t>(random_() % 2000 + 20));
+    return tokens;
+  }
+
+  static engine::SoloRun Alone(const std::vector<TokenId>& prompt, const sampling::Params& params,
+                               int64_t max_tokens) {
+    static engine::Engine* engine = MakeEngine(512).release();  // shared by all tests of the process
+    return engine::GenerateSolo(*engine, prompt, params, max_tokens, {}, 0).value();
+  }
+
+  static void ExpectSame(const Answer& answer, const engine::SoloRun& alone) {
+    ASSERT_TRUE(answer.status.has_value());
+    EXPECT_TRUE(answer.status->ok()) << *answer.status;
+    EXPECT_EQ(answer.tokens, alone.tokens);
+    EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
+    EXPECT_TRUE(answer.finished.has_value());
+  }
+
+  const uint32_t seed_ = 7;
+  std::mt19937 random_{seed_};
+};
+
+TEST_F(RelayTest, TokensAndLogitsAreThoseOfTheEngineAloneAtEveryChunkSizeAndCacheState) {
+  for (int64_t chunk : {16, 64, 512}) {
+    SCOPED_TRACE(chunk);
+    Relay relay({.chunk = chunk, .budget = std::max<int64_t>(chunk, 128)});
+    for (int round = 0; round < 4; ++round) {
+      const std::vector<TokenId> prompt = Prompt(33 + static_cast<int64_t>(random_() % 200));
+      const sampling::Params params = {.temperature = round % 2 == 0 ? 0.0f : 0.9f, .top_p = 0.95f, .seed = 5};
+      const engine::SoloRun alone = Alone(prompt, params, 12);
+      Answer cold, warm, elsewhere, half;
+      relay.Ask(prompt, params, 12, cold, {"a"});
+      relay.RunUntilIdle();
+      ExpectSame(cold, alone);
+      EXPECT_EQ(cold.finished->relay().link(), "host");
+      EXPECT_EQ(cold.finished->usage().decode_cached_tokens(), 0u);
+      // Cached on the decode worker.
+      relay.Ask(prompt, params, 12, warm, {"a"});
+      relay.RunUntilIdle();
+      ExpectSame(warm, alone);
+      EXPECT_GT(warm.finished->usage().decode_cached_tokens(), 0u);
+      // Cached on the prefill worker alone: another tenant's salt hits nowhere, so first warm it there.
+      Answer other;
+      relay.Ask(prompt, params, 1, other, {"b"}, "second tenant");
+      relay.RunUntilIdle();
+      EXPECT_EQ(other.finished->usage().decode_cached_tokens(), 0u) << "another tenant's prefix was hit";
+      // A prompt that shares half: part of it is cached on both sides.
+      std::vector<TokenId> longer(prompt.begin(), prompt.begin() + prompt.size() / 2);
+      for (TokenId token : Prompt(90)) longer.push_back(token);
+      relay.Ask(longer, params, 12, half, {"a"});
+      relay.RunUntilIdle();
+      ExpectSame(half, Alone(longer, params, 12));
+    }
+    relay.ExpectNothingHeld();
+  }
+}
+
+TEST_F(RelayTest, APrefillWorkersCacheIsShippedNotComputed) {
+  Relay relay({.chunk = 32});
+  const std::vector<TokenId> prompt = Prompt(160);
+  Answer first, second;
+  relay.Ask(prompt, {.temperature = 0}, 4, first, {"a"});
+  relay.RunUntilIdle();
+  // The decode worker forgets: everything it caches is pushed out.
+  {
+    const int64_t all = relay.decode().pool().available();
+    relay.decode().pool().Release(relay.decode().pool().Allocate(all).value());
+  }
+  relay.Ask(prompt, {.temperature = 0}, 4, second, {"a"});
+  relay.RunUntilIdle();
+  ExpectSame(second, Alone(prompt, {.temperature = 0}, 4));
+  EXPECT_EQ(second.finished->usage().decode_cached_tokens(), 0u);
+  EXPECT_EQ(second.finished->usage().prefill_cached_tokens(), 144u) << "all but the block of the last token";
+  EXPECT_EQ(second.finished->relay().shipped_blocks(), 10u);
+  relay.ExpectNothingHeld();
+}
+
+TEST_F(RelayTest, OnlyMissingBlocksTravel) {
+  Relay relay({.chunk = 32});
+  std::vector<TokenId> prompt = Prompt(128);
+  Answer first, second;
+  relay.Ask(prompt, {.temperature = 0}, 1, first, {"a"});
+  relay.RunUntilIdle();
+  EXPECT_EQ(first.finished->relay().shipped_blocks(), 8u);
+  for (TokenId token : Prompt(64)) prompt.push_back(token);
+  relay.Ask(prompt, {.temperature = 0}, 2, second, {"a"});
+  relay.RunUntilIdle();
+  ExpectSame(second, Alone(prompt, {.temperature = 0}, 2));
+  // One token of the first answer's last block was never computed, so seven or eight blocks were there.
+  EXPECT_LE(second.finished->relay().shipped_blocks(), 5u);
+  EXPECT_GE(second.finished->usage().decode_cached_tokens(), 112u);
+}
+
+TEST_F(RelayTest, AShortRestIsPrefilledLocally) {
+  Relay relay({.local_prefill = 64});
+  const std::vector<TokenId> prompt = Prompt(50);
+  Answer answer;
+  relay.Ask(prompt, {.temperature = 0}, 6, answer);
+  relay.RunUntilIdle();
+  ExpectSame(answer, Alone(prompt, {.temperature = 0}, 6));
+  EXPECT_EQ(answer.finished->relay().link(), "local");
+  EXPECT_EQ(relay.client().calls_started(), 0u);
+}
+
+TEST_F(RelayTest, ManyAtOnceChangeNothing) {
+  Relay relay({.chunk = 48, .budget = 96});
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<Answer> answers(12);
+  for (size_t i = 0; i < answers.size(); ++i) prompts.push_back(Prompt(20 + static_cast<int64_t>(random_() % 150)));
+  for (size_t i = 0; i < answers.size(); ++i) {
+    relay.Ask(prompts[i], {.temperature = 0.8f, .top_k = 50, .seed = i}, 10, answers[i]);
+    relay.Turn();
+  }
+  relay.RunUntilIdle();
+  for (size_t i = 0; i < answers.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSame(answers[i], Alone(prompts[i], {.temperature = 0.8f, .top_k = 50, .seed = i}, 10));
+  }
+  relay.ExpectNothingHeld();
+}
+
+TEST_F(RelayTest, PreemptionLosesNoToken) {
+  // Room for about two of the four at full length.
+  Relay relay({.decode_blocks = 20, .chunk = 32});
+  std::vector<std::vector<TokenId>> prompts;
+  std::vector<Answer> answers(4);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    prompts.push_back(Prompt(60));
+    relay.Ask(prompts[i], {.temperature = 0.7f, .seed = i}, 90, answers[i]);
+  }
+  relay.RunUntilIdle();
+  uint32_t preemptions = 0;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSame(answers[i], Alone(prompts[i], {.temperature = 0.7f, .seed = i}, 90));
+    preemptions += answers[i].finished->relay().preemptions();
+  }
+  EXPECT_GT(preemptions, 0u) << "the pool was meant to be too small";
+  relay.ExpectNothingHeld();
+}
+
+TEST_F(RelayTest, AFullPoolRefusesBeforeAnythingIsComputed) {
+  Relay relay({.decode_blocks = 12});
+  Answer held, refused, never;
+  const SequenceId id = relay.Ask(Prompt(150), {.temperature = 0}, 20, held);
+  relay.Ask(Prompt(100), {.temperature = 0}, 4, refused);
+  EXPECT_TRUE(held.accepted);
+  EXPECT_EQ(refused.status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(refused.accepted);
+  relay.Ask(Prompt(190), {.temperature = 0}, 40, never);
+  EXPECT_EQ(never.status->code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(never.status->message()), ::testing::HasSubstr("--kv-memory"));
+  relay.scheduler().Cancel(id);
+  relay.RunUntilIdle();
+  relay.ExpectNothingHeld();
+}
+
+TEST_F(RelayTest, CancelIsLegalInEveryStateAndFreesEverything) {
+  // Cancels after each possible number of turns, until one run ends before its cancel.
+  Relay relay({.chunk = 16, .budget = 16});
+  const std::vector<TokenId> prompt = Prompt(100);
+  for (int turns = 0;; ++turns) {
+    ASSERT_LT(turns, 5000);
+    Answer answer;
+    const SequenceId id = relay.Ask(prompt, {.temperature = 0}, 5, answer, {"a"}, "salt " + std::to_string(turns));
+    for (int turn = 0; turn < turns && !answer.status.has_value(); ++turn) relay.Turn();
+    if (answer.status.has_value()) break;
+    relay.scheduler().Cancel(id);
+    relay.RunUntilIdle();
+    relay.ExpectNothingHeld();
+    EXPECT_FALSE(answer.status.has_value()) << "a cancelled request is told nothing";
+  }
+}
+
+TEST_F(RelayTest, APrefillWorkerThatDiesAnywhereIsReplacedFromTheCommittedBlocks) {
+  const std::vector<TokenId> prompt = Prompt(100);
+  const engine::SoloRun alone = Alone(prompt, {.temperature = 0}, 8);
+  bool died = true;
+  for (int at = 0; died; ++at) {
+    SCOPED_TRACE(at);
+    Relay relay({.chunk = 32});
+    died = false;
+    relay.client().SetFault("a", [&](int index, v1::PrefillEvent&, bool&) {
+      if (index < at) return absl::OkStatus();
+      died = true;
+      return absl::UnavailableError("killed");
+    });
+    Answer answer;
+    relay.Ask(prompt, {.temperature = 0}, 8, answer);
+    relay.RunUntilIdle();
+    ExpectSame(answer, alone);
+    EXPECT_EQ(answer.finished->relay().failovers(), died ? 1u : 0u);
+    EXPECT_EQ(answer.finished->relay().prefill_worker(), died ? "b" : "a");
+    relay.ExpectNothingHeld();
+  }
+}
+
+TEST_F(RelayTest, WithoutAnyPrefillWorkerTheDecodeWorkerDoesItAlone) {
+  Relay relay({.chunk = 32});
+  const std::vector<TokenId> prompt = Prompt(100);
+  Answer answer;
+  relay.Ask(prompt, {.temperature = 0}, 8, answer, {"nowhere", "neither"});
+  relay.RunUntilIdle();
+  ExpectSame(answer, Alone(prompt, {.temperature = 0}, 8));
+  EXPECT_EQ(answer.finished->relay().failovers(), 2u);
+  EXPECT_EQ(answer.finished->relay().link(), "local");
+}
+
+TEST_F(RelayTest, DamagedChunksAreErrorsNeverTokens) {
+  const std::vector<TokenId> prompt = Prompt(100);
+  const engine::SoloRun alone = Alone(prompt, {.temperature = 0}, 8);
+  const auto flip = [](v1::PrefillEvent& event) {
+    if (event.has_chunk()) (*event.mutable_chunk()->mutable_data())[77] ^= 2;
+    if (event.has_done()) (*event.mutable_done()->mutable_logits())[5] ^= 2;
+  };
+  const auto late = [](v1::PrefillEvent& event) {
+    if (event.has_chunk()) event.mutable_chunk()->set_ticket_id(event.chunk().ticket_id() + 1);
+  };
+  const auto stale = [](v1::PrefillEvent& event) {
+    if (event.has_chunk()) event.mutable_chunk()->set_generations(0, event.chunk().generations(0) - 1);
+  };
+  const auto cut = [](v1::PrefillEvent& event) {
+    if (event.has_chunk()) event.mutable_chunk()->mutable_data()->resize(10);
+    if (event.has_done()) event.mutable_done()->mutable_logits()->resize(8);
+  };
+  for (const std::function<void(v1::PrefillEvent&)>& damage :
+       std::vector<std::function<void(v1::PrefillEvent&)>>{flip, late, stale, cut}) {
+    for (int at = 0; at < 24; ++at) {
+      SCOPED_TRACE(at);
+      Relay relay({.chunk = 48});
+      relay.client().SetFault("a", [&](int index, v1::PrefillEvent& event, bool&) {
+        if (index == at) damage(event);
+        return absl::OkStatus();
+      });
+      Answer answer;
+      relay.Ask(prompt, {.temperature = 0}, 4, answer);
+      relay.RunUntilIdle();
+      ASSERT_TRUE(answer.status.has_value());
+      EXPECT_EQ(answer.tokens, std::vector<TokenId>(alone.tokens.begin(), alone.tokens.begin() + 4));
+      relay.ExpectNothingHeld();
+    }
+  }
+}
+
+TEST_F(RelayTest, ADuplicatedChunkIsRefusedAndTheTokensAreRight) {
+  const std::vector<TokenId> prompt = Prompt(100);
+  Relay relay({.chunk = 48});
+  bool repeated = false;
+  relay.client().SetFault("a", [&](int index, v1::PrefillEvent& event, bool& again) {
+    again = event.has_chunk() && !std::exchange(repeated, true);
+    return absl::OkStatus();
+  });
+  Answer answer;
+  relay.Ask(prompt, {.temperature = 0}, 4, answer);
+  relay.RunUntilIdle();
+  EXPECT_TRUE(repeated);
+  ExpectSame(answer, Alone(prompt, {.temperature = 0}, 4));
+  EXPECT_EQ(answer.finished->relay().failovers(), 1u);
+  relay.ExpectNothingHeld();
+}
+
+TEST_F(RelayTest, ASlowClientIsPausedAndGoesOnWhereItStopped) {
+  Relay relay({.chunk = 64});
+  const std::vector<TokenId> prompt = Prompt(40);
+  Answer answer;
+  relay.Ask(prompt, {.temperature = 0}, 20, answer);
+  while (answer.tokens.size() < 5) relay.Turn();
+  relay.SetClientCongested(true);
+  const size_t before = answer.tokens.size();
+  relay.RunUntilIdle();
+  EXPECT_EQ(answer.tokens.size(), before) << "tokens were made for a client that does not read";
+  relay.SetClientCongested(false);
+  relay.RunUntilIdle();
+  ExpectSame(answer, Alone(prompt, {.temperature = 0}, 20));
+}
+
+TEST_F(RelayTest, TheSixPhasesOfTtftAddUp) {
+  Relay relay({.chunk = 32});
+  Answer remote, local;
+  relay.Ask(Prompt(120), {.temperature = 0}, 3, remote);
+  relay.RunUntilIdle();
+  relay.Ask(Prompt(10), {.temperature = 0}, 3, local);
+  relay.RunUntilIdle();
+  for (const Answer* answer : {&remote, &local}) {
+    const v1::Timing& timing = answer->finished->timing();
+    EXPECT_NEAR(timing.decode_queue() + timing.prefill_queue() + timing.prefill() + timing.transfer() +
+                    timing.first_token(),
+                timing.ttft(), 1e-9);
+    EXPECT_GT(timing.prefill(), 0);
+    EXPECT_TRUE(timing.has_tpot());
+  }
+}
+
+}  // namespace
+}  // namespace baton
