@@ -1,0 +1,116 @@
+#include "common/device/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "common/base/check.h"
+
+namespace baton::device {
+namespace {
+
+// Longer than the gap between two operations of a forward pass, far shorter than one between two steps.
+constexpr std::chrono::microseconds kSpin{30};
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until `done` holds or the time is over.
+template <typename Condition>
+bool SpinUntil(const Condition& done) {
+  const auto give_up = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < give_up);
+  return false;
+}
+
+// cgroup v2: "max 100000" or "<quota> <period>", in microseconds.
+int QuotaCores() {
+  std::ifstream file("/sys/fs/cgroup/cpu.max");
+  double quota = 0, period = 0;
+  if (file >> quota >> period && quota > 0 && period > 0) {
+    return std::max(1, static_cast<int>(std::ceil(quota / period)));
+  }
+  return std::numeric_limits<int>::max();
+}
+
+}  // namespace
+
+int UsableCores() {
+  int cores = static_cast<int>(std::thread::hardware_concurrency());
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+  return std::clamp(cores, 1, QuotaCores());
+}
+
+ThreadPool::ThreadPool(int threads) {
+  BATON_CHECK(threads >= 1) << " threads " << threads;
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stopping_.store(true, std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> task) {
+  if (workers_.empty() || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) task(i);
+    return;
+  }
+  BATON_CHECK(count <= std::numeric_limits<uint32_t>::max()) << " tasks " << count;
+  BATON_CHECK_EQ(unfinished_.load(std::memory_order_relaxed), 0) << "called from inside a task";
+  task_ = &task;
+  count_ = count;
+  unfinished_.store(count, std::memory_order_relaxed);
+  const uint32_t round = round_.load(std::memory_order_relaxed) + 1;
+  cursor_.store(uint64_t{round} << 32 | static_cast<uint64_t>(count), std::memory_order_release);
+  round_.store(round, std::memory_order_release);
+  round_.notify_all();
+  RunTasks();
+  const auto finished = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
+  if (SpinUntil(finished)) return;
+  for (int64_t left; (left = unfinished_.load(std::memory_order_acquire)) != 0;) unfinished_.wait(left);
+}
+
+void ThreadPool::RunTasks() {
+  uint64_t cursor = cursor_.load(std::memory_order_acquire);
+  while (static_cast<uint32_t>(cursor) != 0) {
+    if (!cursor_.compare_exchange_weak(cursor, cursor - 1, std::memory_order_acq_rel,
+                                       std::memory_order_acquire)) {
+      continue;
+    }
+    (*task_)(count_ - static_cast<uint32_t>(cursor));
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+    cursor = cursor_.load(std::memory_order_acquire);
+  }
+}
+
+void ThreadPool::Work() {
+  uint32_t seen = 0;
+  for (;;) {
+    const auto called = [&] { return round_.load(std::memory_order_acquire) != seen; };
+    if (!SpinUntil(called)) round_.wait(seen);
+    seen = round_.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    RunTasks();
+  }
+}
+
+}  // namespace baton::device

@@ -1,0 +1,318 @@
+#include "common/kernels/cpu/attention.h"
+
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/kernels/cpu/attention.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "common/kernels/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int kTileBlocks = 4;
+constexpr int kTileTokens = kTileBlocks * kBlockTokens;
+static_assert(kBlockTokens == kSumLanes);
+
+// Query vectors whose chains run side by side, and the blocks or output vectors that go with them: as in
+// gemm.cc, enough to hide latency, few enough for the registers.
+constexpr int kSideBySide = 6;
+constexpr int BlocksAtOnce(int rows) { return kLanes == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1; }
+constexpr int VectorsAtOnce(int rows) { return kLanes == 16 || rows <= 2 ? 4 : 2; }
+
+// Tokens of a tile that a query sees, relative to the tile's start; empty if begin >= end.
+struct Range {
+  int begin, end;
+  bool empty() const { return begin >= end; }
+};
+
+// One pass of a query tile over its KV. About 110 KB, on the stack of the thread that runs it.
+struct Pass {
+  // [count][head_dim], scaled for base 2
+  HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
+  HWY_ALIGN float out[kQueryTile * kMaxHeadDim];
+  // Of the vectors at work: scores, then probabilities.
+  HWY_ALIGN float scores[kSideBySide * kTileTokens];
+  HWY_ALIGN float sum[kQueryTile * kSumLanes];
+  float max[kQueryTile];
+  Range range[kQueryTile];
+  int head_dim;
+};
+
+// scores[r][16 b + t] = sum over d of q[r][d] * keys[b][d][t], in order of d.
+template <typename Key, int kRows, int kBlocks>
+void ScoreBlocks(const float* q, int head_dim, const Key* const* keys, float* scores) {
+  constexpr int kVectors = kBlocks * kSumVectors;
+  const F f;
+  Vec sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
+  }
+  for (int d = 0; d < head_dim; ++d) {
+    Vec key[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      key[v] = LoadFloats(f, keys[v / kSumVectors] + d * kBlockTokens + v % kSumVectors * kLanes);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const Vec value = hn::Set(f, q[r * head_dim + d]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(value, key[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], f, scores + r * kTileTokens + v * kLanes);
+  }
+}
+
+template <typename Key, int kRows>
+void ScoreRows(const float* q, int head_dim, const Key* const* keys, int first_block, int end_block,
+               float* scores) {
+  constexpr int kBlocks = BlocksAtOnce(kRows);
+  for (int b = first_block / kBlocks * kBlocks; b < end_block; b += kBlocks) {
+    ScoreBlocks<Key, kRows, kBlocks>(q, head_dim, keys + b, scores + b * kBlockTokens);
+  }
+}
+
+template <typename Key>
+void Score(int rows, const float* q, int head_dim, const Key* const* keys, int first_block, int end_block,
+           float* scores) {
+  switch (rows) {
+    case 1:
+      return ScoreRows<Key, 1>(q, head_dim, keys, first_block, end_block, scores);
+    case 2:
+      return ScoreRows<Key, 2>(q, head_dim, keys, first_block, end_block, scores);
+    case 3:
+      return ScoreRows<Key, 3>(q, head_dim, keys, first_block, end_block, scores);
+    case 4:
+      return ScoreRows<Key, 4>(q, head_dim, keys, first_block, end_block, scores);
+    case 5:
+      return ScoreRows<Key, 5>(q, head_dim, keys, first_block, end_block, scores);
+    default:
+      return ScoreRows<Key, kSideBySide>(q, head_dim, keys, first_block, end_block, scores);
+  }
+}
+
+// Turns a vector's scores into exp(score - running maximum), zero outside of `range`, and brings its sum and
+// output to the new maximum.
+void Normalize(Pass& pass, int query, Range range, float* scores) {
+  const F f;
+  const Vec lowest = hn::Set(f, -std::numeric_limits<float>::infinity());
+  Vec tile_max = lowest;
+  for (int t = 0; t < kTileTokens; t += kLanes) {
+    const Vec token = hn::Iota(f, static_cast<float>(t));
+    const auto seen = hn::And(hn::Ge(token, hn::Set(f, static_cast<float>(range.begin))),
+                              hn::Lt(token, hn::Set(f, static_cast<float>(range.end))));
+    const Vec score = hn::IfThenElse(seen, hn::Load(f, scores + t), lowest);
+    hn::Store(score, f, scores + t);
+    tile_max = hn::Max(tile_max, score);
+  }
+  const float old_max = pass.max[query];
+  const float tile_top = hn::GetLane(hn::MaxOfLanes(f, tile_max));
+  const float new_max = old_max > tile_top ? old_max : tile_top;
+  pass.max[query] = new_max;
+  const Vec top = hn::Set(f, new_max);
+  const Vec shrink = Exp2(f, hn::Sub(hn::Set(f, old_max), top));
+  float* sum = pass.sum + query * kSumLanes;
+  for (int v = 0; v < kSumVectors; ++v) {
+    Vec part = hn::Mul(hn::Load(f, sum + v * kLanes), shrink);
+    for (int b = 0; b < kTileBlocks; ++b) {
+      float* at = scores + b * kBlockTokens + v * kLanes;
+      const Vec weight = Exp2(f, hn::Sub(hn::Load(f, at), top));
+      hn::Store(weight, f, at);
+      part = hn::Add(part, weight);
+    }
+    hn::Store(part, f, sum + v * kLanes);
+  }
+  if (hn::GetLane(shrink) == 1.0f) return;
+  float* out = pass.out + query * pass.head_dim;
+  int d = 0;
+  for (; d + kLanes <= pass.head_dim; d += kLanes)
+    hn::StoreU(hn::Mul(hn::LoadU(f, out + d), shrink), f, out + d);
+  for (; d < pass.head_dim; ++d) out[d] *= hn::GetLane(shrink);
+}
+
+// out[r][0 .. kVectors * lanes) += sum over tokens t in `range`, in order, of weights[r][t] * values[t /
+// 16][t % 16].
+template <class D, typename Value, int kRows, int kVectors>
+void MixColumns(const float* weights, Range range, const Value* const* values, int column, int head_dim,
+                float* out) {
+  const D f;
+  constexpr int kWidth = static_cast<int>(hn::MaxLanes(D()));
+  hn::Vec<D> sum[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, out + r * head_dim + column + v * kWidth);
+  }
+  for (int t = range.begin; t < range.end; ++t) {
+    const Value* token = values[t / kBlockTokens] + t % kBlockTokens * head_dim + column;
+    hn::Vec<D> value[kVectors];
+    for (int v = 0; v < kVectors; ++v) value[v] = LoadFloats(f, token + v * kWidth);
+    for (int r = 0; r < kRows; ++r) {
+      const auto weight = hn::Set(f, weights[r * kTileTokens + t]);
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight, value[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, out + r * head_dim + column + v * kWidth);
+  }
+}
+
+template <typename Value, int kRows>
+void MixRows(const float* weights, Range range, const Value* const* values, int head_dim, float* out) {
+  constexpr int kVectors = VectorsAtOnce(kRows);
+  int column = 0;
+  for (; column + kVectors * kLanes <= head_dim; column += kVectors * kLanes) {
+    MixColumns<F, Value, kRows, kVectors>(weights, range, values, column, head_dim, out);
+  }
+  for (; column + kLanes <= head_dim; column += kLanes) {
+    MixColumns<F, Value, kRows, 1>(weights, range, values, column, head_dim, out);
+  }
+  if (column < head_dim) {  // 8 columns are left, of vectors of 16
+    using Half = hn::CappedTag<float, 8>;
+    MixColumns<Half, Value, kRows, 1>(weights, range, values, column, head_dim, out);
+  }
+}
+
+template <typename Value>
+void Mix(int rows, const float* weights, Range range, const Value* const* values, int head_dim, float* out) {
+  if (range.empty()) return;
+  switch (rows) {
+    case 1:
+      return MixRows<Value, 1>(weights, range, values, head_dim, out);
+    case 2:
+      return MixRows<Value, 2>(weights, range, values, head_dim, out);
+    case 3:
+      return MixRows<Value, 3>(weights, range, values, head_dim, out);
+    case 4:
+      return MixRows<Value, 4>(weights, range, values, head_dim, out);
+    case 5:
+      return MixRows<Value, 5>(weights, range, values, head_dim, out);
+    default:
+      return MixRows<Value, kSideBySide>(weights, range, values, head_dim, out);
+  }
+}
+
+// Vectors [first, first + rows) of the pass against one tile: keys[b] and values[b] are the tile's blocks.
+template <typename Key, typename Value>
+void AttendTile(Pass& pass, int first, int rows, const Key* const* keys, const Value* const* values) {
+  const Range* range = pass.range + first;
+  // What any of them sees, and what all of them see.
+  Range any = range[0], all = range[0];
+  for (int r = 1; r < rows; ++r) {
+    any = {HWY_MIN(any.begin, range[r].begin), HWY_MAX(any.end, range[r].end)};
+    all = {HWY_MAX(all.begin, range[r].begin), HWY_MIN(all.end, range[r].end)};
+  }
+  if (any.empty()) return;
+  const int head_dim = pass.head_dim;
+  Score<Key>(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
+             (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
+  for (int r = 0; r < rows; ++r) {
+    if (!range[r].empty()) Normalize(pass, first + r, range[r], pass.scores + r * kTileTokens);
+  }
+  // Tokens seen by all go through together; the ends, which only some see, one query at a time, because a
+  // value that a query doesn't see must not touch it: zero times infinity is not zero.
+  float* out = pass.out + first * head_dim;
+  const auto mix_one = [&](int r, Range part) {
+    Mix<Value>(1, pass.scores + r * kTileTokens, part, values, head_dim, out + r * head_dim);
+  };
+  if (all.empty()) {
+    for (int r = 0; r < rows; ++r) mix_one(r, range[r]);
+    return;
+  }
+  for (int r = 0; r < rows; ++r) mix_one(r, {range[r].begin, all.begin});
+  Mix<Value>(rows, pass.scores, all, values, head_dim, out);
+  for (int r = 0; r < rows; ++r) mix_one(r, {all.end, range[r].end});
+}
+
+template <typename Key, typename Value>
+void AttendTyped(const QueryTile& queries, const PagedHead& kv) {
+  Pass pass;
+  const int head_dim = queries.head_dim;
+  pass.head_dim = head_dim;
+  const float scale = queries.scale * kLog2E;
+  for (int i = 0; i < queries.count; ++i) {
+    const int64_t vector = queries.first + i;
+    const float* q =
+        queries.q + vector / queries.group * queries.q_stride + vector % queries.group * head_dim;
+    for (int d = 0; d < head_dim; ++d) {
+      pass.q[i * head_dim + d] = q[d] * scale;
+      pass.out[i * head_dim + d] = 0;
+    }
+    for (int lane = 0; lane < kSumLanes; ++lane) pass.sum[i * kSumLanes + lane] = 0;
+    pass.max[i] = -std::numeric_limits<float>::infinity();
+  }
+
+  const auto position = [&](int i) { return queries.first_position + (queries.first + i) / queries.group; };
+  const auto first_seen = [&](int i) {
+    return queries.window > 0 ? HWY_MAX(int64_t{0}, position(i) - queries.window + 1) : int64_t{0};
+  };
+  const int64_t end = position(queries.count - 1) + 1;
+  for (int64_t start = first_seen(0) / kTileTokens * kTileTokens; start < end; start += kTileTokens) {
+    for (int i = 0; i < queries.count; ++i) {
+      pass.range[i] = {static_cast<int>(HWY_MAX(int64_t{0}, first_seen(i) - start)),
+                       static_cast<int>(HWY_MIN(int64_t{kTileTokens}, position(i) + 1 - start))};
+    }
+    // The sequence may end within the tile; its last block then stands in for those that aren't there, unread
+    // or masked.
+    const int64_t last_block = (end - 1) / kBlockTokens;
+    const Key* keys[kTileBlocks];
+    const Value* values[kTileBlocks];
+    for (int b = 0; b < kTileBlocks; ++b) {
+      const std::byte* block = kv.block(HWY_MIN(start / kBlockTokens + b, last_block));
+      keys[b] = reinterpret_cast<const Key*>(block + kv.key_offset);
+      values[b] = reinterpret_cast<const Value*>(block + kv.value_offset);
+    }
+    for (int first = 0; first < queries.count; first += kSideBySide) {
+      AttendTile<Key, Value>(pass, first, HWY_MIN(kSideBySide, queries.count - first), keys, values);
+    }
+  }
+
+  for (int i = 0; i < queries.count; ++i) {
+    Vec parts[kSumVectors];
+    for (int v = 0; v < kSumVectors; ++v) parts[v] = hn::Load(F(), pass.sum + i * kSumLanes + v * kLanes);
+    const float sum = SumOfParts(parts);
+    const int64_t vector = queries.first + i;
+    float* out =
+        queries.out + vector / queries.group * queries.out_stride + vector % queries.group * head_dim;
+    for (int d = 0; d < head_dim; ++d) out[d] = pass.out[i * head_dim + d] / sum;
+  }
+}
+
+void Attend(const QueryTile& queries, const PagedHead& kv) {
+  const bool bf16_keys = kv.key_dtype == tensor::DType::kBF16;
+  const bool bf16_values = kv.value_dtype == tensor::DType::kBF16;
+  if (bf16_keys) {
+    bf16_values ? AttendTyped<uint16_t, uint16_t>(queries, kv) : AttendTyped<uint16_t, float>(queries, kv);
+  } else {
+    bf16_values ? AttendTyped<float, uint16_t>(queries, kv) : AttendTyped<float, float>(queries, kv);
+  }
+}
+
+}  // namespace
+
+const AttentionTable& Attention() {
+  static constexpr AttentionTable table = {&Attend};
+  return table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace baton::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace baton::kernels::cpu {
+
+const AttentionTable& AttentionFor(Isa isa) {
+#if HWY_TARGETS & HWY_AVX3
+  if (isa == Isa::kAvx512) return N_AVX3::Attention();
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (isa == Isa::kAvx2) return N_AVX2::Attention();
+#endif
+  return HWY_STATIC_DISPATCH(Attention)();
+}
+
+}  // namespace baton::kernels::cpu
+#endif

@@ -1,0 +1,57 @@
+// Attention of query vectors over the paged KV of one head (online softmax, arXiv 1805.02867; tiling as in
+// arXiv 2205.14135).
+//
+// KV is taken in tiles of 64 tokens that are aligned to absolute positions, and a query at position p goes
+// through the tiles that hold (p - window, p], in order, and through exactly these tokens. Its running
+// maximum, sum and output change at those borders only, so its bits depend on its own position and KV, never
+// on which queries share the pass. Scores live in a buffer of one tile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/ids.h"
+#include "common/kernels/cpu/isa.h"
+#include "common/tensor/dtype.h"
+
+namespace baton::kernels::cpu {
+
+inline constexpr int kMaxHeadDim = 256;
+// Query vectors that share one pass over the KV.
+inline constexpr int kQueryTile = 48;
+
+// Where one head's KV of a sequence lies.
+struct PagedHead {
+  const std::byte* pool;
+  int64_t block_bytes;
+  int64_t key_offset;    // within a block: [head_dim][kBlockTokens]
+  int64_t value_offset;  // within a block: [kBlockTokens][head_dim]
+  tensor::DType key_dtype;
+  tensor::DType value_dtype;
+  const BlockId* blocks;
+
+  const std::byte* block(int64_t i) const { return pool + blocks[i].value() * block_bytes; }
+};
+
+// The query vectors of a sequence that read one KV head: vector i is head i % group of row i / group.
+struct QueryTile {
+  const float* q;  // [rows][q_stride], head_dim values per head, side by side
+  int64_t q_stride;
+  float* out;  // laid out like q
+  int64_t out_stride;
+  int64_t first_position;  // of row 0
+  int group;
+  int64_t first;  // vectors [first, first + count)
+  int count;      // 1..kQueryTile
+  int head_dim;   // a multiple of 8, up to kMaxHeadDim
+  float scale;
+  int64_t window;  // 0: none
+};
+
+struct AttentionTable {
+  void (*attend)(const QueryTile& queries, const PagedHead& kv);
+};
+
+const AttentionTable& AttentionFor(Isa isa);
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,301 @@
+// The cpu backend: splits each operation into tasks for the thread pool and hands them to the vector code of
+// one instruction set. How an operation is split never shows in its result (see the contract in kernels.h).
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/device/thread_pool.h"
+#include "common/kernels/cpu/attention.h"
+#include "common/kernels/cpu/elementwise.h"
+#include "common/kernels/cpu/gemm.h"
+#include "common/kernels/cpu/isa.h"
+#include "common/kernels/cpu/panels.h"
+#include "common/kernels/kernels.h"
+
+namespace baton::kernels {
+namespace {
+
+using cpu::kPanelRows;
+using cpu::Panels;
+using tensor::DType;
+
+// Work, in multiply-adds or values touched, below which waking another thread costs more than it brings.
+constexpr int64_t kSmallWork = 32 << 10;
+// Values of an activation per task.
+constexpr int64_t kActivationSpan = 4096;
+
+class CpuKernels final : public Kernels {
+ public:
+  CpuKernels(cpu::Isa isa, int threads)
+      : isa_(isa),
+        gemm_(cpu::GemmFor(isa)),
+        attention_(cpu::AttentionFor(isa)),
+        elementwise_(cpu::ElementwiseFor(isa)),
+        pool_(threads) {}
+
+  std::string_view name() const override { return "cpu"; }
+  // The baseline may lack a fused multiply-add: it rounds twice where the others round once.
+  std::string_view numerics() const override {
+    return isa_ == cpu::Isa::kBaseline ? "cpu-baseline/1" : "cpu/1";
+  }
+
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
+    return Panels::Pack(parts);
+  }
+  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) override;
+  void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override;
+  void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) override;
+  void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) override;
+  void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm, const RopeTable& rope,
+                      std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) override;
+  void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
+                 const kv::KvStore& store, Matrix out) override;
+  void SwiGlu(Matrix gate_up, Matrix out) override;
+
+ private:
+  // ParallelFor, unless all of it together is too little work.
+  template <typename Task>
+  void For(int64_t count, int64_t work, const Task& task) {
+    if (work < kSmallWork) {
+      for (int64_t i = 0; i < count; ++i) task(i);
+    } else {
+      pool_.ParallelFor(count, task);
+    }
+  }
+
+  const cpu::Isa isa_;
+  const cpu::GemmTable& gemm_;
+  const cpu::AttentionTable& attention_;
+  const cpu::ElementwiseTable& elementwise_;
+  device::ThreadPool pool_;
+};
+
+const Panels& Own(const PackedMatrix& matrix) { return static_cast<const Panels&>(matrix); }
+
+void CheckShape(const Matrix& matrix, int64_t rows, int64_t cols) {
+  BATON_CHECK_EQ(matrix.rows, rows);
+  BATON_CHECK_EQ(matrix.cols, cols);
+  BATON_DCHECK(matrix.rows <= 1 || matrix.stride >= matrix.cols);
+}
+
+void CpuKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) {
+  const Panels& panels = Own(table);
+  CheckShape(out, static_cast<int64_t>(ids.size()), panels.cols());
+  For(out.rows, out.rows * out.cols * 4, [&](int64_t r) {
+    BATON_DCHECK(ids[r].value() >= 0 && ids[r].value() < panels.rows());
+    panels.Row(ids[r].value(), out.row(r));
+  });
+}
+
+void CpuKernels::RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) {
+  CheckShape(out, x.rows, x.cols);
+  BATON_CHECK_EQ(static_cast<int64_t>(weight.size()), x.cols);
+  const int64_t rows = std::max<int64_t>(1, kActivationSpan / x.cols);
+  For((x.rows + rows - 1) / rows, x.rows * x.cols, [&](int64_t task) {
+    for (int64_t r = task * rows; r < std::min(x.rows, (task + 1) * rows); ++r) {
+      elementwise_.rms_norm(x.row(r), weight.data(), eps, x.cols, out.row(r));
+    }
+  });
+}
+
+void CpuKernels::AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) {
+  CheckShape(y, x.rows, x.cols);
+  CheckShape(out, x.rows, x.cols);
+  BATON_CHECK_EQ(static_cast<int64_t>(weight.size()), x.cols);
+  const int64_t rows = std::max<int64_t>(1, kActivationSpan / x.cols);
+  For((x.rows + rows - 1) / rows, x.rows * x.cols, [&](int64_t task) {
+    for (int64_t r = task * rows; r < std::min(x.rows, (task + 1) * rows); ++r) {
+      elementwise_.add(x.row(r), y.row(r), x.cols);
+      elementwise_.rms_norm(x.row(r), weight.data(), eps, x.cols, out.row(r));
+    }
+  });
+}
+
+void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) {
+  const Panels& panels = Own(w);
+  BATON_CHECK_EQ(x.cols, panels.cols());
+  CheckShape(out, x.rows, panels.rows());
+  BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == panels.rows())
+      << " bias of " << bias.size();
+  if (x.rows == 0) return;
+  const auto multiply = panels.dtype() == DType::kBF16 ? gemm_.bf16 : gemm_.f32;
+  // A task is one panel and, where there are few panels, a slice of the rows.
+  constexpr int64_t kFewestRows = 24;
+  const int64_t wanted = 4 * pool_.threads();
+  const int64_t slices = std::clamp<int64_t>((wanted + panels.panels() - 1) / panels.panels(), 1,
+                                             std::max<int64_t>(1, x.rows / kFewestRows));
+  For(panels.panels() * slices, x.rows * x.cols * panels.rows(), [&](int64_t task) {
+    const int64_t panel = task / slices, slice = task % slices;
+    const int64_t first = slice * x.rows / slices, end = (slice + 1) * x.rows / slices;
+    multiply({.x = x.row(first),
+              .x_stride = x.stride,
+              .rows = end - first,
+              .depth = x.cols,
+              .panel = panels.panel(panel),
+              .bias = bias.empty() ? nullptr : bias.data() + panel * kPanelRows,
+              .out = out.row(first) + panel * kPanelRows,
+              .out_stride = out.stride,
+              .width = static_cast<int>(std::min<int64_t>(kPanelRows, panels.rows() - panel * kPanelRows))});
+  });
+}
+
+// Keys: tokens innermost, so token t of a block goes to every 16th value.
+template <typename Round, typename T>
+void StoreKey(const float* from, int head_dim, int64_t token, Round round, T* keys) {
+  for (int d = 0; d < head_dim; ++d) keys[d * kBlockTokens + token] = round(from[d]);
+}
+
+void StoreHead(const float* key, const float* value, const kv::KvLayout& layout, int64_t token,
+               std::byte* keys, std::byte* values) {
+  const int dim = layout.head_dim;
+  if (layout.key_dtype == DType::kBF16) {
+    StoreKey(key, dim, token, tensor::ToBF16, reinterpret_cast<uint16_t*>(keys));
+  } else {
+    StoreKey(
+        key, dim, token, [](float v) { return v; }, reinterpret_cast<float*>(keys));
+  }
+  if (layout.value_dtype == DType::kBF16) {
+    auto* to = reinterpret_cast<uint16_t*>(values) + token * dim;
+    for (int d = 0; d < dim; ++d) to[d] = tensor::ToBF16(value[d]);
+  } else {
+    memcpy(reinterpret_cast<float*>(values) + token * dim, value, sizeof(float) * static_cast<size_t>(dim));
+  }
+}
+
+void CheckSequence(const SequenceRows& sequence, int64_t rows) {
+  BATON_CHECK(sequence.first_row >= 0 && sequence.first_row + sequence.rows <= rows) << " rows of a sequence";
+  BATON_CHECK(static_cast<int64_t>(sequence.blocks.size()) >=
+              BlocksFor(sequence.first_position + sequence.rows))
+      << " a sequence's blocks";
+}
+
+void CheckStore(const AttentionShape& shape, int layer, const kv::KvLayout& layout) {
+  BATON_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0) << " heads";
+  BATON_CHECK(shape.head_dim % 8 == 0 && shape.head_dim <= cpu::kMaxHeadDim)
+      << " head_dim " << shape.head_dim;
+  BATON_CHECK_EQ(layout.kv_heads, shape.kv_heads);
+  BATON_CHECK_EQ(layout.head_dim, shape.head_dim);
+  BATON_CHECK(layer >= 0 && layer < layout.layers) << " layer " << layer;
+  BATON_CHECK(layout.key_dtype != DType::kF16 && layout.value_dtype != DType::kF16) << " KV is f32 or bf16";
+}
+
+void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm,
+                                const RopeTable& rope, std::span<const SequenceRows> sequences, int layer,
+                                kv::KvStore& store) {
+  const kv::KvLayout& layout = store.layout();
+  CheckStore(shape, layer, layout);
+  BATON_CHECK_EQ(qkv.cols, int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim);
+  BATON_CHECK_EQ(rope.half_dim * 2, shape.head_dim);
+  // A task is the rows of one block, so that no two threads write to the same one.
+  struct Task {
+    int64_t row, rows, position;
+    BlockId block;
+  };
+  std::vector<Task> tasks;
+  for (const SequenceRows& sequence : sequences) {
+    CheckSequence(sequence, qkv.rows);
+    for (int64_t done = 0; done < sequence.rows;) {
+      const int64_t position = sequence.first_position + done;
+      const int64_t rows = std::min(sequence.rows - done, kBlockTokens - position % kBlockTokens);
+      tasks.push_back({sequence.first_row + done, rows, position, sequence.blocks[position / kBlockTokens]});
+      done += rows;
+    }
+  }
+  const int64_t dim = shape.head_dim;
+  For(static_cast<int64_t>(tasks.size()), qkv.rows * qkv.cols * 2, [&](int64_t i) {
+    const Task& task = tasks[i];
+    std::byte* block = store.block(task.block);
+    for (int64_t r = 0; r < task.rows; ++r) {
+      float* q = qkv.row(task.row + r);
+      float* k = q + shape.heads * dim;
+      const float* v = k + shape.kv_heads * dim;
+      const int64_t position = task.position + r;
+      const float* cos = rope.cos.data() + position * rope.half_dim;
+      const float* sin = rope.sin.data() + position * rope.half_dim;
+      const auto turn = [&](float* head, std::span<const float> weight) {
+        if (!weight.empty()) elementwise_.rms_norm(head, weight.data(), norm.eps, dim, head);
+        elementwise_.rotate(head, cos, sin, rope.half_dim);
+      };
+      for (int h = 0; h < shape.heads; ++h) turn(q + h * dim, norm.q);
+      for (int h = 0; h < shape.kv_heads; ++h) {
+        turn(k + h * dim, norm.k);
+        StoreHead(k + h * dim, v + h * dim, layout, position % kBlockTokens,
+                  block + layout.key_offset(layer, h), block + layout.value_offset(layer, h));
+      }
+    }
+  });
+}
+
+void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences,
+                           int layer, const kv::KvStore& store, Matrix out) {
+  const kv::KvLayout& layout = store.layout();
+  CheckStore(shape, layer, layout);
+  const int64_t dim = shape.head_dim;
+  const int group = shape.heads / shape.kv_heads;
+  BATON_CHECK(q.cols >= shape.heads * dim) << " columns " << q.cols;
+  CheckShape(out, q.rows, shape.heads * dim);
+  struct Task {
+    const SequenceRows* sequence;
+    int head;
+    int64_t first;
+  };
+  std::vector<Task> tasks;
+  int64_t work = 0;
+  for (const SequenceRows& sequence : sequences) {
+    CheckSequence(sequence, q.rows);
+    const int64_t vectors = sequence.rows * group;
+    for (int head = 0; head < shape.kv_heads; ++head) {
+      for (int64_t first = 0; first < vectors; first += cpu::kQueryTile)
+        tasks.push_back({&sequence, head, first});
+    }
+    work += sequence.rows * (sequence.first_position + sequence.rows) * shape.heads * dim;
+  }
+  For(static_cast<int64_t>(tasks.size()), work, [&](int64_t i) {
+    const Task& task = tasks[i];
+    const SequenceRows& sequence = *task.sequence;
+    const int64_t column = task.head * group * dim;
+    const int64_t left = sequence.rows * group - task.first;
+    attention_.attend({.q = q.row(sequence.first_row) + column,
+                       .q_stride = q.stride,
+                       .out = out.row(sequence.first_row) + column,
+                       .out_stride = out.stride,
+                       .first_position = sequence.first_position,
+                       .group = group,
+                       .first = task.first,
+                       .count = static_cast<int>(std::min<int64_t>(cpu::kQueryTile, left)),
+                       .head_dim = shape.head_dim,
+                       .scale = shape.scale,
+                       .window = shape.window},
+                      {.pool = store.block(BlockId(0)),
+                       .block_bytes = layout.block_bytes(),
+                       .key_offset = layout.key_offset(layer, task.head),
+                       .value_offset = layout.value_offset(layer, task.head),
+                       .key_dtype = layout.key_dtype,
+                       .value_dtype = layout.value_dtype,
+                       .blocks = sequence.blocks.data()});
+  });
+}
+
+void CpuKernels::SwiGlu(Matrix gate_up, Matrix out) {
+  BATON_CHECK_EQ(gate_up.cols, 2 * out.cols);
+  BATON_CHECK_EQ(gate_up.rows, out.rows);
+  const int64_t spans = (out.cols + kActivationSpan - 1) / kActivationSpan;
+  For(out.rows * spans, out.rows * out.cols * 8, [&](int64_t task) {
+    const int64_t row = task / spans, first = task % spans * kActivationSpan;
+    const float* gate = gate_up.row(row) + first;
+    elementwise_.swiglu(gate, gate + out.cols, std::min(kActivationSpan, out.cols - first),
+                        out.row(row) + first);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Kernels>> MakeCpuKernels(const CpuOptions& options) {
+  if (options.threads < 0) return absl::InvalidArgumentError("threads must be 0 (all cores) or more");
+  BATON_ASSIGN_OR_RETURN(const cpu::Isa isa, cpu::ChooseIsa(options.isa));
+  return std::make_unique<CpuKernels>(isa, options.threads == 0 ? device::UsableCores() : options.threads);
+}
+
+}  // namespace baton::kernels

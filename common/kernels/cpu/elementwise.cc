@@ -1,0 +1,128 @@
+#include "common/kernels/cpu/elementwise.h"
+
+#include <cmath>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/kernels/cpu/elementwise.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "common/kernels/cpu/vector_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace baton::kernels::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+// The last count < 16 values of an array, padded with zeros.
+struct Tail {
+  Tail(const float* from, int64_t count) : bytes(static_cast<size_t>(count) * sizeof(float)) {
+    memcpy(values, from, bytes);
+  }
+  void CopyTo(float* to) const { memcpy(to, values, bytes); }
+
+  HWY_ALIGN float values[kSumLanes] = {};
+  size_t bytes;
+};
+
+HWY_INLINE void AddSquares(const float* x, Vec (&sum)[kSumVectors]) {
+  for (int v = 0; v < kSumVectors; ++v) {
+    const Vec value = hn::LoadU(F(), x + v * kLanes);
+    sum[v] = hn::MulAdd(value, value, sum[v]);
+  }
+}
+
+HWY_INLINE void Scale(const float* x, const float* weight, Vec scale, float* out) {
+  for (int v = 0; v < kSumVectors; ++v) {
+    const Vec scaled = hn::Mul(hn::LoadU(F(), x + v * kLanes), scale);
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(F(), weight + v * kLanes)), F(), out + v * kLanes);
+  }
+}
+
+void RmsNorm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const int64_t whole = n / kSumLanes * kSumLanes;
+  Vec sum[kSumVectors];
+  for (int v = 0; v < kSumVectors; ++v) sum[v] = hn::Zero(F());
+  for (int64_t i = 0; i < whole; i += kSumLanes) AddSquares(x + i, sum);
+  if (whole < n) AddSquares(Tail(x + whole, n - whole).values, sum);
+  const Vec scale = hn::Set(F(), 1.0f / std::sqrt(SumOfParts(sum) / static_cast<float>(n) + eps));
+  for (int64_t i = 0; i < whole; i += kSumLanes) Scale(x + i, weight + i, scale, out + i);
+  if (whole < n) {
+    Tail values(x + whole, n - whole);
+    const Tail weights(weight + whole, n - whole);
+    Scale(values.values, weights.values, scale, values.values);
+    values.CopyTo(out + whole);
+  }
+}
+
+void Add(float* x, const float* y, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(hn::Add(hn::LoadU(F(), x + i), hn::LoadU(F(), y + i)), F(), x + i);
+  for (; i < n; ++i) x[i] += y[i];
+}
+
+HWY_INLINE Vec GatedValue(Vec gate, Vec up) {
+  const Vec one = hn::Set(F(), 1.0f);
+  const Vec exp = Exp2(F(), hn::Mul(gate, hn::Set(F(), -kLog2E)));
+  return hn::Mul(hn::Div(gate, hn::Add(one, exp)), up);
+}
+
+void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(GatedValue(hn::LoadU(F(), gate + i), hn::LoadU(F(), up + i)), F(), out + i);
+  }
+  if (i < n) {
+    Tail gates(gate + i, n - i);
+    const Tail ups(up + i, n - i);
+    hn::StoreU(GatedValue(hn::LoadU(F(), gates.values), hn::LoadU(F(), ups.values)), F(), gates.values);
+    gates.CopyTo(out + i);
+  }
+}
+
+HWY_INLINE void RotatePairs(float* low, float* high, const float* cos, const float* sin) {
+  const Vec a = hn::LoadU(F(), low), b = hn::LoadU(F(), high);
+  const Vec c = hn::LoadU(F(), cos), s = hn::LoadU(F(), sin);
+  hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), F(), low);  // a c - b s
+  hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), F(), high);    // b c + a s
+}
+
+void Rotate(float* x, const float* cos, const float* sin, int64_t half) {
+  int64_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) RotatePairs(x + i, x + half + i, cos + i, sin + i);
+  if (i < half) {
+    Tail low(x + i, half - i), high(x + half + i, half - i);
+    RotatePairs(low.values, high.values, Tail(cos + i, half - i).values, Tail(sin + i, half - i).values);
+    low.CopyTo(x + i);
+    high.CopyTo(x + half + i);
+  }
+}
+
+}  // namespace
+
+const ElementwiseTable& Elementwise() {
+  static constexpr ElementwiseTable table = {&RmsNorm, &Add, &SwiGlu, &Rotate};
+  return table;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace baton::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace baton::kernels::cpu {
+
+const ElementwiseTable& ElementwiseFor(Isa isa) {
+#if HWY_TARGETS & HWY_AVX3
+  if (isa == Isa::kAvx512) return N_AVX3::Elementwise();
+#endif
+#if HWY_TARGETS & HWY_AVX2
+  if (isa == Isa::kAvx2) return N_AVX2::Elementwise();
+#endif
+  return HWY_STATIC_DISPATCH(Elementwise)();
+}
+
+}  // namespace baton::kernels::cpu
+#endif

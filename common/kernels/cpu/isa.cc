@@ -1,0 +1,46 @@
+#include "common/kernels/cpu/isa.h"
+
+#include <hwy/highway.h>
+
+#include "fmt/format.h"
+
+namespace baton::kernels::cpu {
+
+std::string_view Name(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return "baseline";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+bool Supported(Isa isa) {
+  const int64_t usable = HWY_TARGETS & hwy::SupportedTargets();
+  switch (isa) {
+    case Isa::kBaseline:
+      return true;
+    case Isa::kAvx2:
+      return (usable & HWY_AVX2) != 0;
+    case Isa::kAvx512:
+      return (usable & HWY_AVX3) != 0;
+  }
+  return false;
+}
+
+absl::StatusOr<Isa> ChooseIsa(std::string_view name) {
+  for (Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kBaseline}) {
+    if (name.empty() ? Supported(isa) : name == Name(isa)) {
+      if (Supported(isa)) return isa;
+      return absl::InvalidArgumentError(
+          fmt::format("this machine has no {}: leave the choice open, or use baseline", name));
+    }
+  }
+  return absl::InvalidArgumentError(
+      fmt::format("unknown instruction set \"{}\": use avx512, avx2 or baseline", name));
+}
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,237 @@
+// How fast the cpu backend is, beside what the machine can do. Every repetition measures the limits, ours and
+// the peer one after another, so that a noisy neighbour slows them all alike; shares are medians of each
+// repetition's own ratio.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "common/device/thread_pool.h"
+#include "common/kernels/kernels.h"
+#include "common/tensor/dtype.h"
+#include "tests/bench/kernels/machine_limits.h"
+#include "tests/bench/kernels/peer.h"
+
+namespace baton::bench {
+namespace {
+
+using kernels::Kernels;
+using kernels::Matrix;
+using kernels::WeightView;
+using tensor::DType;
+
+double Seconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Seconds per call, over enough calls to fill some milliseconds, after one that warms caches and threads.
+double SecondsPerCall(const std::function<void()>& work) {
+  constexpr double kEnough = 0.004;
+  const double first = Seconds(work);
+  const int calls = std::max(1, static_cast<int>(kEnough / std::max(first, 1e-7)));
+  return Seconds([&] {
+           for (int i = 0; i < calls; ++i) work();
+         }) /
+         calls;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
+}
+
+std::vector<float> Normals(int64_t count) {
+  static std::mt19937 engine(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(engine);
+  return values;
+}
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown CPU";
+}
+
+// One series: what a repetition took and how that compares with the limits around it.
+struct Series {
+  std::vector<double> rate, of_limit, peer;
+  double best = 0;
+};
+
+class Bench {
+ public:
+  Bench(const std::string& isa, int threads, int repetitions)
+      : pool_(threads),
+        kernels_(*kernels::MakeCpuKernels({.threads = threads, .isa = isa})),
+        repetitions_(repetitions),
+        big_(Normals(int64_t{1} << 20)) {
+    // Larger than any cache.
+    big_.resize(size_t{48} << 20, 1.0f);
+  }
+
+  void PrintLimits() {
+    std::vector<double> flops, bytes, flops_one, bytes_one;
+    device::ThreadPool one(1);
+    for (int i = 0; i < repetitions_; ++i) {
+      flops_one.push_back(FlopLimit(one));
+      bytes_one.push_back(ByteLimit(one));
+      flops.push_back(FlopLimit(pool_));
+      bytes.push_back(ByteLimit(pool_));
+    }
+    std::printf(
+        "limits, medians of %d: 1 thread %.0f GFLOP/s (f32 multiply-add), %.1f GB/s read; %d threads %.0f "
+        "GFLOP/s, %.1f GB/s\n\n",
+        repetitions_, Median(flops_one) / 1e9, Median(bytes_one) / 1e9, pool_.threads(), Median(flops) / 1e9,
+        Median(bytes) / 1e9);
+  }
+
+  void Gemm(int64_t features, int64_t depth) {
+    const std::vector<float> wide = Normals(features * depth);
+    std::vector<uint16_t> halves;
+    for (float value : wide) halves.push_back(tensor::ToBF16(value));
+    for (DType dtype : {DType::kBF16, DType::kF32}) {
+      const WeightView part{dtype == DType::kF32 ? static_cast<const void*>(wide.data()) : halves.data(),
+                            dtype, features, depth};
+      auto packed = *kernels_->Pack({&part, 1});
+      for (int64_t rows : {1, 4, 8, 16, 64, 256, 512}) {
+        std::vector<float> x = Normals(rows * depth), out(static_cast<size_t>(rows * features));
+        const Matrix in{x.data(), rows, depth, depth}, result{out.data(), rows, features, features};
+        std::unique_ptr<Peer> peer = MakePeer(rows, features, depth, dtype);
+        const double flops = 2.0 * static_cast<double>(rows * features * depth);
+        const auto bytes = static_cast<double>(packed->bytes());
+        // Weights beyond the last-level cache's reach come from memory; smaller ones stay in it between
+        // calls.
+        const bool streams = bytes > 24e6;
+        Series series = Measure(
+            flops, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); }, peer.get());
+        std::printf(
+            "  gemm %5ld x %-5ld %-4s M=%-4ld %8.1f GFLOP/s (best %7.1f) %7.1f GB/s  %4.0f%% of limit",
+            features, depth, std::string(tensor::Name(dtype)).c_str(), rows,
+            Median(series.rate) * flops / 1e9, series.best * flops / 1e9, Median(series.rate) * bytes / 1e9,
+            100 * Median(series.of_limit));
+        if (peer != nullptr) std::printf("  %5.2fx peer", Median(series.peer));
+        std::printf("\n");
+        std::fflush(stdout);
+      }
+    }
+  }
+
+  // `rows` new tokens of each of `batch` sequences that have `past` tokens already.
+  void Attention(int64_t batch, int64_t past, int64_t rows, DType keys, DType values) {
+    const kernels::AttentionShape shape = {
+        .heads = 32, .kv_heads = 8, .head_dim = 128, .scale = 0.088f, .window = 0};
+    const kv::KvLayout layout = {
+        .layers = 1, .kv_heads = 8, .head_dim = 128, .key_dtype = keys, .value_dtype = values};
+    const int64_t blocks = BlocksFor(past + rows);
+    kv::KvStore store = *kv::KvStore::Create(layout, batch * blocks);
+    std::vector<BlockId> ids;
+    for (int64_t b = 0; b < batch * blocks; ++b) ids.emplace_back(static_cast<uint32_t>(b));
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(3));
+    const int64_t cols = 48 * 128, out_cols = 32 * 128;
+    // KV of random tokens, written the way that the engine writes it.
+    std::vector<float> past_rows = Normals((past + rows) * cols);
+    const std::vector<float> cos(static_cast<size_t>((past + rows) * 64), 1.0f), sin(cos.size(), 0.0f);
+    std::vector<kernels::SequenceRows> sequences;
+    for (int64_t s = 0; s < batch; ++s) {
+      const std::span<const BlockId> own(ids.data() + s * blocks, static_cast<size_t>(blocks));
+      const kernels::SequenceRows all = {
+          .first_row = 0, .rows = past + rows, .first_position = 0, .blocks = own};
+      kernels_->RotateAndStore({past_rows.data(), past + rows, cols, cols}, shape, {}, {cos, sin, 64},
+                               {&all, 1}, 0, store);
+      sequences.push_back({.first_row = s * rows, .rows = rows, .first_position = past, .blocks = own});
+    }
+    std::vector<float> q = Normals(batch * rows * out_cols), out(q.size());
+    double context = 0;
+    for (int64_t r = 0; r < rows; ++r) context += static_cast<double>(past + r + 1);
+    const double flops = 4.0 * static_cast<double>(batch) * context * 32 * 128;
+    const double bytes = static_cast<double>(batch * blocks * layout.block_bytes());
+    const Matrix in{q.data(), batch * rows, out_cols, out_cols},
+        result{out.data(), batch * rows, out_cols, out_cols};
+    Series series = Measure(
+        flops, rows == 1 && bytes > 24e6 ? bytes : 0,
+        [&] { kernels_->Attention(in, shape, sequences, 0, store, result); }, nullptr);
+    std::printf(
+        "  attention %ld seq x %ld rows at %-5ld K %-4s V %-4s %8.1f GFLOP/s (best %7.1f) %7.1f GB/s  "
+        "%4.0f%% of limit\n",
+        batch, rows, past, std::string(tensor::Name(keys)).c_str(), std::string(tensor::Name(values)).c_str(),
+        Median(series.rate) * flops / 1e9, series.best * flops / 1e9, Median(series.rate) * bytes / 1e9,
+        100 * Median(series.of_limit));
+    std::fflush(stdout);
+  }
+
+ private:
+  double FlopLimit(device::ThreadPool& pool) {
+    int64_t flops = 0;
+    const double seconds = Seconds([&] { flops = RunMultiplyAdds(pool, 1 << 20); });
+    return static_cast<double>(flops) / seconds;
+  }
+  double ByteLimit(device::ThreadPool& pool) {
+    int64_t bytes = 0;
+    const double seconds = Seconds([&] { bytes = ReadAll(pool, big_); });
+    return static_cast<double>(bytes) / seconds;
+  }
+
+  // The limit of work of `flops` that has to bring in `bytes` is what takes longer of the two.
+  Series Measure(double flops, double bytes, const std::function<void()>& work, Peer* peer) {
+    Series series;
+    for (int i = 0; i < repetitions_; ++i) {
+      double limit = flops / FlopLimit(pool_);
+      if (bytes > 0) limit = std::max(limit, bytes / ByteLimit(pool_));
+      const double seconds = SecondsPerCall(work);
+      series.rate.push_back(1 / seconds);
+      series.of_limit.push_back(limit / seconds);
+      series.best = std::max(series.best, 1 / seconds);
+      if (peer != nullptr) series.peer.push_back(SecondsPerCall([&] { peer->Run(); }) / seconds);
+    }
+    return series;
+  }
+
+  device::ThreadPool pool_;
+  std::unique_ptr<Kernels> kernels_;
+  const int repetitions_;
+  std::vector<float> big_;
+};
+
+}  // namespace
+}  // namespace baton::bench
+
+int main(int argc, char** argv) {
+  std::string commit = "unknown", isa;
+  int threads = 0, repetitions = 9;
+  CLI::App app("The cpu kernels beside this machine's limits");
+  app.add_option("--commit", commit, "what was built, for the record");
+  app.add_option("--isa", isa, "instruction set: avx512, avx2 or baseline; the best one by default");
+  app.add_option("--threads", threads, "threads; all cores by default");
+  app.add_option("--repetitions", repetitions, "of which the medians are shown")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  if (threads == 0) threads = baton::device::UsableCores();
+  std::printf("%s, %d threads, %s, compiler %s, commit %s, peer %s\n", baton::bench::CpuModel().c_str(),
+              threads, isa.empty() ? "best instruction set" : isa.c_str(), __VERSION__, commit.c_str(),
+              baton::bench::PeerName().c_str());
+  using baton::tensor::DType;
+  baton::bench::Bench bench(isa, threads, repetitions);
+  bench.PrintLimits();
+  bench.Gemm(4096, 4096);
+  bench.Gemm(192, 512);
+  bench.Attention(1, 0, 512, DType::kF32, DType::kF32);
+  bench.Attention(1, 0, 512, DType::kBF16, DType::kBF16);
+  bench.Attention(1, 3584, 512, DType::kBF16, DType::kBF16);
+  bench.Attention(1, 8192, 1, DType::kBF16, DType::kBF16);
+  bench.Attention(8, 2048, 1, DType::kF32, DType::kF32);
+  bench.Attention(8, 2048, 1, DType::kBF16, DType::kBF16);
+  return 0;
+}

@@ -1,0 +1,18 @@
+// What this machine can do at most: the yardstick that the kernels' figures stand beside.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "common/device/thread_pool.h"
+
+namespace baton::bench {
+
+// Runs independent chains of float32 multiply-adds in registers on every thread of the pool. Returns the
+// number of floating-point operations done: divide by the time.
+int64_t RunMultiplyAdds(device::ThreadPool& pool, int64_t rounds);
+
+// Reads all of `data`, split over the pool's threads. Returns the bytes read.
+int64_t ReadAll(device::ThreadPool& pool, std::span<const float> data);
+
+}  // namespace baton::bench
