@@ -215,6 +215,10 @@ absl::Status ReadShape(JsonFields& fields, const Family& family, ModelConfig& co
   BATON_RETURN_IF_ERROR(fields.status());
   config.head_dim = static_cast<int>(fields.Integer(
       "head_dim", 2, kMaxHeadDim, family.head_dim != 0 ? family.head_dim : config.hidden / config.heads));
+  if (int64_t{config.heads} * config.head_dim > kMaxWidth) {
+    fields.Refuse("num_attention_heads", fmt::format("times head_dim is {}, more than {}",
+                                                     int64_t{config.heads} * config.head_dim, kMaxWidth));
+  }
   if (config.head_dim % 2 != 0 || config.head_dim > kMaxHeadDim) {
     fields.Refuse("head_dim",
                   fmt::format("must be even and at most {}, not {}", kMaxHeadDim, config.head_dim));

@@ -3,13 +3,16 @@
 // sizes.
 //
 // Tolerance: both sides compute in float32 and differ in the order of their sums only. Logits reach 20, where
-// one unit in the last place is 2e-6; two or three layers of sums over at most 96 products leave some tens of
-// units. 2e-4 is ten times what is seen, and a hundredth of what any real mistake makes (a wrong angle, mask
-// or bias moves logits by more than 0.01).
+// one unit in the last place is 2e-6; two or three layers of sums over at most 80 products leave some tens of
+// units. 2e-4 is four times the largest difference seen, and a tenth of what the smallest mistake makes (the
+// negative control).
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <random>
 
@@ -142,6 +145,58 @@ TEST_P(DecoderGoldenTest, OneBlockAtATime) { RunAndCompare(16); }
 TEST_P(DecoderGoldenTest, TwoBlocksAtATime) { RunAndCompare(32); }
 TEST_P(DecoderGoldenTest, ChunksThatEndInsideBlocks) { RunAndCompare(23); }
 TEST_P(DecoderGoldenTest, WholePrompt) { RunAndCompare(static_cast<int64_t>(golden_.prompt.size())); }
+
+// The negative control: the same comparison must fail as soon as one option is read wrongly.
+struct Mistake {
+  std::string model;
+  std::function<void(nlohmann::json&)> make;  // in config.json
+};
+
+TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) {
+  using Json = nlohmann::json;
+  const Mistake mistakes[] = {
+      {"llama3-rope", [](Json& config) { config["rope_scaling"]["factor"] = 7.0; }},
+      {"llama3-rope", [](Json& config) { config["rope_scaling"]["high_freq_factor"] = 3.0; }},
+      {"llama-linear", [](Json& config) { config["rope_parameters"]["rope_type"] = "default"; }},
+      {"llama-yarn", [](Json& config) { config["rope_scaling"]["attention_factor"] = 1.0; }},
+      {"llama-yarn", [](Json& config) { config["rope_scaling"]["beta_slow"] = 0.25; }},
+      {"llama-mha", [](Json& config) { config["rms_norm_eps"] = 1e-3; }},
+      {"mistral-window", [](Json& config) { config["sliding_window"] = 25; }},
+      {"qwen2", [](Json& config) { config["rope_parameters"]["rope_theta"] = 900000.0; }},
+      {"qwen2-window", [](Json& config) { config["max_window_layers"] = 2; }},
+      {"qwen3-window", [](Json& config) { config["layer_types"][0] = "full_attention"; }},
+  };
+  const auto kernels = kernels::MakeReferenceKernels();
+  for (const Mistake& mistake : mistakes) {
+    const std::filesystem::path folder = testing::TempDir() + "/baton-golden-" + std::to_string(getpid());
+    std::filesystem::remove_all(folder);
+    std::filesystem::copy(FolderOf(mistake.model), folder, std::filesystem::copy_options::recursive);
+    auto config = Json::parse(std::ifstream(folder / "config.json"));
+    const Json right = config;
+    mistake.make(config);
+    ASSERT_NE(config, right);
+    std::ofstream(folder / "config.json") << config;
+    const auto decoder = Decoder::Load(folder, *kernels);
+    ASSERT_TRUE(decoder.ok()) << decoder.status();
+    const Golden golden = ReadGolden(folder);
+    std::filesystem::remove_all(folder);
+
+    auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 8);
+    ASSERT_TRUE(store.ok()) << store.status();
+    std::vector<BlockId> blocks;
+    for (uint32_t id = 0; id < 8; ++id) blocks.emplace_back(id);
+    const auto length = static_cast<int64_t>(golden.prompt.size());
+    const kernels::SequenceRows sequence{.rows = length, .blocks = blocks};
+    const int64_t last = length - 1;
+    std::vector<float> logits(static_cast<size_t>((*decoder)->config().vocabulary));
+    (*decoder)->Forward({golden.prompt, std::span(&sequence, 1), std::span(&last, 1)}, *store, logits,
+                        [](int) {});
+    const float* expected = golden.logits.data() + (golden.prefill_positions - 1) * std::ssize(logits);
+    float worst = 0;
+    for (size_t i = 0; i < logits.size(); ++i) worst = std::max(worst, std::abs(logits[i] - expected[i]));
+    EXPECT_GT(worst, 10 * kTolerance) << mistake.model << " with " << Json::diff(right, config);
+  }
+}
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;

@@ -1,0 +1,286 @@
+#include "common/model/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nlohmann/json.hpp"
+
+namespace baton::model {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+
+json Llama() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 1000},
+          {"hidden_size", 64},
+          {"intermediate_size", 160},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 2048},
+          {"rms_norm_eps", 1e-5}};
+}
+
+json Family(const char* architecture) {
+  json config = Llama();
+  config["architectures"] = {architecture};
+  return config;
+}
+
+ModelConfig Read(const json& config) {
+  auto read = ModelConfig::FromJson(config.dump());
+  EXPECT_TRUE(read.ok()) << read.status();
+  return read.ok() ? *read : ModelConfig();
+}
+
+std::string MessageFor(const json& config) {
+  const auto read = ModelConfig::FromJson(config.dump());
+  EXPECT_FALSE(read.ok()) << config.dump();
+  return std::string(read.status().message());
+}
+
+TEST(ModelConfigTest, ReadsAPlainLlama) {
+  const ModelConfig config = Read(Llama());
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.vocabulary, 1000);
+  EXPECT_EQ(config.hidden, 64);
+  EXPECT_EQ(config.intermediate, 160);
+  EXPECT_EQ(config.layers, 4);
+  EXPECT_EQ(config.heads, 8);
+  EXPECT_EQ(config.kv_heads, 2);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.context, 2048);
+  EXPECT_EQ(config.rms_eps, 1e-5f);
+  EXPECT_EQ(config.rope_theta, 10000);
+  EXPECT_EQ(config.rope_scaling.type, RopeScaling::Type::kNone);
+  EXPECT_FALSE(config.tied_embeddings || config.qkv_bias || config.output_bias || config.mlp_bias ||
+               config.qk_norm);
+  EXPECT_THAT(config.windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_EQ(config.Describe(),
+            "LlamaForCausalLM, 4 layers, hidden 64, 8 heads, 2 KV heads, vocabulary 1000, context 2048");
+}
+
+TEST(ModelConfigTest, NamesEveryMissingField) {
+  const json all = Llama();
+  for (const auto& [field, value] : all.items()) {
+    if (field == "num_key_value_heads") continue;  // by default as many as heads
+    json config = Llama();
+    config.erase(field);
+    const std::string missing = field == "architectures" ? "must be a list of one name" : "is missing";
+    EXPECT_EQ(MessageFor(config), "config.json: field \"" + field + "\" " + missing);
+  }
+  json mha = Llama();
+  mha.erase("num_key_value_heads");
+  EXPECT_EQ(Read(mha).kv_heads, 8);
+}
+
+TEST(ModelConfigTest, RefusesWhatItDoesNotKnowByName) {
+  EXPECT_EQ(MessageFor(Family("GemmaForCausalLM")),
+            "config.json: unknown architecture \"GemmaForCausalLM\": Baton runs LlamaForCausalLM, "
+            "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
+  json config = Llama();
+  config["hidden_act"] = "gelu";
+  EXPECT_EQ(MessageFor(config), "config.json: field \"hidden_act\" is \"gelu\": only silu is known");
+  config = Llama();
+  config["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 2.0}};
+  EXPECT_EQ(
+      MessageFor(config),
+      "config.json: rope_scaling: field \"rope_type\" is \"longrope\": known are default, linear, dynamic, "
+      "yarn, llama3");
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"mrope_section", {1, 2}}};
+  EXPECT_EQ(MessageFor(config), "config.json: rope_scaling: field \"mrope_section\" is not known");
+  config = Llama();
+  config["quantization_config"] = {{"quant_method", "gptq"}};
+  EXPECT_THAT(MessageFor(config), testing::HasSubstr("field \"quantization_config\" is set"));
+  config = Llama();
+  config["partial_rotary_factor"] = 0.5;
+  EXPECT_THAT(MessageFor(config),
+              testing::HasSubstr("\"partial_rotary_factor\" other than 1 is not supported"));
+}
+
+TEST(ModelConfigTest, RefusesValuesThatCanNotBe) {
+  const auto with = [](const char* field, const json& value) {
+    json config = Llama();
+    config[field] = value;
+    return MessageFor(config);
+  };
+  EXPECT_EQ(with("num_hidden_layers", 0),
+            "config.json: field \"num_hidden_layers\" must be an integer from 1 to 4096, not 0");
+  EXPECT_EQ(with("hidden_size", "64"),
+            "config.json: field \"hidden_size\" must be an integer from 1 to 1048576, not \"64\"");
+  EXPECT_EQ(with("hidden_size", 64.0),
+            "config.json: field \"hidden_size\" must be an integer from 1 to 1048576, not 64.0");
+  EXPECT_EQ(
+      with("vocab_size", uint64_t{1} << 63),
+      "config.json: field \"vocab_size\" must be an integer from 1 to 16777216, not 9223372036854775808");
+  EXPECT_EQ(with("num_key_value_heads", 3),
+            "config.json: field \"num_key_value_heads\" is 3, which does not divide num_attention_heads 8");
+  EXPECT_THAT(with("num_attention_heads", 6), testing::HasSubstr("head_dim is not given"));
+  EXPECT_THAT(with("head_dim", 7), testing::HasSubstr("field \"head_dim\" must be even"));
+  EXPECT_THAT(with("rms_norm_eps", 0), testing::HasSubstr("\"rms_norm_eps\" must be a number above 0"));
+  EXPECT_THAT(with("rope_theta", -1), testing::HasSubstr("\"rope_theta\" must be a number above 1"));
+  EXPECT_THAT(with("tie_word_embeddings", 1), testing::HasSubstr("must be true or false, not 1"));
+  EXPECT_THAT(with("eos_token_id", 1000),
+              testing::HasSubstr("\"eos_token_id\" must be an integer from 0 to 999"));
+  EXPECT_THAT(with("architectures", {"LlamaForCausalLM", "LlamaForCausalLM"}),
+              testing::HasSubstr("one name"));
+  EXPECT_EQ(std::string(ModelConfig::FromJson("[]").status().message()),
+            "config.json: not a JSON object but []");
+  EXPECT_EQ(std::string(ModelConfig::FromJson("{").status().message()), "config.json: not valid JSON");
+  EXPECT_EQ(std::string(ModelConfig::FromJson(R"({"a":{"b":1,"b":2}})").status().message()),
+            "config.json: key \"b\" stands twice in one object");
+}
+
+TEST(ModelConfigTest, ReadsRopeAsBothTransformers4And5WriteIt) {
+  json v4 = Llama();
+  v4["rope_theta"] = 500000.0;
+  v4["rope_scaling"] = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 512}};
+  json v5 = Llama();
+  v5["rope_parameters"] = v4["rope_scaling"];
+  v5["rope_parameters"]["rope_theta"] = 500000.0;
+  EXPECT_EQ(Read(v4).Canonical(), Read(v5).Canonical());
+  const ModelConfig config = Read(v4);
+  EXPECT_EQ(config.rope_scaling.type, RopeScaling::Type::kLlama3);
+  EXPECT_EQ(config.rope_scaling.factor, 8);
+  EXPECT_EQ(config.rope_scaling.original_context, 512);
+  EXPECT_EQ(config.rope_theta, 500000);
+
+  v4["rope_scaling"].erase("low_freq_factor");
+  EXPECT_EQ(MessageFor(v4), "config.json: rope_scaling: field \"low_freq_factor\" is missing");
+}
+
+TEST(ModelConfigTest, ReadsTheOlderNamesOfRope) {
+  json config = Llama();
+  config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4}, {"attention_factor", nullptr}};
+  EXPECT_EQ(Read(config).rope_scaling.type, RopeScaling::Type::kYarn);
+  EXPECT_EQ(Read(config).rope_scaling.original_context, 2048);
+  EXPECT_EQ(Read(config).rope_scaling.beta_fast, 32);
+  config["original_max_position_embeddings"] = 1024;
+  EXPECT_EQ(Read(config).rope_scaling.original_context, 1024);
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(Read(config).rope_scaling.type, RopeScaling::Type::kNone);
+}
+
+TEST(ModelConfigTest, GivesEachFamilyItsOptions) {
+  EXPECT_TRUE(Read(Family("Qwen2ForCausalLM")).qkv_bias);
+  EXPECT_FALSE(Read(Family("Qwen2ForCausalLM")).output_bias);
+  EXPECT_TRUE(Read(Family("Qwen3ForCausalLM")).qk_norm);
+  EXPECT_EQ(Read(Family("Qwen3ForCausalLM")).head_dim, 128);
+  json biased = Llama();
+  biased["attention_bias"] = true;
+  biased["mlp_bias"] = true;
+  EXPECT_TRUE(Read(biased).qkv_bias && Read(biased).output_bias && Read(biased).mlp_bias);
+}
+
+TEST(ModelConfigTest, ReadsSlidingWindows) {
+  json mistral = Family("MistralForCausalLM");
+  EXPECT_THAT(Read(mistral).windows, ElementsAre(4096, 4096, 4096, 4096));
+  mistral["sliding_window"] = 100;
+  EXPECT_THAT(Read(mistral).windows, ElementsAre(100, 100, 100, 100));
+  mistral["sliding_window"] = nullptr;
+  EXPECT_THAT(Read(mistral).windows, ElementsAre(0, 0, 0, 0));
+
+  json qwen = Family("Qwen2ForCausalLM");
+  qwen["sliding_window"] = 100;
+  qwen["max_window_layers"] = 3;
+  EXPECT_THAT(Read(qwen).windows, ElementsAre(0, 0, 0, 0));
+  qwen["use_sliding_window"] = true;
+  EXPECT_THAT(Read(qwen).windows, ElementsAre(0, 0, 0, 100));
+  qwen["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  EXPECT_THAT(Read(qwen).windows, ElementsAre(100, 0, 100, 0));
+  qwen["layer_types"] = {"sliding_attention"};
+  EXPECT_EQ(MessageFor(qwen), "config.json: field \"layer_types\" must list 4 layers");
+  qwen["layer_types"] = {"full_attention", "linear_attention", "full_attention", "full_attention"};
+  EXPECT_THAT(MessageFor(qwen), testing::HasSubstr("\"layer_types\" has \"linear_attention\" for layer 1"));
+  qwen["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "full_attention"};
+  qwen["use_sliding_window"] = false;
+  EXPECT_THAT(MessageFor(qwen), testing::HasSubstr("\"layer_types\" has \"sliding_attention\" for layer 0"));
+}
+
+TEST(ModelConfigTest, ReadsEndTokensAndDtype) {
+  json config = Llama();
+  EXPECT_TRUE(Read(config).eos.empty());
+  config["eos_token_id"] = 7;
+  config["torch_dtype"] = "bfloat16";
+  EXPECT_THAT(Read(config).eos, ElementsAre(TokenId(7)));
+  EXPECT_EQ(Read(config).weights_dtype, "bfloat16");
+  config["eos_token_id"] = {7, 9};
+  config["dtype"] = "float16";
+  EXPECT_THAT(Read(config).eos, ElementsAre(TokenId(7), TokenId(9)));
+  EXPECT_EQ(Read(config).weights_dtype, "float16");
+  config["eos_token_id"] = {7, "9"};
+  EXPECT_THAT(MessageFor(config),
+              testing::HasSubstr("\"eos_token_id\" must hold integers from 0 to 999, not \"9\""));
+}
+
+TEST(ModelConfigTest, CanonicalTextTellsComputationsApart) {
+  const std::string plain = Read(Llama()).Canonical();
+  json same = Llama();
+  same["eos_token_id"] = 5;
+  same["torch_dtype"] = "bfloat16";
+  EXPECT_EQ(Read(same).Canonical(), plain);
+  const std::pair<const char*, json> changes[] = {{"vocab_size", 1001},
+                                                  {"intermediate_size", 161},
+                                                  {"num_hidden_layers", 5},
+                                                  {"num_key_value_heads", 4},
+                                                  {"head_dim", 16},
+                                                  {"max_position_embeddings", 4096},
+                                                  {"rms_norm_eps", 1.1e-5},
+                                                  {"rope_theta", 10000.5},
+                                                  {"attention_bias", true},
+                                                  {"mlp_bias", true},
+                                                  {"tie_word_embeddings", true},
+                                                  {"rope_scaling", {{"type", "linear"}, {"factor", 2}}}};
+  for (const auto& [field, value] : changes) {
+    json changed = Llama();
+    changed[field] = value;
+    EXPECT_NE(Read(changed).Canonical(), plain) << field;
+  }
+}
+
+TEST(ModelConfigTest, CountsParametersAndKvBytes) {
+  // Llama 3.1 8B: 8,030,261,248 parameters; 128 KiB of bf16 KV per token.
+  json config = Llama();
+  config.update(json{{"vocab_size", 128256},
+                     {"hidden_size", 4096},
+                     {"intermediate_size", 14336},
+                     {"num_hidden_layers", 32},
+                     {"num_attention_heads", 32},
+                     {"num_key_value_heads", 8}});
+  EXPECT_EQ(Read(config).parameters(), 8030261248);
+  EXPECT_EQ(Read(config).KvBytesPerToken(2), 131072);
+  // Qwen2.5 0.5B: 494,032,768.
+  config = Family("Qwen2ForCausalLM");
+  config.update(json{{"vocab_size", 151936},
+                     {"hidden_size", 896},
+                     {"intermediate_size", 4864},
+                     {"num_hidden_layers", 24},
+                     {"num_attention_heads", 14},
+                     {"tie_word_embeddings", true}});
+  EXPECT_EQ(Read(config).parameters(), 494032768);
+  // Qwen3 0.6B: 596,049,920.
+  config = Family("Qwen3ForCausalLM");
+  config.update(json{{"vocab_size", 151936},
+                     {"hidden_size", 1024},
+                     {"intermediate_size", 3072},
+                     {"num_hidden_layers", 28},
+                     {"num_attention_heads", 16},
+                     {"num_key_value_heads", 8},
+                     {"tie_word_embeddings", true}});
+  EXPECT_EQ(Read(config).parameters(), 596049920);
+}
+
+TEST(ModelConfigTest, LoadNamesTheFolder) {
+  const auto missing = ModelConfig::Load("/nowhere/at/all");
+  EXPECT_TRUE(absl::IsNotFound(missing.status()));
+  EXPECT_EQ(missing.status().message(), "/nowhere/at/all/config.json: can't be opened");
+}
+
+}  // namespace
+}  // namespace baton::model
