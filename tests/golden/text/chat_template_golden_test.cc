@@ -4,8 +4,10 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "common/text/chat_template.h"
+#include "common/text/tokenizer.h"
 
 namespace baton::text {
 namespace {
@@ -47,6 +49,28 @@ TEST(ChatTemplateGoldenTest, RendersAsTransformersDoes) {
     }
   }
   EXPECT_GE(raised, 3);
+}
+
+// The model that comes with the source, from its folder to ids and back.
+TEST(ShippedModelGoldenTest, ChatsBecomeTheSameIds) {
+  const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
+  const auto chat_template = ChatTemplate::Load(folder);
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+  const auto tokenizer = Tokenizer::Load(folder);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const Json cases = Json::parse(Read(kFolder + "shipped.json"));
+  ASSERT_GE(cases.size(), 5u);
+  for (const Json& one : cases) {
+    const auto text = (*chat_template)->Render(one["variables"]);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(*text, one["text"].get<std::string>());
+    const auto ids = (*tokenizer)->Encode(*text, /*add_special_tokens=*/false);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    std::vector<int> raw;
+    for (const TokenId id : *ids) raw.push_back(id.value());
+    EXPECT_EQ(raw, one["ids"].get<std::vector<int>>());
+    EXPECT_EQ(*(*tokenizer)->Decode(*ids, /*keep_special=*/false), one["decoded"].get<std::string>());
+  }
 }
 
 }  // namespace

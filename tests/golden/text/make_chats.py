@@ -3,14 +3,15 @@
     pip install transformers==5.23.0 jinja2==3.1.6
     python tests/golden/text/make_chats.py
 
-Reads templates/*.jinja (our own, in the styles of well-known families), writes chats.json.
+Reads templates/*.jinja (our own, in the styles of well-known families) and writes chats.json; reads the shipped model's
+folder and writes shipped.json.
 """
 
 import json
 import pathlib
 
 import jinja2
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 HERE = pathlib.Path(__file__).parent
 
@@ -69,6 +70,29 @@ CHATS = [
 ]
 
 
+SHIPPED = [
+    dict(messages=[HELLO], add_generation_prompt=True),
+    dict(messages=[SYSTEM, HELLO, ANSWER, MORE], add_generation_prompt=True, enable_thinking=True),
+    dict(messages=[SYSTEM, MORE, TWO_CALLS, RESULT, RESULT, THOUGHT, MORE], tools=[WEATHER, CLOCK], add_generation_prompt=True),
+    dict(messages=[MORE, CALL, RESULT, THOUGHT], tools=[CLOCK]),
+    dict(messages=[{"role": "user", "content": [{"type": "text", "text": "My name is "}, {"type": "text", "text": "Ada.  "}]}]),
+]
+
+
+def write(name, cases):
+    (HERE / name).write_text("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
+
+
+def shipped():
+    tokenizer = AutoTokenizer.from_pretrained(HERE.parents[2] / "models" / "baton-tiny")
+    cases = []
+    for arguments in SHIPPED:
+        text = tokenizer.apply_chat_template(tokenize=False, conversation=arguments["messages"], **{k: v for k, v in arguments.items() if k != "messages"})
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        cases.append({"variables": arguments, "text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
+    write("shipped.json", cases)
+
+
 def main():
     cases = []
     for name, arguments in CHATS:
@@ -84,7 +108,8 @@ def main():
         except jinja2.exceptions.TemplateError as error:
             case["error"] = str(error)
         cases.append(case)
-    (HERE / "chats.json").write_text("[\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]\n")
+    write("chats.json", cases)
+    shipped()
 
 
 if __name__ == "__main__":

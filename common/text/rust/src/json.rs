@@ -37,7 +37,8 @@ pub fn tojson(
         ValueKind::String => Some(indent.to_string()),
         ValueKind::Bool => Some(" ".repeat(indent.is_true() as usize)),
         _ => {
-            let width = indent.as_i64().ok_or_else(|| invalid("tojson: indent must be a number or a string"))?;
+            let width =
+                indent.as_i64().ok_or_else(|| invalid("tojson: indent must be a number or a string"))?;
             Some(" ".repeat(width.clamp(0, 64) as usize))
         }
     };

@@ -6,7 +6,9 @@ mod template;
 mod tokenizer;
 
 use std::any::Any;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
 
 use template::Template;
 use tokenizer::{Join, Tokenizer};
@@ -83,7 +85,34 @@ fn panic_message(payload: Box<dyn Any + Send>) -> String {
         .map(|s| s.to_string())
         .or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_string());
-    format!("internal error in the text library: {text}")
+    let place = PANIC_PLACE.take();
+    format!("internal error in the text library: {text}{place}")
+}
+
+thread_local! {
+    /// Where this thread's last panic began.
+    static PANIC_PLACE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// A panic becomes a Status, which the caller reports: nothing is written to stderr on the way.
+fn keep_panics_quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        panic::set_hook(Box::new(|info| {
+            let place = info
+                .location()
+                .map_or(String::new(), |l| format!(" ({}, line {})", crate_path(l.file()), l.line()));
+            PANIC_PLACE.set(place);
+        }));
+    });
+}
+
+/// The end of a source path, from the crate's folder on: what comes before depends on the machine that built it.
+fn crate_path(file: &str) -> &str {
+    match file.rfind("/src/") {
+        Some(src) => &file[file[..src].rfind('/').map_or(0, |slash| slash + 1)..],
+        None => file,
+    }
 }
 
 /// Runs `work`, stores its value or its error, and turns both into a code.
@@ -96,7 +125,8 @@ unsafe fn guarded<T, C>(
     store: impl FnOnce(T) -> C,
     work: impl FnOnce() -> Result<T, String>,
 ) -> i32 {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    keep_panics_quiet();
+    match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => {
             out.write(store(value));
             OK
@@ -223,12 +253,7 @@ pub unsafe extern "C" fn baton_template_render(
     error: *mut Bytes,
 ) -> i32 {
     let variables = slice(variables, size);
-    guarded(
-        out,
-        error,
-        |text: String| Bytes::from(text.into_bytes()),
-        || (*template).render(variables, now),
-    )
+    guarded(out, error, |text: String| Bytes::from(text.into_bytes()), || (*template).render(variables, now))
 }
 
 /// Handles are shared between threads by contract; the compiler holds us to it.

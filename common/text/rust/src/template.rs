@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Write};
+use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{from_args, ValueKind};
@@ -23,8 +24,10 @@ const NOW: &str = "__baton_now";
 
 impl Template {
     pub fn new(source: &[u8]) -> Result<Self, String> {
-        let source = std::str::from_utf8(source)
-            .map_err(|e| format!("the template is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))?;
+        let source = std::str::from_utf8(source).map_err(|e| {
+            format!("the template is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to())
+        })?;
+        check_tags(source)?;
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -50,8 +53,8 @@ impl Template {
     }
 
     pub fn render(&self, variables: &[u8], now: i64) -> Result<String, String> {
-        let mut variables: HashMap<String, Value> =
-            serde_json::from_slice(variables).map_err(|e| format!("the template's variables are not JSON: {e}"))?;
+        let mut variables: HashMap<String, Value> = serde_json::from_slice(variables)
+            .map_err(|e| format!("the template's variables are not JSON: {e}"))?;
         variables.insert(NOW.to_string(), now.into());
         let template = self.environment.get_template(NAME).map_err(describe)?;
         let mut out = Bounded { bytes: vec![] };
@@ -115,25 +118,79 @@ fn f64_of(value: &Value) -> Option<f64> {
 /// an `if` that holds, so that white space and line numbers stay.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
-        let tag = &rest[start..start + length + 2];
-        let inner = &tag[2..tag.len() - 2];
-        let word = inner.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+    let mut copied = 0;
+    for tag in tags(source) {
+        let text = &source[tag.range.clone()];
+        let word = text.trim_matches(['{', '}', '%', '-', '+']).trim();
         let replacement = match word {
-            "generation" => Some("if true"),
-            "endgeneration" => Some("endif"),
-            _ => None,
+            "generation" => "if true",
+            "endgeneration" => "endif",
+            _ => continue,
         };
-        out.push_str(&rest[..start]);
-        match replacement {
-            Some(by) => out.push_str(&tag.replacen(word, by, 1)),
-            None => out.push_str(tag),
-        }
-        rest = &rest[start + length + 2..];
+        out.push_str(&source[copied..tag.range.start]);
+        out.push_str(&text.replacen(word, replacement, 1));
+        copied = tag.range.end;
     }
-    out + rest
+    out + &source[copied..]
+}
+
+/// The parser recurses along chains like `- - - x` without a bound of its own; this many bytes are far more than any
+/// expression that a person writes, and safe on an 8 MiB stack.
+const MAX_TAG_BYTES: usize = 4096;
+
+fn check_tags(source: &str) -> Result<(), String> {
+    match tags(source).iter().find(|tag| tag.code_bytes > MAX_TAG_BYTES) {
+        Some(tag) => {
+            let line = source[..tag.range.start].matches('\n').count() + 1;
+            Err(format!("an expression is longer than {MAX_TAG_BYTES} bytes (line {line})"))
+        }
+        None => Ok(()),
+    }
+}
+
+struct Tag {
+    range: Range<usize>,
+    /// Bytes outside string literals.
+    code_bytes: usize,
+}
+
+/// Where `{{ }}` and `{% %}` stand, comments skipped.
+fn tags(source: &str) -> Vec<Tag> {
+    let bytes = source.as_bytes();
+    let mut tags = vec![];
+    let mut at = 0;
+    while at + 1 < bytes.len() {
+        let close: &[u8] = match &bytes[at..at + 2] {
+            b"{{" => b"}}",
+            b"{%" => b"%}",
+            b"{#" => {
+                at = source[at..].find("#}").map_or(bytes.len(), |end| at + end + 2);
+                continue;
+            }
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        let start = at;
+        let mut code_bytes = 0;
+        let mut quote = None;
+        at += 2;
+        while at < bytes.len() {
+            match (quote, bytes[at]) {
+                (Some(_), b'\\') => at += 1,
+                (Some(open), byte) if byte == open => quote = None,
+                (Some(_), _) => {}
+                (None, byte @ (b'"' | b'\'')) => quote = Some(byte),
+                (None, _) if bytes[at..].starts_with(close) => break,
+                (None, _) => code_bytes += 1,
+            }
+            at += 1;
+        }
+        at = (at + 2).min(bytes.len());
+        tags.push(Tag { range: start..at, code_bytes });
+    }
+    tags
 }
 
 fn strftime_now(state: &State, format: String) -> Result<String, Error> {
@@ -175,7 +232,9 @@ fn python_method(state: &mut State, value: &Value, method: &str, args: &[Value])
             "partition" | "rpartition" => {
                 let (separator,): (&str,) = from_args(args)?;
                 let parts: [&str; 3] = match method {
-                    "partition" => text.split_once(separator).map_or([text, "", ""], |(l, r)| [l, separator, r]),
+                    "partition" => {
+                        text.split_once(separator).map_or([text, "", ""], |(l, r)| [l, separator, r])
+                    }
                     _ => text.rsplit_once(separator).map_or(["", "", text], |(l, r)| [l, separator, r]),
                 };
                 return Ok(parts.iter().map(|part| Value::from(*part)).collect());

@@ -1,5 +1,8 @@
 //! A tokenizer.json, and the table of what each of its tokens stands for.
 
+use std::panic::catch_unwind;
+
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokenizers::utils::parallelism::set_parallelism;
 
@@ -30,7 +33,12 @@ impl Tokenizer {
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         // Requests bring the parallelism; a thread pool under each Encode would only take cores from the engine.
         set_parallelism(false);
-        let mut inner = tokenizers::Tokenizer::from_bytes(json).map_err(|e| e.to_string())?;
+        // The library is strict about JSON in some places and panics in others, so syntax is checked first; whatever it
+        // still panics at is a damaged file too.
+        serde_json::from_slice::<IgnoredAny>(json).map_err(|e| e.to_string())?;
+        let mut inner = catch_unwind(|| tokenizers::Tokenizer::from_bytes(json))
+            .unwrap_or_else(|_| Err("not a tokenizer that the library can read".into()))
+            .map_err(|e| e.to_string())?;
         // A tokenizer.json saved during training may ask for truncation: a prompt is never cut in silence.
         inner.with_truncation(None).map_err(|e| e.to_string())?;
         inner.with_padding(None);
@@ -73,7 +81,9 @@ impl Tokenizer {
                     None => table.bytes.extend(self.decode(&[id], true)?.into_bytes()),
                 }
             }
-            table.ends.push(u32::try_from(table.bytes.len()).map_err(|_| "vocabulary over 4 GiB".to_string())?);
+            table
+                .ends
+                .push(u32::try_from(table.bytes.len()).map_err(|_| "vocabulary over 4 GiB".to_string())?);
             table.flags.push(flags);
         }
         Ok(table)
@@ -145,7 +155,11 @@ impl Plan {
                 }
                 Step::ByteLevel => {
                     // A token with a character outside the alphabet (an added token) stands for itself.
-                    return text.chars().map(byte_of).collect::<Option<Vec<u8>>>().unwrap_or(text.into_bytes());
+                    return text
+                        .chars()
+                        .map(byte_of)
+                        .collect::<Option<Vec<u8>>>()
+                        .unwrap_or(text.into_bytes());
                 }
             }
         }

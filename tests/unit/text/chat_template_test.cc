@@ -1,0 +1,183 @@
+#include "common/text/chat_template.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/time/time.h"
+#include "tests/unit/text/tokenizer_folders.h"
+
+namespace baton::text {
+namespace {
+
+using Json = ChatTemplate::Json;
+using testing::HasSubstr;
+
+Json Hello() { return {{"messages", Json::array({{{"role", "user"}, {"content", "hello"}}})}}; }
+
+absl::StatusOr<std::string> Render(const std::string& source, const Json& variables = Hello()) {
+  auto chat_template = ChatTemplate::FromSource(source, {{"bos_token", "<s>"}});
+  if (!chat_template.ok()) return chat_template.status();
+  return (*chat_template)->Render(variables);
+}
+
+void ExpectInvalid(const absl::StatusOr<std::string>& text, const std::string& part) {
+  EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << text.status();
+  EXPECT_THAT(text.status().message(), HasSubstr(part));
+}
+
+TEST(ChatTemplateTest, TheFileGoesBeforeTheConfig) {
+  const TemporaryFolder folder;
+  folder.Write("tokenizer_config.json",
+               R"({"chat_template": "config", "bos_token": {"content": "<b>"}, "eos_token": "<e>",
+                                            "add_bos_token": true, "pad_token": null})");
+  auto loaded = ChatTemplate::Load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(*(*loaded)->Render(Hello()), "config");
+  folder.Write("chat_template.jinja",
+               "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ pad_token }}");
+  loaded = ChatTemplate::Load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(*(*loaded)->Render(Hello()), "<b>hello<e>");
+}
+
+TEST(ChatTemplateTest, OfNamedTemplatesTheDefaultIsTaken) {
+  const TemporaryFolder folder;
+  folder.Write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})");
+  auto loaded = ChatTemplate::Load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(*(*loaded)->Render(Hello()), "d");
+  folder.Write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "t"}]})");
+  EXPECT_THAT(ChatTemplate::Load(folder.path()).status().message(), HasSubstr("\"default\""));
+}
+
+TEST(ChatTemplateTest, SpecialTokensMayStandInAFileOfTheirOwn) {
+  const TemporaryFolder folder;
+  folder.Write("chat_template.jinja", "{{ bos_token }}{{ eos_token }}");
+  folder.Write("special_tokens_map.json", R"({"bos_token": {"content": "<b>"}, "eos_token": "<old>"})");
+  folder.Write("tokenizer_config.json", R"({"eos_token": "<e>"})");
+  auto loaded = ChatTemplate::Load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(*(*loaded)->Render(Hello()), "<b><e>");
+}
+
+TEST(ChatTemplateTest, MissingAndDamagedFilesAreNamed) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(ChatTemplate::Load(folder.path()).status().code(), absl::StatusCode::kNotFound);
+  folder.Write("tokenizer_config.json", "{}");
+  auto loaded = ChatTemplate::Load(folder.path());
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(loaded.status().message(), HasSubstr("tokenizer_config.json"));
+  for (const std::string content : {"{", "[]", "{\"chat_template\": 3}"}) {
+    folder.Write("tokenizer_config.json", content);
+    loaded = ChatTemplate::Load(folder.path());
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument) << content;
+    EXPECT_THAT(loaded.status().message(), HasSubstr("tokenizer_config.json"));
+  }
+  folder.Write("tokenizer_config.json", "{}");
+  folder.Write("chat_template.jinja", "fine\n{% if %}");
+  loaded = ChatTemplate::Load(folder.path());
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(loaded.status().message(), HasSubstr(folder.path() + "/chat_template.jinja"));
+  EXPECT_THAT(loaded.status().message(), HasSubstr("line 2"));
+}
+
+TEST(ChatTemplateTest, RaisesTheTemplatesOwnMessageWithItsLine) {
+  const auto text = Render("\n\n{{ raise_exception('only ' ~ messages[0].role) }}");
+  ExpectInvalid(text, "only user (line 3)");
+  EXPECT_EQ(text.status().message(), "chat template: only user (line 3)");
+  ExpectInvalid(Render("a\n{{ nope.deeper.still }}"), "line 2");
+  ExpectInvalid(Render("{{ 1 | nofilter }}"), "nofilter");
+}
+
+TEST(ChatTemplateTest, RunawayTemplatesEnd) {
+  ExpectInvalid(
+      Render("{% for i in range(90000) %}{% for j in range(90000) %}{{ j }}{% endfor %}{% endfor %}"),
+      "instructions");
+  ExpectInvalid(Render("{% macro again(n) %}{{ again(n + 1) }}{% endmacro %}{{ again(0) }}"), "recursion");
+  EXPECT_FALSE(Render("{% set x = 'y' * 100000000000 %}").ok());
+  EXPECT_FALSE(Render("{{ " + std::string(100000, '(')).ok());
+  for (const size_t length : {4000, 100000}) {
+    for (const std::string link : {"-", "not ", "1+", "a.", "a|b|"}) {
+      std::string chain = "{{ ";
+      while (chain.size() < length) chain += link;
+      Render(chain + "1 }}").status().IgnoreError();
+    }
+  }
+  ExpectInvalid(Render("a\n{{ '}}' ~ " + std::string(100000, '-') + "1 }}"), "(line 2)");
+  std::string deep;
+  for (int i = 0; i < 20000; ++i) deep += "{% if true %}";
+  EXPECT_FALSE(Render(deep).ok());
+  ExpectInvalid(Render("{% set x = 'y' * 10000000 %}{% for i in range(100) %}{{ x }}{% endfor %}"), "output");
+}
+
+TEST(ChatTemplateTest, GenerationTagsOnlyBracket) {
+  EXPECT_EQ(
+      *Render("{# {% generation %} #}a {%- generation -%} b {%- endgeneration %} c{{ '{% generation %}' }}"),
+      "ab c{% generation %}");
+  ExpectInvalid(Render("{% generation %}never ended"), "syntax");
+  const std::string prompt(20000, 'x');
+  EXPECT_EQ(*Render("{{ '" + prompt + "' }}"), prompt);
+}
+
+TEST(ChatTemplateTest, TemplatesReachNothingOutside) {
+  ExpectInvalid(Render("{% include '/etc/hostname' %}"), "line 1");
+  ExpectInvalid(Render("{{ messages.__class__.mro() }}"), "line 1");
+}
+
+TEST(ChatTemplateTest, StrftimeNowIsTheGivenTime) {
+  auto chat_template = ChatTemplate::FromSource("{{ strftime_now('%d %b %Y, %H:%M') }}", Json::object());
+  ASSERT_TRUE(chat_template.ok());
+  const absl::Time now = absl::FromUnixSeconds(1722000000);
+  EXPECT_EQ(*(*chat_template)->Render(Hello(), now),
+            absl::FormatTime("%d %b %Y, %H:%M", now, absl::LocalTimeZone()));
+}
+
+TEST(ChatTemplateTest, BadVariablesAreRefused) {
+  ExpectInvalid(Render("x", Json::object()), "messages");
+  ExpectInvalid(Render("x", {{"messages", "hello"}}), "messages");
+  ExpectInvalid(Render("x", {{"messages", Json::array({"hello"})}}), "messages");
+  Json deep = 1;
+  for (int i = 0; i < 100000; ++i) deep = Json::array({std::move(deep)});
+  Json variables = Hello();
+  variables["messages"][0]["extra"] = std::move(deep);
+  ExpectInvalid(Render("x", variables), "nested");
+  ExpectInvalid(Render("x", {{"messages", Json::array({{{"role", "user"}, {"content", "\xff"}}})}}), "UTF-8");
+}
+
+TEST(ChatTemplateTest, NullMembersCountAsAbsentAndReasoningHasOneName) {
+  const std::string source =
+      "{{ 'content' in messages[0] }} {{ messages[0].reasoning_content }} {{ messages[0].thinking }} {{ "
+      "tools is none }}";
+  const Json variables = {
+      {"messages", Json::array({{{"role", "assistant"}, {"content", nullptr}, {"reasoning", "why"}}})}};
+  EXPECT_EQ(*Render(source, variables), "False why why True");
+}
+
+TEST(ChatTemplateTest, ServesManyThreads) {
+  auto chat_template = ChatTemplate::FromSource(
+      "{% for m in messages %}{% set ns = namespace(a=m.content) %}{{ ns.a | tojson }}{% endfor %}",
+      Json::object());
+  ASSERT_TRUE(chat_template.ok());
+  std::vector<std::thread> threads;
+  std::vector<int> equal(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      Json variables = Hello();
+      const std::string content = "thread " + std::to_string(t);
+      variables["messages"][0]["content"] = content;
+      for (int round = 0; round < 50; ++round) {
+        auto text = (*chat_template)->Render(variables);
+        equal[t] += text.ok() && *text == "\"" + content + "\"";
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(equal, testing::Each(50));
+}
+
+}  // namespace
+}  // namespace baton::text

@@ -1,0 +1,200 @@
+#include "common/text/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "nlohmann/json.hpp"
+#include "tests/unit/text/tokenizer_folders.h"
+
+namespace baton::text {
+namespace {
+
+using testing::HasSubstr;
+
+TokenId IdOf(const Tokenizer& tokenizer, std::string_view text) {
+  auto ids = tokenizer.Encode(text, /*add_special_tokens=*/false);
+  EXPECT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(ids->size(), 1u) << text;
+  return ids->front();
+}
+
+TEST(TokenizerTest, NamesTheMissingFile) {
+  const auto tokenizer = Tokenizer::Load("/nonexistent/model");
+  EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(tokenizer.status().message(), HasSubstr("/nonexistent/model/tokenizer.json"));
+}
+
+TEST(TokenizerTest, NamesTheDamagedFile) {
+  const TemporaryFolder folder;
+  for (const std::string content : {"", "{", "[]", "{\"model\": 3}", "\xff\xfe", "null"}) {
+    folder.Write("tokenizer.json", content);
+    const auto tokenizer = Tokenizer::Load(folder.path());
+    EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << content;
+    EXPECT_THAT(tokenizer.status().message(), HasSubstr(folder.path() + "/tokenizer.json"));
+  }
+}
+
+TEST(TokenizerTest, RefusesAFolderInTheFilesPlace) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path() + "/tokenizer.json");
+  EXPECT_EQ(Tokenizer::Load(folder.path()).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TokenizerTest, RefusesEveryTruncation) {
+  for (const std::string& kind : TokenizerKinds()) {
+    std::string json = ReadAll(FolderOf(kind) + "/tokenizer.json");
+    json.erase(json.find_last_of('}') + 1);
+    for (size_t size = 0; size < json.size(); size += 1 + size / 16) {
+      EXPECT_FALSE(Tokenizer::FromJson(std::string_view(json).substr(0, size)).ok())
+          << kind << " at " << size;
+    }
+    EXPECT_FALSE(Tokenizer::FromJson(std::string_view(json).substr(0, json.size() - 1)).ok());
+    EXPECT_TRUE(Tokenizer::FromJson(json).ok());
+  }
+}
+
+// A damaged file is refused or works; it never takes the process down.
+TEST(TokenizerTest, SurvivesDamage) {
+  std::mt19937_64 engine = SeededEngine();
+  int loaded = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string json =
+        ReadAll(FolderOf(TokenizerKinds()[round % TokenizerKinds().size()]) + "/tokenizer.json");
+    for (size_t hits = 1 + Below(engine, 3); hits > 0; --hits) {
+      const size_t at = Below(engine, json.size());
+      switch (Below(engine, 3)) {
+        case 0:
+          json[at] = static_cast<char>(Below(engine, 256));
+          break;
+        case 1:
+          json.erase(at, 1 + Below(engine, 8));
+          break;
+        default:
+          json.insert(at, json.substr(Below(engine, json.size()), 1 + Below(engine, 8)));
+      }
+    }
+    const auto tokenizer = Tokenizer::FromJson(json);
+    if (!tokenizer.ok()) {
+      EXPECT_FALSE(tokenizer.status().message().empty());
+      continue;
+    }
+    ++loaded;
+    auto ids = (*tokenizer)->Encode("Hello, <s>wörld 12!", true);
+    if (ids.ok()) (*tokenizer)->Decode(*ids, true).IgnoreError();
+  }
+  EXPECT_GT(loaded, 0);
+}
+
+TEST(TokenizerTest, StatesTheOffsetOfInvalidUtf8) {
+  const auto tokenizer = LoadKind("llama3_like");
+  const auto ids = tokenizer->Encode("h\xC3\xA9llo \xC3(", false);
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ids.status().message(), HasSubstr("offset 7"));
+}
+
+TEST(TokenizerTest, NeverTruncatesOrPads) {
+  auto json = nlohmann::ordered_json::parse(ReadAll(FolderOf("llama3_like") + "/tokenizer.json"));
+  const std::string text = "one two three four five six";
+  const auto whole = LoadKind("llama3_like")->Encode(text, true);
+  json["truncation"] = {
+      {"direction", "Right"}, {"max_length", 3}, {"strategy", "LongestFirst"}, {"stride", 0}};
+  json["padding"] = {{"strategy", {{"Fixed", 64}}},
+                     {"direction", "Right"},
+                     {"pad_to_multiple_of", nullptr},
+                     {"pad_id", 0},
+                     {"pad_type_id", 0},
+                     {"pad_token", "<s>"}};
+  const auto tokenizer = Tokenizer::FromJson(json.dump());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ(*(*tokenizer)->Encode(text, true), *whole);
+}
+
+TEST(TokenizerTest, ByteLevelTokensStandForTheirBytes) {
+  const auto tokenizer = LoadKind("llama3_like");
+  EXPECT_EQ(tokenizer->TokenBytes(IdOf(*tokenizer, "\n")), "\n");
+  EXPECT_EQ(tokenizer->TokenBytes(IdOf(*tokenizer, " ")), " ");
+  EXPECT_EQ(tokenizer->TokenBytes(IdOf(*tokenizer, "<|start|>")), "<|start|>");
+  // Every single byte is in the vocabulary, once.
+  std::vector<int> seen(256);
+  for (int32_t id = 0; id < tokenizer->vocabulary(); ++id) {
+    const std::string_view bytes = tokenizer->TokenBytes(TokenId(id));
+    if (bytes.size() == 1) ++seen[static_cast<uint8_t>(bytes[0])];
+  }
+  EXPECT_THAT(seen, testing::Each(1));
+}
+
+TEST(TokenizerTest, ByteFallbackTokensStandForTheirBytes) {
+  const auto tokenizer = LoadKind("llama2_like");
+  // A character that the vocabulary lacks, as four bytes behind the leading space.
+  const auto ids = tokenizer->Encode("\U0001F680", false);
+  ASSERT_TRUE(ids.ok());
+  std::string bytes;
+  for (const TokenId id : *ids) bytes += tokenizer->TokenBytes(id);
+  EXPECT_EQ(bytes, " \U0001F680");
+  EXPECT_EQ(tokenizer->TokenBytes(ids->back()), "\x80");
+}
+
+TEST(TokenizerTest, KnowsSpecialTokens) {
+  const auto tokenizer = LoadKind("llama3_like");
+  EXPECT_TRUE(tokenizer->IsSpecial(IdOf(*tokenizer, "<s>")));
+  EXPECT_FALSE(tokenizer->IsSpecial(IdOf(*tokenizer, "<tool_call>")));
+  EXPECT_FALSE(tokenizer->IsSpecial(IdOf(*tokenizer, "a")));
+}
+
+TEST(TokenizerTest, IdsOutsideTheVocabulary) {
+  const auto tokenizer = LoadKind("llama3_like");
+  for (const int64_t id : {int64_t{-1}, tokenizer->vocabulary(), int64_t{INT32_MAX}}) {
+    const TokenId token(static_cast<int32_t>(id));
+    EXPECT_EQ(tokenizer->TokenBytes(token), "");
+    EXPECT_FALSE(tokenizer->IsSpecial(token));
+    const auto text = tokenizer->Decode({&token, 1}, false);
+    EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(text.status().message(), HasSubstr(std::to_string(id)));
+    EXPECT_THAT(text.status().message(), HasSubstr(std::to_string(tokenizer->vocabulary())));
+  }
+}
+
+TEST(TokenizerTest, ByteLevelLosesNothing) {
+  std::mt19937_64 engine = SeededEngine();
+  const auto tokenizer = LoadKind("llama3_like");
+  for (int round = 0; round < 300; ++round) {
+    const std::string text = RandomText(engine, Below(engine, 60));
+    const auto ids = tokenizer->Encode(text, false);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(*tokenizer->Decode(*ids, true), text);
+  }
+}
+
+TEST(TokenizerTest, LongRunsOfWhiteSpaceAndWordsStayLinear) {
+  const auto tokenizer = LoadKind("llama3_like");
+  for (const std::string& text :
+       {std::string(1 << 20, ' ') + "x", std::string(1 << 20, '\n'), std::string(1 << 20, 'a')}) {
+    const auto ids = tokenizer->Encode(text, false);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(*tokenizer->Decode(*ids, true), text);
+  }
+}
+
+TEST(TokenizerTest, ServesManyThreads) {
+  const auto tokenizer = LoadKind("qwen_like");
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += "word" + std::to_string(i) + " größer 日本 ";
+  const auto expected = tokenizer->Encode(text, true);
+  std::vector<std::thread> threads;
+  std::vector<int> equal(4);
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int round = 0; round < 10; ++round) {
+        const auto ids = tokenizer->Encode(text, true);
+        equal[t] += ids.ok() && *ids == *expected && *tokenizer->Decode(*ids, false) == text;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(equal, testing::Each(10));
+}
+
+}  // namespace
+}  // namespace baton::text
