@@ -36,12 +36,14 @@ void Ranking::Rank(std::span<const float> logits, float max, double inverse_temp
       count_[buckets[i]] += weights[i] > 0;
     }
   }
+  used_ = kBuckets;
+  while (used_ > 0 && count_[used_ - 1] == 0) --used_;
   total_ = Keep({});
 }
 
 double Ranking::Keep(const Cut& cut) {
   kept_mass_ = 0;
-  for (last_ = 0; last_ < kBuckets; ++last_) {
+  for (last_ = 0; last_ < used_; ++last_) {
     if (count_[last_] == 0) continue;
     // A bucket before both ends is kept unseen. The margins are wider than what rounding can do.
     const float far_edge = -static_cast<float>(last_ + 1) / kBucketsPerUnit;
@@ -74,7 +76,7 @@ int32_t Ranking::At(double share) {
   int found =
       -1;  // the bucket with the target or, should rounding leave it unreached, the last one with anything
   double before = 0;
-  for (int bucket = 0; bucket < kBuckets && bucket <= last_; ++bucket) {
+  for (int bucket = 0; bucket < used_ && bucket <= last_; ++bucket) {
     const bool whole = bucket < last_;
     if ((whole ? count_[bucket] : kept_in_last_) == 0) continue;
     found = bucket;

@@ -66,6 +66,7 @@ class Ranking {
   std::vector<int32_t> bucket_of_;  // by token
   std::array<double, kBuckets> mass_ = {};
   std::array<int32_t, kBuckets> count_ = {};
+  int32_t used_ = 0;  // no bucket from here on has a ranked token
   double total_ = 0;
   // The kept head: all buckets before last_, and of that one the first `kept_in_last_` tokens.
   int last_ = 0;
