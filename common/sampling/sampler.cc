@@ -13,9 +13,13 @@
 namespace baton::sampling {
 namespace {
 
-// Enough for nearly every top-p; whoever needs more pays for another pass.
-constexpr int64_t kFirstHead = 256;
-constexpr int64_t kHeadGrowth = 8;
+double Inverse(float temperature) { return 1.0 / static_cast<double>(temperature); }
+
+Cut CutOf(const Params& params, double total) {
+  Cut cut{.weight = static_cast<double>(params.min_p)};
+  if (params.top_p < 1) cut.mass = static_cast<double>(params.top_p) * total;
+  return cut;
+}
 
 absl::Status NothingLeft(size_t vocabulary) {
   return absl::InternalError(fmt::format("no token can be drawn: all {} logits are NaN or -inf", vocabulary));
@@ -67,9 +71,6 @@ std::span<const float> Sampler::Adjust(std::span<const float> logits, const Para
 }
 
 void Sampler::SelectHead(std::span<const float> logits, int64_t count) {
-  const auto before = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  };
   head_.clear();
   // Whoever does not beat the last of the best `count` so far is passed over. An equal one has a higher id,
   // so it does not. Cutting back only when twice as many are there makes the selection linear.
@@ -79,51 +80,32 @@ void Sampler::SelectHead(std::span<const float> logits, int64_t count) {
     if (!(logits[i] > threshold)) continue;
     head_.push_back({logits[i], static_cast<int32_t>(i)});
     if (head_.size() == 2 * limit) {
-      std::nth_element(head_.begin(), head_.begin() + (limit - 1), head_.end(), before);
+      std::nth_element(head_.begin(), head_.begin() + (limit - 1), head_.end());
       head_.resize(limit);
       threshold = head_.back().logit;
     }
   }
   if (head_.size() > limit) {
-    std::nth_element(head_.begin(), head_.begin() + (limit - 1), head_.end(), before);
+    std::nth_element(head_.begin(), head_.begin() + (limit - 1), head_.end());
     head_.resize(limit);
   }
-  std::sort(head_.begin(), head_.end(), before);
+  std::sort(head_.begin(), head_.end());
 }
 
-Sampler::Kept Sampler::Keep(std::span<const float> logits, float max, const Params& params, double until) {
-  const double inverse_temperature = 1.0 / static_cast<double>(params.temperature);
-  const int64_t vocabulary = std::ssize(logits);
-  const int64_t most = params.top_k > 0 ? std::min<int64_t>(params.top_k, vocabulary) : vocabulary;
-  const bool whole = params.top_k == 0 || most == vocabulary;
-  // Without top-k the mass is that of all tokens, whether they are looked at or not.
-  const double all = whole ? WeightSum(logits, max, inverse_temperature) : 0;
-  const bool cuts = params.top_p < 1 || params.min_p > 0;
-
-  for (int64_t size = whole ? std::min(kFirstHead, most) : most;; size = std::min(size * kHeadGrowth, most)) {
-    SelectHead(logits, size);
-    double total = all;
-    if (!whole) {
-      for (const Candidate& candidate : head_) total += Weight(candidate.logit, max, inverse_temperature);
+double Sampler::CutHead(float max, const Params& params) {
+  double total = 0;
+  for (const Candidate& candidate : head_) total += Weight(candidate.logit, max, Inverse(params.temperature));
+  const Cut cut = CutOf(params, total);
+  double kept = 0;
+  for (size_t i = 0; i < head_.size(); ++i) {
+    const double weight = Weight(head_[i].logit, max, Inverse(params.temperature));
+    if (cut.EndsBefore(weight, kept)) {
+      head_.resize(i);
+      break;
     }
-    const double wanted = static_cast<double>(params.top_p) * total;
-    Kept kept;
-    bool ended = std::ssize(head_) < size || size == most;
-    for (const Candidate& candidate : head_) {
-      const double weight = Weight(candidate.logit, max, inverse_temperature);
-      const bool cut = weight == 0 || (kept.count > 0 && params.top_p < 1 && kept.mass >= wanted) ||
-                       weight < static_cast<double>(params.min_p);
-      if (cut || (!cuts && kept.mass > until * total)) {
-        ended = true;
-        break;
-      }
-      kept.mass += weight;
-      ++kept.count;
-    }
-    if (!ended) continue;
-    if (!cuts) kept.mass = total;
-    return kept;
+    kept += weight;
   }
+  return kept;
 }
 
 absl::StatusOr<std::vector<TokenProbability>> Sampler::Distribution(std::span<const float> logits,
@@ -133,11 +115,20 @@ absl::StatusOr<std::vector<TokenProbability>> Sampler::Distribution(std::span<co
   const float max = Max(adjusted);
   if (std::isinf(max)) return NothingLeft(logits.size());
   if (params.temperature == 0) return std::vector<TokenProbability>{{LowestIdOf(adjusted, max), 1.0}};
-  const Kept kept = Keep(adjusted, max, params, /*until=*/std::numeric_limits<double>::infinity());
+  double mass = 0;
+  if (params.top_k > 0) {
+    SelectHead(adjusted, params.top_k);
+    mass = CutHead(max, params);
+  } else {
+    ranking_.Rank(adjusted, max, Inverse(params.temperature));
+    mass = ranking_.Keep(CutOf(params, ranking_.total()));
+    head_ = ranking_.Kept();
+  }
   std::vector<TokenProbability> distribution;
-  for (const Candidate& candidate : std::span(head_).first(kept.count)) {
-    const double weight = Weight(candidate.logit, max, 1.0 / static_cast<double>(params.temperature));
-    distribution.push_back({TokenId(candidate.id), weight / kept.mass});
+  distribution.reserve(head_.size());
+  for (const Candidate& candidate : head_) {
+    const double weight = Weight(candidate.logit, max, Inverse(params.temperature));
+    distribution.push_back({TokenId(candidate.id), weight / mass});
   }
   return distribution;
 }
@@ -151,17 +142,19 @@ absl::StatusOr<Draw> Sampler::Sample(std::span<const float> logits, const Params
   Draw draw;
   if (params.temperature == 0) {
     draw.token = LowestIdOf(adjusted, max);
-  } else {
-    const double uniform = UniformAt(params.seed, position);
-    const Kept kept = Keep(adjusted, max, params, uniform);
-    const double target = uniform * kept.mass;
+  } else if (params.top_k > 0) {
+    SelectHead(adjusted, params.top_k);
+    const double target = UniformAt(params.seed, position) * CutHead(max, params);
     double passed = 0;
-    for (const Candidate& candidate : std::span(head_).first(kept.count)) {
-      // Should rounding leave the target unreached, it is the last one.
-      draw.token = TokenId(candidate.id);
-      passed += Weight(candidate.logit, max, 1.0 / static_cast<double>(params.temperature));
+    for (const Candidate& candidate : head_) {
+      draw.token = TokenId(candidate.id);  // should rounding leave the target unreached, it is the last one
+      passed += Weight(candidate.logit, max, Inverse(params.temperature));
       if (passed > target) break;
     }
+  } else {
+    ranking_.Rank(adjusted, max, Inverse(params.temperature));
+    ranking_.Keep(CutOf(params, ranking_.total()));
+    draw.token = TokenId(ranking_.At(UniformAt(params.seed, position)));
   }
 
   if (logprobs) {

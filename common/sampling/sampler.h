@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/sampling/ranking.h"
 
 namespace baton::sampling {
 
@@ -79,28 +80,17 @@ class Sampler {
                                                              const Params& params, const History& history);
 
  private:
-  struct Candidate {
-    float logit;
-    int32_t id;
-  };
-  // A head of the candidates and the mass that it is to be measured against, both in units of the likeliest
-  // token's.
-  struct Kept {
-    int64_t count = 0;
-    double mass = 0;
-  };
-
   // Logits after penalties and bias: `logits` themselves where nothing changes them, else adjusted_.
   std::span<const float> Adjust(std::span<const float> logits, const Params& params, const History& history);
   // Puts the `count` largest logits above -inf into head_, descending, ties by ascending id. O(vocabulary) as
   // long as `count` is a small part of it.
   void SelectHead(std::span<const float> logits, int64_t count);
-  // Fills head_ with the tokens that top-k, top-p and min-p keep. With `until` (in [0, 1)) it may stop after
-  // the token at which that share of the mass is passed: `count` then covers at least that one.
-  Kept Keep(std::span<const float> logits, float max, const Params& params, double until);
+  // With top-k: cuts head_ down to what top-p and min-p keep, and returns its mass.
+  double CutHead(float max, const Params& params);
 
   std::vector<float> adjusted_;
-  std::vector<Candidate> head_;
+  std::vector<Candidate> head_;  // with top-k: the kept tokens; and for logprobs
+  Ranking ranking_;              // without
 };
 
 }  // namespace baton::sampling

@@ -1,9 +1,13 @@
 #include "common/sampling/softmax.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+
+#include "common/base/check.h"
 
 namespace baton::sampling {
 namespace {
@@ -49,6 +53,25 @@ inline double WeightOf(float logit, float max, double inverse_temperature) {
   return counts ? e : 0.0;
 }
 
+// The loop, compiled once for every machine and once for those with wider vectors. Without contraction (see
+// BatonOptions.cmake) the bits are the same.
+[[gnu::always_inline]] inline void FillWeights(const float* logits, size_t size, float max,
+                                               double inverse_temperature, double* weights) {
+  for (size_t i = 0; i < size; ++i) weights[i] = WeightOf(logits[i], max, inverse_temperature);
+}
+
+void FillWeightsPlain(const float* logits, size_t size, float max, double inverse_temperature,
+                      double* weights) {
+  FillWeights(logits, size, max, inverse_temperature, weights);
+}
+
+#ifdef __x86_64__
+[[gnu::target("avx2")]] void FillWeightsAvx2(const float* logits, size_t size, float max,
+                                             double inverse_temperature, double* weights) {
+  FillWeights(logits, size, max, inverse_temperature, weights);
+}
+#endif
+
 }  // namespace
 
 float Max(std::span<const float> logits) {
@@ -71,17 +94,31 @@ double Weight(float logit, float max, double inverse_temperature) {
   return WeightOf(logit, max, inverse_temperature);
 }
 
+void Weights(std::span<const float> logits, float max, double inverse_temperature,
+             std::span<double> weights) {
+  BATON_CHECK_EQ(logits.size(), weights.size());
+#ifdef __x86_64__
+  static const bool avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (avx2) return FillWeightsAvx2(logits.data(), logits.size(), max, inverse_temperature, weights.data());
+#endif
+  FillWeightsPlain(logits.data(), logits.size(), max, inverse_temperature, weights.data());
+}
+
 double WeightSum(std::span<const float> logits, float max, double inverse_temperature) {
   double lanes[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += WeightOf(logits[i + lane], max, inverse_temperature);
-    }
-  }
+  double chunk[64 * kLanes];
   double sum = 0;
+  while (!logits.empty()) {
+    const auto part = logits.first(std::min(logits.size(), std::size(chunk)));
+    logits = logits.subspan(part.size());
+    Weights(part, max, inverse_temperature, std::span(chunk).first(part.size()));
+    size_t i = 0;
+    for (; i + kLanes <= part.size(); i += kLanes) {
+      for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += chunk[i + lane];
+    }
+    for (; i < part.size(); ++i) sum += chunk[i];  // the last few of all
+  }
   for (const double lane : lanes) sum += lane;
-  for (; i < logits.size(); ++i) sum += WeightOf(logits[i], max, inverse_temperature);
   return sum;
 }
 

@@ -14,6 +14,9 @@ float Max(std::span<const float> logits);
 // Off by at most 4.5e-16 of itself; 0 below 1e-299, and for NaN.
 double Weight(float logit, float max, double inverse_temperature);
 
+// The weight of each logit, the very bits of Weight. `weights` has the size of `logits`.
+void Weights(std::span<const float> logits, float max, double inverse_temperature, std::span<double> weights);
+
 // Sum of the weights of all logits.
 double WeightSum(std::span<const float> logits, float max, double inverse_temperature);
 

@@ -153,9 +153,9 @@ TEST(SamplerTest, TopKKeepsExactlyKAndTiesByLowestId) {
   EXPECT_EQ(kept[2].token, TokenId(3));
 }
 
-// Pearson's chi-square over 20,000 draws, in units of its standard deviation sqrt(2 df) from its mean df.
+// Pearson's chi-square over 10,000 draws, in units of its standard deviation sqrt(2 df) from its mean df.
 double ChiSquareScore(std::span<const float> logits, const Params& drawn, const Params& expected) {
-  constexpr int kDraws = 20'000;
+  constexpr int kDraws = 10'000;
   std::vector<int> counts(logits.size());
   Sampler sampler;
   for (int position = 0; position < kDraws; ++position) {
@@ -178,7 +178,7 @@ double ChiSquareScore(std::span<const float> logits, const Params& drawn, const 
 
 TEST(SamplerTest, FrequenciesFollowTheDistribution) {
   const std::vector<float> logits = RandomLogits(5, 30, 1);
-  for (const uint64_t seed : {1, 2, 3, 1'000'000'007}) {
+  for (const uint64_t seed : {1, 2, 1'000'000'007}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     for (const Params& params :
          {Params{.seed = seed}, Params{.temperature = 0.6f, .seed = seed}, Params{.top_k = 12, .seed = seed},

@@ -54,13 +54,17 @@ TEST(SoftmaxTest, SumIsOfTheVeryWeights) {
     for (float& logit : logits) logit = normal(random);
     if (size > 8) logits[5] = kNan;
     const float max = Max(logits);
-    // The sum's definition: eight interleaved sums, added in turn, then the rest.
+    // The sum's definition: the rest behind the last whole eight, then eight interleaved sums in turn.
+    std::vector<double> weights(size);
+    Weights(logits, max, 0.5, weights);
     double lanes[8] = {};
     const size_t whole = size / 8 * 8;
-    for (size_t i = 0; i < whole; ++i) lanes[i % 8] += Weight(logits[i], max, 0.5);
     double expected = 0;
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(weights[i], Weight(logits[i], max, 0.5));
+      (i < whole ? lanes[i % 8] : expected) += weights[i];
+    }
     for (const double lane : lanes) expected += lane;
-    for (size_t i = whole; i < size; ++i) expected += Weight(logits[i], max, 0.5);
     EXPECT_EQ(WeightSum(logits, max, 0.5), expected) << "seed " << kSeed << ", size " << size;
   }
 }
