@@ -8,7 +8,8 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_library(baton_options INTERFACE)
-target_compile_options(baton_options INTERFACE -Wall -Wextra -Wno-unused-parameter)
+target_compile_options(baton_options INTERFACE -Wall -Wextra -Wno-unused-parameter
+                       -Wno-missing-field-initializers)
 # Floating point contraction is off: a fused multiply-add is written where it is meant, so that every
 # instruction set computes the same bits.
 target_compile_options(baton_options INTERFACE -ffp-contract=off)

@@ -28,7 +28,7 @@ v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
   v1::TokenLogprob described;
   described.set_token_id(token.value());
   described.set_logprob(logprob);
-  described.set_bytes(tokenizer_->TokenBytes(token));
+  described.set_bytes(std::string(tokenizer_->TokenBytes(token)));
   return described;
 }
 

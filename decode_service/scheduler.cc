@@ -236,13 +236,18 @@ std::vector<SequenceId> Scheduler::PlanStep() {
 
 void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
   const absl::Time now = clock_.Now();
-  const sampling::Draw draw =
+  const absl::StatusOr<sampling::Draw> draw =
       sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
                       sequence.outbox->logprobs());
-  sequence.history.AddOutput(draw.token);
-  sequence.tokens.push_back(draw.token);
+  if (!draw.ok()) {  // no logit is a number: this request ends, not the worker
+    sequence.finish(draw.status());
+    End(id, Probe::Outcome::kFailed);
+    return;
+  }
+  sequence.history.AddOutput(draw->token);
+  sequence.tokens.push_back(draw->token);
   v1::DecodeEvent event;
-  const auto end = sequence.outbox->Push(draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
+  const auto end = sequence.outbox->Push(*draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
   sequence.send(std::move(event));
   const absl::Time sent = clock_.Now();
   if (sequence.times.first_token == absl::Time()) {
