@@ -134,7 +134,7 @@ void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1:
 
 void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   const auto found = sequences_.find(id);
-  if (found == sequences_.end()) return;  // its first token was its last
+  if (found == sequences_.end()) return;
   Sequence& sequence = *found->second;
   const transfer::Intake& intake = sequence.handoff->intake();
   sequence.relay.set_shipped_blocks(sequence.relay.shipped_blocks() +
@@ -149,6 +149,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
                      absl::Seconds(sequence.times.transfer));
     sequence.kv->Computed(sequence.tokens, sequence.handoff_tokens);
     sequence.phase = Phase::kRunning;
+    if (sequence.pending_end.has_value()) Finish(id, sequence, *sequence.pending_end);
     return;
   }
   probe_.HandOffFailed();
@@ -161,6 +162,10 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   if (computed > sequence.kv->computed_tokens()) sequence.kv->Computed(sequence.tokens, computed);
   sequence.relay.set_failovers(sequence.relay.failovers() + 1);
   ++sequence.next_target;
+  if (sequence.pending_end.has_value()) {
+    Finish(id, sequence, *sequence.pending_end);
+    return;
+  }
   if (absl::Status grown = sequence.kv->Grow(sequence.size() + 1); !grown.ok()) {
     Preempt(sequence);
     return;
@@ -258,7 +263,12 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> l
     probe_.NextToken(sent - sequence.times.last_token);
   }
   sequence.times.last_token = sent;
-  if (end.has_value()) Finish(id, sequence, *end);
+  if (!end.has_value()) return;
+  if (sequence.phase == Phase::kHandoff) {
+    sequence.pending_end = end;
+  } else {
+    Finish(id, sequence, *end);
+  }
 }
 
 void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
@@ -311,7 +321,7 @@ void Scheduler::Grow() {
     while (sequence->phase == Phase::kRunning && !sequence->paused &&
            !sequence->kv->Grow(sequence->size()).ok()) {
       const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {
-        return entry.second->phase != Phase::kPreempted;
+        return entry.second->phase != Phase::kPreempted && !entry.second->pending_end.has_value();
       });
       Preempt(*victim->second);
     }

