@@ -88,10 +88,7 @@ class Bench {
       : pool_(threads),
         kernels_(*kernels::MakeCpuKernels({.threads = threads, .isa = isa})),
         repetitions_(repetitions),
-        big_(Normals(int64_t{1} << 20)) {
-    // Larger than any cache.
-    big_.resize(size_t{48} << 20, 1.0f);
-  }
+        big_(int64_t{64} << 20) {}  // larger than any cache
 
   void PrintLimits() {
     std::vector<double> flops, bytes, flops_one, bytes_one;
@@ -191,7 +188,7 @@ class Bench {
   }
   double ByteLimit(device::ThreadPool& pool) {
     int64_t bytes = 0;
-    const double seconds = Seconds([&] { bytes = ReadAll(pool, big_); });
+    const double seconds = Seconds([&] { bytes = ReadAll(pool, big_.data()); });
     return static_cast<double>(bytes) / seconds;
   }
 
@@ -213,7 +210,7 @@ class Bench {
   device::ThreadPool pool_;
   std::unique_ptr<Kernels> kernels_;
   const int repetitions_;
-  std::vector<float> big_;
+  ReadBuffer big_;
 };
 
 }  // namespace
