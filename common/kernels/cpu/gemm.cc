@@ -1,5 +1,6 @@
 #include "common/kernels/cpu/gemm.h"
 
+#include <cstddef>
 #include <cstring>
 
 #include "common/kernels/cpu/panels.h"
@@ -27,12 +28,15 @@ constexpr int kPairs = kPanelRows / (2 * kLanes);
 constexpr int kPairsPerGroup = 16 / kLanes;
 constexpr int FirstRow(int pair) { return pair / kPairsPerGroup * 32 + pair % kPairsPerGroup * kLanes; }
 
-// Columns of a panel in one go when several tiles share them: 32 KiB of bfloat16, for the first-level cache.
-constexpr int64_t kDepthBlock = 256;
+// Columns of a panel in one go when several tiles share them: 32 KiB of weights, for the first-level cache.
+template <typename Weight>
+constexpr int64_t kDepthBlock = (32 << 10) / (kPanelRows * static_cast<int64_t>(sizeof(Weight)));
 
 // Rows of x per tile, and how many pairs go with them: enough independent chains to hide the latency of a
 // multiply-add (4 cycles, 2 units), few enough for the registers (16 of them below AVX-512).
 constexpr int kTileRows = 6;
+// Rows that go through a panel together: their sums take 48 KiB.
+constexpr int64_t kChunkRows = 192;
 constexpr int TilePairs(int rows) {
   if (kLanes == 16) return kPairs;
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
@@ -53,10 +57,33 @@ HWY_INLINE void LoadPair(const uint16_t* column, int first_row, Vec& low, Vec& h
 // Where a tile's running sums come from.
 enum class Begin { kZero, kBias, kGoOn };
 
-// kRows rows of x against pairs [pair, pair + kTilePairs) of the panel's columns [0, depth).
-template <typename Weight, int kRows, int kTilePairs>
-void Tile(const float* x, int64_t x_stride, const Weight* panel, int64_t depth, int pair, Begin begin,
-          const float* bias, float* out, int64_t out_stride) {
+// One block of a product: `rows` rows of x against `depth` columns of a panel.
+template <typename Weight>
+struct Block {
+  const float* x;
+  int64_t x_stride;
+  int rows;
+  const Weight* panel;
+  int64_t depth;
+  Begin begin;
+  const float* bias;
+  float* sums;  // [rows][kPanelRows]
+  // What the panel's next block begins with: to be fetched from memory while this one is worked on, or null.
+  const std::byte* ahead;
+};
+
+constexpr int64_t kLineBytes = 64;
+
+// kRows rows of x against pairs [pair, pair + kTilePairs) of the block's columns; fetches kAhead cache lines
+// for each.
+template <typename Weight, int kRows, int kTilePairs, int kAhead>
+void Tile(const Block<Weight>& block, int pair, const std::byte* ahead) {
+  const float* x = block.x;
+  const int64_t x_stride = block.x_stride, depth = block.depth;
+  const Weight* panel = block.panel;
+  const Begin begin = block.begin;
+  const float* bias = block.bias;
+  float* sums = block.sums;
   constexpr int kVectors = 2 * kTilePairs;
   const F f;
   int first[kVectors];
@@ -67,13 +94,15 @@ void Tile(const float* x, int64_t x_stride, const Weight* panel, int64_t depth, 
   Vec sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = begin == Begin::kGoOn   ? hn::LoadU(f, out + r * out_stride + first[v])
+      sum[r][v] = begin == Begin::kGoOn   ? hn::LoadU(f, sums + r * kPanelRows + first[v])
                   : begin == Begin::kBias ? hn::LoadU(f, bias + first[v])
                                           : hn::Zero(f);
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
     const Weight* column = panel + k * kPanelRows;
+    for (int line = 0; line < kAhead; ++line)
+      __builtin_prefetch(ahead + (k * kAhead + line) * kLineBytes, 0, 2);
     Vec w[kVectors];
     for (int p = 0; p < kTilePairs; ++p) LoadPair(column, first[2 * p], w[2 * p], w[2 * p + 1]);
     for (int r = 0; r < kRows; ++r) {
@@ -82,82 +111,91 @@ void Tile(const float* x, int64_t x_stride, const Weight* panel, int64_t depth, 
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, out + r * out_stride + first[v]);
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], f, sums + r * kPanelRows + first[v]);
   }
 }
 
+// All pairs of the panel. The passes over a block, `passes` in all, this one's first being `pass`, share the
+// fetching.
 template <typename Weight, int kRows>
-void TileRow(const float* x, int64_t x_stride, const Weight* panel, int64_t depth, Begin begin,
-             const float* bias, float* out, int64_t out_stride) {
+void TileRow(const Block<Weight>& block, int pass, int passes) {
   constexpr int kTilePairs = TilePairs(kRows);
-  for (int pair = 0; pair < kPairs; pair += kTilePairs) {
-    Tile<Weight, kRows, kTilePairs>(x, x_stride, panel, depth, pair, begin, bias, out, out_stride);
-  }
-}
-
-template <typename Weight>
-void Rows(int rows, const float* x, int64_t x_stride, const Weight* panel, int64_t depth, Begin begin,
-          const float* bias, float* out, int64_t out_stride) {
-  switch (rows) {
-    case 1:
-      return TileRow<Weight, 1>(x, x_stride, panel, depth, begin, bias, out, out_stride);
-    case 2:
-      return TileRow<Weight, 2>(x, x_stride, panel, depth, begin, bias, out, out_stride);
-    case 3:
-      return TileRow<Weight, 3>(x, x_stride, panel, depth, begin, bias, out, out_stride);
-    case 4:
-      return TileRow<Weight, 4>(x, x_stride, panel, depth, begin, bias, out, out_stride);
-    case 5:
-      return TileRow<Weight, 5>(x, x_stride, panel, depth, begin, bias, out, out_stride);
-    default:
-      return TileRow<Weight, kTileRows>(x, x_stride, panel, depth, begin, bias, out, out_stride);
-  }
-}
-
-template <typename Weight>
-void MultiplyWide(const PanelProduct& job) {
-  const auto* panel = static_cast<const Weight*>(job.panel);
-  // As few tiles as it takes, of sizes that differ by one at most.
-  const int64_t tiles = (job.rows + kTileRows - 1) / kTileRows;
-  const bool one_pass = tiles == 1 && TilePairs(static_cast<int>(job.rows)) == kPairs;
-  const int64_t block = one_pass ? job.depth : kDepthBlock;
-  for (int64_t k = 0; k < job.depth; k += block) {
-    const int64_t depth = HWY_MIN(block, job.depth - k);
-    const Begin begin = k > 0 ? Begin::kGoOn : job.bias != nullptr ? Begin::kBias : Begin::kZero;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t first = tile * job.rows / tiles;
-      const auto rows = static_cast<int>((tile + 1) * job.rows / tiles - first);
-      Rows<Weight>(rows, job.x + first * job.x_stride + k, job.x_stride, panel + k * kPanelRows, depth, begin,
-                   job.bias, job.out + first * job.out_stride, job.out_stride);
+  constexpr int kLines = kPanelRows * static_cast<int>(sizeof(Weight)) / kLineBytes;  // of a column
+  for (int pair = 0; pair < kPairs; pair += kTilePairs, ++pass) {
+    if (block.ahead == nullptr || pass >= kLines) {
+      Tile<Weight, kRows, kTilePairs, 0>(block, pair, nullptr);
+    } else if (passes < kLines) {
+      Tile<Weight, kRows, kTilePairs, 2>(block, pair, block.ahead + 2 * pass * block.depth * kLineBytes);
+    } else {
+      Tile<Weight, kRows, kTilePairs, 1>(block, pair, block.ahead + pass * block.depth * kLineBytes);
     }
   }
 }
 
-// A panel that the matrix fills in part is computed in full, beside the output, and copied.
 template <typename Weight>
-void MultiplyNarrow(const PanelProduct& job) {
-  float bias[kPanelRows] = {};
-  if (job.bias != nullptr) memcpy(bias, job.bias, sizeof(float) * static_cast<size_t>(job.width));
-  float out[kTileRows * kPanelRows];
-  PanelProduct part = job;
-  part.bias = job.bias != nullptr ? bias : nullptr;
-  part.out = out;
-  part.out_stride = kPanelRows;
-  part.width = kPanelRows;
-  for (int64_t first = 0; first < job.rows; first += kTileRows) {
-    part.x = job.x + first * job.x_stride;
-    part.rows = HWY_MIN(int64_t{kTileRows}, job.rows - first);
-    MultiplyWide<Weight>(part);
-    for (int64_t r = 0; r < part.rows; ++r) {
-      memcpy(job.out + (first + r) * job.out_stride, out + r * kPanelRows,
-             sizeof(float) * static_cast<size_t>(job.width));
+void Rows(const Block<Weight>& block, int pass, int passes) {
+  switch (block.rows) {
+    case 1:
+      return TileRow<Weight, 1>(block, pass, passes);
+    case 2:
+      return TileRow<Weight, 2>(block, pass, passes);
+    case 3:
+      return TileRow<Weight, 3>(block, pass, passes);
+    case 4:
+      return TileRow<Weight, 4>(block, pass, passes);
+    case 5:
+      return TileRow<Weight, 5>(block, pass, passes);
+    default:
+      return TileRow<Weight, kTileRows>(block, pass, passes);
+  }
+}
+
+// Up to kChunkRows rows: into sums [rows][kPanelRows].
+template <typename Weight>
+void MultiplyChunk(const PanelProduct& job, const float* x, int64_t rows, const float* bias, float* sums) {
+  const auto* panel = static_cast<const Weight*>(job.panel);
+  // As few tiles as it takes, of sizes that differ by one at most.
+  const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  const int tile_passes = kPairs / TilePairs(static_cast<int>(rows / tiles));
+  const auto passes = static_cast<int>(tiles) * tile_passes;
+  const int64_t depth = passes == 1 ? job.depth : kDepthBlock<Weight>;
+  for (int64_t k = 0; k < job.depth; k += depth) {
+    const Weight* columns = panel + k * kPanelRows;
+    const bool last = k + depth >= job.depth;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t first = tile * rows / tiles;
+      const Block<Weight> block = {
+          .x = x + first * job.x_stride + k,
+          .x_stride = job.x_stride,
+          .rows = static_cast<int>((tile + 1) * rows / tiles - first),
+          .panel = columns,
+          .depth = HWY_MIN(depth, job.depth - k),
+          .begin = k > 0             ? Begin::kGoOn
+                   : bias != nullptr ? Begin::kBias
+                                     : Begin::kZero,
+          .bias = bias,
+          .sums = sums + first * kPanelRows,
+          .ahead = last ? nullptr : reinterpret_cast<const std::byte*>(columns + depth * kPanelRows)};
+      Rows(block, static_cast<int>(tile) * tile_passes, passes);
     }
   }
 }
 
 template <typename Weight>
 void Multiply(const PanelProduct& job) {
-  job.width == kPanelRows ? MultiplyWide<Weight>(job) : MultiplyNarrow<Weight>(job);
+  const size_t row_bytes = sizeof(float) * static_cast<size_t>(job.width);
+  HWY_ALIGN float bias[kPanelRows] = {};
+  if (job.bias != nullptr) memcpy(bias, job.bias, row_bytes);
+  // Sums stay here until they are done: rows of the output may lie a multiple of 4 KiB apart, and crowd in
+  // the caches.
+  HWY_ALIGN float sums[kChunkRows * kPanelRows];
+  for (int64_t first = 0; first < job.rows; first += kChunkRows) {
+    const int64_t rows = HWY_MIN(kChunkRows, job.rows - first);
+    MultiplyChunk<Weight>(job, job.x + first * job.x_stride, rows, job.bias != nullptr ? bias : nullptr,
+                          sums);
+    for (int64_t r = 0; r < rows; ++r)
+      memcpy(job.out + (first + r) * job.out_stride, sums + r * kPanelRows, row_bytes);
+  }
 }
 
 }  // namespace

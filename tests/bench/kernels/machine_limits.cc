@@ -1,5 +1,7 @@
 #include "tests/bench/kernels/machine_limits.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 
 #undef HWY_TARGET_INCLUDE
@@ -65,6 +67,14 @@ int64_t RunMultiplyAdds(device::ThreadPool& pool, int64_t rounds) {
     kept = result;
   });
   return total;
+}
+
+ReadBuffer::ReadBuffer(int64_t count) : count_(count) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const size_t bytes = (static_cast<size_t>(count) * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage;
+  memory_.reset(static_cast<float*>(std::aligned_alloc(kHugePage, bytes)));
+  madvise(memory_.get(), bytes, MADV_HUGEPAGE);
+  for (int64_t i = 0; i < count; ++i) memory_[static_cast<size_t>(i)] = 1;
 }
 
 int64_t ReadAll(device::ThreadPool& pool, std::span<const float> data) {

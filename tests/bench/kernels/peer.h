@@ -19,6 +19,9 @@ class Peer {
 // "oneDNN 2.6.3", or "none".
 std::string PeerName();
 
+// Before the first product.
+void SetPeerThreads(int threads);
+
 // Null if there is no peer for these types. For bfloat16 weights the peer's activations are bfloat16 as well,
 // which is less work than ours: float32 activations.
 std::unique_ptr<Peer> MakePeer(int64_t rows, int64_t features, int64_t depth, tensor::DType weights);

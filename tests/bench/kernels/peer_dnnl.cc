@@ -1,3 +1,5 @@
+#include <omp.h>
+
 #include <dnnl.hpp>
 #include <vector>
 
@@ -50,6 +52,8 @@ std::string PeerName() {
   const dnnl_version_t* version = dnnl_version();
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
+
+void SetPeerThreads(int threads) { omp_set_num_threads(threads); }
 
 std::unique_ptr<Peer> MakePeer(int64_t rows, int64_t features, int64_t depth, tensor::DType weights) {
   try {
