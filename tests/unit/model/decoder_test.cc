@@ -87,7 +87,7 @@ TEST_F(DecoderTest, PassesOnWhatConfigAndFilesRefuse) {
   {
     const ModelFolder folder("llama-mha");
     folder.Remove("config.json");
-    EXPECT_EQ(MessageFor(folder), folder.path() + "/config.json: can't be opened");
+    EXPECT_EQ(MessageFor(folder), folder.path() + "/config.json: there is no such file");
   }
   {
     const ModelFolder folder("llama-yarn");
