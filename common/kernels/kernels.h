@@ -24,7 +24,7 @@
 
 namespace baton::kernels {
 
-// A view of weights as they lie in the model's file: row-major [rows, cols].
+// A view of weights as they lie in the model's file, but aligned for the dtype: row-major [rows, cols].
 struct WeightView {
   const void* data = nullptr;
   tensor::DType dtype = tensor::DType::kF32;

@@ -1,6 +1,7 @@
 #include "common/model/json_fields.h"
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -9,11 +10,23 @@
 #include "fmt/format.h"
 
 namespace baton::model {
+namespace {
+
+// Far beyond any model's files; the library writes values by recursion, which a hostile file could run off
+// the stack.
+constexpr int kMaxDepth = 64;
+
+}  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view file) {
   std::vector<std::set<std::string>> open;  // keys of the objects around the parser's place
   std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMaxDepth) {
+      too_deep = true;
+      return false;
+    }
     if (event == Json::parse_event_t::object_start) {
       open.emplace_back();
     } else if (event == Json::parse_event_t::object_end) {
@@ -25,6 +38,9 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view file) {
     return true;
   };
   Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return absl::InvalidArgumentError(fmt::format("{}: nested more than {} deep", file, kMaxDepth));
+  }
   if (json.is_discarded()) return absl::InvalidArgumentError(fmt::format("{}: not valid JSON", file));
   if (!twice.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: key \"{}\" stands twice in one object", file, twice));
@@ -33,10 +49,16 @@ absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view file) {
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit) {
+  std::error_code failure;
+  const std::filesystem::file_status kind = std::filesystem::status(path, failure);
+  if (!std::filesystem::exists(kind))
+    return absl::NotFoundError(fmt::format("{}: there is no such file", path));
+  if (!std::filesystem::is_regular_file(kind)) {
+    return absl::InvalidArgumentError(fmt::format("{}: not a regular file", path));
+  }
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return absl::NotFoundError(fmt::format("{}: can't be opened", path));
+  if (!file) return absl::UnavailableError(fmt::format("{}: can't be opened", path));
   const int64_t size = file.tellg();
-  if (size < 0) return absl::InvalidArgumentError(fmt::format("{}: not a regular file", path));
   if (size > limit) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {} bytes, more than the {} allowed", path, size, limit));

@@ -200,7 +200,7 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
-  for (const char* backend : {"reference"}) {
+  for (const char* backend : {"reference", "cpu"}) {
     for (const char* model : {"llama-mha", "llama-gqa-tied", "llama3-rope", "llama-linear", "llama-dynamic",
                               "llama-yarn", "llama-bias", "llama-sharded", "mistral-window",
                               "mistral-null-window", "qwen2", "qwen2-window", "qwen3", "qwen3-window"}) {

@@ -133,6 +133,12 @@ TEST(ModelConfigTest, RefusesValuesThatCanNotBe) {
             "config.json: key \"b\" stands twice in one object");
 }
 
+TEST(ModelConfigTest, RefusesNestingThatCouldRunOffTheStack) {
+  const std::string deep = R"({"hidden_size":)" + std::string(1000000, '[') + std::string(1000000, ']') + "}";
+  EXPECT_EQ(std::string(ModelConfig::FromJson(deep).status().message()),
+            "config.json: nested more than 64 deep");
+}
+
 TEST(ModelConfigTest, ReadsRopeAsBothTransformers4And5WriteIt) {
   json v4 = Llama();
   v4["rope_theta"] = 500000.0;
@@ -279,7 +285,7 @@ TEST(ModelConfigTest, CountsParametersAndKvBytes) {
 TEST(ModelConfigTest, LoadNamesTheFolder) {
   const auto missing = ModelConfig::Load("/nowhere/at/all");
   EXPECT_TRUE(absl::IsNotFound(missing.status()));
-  EXPECT_EQ(missing.status().message(), "/nowhere/at/all/config.json: can't be opened");
+  EXPECT_EQ(missing.status().message(), "/nowhere/at/all/config.json: there is no such file");
 }
 
 }  // namespace
