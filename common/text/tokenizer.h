@@ -25,7 +25,8 @@ class Tokenizer {
   ~Tokenizer();
 
   // INVALID_ARGUMENT for text that is not UTF-8, with the byte offset. add_special_tokens: BOS and the like,
-  // as the tokenizer's post-processor says.
+  // as the tokenizer's post-processor says. The library's regular expressions give up on a run of a million
+  // white-space characters: it loses nothing then, but falls into other tokens than with Python's binding.
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
 
   // The text of a whole run, always UTF-8; what a Detokenizer would have streamed. INVALID_ARGUMENT for an id

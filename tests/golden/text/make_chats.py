@@ -19,7 +19,7 @@ WEATHER = {
     "type": "function",
     "function": {
         "name": "get_weather",
-        "description": "Weather at a place, today or on a \"day\"",
+        "description": 'Weather at a place, today or on a "day"',
         "parameters": {
             "type": "object",
             "properties": {
@@ -31,7 +31,10 @@ WEATHER = {
         },
     },
 }
-CLOCK = {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {"type": "object", "properties": {}}}}
+CLOCK = {
+    "type": "function",
+    "function": {"name": "now", "description": "The time", "parameters": {"type": "object", "properties": {}}},
+}
 
 SYSTEM = {"role": "system", "content": "  Be brief.\n"}
 HELLO = {"role": "user", "content": "Hi there! 🙂 <|end|> {{ not a template }}"}
@@ -41,11 +44,20 @@ CALL = {
     "role": "assistant",
     "content": None,
     "tool_calls": [
-        {"id": "abcdef123", "type": "function", "function": {"name": "get_weather", "arguments": {"place": "Köln", "days": 2, "exact": True, "scale": 0.1}}}
+        {
+            "id": "abcdef123",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": {"place": "Köln", "days": 2, "exact": True, "scale": 0.1}},
+        }
     ],
 }
-TWO_CALLS = {"role": "assistant", "content": "Both.", "tool_calls": CALL["tool_calls"] + [{"id": "abcdef124", "type": "function", "function": {"name": "now", "arguments": {}}}]}
-RESULT = {"role": "tool", "tool_call_id": "abcdef123", "content": "{\"sky\": \"klar\"}"}
+TWO_CALLS = {
+    "role": "assistant",
+    "content": "Both.",
+    "tool_calls": CALL["tool_calls"]
+    + [{"id": "abcdef124", "type": "function", "function": {"name": "now", "arguments": {}}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "abcdef123", "content": '{"sky": "klar"}'}
 THOUGHT = {"role": "assistant", "reasoning_content": "\nThey want\nweather.\n", "content": "\nSunny."}
 INLINE_THOUGHT = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes."}
 
@@ -59,23 +71,68 @@ CHATS = [
     ("qwen_style", dict(messages=[SYSTEM, HELLO, INLINE_THOUGHT, MORE], add_generation_prompt=True)),
     ("qwen_style", dict(messages=[SYSTEM, MORE, TWO_CALLS, RESULT, RESULT, THOUGHT], tools=[WEATHER, CLOCK])),
     ("qwen_style", dict(messages=[HELLO, INLINE_THOUGHT])),
-    ("qwen_style", dict(messages=[HELLO, {"role": "assistant", "content": "a", "reasoning": "b"}, MORE, {"role": "assistant", "content": "c", "thinking": "d"}])),
+    (
+        "qwen_style",
+        dict(
+            messages=[
+                HELLO,
+                {"role": "assistant", "content": "a", "reasoning": "b"},
+                MORE,
+                {"role": "assistant", "content": "c", "thinking": "d"},
+            ]
+        ),
+    ),
     ("mistral_style", dict(messages=[SYSTEM, HELLO, ANSWER, MORE])),
     ("mistral_style", dict(messages=[HELLO, ANSWER, MORE, CALL, RESULT], tools=[WEATHER, CLOCK])),
     ("mistral_style", dict(messages=[HELLO, MORE])),
-    ("mistral_style", dict(messages=[HELLO, {"role": "assistant", "content": "x"}, {"role": "user", "content": "x"}, {"role": "wizard", "content": "x"}])),
-    ("features", dict(messages=[HELLO, ANSWER], extra={
-        "int": 1, "big": 12345678901234567890, "neg": -3, "float": 1.5, "whole": 2.0, "tiny": 1.5e-9, "huge": 1e22, "null": None, "yes": True,
-        "text": "é \"q\" \\ / \t\n\u0001\u007f 🙂 </script>", "list": [1, [2, []], {}], "dict": {"z": 1, "a": {"k": "v"}}})),
+    (
+        "mistral_style",
+        dict(
+            messages=[
+                HELLO,
+                {"role": "assistant", "content": "x"},
+                {"role": "user", "content": "x"},
+                {"role": "wizard", "content": "x"},
+            ]
+        ),
+    ),
+    (
+        "features",
+        dict(
+            messages=[HELLO, ANSWER],
+            extra={
+                "int": 1,
+                "big": 12345678901234567890,
+                "neg": -3,
+                "float": 1.5,
+                "whole": 2.0,
+                "tiny": 1.5e-9,
+                "huge": 1e22,
+                "null": None,
+                "yes": True,
+                "text": 'é "q" \\ / \t\n\u0001\u007f 🙂 </script>',
+                "list": [1, [2, []], {}],
+                "dict": {"z": 1, "a": {"k": "v"}},
+            },
+        ),
+    ),
 ]
 
 
 SHIPPED = [
     dict(messages=[HELLO], add_generation_prompt=True),
     dict(messages=[SYSTEM, HELLO, ANSWER, MORE], add_generation_prompt=True, enable_thinking=True),
-    dict(messages=[SYSTEM, MORE, TWO_CALLS, RESULT, RESULT, THOUGHT, MORE], tools=[WEATHER, CLOCK], add_generation_prompt=True),
+    dict(
+        messages=[SYSTEM, MORE, TWO_CALLS, RESULT, RESULT, THOUGHT, MORE],
+        tools=[WEATHER, CLOCK],
+        add_generation_prompt=True,
+    ),
     dict(messages=[MORE, CALL, RESULT, THOUGHT], tools=[CLOCK]),
-    dict(messages=[{"role": "user", "content": [{"type": "text", "text": "My name is "}, {"type": "text", "text": "Ada.  "}]}]),
+    dict(
+        messages=[
+            {"role": "user", "content": [{"type": "text", "text": "My name is "}, {"type": "text", "text": "Ada.  "}]}
+        ]
+    ),
 ]
 
 
@@ -87,9 +144,20 @@ def shipped():
     tokenizer = AutoTokenizer.from_pretrained(HERE.parents[2] / "models" / "baton-tiny")
     cases = []
     for arguments in SHIPPED:
-        text = tokenizer.apply_chat_template(tokenize=False, conversation=arguments["messages"], **{k: v for k, v in arguments.items() if k != "messages"})
+        text = tokenizer.apply_chat_template(
+            tokenize=False,
+            conversation=arguments["messages"],
+            **{k: v for k, v in arguments.items() if k != "messages"},
+        )
         ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        cases.append({"variables": arguments, "text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
+        cases.append(
+            {
+                "variables": arguments,
+                "text": text,
+                "ids": ids,
+                "decoded": tokenizer.decode(ids, skip_special_tokens=True),
+            }
+        )
     write("shipped.json", cases)
 
 
@@ -97,7 +165,9 @@ def main():
     cases = []
     for name, arguments in CHATS:
         tokenizer = PreTrainedTokenizerFast(
-            tokenizer_file=str(HERE / "tokenizers" / "llama3_like" / "tokenizer.json"), bos_token="<s>", eos_token="</s>"
+            tokenizer_file=str(HERE / "tokenizers" / "llama3_like" / "tokenizer.json"),
+            bos_token="<s>",
+            eos_token="</s>",
         )
         tokenizer.chat_template = (HERE / "templates" / f"{name}.jinja").read_text()
         case = {"template": name, "variables": arguments}

@@ -38,7 +38,7 @@ TEXTS = [
     "e\u0301 vs \u00e9, ﬁ ligature, \u200bzero width\u00a0nbsp",
     "ቋንቋ ภาษา עברית العربية हिन्दी",
     "<s>text</s> <|start|>user<|end|> <unk> [CLS] <|sta rt|>",
-    "<tool_call>{\"a\": 1}</tool_call>  <tool_call> x",
+    '<tool_call>{"a": 1}</tool_call>  <tool_call> x',
     "def f(x):\n    if x != 0:\n        return x ** 2  # ok\n",
     "control \x00\x01\x7f chars \ufffd \ufeff",
     "▁already▁there <0x0A> <0xFF>",
@@ -46,7 +46,9 @@ TEXTS = [
     "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 \U0010ffff",
 ]
 
-GPT2_LIKE = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT2_LIKE = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 ONE_DIGIT = GPT2_LIKE.replace(r"\p{N}{1,3}", r"\p{N}")
 
 SPECIAL = ["<s>", "</s>", "<|start|>", "<|end|>"]
@@ -54,11 +56,15 @@ BYTES = [f"<0x{b:02X}>" for b in range(256)]
 
 
 def add_tool_tokens(tokenizer):
-    tokenizer.add_tokens([AddedToken("<tool_call>", special=False), AddedToken("</tool_call>", special=False, normalized=False)])
+    tokenizer.add_tokens(
+        [AddedToken("<tool_call>", special=False), AddedToken("</tool_call>", special=False, normalized=False)]
+    )
 
 
 def bos(tokenizer):
-    return processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
+    return processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
 
 
 def byte_level(pattern, normalizer):
@@ -66,11 +72,17 @@ def byte_level(pattern, normalizer):
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=600,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
     add_tool_tokens(tokenizer)
@@ -117,7 +129,9 @@ def metaspace_like():
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=300, special_tokens=["<unk>"] + SPECIAL, unk_token="<unk>", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["<unk>"] + SPECIAL, unk_token="<unk>", show_progress=False
+    )
     tokenizer.train_from_iterator(CORPUS, trainer)
     add_tool_tokens(tokenizer)
     tokenizer.post_processor = bos(tokenizer)
@@ -163,17 +177,25 @@ def main():
         for text in TEXTS:
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             with_special = tokenizer.encode(text, add_special_tokens=True).ids
-            encoded.append({
-                "text": text, "ids": ids, "ids_with_special": with_special,
-                "decoded": tokenizer.decode(with_special, skip_special_tokens=True),
-                "decoded_keep_special": tokenizer.decode(with_special, skip_special_tokens=False),
-            })
+            encoded.append(
+                {
+                    "text": text,
+                    "ids": ids,
+                    "ids_with_special": with_special,
+                    "decoded": tokenizer.decode(with_special, skip_special_tokens=True),
+                    "decoded_keep_special": tokenizer.decode(with_special, skip_special_tokens=False),
+                }
+            )
         decoded = []
         for _ in range(20):
             ids = random_ids(tokenizer, draw)
             decoded.append({"ids": ids, "text": tokenizer.decode(ids, skip_special_tokens=False)})
         golden[make.__name__] = {"vocabulary": tokenizer.get_vocab_size(), "encoded": encoded, "decoded": decoded}
-    lines = json.dumps(golden, ensure_ascii=True, indent=None, separators=(",", ":")).replace('{"text"', '\n{"text"').replace('{"ids"', '\n{"ids"')
+    lines = (
+        json.dumps(golden, ensure_ascii=True, indent=None, separators=(",", ":"))
+        .replace('{"text"', '\n{"text"')
+        .replace('{"ids"', '\n{"ids"')
+    )
     (HERE / "tokenizers.json").write_text(lines + "\n")
 
 

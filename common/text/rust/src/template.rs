@@ -17,7 +17,7 @@ pub struct Template {
 const NAME: &str = "chat template";
 /// Instructions in one rendering. A conversation of 10,000 messages takes about a million, and a runaway loop ends
 /// within a second.
-const FUEL: u64 = 20_000_000;
+const FUEL: u64 = 10_000_000;
 const MAX_OUTPUT_BYTES: usize = 256 << 20;
 /// strftime_now reads it; templates have no business with it.
 const NOW: &str = "__baton_now";
