@@ -3,6 +3,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <clocale>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -42,6 +43,10 @@ int Main(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "The help of every command");
   const std::vector<Command> commands = {AddServe(app, surroundings), AddChat(app, surroundings),
                                          AddGenerate(app, surroundings), AddVersion(app, surroundings)};
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stderr);
+    return kExitUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& parse_error) {
