@@ -42,7 +42,8 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "The help of every command");
   const std::vector<Command> commands = {AddServe(app, surroundings), AddChat(app, surroundings),
-                                         AddGenerate(app, surroundings), AddVersion(app, surroundings)};
+                                         AddGenerate(app, surroundings), AddBench(app, surroundings),
+                                         AddVersion(app, surroundings)};
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;
