@@ -89,7 +89,7 @@ bench::RunResult RunShown(const std::string& label, const bench::RunSettings& se
   const int64_t total = timed ? absl::ToInt64Seconds(settings.duration) : expected;
   const absl::Time start = clock.Now();
   Progress progress(timed ? label + " (s)" : label, total, stderr, terminal, clock);
-  return bench::Run(settings, workload, client, clock, recorder, [&](const bench::RunState& state) {
+  return bench::RunLoad(settings, workload, client, clock, recorder, [&](const bench::RunState& state) {
     const int64_t elapsed = absl::ToInt64Seconds(clock.Now() - start);
     std::string note = fmt::format("{} in flight", ShowCount(state.in_flight));
     if (timed) note += fmt::format(", {} done", ShowCount(state.done));

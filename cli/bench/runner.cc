@@ -177,7 +177,8 @@ class Runner {
     ++talk->turn;
     if (outcome.status.ok() && talk->turn < talk->plan.turns.size()) {
       talk->tokens.insert(talk->tokens.end(), outcome.token_ids.begin(), outcome.token_ids.end());
-      Plan(outcome.end + talk->plan.turns[talk->turn].think, std::move(talk));
+      const absl::Time when = outcome.end + talk->plan.turns[talk->turn].think;
+      Plan(when, std::move(talk));
     } else if (settings_.concurrency > 0 && !sending_ended_) {
       BeginNow();
     }
@@ -221,8 +222,8 @@ class Runner {
 
 }  // namespace
 
-RunResult Run(const RunSettings& settings, Workload& workload, LoadClient& client, const Clock& clock,
-              Recorder& recorder, const std::function<void(const RunState&)>& tick) {
+RunResult RunLoad(const RunSettings& settings, Workload& workload, LoadClient& client, const Clock& clock,
+                  Recorder& recorder, const std::function<void(const RunState&)>& tick) {
   return Runner(settings, workload, client, clock, recorder).Run(tick);
 }
 

@@ -57,7 +57,7 @@ struct RunResult {
 };
 
 // `tick` is called a few times a second.
-RunResult Run(const RunSettings& settings, Workload& workload, LoadClient& client, const Clock& clock,
-              Recorder& recorder, const std::function<void(const RunState&)>& tick);
+RunResult RunLoad(const RunSettings& settings, Workload& workload, LoadClient& client, const Clock& clock,
+                  Recorder& recorder, const std::function<void(const RunState&)>& tick);
 
 }  // namespace baton::cli::bench
