@@ -1,0 +1,170 @@
+// `baton bench`: asks a server for much, and says how it did.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "cli/bench/bench_flags.h"
+#include "cli/bench/report.h"
+#include "cli/build_info.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/show/progress.h"
+#include "cli/show/quantity.h"
+#include "cli/talk/interrupt.h"
+#include "common/base/clock.h"
+
+namespace baton::cli {
+namespace {
+
+using bench::BenchFlags;
+using bench::BenchPlan;
+
+constexpr char kExamples[] = R"(
+Examples:
+  baton bench --concurrency 8 --requests 200
+      closed loop: 8 at any time
+  baton bench --rate 5 --duration 1m --slo-ttft 500ms --slo-tpot 50ms
+      open loop: Poisson arrivals; goodput under these limits
+  baton bench --prompt-tokens lognormal:400:0.8 --output-tokens uniform:16:128
+  baton bench --shared-prefix-tokens 512 --prefix-groups 4 --turns 3 --think uniform:0:2
+      conversations that share system prompts
+  baton bench --trace mooncake_conversation.jsonl --trace-speed 2 --trace-limit 500 --trace-scale-lengths fit
+  baton bench --model models/small -c 4 --json result.json
+      no server: the whole relay in one process
+
+Latencies are measured here, from when a request was meant to be sent. Prompts are random token ids; the same --seed
+asks for the same. Ctrl-C ends the run early, with a report.)";
+
+// Every flag with its value, as given or by default.
+nlohmann::ordered_json Settings(const CLI::App& app) {
+  nlohmann::ordered_json settings = nlohmann::ordered_json::object();
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().empty() ? "" : option->get_lnames().front();
+    if (name.empty() || name == "help" || name == "help-all") continue;
+    if (option->count() > 0) {
+      settings[name] = absl::StrJoin(option->results(), ",");
+    } else if (!option->get_default_str().empty()) {
+      settings[name] = option->get_default_str();
+    }
+  }
+  return settings;
+}
+
+absl::Status WriteJson(const nlohmann::ordered_json& json, const std::string& path) {
+  const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  if (path == "-") {
+    fmt::print("{}\n", text);
+    return absl::OkStatus();
+  }
+  std::ofstream file(path);
+  file << text << '\n';
+  if (!file.flush()) return absl::ErrnoToStatus(errno, fmt::format("can't write {}", path));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ModelInfo> ChooseModel(InferenceClient& client, const std::string& name) {
+  absl::StatusOr<v1::ListModelsResponse> models = client.ListModels();
+  if (!models.ok()) return models.status();
+  std::vector<std::string> names;
+  for (const v1::ModelInfo& model : models->models()) {
+    if (name.empty() || model.name() == name) return model;
+    names.push_back(model.name());
+  }
+  return absl::NotFoundError(fmt::format("{} has no model{}; it has: {}", client.address(),
+                                         name.empty() ? "" : fmt::format(" \"{}\"", name),
+                                         absl::StrJoin(names, ", ")));
+}
+
+// One run, with its progress on standard error.
+bench::RunResult RunShown(const std::string& label, const bench::RunSettings& settings, int64_t expected,
+                          bench::Workload& workload, bench::LoadClient& client, bench::Recorder& recorder,
+                          const Clock& clock, const Terminal& terminal) {
+  const bool timed = settings.duration != absl::InfiniteDuration();
+  const int64_t total = timed ? absl::ToInt64Seconds(settings.duration) : expected;
+  const absl::Time start = clock.Now();
+  Progress progress(timed ? label + " (s)" : label, total, stderr, terminal, clock);
+  return bench::RunLoad(settings, workload, client, clock, recorder, [&](const bench::RunState& state) {
+    const int64_t elapsed = absl::ToInt64Seconds(clock.Now() - start);
+    std::string note = fmt::format("{} in flight", ShowCount(state.in_flight));
+    if (timed) note += fmt::format(", {} done", ShowCount(state.done));
+    if (recorder.summary().failed > 0)
+      note += fmt::format(", {} failed", ShowCount(recorder.summary().failed));
+    progress.Update(timed ? std::min(elapsed, total) : state.done, note);
+  });
+}
+
+int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surroundings) {
+  if (const absl::Status status = bench::CheckFlags(flags); !status.ok()) {
+    return Misused(std::string(status.message()));
+  }
+  const Interrupt interrupt;
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  if (!target.ok()) return Fail(target.status());
+  const absl::StatusOr<v1::ModelInfo> model = ChooseModel(*target->client, flags.target.model_name);
+  if (!model.ok()) return Fail(model.status());
+  absl::StatusOr<BenchPlan> plan = bench::MakePlan(flags, *model);
+  if (!plan.ok()) return Fail(plan.status());
+  plan->run.interrupt_fd = interrupt.fd();
+  plan->warmup_run.interrupt_fd = interrupt.fd();
+
+  fmt::print(stderr, "{} at {}: context {}, vocabulary {}, {} prefill and {} decode worker(s)\n",
+             model->name(), target->client->address(), ShowCount(model->context_tokens()),
+             ShowCount(model->vocabulary_tokens()), model->ready_prefill_workers(),
+             model->ready_decode_workers());
+  for (const std::string& note : plan->notes) fmt::print(stderr, "{}\n", note);
+  const MonotonicClock clock;
+  bench::LoadClient client(target->client->address(), flags.connections, clock);
+  if (plan->warmup != nullptr) {
+    bench::Recorder unmeasured(plan->recorder);
+    const bench::RunResult warmup = RunShown("warming up", plan->warmup_run, flags.warmup, *plan->warmup,
+                                             client, unmeasured, clock, surroundings.err);
+    if (warmup.interrupted) return Fail("interrupted while warming up");
+  }
+  bench::Recorder recorder(plan->recorder);
+  const std::string time = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
+  const bench::RunResult result = RunShown("measuring", plan->run, plan->expected_requests, *plan->workload,
+                                           client, recorder, clock, surroundings.err);
+
+  const bench::Summary& summary = recorder.summary();
+  if (flags.json != "-") {
+    fmt::print("\n{}", bench::RenderReport(summary, plan->recorder.slo, surroundings.out));
+    std::fflush(stdout);
+  }
+  if (!flags.json.empty()) {
+    bench::Provenance provenance;
+    provenance.machine = bench::ThisMachine();
+    provenance.commit = GetBuildInfo().commit;
+    provenance.time = time;
+    provenance.server = target->client->address();
+    provenance.model = model->name();
+    provenance.context_tokens = model->context_tokens();
+    provenance.seed = flags.seed;
+    provenance.asked = result.asked;
+    provenance.interrupted = result.interrupted;
+    const absl::Status status =
+        WriteJson(bench::ReportToJson(summary, plan->recorder.slo, provenance, Settings(app)), flags.json);
+    if (!status.ok()) return Fail(status);
+  }
+  if (result.interrupted) return Fail("interrupted: the report covers what was done until then");
+  if (summary.succeeded == 0) return Fail("no request succeeded");
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddBench(CLI::App& root, const Surroundings& surroundings) {
+  CLI::App* app =
+      root.add_subcommand("bench", "Load a server and measure TTFT, TPOT, throughput and goodput");
+  app->footer(kExamples);
+  auto flags = std::make_shared<BenchFlags>();
+  flags->AddTo(*app);
+  return {app, [flags, app, &surroundings] { return Run(*flags, *app, surroundings); }};
+}
+
+}  // namespace baton::cli

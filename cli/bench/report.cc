@@ -1,0 +1,187 @@
+#include "cli/bench/report.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "cli/show/quantity.h"
+
+namespace baton::cli::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<double, 4> kShares = {0.5, 0.9, 0.95, 0.99};
+constexpr std::array<const char*, 6> kPhaseNames = {"admit",   "decode_queue", "prefill_queue",
+                                                    "prefill", "transfer",     "first_token"};
+// A client that sends later than this was too slow for the load; its numbers say less about the server.
+constexpr double kLate = 0.010;
+
+double PerSecond(int64_t count, const Summary& summary) {
+  return summary.seconds > 0 ? static_cast<double>(count) / summary.seconds : 0;
+}
+
+std::string Label(const Terminal& terminal, std::string_view label) {
+  return Paint(terminal, Style::kBold, fmt::format("  {:<10}", label));
+}
+
+template <typename Values>
+std::string LatencyRow(const Terminal& terminal, std::string_view label, const Values& values) {
+  if (values.count() == 0) return "";
+  std::string row = Label(terminal, label);
+  for (const double share : kShares) row += fmt::format("{:>10}", ShowSeconds(values.Percentile(share)));
+  return row + fmt::format("{:>10}{:>10}\n", ShowSeconds(values.Max()), ShowSeconds(values.Mean()));
+}
+
+template <typename Values>
+Json LatencyJson(const Values& values) {
+  return {{"count", values.count()},        {"p50", values.Percentile(0.5)},  {"p90", values.Percentile(0.9)},
+          {"p95", values.Percentile(0.95)}, {"p99", values.Percentile(0.99)}, {"max", values.Max()},
+          {"mean", values.Mean()}};
+}
+
+std::string DescribeSlo(const Slo& slo) {
+  std::string text;
+  if (slo.ttft.has_value()) text += fmt::format("TTFT {}", ShowSeconds(absl::ToDoubleSeconds(*slo.ttft)));
+  if (slo.ttft.has_value() && slo.tpot.has_value()) text += " and ";
+  if (slo.tpot.has_value()) text += fmt::format("TPOT {}", ShowSeconds(absl::ToDoubleSeconds(*slo.tpot)));
+  return text;
+}
+
+std::string Percent(int64_t part, int64_t whole) {
+  return whole == 0 ? "0%"
+                    : fmt::format("{:.1f}%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string RenderOutcomes(const Summary& summary, const Terminal& terminal) {
+  std::string out = Label(terminal, "requests") +
+                    fmt::format("{} ok, {} failed, in {}: {:.2f}/s\n", ShowCount(summary.succeeded),
+                                ShowCount(summary.failed), ShowSeconds(summary.seconds),
+                                PerSecond(summary.succeeded, summary));
+  if (summary.too_long > 0) {
+    out += Label(terminal, "") +
+           fmt::format("{} not sent: longer than the model's context\n", ShowCount(summary.too_long));
+  }
+  if (summary.overflowed > 0) {
+    out +=
+        Label(terminal, "") + fmt::format("{} not sent: too many in flight\n", ShowCount(summary.overflowed));
+  }
+  if (summary.cut_off > 0) {
+    out +=
+        Label(terminal, "") + fmt::format("{} cut off by the end of the run\n", ShowCount(summary.cut_off));
+  }
+  for (const auto& [code, error] : summary.errors) {
+    out += Label(terminal, "") +
+           Paint(terminal, Style::kRed,
+                 fmt::format("{} x {}: {}", ShowCount(error.count), code, error.first_message)) +
+           "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string RenderReport(const Summary& summary, const Slo& slo, const Terminal& terminal) {
+  std::string out = RenderOutcomes(summary, terminal);
+  if (summary.succeeded == 0) return out;
+  out += Label(terminal, "tokens") +
+         fmt::format("in {} ({:.0f}/s), out {} ({:.0f}/s)\n\n", ShowCount(summary.input_tokens),
+                     PerSecond(summary.input_tokens, summary), ShowCount(summary.output_tokens),
+                     PerSecond(summary.output_tokens, summary));
+  out += fmt::format("  {:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "", "p50", "p90", "p95", "p99", "max",
+                     "mean");
+  out += LatencyRow(terminal, "TTFT", summary.ttft);
+  out += LatencyRow(terminal, "TPOT", summary.tpot);
+  out += LatencyRow(terminal, "ITL", summary.itl);
+  out += LatencyRow(terminal, "E2E", summary.e2e);
+  out += LatencyRow(terminal, "queue", summary.queue);
+  out += "\n";
+  std::string phases;
+  for (size_t i = 0; i < kPhaseNames.size(); ++i) {
+    phases +=
+        fmt::format("{}{} {}", i == 0 ? "" : ", ", kPhaseNames[i], ShowSeconds(summary.phases[i].Mean()));
+  }
+  out += Label(terminal, "phases") + phases + " (means, by the server)\n";
+  out += Label(terminal, "cache") + fmt::format("{} of prompt tokens on decode, {} on prefill\n",
+                                                Percent(summary.decode_cached_tokens, summary.input_tokens),
+                                                Percent(summary.prefill_cached_tokens, summary.input_tokens));
+  std::string links;
+  for (const auto& [link, count] : summary.links) {
+    links += fmt::format("{}{} by \"{}\"", links.empty() ? "" : ", ", ShowCount(count), link);
+  }
+  out += Label(terminal, "relay") + fmt::format("{}; {} shipped", links, ShowBytes(summary.shipped_bytes));
+  if (summary.failovers > 0) out += fmt::format("; {} failed hand-offs", ShowCount(summary.failovers));
+  if (summary.preemptions > 0) out += fmt::format("; {} preemptions", ShowCount(summary.preemptions));
+  out += "\n";
+  if (summary.good.has_value()) {
+    out += Label(terminal, "goodput") +
+           fmt::format("{:.2f}/s: {} of requests within {}\n", PerSecond(*summary.good, summary),
+                       Percent(*summary.good, summary.succeeded + summary.failed), DescribeSlo(slo));
+  }
+  if (summary.lateness.Percentile(0.99) > kLate) {
+    out += Label(terminal, "client") +
+           Paint(terminal, Style::kYellow,
+                 fmt::format("sent up to {} late (p99 {}): this machine is too busy for this load",
+                             ShowSeconds(summary.lateness.Max()),
+                             ShowSeconds(summary.lateness.Percentile(0.99)))) +
+           "\n";
+  }
+  return out;
+}
+
+Json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& provenance,
+                  const Json& settings) {
+  Json json;
+  json["machine"] = {{"cpu", provenance.machine.cpu},
+                     {"cores", provenance.machine.cores},
+                     {"memory_bytes", provenance.machine.memory_bytes},
+                     {"kernel", provenance.machine.kernel}};
+  json["commit"] = provenance.commit;
+  json["time"] = provenance.time;
+  json["server"] = provenance.server;
+  json["model"] = provenance.model;
+  json["context_tokens"] = provenance.context_tokens;
+  json["seed"] = provenance.seed;
+  json["asked"] = fmt::format("{:08x}", provenance.asked);
+  json["interrupted"] = provenance.interrupted;
+  json["settings"] = settings;
+  json["seconds"] = summary.seconds;
+  json["requests"] = {
+      {"succeeded", summary.succeeded},   {"failed", summary.failed},
+      {"cut_off", summary.cut_off},       {"too_long", summary.too_long},
+      {"overflowed", summary.overflowed}, {"per_second", PerSecond(summary.succeeded, summary)}};
+  json["errors"] = Json::object();
+  for (const auto& [code, error] : summary.errors) {
+    json["errors"][code] = {{"count", error.count}, {"first_message", error.first_message}};
+  }
+  json["tokens"] = {{"input", summary.input_tokens},
+                    {"output", summary.output_tokens},
+                    {"input_per_second", PerSecond(summary.input_tokens, summary)},
+                    {"output_per_second", PerSecond(summary.output_tokens, summary)},
+                    {"decode_cached", summary.decode_cached_tokens},
+                    {"prefill_cached", summary.prefill_cached_tokens}};
+  json["ttft"] = LatencyJson(summary.ttft);
+  json["tpot"] = LatencyJson(summary.tpot);
+  json["itl"] = LatencyJson(summary.itl);
+  json["e2e"] = LatencyJson(summary.e2e);
+  json["queue"] = LatencyJson(summary.queue);
+  json["phases"] = Json::object();
+  for (size_t i = 0; i < kPhaseNames.size(); ++i)
+    json["phases"][kPhaseNames[i]] = LatencyJson(summary.phases[i]);
+  json["relay"] = {{"links", summary.links},
+                   {"shipped_bytes", summary.shipped_bytes},
+                   {"failovers", summary.failovers},
+                   {"preemptions", summary.preemptions}};
+  if (summary.good.has_value()) {
+    Json goodput = {{"requests", *summary.good}, {"per_second", PerSecond(*summary.good, summary)}};
+    if (slo.ttft.has_value()) goodput["slo_ttft"] = absl::ToDoubleSeconds(*slo.ttft);
+    if (slo.tpot.has_value()) goodput["slo_tpot"] = absl::ToDoubleSeconds(*slo.tpot);
+    json["goodput"] = goodput;
+  }
+  json["client_lateness"] = LatencyJson(summary.lateness);
+  return json;
+}
+
+}  // namespace baton::cli::bench

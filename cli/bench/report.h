@@ -1,0 +1,36 @@
+// Report: what a load test found, for people and for programs. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "cli/bench/machine.h"
+#include "cli/bench/recorder.h"
+#include "cli/show/terminal.h"
+
+namespace baton::cli::bench {
+
+// What a report must say so that somebody else can repeat it.
+struct Provenance {
+  Machine machine;
+  std::string commit;
+  // RFC 3339, UTC.
+  std::string time;
+  std::string server;
+  std::string model;
+  int64_t context_tokens = 0;
+  uint64_t seed = 0;
+  // Digest of what was asked for.
+  uint32_t asked = 0;
+  bool interrupted = false;
+};
+
+// Several lines.
+std::string RenderReport(const Summary& summary, const Slo& slo, const Terminal& terminal);
+
+// `settings`: every flag with its value. Seconds, tokens, bytes.
+nlohmann::ordered_json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& provenance,
+                                    const nlohmann::ordered_json& settings);
+
+}  // namespace baton::cli::bench

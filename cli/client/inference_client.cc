@@ -1,0 +1,236 @@
+#include "cli/client/inference_client.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "common/base/check.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/client_stream.h"
+
+namespace baton::cli {
+namespace {
+
+// Unary calls answer from memory; one that takes this long is stuck.
+constexpr auto kUnaryTimeout = std::chrono::seconds(30);
+// How long a connection attempt may take when there is no patience: a host that drops packets never refuses.
+constexpr absl::Duration kFirstAttempt = absl::Seconds(5);
+// A cancel is noticed this soon while connecting.
+constexpr absl::Duration kCancelCheck = absl::Milliseconds(100);
+
+std::chrono::system_clock::time_point Deadline(absl::Duration from_now) {
+  return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(from_now);
+}
+
+// What gRPC's threads leave for the caller's, and how they wake it.
+class Inbox {
+ public:
+  Inbox() : event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { BATON_CHECK(event_fd_ >= 0); }
+  ~Inbox() { close(event_fd_); }
+  int fd() const { return event_fd_; }
+
+  void Put(v1::GenerateResponse event) {
+    {
+      absl::MutexLock lock(&mutex_);
+      events_.push_back(std::move(event));
+    }
+    Wake();
+  }
+  void End(absl::Status status) {
+    {
+      absl::MutexLock lock(&mutex_);
+      end_ = std::move(status);
+    }
+    Wake();
+  }
+  std::vector<v1::GenerateResponse> Take(std::optional<absl::Status>* end) {
+    uint64_t drop;
+    [[maybe_unused]] const ssize_t got = read(event_fd_, &drop, sizeof(drop));
+    absl::MutexLock lock(&mutex_);
+    *end = end_;
+    return std::exchange(events_, {});
+  }
+
+ private:
+  void Wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
+  }
+
+  const int event_fd_;
+  absl::Mutex mutex_;
+  std::vector<v1::GenerateResponse> events_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+};
+
+template <typename Request, typename Start>
+absl::Status RunStream(const Request& request, const StreamOptions& options,
+                       const InferenceClient::OnEvent& on_event, Start start) {
+  using Stream = rpc::ClientStream<Request, v1::GenerateResponse>;
+  auto context = std::make_unique<grpc::ClientContext>();
+  if (options.timeout != absl::InfiniteDuration()) context->set_deadline(Deadline(options.timeout));
+  // Shared: the last wake-up may still be on its way when the end has been read.
+  auto inbox = std::make_shared<Inbox>();
+  const std::shared_ptr<Stream> stream =
+      Stream::Call(request, std::move(context),
+                   {.event = [inbox](v1::GenerateResponse event) { inbox->Put(std::move(event)); },
+                    .done = [inbox](absl::Status status) { inbox->End(std::move(status)); }},
+                   start);
+  bool cancelled = false;
+  while (true) {
+    pollfd fds[2] = {{inbox->fd(), POLLIN, 0}, {cancelled ? -1 : options.cancel_fd, POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0) {
+      BATON_CHECK(errno == EINTR) << "poll: " << errno;
+      continue;
+    }
+    if (fds[1].revents != 0) {
+      cancelled = true;
+      stream->Cancel();
+    }
+    std::optional<absl::Status> end;
+    for (const v1::GenerateResponse& event : inbox->Take(&end)) {
+      if (!cancelled) on_event(event);
+      stream->Next();
+    }
+    // An answer that was complete before the cancel arrived is still cancelled for the caller: events were
+    // dropped.
+    if (end.has_value()) return cancelled ? absl::CancelledError("cancelled") : *end;
+  }
+}
+
+}  // namespace
+
+struct InferenceClient::Wire {
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::Inference::Stub> stub;
+};
+
+absl::StatusOr<std::string> ParseServer(std::string_view text) {
+  const auto error = [&] {
+    return absl::InvalidArgumentError(
+        fmt::format("\"{}\" is not a server: use host:port, for example {}", text, kDefaultServer));
+  };
+  std::string_view host = text;
+  std::string_view port;
+  const size_t colon = text.rfind(':');
+  const size_t bracket = text.rfind(']');
+  if (colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket)) {
+    host = text.substr(0, colon);
+    port = text.substr(colon + 1);
+    int number;
+    if (!absl::SimpleAtoi(absl::string_view(port.data(), port.size()), &number) || number < 1 ||
+        number > 65535) {
+      return error();
+    }
+    if (host.empty()) host = "127.0.0.1";
+  }
+  // A v6 address without brackets can't be told from host:port.
+  if (host.empty() || host.find_first_of(" /\t") != std::string_view::npos ||
+      (host.find(':') != std::string_view::npos && host.front() != '[')) {
+    return error();
+  }
+  return port.empty() ? fmt::format("{}:{}", host, kDefaultPort) : fmt::format("{}:{}", host, port);
+}
+
+absl::Status Explain(const absl::Status& status, const std::string& address) {
+  std::string message(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return status;
+    case absl::StatusCode::kUnavailable:
+      message = fmt::format("{} is unavailable: {}", address, message);
+      break;
+    case absl::StatusCode::kUnimplemented:
+      message = fmt::format("{} does not offer this: is it a Baton router? ({})", address, message);
+      break;
+    case absl::StatusCode::kDeadlineExceeded:
+      message = fmt::format("no answer from {} in time ({})", address, message);
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      message = fmt::format("{} is full: {}", address, message);
+      break;
+    default:
+      message = fmt::format("{} ({})", message, absl::StatusCodeToString(status.code()));
+      break;
+  }
+  if (const std::optional<absl::Duration> delay = rpc::RetryDelay(status)) {
+    message += fmt::format("; try again in {}", absl::FormatDuration(*delay));
+  }
+  return absl::Status(status.code(), message);
+}
+
+InferenceClient::InferenceClient(std::string address, std::unique_ptr<Wire> wire)
+    : address_(std::move(address)), wire_(std::move(wire)) {}
+InferenceClient::~InferenceClient() = default;
+
+absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const std::string& address,
+                                                                          absl::Duration patience,
+                                                                          int cancel_fd) {
+  auto wire = std::make_unique<Wire>();
+  wire->channel = rpc::MakeChannel(address);
+  const absl::Time deadline = absl::Now() + std::max(patience, kFirstAttempt);
+  while (true) {
+    const grpc_connectivity_state state = wire->channel->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) break;
+    const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE && patience == absl::ZeroDuration();
+    if (refused || absl::Now() >= deadline) {
+      return absl::UnavailableError(
+          fmt::format("can't reach a server at {}: is it running? `baton serve --model DIR` starts one on {}",
+                      address, kDefaultServer));
+    }
+    pollfd cancel = {cancel_fd, POLLIN, 0};
+    if (cancel_fd >= 0 && poll(&cancel, 1, 0) > 0) return absl::CancelledError("cancelled");
+    wire->channel->WaitForStateChange(state, Deadline(kCancelCheck));
+  }
+  wire->stub = v1::Inference::NewStub(wire->channel);
+  return std::unique_ptr<InferenceClient>(new InferenceClient(address, std::move(wire)));
+}
+
+absl::Status InferenceClient::Generate(const v1::GenerateRequest& request, const StreamOptions& options,
+                                       const OnEvent& on_event) {
+  const absl::Status status =
+      RunStream(request, options, on_event, [this](auto* context, const auto* sent, auto* reactor) {
+        wire_->stub->async()->Generate(context, sent, reactor);
+      });
+  return Explain(status, address_);
+}
+
+absl::Status InferenceClient::Chat(const v1::ChatRequest& request, const StreamOptions& options,
+                                   const OnEvent& on_event) {
+  const absl::Status status =
+      RunStream(request, options, on_event, [this](auto* context, const auto* sent, auto* reactor) {
+        wire_->stub->async()->Chat(context, sent, reactor);
+      });
+  return Explain(status, address_);
+}
+
+absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  v1::ListModelsResponse response;
+  const grpc::Status status = wire_->stub->ListModels(&context, {}, &response);
+  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
+  return response;
+}
+
+absl::StatusOr<v1::TokenizeResponse> InferenceClient::Tokenize(const v1::TokenizeRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  v1::TokenizeResponse response;
+  const grpc::Status status = wire_->stub->Tokenize(&context, request, &response);
+  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
+  return response;
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,61 @@
+// InferenceClient: a blocking client of the public door, for commands that talk to one stream at a time.
+// Calls run on the caller's thread and events are handed over there; a descriptor that becomes readable
+// cancels a stream, so that Ctrl-C needs no signal handler. One thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
+
+namespace baton::cli {
+
+inline constexpr int kDefaultPort = 8470;
+inline constexpr char kDefaultServer[] = "127.0.0.1:8470";
+
+// "host", "host:port", ":port" or "[v6]:port" to what a channel can dial. INVALID_ARGUMENT if it is none of
+// them.
+absl::StatusOr<std::string> ParseServer(std::string_view text);
+
+struct StreamOptions {
+  // Readable: cancel. Left unread. -1: none.
+  int cancel_fd = -1;
+  absl::Duration timeout = absl::InfiniteDuration();
+};
+
+class InferenceClient {
+ public:
+  // UNAVAILABLE, saying how to start a server, if nobody answers within `patience`; with zero, if the first
+  // attempt is refused. CANCELLED once `cancel_fd` is readable.
+  static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(
+      const std::string& address, absl::Duration patience = absl::ZeroDuration(), int cancel_fd = -1);
+  ~InferenceClient();
+
+  using OnEvent = std::function<void(const v1::GenerateResponse&)>;
+
+  // Return when the stream has ended. CANCELLED if cancel_fd asked for it. Errors are ready to be shown
+  // (Explain).
+  absl::Status Generate(const v1::GenerateRequest& request, const StreamOptions& options,
+                        const OnEvent& on_event);
+  absl::Status Chat(const v1::ChatRequest& request, const StreamOptions& options, const OnEvent& on_event);
+  absl::StatusOr<v1::ListModelsResponse> ListModels();
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  struct Wire;
+  InferenceClient(std::string address, std::unique_ptr<Wire> wire);
+
+  const std::string address_;
+  const std::unique_ptr<Wire> wire_;
+};
+
+// The same error, with words for a person: what failed at which server, and what to do about it.
+absl::Status Explain(const absl::Status& status, const std::string& address);
+
+}  // namespace baton::cli

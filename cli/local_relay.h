@@ -1,0 +1,32 @@
+// How a command gets a relay of its own when it is given a model folder in place of a server: main() passes
+// in whoever can start one, so that commands link neither router nor workers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace baton::cli {
+
+struct LocalRelayOptions {
+  std::string model_folder;
+  // Per worker; 0 takes the worker's default.
+  int threads = 0;
+  int64_t kv_bytes = 0;
+  // "cpu" or "reference".
+  std::string backend = "cpu";
+};
+
+struct LocalRelay {
+  // Of its router.
+  std::string address;
+  // The relay ends with it.
+  std::shared_ptr<void> keep;
+};
+
+using StartLocalRelay = std::function<absl::StatusOr<LocalRelay>(const LocalRelayOptions&)>;
+
+}  // namespace baton::cli

@@ -1,0 +1,65 @@
+// `baton`: the one command that a person needs.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr char kExamples[] = R"(
+Start here:
+  baton serve --model DIR             serve a model on this machine
+  baton chat                          talk to it, from another terminal
+  baton generate --help               each command explains itself, with examples
+
+Exit codes: 0 done, 1 failed, 2 misused.)";
+
+int Main(int argc, char** argv) {
+  // Only what a terminal can show depends on the locale; numbers stay numbers.
+  std::setlocale(LC_CTYPE, "");
+  const bool colour = std::getenv("NO_COLOR") == nullptr;
+  std::error_code error;
+  Surroundings surroundings;
+  surroundings.binary_folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+  surroundings.out = DetectTerminal(1, colour);
+  surroundings.err = DetectTerminal(2, colour);
+  surroundings.start_local_relay = [](const LocalRelayOptions&) -> absl::StatusOr<LocalRelay> {
+    return absl::UnimplementedError(
+        "a relay inside this process is not there yet: start one with `baton serve`");
+  };
+
+  CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
+  app.footer(kExamples);
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "The help of every command");
+  const std::vector<Command> commands = {AddServe(app, surroundings), AddChat(app, surroundings),
+                                         AddGenerate(app, surroundings), AddBench(app, surroundings),
+                                         AddVersion(app, surroundings)};
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stderr);
+    return kExitUsage;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& parse_error) {
+    return app.exit(parse_error) == 0 ? kExitOk : kExitUsage;
+  }
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace baton::cli
+
+int main(int argc, char** argv) { return baton::cli::Main(argc, argv); }

@@ -1,0 +1,37 @@
+// Announcement: where everything of a running service is, for scripts. Plain data.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cli/serve/supervisor.h"
+
+namespace baton::cli {
+
+struct Announcement {
+  struct Process {
+    std::string name;
+    pid_t pid = 0;
+    std::string grpc;
+    std::string metrics;
+  };
+
+  std::string model;
+  // Router last.
+  std::vector<Process> processes;
+
+  static Announcement From(const std::string& model, const AddressBook& book,
+                           const std::map<std::string, pid_t>& pids);
+  const Process& Router() const { return processes.back(); }
+
+  // One line: {"model": .., "router": "host:port", "metrics": "host:port", "pid": .., "processes": [..]}.
+  std::string ToJson() const;
+  // Replaces `path` at once: a reader sees the whole of one version.
+  absl::Status WriteTo(const std::string& path) const;
+};
+
+}  // namespace baton::cli

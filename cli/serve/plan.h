@@ -1,0 +1,40 @@
+// Which processes `baton serve` runs, and with which flags. Pure, but for looking whether the binaries are
+// there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/serve/supervisor.h"
+
+namespace baton::cli {
+
+struct ServePlan {
+  std::string model_folder;
+  std::string model_name;
+  int prefill = 1;
+  int decode = 1;
+  // Of the router. Workers listen on ports that the system chooses, on this host.
+  std::string listen = "127.0.0.1:8470";
+  std::string metrics = "127.0.0.1:9470";
+  std::string worker_host = "127.0.0.1";
+  std::string backend = "cpu";
+  // 0 or empty: the worker's own default.
+  int threads = 0;
+  int64_t kv_bytes = 0;
+  int chunk_tokens = 0;
+  int token_budget = 0;
+  int local_prefill_tokens = -1;
+  int max_running = 0;
+  std::string log_level = "info";
+};
+
+inline constexpr char kRouterName[] = "router";
+
+// Workers first, then the router, which needs their addresses. NOT_FOUND if a binary is not in
+// `binary_folder`.
+absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const std::string& binary_folder);
+
+}  // namespace baton::cli

@@ -1,0 +1,236 @@
+// `baton serve`: router, prefill and decode workers on this machine, each a process of its own, watched over.
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/serve/announcement.h"
+#include "cli/serve/log_sink.h"
+#include "cli/serve/plan.h"
+#include "cli/serve/supervisor.h"
+#include "cli/show/quantity.h"
+#include "common/base/check.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr char kExamples[] = R"(
+Examples:
+  baton serve --model models/small
+  baton serve --model /srv/llama-3.2-1b --prefill 2 --decode 2 --kv-memory 2GiB
+  baton serve --model models/small --log-dir /tmp/baton
+      a log file per process in place of prefixed lines on standard error
+  baton serve --model models/small --listen 127.0.0.1:0 --announce addresses.json
+      for scripts: a free port, and a file that says which
+
+Each role is a process. One that dies is started again on the same address; one that keeps dying ends the service.
+Ctrl-C (or SIGTERM) ends everything in order; a second one at once.)";
+
+struct Flags {
+  ServePlan plan;
+  std::string kv_memory;
+  std::string log_folder;
+  std::string announce;
+  bool json = false;
+  bool exit_with_parent = false;
+  std::string start_timeout = "5m";
+  std::string stop_grace = "10s";
+};
+
+// SIGINT and SIGTERM, held back from the process.
+int StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  BATON_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
+  std::signal(SIGPIPE, SIG_IGN);
+  const int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  BATON_CHECK(fd >= 0);
+  return fd;
+}
+
+void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement& announcement) {
+  fmt::print("\n{} is served by {} prefill and {} decode worker(s)\n\n",
+             Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
+  fmt::print("  {:<12}{:>8}  {:<22}{}\n", "process", "pid", "gRPC", "metrics");
+  for (const Announcement::Process& process : announcement.processes) {
+    const std::string metrics =
+        process.metrics.empty() ? "" : fmt::format("http://{}/metrics", process.metrics);
+    fmt::print("  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
+  }
+  const Announcement::Process& router = announcement.Router();
+  const std::string server = router.grpc == "127.0.0.1:8470" ? "" : fmt::format(" --server {}", router.grpc);
+  fmt::print("\nTry next, in another terminal:\n");
+  fmt::print("  baton chat{}\n", server);
+  fmt::print("  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
+  fmt::print("  baton bench{} --concurrency 4 --requests 40\n", server);
+  if (!router.metrics.empty()) fmt::print("  curl http://{}/metrics\n", router.metrics);
+  fmt::print("\nCtrl-C ends the service.\n");
+  std::fflush(stdout);
+}
+
+int Run(Flags flags, const Surroundings& surroundings) {
+  if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers own the answers");
+  for (const std::string& text : {flags.start_timeout, flags.stop_grace}) {
+    if (const auto parsed = ParseDuration(text); !parsed.ok())
+      return Misused(std::string(parsed.status().message()));
+  }
+  if (!flags.kv_memory.empty()) {
+    const absl::StatusOr<int64_t> bytes = ParseBytes(flags.kv_memory);
+    if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
+    flags.plan.kv_bytes = *bytes;
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(std::filesystem::path(flags.plan.model_folder) / "config.json", error)) {
+    return Fail(fmt::format("{} is not a model folder: it has no config.json", flags.plan.model_folder));
+  }
+  if (flags.plan.model_name.empty()) {
+    flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
+  }
+  if (flags.plan.threads == 0) {
+    // Prefill and decode of one request take turns, so a pool may use every core.
+    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    flags.plan.threads = std::max(1, cores / std::max({1, flags.plan.prefill, flags.plan.decode}));
+  }
+  absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
+  if (!specs.ok()) return Fail(specs.status());
+  absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, surroundings.err);
+  if (!logs.ok()) return Fail(logs.status());
+
+  SupervisorOptions options;
+  options.start_timeout = *ParseDuration(flags.start_timeout);
+  options.stop_grace = *ParseDuration(flags.stop_grace);
+  options.stop_fd = StopSignals();
+  if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
+  std::map<std::string, pid_t> pids;
+  bool shown = false;
+  Supervisor::Listener listener;
+  listener.log = [&](const std::string& name, std::string_view line) { logs->Write(name, line); };
+  listener.event = [&](const ProcessEvent& event) {
+    pids[event.name] = event.pid;
+    if (event.kind == ProcessEvent::Kind::kDied) {
+      logs->Report(event.restart_in.has_value()
+                       ? fmt::format("{} (pid {}) died: {}; starting it again in {}", event.name, event.pid,
+                                     event.reason, absl::FormatDuration(*event.restart_in))
+                       : fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason));
+    } else if (event.kind == ProcessEvent::Kind::kReady && event.restarts > 0) {
+      logs->Report(fmt::format("{} is back (pid {})", event.name, event.pid));
+    }
+  };
+  listener.ready = [&](const AddressBook& book) {
+    const Announcement announcement = Announcement::From(flags.plan.model_name, book, pids);
+    if (!flags.announce.empty()) {
+      if (const absl::Status status = announcement.WriteTo(flags.announce); !status.ok()) {
+        logs->Report(std::string(status.message()));
+      }
+    }
+    if (shown) return;
+    shown = true;
+    if (flags.json) {
+      fmt::print("{}\n", announcement.ToJson());
+      std::fflush(stdout);
+    } else {
+      PrintTable(flags, surroundings.out, announcement);
+    }
+  };
+  Supervisor supervisor(*std::move(specs), options, listener);
+  const absl::Status status = supervisor.Run();
+  if (!flags.announce.empty()) std::filesystem::remove(flags.announce, error);
+  return status.ok() ? kExitOk : Fail(status);
+}
+
+}  // namespace
+
+Command AddServe(CLI::App& root, const Surroundings& surroundings) {
+  CLI::App* app =
+      root.add_subcommand("serve", "Serve a model on this machine: router, prefill and decode workers");
+  app->footer(kExamples);
+  auto flags = std::make_shared<Flags>();
+  ServePlan& plan = flags->plan;
+  app->add_option("--model", plan.model_folder, "Model folder, as from Hugging Face")
+      ->type_name("DIR")
+      ->required();
+  app->add_option("--model-name", plan.model_name, "Its name for clients (default: the folder's)")
+      ->type_name("NAME");
+  app->add_option("--prefill", plan.prefill,
+                  "Prefill workers; with 0, decode workers read prompts themselves")
+      ->type_name("N")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app->add_option("--decode", plan.decode, "Decode workers")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app->add_option("--listen", plan.listen, "Where clients reach the router; port 0 takes a free one")
+      ->type_name("ADDR")
+      ->capture_default_str();
+  app->add_option("--metrics", plan.metrics, "Where Prometheus reaches the router; workers take free ports")
+      ->type_name("ADDR")
+      ->capture_default_str();
+  const std::string workers = "Workers (what is not given is their own default)";
+  app->add_option("--backend", plan.backend, "cpu, or reference (slow, obvious, the judge)")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->capture_default_str()
+      ->group(workers);
+  app->add_option("--threads", plan.threads,
+                  "Compute threads per worker (default: the cores, shared by a pool)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024))
+      ->group(workers);
+  app->add_option("--kv-memory", flags->kv_memory, "KV memory per worker, for example 512MiB")
+      ->type_name("SIZE")
+      ->group(workers);
+  app->add_option("--chunk-tokens", plan.chunk_tokens, "Prompt tokens of one request per step")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->group(workers);
+  app->add_option("--token-budget", plan.token_budget, "Tokens per step over all requests")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->group(workers);
+  app->add_option("--local-prefill-tokens", plan.local_prefill_tokens,
+                  "Decode workers read uncached rests up to this length themselves")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber)
+      ->group(workers);
+  app->add_option("--max-running", plan.max_running, "Sequences in a decode batch")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber)
+      ->group(workers);
+  const std::string service = "Service";
+  app->add_option("--log-dir", flags->log_folder, "A log file per process in this folder")
+      ->type_name("DIR")
+      ->group(service);
+  app->add_option("--log-level", plan.log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str()
+      ->group(service);
+  app->add_option("--announce", flags->announce, "Write the addresses to this file as JSON once all is ready")
+      ->type_name("FILE")
+      ->group(service);
+  app->add_flag("--json", flags->json, "Print the addresses as one line of JSON in place of the table")
+      ->group(service);
+  app->add_flag("--exit-with-parent", flags->exit_with_parent, "End when standard input ends")
+      ->group(service);
+  app->add_option("--start-timeout", flags->start_timeout, "How long a process may take to be ready")
+      ->type_name("TIME")
+      ->capture_default_str()
+      ->group(service);
+  app->add_option("--stop-grace", flags->stop_grace, "How long running work may take to end")
+      ->type_name("TIME")
+      ->capture_default_str()
+      ->group(service);
+  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,178 @@
+// `baton generate`: one prompt, text or token ids, through a router; the answer on standard output as it
+// comes.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/show/summary.h"
+#include "cli/talk/answer.h"
+#include "cli/talk/interrupt.h"
+#include "cli/talk/request_flags.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr char kExamples[] = R"(
+Examples:
+  baton generate --prompt "Once upon a time" --max-tokens 40
+  baton generate --model models/small --prompt "Hello" -m 20 --show-timing
+      no server: the whole relay in one process
+  echo "The sky is" | baton generate --temperature 0 --json
+  baton generate --token-ids 1,15,27 --ids-out --max-tokens 8
+  baton generate --prompt "A:" --n 3 --seed 7 --temperature 0.8
+  baton generate --prompt "1 + 1 =" --temperature 0 --digest
+      equal digests: two runs computed the same bits)";
+
+struct Flags {
+  TargetFlags target;
+  SamplingFlags sampling;
+  std::optional<std::string> prompt;
+  std::vector<int32_t> token_ids;
+  uint32_t n = 1;
+  std::optional<uint32_t> logprobs;
+  bool special_tokens = false;
+  bool ids_out = false;
+  bool json = false;
+  bool show_timing = false;
+  bool digest = false;
+};
+
+v1::GenerateRequest MakeRequest(const Flags& flags) {
+  v1::GenerateRequest request;
+  request.set_model(flags.target.model_name);
+  if (!flags.token_ids.empty()) {
+    for (const int32_t id : flags.token_ids) request.mutable_token_ids()->add_ids(id);
+  } else if (flags.prompt.has_value()) {
+    request.set_text(*flags.prompt);
+  } else {
+    request.set_text(std::string(std::istreambuf_iterator<char>(std::cin), {}));
+  }
+  *request.mutable_sampling() = flags.sampling.Sampling();
+  *request.mutable_stop() = flags.sampling.Stop();
+  v1::OutputOptions& output = *request.mutable_output();
+  output.set_token_ids(flags.ids_out || flags.json);
+  output.set_logprobs(flags.logprobs.has_value());
+  output.set_top_logprobs(flags.logprobs.value_or(0));
+  output.set_special_tokens(flags.special_tokens);
+  output.set_logits_digest(flags.digest);
+  request.mutable_options()->set_n(flags.n);
+  return request;
+}
+
+void PrintLogprobs(const std::vector<v1::StepLogprobs>& steps) {
+  const auto show = [](const v1::TokenLogprob& token) {
+    return fmt::format("\"{}\" {:.3f}", absl::CEscape(token.bytes()), token.logprob());
+  };
+  for (const v1::StepLogprobs& step : steps) {
+    std::vector<std::string> top;
+    for (const v1::TokenLogprob& token : step.top()) top.push_back(show(token));
+    fmt::print(stderr, "  {:<28} {}\n", show(step.chosen()), absl::StrJoin(top, "  "));
+  }
+}
+
+// What has not been streamed: all of it with several choices, which would mix.
+void PrintAnswer(const Flags& flags, const Answer& answer, bool streamed) {
+  for (size_t i = 0; i < answer.choices().size(); ++i) {
+    const Choice& choice = answer.choices()[i];
+    if (!streamed) {
+      if (answer.choices().size() > 1) fmt::print("[{}] ", i);
+      std::fputs(flags.ids_out ? absl::StrJoin(choice.token_ids, ",").c_str() : choice.text.c_str(), stdout);
+    }
+    std::fputc('\n', stdout);
+  }
+  std::fflush(stdout);
+}
+
+int Run(const Flags& flags, const Surroundings& surroundings) {
+  if (flags.prompt.has_value() && !flags.token_ids.empty()) {
+    return Misused("--prompt and --token-ids are two ways to say the same: give one");
+  }
+  if (const absl::Status status = flags.target.Check(); !status.ok())
+    return Misused(std::string(status.message()));
+  const bool from_input = !flags.prompt.has_value() && flags.token_ids.empty();
+  if (from_input && isatty(STDIN_FILENO) == 1) {
+    return Misused(
+        "what shall be completed? Give --prompt TEXT, --token-ids 1,2,3, or a text on standard input");
+  }
+  const v1::GenerateRequest request = MakeRequest(flags);
+
+  const Interrupt interrupt;
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  if (!target.ok()) return Fail(target.status());
+  const bool streamed = !flags.json && !flags.ids_out && flags.n == 1;
+  Answer answer;
+  absl::Status status = target->client->Generate(
+      request, {.cancel_fd = interrupt.fd(), .timeout = flags.target.Timeout()},
+      [&](const v1::GenerateResponse& event) {
+        answer.Take(event);
+        if (!streamed || !event.has_delta()) return;
+        std::fwrite(event.delta().text().data(), 1, event.delta().text().size(), stdout);
+        std::fflush(stdout);
+      });
+  if (status.ok()) status = answer.CheckComplete();
+  if (!status.ok()) {
+    if (streamed && !answer.choices().empty()) std::fputc('\n', stdout);
+    return Fail(status);
+  }
+  if (flags.json) {
+    nlohmann::ordered_json json = answer.ToJson();
+    if (flags.digest) json["logits_digest"] = fmt::format("{:08x}", answer.LogitsDigest());
+    // The router only sends valid UTF-8; should another server not, the JSON stays valid.
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return kExitOk;
+  }
+  PrintAnswer(flags, answer, streamed);
+  if (flags.logprobs.has_value()) {
+    for (const Choice& choice : answer.choices()) PrintLogprobs(choice.logprobs);
+  }
+  if (flags.digest) fmt::print(stderr, "logits digest {:08x}\n", answer.LogitsDigest());
+  if (flags.show_timing) {
+    for (const Choice& choice : answer.choices()) {
+      fmt::print(stderr, "\n{}", RenderSummary(choice.end, surroundings.err));
+    }
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
+  CLI::App* app = root.add_subcommand("generate", "Complete a prompt, given as text or token ids");
+  app->footer(kExamples);
+  auto flags = std::make_shared<Flags>();
+  app->add_option("-p,--prompt", flags->prompt, "The text to complete (default: standard input)")
+      ->type_name("TEXT");
+  app->add_option("--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3")
+      ->delimiter(',')
+      ->type_name("IDS");
+  flags->target.AddTo(*app);
+  flags->sampling.AddTo(*app);
+  app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");
+  const std::string output = "Output";
+  app->add_flag("--json", flags->json, "Everything as one JSON object, at the end")->group(output);
+  app->add_flag("--ids-out", flags->ids_out, "Print token ids in place of text")->group(output);
+  app->add_option("--logprobs", flags->logprobs,
+                  "Log probabilities, with the K likeliest tokens of each step")
+      ->type_name("K")
+      ->check(CLI::Range(0, 20))
+      ->group(output);
+  app->add_flag("--special-tokens", flags->special_tokens, "Keep special tokens in the text")->group(output);
+  app->add_flag("--show-timing", flags->show_timing,
+                "What happened: cache, shipped blocks, TTFT by phase, TPOT")
+      ->group(output);
+  app->add_flag("--digest", flags->digest, "A checksum of all logits, to compare two runs bit by bit")
+      ->group(output);
+  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,132 @@
+#include "cli/talk/request_flags.h"
+
+#include <fmt/format.h>
+
+#include "cli/show/quantity.h"
+#include "common/base/status.h"
+
+namespace baton::cli {
+
+void TargetFlags::AddTo(CLI::App& app) {
+  app.add_option("--server", server, fmt::format("A router, host:port (default {})", kDefaultServer))
+      ->type_name("ADDR");
+  app.add_option("--model", model_folder,
+                 "Instead of a server: a model folder, served by a whole relay inside this process")
+      ->type_name("DIR")
+      ->excludes("--server");
+  app.add_option("--model-name", model_name, "Which of the server's models; not needed if it has one")
+      ->type_name("NAME");
+  app.add_option("--wait", wait, "Keep trying to reach the server for this long, for example 30s")
+      ->type_name("TIME");
+  app.add_option("--timeout", timeout, "Deadline of each request, for example 2m (default: none)")
+      ->type_name("TIME");
+  const std::string local = "With --model";
+  app.add_option("--threads", threads, "Compute threads per worker (default: the worker's)")
+      ->type_name("N")
+      ->needs("--model")
+      ->check(CLI::Range(1, 1024))
+      ->group(local);
+  app.add_option("--kv-memory", kv_memory, "KV memory per worker, for example 512MiB")
+      ->type_name("SIZE")
+      ->needs("--model")
+      ->group(local);
+  app.add_option("--backend", backend, "cpu, or reference (slow, obvious, the judge)")
+      ->needs("--model")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->group(local);
+}
+
+absl::Status TargetFlags::Check() const {
+  if (!server.empty()) BATON_RETURN_IF_ERROR(ParseServer(server).status());
+  BATON_RETURN_IF_ERROR(ParseDuration(wait).status());
+  if (!timeout.empty()) BATON_RETURN_IF_ERROR(ParseDuration(timeout).status());
+  if (!kv_memory.empty()) BATON_RETURN_IF_ERROR(ParseBytes(kv_memory).status());
+  return absl::OkStatus();
+}
+
+absl::Duration TargetFlags::Timeout() const {
+  return timeout.empty() ? absl::InfiniteDuration() : *ParseDuration(timeout);
+}
+
+absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const StartLocalRelay& start_local) {
+  Target target;
+  std::string address = kDefaultServer;
+  if (!flags.model_folder.empty()) {
+    LocalRelayOptions options;
+    options.model_folder = flags.model_folder;
+    options.threads = flags.threads;
+    if (!flags.kv_memory.empty()) {
+      BATON_ASSIGN_OR_RETURN(options.kv_bytes, ParseBytes(flags.kv_memory));
+    }
+    options.backend = flags.backend;
+    BATON_ASSIGN_OR_RETURN(target.relay, start_local(options));
+    address = target.relay.address;
+  } else if (!flags.server.empty()) {
+    BATON_ASSIGN_OR_RETURN(address, ParseServer(flags.server));
+  }
+  BATON_ASSIGN_OR_RETURN(const absl::Duration patience, ParseDuration(flags.wait));
+  BATON_ASSIGN_OR_RETURN(target.client, InferenceClient::Connect(address, patience, cancel_fd));
+  return target;
+}
+
+void SamplingFlags::AddTo(CLI::App& app) {
+  const std::string group = "Sampling (what is not given is the model's own default)";
+  app.add_option("-m,--max-tokens", max_tokens, "Most tokens to generate")->type_name("N")->group(group);
+  app.add_option("-t,--temperature", temperature, "0 takes the likeliest token each time")
+      ->type_name("T")
+      ->group(group);
+  app.add_option("--top-k", top_k, "Keep the K likeliest tokens; 0 keeps all")->type_name("K")->group(group);
+  app.add_option("--top-p", top_p, "Keep the smallest set of this probability, in (0, 1]")
+      ->type_name("P")
+      ->group(group);
+  app.add_option("--min-p", min_p, "Drop tokens less likely than P times the likeliest")
+      ->type_name("P")
+      ->group(group);
+  app.add_option("--seed", seed, "The same seed gives the same answer, on any worker")
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--repetition-penalty", repetition_penalty, "Over 1 discourages tokens seen before")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--presence-penalty", presence_penalty, "Subtracted once from tokens already generated")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--frequency-penalty", frequency_penalty,
+                 "Subtracted per occurrence from tokens already generated")
+      ->type_name("X")
+      ->group(group);
+  app.add_option("--stop", stop, "End before this text; may be given several times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(group);
+  app.add_option("--stop-token-ids", stop_token_ids, "End after one of these tokens, 1,2,3")
+      ->delimiter(',')
+      ->type_name("IDS")
+      ->group(group);
+  app.add_flag("--ignore-eos", ignore_eos, "Go on past the model's end of answer, up to --max-tokens")
+      ->group(group);
+}
+
+v1::SamplingParams SamplingFlags::Sampling() const {
+  v1::SamplingParams params;
+  if (temperature) params.set_temperature(*temperature);
+  if (top_k) params.set_top_k(*top_k);
+  if (top_p) params.set_top_p(*top_p);
+  if (min_p) params.set_min_p(*min_p);
+  if (seed) params.set_seed(*seed);
+  if (repetition_penalty) params.set_repetition_penalty(*repetition_penalty);
+  if (presence_penalty) params.set_presence_penalty(*presence_penalty);
+  if (frequency_penalty) params.set_frequency_penalty(*frequency_penalty);
+  return params;
+}
+
+v1::StopConditions SamplingFlags::Stop() const {
+  v1::StopConditions conditions;
+  if (max_tokens) conditions.set_max_tokens(*max_tokens);
+  for (const std::string& text : stop) conditions.add_stop(text);
+  for (const int32_t id : stop_token_ids) conditions.add_stop_token_ids(id);
+  conditions.set_ignore_eos(ignore_eos);
+  return conditions;
+}
+
+}  // namespace baton::cli

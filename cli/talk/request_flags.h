@@ -1,0 +1,65 @@
+// The flags of a request that chat and generate share: where to send it, how to sample, when to stop. Each
+// flag is a field of the wire; what is not given is not sent, so that the model's own defaults hold. One
+// thread.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/generation.pb.h"
+#include "cli/client/inference_client.h"
+#include "cli/local_relay.h"
+
+namespace baton::cli {
+
+struct TargetFlags {
+  std::string server;
+  std::string model_folder;
+  std::string model_name;
+  int threads = 0;
+  std::string kv_memory;
+  std::string backend = "cpu";
+  std::string wait = "0";
+  std::string timeout;
+
+  void AddTo(CLI::App& app);
+  // Checks what needs no server. INVALID_ARGUMENT: misuse.
+  absl::Status Check() const;
+  // No --timeout: infinite.
+  absl::Duration Timeout() const;
+};
+
+// A connection, and the relay behind it if it is ours.
+struct Target {
+  LocalRelay relay;
+  std::unique_ptr<InferenceClient> client;
+};
+
+// `cancel_fd` readable: CANCELLED.
+absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const StartLocalRelay& start_local);
+
+struct SamplingFlags {
+  std::optional<uint32_t> max_tokens;
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  std::optional<float> min_p;
+  std::optional<uint64_t> seed;
+  std::optional<float> repetition_penalty;
+  std::optional<float> presence_penalty;
+  std::optional<float> frequency_penalty;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+
+  void AddTo(CLI::App& app);
+  v1::SamplingParams Sampling() const;
+  v1::StopConditions Stop() const;
+};
+
+}  // namespace baton::cli

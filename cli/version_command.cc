@@ -1,0 +1,20 @@
+// `baton version`: which Baton this is.
+#include <fmt/format.h>
+
+#include "cli/build_info.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+
+namespace baton::cli {
+
+Command AddVersion(CLI::App& root, const Surroundings&) {
+  CLI::App* app = root.add_subcommand("version", "Which Baton this is");
+  return {app, [] {
+            const BuildInfo build = GetBuildInfo();
+            fmt::print("baton {} (commit {}, {}, {})\n", build.version, build.commit, build.build_type,
+                       build.compiler);
+            return kExitOk;
+          }};
+}
+
+}  // namespace baton::cli

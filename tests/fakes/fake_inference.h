@@ -1,0 +1,61 @@
+// FakeInference: a public door that plays scripts: a real gRPC server whose streams say what a test wants
+// them to say, when it wants it. Waiting costs no thread, so thousands of streams are fine. Any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "baton/v1/inference.pb.h"
+
+namespace baton::fakes {
+
+struct Script {
+  struct Step {
+    // Before the event is sent. Infinite: until the client goes away.
+    absl::Duration wait;
+    v1::GenerateResponse event;
+  };
+  std::vector<Step> steps;
+  // How the stream ends after the steps.
+  absl::Status end = absl::OkStatus();
+};
+
+// A well-formed answer: Started, one delta for each token of `tokens` ("t<id> " as text), Finished with usage
+// and a timing whose phases add up. `first` before the first token, `gap` before each other.
+Script AnswerWith(const std::vector<int32_t>& tokens, uint32_t prompt_tokens, absl::Duration first = {},
+                  absl::Duration gap = {});
+
+struct FakeInferenceOptions {
+  // Absent: max_tokens tokens 0, 1, 2, ...
+  std::function<Script(const v1::GenerateRequest&)> generate = nullptr;
+  // Absent: the last message's content, as one delta.
+  std::function<Script(const v1::ChatRequest&)> chat = nullptr;
+  std::string model = "fake";
+  uint32_t context_tokens = 4096;
+  uint32_t vocabulary_tokens = 1000;
+};
+
+class FakeInference {
+ public:
+  explicit FakeInference(FakeInferenceOptions options = {});
+  ~FakeInference();
+
+  const std::string& address() const;
+  std::vector<v1::GenerateRequest> generate_requests() const;
+  std::vector<v1::ChatRequest> chat_requests() const;
+  // Streams that the client gave up. Waits for at least `count` of them; false if they don't come in time.
+  bool WaitForCancelled(int count) const;
+  // Streams open now, and the most there have been at once.
+  int open() const;
+  int most_open() const;
+
+ private:
+  class Service;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace baton::fakes

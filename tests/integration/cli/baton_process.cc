@@ -1,0 +1,127 @@
+#include "tests/integration/cli/baton_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "common/base/check.h"
+
+namespace baton::cli {
+namespace {
+
+// The machine may be loaded; a test that hangs still ends.
+constexpr int kPatienceMs = 60'000;
+constexpr char kBinary[] = BATON_BINARY_DIR "/bin/baton";
+
+[[noreturn]] void Exec(const std::vector<std::string>& arguments) {
+  // The same characters everywhere, and no colours to look past.
+  setenv("LC_ALL", "C", 1);
+  setenv("NO_COLOR", "1", 1);
+  std::vector<char*> argv = {const_cast<char*>("baton")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(kBinary, argv.data());
+  _exit(126);
+}
+
+int ExitCode(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input) {
+  int in[2], out[2], err[2];
+  BATON_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+  const pid_t pid = fork();
+  BATON_CHECK(pid >= 0);
+  if (pid == 0) {
+    dup2(in[0], 0);
+    dup2(out[1], 1);
+    dup2(err[1], 2);
+    Exec(arguments);
+  }
+  close(in[0]);
+  close(out[1]);
+  close(err[1]);
+  // Tests send less than a pipe holds. The command may end without reading it.
+  signal(SIGPIPE, SIG_IGN);
+  [[maybe_unused]] const ssize_t written = write(in[1], input.data(), input.size());
+  close(in[1]);
+  Outcome outcome;
+  pollfd fds[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
+  std::string* texts[2] = {&outcome.out, &outcome.err};
+  for (int open = 2; open > 0;) {
+    if (poll(fds, 2, kPatienceMs) <= 0) {
+      kill(pid, SIGKILL);
+      outcome.err += "\n(killed by the test: no output for a minute)";
+      break;
+    }
+    for (int i = 0; i < 2; ++i) {
+      if (fds[i].revents == 0) continue;
+      char bytes[4096];
+      const ssize_t got = read(fds[i].fd, bytes, sizeof(bytes));
+      if (got > 0) {
+        texts[i]->append(bytes, got);
+      } else {
+        fds[i].fd = -1;
+        --open;
+      }
+    }
+  }
+  close(out[0]);
+  close(err[0]);
+  outcome.code = ExitCode(pid);
+  return outcome;
+}
+
+BatonOnTerminal::BatonOnTerminal(const std::vector<std::string>& arguments) {
+  pid_ = forkpty(&fd_, nullptr, nullptr, nullptr);
+  BATON_CHECK(pid_ >= 0);
+  if (pid_ == 0) Exec(arguments);
+}
+
+BatonOnTerminal::~BatonOnTerminal() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    ExitCode(pid_);
+  }
+  close(fd_);
+}
+
+void BatonOnTerminal::Type(std::string_view text) {
+  BATON_CHECK(write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+}
+
+bool BatonOnTerminal::WaitFor(std::string_view text) {
+  while (true) {
+    if (const size_t at = seen_.find(text, searched_); at != std::string::npos) {
+      searched_ = at + text.size();
+      return true;
+    }
+    pollfd fd = {fd_, POLLIN, 0};
+    if (poll(&fd, 1, kPatienceMs) <= 0) return false;
+    char bytes[4096];
+    const ssize_t got = read(fd_, bytes, sizeof(bytes));
+    if (got <= 0) return false;
+    seen_.append(bytes, got);
+  }
+}
+
+int BatonOnTerminal::Wait() {
+  // Drains what it still prints, or it could block on a full terminal.
+  WaitFor("\x01 never printed");
+  const int code = ExitCode(pid_);
+  pid_ = 0;
+  return code;
+}
+
+}  // namespace baton::cli

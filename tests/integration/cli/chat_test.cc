@@ -1,0 +1,118 @@
+// `baton chat` against a scripted server, from flags, from a pipe and on a terminal.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/fakes/fake_inference.h"
+#include "tests/integration/cli/baton_process.h"
+
+namespace baton::cli {
+namespace {
+
+using fakes::AnswerWith;
+using fakes::FakeInference;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// "role: content" of each message.
+std::vector<std::string> Turns(const v1::ChatRequest& request) {
+  std::vector<std::string> turns;
+  for (const v1::Message& message : request.conversation().messages()) {
+    turns.push_back(message.role() + ": " + message.content());
+  }
+  return turns;
+}
+
+TEST(ChatTest, MessagesAreTurnsOfOneConversation) {
+  FakeInference server;
+  const Outcome outcome = RunBaton({"chat", "--server", server.address(), "--system", "Be brief.",
+                                    "--message", "one", "--message", "two", "--thinking"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "you said: one\nyou said: two\n");
+  const std::vector<v1::ChatRequest> requests = server.chat_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_THAT(Turns(requests[1]),
+              ElementsAre("system: Be brief.", "user: one", "assistant: you said: one", "user: two"));
+  EXPECT_TRUE(requests[1].conversation().enable_thinking());
+}
+
+TEST(ChatTest, APipeIsOneTurnPerLineAndTakesCommands) {
+  FakeInference server;
+  const Outcome outcome =
+      RunBaton({"chat", "--server", server.address()},
+               "hi\n\n/system S\nagain\n/stats\n/reset\nfresh\n/nonsense\n//slash\n/quit\nnever\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "you said: hi\nyou said: again\nyou said: fresh\nyou said: /slash\n");
+  EXPECT_THAT(outcome.err, HasSubstr("TTFT"));
+  EXPECT_THAT(outcome.err, HasSubstr("\"/nonsense\" is not a command"));
+  const std::vector<v1::ChatRequest> requests = server.chat_requests();
+  ASSERT_EQ(requests.size(), 4u);
+  EXPECT_THAT(Turns(requests[1]),
+              ElementsAre("system: S", "user: hi", "assistant: you said: hi", "user: again"));
+  EXPECT_THAT(Turns(requests[2]), ElementsAre("system: S", "user: fresh"));
+}
+
+TEST(ChatTest, AnErrorEndsAPipe) {
+  FakeInference server({.chat = [](const v1::ChatRequest&) {
+    return fakes::Script{{}, absl::InvalidArgumentError("conversation.messages: the template refuses this")};
+  }});
+  const Outcome outcome = RunBaton({"chat", "--server", server.address()}, "a\nb\n");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("the template refuses this"));
+  EXPECT_EQ(server.chat_requests().size(), 1u);
+}
+
+TEST(ChatTest, CtrlCCancelsTheAnswerAndNothingElse) {
+  FakeInference server({.chat = [](const v1::ChatRequest& request) {
+    if (request.conversation().messages().rbegin()->content() != "endless") {
+      return AnswerWith({9}, 1);
+    }
+    fakes::Script script = AnswerWith({1, 2}, 1);
+    script.steps[2].wait = absl::InfiniteDuration();
+    return script;
+  }});
+  BatonOnTerminal baton({"chat", "--server", server.address()});
+  ASSERT_TRUE(baton.WaitFor("/help for help")) << baton.seen();
+  baton.Type("endless\n");
+  ASSERT_TRUE(baton.WaitFor("t1 ")) << baton.seen();
+  baton.Type("\x03");
+  ASSERT_TRUE(baton.WaitFor("(cancelled)")) << baton.seen();
+  EXPECT_TRUE(server.WaitForCancelled(1));
+  baton.Type("next\n");
+  ASSERT_TRUE(baton.WaitFor("t9 ")) << baton.seen();
+  // What was said before the cancel is part of the conversation.
+  EXPECT_THAT(Turns(server.chat_requests().at(1)),
+              ElementsAre("user: endless", "assistant: t1 ", "user: next"));
+  baton.Type("/quit\n");
+  EXPECT_EQ(baton.Wait(), 0) << baton.seen();
+}
+
+TEST(ChatTest, CtrlCAtThePromptAsksOnceThenLeaves) {
+  FakeInference server;
+  BatonOnTerminal baton({"chat", "--server", server.address()});
+  ASSERT_TRUE(baton.WaitFor("> ")) << baton.seen();
+  baton.Type("\x03");
+  ASSERT_TRUE(baton.WaitFor("Ctrl-C again")) << baton.seen();
+  baton.Type("\x03");
+  EXPECT_EQ(baton.Wait(), 0);
+}
+
+TEST(ChatTest, AnErrorOnATerminalLetsThePersonGoOn) {
+  FakeInference server({.chat = [](const v1::ChatRequest& request) {
+    if (request.conversation().messages().rbegin()->content() == "bad") {
+      return fakes::Script{{}, absl::ResourceExhaustedError("the queue is full")};
+    }
+    return AnswerWith({9}, 1);
+  }});
+  BatonOnTerminal baton({"chat", "--server", server.address()});
+  baton.Type("bad\n");
+  ASSERT_TRUE(baton.WaitFor("the queue is full")) << baton.seen();
+  baton.Type("good\n");
+  ASSERT_TRUE(baton.WaitFor("t9 ")) << baton.seen();
+  EXPECT_THAT(Turns(server.chat_requests().at(1)), ElementsAre("user: good"))
+      << "a failed turn leaves no trace";
+  baton.Type("\x04");
+  EXPECT_EQ(baton.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace baton::cli
