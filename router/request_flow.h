@@ -97,6 +97,10 @@ class RequestFlow {
   // The client cancelled, went away, or its deadline passed.
   Actions OnCancelled();
 
+  const Options& options() const { return options_; }
+  // After OnPrepared.
+  const Prepared& prepared() const { return prepared_; }
+
  private:
   enum class State { kWaiting, kDialing, kRunning, kDone };
   struct ChoiceState {
