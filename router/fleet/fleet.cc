@@ -103,7 +103,9 @@ void Fleet::OnDown(int seat, const absl::Status& why) {
                    options_.seats[seat].address, std::string(why.message()));
       probe_->WatchRestarted("down");
     }
-    state = SeatState{.answered = true, .trouble = std::string(why.message())};
+    state = SeatState();
+    state.answered = true;
+    state.trouble = std::string(why.message());
     Rebuild();
   }
   Changed();
