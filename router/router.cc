@@ -105,7 +105,9 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   }
   all->dispatcher.StartTicking();
   all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
-  BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start({.listen = options.listen}, {all->service.get()}));
+  rpc::ServerOptions door;
+  door.listen = options.listen;
+  BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(door, {all->service.get()}));
   {
     absl::MutexLock lock(&all->health_mutex);
     all->server = std::move(server);

@@ -214,14 +214,15 @@ absl::StatusOr<std::unique_ptr<FakeWorker>> FakeWorker::Start(Options options) {
   auto parts = std::make_unique<Parts>();
   std::vector<grpc::Service*> services = {&parts->worker};
   if (options.role == v1::ROLE_DECODE) services.push_back(&parts->decode);
-  const std::string listen = options.listen;
+  rpc::ServerOptions listen;
+  listen.listen = options.listen;
   {
     absl::MutexLock lock(&parts->state.mutex);
     parts->state.load.set_total_blocks(options.total_blocks);
     parts->state.load.set_free_blocks(options.total_blocks);
     parts->state.options = std::move(options);
   }
-  auto server = rpc::Server::Start({.listen = listen}, services);
+  auto server = rpc::Server::Start(listen, services);
   if (!server.ok()) return server.status();
   parts->server = *std::move(server);
   parts->address = parts->server->address();

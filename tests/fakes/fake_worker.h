@@ -38,7 +38,7 @@ class FakeWorker {
     std::string id = "fake";
     v1::Role role = v1::ROLE_DECODE;
     uint64_t incarnation = 1;
-    v1::Fingerprint fingerprint;
+    v1::Fingerprint fingerprint = {};
     uint32_t vocabulary = 0;  // 0: does not say
     uint64_t total_blocks = 4096;
     std::string listen = "127.0.0.1:0";
