@@ -62,8 +62,8 @@ TEST(ParseMessageTest, SurvivesRandomBytes) {
   for (int i = 0; i < 3000; ++i) {
     std::string bytes = good;
     for (int k = 0; k < 3; ++k) {
-      bytes[static_cast<size_t>(UniformAt(seed, draws++) * bytes.size())] =
-          static_cast<char>(UniformAt(seed, draws++) * 256);
+      const auto at = static_cast<size_t>(UniformAt(seed, draws++) * static_cast<double>(bytes.size()));
+      bytes[at] = static_cast<char>(static_cast<int>(UniformAt(seed, draws++) * 256));
     }
     v1::ChatRequest read;
     const absl::Status status = ParseMessage(Buffer(bytes, 4), &read);
