@@ -1,0 +1,120 @@
+// Dispatcher: where admission, placement and the fleet meet. Choices come in, wait in the admission queue if no decode
+// worker takes them now, and leave with a Placement or a refusal. Whoever changes something (a request that comes or
+// ends, a worker's report) pumps the queue on its own thread; one thread of its own only watches the clock. Any
+// thread; results are delivered without a lock held, possibly before Submit returns.
+//
+// Never waits in vain: a request past its deadline is answered within kTick, one that no worker could ever hold is
+// refused at once, and one without a deadline waits at most `max_wait`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "router/admission/queue.h"
+#include "router/fleet/fleet.h"
+#include "router/placement/policy.h"
+#include "router/probe.h"
+
+namespace baton::router {
+
+// Where a choice goes. The booking is already made.
+struct Placement {
+  fleet::Booking booking;
+  std::shared_ptr<const fleet::Worker> decode;
+  std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
+};
+
+class Dispatcher {
+ public:
+  struct Options {
+    admission::Queue::Limits limits;
+    // Choices that this router puts on one decode worker at a time.
+    int64_t worker_concurrency = 256;
+    absl::Duration max_wait = absl::Seconds(120);
+    // How long after the start to wait for workers that have not answered yet, before saying that none is up.
+    absl::Duration settle_patience = absl::Seconds(3);
+  };
+  static constexpr absl::Duration kTick = absl::Milliseconds(10);
+
+  using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
+  struct Ask {
+    int choices = 1;
+    placement::Request request;
+    int64_t bytes = 0;  // of the prompt, per choice
+    int priority = 0;
+    absl::Time deadline = absl::InfiniteFuture();  // of the client, on the injected clock
+    Result result;                                 // once per choice, unless withdrawn
+  };
+
+  // All outlive the dispatcher, which becomes the fleet's listener.
+  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy, const Clock* clock,
+             Probe* probe);
+  ~Dispatcher();
+
+  // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
+  void StartTicking();
+
+  // All choices or none. RESOURCE_EXHAUSTED with a retry delay if the queue is full.
+  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const Ask> ask);
+  // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
+  void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice, std::vector<Incarnation> avoid);
+  // No result for this one, if there was none yet.
+  void Withdraw(admission::EntryId id);
+
+  // Places what can be placed.
+  void Pump();
+  // Pump, and refuse what waited too long.
+  void Tick();
+
+ private:
+  struct Waiting {
+    std::shared_ptr<const Ask> ask;
+    int choice = 0;
+    std::vector<Incarnation> avoid;
+    absl::Time gives_up;  // max_wait
+  };
+  struct Delivery {
+    Waiting waiting;
+    absl::StatusOr<Placement> result;
+  };
+
+  void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tries one entry on the workers that take requests now. Nothing: it has to wait.
+  std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
+                                                    placement::Candidates open, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Duration RetryDelay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Deliver(std::vector<Delivery> deliveries);
+  void TickUntilStopped();
+
+  const Options options_;
+  fleet::Fleet* const fleet_;
+  const Clock* const clock_;
+  Probe* const probe_;
+  const absl::Time started_;
+  const std::string policy_name_;
+
+  absl::Mutex mutex_;
+  const std::unique_ptr<placement::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
+  admission::Queue queue_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_placed_ ABSL_GUARDED_BY(mutex_);
+  double placed_every_seconds_ ABSL_GUARDED_BY(mutex_) = 0.01;  // exponential mean
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread ticker_;
+};
+
+}  // namespace baton::router

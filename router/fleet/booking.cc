@@ -1,0 +1,63 @@
+#include "router/fleet/booking.h"
+
+#include <utility>
+
+#include "router/fleet/fleet.h"
+
+namespace baton::router::fleet {
+
+Booking::Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
+                 bool trial)
+    : fleet_(fleet), decode_(std::move(decode)), prefill_(std::move(prefill)), tokens_(tokens), trial_(trial) {
+  decode_->Book(tokens_);
+  if (prefill_ != nullptr) prefill_->Book(tokens_);
+}
+
+Booking::Booking(Booking&& other) noexcept { *this = std::move(other); }
+
+Booking& Booking::operator=(Booking&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  fleet_ = std::exchange(other.fleet_, nullptr);
+  decode_ = std::move(other.decode_);
+  prefill_ = std::move(other.prefill_);
+  tokens_ = other.tokens_;
+  trial_ = std::exchange(other.trial_, false);
+  accepted_ = std::exchange(other.accepted_, false);
+  return *this;
+}
+
+void Booking::Accepted() {
+  if (decode_ == nullptr || accepted_) return;
+  accepted_ = true;
+  trial_ = false;
+  decode_->GateAccepted();
+  fleet_->Changed();
+}
+
+void Booking::Refused(absl::Time now) {
+  if (decode_ == nullptr) return;
+  trial_ = false;
+  decode_->GateRefused(now);
+  Release();
+}
+
+void Booking::FirstToken() {
+  if (prefill_ == nullptr) return;
+  prefill_->Unbook(tokens_);
+  prefill_ = nullptr;
+}
+
+void Booking::Release() {
+  if (decode_ == nullptr) return;
+  FirstToken();
+  const std::shared_ptr<Worker> decode = std::move(decode_);
+  decode_ = nullptr;
+  decode->Unbook(tokens_);
+  if (trial_) decode->GateTrialVoid();
+  // A request that ran here gave its blocks back; one that never got any is no relief.
+  if (accepted_) decode->GateRelief();
+  fleet_->BookingEnded();
+}
+
+}  // namespace baton::router::fleet

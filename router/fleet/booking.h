@@ -1,0 +1,47 @@
+// Booking: this router's claim on a decode worker, and on the prefill worker that will likely serve it, from the
+// moment of placement. It weighs in the next placement at once, before any worker reports it. Released in one place,
+// Release(), which the destructor calls too; releasing twice does nothing. Movable; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/time/time.h"
+#include "router/fleet/worker.h"
+
+namespace baton::router::fleet {
+
+class Fleet;
+
+class Booking {
+ public:
+  Booking() = default;
+  Booking(Booking&& other) noexcept;
+  Booking& operator=(Booking&& other) noexcept;
+  ~Booking() { Release(); }
+
+  explicit operator bool() const { return decode_ != nullptr; }
+  const Worker* decode() const { return decode_.get(); }
+
+  // The decode worker reserved blocks.
+  void Accepted();
+  // The decode worker had no blocks. Releases.
+  void Refused(absl::Time now);
+  // The prompt is computed: the prefill worker's part ends.
+  void FirstToken();
+  void Release();
+
+ private:
+  friend class Fleet;
+  Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens, bool trial);
+
+  Fleet* fleet_ = nullptr;
+  std::shared_ptr<Worker> decode_;
+  std::shared_ptr<Worker> prefill_;
+  int64_t tokens_ = 0;
+  bool trial_ = false;
+  bool accepted_ = false;
+};
+
+}  // namespace baton::router::fleet

@@ -1,0 +1,208 @@
+#include "router/fleet/fleet.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/base/status.h"
+#include "router/fleet/fingerprint.h"
+
+namespace baton::router::fleet {
+namespace {
+
+const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill"; }
+
+}  // namespace
+
+Fleet::Fleet(Options options, Probe* probe)
+    : options_(std::move(options)), probe_(probe), seats_(options_.seats.size()), view_(std::make_shared<View>()) {
+  for (SeatState& seat : seats_) seat.trouble = "not answered yet";
+}
+
+absl::Status Fleet::OnEvent(int seat, const v1::WatchEvent& event) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    status = Apply(seat, event);
+  }
+  if (absl::IsDataLoss(status)) probe_->WatchRestarted("gap");
+  Changed();
+  return status;
+}
+
+absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event) {
+  SeatState& state = seats_[seat];
+  if (event.has_snapshot()) {
+    state.sequence = event.sequence();
+    return TakeSnapshot(seat, event.snapshot());
+  }
+  if (state.sequence == 0 || event.sequence() != state.sequence + 1) {
+    return absl::DataLossError(fmt::format("event {} of {} follows event {}", event.sequence(),
+                                           options_.seats[seat].address, state.sequence));
+  }
+  state.sequence = event.sequence();
+  if (state.worker == nullptr) return absl::OkStatus();
+  const v1::WatchDelta& delta = event.delta();
+  if (delta.has_load()) state.worker->Report(delta.load(), options_.router_id);
+  if (delta.has_draining() && delta.draining() != state.draining) {
+    state.draining = delta.draining();
+    Rebuild();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
+  SeatState& state = seats_[seat];
+  const Seat& listed = options_.seats[seat];
+  const v1::WorkerInfo& info = snapshot.info();
+  state.answered = true;
+  state.draining = snapshot.draining();
+  absl::Status refused;
+  const v1::Role expected = listed.role == Role::kDecode ? v1::ROLE_DECODE : v1::ROLE_PREFILL;
+  if (info.role() != expected) {
+    refused = absl::FailedPreconditionError(fmt::format("{} is listed as a {} worker but says that it is not: fix the lists",
+                                                        listed.address, Name(listed.role)));
+  } else if (options_.vocabulary != 0 && info.vocabulary_tokens() != 0 &&
+             info.vocabulary_tokens() != options_.vocabulary) {
+    refused = absl::FailedPreconditionError(
+        fmt::format("{} serves a vocabulary of {} tokens, the router's model folder has {}: start both with the same model",
+                    listed.address, info.vocabulary_tokens(), options_.vocabulary));
+  }
+  if (!refused.ok()) {
+    if (state.trouble != refused.message()) spdlog::error("{}", refused.ToString());
+    state.worker = nullptr;
+    state.trouble = std::string(refused.message());
+    Rebuild();
+    return refused;
+  }
+  const Incarnation incarnation(info.incarnation());
+  if (state.worker == nullptr || state.worker->identity().incarnation != incarnation ||
+      !DifferingField(state.worker->identity().fingerprint, info.fingerprint()).empty()) {
+    state.worker = std::make_shared<Worker>(Worker::Identity{.seat = seat,
+                                                             .address = listed.address,
+                                                             .id = info.worker_id(),
+                                                             .role = listed.role,
+                                                             .incarnation = incarnation,
+                                                             .fingerprint = info.fingerprint()});
+    state.differing_field.clear();
+    spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
+  }
+  state.worker->Report(snapshot.load(), options_.router_id);
+  Rebuild();
+  return absl::OkStatus();
+}
+
+void Fleet::OnDown(int seat, const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SeatState& state = seats_[seat];
+    if (state.worker != nullptr) {
+      spdlog::warn("{} worker {} at {} is down: {}", Name(options_.seats[seat].role), state.worker->identity().id,
+                   options_.seats[seat].address, std::string(why.message()));
+      probe_->WatchRestarted("down");
+    }
+    state = SeatState();
+    state.answered = true;
+    state.trouble = std::string(why.message());
+    Rebuild();
+  }
+  Changed();
+}
+
+int Fleet::Reference() const {
+  struct Group {
+    int first_decode = -1;
+    int size = 0;
+  };
+  absl::flat_hash_map<std::string, Group> groups;  // by the fingerprint's bytes
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    if (seats_[i].worker == nullptr) continue;
+    Group& group = groups[seats_[i].worker->identity().fingerprint.SerializeAsString()];
+    ++group.size;
+    if (group.first_decode < 0 && options_.seats[i].role == Role::kDecode) group.first_decode = static_cast<int>(i);
+  }
+  Group best;
+  for (const auto& [bytes, group] : groups) {
+    if (group.first_decode < 0) continue;
+    const bool tie = group.size == best.size && group.first_decode < best.first_decode;
+    if (group.size > best.size || tie) best = group;
+  }
+  return best.first_decode;
+}
+
+void Fleet::Rebuild() {
+  const int reference = Reference();
+  auto view = std::make_shared<View>();
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    SeatState& state = seats_[i];
+    state.usable = false;
+    if (state.worker == nullptr) continue;
+    const Worker::Identity& identity = state.worker->identity();
+    if (reference >= 0) {
+      const Worker::Identity& model = seats_[reference].worker->identity();
+      std::string field = DifferingField(identity.fingerprint, model.fingerprint);
+      if (field != state.differing_field && !field.empty()) {
+        spdlog::error("{} worker {} at {} is not used: its fingerprint differs from {}'s in {}", Name(identity.role),
+                      identity.id, identity.address, model.address, field);
+        probe_->FingerprintDiffers(identity.address, field);
+      }
+      state.differing_field = std::move(field);
+      if (!state.differing_field.empty()) {
+        state.trouble =
+            fmt::format("its fingerprint differs from {}'s in {}", model.address, state.differing_field);
+        continue;
+      }
+    }
+    if (state.draining) {
+      state.trouble = "draining";
+      continue;
+    }
+    state.usable = true;
+    state.trouble.clear();
+    (identity.role == Role::kDecode ? view->decode : view->prefill).push_back(state.worker);
+  }
+  probe_->Workers(static_cast<int>(view->decode.size()), static_cast<int>(view->prefill.size()));
+  view_ = std::move(view);
+}
+
+std::shared_ptr<const View> Fleet::view() const {
+  absl::MutexLock lock(&mutex_);
+  return view_;
+}
+
+bool Fleet::settled() const {
+  absl::MutexLock lock(&mutex_);
+  for (const SeatState& seat : seats_) {
+    if (!seat.answered) return false;
+  }
+  return true;
+}
+
+absl::Status Fleet::NoDecodeWorker() const {
+  std::string seats;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (size_t i = 0; i < seats_.size(); ++i) {
+      if (options_.seats[i].role != Role::kDecode || seats_[i].usable) continue;
+      if (!seats.empty()) seats += "; ";
+      seats += fmt::format("{} ({})", options_.seats[i].address, seats_[i].trouble);
+    }
+  }
+  return absl::UnavailableError(
+      fmt::format("no decode worker is up: {}. Start one there, or give the router the right --decode addresses", seats));
+}
+
+Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens, absl::Time now) {
+  const bool trial = decode->PassGate(now);
+  probe_->Booked(1);
+  return Booking(this, std::move(decode), std::move(prefill), tokens, trial);
+}
+
+void Fleet::BookingEnded() const {
+  probe_->Booked(-1);
+  Changed();
+}
+
+}  // namespace baton::router::fleet

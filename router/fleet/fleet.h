@@ -1,0 +1,98 @@
+// Fleet: which workers there are and which may be used, from what their Watch streams say. Plain state, no gRPC:
+// the Watcher feeds it, placement reads View, an immutable list that is replaced when membership changes. Workers of
+// one model must have one fingerprint: the largest group with a decode worker is used (ties: first in the list), the
+// others are left out, logged and counted with the field that differs. Any thread; the listener runs without a lock
+// held, on the thread of whoever changed something.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "baton/v1/worker.pb.h"
+#include "common/base/clock.h"
+#include "router/fleet/booking.h"
+#include "router/fleet/worker.h"
+#include "router/probe.h"
+
+namespace baton::router::fleet {
+
+// The workers that may be used now.
+struct View {
+  std::vector<std::shared_ptr<Worker>> decode;
+  std::vector<std::shared_ptr<Worker>> prefill;
+};
+
+class Fleet {
+ public:
+  struct Seat {
+    std::string address;
+    Role role = Role::kDecode;
+  };
+  struct Options {
+    std::string router_id;
+    std::vector<Seat> seats;
+    // Of the router's own model folder; a worker that serves another vocabulary is left out. 0: not checked.
+    int64_t vocabulary = 0;
+  };
+
+  Fleet(Options options, Probe* probe);
+
+  // Called after anything that may let a waiting request be placed, or must fail it. Set once, before use.
+  void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
+
+  const std::vector<Seat>& seats() const { return options_.seats; }
+  const std::string& router_id() const { return options_.router_id; }
+
+  // An event of a seat's Watch stream. DATA_LOSS when it does not follow the one before: subscribe again.
+  // FAILED_PRECONDITION when the worker is not what the list says; it is left out.
+  absl::Status OnEvent(int seat, const v1::WatchEvent& event);
+  // The Watch stream ended and the worker can't be reached.
+  void OnDown(int seat, const absl::Status& why);
+
+  std::shared_ptr<const View> view() const;
+  // Every seat has answered or failed at least once.
+  bool settled() const;
+  // UNAVAILABLE, naming each decode address and why it can't be used.
+  absl::Status NoDecodeWorker() const;
+
+  // Books `tokens` on both (prefill may be null) and goes through the decode worker's gate.
+  Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens, absl::Time now);
+  void Changed() const {
+    if (listener_) listener_();
+  }
+
+ private:
+  friend class Booking;
+  struct SeatState {
+    std::shared_ptr<Worker> worker;  // null when down
+    uint64_t sequence = 0;           // of the last event; 0 before the snapshot
+    bool draining = false;
+    bool answered = false;
+    bool usable = false;  // in the view
+    std::string trouble;  // why it is not usable, for people
+    std::string differing_field;
+  };
+
+  void BookingEnded() const;
+  absl::Status Apply(int seat, const v1::WatchEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeSnapshot(int seat, const v1::Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Chooses the fingerprint group and replaces the view.
+  void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The seat whose fingerprint the fleet goes by, or -1.
+  int Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  Probe* const probe_;
+  std::function<void()> listener_;
+  mutable absl::Mutex mutex_;
+  std::vector<SeatState> seats_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::router::fleet

@@ -1,0 +1,140 @@
+#include "router/fleet/watcher.h"
+
+#include <grpcpp/alarm.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/client_stream.h"
+
+namespace baton::router::fleet {
+namespace {
+
+constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
+constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
+
+}  // namespace
+
+// One seat's stream, over and over. At any time exactly one of these is pending: the stream's `done`, or the alarm.
+class Watcher::Subscription {
+ public:
+  Subscription(Fleet* fleet, int seat)
+      : fleet_(fleet),
+        seat_(seat),
+        channel_(rpc::MakeChannel(fleet->seats()[seat].address)),
+        stub_(v1::Worker::NewStub(channel_)) {
+    absl::MutexLock lock(&mutex_);
+    Begin();
+  }
+
+  void Stop() {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (stream_ != nullptr) stream_->Cancel();
+    if (waiting_) alarm_.Cancel();
+  }
+
+  // After Stop().
+  void Join() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&ended_));
+  }
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+ private:
+  using Stream = rpc::ClientStream<v1::WatchRequest, v1::WatchEvent>;
+
+  void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    v1::WatchRequest request;
+    request.set_router_id(fleet_->router_id());
+    again_at_once_ = false;
+    stream_ = Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
+                           {.event = [this](v1::WatchEvent event) { OnEvent(event); },
+                            .done = [this](absl::Status status) { OnDone(status); }},
+                           [this](auto* context, auto* sent, auto* reactor) {
+                             stub_->async()->Watch(context, sent, reactor);
+                           });
+  }
+
+  void OnEvent(const v1::WatchEvent& event) {
+    const absl::Status status = fleet_->OnEvent(seat_, event);
+    absl::MutexLock lock(&mutex_);
+    if (absl::IsDataLoss(status)) {
+      spdlog::warn("watching again from a snapshot: {}", std::string(status.message()));
+      again_at_once_ = true;
+      stream_->Cancel();
+      return;
+    }
+    backoff_ = kFirstBackoff;
+    stream_->Next();
+  }
+
+  void OnDone(const absl::Status& status) {
+    bool down;
+    {
+      absl::MutexLock lock(&mutex_);
+      down = !stopping_ && !again_at_once_;
+    }
+    if (down) {
+      fleet_->OnDown(seat_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
+    }
+    absl::MutexLock lock(&mutex_);
+    stream_ = nullptr;
+    if (stopping_) {
+      ended_ = true;
+    } else if (again_at_once_) {
+      Begin();
+    } else {
+      waiting_ = true;
+      alarm_.Set(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(backoff_),
+                 [this](bool) { OnAlarm(); });
+      backoff_ = std::min(backoff_ * 2, kLongestBackoff);
+    }
+  }
+
+  void OnAlarm() {
+    absl::MutexLock lock(&mutex_);
+    waiting_ = false;
+    if (stopping_) {
+      ended_ = true;
+    } else {
+      Begin();
+    }
+  }
+
+  Fleet* const fleet_;
+  const int seat_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::Worker::Stub> stub_;
+  absl::Mutex mutex_;
+  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
+  grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration backoff_ ABSL_GUARDED_BY(mutex_) = kFirstBackoff;
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool again_at_once_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+Watcher::Watcher(Fleet* fleet) {
+  for (size_t seat = 0; seat < fleet->seats().size(); ++seat) {
+    subscriptions_.push_back(std::make_unique<Subscription>(fleet, static_cast<int>(seat)));
+  }
+}
+
+Watcher::~Watcher() {
+  for (const auto& subscription : subscriptions_) subscription->Stop();
+  for (const auto& subscription : subscriptions_) subscription->Join();
+}
+
+const std::shared_ptr<grpc::Channel>& Watcher::channel(int seat) const { return subscriptions_[seat]->channel(); }
+
+}  // namespace baton::router::fleet

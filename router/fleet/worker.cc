@@ -1,0 +1,75 @@
+#include "router/fleet/worker.h"
+
+#include <algorithm>
+
+namespace baton::router::fleet {
+
+void Worker::Report(const v1::Load& load, std::string_view router_id) {
+  const auto mine = load.booked().find(std::string(router_id));
+  const int64_t own = mine == load.booked().end() ? 0 : mine->second;
+  const int64_t all = int64_t{load.running()} + load.queued();
+  reported_requests_.store(std::max<int64_t>(0, all - own), std::memory_order_relaxed);
+  queued_tokens_.store(static_cast<int64_t>(load.queued_tokens()), std::memory_order_relaxed);
+  total_blocks_.store(static_cast<int64_t>(load.total_blocks()), std::memory_order_relaxed);
+  GateRelief();
+}
+
+int64_t Worker::Requests() const {
+  const int64_t reported = reported_requests_.load(std::memory_order_relaxed);
+  const int64_t booked = booked_requests_.load(std::memory_order_relaxed);
+  // A decode worker's report leaves this router's requests out; a prefill worker's includes them.
+  return identity_.role == Role::kDecode ? reported + booked : std::max(reported, booked);
+}
+
+int64_t Worker::QueuedTokens() const {
+  return std::max(queued_tokens_.load(std::memory_order_relaxed), booked_tokens_.load(std::memory_order_relaxed));
+}
+
+bool Worker::GateAllows(absl::Time now) const {
+  switch (gate_.load()) {
+    case kOpen:
+    case kTrial:
+      return true;
+    case kRefused:
+      return now - absl::FromUnixNanos(refused_at_nanos_.load()) >= kGatePatience;
+    default:
+      return false;
+  }
+}
+
+bool Worker::PassGate(absl::Time now) {
+  int gate = gate_.load();
+  while (gate == kTrial || gate == kRefused) {
+    if (gate_.compare_exchange_weak(gate, kTrialOut)) return true;
+  }
+  return false;
+}
+
+void Worker::GateAccepted() { gate_.store(kOpen); }
+
+void Worker::GateRefused(absl::Time now) {
+  refused_at_nanos_.store(absl::ToUnixNanos(now));
+  gate_.store(kRefused);
+}
+
+void Worker::GateRelief() {
+  int refused = kRefused;
+  gate_.compare_exchange_strong(refused, kTrial);
+}
+
+void Worker::GateTrialVoid() {
+  int out = kTrialOut;
+  gate_.compare_exchange_strong(out, kTrial);
+}
+
+void Worker::Book(int64_t tokens) {
+  booked_requests_.fetch_add(1, std::memory_order_relaxed);
+  booked_tokens_.fetch_add(tokens, std::memory_order_relaxed);
+}
+
+void Worker::Unbook(int64_t tokens) {
+  booked_requests_.fetch_sub(1, std::memory_order_relaxed);
+  booked_tokens_.fetch_sub(tokens, std::memory_order_relaxed);
+}
+
+}  // namespace baton::router::fleet

@@ -1,0 +1,204 @@
+#include "router/generate_call.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "common/base/random.h"
+#include "common/rpc/status.h"
+#include "router/wire.h"
+
+namespace baton::router {
+namespace {
+
+// gRPC's deadline on our clock.
+absl::Time OnClock(const Clock& clock, std::chrono::system_clock::time_point deadline) {
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return clock.Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+}
+
+}  // namespace
+
+void LiveCalls::Enter() {
+  absl::MutexLock lock(&mutex_);
+  ++count_;
+}
+
+void LiveCalls::Leave() {
+  absl::MutexLock lock(&mutex_);
+  --count_;
+}
+
+void LiveCalls::WaitUntilNone() {
+  absl::MutexLock lock(&mutex_);
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ == 0; };
+  mutex_.Await(absl::Condition(&none));
+}
+
+template <typename Request>
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContext* context,
+                                                                grpc::CallbackServerContext* server_context,
+                                                                const grpc::ByteBuffer& bytes) {
+  auto call = std::shared_ptr<GenerateCall>(new GenerateCall(context, server_context));
+  call->self_ = call;
+  call->Receive<Request>(bytes);
+  return call.get();
+}
+
+template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::GenerateRequest>(
+    const CallContext*, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::ChatRequest>(
+    const CallContext*, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+
+GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerContext* server_context)
+    : context_(context),
+      wire_deadline_(server_context->deadline()),
+      flow_({.request_id = fmt::format("{:016x}", RandomU64()),
+             .router_id = context->router_id,
+             .max_attempts = context->max_attempts,
+             .arrival = context->clock->Now(),
+             .deadline = OnClock(*context->clock, wire_deadline_)},
+            context->clock, context->probe) {
+  context_->live->Enter();
+}
+
+GenerateCall::~GenerateCall() { context_->live->Leave(); }
+
+template <typename Request>
+void GenerateCall::Receive(const grpc::ByteBuffer& bytes) {
+  auto request = std::make_shared<Request>();
+  absl::Status status = ParseMessage(bytes, request.get());
+  if (status.ok()) status = context_->reception->Check(*request);
+  if (!status.ok()) {
+    Post([status](RequestFlow& flow) { return flow.OnPrepared(status); });
+    return;
+  }
+  auto prepare = [self = shared_from_this(), request] {
+    auto prepared = std::make_shared<absl::StatusOr<Prepared>>(self->context_->reception->Prepare(*request));
+    self->Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
+  };
+  if constexpr (std::is_same_v<Request, v1::GenerateRequest>) {
+    if (request->has_token_ids()) {  // nothing to tokenize
+      prepare();
+      return;
+    }
+  }
+  if (!context_->executor->TryRun(std::move(prepare))) {
+    Post([](RequestFlow& flow) {
+      return flow.OnPrepared(rpc::WithRetryDelay(
+          absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
+          absl::Milliseconds(200)));
+    });
+  }
+}
+
+void GenerateCall::Post(Event event) {
+  const std::shared_ptr<GenerateCall> self = shared_from_this();
+  {
+    absl::MutexLock lock(&mutex_);
+    inbox_.push_back(std::move(event));
+    if (draining_) return;
+    draining_ = true;
+  }
+  while (true) {
+    Event next;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (inbox_.empty()) {
+        draining_ = false;
+        return;
+      }
+      next = std::move(inbox_.front());
+      inbox_.pop_front();
+    }
+    Actions actions = next(flow_);
+    for (Action& action : actions) Perform(action);
+  }
+}
+
+void GenerateCall::Perform(Action& action) {
+  std::visit([this](auto& one) { Do(one); }, action);
+}
+
+void GenerateCall::Do(Submit&) {
+  const v1::DecodeRequest& request = flow_.prepared().request;
+  ask_ = std::make_shared<Dispatcher::Ask>();
+  ask_->choices = flow_.prepared().choices;
+  ask_->request.prompt_tokens = request.token_ids_size();
+  ask_->bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
+  ask_->priority = request.priority();
+  ask_->deadline = flow_.options().deadline;
+  ask_->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {
+    auto placement = std::make_shared<absl::StatusOr<Placement>>(std::move(result));
+    self->Post([choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
+  };
+  streams_.resize(ask_->choices);
+  auto entries = context_->dispatcher->Submit(ask_);
+  if (entries.ok()) {
+    entries_ = *std::move(entries);
+  } else {
+    Post([status = entries.status()](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
+  }
+}
+
+void GenerateCall::Do(SubmitAgain& again) {
+  context_->dispatcher->Again(entries_[again.choice], ask_, again.choice, std::move(again.avoid));
+}
+
+void GenerateCall::Do(Withdraw&) {
+  for (admission::EntryId entry : entries_) context_->dispatcher->Withdraw(entry);
+  entries_.clear();
+  ask_ = nullptr;  // it holds this call
+}
+
+void GenerateCall::Do(Dial& dial) {
+  auto client_context = std::make_unique<grpc::ClientContext>();
+  client_context->set_deadline(wire_deadline_);
+  const int choice = dial.choice, attempt = dial.attempt;
+  v1::Decode::Stub* stub = context_->decode[dial.seat].get();
+  streams_[choice] = Stream::Call(
+      std::move(dial.request), std::move(client_context),
+      {.event =
+           [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
+             auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
+             self->Post([choice, attempt, held](RequestFlow& flow) {
+               return flow.OnDecodeEvent(choice, attempt, std::move(*held));
+             });
+           },
+       .done =
+           [self = shared_from_this(), choice, attempt](absl::Status status) {
+             self->Post([choice, attempt, status](RequestFlow& flow) {
+               return flow.OnDecodeEnd(choice, attempt, status);
+             });
+           }},
+      [stub](auto* context, auto* request, auto* reactor) { stub->async()->Generate(context, request, reactor); });
+}
+
+void GenerateCall::Do(ReadNext& next) { streams_[next.choice]->Next(); }
+
+void GenerateCall::Do(HangUp& hang_up) { streams_[hang_up.choice]->Cancel(); }
+
+void GenerateCall::Do(Write& write) {
+  outgoing_ = SerializeMessage(write.response);
+  StartWrite(&outgoing_);
+}
+
+void GenerateCall::Do(router::Finish& finish) {
+  ask_ = nullptr;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(finish.status));
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  Post([ok](RequestFlow& flow) { return flow.OnWritten(ok); });
+}
+
+void GenerateCall::OnCancel() {
+  Post([](RequestFlow& flow) { return flow.OnCancelled(); });
+}
+
+void GenerateCall::OnDone() {
+  // Whoever is still in Post() holds the call too.
+  const std::shared_ptr<GenerateCall> self = std::move(self_);
+}
+
+}  // namespace baton::router

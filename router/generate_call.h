@@ -1,0 +1,108 @@
+// GenerateCall: drives one RequestFlow between gRPC, the dispatcher and the decode workers. It is the reactor of the
+// client's call. Events may come on any thread at any time; they are queued and handled one after the other by
+// whichever thread found the queue idle, without a lock held, so nothing waits and an action may cause further
+// events. Keeps itself alive until gRPC is done with it; callbacks of others hold shared_ptrs.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "baton/v1/decode.grpc.pb.h"
+#include "common/base/clock.h"
+#include "common/rpc/client_stream.h"
+#include "router/dispatcher.h"
+#include "router/executor.h"
+#include "router/probe.h"
+#include "router/reception.h"
+#include "router/request_flow.h"
+
+namespace baton::router {
+
+// Counts the calls that live, so that shutdown can wait for the last.
+class LiveCalls {
+ public:
+  void Enter();
+  void Leave();
+  void WaitUntilNone();
+
+ private:
+  absl::Mutex mutex_;
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// What every call uses; all of it outlives the calls.
+struct CallContext {
+  const Reception* reception = nullptr;
+  Dispatcher* dispatcher = nullptr;
+  Executor* executor = nullptr;
+  const Clock* clock = nullptr;
+  Probe* probe = nullptr;
+  LiveCalls* live = nullptr;
+  std::string router_id;
+  int max_attempts = 3;
+  // By seat of the fleet.
+  std::vector<std::unique_ptr<v1::Decode::Stub>> decode;
+};
+
+class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                           public std::enable_shared_from_this<GenerateCall> {
+ public:
+  // Handles `request`, a Request in bytes; return the result from the service method. Request is GenerateRequest or
+  // ChatRequest.
+  template <typename Request>
+  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(const CallContext* context,
+                                                           grpc::CallbackServerContext* server_context,
+                                                           const grpc::ByteBuffer& bytes);
+  ~GenerateCall() override;
+
+ private:
+  using Stream = rpc::ClientStream<v1::DecodeRequest, v1::DecodeEvent>;
+  using Event = std::function<Actions(RequestFlow&)>;
+
+  GenerateCall(const CallContext* context, grpc::CallbackServerContext* server_context);
+
+  template <typename Request>
+  void Receive(const grpc::ByteBuffer& bytes);
+  void Post(Event event);
+
+  // Performing actions: only the thread that drains the inbox.
+  void Perform(Action& action);
+  void Do(Submit&);
+  void Do(SubmitAgain& again);
+  void Do(Withdraw&);
+  void Do(Dial& dial);
+  void Do(ReadNext& next);
+  void Do(HangUp& hang_up);
+  void Do(Write& write);
+  void Do(router::Finish& finish);
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  const CallContext* const context_;
+  const std::chrono::system_clock::time_point wire_deadline_;
+
+  absl::Mutex mutex_;
+  std::deque<Event> inbox_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<GenerateCall> self_;  // until OnDone
+
+  // The draining thread's.
+  RequestFlow flow_;
+  std::shared_ptr<Dispatcher::Ask> ask_;
+  std::vector<admission::EntryId> entries_;      // by choice
+  std::vector<std::shared_ptr<Stream>> streams_;  // by choice
+  grpc::ByteBuffer outgoing_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,17 @@
+// RoundRobin: each in turn, whatever their load. The baseline that other policies are measured against.
+#pragma once
+
+#include "router/placement/policy.h"
+
+namespace baton::router::placement {
+
+class RoundRobin final : public Policy {
+ public:
+  std::string_view name() const override { return "round_robin"; }
+  Choice Choose(const Request& request, Candidates decode, Candidates prefill) override;
+
+ private:
+  uint64_t turn_ = 0;
+};
+
+}  // namespace baton::router::placement

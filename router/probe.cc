@@ -1,0 +1,100 @@
+#include "router/probe.h"
+
+namespace baton::router {
+namespace {
+
+prometheus::Histogram& Phase(telemetry::Metrics* metrics, const std::string& phase) {
+  return metrics->Histogram("baton_ttft_phase_seconds", "What TTFT was made of, by phase; observed when a choice ends",
+                            telemetry::TtftBuckets(), {{"phase", phase}});
+}
+
+prometheus::Counter& Lost(telemetry::Metrics* metrics, const std::string& when) {
+  return metrics->Counter("baton_router_decode_lost_total", "Decode workers lost under a request", {{"when", when}});
+}
+
+prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role) {
+  return metrics->Gauge("baton_router_workers", "Workers that placement may use", {{"role", role}});
+}
+
+}  // namespace
+
+Probe::Probe(telemetry::Metrics* metrics)
+    : metrics_(metrics),
+      running_(metrics->Gauge("baton_router_running", "Generation requests inside the router")),
+      prompt_tokens_(metrics->Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      answer_tokens_(metrics->Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
+      ttft_(metrics->Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
+                               telemetry::TtftBuckets())),
+      tpot_(metrics->Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
+                               telemetry::PerTokenBuckets())),
+      itl_(metrics->Histogram("baton_router_itl_seconds", "Time between consecutive tokens",
+                              telemetry::PerTokenBuckets())),
+      e2e_(metrics->Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
+                              telemetry::EndToEndBuckets())),
+      admit_(Phase(metrics, "admit")),
+      decode_queue_(Phase(metrics, "decode_queue")),
+      prefill_queue_(Phase(metrics, "prefill_queue")),
+      prefill_(Phase(metrics, "prefill")),
+      transfer_(Phase(metrics, "transfer")),
+      first_token_(Phase(metrics, "first_token")),
+      queue_depth_(metrics->Gauge("baton_router_queue_requests", "Choices waiting for a decode worker")),
+      queue_bytes_(metrics->Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
+      bookings_(metrics->Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
+      refused_(metrics->Counter("baton_router_decode_refused_total", "Choices refused by a decode worker for want of blocks")),
+      lost_before_(Lost(metrics, "before_accepted")),
+      lost_running_(Lost(metrics, "running")),
+      decode_workers_(router::Workers(metrics, "decode")),
+      prefill_workers_(router::Workers(metrics, "prefill")) {}
+
+void Probe::RequestCame() { running_.Increment(); }
+
+void Probe::RequestEnded(absl::StatusCode outcome, absl::Duration e2e) {
+  running_.Decrement();
+  metrics_
+      ->Counter("baton_router_requests_total", "Generation requests by canonical status code",
+                {{"outcome", absl::StatusCodeToString(outcome)}})
+      .Increment();
+  if (outcome == absl::StatusCode::kOk) e2e_.Observe(absl::ToDoubleSeconds(e2e));
+}
+
+void Probe::MoreTokens(absl::Duration gap, int64_t tokens) {
+  const double each = absl::ToDoubleSeconds(gap) / static_cast<double>(tokens);
+  for (int64_t i = 0; i < tokens; ++i) itl_.Observe(each);
+}
+
+void Probe::Phases(const PhaseSeconds& phases) {
+  admit_.Observe(phases.admit);
+  decode_queue_.Observe(phases.decode_queue);
+  prefill_queue_.Observe(phases.prefill_queue);
+  prefill_.Observe(phases.prefill);
+  transfer_.Observe(phases.transfer);
+  first_token_.Observe(phases.first_token);
+}
+
+void Probe::Queued(int64_t count, int64_t bytes) {
+  queue_depth_.Set(static_cast<double>(count));
+  queue_bytes_.Set(static_cast<double>(bytes));
+}
+
+void Probe::Placed(const std::string& policy) {
+  metrics_->Counter("baton_router_placements_total", "Placements by policy", {{"policy", policy}}).Increment();
+}
+
+void Probe::Workers(int decode, int prefill) {
+  decode_workers_.Set(decode);
+  prefill_workers_.Set(prefill);
+}
+
+void Probe::WatchRestarted(const std::string& reason) {
+  metrics_->Counter("baton_router_watch_restarts_total", "Watch streams begun again, by reason", {{"reason", reason}})
+      .Increment();
+}
+
+void Probe::FingerprintDiffers(const std::string& address, const std::string& field) {
+  metrics_
+      ->Counter("baton_router_fingerprint_mismatches_total", "Workers left out because their fingerprint differs",
+                {{"worker", address}, {"field", field}})
+      .Increment();
+}
+
+}  // namespace baton::router

@@ -1,0 +1,73 @@
+// Probe: the router's metrics, as verbs. Owned by Router (or a test), outlives every request. Any thread. It never
+// sees a prompt.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/telemetry/metrics.h"
+
+namespace baton::router {
+
+// The six phases of TTFT (design: interfaces that users see).
+struct PhaseSeconds {
+  double admit = 0, decode_queue = 0, prefill_queue = 0, prefill = 0, transfer = 0, first_token = 0;
+  double Sum() const { return admit + decode_queue + prefill_queue + prefill + transfer + first_token; }
+};
+
+class Probe {
+ public:
+  explicit Probe(telemetry::Metrics* metrics);
+
+  // A generation request came in, and how it ended.
+  void RequestCame();
+  void RequestEnded(absl::StatusCode outcome, absl::Duration e2e);
+  void PromptTokens(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
+  void AnswerTokens(int64_t tokens) { answer_tokens_.Increment(static_cast<double>(tokens)); }
+  // The first token of a request, counted from its arrival.
+  void FirstToken(absl::Duration ttft) { ttft_.Observe(absl::ToDoubleSeconds(ttft)); }
+  // `gap` passed before a delta of `tokens` tokens that was not the first.
+  void MoreTokens(absl::Duration gap, int64_t tokens);
+  // A finished choice: what its TTFT was made of, and its pace (absent: one token).
+  void Phases(const PhaseSeconds& phases);
+  void Pace(double seconds_per_token) { tpot_.Observe(seconds_per_token); }
+
+  void Queued(int64_t count, int64_t bytes);
+  void Placed(const std::string& policy);
+  void Booked(int delta) { bookings_.Increment(delta); }
+  // A decode worker had no blocks, or was lost, before it accepted; or was lost with tokens already sent.
+  void WorkerRefused() { refused_.Increment(); }
+  void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
+
+  void Workers(int decode, int prefill);
+  void WatchRestarted(const std::string& reason);
+  void FingerprintDiffers(const std::string& address, const std::string& field);
+
+ private:
+  telemetry::Metrics* const metrics_;
+  prometheus::Gauge& running_;
+  prometheus::Counter& prompt_tokens_;
+  prometheus::Counter& answer_tokens_;
+  prometheus::Histogram& ttft_;
+  prometheus::Histogram& tpot_;
+  prometheus::Histogram& itl_;
+  prometheus::Histogram& e2e_;
+  prometheus::Histogram& admit_;
+  prometheus::Histogram& decode_queue_;
+  prometheus::Histogram& prefill_queue_;
+  prometheus::Histogram& prefill_;
+  prometheus::Histogram& transfer_;
+  prometheus::Histogram& first_token_;
+  prometheus::Gauge& queue_depth_;
+  prometheus::Gauge& queue_bytes_;
+  prometheus::Gauge& bookings_;
+  prometheus::Counter& refused_;
+  prometheus::Counter& lost_before_;
+  prometheus::Counter& lost_running_;
+  prometheus::Gauge& decode_workers_;
+  prometheus::Gauge& prefill_workers_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,317 @@
+#include "router/request_flow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton::router {
+namespace {
+
+// Codes with which a worker, or the wire to it, says that another worker may succeed.
+bool WorkerLost(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsUnimplemented(status);
+}
+
+}  // namespace
+
+RequestFlow::RequestFlow(Options options, const Clock* clock, Probe* probe)
+    : options_(std::move(options)), clock_(clock), probe_(probe) {
+  probe_->RequestCame();
+}
+
+RequestFlow::~RequestFlow() { BATON_DCHECK(finished_) << "request " << options_.request_id << " never finished"; }
+
+Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  if (!prepared.ok()) {
+    EndWith(prepared.status(), &actions);
+    return actions;
+  }
+  prepared_ = *std::move(prepared);
+  choices_.resize(prepared_.choices);
+  actions.push_back(Submit{});
+  return actions;
+}
+
+Actions RequestFlow::OnNotAdmitted(absl::Status status) {
+  Actions actions;
+  EndWith(std::move(status), &actions);
+  return actions;
+}
+
+Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
+  Actions actions;
+  if (end_.has_value()) return actions;  // a booking in it is released here
+  if (!placement.ok()) {
+    EndWith(placement.status(), &actions);
+    return actions;
+  }
+  ChoiceState& state = choices_[choice];
+  BATON_CHECK(state.state == State::kWaiting);
+  state.placement = *std::move(placement);
+  state.state = State::kDialing;
+  state.dialed = clock_->Now();
+  ++state.attempt;
+
+  Dial dial{.choice = choice, .attempt = state.attempt, .seat = 0, .request = prepared_.request};
+  const fleet::Worker::Identity& worker = state.placement.decode->identity();
+  dial.seat = worker.seat;
+  dial.request.set_request_id(options_.request_id);
+  dial.request.set_router_id(options_.router_id);
+  *dial.request.mutable_fingerprint() = worker.fingerprint;
+  dial.request.mutable_sampling()->set_seed(prepared_.seed + choice);
+  dial.request.mutable_output()->set_token_ids(true);
+  dial.request.set_choice(choice);
+  for (const auto& prefill : state.placement.prefill) {
+    v1::PrefillTarget* target = dial.request.add_prefill();
+    target->set_worker(prefill->identity().id);
+    target->set_address(prefill->identity().address);
+  }
+  actions.push_back(std::move(dial));
+  return actions;
+}
+
+Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  ChoiceState& state = choices_[choice];
+  if (state.attempt != attempt) return actions;
+  if (state.state == State::kDone) {  // more after Finished: not wanted
+    actions.push_back(HangUp{choice});
+    return actions;
+  }
+  const State needed = event.has_accepted() ? State::kDialing : State::kRunning;
+  if (event.event_case() == v1::DecodeEvent::EVENT_NOT_SET || state.state != needed) {
+    EndWith(absl::InternalError(fmt::format("decode worker {} sent event {} out of turn", Describe(state),
+                                            static_cast<int>(event.event_case()))),
+            &actions);
+    return actions;
+  }
+  if (event.has_accepted()) {
+    OnAccepted(choice, &actions);
+  } else if (event.has_delta()) {
+    OnDelta(choice, std::move(*event.mutable_delta()), &actions);
+  } else {
+    OnFinished(choice, std::move(*event.mutable_finished()), &actions);
+  }
+  return actions;
+}
+
+void RequestFlow::OnAccepted(int choice, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  state.state = State::kRunning;
+  state.placement.booking.Accepted();
+  if (!started_) {
+    started_ = true;
+    probe_->PromptTokens(prepared_.request.token_ids_size());
+    v1::GenerateResponse response;
+    v1::Started* started = response.mutable_started();
+    started->set_request_id(options_.request_id);
+    started->set_model(prepared_.model);
+    started->set_seed(prepared_.seed);
+    started->set_prompt_tokens(prepared_.request.token_ids_size());
+    Send({.response = std::move(response)}, actions);
+  }
+  actions->push_back(ReadNext{choice});
+}
+
+void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  const absl::Time now = clock_->Now();
+  if (delta.tokens() > 0) {
+    if (!state.first_token.has_value()) {
+      state.first_token = now;
+      state.placement.booking.FirstToken();
+      if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
+      first_token_seen_ = true;
+    } else {
+      probe_->MoreTokens(now - state.last_token, delta.tokens());
+    }
+    state.last_token = now;
+    state.tokens += delta.tokens();
+    probe_->AnswerTokens(delta.tokens());
+  }
+  state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
+  delta.set_choice(choice);
+  if (!prepared_.token_ids) delta.clear_token_ids();
+  v1::GenerateResponse response;
+  *response.mutable_delta() = std::move(delta);
+  Send({.response = std::move(response), .choice = choice}, actions);
+}
+
+void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  const absl::Time now = clock_->Now();
+  finished.set_choice(choice);
+  if (finished.relay().decode_worker().empty()) {
+    finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
+  }
+  v1::Timing* timing = finished.mutable_timing();
+  const absl::Time first = state.first_token.value_or(now);
+  const PhaseSeconds phases = SplitTtft(absl::ToDoubleSeconds(first - options_.arrival),
+                                        absl::ToDoubleSeconds(state.dialed - options_.arrival), *timing);
+  timing->set_admit(phases.admit);
+  timing->set_decode_queue(phases.decode_queue);
+  timing->set_prefill_queue(phases.prefill_queue);
+  timing->set_prefill(phases.prefill);
+  timing->set_transfer(phases.transfer);
+  timing->set_first_token(phases.first_token);
+  timing->set_ttft(phases.Sum());
+  timing->set_e2e(absl::ToDoubleSeconds(now - options_.arrival));
+  if (!timing->has_tpot() && state.tokens > 1) {
+    timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
+  }
+  probe_->Phases(phases);
+  if (timing->has_tpot()) probe_->Pace(timing->tpot());
+
+  state.state = State::kDone;
+  state.placement.booking.Release();
+  v1::GenerateResponse response;
+  *response.mutable_finished() = std::move(finished);
+  Send({.response = std::move(response)}, actions);
+  actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
+}
+
+Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& status) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  ChoiceState& state = choices_[choice];
+  if (state.attempt != attempt || state.state == State::kDone || state.state == State::kWaiting) return actions;
+  if (status.ok()) {
+    EndWith(absl::InternalError(
+                fmt::format("decode worker {} ended after {} tokens without saying why", Describe(state), state.tokens)),
+            &actions);
+  } else if (absl::IsDeadlineExceeded(status)) {
+    EndWith(absl::DeadlineExceededError(fmt::format("the deadline passed after {} tokens", state.tokens)), &actions);
+  } else if (state.state == State::kRunning && WorkerLost(status)) {
+    probe_->WorkerLost(true);
+    EndWith(absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})", Describe(state),
+                                               state.tokens, std::string(status.message()))),
+            &actions);
+  } else if (state.state == State::kRunning) {
+    absl::Status named(status.code(), fmt::format("decode worker {}: {}", Describe(state),
+                                                  std::string(status.message())));
+    EndWith(std::move(named), &actions);
+  } else if (absl::IsResourceExhausted(status)) {
+    probe_->WorkerRefused();
+    state.state = State::kWaiting;
+    state.placement.booking.Refused(clock_->Now());
+    actions.push_back(SubmitAgain{choice, state.avoid});
+  } else if (WorkerLost(status)) {
+    LostBeforeAccepted(choice, status, &actions);
+  } else {
+    EndWith(status, &actions);
+  }
+  return actions;
+}
+
+void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  probe_->WorkerLost(false);
+  ++state.lost;
+  if (state.lost >= options_.max_attempts) {
+    EndWith(absl::UnavailableError(fmt::format("{} decode workers failed before accepting the request; retry (the last, {}: {})",
+                                               state.lost, Describe(state),
+                                               std::string(status.message()))),
+            actions);
+    return;
+  }
+  state.avoid.push_back(state.placement.decode->identity().incarnation);
+  state.state = State::kWaiting;
+  state.placement.booking.Release();
+  actions->push_back(SubmitAgain{choice, state.avoid});
+}
+
+Actions RequestFlow::OnWritten(bool ok) {
+  Actions actions;
+  BATON_CHECK(writing_);
+  writing_ = false;
+  const int choice = outbox_.front().choice;
+  outbox_.pop_front();
+  if (!ok) EndWith(absl::CancelledError("the client went away"), &actions);
+  if (!end_.has_value()) {
+    if (choice >= 0 && choices_[choice].state == State::kRunning) actions.push_back(ReadNext{choice});
+    if (!outbox_.empty()) {
+      writing_ = true;
+      actions.push_back(Write{outbox_.front().response});
+    }
+  }
+  FinishIfDone(&actions);
+  return actions;
+}
+
+Actions RequestFlow::OnCancelled() {
+  Actions actions;
+  const bool late = clock_->Now() >= options_.deadline;
+  EndWith(late ? absl::DeadlineExceededError("the deadline passed") : absl::CancelledError("the client went away"),
+          &actions);
+  return actions;
+}
+
+void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
+  outbox_.push_back(std::move(outgoing));
+  if (writing_) return;
+  writing_ = true;
+  actions->push_back(Write{outbox_.front().response});
+}
+
+void RequestFlow::EndWith(absl::Status status, Actions* actions) {
+  if (end_.has_value()) return;
+  end_ = std::move(status);
+  actions->push_back(Withdraw{});
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    ChoiceState& state = choices_[i];
+    if (state.state == State::kDialing || state.state == State::kRunning) actions->push_back(HangUp{static_cast<int>(i)});
+    state.state = State::kDone;
+    state.placement.booking.Release();
+  }
+  if (outbox_.size() > (writing_ ? 1 : 0)) outbox_.erase(outbox_.begin() + (writing_ ? 1 : 0), outbox_.end());
+  FinishIfDone(actions);
+}
+
+void RequestFlow::FinishIfDone(Actions* actions) {
+  if (finished_ || writing_) return;
+  if (!end_.has_value()) {
+    const bool all = !choices_.empty() && std::all_of(choices_.begin(), choices_.end(), [](const ChoiceState& choice) {
+      return choice.state == State::kDone;
+    });
+    if (!all || !outbox_.empty()) return;
+    end_ = absl::OkStatus();
+  }
+  finished_ = true;
+  probe_->RequestEnded(end_->code(), clock_->Now() - options_.arrival);
+  actions->push_back(Finish{*end_});
+}
+
+std::string RequestFlow::Describe(const ChoiceState& choice) const {
+  const fleet::Worker::Identity& worker = choice.placement.decode->identity();
+  return fmt::format("{} at {}", worker.id, worker.address);
+}
+
+PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker) {
+  PhaseSeconds phases;
+  phases.admit = std::clamp(admit, 0.0, ttft);
+  const double rest = ttft - phases.admit;
+  phases.decode_queue = std::max(0.0, worker.decode_queue());
+  phases.prefill_queue = std::max(0.0, worker.prefill_queue());
+  phases.prefill = std::max(0.0, worker.prefill());
+  phases.transfer = std::max(0.0, worker.transfer());
+  const double reported = phases.decode_queue + phases.prefill_queue + phases.prefill + phases.transfer;
+  if (reported > rest) {
+    const double scale = rest / reported;
+    phases.decode_queue *= scale;
+    phases.prefill_queue *= scale;
+    phases.prefill *= scale;
+    phases.transfer *= scale;
+    return phases;
+  }
+  phases.first_token = rest - reported;
+  return phases;
+}
+
+}  // namespace baton::router

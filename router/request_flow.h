@@ -1,0 +1,152 @@
+// RequestFlow: the state machine of one generation request: events in, actions out. It knows neither gRPC nor
+// threads; GenerateCall feeds it one event at a time and performs what it asks for, in order. Its promises: exactly one
+// Finish; at most one Write outstanding; the next event of a choice is asked for only when the client has taken the
+// one before; and, whatever the end, every booking is released, every call hung up and every waiting choice withdrawn.
+//
+// States of a choice: Waiting -> Dialing -> Running -> Done; from Dialing back to Waiting when a worker refuses or is
+// lost before it accepted.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/inference.pb.h"
+#include "common/base/clock.h"
+#include "router/dispatcher.h"
+#include "router/probe.h"
+
+namespace baton::router {
+
+// A request that passed the door: complete for the decode worker but for what placement decides.
+struct Prepared {
+  v1::DecodeRequest request;
+  std::string model;
+  int choices = 1;
+  uint64_t seed = 0;
+  // The client wants token ids too (the router always asks for them).
+  bool token_ids = false;
+};
+
+// Ask the dispatcher to place all choices.
+struct Submit {};
+// Ask again for one, but not for these workers.
+struct SubmitAgain {
+  int choice;
+  std::vector<Incarnation> avoid;
+};
+// Take whatever still waits out of the queue.
+struct Withdraw {};
+// Call a decode worker. Events and the end come back with `choice` and `attempt`.
+struct Dial {
+  int choice;
+  int attempt;
+  int seat;
+  v1::DecodeRequest request;
+};
+// Ask for the next event of the choice's call.
+struct ReadNext {
+  int choice;
+};
+// End the choice's call.
+struct HangUp {
+  int choice;
+};
+// Send to the client; OnWritten comes when it has left.
+struct Write {
+  v1::GenerateResponse response;
+};
+// End the client's call. Nothing follows.
+struct Finish {
+  absl::Status status;
+};
+using Action = std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, Finish>;
+using Actions = std::vector<Action>;
+
+class RequestFlow {
+ public:
+  struct Options {
+    std::string request_id;
+    std::string router_id;
+    // Decode workers that may be lost before they accept a choice.
+    int max_attempts = 3;
+    absl::Time arrival;
+    absl::Time deadline = absl::InfiniteFuture();
+  };
+  RequestFlow(Options options, const Clock* clock, Probe* probe);
+  ~RequestFlow();
+
+  // Validated, rendered and tokenized; or refused.
+  Actions OnPrepared(absl::StatusOr<Prepared> prepared);
+  // The dispatcher could not take the request in.
+  Actions OnNotAdmitted(absl::Status status);
+  Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
+  Actions OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event);
+  Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
+  // A Write left, or (ok false) the client is gone.
+  Actions OnWritten(bool ok);
+  // The client cancelled, went away, or its deadline passed.
+  Actions OnCancelled();
+
+  const Options& options() const { return options_; }
+  // After OnPrepared.
+  const Prepared& prepared() const { return prepared_; }
+
+ private:
+  enum class State { kWaiting, kDialing, kRunning, kDone };
+  struct ChoiceState {
+    State state = State::kWaiting;
+    int attempt = 0;  // grows with every Dial; events of older ones are dropped
+    int lost = 0;
+    std::vector<Incarnation> avoid;
+    Placement placement;
+    absl::Time dialed;
+    std::optional<absl::Time> first_token;
+    absl::Time last_token;
+    // Tokens sent so far: with the prompt, what another worker needs to go on from here.
+    std::vector<int32_t> sent;
+    int64_t tokens = 0;
+  };
+  struct Outgoing {
+    v1::GenerateResponse response;
+    int choice = -1;  // whose next event is asked for once this has left; -1 for none
+  };
+
+  void OnAccepted(int choice, Actions* actions);
+  void OnDelta(int choice, v1::Delta delta, Actions* actions);
+  void OnFinished(int choice, v1::Finished finished, Actions* actions);
+  void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
+  void Send(Outgoing outgoing, Actions* actions);
+  // The one way to a bad end.
+  void EndWith(absl::Status status, Actions* actions);
+  void FinishIfDone(Actions* actions);
+  std::string Describe(const ChoiceState& choice) const;
+
+  const Options options_;
+  const Clock* const clock_;
+  Probe* const probe_;
+  Prepared prepared_;
+  std::vector<ChoiceState> choices_;
+  std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
+  bool writing_ = false;
+  bool started_ = false;
+  bool first_token_seen_ = false;
+  std::optional<absl::Status> end_;  // decided; Finish follows when no Write is outstanding
+  bool finished_ = false;
+};
+
+// Splits a TTFT that the router measured: `admit` is the router's own, the worker reports the middle phases on its own
+// clock, and what is left (the wire, both ways) counts as first_token, so that the six sum to it. A worker that
+// reports more than there was is scaled down.
+PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker);
+
+}  // namespace baton::router

@@ -1,0 +1,139 @@
+#include "router/router.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "absl/synchronization/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/rpc/server.h"
+#include "router/executor.h"
+#include "router/fleet/watcher.h"
+#include "router/generate_call.h"
+#include "router/reception.h"
+#include "router/served_model.h"
+#include "router/service.h"
+#include "router/tenants.h"
+
+namespace baton::router {
+namespace {
+
+// Prompts that may wait for the tokenizer.
+constexpr size_t kExecutorCapacity = 4096;
+
+fleet::Fleet::Options FleetOptions(const RouterOptions& options, const ServedModel& model) {
+  fleet::Fleet::Options result;
+  result.router_id = fmt::format("{:016x}", RandomU64());
+  for (const std::string& address : options.decode) result.seats.push_back({address, fleet::Role::kDecode});
+  for (const std::string& address : options.prefill) result.seats.push_back({address, fleet::Role::kPrefill});
+  result.vocabulary = model.vocabulary;
+  return result;
+}
+
+}  // namespace
+
+// In the order in which they are built; destroyed the other way round.
+struct Router::Parts {
+  Parts(const RouterOptions& options, ServedModel served, Tenants tenants_in,
+        std::unique_ptr<placement::Policy> policy)
+      : drain(options.drain),
+        model(std::move(served)),
+        tenants(std::move(tenants_in)),
+        probe(&metrics),
+        fleet(FleetOptions(options, model), &probe),
+        reception(&model, &tenants, [] { return RandomU64(); }),
+        executor(options.tokenizer_threads, kExecutorCapacity),
+        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe) {
+    context.reception = &reception;
+    context.dispatcher = &dispatcher;
+    context.executor = &executor;
+    context.clock = &clock;
+    context.probe = &probe;
+    context.live = &live;
+    context.router_id = fleet.router_id();
+    context.max_attempts = options.max_attempts;
+  }
+
+  // The health service follows the fleet.
+  void FollowFleet() {
+    absl::MutexLock lock(&health_mutex);
+    const bool serving = !stopping && !fleet.view()->decode.empty();
+    if (server == nullptr || serving == said_serving) return;
+    said_serving = serving;
+    server->SetServing(serving);
+  }
+
+  const absl::Duration drain;
+  telemetry::Metrics metrics;
+  MonotonicClock clock;
+  const ServedModel model;
+  const Tenants tenants;
+  Probe probe;
+  fleet::Fleet fleet;
+  Reception reception;
+  LiveCalls live;
+  CallContext context;
+  Executor executor;
+  Dispatcher dispatcher;
+  std::unique_ptr<fleet::Watcher> watcher;
+  std::unique_ptr<InferenceService> service;
+  absl::Mutex health_mutex;
+  std::unique_ptr<rpc::Server> server;
+  bool said_serving ABSL_GUARDED_BY(health_mutex) = true;  // what a new server says
+  bool stopping ABSL_GUARDED_BY(health_mutex) = false;
+};
+
+absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options) {
+  if (options.decode.empty()) {
+    return absl::InvalidArgumentError("--decode: name at least one decode worker (host:port)");
+  }
+  BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(options.model_folder, options.model_name));
+  BATON_ASSIGN_OR_RETURN(Tenants tenants, Tenants::Load(options.tenant_salt_file));
+  BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64()));
+  auto parts = std::make_unique<Parts>(options, std::move(model), std::move(tenants), std::move(policy));
+  Parts* const all = parts.get();
+  all->fleet.SetListener([all] {
+    all->dispatcher.Pump();
+    all->FollowFleet();
+  });
+  all->watcher = std::make_unique<fleet::Watcher>(&all->fleet);
+  for (size_t seat = 0; seat < all->fleet.seats().size(); ++seat) {
+    all->context.decode.push_back(v1::Decode::NewStub(all->watcher->channel(static_cast<int>(seat))));
+  }
+  all->dispatcher.StartTicking();
+  all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
+  rpc::ServerOptions door;
+  door.listen = options.listen;
+  BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(door, {all->service.get()}));
+  {
+    absl::MutexLock lock(&all->health_mutex);
+    all->server = std::move(server);
+  }
+  all->FollowFleet();
+  return std::unique_ptr<Router>(new Router(std::move(parts)));
+}
+
+Router::Router(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Router::~Router() { Stop(); }
+
+void Router::Stop() {
+  {
+    absl::MutexLock lock(&parts_->health_mutex);
+    if (parts_->stopping) return;
+    parts_->stopping = true;
+  }
+  parts_->server->Shutdown(parts_->drain);
+  // Decode calls end a moment after the clients' calls that they were for.
+  parts_->live.WaitUntilNone();
+  parts_->watcher = nullptr;
+}
+
+const std::string& Router::address() const { return parts_->server->address(); }
+const telemetry::Metrics& Router::metrics() const { return parts_->metrics; }
+const fleet::Fleet& Router::fleet() const { return parts_->fleet; }
+
+}  // namespace baton::router

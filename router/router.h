@@ -1,0 +1,53 @@
+// Router: the whole router in one object, as main and the integration tests start it: model, fleet, dispatcher, door.
+// Start and Stop from one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/telemetry/metrics.h"
+#include "router/dispatcher.h"
+#include "router/fleet/fleet.h"
+
+namespace baton::router {
+
+struct RouterOptions {
+  std::string model_folder;
+  std::string model_name;  // empty: the folder's name
+  std::vector<std::string> decode;
+  std::vector<std::string> prefill;
+  std::string listen = "127.0.0.1:0";
+  std::string policy = "least_loaded";
+  std::string tenant_salt_file;
+  int tokenizer_threads = 2;
+  int max_attempts = 3;
+  Dispatcher::Options dispatcher;
+  // How long Stop waits for running requests.
+  absl::Duration drain = absl::Seconds(10);
+};
+
+class Router {
+ public:
+  // Watches and listens when this returns; the health service says SERVING while a decode worker is up.
+  static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterOptions& options);
+  ~Router();
+
+  // host:port of the public door.
+  const std::string& address() const;
+  const telemetry::Metrics& metrics() const;
+  const fleet::Fleet& fleet() const;
+
+  // No new requests; what runs may end within the drain time, the rest is cancelled. Also done by the destructor.
+  void Stop();
+
+ private:
+  struct Parts;
+  explicit Router(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,31 @@
+// ServedModel: what the router itself needs of a model: its name, tokenizer, chat template, limits and defaults.
+// Immutable after Load, any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model/config.h"
+#include "common/text/chat_template.h"
+#include "common/text/tokenizer.h"
+
+namespace baton::router {
+
+struct ServedModel {
+  std::string name;
+  int64_t context = 0;     // tokens, prompt and answer together
+  int64_t vocabulary = 0;  // rows of the embedding
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no Chat
+  model::GenerationDefaults defaults;
+
+  // `name` empty takes the folder's.
+  static absl::StatusOr<ServedModel> Load(const std::string& folder, const std::string& name);
+
+  // NOT_FOUND, naming what is known, if a request means another model. Empty means the only one.
+  absl::Status CheckName(const std::string& asked) const;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,38 @@
+// InferenceService: the public door as gRPC sees it. Requests come raw (see wire.h). Generate and Chat become a
+// GenerateCall; Tokenize and Detokenize run on the executor; ListModels is answered at once. gRPC's threads never wait
+// in it.
+#pragma once
+
+#include "baton/v1/inference.grpc.pb.h"
+#include "router/fleet/fleet.h"
+#include "router/generate_call.h"
+
+namespace baton::router {
+
+class InferenceService final
+    : public v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_Chat<
+          v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
+              v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>> {
+ public:
+  InferenceService(const CallContext* context, const fleet::Fleet* fleet) : context_(context), fleet_(fleet) {}
+
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Chat(grpc::CallbackServerContext* context,
+                                                   const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+
+ private:
+  // Finishes `reactor` with what `work` makes of the request, on the executor.
+  void Answer(grpc::ServerUnaryReactor* reactor, std::function<grpc::Status()> work);
+
+  const CallContext* const context_;
+  const fleet::Fleet* const fleet_;
+};
+
+}  // namespace baton::router

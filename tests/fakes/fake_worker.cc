@@ -1,0 +1,300 @@
+#include "tests/fakes/fake_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "baton/v1/decode.grpc.pb.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/rpc/server.h"
+#include "common/rpc/server_stream.h"
+#include "common/rpc/status.h"
+
+namespace baton::fakes {
+namespace {
+
+Script DefaultScript(const v1::DecodeRequest&) {
+  return {Step::Accept(), Step::Token(5, "a"), Step::Token(6, "b"), Step::Finish()};
+}
+
+class ScriptedCall;
+
+// What the services and their calls share.
+struct State {
+  mutable absl::Mutex mutex;
+  FakeWorker::Options options ABSL_GUARDED_BY(mutex);
+  FakeWorker::Counts counts ABSL_GUARDED_BY(mutex);
+  std::function<Script(const v1::DecodeRequest&)> script ABSL_GUARDED_BY(mutex) = DefaultScript;
+  std::vector<v1::DecodeRequest> requests ABSL_GUARDED_BY(mutex);
+  std::vector<ScriptedCall*> holding ABSL_GUARDED_BY(mutex);
+  v1::Load load ABSL_GUARDED_BY(mutex);
+  bool draining ABSL_GUARDED_BY(mutex) = false;
+  uint64_t skip ABSL_GUARDED_BY(mutex) = 0;
+  struct Watch {
+    std::shared_ptr<rpc::ServerStream<v1::WatchEvent>> stream;
+    uint64_t sequence = 1;
+  };
+  std::vector<Watch> watches ABSL_GUARDED_BY(mutex);
+};
+
+// Runs a script: one write outstanding at a time, each counted when the transport took it.
+class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
+ public:
+  ScriptedCall(State* state, const v1::DecodeRequest& request) : state_(state) {
+    std::function<Script(const v1::DecodeRequest&)> script;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      state_->requests.push_back(request);
+      ++state_->counts.calls;
+      ++state_->counts.running;
+      script = state_->script;
+    }
+    script_ = script(request);
+    absl::MutexLock lock(&state_->mutex);
+    Advance();
+  }
+
+  void Resume() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) { Advance(); }
+
+ private:
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+    if (ended_) return;
+    if (next_ == script_.size()) return End(absl::OkStatus());
+    const Step& step = script_[next_++];
+    switch (step.kind) {
+      case Step::Kind::kSend:
+        writing_ = true;
+        StartWrite(&step.event);
+        return;
+      case Step::Kind::kHold:
+        state_->holding.push_back(this);
+        return;
+      case Step::Kind::kEnd:
+        return End(step.status);
+    }
+  }
+
+  void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) {
+    if (ended_) return;
+    ended_ = true;
+    --state_->counts.running;
+    std::erase(state_->holding, this);
+    Finish(rpc::ToGrpc(status));
+  }
+
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&state_->mutex);
+    writing_ = false;
+    if (ok) ++state_->counts.events_out;
+    if (cancelled_) {
+      End(absl::CancelledError("cancelled"));
+    } else {
+      Advance();
+    }
+  }
+
+  void OnCancel() override {
+    absl::MutexLock lock(&state_->mutex);
+    if (ended_) return;
+    cancelled_ = true;
+    ++state_->counts.cancelled;
+    if (!writing_) End(absl::CancelledError("cancelled"));
+  }
+
+  void OnDone() override { delete this; }
+
+  State* const state_;
+  Script script_;
+  size_t next_ = 0;
+  bool writing_ = false;
+  bool cancelled_ = false;
+  bool ended_ = false;
+};
+
+class DecodeService final : public v1::Decode::CallbackService {
+ public:
+  explicit DecodeService(State* state) : state_(state) {}
+  grpc::ServerWriteReactor<v1::DecodeEvent>* Generate(grpc::CallbackServerContext*,
+                                                      const v1::DecodeRequest* request) override {
+    return new ScriptedCall(state_, *request);
+  }
+
+ private:
+  State* const state_;
+};
+
+class WorkerService final : public v1::Worker::CallbackService {
+ public:
+  explicit WorkerService(State* state) : state_(state) {}
+  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext*, const v1::WatchRequest*) override {
+    auto stream = rpc::ServerStream<v1::WatchEvent>::Create();
+    v1::WatchEvent event;
+    event.set_sequence(1);
+    absl::MutexLock lock(&state_->mutex);
+    const FakeWorker::Options& options = state_->options;
+    v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+    info->set_worker_id(options.id);
+    info->set_role(options.role);
+    info->set_incarnation(options.incarnation);
+    *info->mutable_fingerprint() = options.fingerprint;
+    info->set_vocabulary_tokens(options.vocabulary);
+    *event.mutable_snapshot()->mutable_load() = state_->load;
+    event.mutable_snapshot()->set_draining(state_->draining);
+    ++state_->counts.watches;
+    stream->Send(std::move(event));
+    state_->watches.push_back({stream});
+    return stream->reactor();
+  }
+
+ private:
+  State* const state_;
+};
+
+}  // namespace
+
+Step Step::Accept() {
+  Step step;
+  step.event.mutable_accepted()->set_reserved_blocks(1);
+  return step;
+}
+
+Step Step::Token(int32_t id, const std::string& text) {
+  Step step;
+  v1::Delta* delta = step.event.mutable_delta();
+  delta->set_text(text);
+  delta->add_token_ids(id);
+  delta->set_tokens(1);
+  return step;
+}
+
+Step Step::Finish(v1::FinishReason reason) {
+  Step step;
+  v1::Finished* finished = step.event.mutable_finished();
+  finished->set_reason(reason);
+  finished->mutable_timing()->set_decode_queue(1e-6);
+  finished->mutable_timing()->set_prefill(2e-6);
+  return step;
+}
+
+Step Step::Hold() {
+  Step step;
+  step.kind = Kind::kHold;
+  return step;
+}
+
+Step Step::End(absl::Status status) {
+  Step step;
+  step.kind = Kind::kEnd;
+  step.status = std::move(status);
+  return step;
+}
+
+struct FakeWorker::Parts {
+  State state;
+  DecodeService decode{&state};
+  WorkerService worker{&state};
+  std::unique_ptr<rpc::Server> server;
+  std::string address;
+
+  void Publish(const v1::WatchDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) {
+    for (State::Watch& watch : state.watches) {
+      watch.sequence += 1 + state.skip;
+      v1::WatchEvent event;
+      event.set_sequence(watch.sequence);
+      *event.mutable_delta() = delta;
+      watch.stream->Send(std::move(event));
+    }
+    state.skip = 0;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<FakeWorker>> FakeWorker::Start(Options options) {
+  auto parts = std::make_unique<Parts>();
+  std::vector<grpc::Service*> services = {&parts->worker};
+  if (options.role == v1::ROLE_DECODE) services.push_back(&parts->decode);
+  rpc::ServerOptions listen;
+  listen.listen = options.listen;
+  {
+    absl::MutexLock lock(&parts->state.mutex);
+    parts->state.load.set_total_blocks(options.total_blocks);
+    parts->state.load.set_free_blocks(options.total_blocks);
+    parts->state.options = std::move(options);
+  }
+  auto server = rpc::Server::Start(listen, services);
+  if (!server.ok()) return server.status();
+  parts->server = *std::move(server);
+  parts->address = parts->server->address();
+  return std::unique_ptr<FakeWorker>(new FakeWorker(std::move(parts)));
+}
+
+FakeWorker::FakeWorker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+FakeWorker::~FakeWorker() { Kill(); }
+
+const std::string& FakeWorker::address() const { return parts_->address; }
+
+void FakeWorker::SetScript(std::function<Script(const v1::DecodeRequest&)> script) {
+  absl::MutexLock lock(&parts_->state.mutex);
+  parts_->state.script = std::move(script);
+}
+
+void FakeWorker::Release() {
+  absl::MutexLock lock(&parts_->state.mutex);
+  const std::vector<ScriptedCall*> holding = std::exchange(parts_->state.holding, {});
+  for (ScriptedCall* call : holding) call->Resume();
+}
+
+void FakeWorker::Report(const v1::Load& load) {
+  absl::MutexLock lock(&parts_->state.mutex);
+  parts_->state.load = load;
+  v1::WatchDelta delta;
+  *delta.mutable_load() = load;
+  parts_->Publish(delta);
+}
+
+void FakeWorker::ReportDraining(bool draining) {
+  absl::MutexLock lock(&parts_->state.mutex);
+  parts_->state.draining = draining;
+  v1::WatchDelta delta;
+  delta.set_draining(draining);
+  parts_->Publish(delta);
+}
+
+void FakeWorker::LoseAnEvent() {
+  absl::MutexLock lock(&parts_->state.mutex);
+  ++parts_->state.skip;
+}
+
+void FakeWorker::SetFingerprint(const v1::Fingerprint& fingerprint) {
+  absl::MutexLock lock(&parts_->state.mutex);
+  parts_->state.options.fingerprint = fingerprint;
+}
+
+FakeWorker::Counts FakeWorker::counts() const {
+  absl::MutexLock lock(&parts_->state.mutex);
+  return parts_->state.counts;
+}
+
+std::vector<v1::DecodeRequest> FakeWorker::requests() const {
+  absl::MutexLock lock(&parts_->state.mutex);
+  return parts_->state.requests;
+}
+
+bool FakeWorker::Await(const std::function<bool(const Counts&)>& condition) const {
+  const State& state = parts_->state;
+  const auto met = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) { return condition(state.counts); };
+  absl::MutexLock lock(&state.mutex);
+  return state.mutex.AwaitWithTimeout(absl::Condition(&met), absl::Seconds(30));
+}
+
+void FakeWorker::Kill() {
+  if (parts_->server == nullptr) return;
+  parts_->server->Shutdown(absl::ZeroDuration());
+  parts_->server = nullptr;
+  absl::MutexLock lock(&parts_->state.mutex);
+  parts_->state.watches.clear();
+}
+
+}  // namespace baton::fakes

@@ -1,0 +1,86 @@
+// FakeWorker: a worker of either role over a real socket that does what its script says: for tests and benchmarks of
+// the router. It computes nothing. Watchers get a snapshot and whatever the test reports; each Decode call runs the
+// script that the test made for it. Any thread; no threads of its own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/worker.pb.h"
+
+namespace baton::fakes {
+
+// What a Decode call does next: send an event, wait for FakeWorker::Release, or end. A script that runs out ends OK.
+struct Step {
+  enum class Kind { kSend, kHold, kEnd };
+  Kind kind = Kind::kSend;
+  v1::DecodeEvent event;
+  absl::Status status;
+
+  static Step Accept();
+  // One token, with its id.
+  static Step Token(int32_t id, const std::string& text);
+  static Step Finish(v1::FinishReason reason = v1::FINISH_REASON_LENGTH);
+  static Step Hold();
+  static Step End(absl::Status status);
+};
+using Script = std::vector<Step>;
+
+class FakeWorker {
+ public:
+  struct Options {
+    std::string id = "fake";
+    v1::Role role = v1::ROLE_DECODE;
+    uint64_t incarnation = 1;
+    v1::Fingerprint fingerprint = {};
+    uint32_t vocabulary = 0;  // 0: does not say
+    uint64_t total_blocks = 4096;
+    std::string listen = "127.0.0.1:0";
+  };
+  struct Counts {
+    int watches = 0;         // Watch calls so far
+    int calls = 0;           // Decode calls so far
+    int running = 0;         // and not ended
+    int cancelled = 0;       // by the caller
+    int64_t events_out = 0;  // taken by the transport
+  };
+
+  static absl::StatusOr<std::unique_ptr<FakeWorker>> Start(Options options);
+  ~FakeWorker();
+
+  const std::string& address() const;
+
+  // For calls that come from now on. The default: Accept, token 5 "a", token 6 "b", Finish.
+  void SetScript(std::function<Script(const v1::DecodeRequest&)> script);
+  // Lets every call that holds go on, once.
+  void Release();
+
+  // To every watcher.
+  void Report(const v1::Load& load);
+  void ReportDraining(bool draining);
+  // Leaves out one sequence number.
+  void LoseAnEvent();
+  // What later snapshots say.
+  void SetFingerprint(const v1::Fingerprint& fingerprint);
+
+  Counts counts() const;
+  std::vector<v1::DecodeRequest> requests() const;
+  // Waits for counts like these, for at most half a minute; false if they didn't come.
+  bool Await(const std::function<bool(const Counts&)>& condition) const;
+
+  // As if the process died: all calls break, nobody listens.
+  void Kill();
+
+ private:
+  struct Parts;
+  explicit FakeWorker(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace baton::fakes

@@ -1,0 +1,213 @@
+// The good ways: text, ids, chat, choices, cancel, deadline, a slow client, the small calls.
+#include <chrono>
+#include <thread>
+
+#include "common/rpc/status.h"
+#include "tests/integration/router/router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using fakes::FakeWorker;
+using fakes::Script;
+using fakes::Step;
+using ::testing::HasSubstr;
+
+TEST_F(RouterTest, CompletesText) {
+  FakeWorker* decode = AddWorker({.id = "d"});
+  AddWorker({.id = "p", .role = v1::ROLE_PREFILL});
+  StartRouter();
+  const Answer answer = Generate(TextRequest("Hello there"));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  ASSERT_EQ(answer.started.size(), 1u);
+  EXPECT_EQ(answer.started[0].model(), "baton-tiny");
+  EXPECT_EQ(answer.text(), "ab");
+  ASSERT_EQ(answer.finished.size(), 1u);
+  EXPECT_EQ(answer.finished[0].reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(answer.finished[0].relay().decode_worker(), "d");
+  const v1::Timing& timing = answer.finished[0].timing();
+  EXPECT_GT(timing.ttft(), 0);
+  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() + timing.prefill() +
+                               timing.transfer() + timing.first_token());
+  EXPECT_GE(timing.e2e(), timing.ttft());
+
+  ASSERT_EQ(decode->requests().size(), 1u);
+  const v1::DecodeRequest request = decode->requests()[0];
+  EXPECT_EQ(request.token_ids_size(), static_cast<int>(answer.started[0].prompt_tokens()));
+  EXPECT_EQ(request.token_ids(0), 1) << "the tokenizer's BOS";
+  ASSERT_EQ(request.prefill_size(), 1);
+  EXPECT_EQ(request.prefill(0).worker(), "p");
+  EXPECT_FALSE(request.salt().empty());
+  // generation_config.json of the model, sent explicitly.
+  EXPECT_FLOAT_EQ(request.sampling().temperature(), 0.3f);
+  EXPECT_FLOAT_EQ(request.sampling().top_p(), 0.95f);
+  EXPECT_EQ(request.sampling().top_k(), 20);
+  EXPECT_EQ(request.stop().max_tokens(), 256u);
+  EXPECT_EQ(request.sampling().seed(), answer.started[0].seed());
+  EXPECT_EQ(Metric("baton_router_requests_total{outcome=\"OK\"}"), 1);
+  EXPECT_EQ(Metric("baton_router_ttft_seconds_count"), 1);
+  EXPECT_EQ(Metric("baton_ttft_phase_seconds_count{phase=\"admit\"}"), 1);
+  EXPECT_EQ(Metric("baton_router_answer_tokens_total"), 2);
+}
+
+TEST_F(RouterTest, CompletesTokenIds) {
+  FakeWorker* decode = AddWorker();
+  StartRouter();
+  v1::GenerateRequest request;
+  for (int32_t id : {1, 40, 41}) request.mutable_token_ids()->add_ids(id);
+  request.mutable_output()->set_token_ids(true);
+  request.mutable_sampling()->set_seed(7);
+  const Answer answer = Generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.started[0].seed(), 7u);
+  ASSERT_EQ(answer.deltas.size(), 2u);
+  EXPECT_EQ(answer.deltas[0].token_ids(0), 5);
+  EXPECT_THAT(decode->requests()[0].token_ids(), ::testing::ElementsAre(1, 40, 41));
+  EXPECT_EQ(decode->requests()[0].prefill_size(), 0);
+}
+
+TEST_F(RouterTest, ChatsThroughTheTemplate) {
+  FakeWorker* decode = AddWorker();
+  StartRouter();
+  v1::ChatRequest chat;
+  v1::Message* message = chat.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content("Hello");
+  const Answer answer = Chat(chat);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+
+  // The caller who tokenizes first gets the same prompt.
+  grpc::ClientContext context;
+  v1::TokenizeRequest tokenize;
+  *tokenize.mutable_conversation() = chat.conversation();
+  v1::TokenizeResponse tokens;
+  ASSERT_TRUE(stub_->Tokenize(&context, tokenize, &tokens).ok());
+  EXPECT_EQ(tokens.text(), "<|begin|><|user|>Hello<|end|><|assistant|>");
+  EXPECT_THAT(decode->requests()[0].token_ids(), ::testing::ElementsAreArray(tokens.token_ids()));
+}
+
+TEST_F(RouterTest, TokenizesAndDetokenizes) {
+  AddWorker();
+  StartRouter();
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("Grüße an Oslo");
+  v1::TokenizeResponse tokens;
+  grpc::ClientContext first;
+  ASSERT_TRUE(stub_->Tokenize(&first, tokenize, &tokens).ok());
+  v1::DetokenizeRequest detokenize;
+  *detokenize.mutable_token_ids() = tokens.token_ids();
+  v1::DetokenizeResponse text;
+  grpc::ClientContext second;
+  ASSERT_TRUE(stub_->Detokenize(&second, detokenize, &text).ok());
+  EXPECT_EQ(text.text(), "Grüße an Oslo");
+  detokenize.add_token_ids(2048);
+  grpc::ClientContext third;
+  const grpc::Status refused = stub_->Detokenize(&third, detokenize, &text);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("token id 2048 is outside the vocabulary of 2048"));
+}
+
+TEST_F(RouterTest, ListsItsModelAndWorkers) {
+  AddWorker();
+  AddWorker();
+  AddWorker({.id = "p", .role = v1::ROLE_PREFILL});
+  StartRouter();
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+  ASSERT_EQ(models.models_size(), 1);
+  EXPECT_EQ(models.models(0).name(), "baton-tiny");
+  EXPECT_EQ(models.models(0).context_tokens(), 2304u);
+  EXPECT_EQ(models.models(0).vocabulary_tokens(), 2048u);
+  EXPECT_EQ(models.models(0).ready_decode_workers(), 2u);
+  EXPECT_EQ(models.models(0).ready_prefill_workers(), 1u);
+}
+
+TEST_F(RouterTest, ManyChoicesOnOneStream) {
+  FakeWorker* decode = AddWorker();
+  AddWorker();
+  StartRouter();
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_options()->set_n(8);
+  request.mutable_sampling()->set_seed(100);
+  const Answer answer = Generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.started.size(), 1u);
+  ASSERT_EQ(answer.finished.size(), 8u);
+  for (uint32_t choice = 0; choice < 8; ++choice) EXPECT_EQ(answer.text(choice), "ab") << choice;
+  EXPECT_EQ(decode->requests().size(), 4u) << "two workers share them";
+  for (const v1::DecodeRequest& one : decode->requests()) EXPECT_EQ(one.sampling().seed(), 100 + one.choice());
+}
+
+TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest& request) -> Script {
+    if (request.choice() == 1) return {Step::Accept(), Step::Token(5, "x"), Step::End(absl::InternalError("broken"))};
+    return {Step::Accept(), Step::Hold()};
+  });
+  StartRouter();
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_options()->set_n(3);
+  const Answer answer = Generate(request);
+  EXPECT_TRUE(absl::IsInternal(answer.status)) << answer.status;
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("broken"));
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.cancelled == 2; }));
+}
+
+TEST_F(RouterTest, CancelReachesTheWorker) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Finish()};
+  });
+  StartRouter();
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_TRUE(response.has_delta());
+  context.TryCancel();
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.cancelled == 1; }));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(AwaitMetric("baton_router_requests_total{outcome=\"CANCELLED\"}", 1));
+}
+
+TEST_F(RouterTest, TheDeadlineReachesTheWorker) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });
+  StartRouter();
+  const Answer answer = Generate(TextRequest(), absl::Milliseconds(300));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status)) << answer.status;
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.running == 0; }));
+  EXPECT_TRUE(AwaitMetric("baton_router_requests_total{outcome=\"DEADLINE_EXCEEDED\"}", 1));
+}
+
+TEST_F(RouterTest, ASlowClientSlowsTheWorkerDown) {
+  constexpr int kEvents = 4000;
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) {
+    Script script = {Step::Accept()};
+    for (int i = 0; i < kEvents; ++i) script.push_back(Step::Token(5, std::string(16384, 'x')));
+    script.push_back(Step::Finish());
+    return script;
+  });
+  StartRouter();
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  // The worker goes on until every buffer on the way is full, and no further.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  int64_t out = -1;
+  while (decode->counts().events_out != out && std::chrono::steady_clock::now() < until) {
+    out = decode->counts().events_out;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  EXPECT_LT(out, kEvents / 2) << "of 16 KiB each, and the client read none";
+  const Answer rest = ReadAll(&context, reader.get());
+  EXPECT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(rest.deltas.size(), static_cast<size_t>(kEvents));
+}
+
+}  // namespace
+}  // namespace baton::router

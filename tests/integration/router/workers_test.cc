@@ -1,0 +1,187 @@
+// What workers do to a router: refuse, break, restart, disagree, vanish.
+#include <thread>
+
+#include "common/rpc/status.h"
+#include "tests/integration/router/router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+using fakes::FakeWorker;
+using fakes::Script;
+using fakes::Step;
+using ::testing::HasSubstr;
+
+RouterOptions InTurn() {
+  RouterOptions options;
+  options.policy = "round_robin";
+  return options;
+}
+
+Script Refuse(const v1::DecodeRequest&) { return {Step::End(absl::ResourceExhaustedError("no blocks"))}; }
+
+TEST_F(RouterTest, AFullWorkerIsPassedOver) {
+  FakeWorker* full = AddWorker({.id = "full"});
+  AddWorker({.id = "free"});
+  full->SetScript(Refuse);
+  StartRouter(InTurn());
+  for (int i = 0; i < 4; ++i) {
+    const Answer answer = Generate(TextRequest());
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.finished[0].relay().decode_worker(), "free");
+  }
+  EXPECT_GE(Metric("baton_router_decode_refused_total"), 1);
+}
+
+TEST_F(RouterTest, AFullFleetIsWaitedFor) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript(Refuse);
+  StartRouter();
+  Answer answer;
+  std::thread client([&] { answer = Generate(TextRequest()); });
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls >= 1; }));
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Token(5, "late"), Step::Finish()}; });
+  v1::Load relief;
+  relief.set_total_blocks(4096);
+  decode->Report(relief);
+  client.join();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.text(), "late");
+  EXPECT_EQ(answer.started.size(), 1u);
+}
+
+TEST_F(RouterTest, ARequestPastItsDeadlineLeavesTheQueue) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript(Refuse);
+  StartRouter();
+  const Answer answer = Generate(TextRequest(), absl::Milliseconds(300));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(answer.status)) << answer.status;
+  EXPECT_TRUE(AwaitMetric("baton_router_queue_requests ", 0));
+}
+
+TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold(), Step::Finish()}; });
+  RouterOptions options;
+  options.dispatcher.worker_concurrency = 1;
+  options.dispatcher.limits.entries = 1;
+  StartRouter(options);
+  Answer running, waiting;
+  std::thread first([&] { running = Generate(TextRequest()); });
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls == 1; }));
+  std::thread second([&] { waiting = Generate(TextRequest()); });
+  ASSERT_TRUE(AwaitMetric("baton_router_queue_requests ", 1));
+  const Answer refused = Generate(TextRequest());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
+  EXPECT_TRUE(rpc::RetryDelay(refused.status).has_value());
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Finish()}; });
+  decode->Release();
+  first.join();
+  second.join();
+  EXPECT_TRUE(running.status.ok()) << running.status;
+  EXPECT_TRUE(waiting.status.ok()) << waiting.status;
+}
+
+TEST_F(RouterTest, NoWorkerUpNamesTheAddresses) {
+  StartRouter({}, {"127.0.0.1:1", "127.0.0.1:2"});
+  const Answer answer = Generate(TextRequest());
+  EXPECT_TRUE(absl::IsUnavailable(answer.status)) << answer.status;
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("no decode worker is up: 127.0.0.1:1 ("));
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("127.0.0.1:2 ("));
+}
+
+TEST_F(RouterTest, AWorkerThatBreaksBeforeAcceptingIsReplaced) {
+  FakeWorker* broken = AddWorker({.id = "broken"});
+  AddWorker({.id = "sound"});
+  broken->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::End(absl::UnavailableError("leaving"))}; });
+  StartRouter(InTurn());
+  for (int i = 0; i < 4; ++i) {
+    const Answer answer = Generate(TextRequest());
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.finished[0].relay().decode_worker(), "sound");
+  }
+}
+
+TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
+  FakeWorker* decode = AddWorker({.id = "d"});
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Token(5, "a"), Step::Hold()}; });
+  StartRouter();
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  ASSERT_TRUE(reader->Read(&response));
+  const std::string address = decode->address();
+  decode->Kill();
+  const Answer rest = ReadAll(&context, reader.get());
+  EXPECT_TRUE(absl::IsUnavailable(rest.status)) << rest.status;
+  EXPECT_THAT(std::string(rest.status.message()), HasSubstr("decode worker d at " + address + " was lost after 1 tokens"));
+  EXPECT_TRUE(AwaitMetric("baton_router_workers{role=\"decode\"}", 0));
+
+  AddWorker({.id = "again", .listen = address});
+  EXPECT_TRUE(AwaitMetric("baton_router_workers{role=\"decode\"}", 1));
+  const Answer answer = Generate(TextRequest());
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.finished[0].relay().decode_worker(), "again");
+}
+
+TEST_F(RouterTest, AGapInTheWatchBringsANewSnapshot) {
+  FakeWorker* decode = AddWorker();
+  StartRouter();
+  v1::Load load;
+  load.set_running(1);
+  load.set_total_blocks(4096);
+  decode->Report(load);
+  decode->LoseAnEvent();
+  decode->Report(load);
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.watches == 2; }));
+  EXPECT_TRUE(AwaitMetric("baton_router_watch_restarts_total{reason=\"gap\"}", 1));
+  EXPECT_TRUE(Generate(TextRequest()).status.ok());
+}
+
+TEST_F(RouterTest, AWorkerOfAnotherModelIsLeftOut) {
+  v1::Fingerprint ours, theirs;
+  ours.set_weights("one");
+  theirs.set_weights("two");
+  AddWorker({.id = "a", .fingerprint = ours});
+  AddWorker({.id = "p", .role = v1::ROLE_PREFILL, .fingerprint = ours});
+  FakeWorker* other = AddWorker({.id = "other", .fingerprint = theirs});
+  StartRouter(InTurn());
+  for (int i = 0; i < 4; ++i) {
+    const Answer answer = Generate(TextRequest());
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.finished[0].relay().decode_worker(), "a");
+  }
+  EXPECT_EQ(other->counts().calls, 0);
+  EXPECT_EQ(Metric("baton_router_fingerprint_mismatches_total{field=\"weights\",worker=\"" + other->address() + "\"}"), 1);
+  EXPECT_EQ(workers_[0]->requests()[0].fingerprint().weights(), "one");
+}
+
+TEST_F(RouterTest, ADrainingWorkerTakesNothingNew) {
+  FakeWorker* leaving = AddWorker({.id = "leaving"});
+  AddWorker({.id = "staying"});
+  StartRouter(InTurn());
+  leaving->ReportDraining(true);
+  ASSERT_TRUE(AwaitMetric("baton_router_workers{role=\"decode\"}", 1));
+  for (int i = 0; i < 4; ++i) {
+    const Answer answer = Generate(TextRequest());
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.finished[0].relay().decode_worker(), "staying");
+  }
+}
+
+TEST_F(RouterTest, StopEndsWhatRuns) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });
+  StartRouter();
+  Answer answer;
+  std::thread client([&] { answer = Generate(TextRequest()); });
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.running == 1; }));
+  router_->Stop();
+  client.join();
+  EXPECT_FALSE(answer.status.ok());
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.running == 0; }));
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,225 @@
+#include "router/dispatcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "common/base/check.h"
+#include "common/rpc/status.h"
+#include "common/telemetry/metrics.h"
+
+namespace baton::router {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DispatcherTest : public ::testing::Test {
+ protected:
+  static Dispatcher::Options Options() {
+    Dispatcher::Options options;
+    options.limits = {.entries = 4, .bytes = 1000};
+    options.worker_concurrency = 2;
+    options.max_wait = absl::Seconds(60);
+    options.settle_patience = absl::Seconds(3);
+    return options;
+  }
+
+  void Up(int seat, uint64_t total_blocks = 1000) {
+    v1::WatchEvent event;
+    event.set_sequence(1);
+    v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+    info->set_worker_id("d" + std::to_string(seat));
+    info->set_role(v1::ROLE_DECODE);
+    info->set_incarnation(seat + 1);
+    event.mutable_snapshot()->mutable_load()->set_total_blocks(total_blocks);
+    BATON_CHECK(fleet_.OnEvent(seat, event).ok());
+  }
+
+  std::shared_ptr<Dispatcher::Ask> Ask(int name, int choices = 1, int64_t tokens = 10) {
+    auto ask = std::make_shared<Dispatcher::Ask>();
+    ask->choices = choices;
+    ask->request.prompt_tokens = tokens;
+    ask->bytes = 10;
+    ask->result = [this, name](int choice, absl::StatusOr<Placement> result) {
+      order_.push_back(name);
+      results_[name].push_back(std::move(result));
+    };
+    return ask;
+  }
+
+  FakeClock clock_;
+  telemetry::Metrics metrics_;
+  Probe probe_{&metrics_};
+  fleet::Fleet fleet_{{.router_id = "me",
+                       .seats = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
+                       .vocabulary = 0},
+                      &probe_};
+  std::map<int, std::vector<absl::StatusOr<Placement>>> results_;
+  std::vector<int> order_;
+  Dispatcher dispatcher_{Options(), &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};
+};
+
+TEST_F(DispatcherTest, PlacesAtOnceWhenThereIsRoom) {
+  Up(0);
+  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  ASSERT_EQ(results_[1].size(), 1u);
+  ASSERT_TRUE(results_[1][0].ok());
+  EXPECT_EQ(results_[1][0]->decode->identity().address, "d0:1");
+}
+
+TEST_F(DispatcherTest, WaitsForARequestToEnd) {
+  Up(0);
+  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(Ask(2)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(Ask(3)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(Ask(4)).ok());
+  EXPECT_EQ(order_, (std::vector<int>{1, 2}));
+  results_[2][0]->booking.Release();
+  EXPECT_EQ(order_, (std::vector<int>{1, 2, 3}));
+  Up(1);
+  EXPECT_EQ(order_, (std::vector<int>{1, 2, 3, 4})) << "a worker that comes up is used";
+}
+
+TEST_F(DispatcherTest, AFullQueueRefusesWithADelay) {
+  Up(0);
+  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());
+  const auto refused = dispatcher_.Submit(Ask(6));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
+  const auto delay = rpc::RetryDelay(refused.status());
+  ASSERT_TRUE(delay.has_value());
+  EXPECT_GE(*delay, absl::Milliseconds(100));
+}
+
+TEST_F(DispatcherTest, AllChoicesOrNone) {
+  Up(0);
+  for (int name = 0; name < 3; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());
+  EXPECT_FALSE(dispatcher_.Submit(Ask(3, 4)).ok());
+  EXPECT_TRUE(results_[3].empty());
+}
+
+TEST_F(DispatcherTest, ADeadlineIsAnsweredWhenItComes) {
+  Up(0);
+  dispatcher_.Submit(Ask(1)).IgnoreError();
+  dispatcher_.Submit(Ask(2)).IgnoreError();
+  auto late = Ask(3);
+  late->deadline = clock_.Now() + absl::Seconds(1);
+  ASSERT_TRUE(dispatcher_.Submit(late).ok());
+  dispatcher_.Tick();
+  EXPECT_TRUE(results_[3].empty());
+  clock_.Advance(absl::Seconds(1));
+  dispatcher_.Tick();
+  ASSERT_EQ(results_[3].size(), 1u);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(results_[3][0].status()));
+}
+
+TEST_F(DispatcherTest, NobodyWaitsForever) {
+  Up(0);
+  for (int name = 1; name <= 3; ++name) dispatcher_.Submit(Ask(name)).IgnoreError();
+  clock_.Advance(absl::Seconds(60));
+  dispatcher_.Tick();
+  ASSERT_EQ(results_[3].size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(results_[3][0].status()));
+  EXPECT_TRUE(rpc::RetryDelay(results_[3][0].status()).has_value());
+}
+
+TEST_F(DispatcherTest, WaitsForWorkersThatHaveNotAnsweredYetButNotLong) {
+  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  EXPECT_TRUE(results_[1].empty());
+  clock_.Advance(absl::Seconds(3));
+  dispatcher_.Tick();
+  ASSERT_EQ(results_[1].size(), 1u);
+  EXPECT_TRUE(absl::IsUnavailable(results_[1][0].status()));
+}
+
+TEST_F(DispatcherTest, SaysAtOnceThatNobodyIsUp) {
+  fleet_.OnDown(0, absl::UnavailableError("connection refused"));
+  fleet_.OnDown(1, absl::UnavailableError("connection refused"));
+  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  ASSERT_EQ(results_[1].size(), 1u);
+  EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("d0:1 (connection refused)"));
+}
+
+TEST_F(DispatcherTest, AvoidsWorkersThatFailedTheRequest) {
+  Up(0);
+  Up(1);
+  const auto ask = Ask(1);
+  const auto ids = dispatcher_.Submit(ask);
+  ASSERT_TRUE(ids.ok());
+  const Incarnation first = results_[1][0]->decode->identity().incarnation;
+  results_[1][0]->booking.Release();
+  dispatcher_.Again((*ids)[0], ask, 0, {first});
+  ASSERT_EQ(results_[1].size(), 2u);
+  const Incarnation second = results_[1][1]->decode->identity().incarnation;
+  EXPECT_NE(first, second);
+  results_[1][1]->booking.Release();
+  dispatcher_.Again((*ids)[0], ask, 0, {first, second});
+  ASSERT_EQ(results_[1].size(), 3u);
+  EXPECT_TRUE(absl::IsUnavailable(results_[1][2].status()));
+}
+
+TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {
+  Up(0, 10);
+  Up(1, 20);
+  ASSERT_TRUE(dispatcher_.Submit(Ask(1, 1, 16 * 15)).ok());
+  ASSERT_TRUE(results_[1][0].ok());
+  EXPECT_EQ(results_[1][0]->decode->identity().address, "d1:1") << "the small one can't";
+  ASSERT_TRUE(dispatcher_.Submit(Ask(2, 1, 16 * 20)).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(results_[2][0].status()));
+  EXPECT_THAT(std::string(results_[2][0].status().message()), HasSubstr("needs 21 KV blocks"));
+}
+
+TEST_F(DispatcherTest, WhatIsWithdrawnIsNotPlaced) {
+  Up(0);
+  dispatcher_.Submit(Ask(1)).IgnoreError();
+  dispatcher_.Submit(Ask(2)).IgnoreError();
+  const auto ids = dispatcher_.Submit(Ask(3));
+  ASSERT_TRUE(ids.ok());
+  dispatcher_.Withdraw((*ids)[0]);
+  dispatcher_.Withdraw((*ids)[0]);
+  results_[1][0]->booking.Release();
+  EXPECT_TRUE(results_[3].empty());
+}
+
+TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
+  Up(0);
+  std::vector<std::shared_ptr<Dispatcher::Ask>> asks = {Ask(0), Ask(1)};
+  const auto ids = dispatcher_.Submit(asks[0]);
+  ASSERT_TRUE(ids.ok());
+  ASSERT_TRUE(dispatcher_.Submit(asks[1]).ok());
+  // The first is refused and waits again, at the head.
+  results_[0][0]->booking.Refused(clock_.Now());
+  dispatcher_.Again((*ids)[0], asks[0], 0, {});
+  EXPECT_EQ(results_[0].size(), 1u);
+  clock_.Advance(fleet::Worker::kGatePatience);
+  dispatcher_.Tick();
+  EXPECT_EQ(results_[0].size(), 2u) << "the trial";
+  dispatcher_.Submit(Ask(2)).IgnoreError();
+  EXPECT_TRUE(results_[2].empty()) << "others wait for its answer";
+  results_[1].clear();  // makes room under the concurrency limit; the trial is still out
+  EXPECT_TRUE(results_[2].empty());
+  results_[0][1]->booking.Accepted();
+  EXPECT_EQ(results_[2].size(), 1u);
+}
+
+TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
+  MonotonicClock real;
+  Dispatcher dispatcher(Options(), &fleet_, *placement::MakePolicy("round_robin", 1), &real, &probe_);
+  dispatcher.StartTicking();
+  absl::Mutex mutex;
+  absl::Status answer;
+  auto ask = std::make_shared<Dispatcher::Ask>();
+  ask->deadline = real.Now() + absl::Milliseconds(20);
+  ask->result = [&](int, absl::StatusOr<Placement> result) {
+    absl::MutexLock lock(&mutex);
+    answer = result.status();
+  };
+  ASSERT_TRUE(dispatcher.Submit(ask).ok());
+  absl::MutexLock lock(&mutex);
+  const auto answered = [&] { return !answer.ok(); };
+  ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&answered), absl::Seconds(30)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(answer)) << answer;
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,194 @@
+#include "router/fleet/fleet.h"
+
+#include <gtest/gtest.h>
+
+#include "common/telemetry/metrics.h"
+#include "router/fleet/fingerprint.h"
+
+namespace baton::router::fleet {
+namespace {
+
+v1::Fingerprint Print(const std::string& weights = "w") {
+  v1::Fingerprint fingerprint;
+  fingerprint.set_protocol(1);
+  fingerprint.set_weights(weights);
+  return fingerprint;
+}
+
+v1::WatchEvent Hello(v1::Role role, uint64_t incarnation = 1, const v1::Fingerprint& fingerprint = Print()) {
+  v1::WatchEvent event;
+  event.set_sequence(1);
+  v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+  info->set_worker_id("w");
+  info->set_role(role);
+  info->set_incarnation(incarnation);
+  info->set_vocabulary_tokens(100);
+  *info->mutable_fingerprint() = fingerprint;
+  return event;
+}
+
+v1::WatchEvent LoadOf(uint64_t sequence, uint32_t running) {
+  v1::WatchEvent event;
+  event.set_sequence(sequence);
+  event.mutable_delta()->mutable_load()->set_running(running);
+  return event;
+}
+
+class FleetTest : public ::testing::Test {
+ protected:
+  telemetry::Metrics metrics_;
+  Probe probe_{&metrics_};
+  Fleet fleet_{{.router_id = "me",
+                .seats = {{"d0:1", Role::kDecode}, {"d1:1", Role::kDecode}, {"p0:1", Role::kPrefill}},
+                .vocabulary = 100},
+               &probe_};
+};
+
+TEST_F(FleetTest, IsSettledWhenEveryoneAnsweredOrFailed) {
+  EXPECT_FALSE(fleet_.settled());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL)).ok());
+  EXPECT_FALSE(fleet_.settled());
+  fleet_.OnDown(1, absl::UnavailableError("connection refused"));
+  EXPECT_TRUE(fleet_.settled());
+  EXPECT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->prefill.size(), 1u);
+}
+
+TEST_F(FleetTest, NamesTheAddressesWhenNobodyIsUp) {
+  fleet_.OnDown(0, absl::UnavailableError("connection refused"));
+  const absl::Status status = fleet_.NoDecodeWorker();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_NE(status.message().find("d0:1 (connection refused); d1:1 (not answered yet)"), absl::string_view::npos)
+      << status;
+  EXPECT_EQ(status.message().find("p0:1"), absl::string_view::npos);
+}
+
+TEST_F(FleetTest, AGapIsDataLoss) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 7)).ok());
+  EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7);
+  EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(0, LoadOf(4, 9))));
+  EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7) << "what follows a gap is not believed";
+  EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(1, LoadOf(2, 9)))) << "a delta before the snapshot";
+}
+
+TEST_F(FleetTest, ASnapshotOfTheSameIncarnationKeepsTheBookings) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  const Booking booking = fleet_.Book(fleet_.view()->decode[0], nullptr, 10, absl::UnixEpoch());
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  EXPECT_EQ(fleet_.view()->decode[0]->BookedRequests(), 1);
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 2)).ok());
+  EXPECT_EQ(fleet_.view()->decode[0]->BookedRequests(), 0) << "a restarted worker owes nothing";
+}
+
+TEST_F(FleetTest, DrainingWorkersTakeNothing) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  v1::WatchEvent event;
+  event.set_sequence(2);
+  event.mutable_delta()->set_draining(true);
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  EXPECT_TRUE(fleet_.view()->decode.empty());
+  EXPECT_NE(fleet_.NoDecodeWorker().message().find("draining"), absl::string_view::npos);
+  event.set_sequence(3);
+  event.mutable_delta()->set_draining(false);
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  EXPECT_EQ(fleet_.view()->decode.size(), 1u);
+}
+
+TEST_F(FleetTest, AWorkerWithAnotherFingerprintIsLeftOut) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("other"))).ok());
+  ASSERT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
+  EXPECT_NE(metrics_.Text().find("baton_router_fingerprint_mismatches_total{field=\"weights\",worker=\"d1:1\"} 1"),
+            std::string::npos)
+      << metrics_.Text();
+  EXPECT_NE(fleet_.NoDecodeWorker().message().find("d1:1 (its fingerprint differs from d0:1's in weights)"),
+            absl::string_view::npos);
+  // It comes back as the others are.
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 2)).ok());
+  EXPECT_EQ(fleet_.view()->decode.size(), 2u);
+}
+
+TEST_F(FleetTest, TheLargestGroupIsUsedEvenIfItCameLater) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 1, Print("old"))).ok());
+  EXPECT_EQ(fleet_.view()->decode.size(), 1u);
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("new"))).ok());
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1") << "a tie stays with the first";
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL, 1, Print("new"))).ok());
+  ASSERT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d1:1");
+  EXPECT_EQ(fleet_.view()->prefill.size(), 1u);
+}
+
+TEST_F(FleetTest, RefusesAnotherRoleOrVocabulary) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(fleet_.OnEvent(0, Hello(v1::ROLE_PREFILL))));
+  v1::WatchEvent event = Hello(v1::ROLE_DECODE);
+  event.mutable_snapshot()->mutable_info()->set_vocabulary_tokens(101);
+  const absl::Status status = fleet_.OnEvent(1, event);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_NE(status.message().find("101 tokens, the router's model folder has 100"), absl::string_view::npos) << status;
+  EXPECT_TRUE(fleet_.view()->decode.empty());
+}
+
+TEST_F(FleetTest, ABookingIsReleasedOnce) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(2, Hello(v1::ROLE_PREFILL)).ok());
+  const auto view = fleet_.view();
+  int changes = 0;
+  fleet_.SetListener([&] { ++changes; });
+  Booking booking = fleet_.Book(view->decode[0], view->prefill[0], 10, absl::UnixEpoch());
+  EXPECT_EQ(view->prefill[0]->QueuedTokens(), 10);
+  booking.FirstToken();
+  booking.FirstToken();
+  EXPECT_EQ(view->prefill[0]->QueuedTokens(), 0);
+  Booking moved = std::move(booking);
+  booking.Release();
+  EXPECT_EQ(view->decode[0]->BookedRequests(), 1);
+  moved.Release();
+  moved.Release();
+  EXPECT_EQ(view->decode[0]->BookedRequests(), 0);
+  EXPECT_EQ(changes, 1);
+}
+
+TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  const auto worker = fleet_.view()->decode[0];
+  const absl::Time now = absl::UnixEpoch();
+  fleet_.Book(worker, nullptr, 10, now).Refused(now);
+  EXPECT_FALSE(worker->GateAllows(now)) << "its own end is no relief";
+  EXPECT_TRUE(worker->GateAllows(now + Worker::kGatePatience));
+  ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 1)).ok());
+  EXPECT_TRUE(worker->GateAllows(now));
+  {
+    Booking trial = fleet_.Book(worker, nullptr, 10, now);
+    EXPECT_FALSE(worker->GateAllows(now)) << "one at a time";
+  }
+  EXPECT_TRUE(worker->GateAllows(now)) << "the trial ended without an answer";
+  Booking trial = fleet_.Book(worker, nullptr, 10, now);
+  trial.Accepted();
+  EXPECT_TRUE(worker->GateAllows(now));
+  fleet_.Book(worker, nullptr, 10, now).Refused(now);
+  trial.Release();
+  EXPECT_TRUE(worker->GateAllows(now)) << "a request that ran there ended";
+}
+
+TEST(DifferingFieldTest, NamesEachField) {
+  const v1::Fingerprint base = Print();
+  EXPECT_EQ(DifferingField(base, base), "");
+  v1::Fingerprint other = base;
+  other.mutable_kv()->set_key_dtype("bf16");
+  EXPECT_EQ(DifferingField(base, other), "kv.key_dtype");
+  other.set_config("c");
+  EXPECT_EQ(DifferingField(base, other), "config");
+  other.set_protocol(2);
+  EXPECT_EQ(DifferingField(base, other), "protocol");
+  other = base;
+  other.set_numerics("cpu/1");
+  EXPECT_EQ(DifferingField(base, other), "numerics");
+}
+
+}  // namespace
+}  // namespace baton::router::fleet
