@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/relay_in_process.h"
 
 namespace baton::cli {
 namespace {
@@ -32,10 +33,7 @@ int Main(int argc, char** argv) {
   surroundings.binary_folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
   surroundings.out = DetectTerminal(1, colour);
   surroundings.err = DetectTerminal(2, colour);
-  surroundings.start_local_relay = [](const LocalRelayOptions&) -> absl::StatusOr<LocalRelay> {
-    return absl::UnimplementedError(
-        "a relay inside this process is not there yet: start one with `baton serve`");
-  };
+  surroundings.start_local_relay = StartRelayInProcess;
 
   CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
   app.footer(kExamples);

@@ -24,14 +24,15 @@ void DirectPrefillClient::AddWorker(const std::string& address, engine::Engine& 
   auto worker = std::make_unique<Worker>();
   worker->probe = std::make_unique<prefill_service::Probe>(worker->metrics, worker->link.name());
   worker->engine = &engine;
-  worker->scheduler = std::make_unique<prefill_service::Scheduler>(options, engine, worker->link, worker->clock,
-                                                                   *worker->probe);
+  worker->scheduler = std::make_unique<prefill_service::Scheduler>(options, engine, worker->link,
+                                                                   worker->clock, *worker->probe);
   workers_[address] = std::move(worker);
 }
 
 std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std::string& address,
                                                                        v1::PrefillRequest request,
-                                                                       absl::Time deadline, Callbacks callbacks) {
+                                                                       absl::Time deadline,
+                                                                       Callbacks callbacks) {
   ++calls_started_;
   const prefill_service::JobId id = next_id_++;
   auto call = std::make_shared<LiveCall>();
@@ -65,7 +66,8 @@ std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std
 bool DirectPrefillClient::Pump() {
   bool any = false;
   for (auto& [address, worker] : workers_) any |= worker->scheduler->Step();
-  const std::vector<std::pair<prefill_service::JobId, std::shared_ptr<LiveCall>>> calls(calls_.begin(), calls_.end());
+  const std::vector<std::pair<prefill_service::JobId, std::shared_ptr<LiveCall>>> calls(calls_.begin(),
+                                                                                        calls_.end());
   for (const auto& [id, call] : calls) {
     if (call->let_go) {
       calls_.erase(id);

@@ -1,5 +1,6 @@
-// DirectPrefillClient: prefill workers in this very thread, without a network: real schedulers on engines of their own,
-// whose events are delivered one by one when the test pumps, and damaged on the way as the script says.
+// DirectPrefillClient: prefill workers in this very thread, without a network: real schedulers on engines of
+// their own, whose events are delivered one by one when the test pumps, and damaged on the way as the script
+// says.
 #pragma once
 
 #include <deque>
@@ -16,20 +17,22 @@ namespace baton::testing {
 
 class DirectPrefillClient final : public decode_service::PrefillClient {
  public:
-  // Sees every event of the call to `address` before the decode worker does. Returns an error to end the call there
-  // (a dead worker, a broken link), or OK; it may change the event, or repeat it through `again`.
+  // Sees every event of the call to `address` before the decode worker does. Returns an error to end the call
+  // there (a dead worker, a broken link), or OK; it may change the event, or repeat it through `again`.
   using Fault = std::function<absl::Status(int index, v1::PrefillEvent& event, bool& again)>;
 
   DirectPrefillClient() = default;
 
   // A worker that answers at `address`. `engine` outlives the client.
-  void AddWorker(const std::string& address, engine::Engine& engine, prefill_service::SchedulerOptions options);
+  void AddWorker(const std::string& address, engine::Engine& engine,
+                 prefill_service::SchedulerOptions options);
   void SetFault(const std::string& address, Fault fault) { workers_.at(address)->fault = std::move(fault); }
 
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
                                                     absl::Time deadline, Callbacks callbacks) override;
 
-  // One step of every worker, and one event of every call that waits for one. Returns whether anything happened.
+  // One step of every worker, and one event of every call that waits for one. Returns whether anything
+  // happened.
   bool Pump();
   size_t calls_started() const { return calls_started_; }
   size_t live_calls() const { return calls_.size(); }

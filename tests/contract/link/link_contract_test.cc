@@ -1,4 +1,5 @@
-// What every link promises, run against each implementation: a new link adds a row to the instantiation below.
+// What every link promises, run against each implementation: a new link adds a row to the instantiation
+// below.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -91,13 +92,14 @@ TEST_P(LinkContractTest, AFlippedBitIsDataLossAndNothingIsWritten) {
   EXPECT_EQ(target, std::vector<std::byte>(256, std::byte{7}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkContractTest,
-                         testing::Values(LinkCase{"host",
-                                                  [] {
-                                                    return LinkPair{std::make_unique<HostLinkSender>(),
-                                                                    std::make_unique<HostLinkReceiver>()};
-                                                  }}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Links, LinkContractTest,
+    testing::Values(LinkCase{
+        "host",
+        [] {
+          return LinkPair{std::make_unique<HostLinkSender>(), std::make_unique<HostLinkReceiver>()};
+        }}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace baton::transfer

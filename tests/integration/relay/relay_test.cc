@@ -1,5 +1,6 @@
-// The relay without a network: a real decode scheduler, real prefill schedulers and three engines, in one thread, over
-// scripted links. Whatever happens, the tokens are those of the engine alone, and afterwards every block is free.
+// The relay without a network: a real decode scheduler, real prefill schedulers and three engines, in one
+// thread, over scripted links. Whatever happens, the tokens are those of the engine alone, and afterwards
+// every block is free.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
 
 std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks) {
-  auto engine = engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = blocks * kBlockBytes});
+  auto engine =
+      engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = blocks * kBlockBytes});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
 }
@@ -62,14 +64,16 @@ class Relay {
                     .chunk_tokens = setup.chunk,
                     .token_budget = setup.budget},
                    *decode_, link_, client_, clock_, probe_) {
-    const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk, .token_budget = setup.budget};
+    const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk,
+                                                       .token_budget = setup.budget};
     client_.AddWorker("a", *prefill_a_, options);
     client_.AddWorker("b", *prefill_b_, options);
   }
 
   // Returns the sequence's id; the answer fills up while the relay runs.
   SequenceId Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, int64_t max_tokens,
-                 Answer& answer, std::vector<std::string> targets = {"a", "b"}, const std::string& salt = "tenant") {
+                 Answer& answer, std::vector<std::string> targets = {"a", "b"},
+                 const std::string& salt = "tenant") {
     auto sequence = std::make_unique<Sequence>();
     sequence->request_id = "test";
     sequence->tokens = prompt;
@@ -91,7 +95,8 @@ class Relay {
     output.set_token_ids(true);
     output.set_logits_digest(true);
     sequence->outbox = std::make_unique<Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
-    sequence->kv = std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
+    sequence->kv =
+        std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
     sequence->send = [&answer](const v1::DecodeEvent& event) {
       if (event.has_accepted()) answer.accepted = true;
       if (event.has_finished()) answer.finished = event.finished();
@@ -102,7 +107,8 @@ class Relay {
     sequence->finish = [&answer](const absl::Status& status) { answer.status = status; };
     sequence->congested = [this] { return client_congested_; };
     const SequenceId id(next_id_++);
-    if (absl::Status admitted = scheduler_.Submit(id, std::move(sequence)); !admitted.ok()) answer.status = admitted;
+    if (absl::Status admitted = scheduler_.Submit(id, std::move(sequence)); !admitted.ok())
+      answer.status = admitted;
     return id;
   }
 
@@ -178,7 +184,8 @@ TEST_F(RelayTest, TokensAndLogitsAreThoseOfTheEngineAloneAtEveryChunkSizeAndCach
     Relay relay({.chunk = chunk, .budget = std::max<int64_t>(chunk, 128)});
     for (int round = 0; round < 4; ++round) {
       const std::vector<TokenId> prompt = Prompt(33 + static_cast<int64_t>(random_() % 200));
-      const sampling::Params params = {.temperature = round % 2 == 0 ? 0.0f : 0.9f, .top_p = 0.95f, .seed = 5};
+      const sampling::Params params = {
+          .temperature = round % 2 == 0 ? 0.0f : 0.9f, .top_p = 0.95f, .seed = 5};
       const engine::SoloRun alone = Alone(prompt, params, 12);
       Answer cold, warm, elsewhere, half;
       relay.Ask(prompt, params, 12, cold, {"a"});
@@ -258,7 +265,8 @@ TEST_F(RelayTest, ManyAtOnceChangeNothing) {
   Relay relay({.chunk = 48, .budget = 96});
   std::vector<std::vector<TokenId>> prompts;
   std::vector<Answer> answers(12);
-  for (size_t i = 0; i < answers.size(); ++i) prompts.push_back(Prompt(20 + static_cast<int64_t>(random_() % 150)));
+  for (size_t i = 0; i < answers.size(); ++i)
+    prompts.push_back(Prompt(20 + static_cast<int64_t>(random_() % 150)));
   for (size_t i = 0; i < answers.size(); ++i) {
     relay.Ask(prompts[i], {.temperature = 0.8f, .top_k = 50, .seed = i}, 10, answers[i]);
     relay.Turn();
@@ -314,7 +322,8 @@ TEST_F(RelayTest, CancelIsLegalInEveryStateAndFreesEverything) {
   for (int turns = 0;; ++turns) {
     ASSERT_LT(turns, 5000);
     Answer answer;
-    const SequenceId id = relay.Ask(prompt, {.temperature = 0}, 5, answer, {"a"}, "salt " + std::to_string(turns));
+    const SequenceId id =
+        relay.Ask(prompt, {.temperature = 0}, 5, answer, {"a"}, "salt " + std::to_string(turns));
     for (int turn = 0; turn < turns && !answer.status.has_value(); ++turn) relay.Turn();
     if (answer.status.has_value()) break;
     relay.scheduler().Cancel(id);

@@ -15,7 +15,8 @@ constexpr kv::KvLayout kLayout = {.layers = 2, .kv_heads = 1, .head_dim = 8};
 
 class IntakeTest : public testing::Test {
  protected:
-  IntakeTest() : store_(kv::KvStore::Create(kLayout, 8).value()), intake_(MakeTicket(), kBlocks, store_, link_) {
+  IntakeTest()
+      : store_(kv::KvStore::Create(kLayout, 8).value()), intake_(MakeTicket(), kBlocks, store_, link_) {
     intake_.Request();
   }
 
@@ -44,9 +45,7 @@ class IntakeTest : public testing::Test {
     return result;
   }
 
-  char ByteAt(int block, int layer) {
-    return static_cast<char>(store_.layers(kBlocks[block], layer, 1)[3]);
-  }
+  char ByteAt(int block, int layer) { return static_cast<char>(store_.layers(kBlocks[block], layer, 1)[3]); }
 
   static inline const std::vector<BlockId> kBlocks = {BlockId(6), BlockId(2), BlockId(0), BlockId(5)};
   kv::KvStore store_;

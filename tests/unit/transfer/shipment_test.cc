@@ -43,7 +43,8 @@ TEST(ShipmentTest, WhatIsShippedIsWhatArrivesCutToSizeAndNeverOutsideTheTicket) 
   EXPECT_EQ(intake.state(), Intake::State::kCommitted);
   EXPECT_EQ(shipment.shipped_bytes(), 3 * kLayout.block_bytes());
   for (int block = 1; block <= 3; ++block) {
-    EXPECT_EQ(std::memcmp(from.block(here[block]), to.block(there[block]), kLayout.block_bytes()), 0) << block;
+    EXPECT_EQ(std::memcmp(from.block(here[block]), to.block(there[block]), kLayout.block_bytes()), 0)
+        << block;
   }
 }
 

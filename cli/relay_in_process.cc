@@ -1,0 +1,49 @@
+#include "cli/relay_in_process.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include "common/base/status.h"
+#include "common/rpc/lifecycle.h"
+#include "decode_service/server.h"
+#include "prefill_service/server.h"
+#include "router/router.h"
+
+namespace baton::cli {
+namespace {
+
+// Ends in the reverse order: the door first.
+struct Relay {
+  std::unique_ptr<prefill_service::PrefillServer> prefill;
+  std::unique_ptr<decode_service::DecodeServer> decode;
+  std::unique_ptr<router::Router> router;
+};
+
+}  // namespace
+
+absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options) {
+  BATON_RETURN_IF_ERROR(rpc::SetUpLogging("relay", "warn"));
+  worker::Options worker;
+  worker.engine.model_folder = options.model_folder;
+  worker.engine.backend = options.backend;
+  // Two engines share the cores.
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  worker.engine.threads = options.threads > 0 ? options.threads : std::max(1, cores / 2);
+  if (options.kv_bytes > 0) worker.engine.kv_bytes = options.kv_bytes;
+  auto relay = std::make_shared<Relay>();
+  prefill_service::ServerOptions prefill{.worker = worker};
+  prefill.worker.worker_id = "prefill-0";
+  BATON_ASSIGN_OR_RETURN(relay->prefill, prefill_service::PrefillServer::Start(std::move(prefill)));
+  decode_service::ServerOptions decode{.worker = worker};
+  decode.worker.worker_id = "decode-0";
+  BATON_ASSIGN_OR_RETURN(relay->decode, decode_service::DecodeServer::Start(std::move(decode)));
+  router::RouterOptions router;
+  router.model_folder = options.model_folder;
+  router.prefill = {relay->prefill->address()};
+  router.decode = {relay->decode->address()};
+  BATON_ASSIGN_OR_RETURN(relay->router, router::Router::Start(router));
+  return LocalRelay{.address = relay->router->address(), .keep = relay};
+}
+
+}  // namespace baton::cli

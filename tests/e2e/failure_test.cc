@@ -1,0 +1,140 @@
+// Processes that die, clients that leave, workers that drain: real signals on real processes. Whatever
+// happens, the client gets an answer or one canonical error, and every block is free again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "common/rpc/status.h"
+#include "tests/e2e/fleet.h"
+
+namespace baton::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<int32_t> Prompt(int size, int salt = 0) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < size; ++i) tokens.push_back(20 + (i * 31 + salt * 7) % 1990);
+  return tokens;
+}
+
+TEST(FailureTest, AClientThatLeavesMidStreamLeavesNothingBehind) {
+  Fleet fleet;
+  for (int tokens_read : {0, 1, 20}) {
+    grpc::ClientContext context;
+    const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(300, tokens_read), 1900));
+    v1::GenerateResponse response;
+    for (int read = 0; read < tokens_read; ++read) ASSERT_TRUE(reader->Read(&response));
+    context.TryCancel();
+    while (reader->Read(&response)) {
+    }
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    fleet.ExpectNothingHeld();
+  }
+}
+
+TEST(FailureTest, ADeadlineEndsARequestEverywhere) {
+  Fleet fleet;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(150));
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(300), 1900));
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  fleet.ExpectNothingHeld();
+}
+
+TEST(FailureTest, APrefillWorkerKilledMidPromptCostsNoRequestAndNoToken) {
+  // One block at a time, so that the prompt takes many steps.
+  Fleet fleet({.prefill = 1, .prefill_flags = {"--chunk-tokens", "16", "--token-budget", "16"}});
+  const v1::GenerateRequest request = TokenRequest(Prompt(2200), 8);
+  Answer undisturbed;
+  {
+    Fleet other;
+    undisturbed = other.Generate(request);
+    ASSERT_TRUE(undisturbed.status.ok()) << undisturbed.status;
+  }
+  grpc::ClientContext context;
+  const auto reader = fleet.stub().Generate(&context, request);
+  // It computes: kill it there.
+  ASSERT_TRUE(AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) {
+    return load.running() > 0 && load.queued_tokens() > 0 && load.queued_tokens() < 2000;
+  }));
+  fleet.prefill().Signal(SIGKILL);
+  EXPECT_TRUE(fleet.prefill().Wait().signalled);
+  Answer answer;
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+    if (response.has_finished()) answer.finished.push_back(response.finished());
+    for (uint32_t digest : response.delta().logits_digests()) answer.digests.push_back(digest);
+  }
+  const grpc::Status status = reader->Finish();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(answer.digests, undisturbed.digests);
+  EXPECT_GE(answer.end().relay().failovers(), 1u);
+  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+}
+
+TEST(FailureTest, ADecodeWorkerKilledMidAnswerIsAClearError) {
+  Fleet fleet({.prefill = 1, .decode = 1});
+  grpc::ClientContext context;
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(100), 2000));
+  v1::GenerateResponse response;
+  for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
+  fleet.decode().Signal(SIGKILL);
+  while (reader->Read(&response)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("decode-0"));
+  EXPECT_TRUE(
+      AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+}
+
+TEST(FailureTest, WithoutAnyWorkerTheRouterSaysWhichItLooksFor) {
+  Process router("baton-router", {"--model", kModel, "--decode", "127.0.0.1:9", "--log-level", "off"});
+  const auto stub =
+      v1::Inference::NewStub(grpc::CreateChannel(router.grpc(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, TokenRequest({30, 31}, 3));
+  v1::GenerateResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("127.0.0.1:9"));
+  router.Signal(SIGTERM);
+  EXPECT_EQ(router.Wait().value, 0);
+}
+
+TEST(FailureTest, APrefillWorkerOfAnotherKindIsNotUsedAndTheRequestCompletes) {
+  Fleet fleet({.prefill_flags = {"--key-dtype", "bf16"}, .impatient = true});
+  const Answer answer = fleet.Generate(TokenRequest(Prompt(200), 4));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.end().relay().link(), "local");
+  fleet.ExpectNothingHeld();
+}
+
+TEST(FailureTest, TermLetsRunningWorkEndAndLeavesWithZero) {
+  Fleet fleet({.prefill = 1, .decode = 1});
+  grpc::ClientContext context;
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(100), 400));
+  v1::GenerateResponse response;
+  for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
+  fleet.decode().Signal(SIGTERM);
+  fleet.prefill().Signal(SIGTERM);
+  uint32_t completion = 0;
+  while (reader->Read(&response)) {
+    if (response.has_finished()) completion = response.finished().usage().completion_tokens();
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(completion, 400u);
+  const cli::ExitStatus decode = fleet.decode().Wait();
+  EXPECT_FALSE(decode.signalled);
+  EXPECT_EQ(decode.value, 0);
+  EXPECT_EQ(fleet.prefill().Wait().value, 0);
+}
+
+}  // namespace
+}  // namespace baton::e2e

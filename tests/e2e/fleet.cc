@@ -1,0 +1,180 @@
+#include "tests/e2e/fleet.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+
+namespace baton::e2e {
+namespace {
+
+constexpr int kReadyMilliseconds = 120'000;
+// Loaded machines and sanitizers: keepalive must not take slowness for death.
+constexpr auto kPatience = std::chrono::seconds(120);
+
+std::vector<std::string> Merge(std::vector<std::string> flags, const std::vector<std::string>& more) {
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+template <typename Processes>
+std::string Addresses(const Processes& processes) {
+  std::string joined;
+  for (const auto& process : processes) joined += (joined.empty() ? "" : ",") + process->grpc();
+  return joined;
+}
+
+void Take(const v1::GenerateResponse& response, Answer& answer) {
+  if (response.has_started()) answer.started = response.started();
+  if (response.has_finished()) answer.finished.push_back(response.finished());
+  const v1::Delta& delta = response.delta();
+  answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
+  answer.digests.insert(answer.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
+  answer.text += delta.text();
+}
+
+}  // namespace
+
+Process::Process(const std::string& program, const std::vector<std::string>& arguments)
+    : child_([&] {
+        auto child = cli::Child::Spawn(BATON_BINARY_DIR "/bin/" + program, arguments);
+        BATON_CHECK(child.ok()) << child.status().ToString();
+        return *std::move(child);
+      }()) {
+  std::string output, errors;
+  while (output.find('\n') == std::string::npos) {
+    pollfd fds[2] = {{child_.output_fd(), POLLIN, 0}, {child_.error_fd(), POLLIN, 0}};
+    BATON_CHECK(poll(fds, 2, kReadyMilliseconds) > 0) << program << " is not ready: " << errors;
+    char buffer[4096];
+    for (auto [fd, text] : {std::pair(child_.output_fd(), &output), std::pair(child_.error_fd(), &errors)}) {
+      for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) text->append(buffer, n);
+    }
+    BATON_CHECK((fds[0].revents & POLLHUP) == 0 || output.find('\n') != std::string::npos)
+        << program << " ended: " << errors;
+  }
+  const auto value = [&](const std::string& key) {
+    const size_t begin = output.find(key) + key.size();
+    return output.substr(begin, output.find_first_of(" \n", begin) - begin);
+  };
+  grpc_ = value("grpc=");
+  metrics_ = value("metrics=");
+}
+
+cli::ExitStatus Process::Wait() {
+  pollfd fds[3] = {
+      {child_.ended_fd(), POLLIN, 0}, {child_.output_fd(), POLLIN, 0}, {child_.error_fd(), POLLIN, 0}};
+  while (true) {
+    BATON_CHECK(poll(fds, 3, kReadyMilliseconds) > 0) << "the process does not end";
+    char buffer[4096];
+    for (pollfd& fd : std::span(fds).subspan(1)) {
+      while (fd.fd >= 0 && read(fd.fd, buffer, sizeof(buffer)) > 0) {
+      }
+      if ((fd.revents & POLLHUP) != 0) fd.fd = -1;
+    }
+    if (auto status = child_.Reap(); status.has_value()) return *status;
+  }
+}
+
+Fleet::Fleet(const FleetOptions& options) {
+  const std::vector<std::string> worker = {"--model",       kModel,  "--threads",         "1",
+                                           "--kv-memory",   "64MiB", "--log-level",       "warn",
+                                           "--drain-grace", "20",    "--exit-with-parent"};
+  for (int i = 0; i < options.prefill; ++i) {
+    prefill_.push_back(std::make_unique<Process>(
+        "baton-prefill",
+        Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags)));
+  }
+  for (int i = 0; i < options.decode; ++i) {
+    decode_.push_back(std::make_unique<Process>(
+        "baton-decode",
+        Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags)));
+  }
+  std::vector<std::string> router = {"--model",     kModel,  "--decode",          Addresses(decode_),
+                                     "--log-level", "error", "--exit-with-parent"};
+  if (!prefill_.empty()) router = Merge(router, {"--prefill", Addresses(prefill_)});
+  router_ = std::make_unique<Process>("baton-router", Merge(router, options.router_flags));
+  channel_ = rpc::MakeChannel(router_->grpc(), {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)});
+  stub_ = v1::Inference::NewStub(channel_);
+  if (!options.impatient)
+    AwaitWorkers(static_cast<uint32_t>(options.prefill), static_cast<uint32_t>(options.decode));
+}
+
+Answer Fleet::Generate(const v1::GenerateRequest& request) {
+  Answer answer;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  const auto reader = stub_->Generate(&context, request);
+  for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
+  answer.status = rpc::FromGrpc(reader->Finish());
+  return answer;
+}
+
+Answer Fleet::Chat(const v1::ChatRequest& request) {
+  Answer answer;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  const auto reader = stub_->Chat(&context, request);
+  for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
+  answer.status = rpc::FromGrpc(reader->Finish());
+  return answer;
+}
+
+bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle) {
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(address));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  const auto reader = stub->Watch(&context, v1::WatchRequest());
+  for (v1::WatchEvent event; reader->Read(&event);) {
+    if (idle(event.has_snapshot() ? event.snapshot().load() : event.delta().load())) {
+      context.TryCancel();
+      return true;
+    }
+  }
+  ADD_FAILURE() << "the watch of " << address << " ended: " << reader->Finish().error_message();
+  return false;
+}
+
+void Fleet::ExpectNothingHeld() {
+  for (const auto* pool : {&prefill_, &decode_}) {
+    for (const auto& worker : *pool) {
+      EXPECT_TRUE(AwaitLoad(worker->grpc(), [](const v1::Load& load) {
+        return load.held_blocks() == 0 && load.running() == 0 && load.queued() == 0 &&
+               load.free_blocks() + load.cached_blocks() == load.total_blocks();
+      }));
+    }
+  }
+}
+
+void Fleet::AwaitWorkers(uint32_t prefill, uint32_t decode) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < give_up) {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    ASSERT_TRUE(stub_->ListModels(&context, v1::ListModelsRequest(), &models).ok());
+    if (models.models(0).ready_prefill_workers() == prefill &&
+        models.models(0).ready_decode_workers() == decode) {
+      return;
+    }
+  }
+  FAIL() << "the router does not see " << prefill << " prefill and " << decode << " decode workers";
+}
+
+v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->mutable_ids()->Add(prompt.begin(), prompt.end());
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_output()->set_token_ids(true);
+  request.mutable_output()->set_logits_digest(true);
+  return request;
+}
+
+}  // namespace baton::e2e

@@ -1,0 +1,94 @@
+// Fleet: a router, prefill workers and decode workers as real processes on the shipped model, on ports that
+// the system chooses. Everything dies with it. One thread.
+#pragma once
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "baton/v1/prefill.grpc.pb.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "cli/serve/child.h"
+
+namespace baton::e2e {
+
+inline constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+
+// One process that said that it is ready.
+class Process {
+ public:
+  // CHECK-fails if it is not ready in time.
+  Process(const std::string& program, const std::vector<std::string>& arguments);
+
+  const std::string& grpc() const { return grpc_; }
+  const std::string& metrics() const { return metrics_; }
+  void Signal(int signal) { child_.Signal(signal); }
+  // Waits for the end.
+  cli::ExitStatus Wait();
+
+ private:
+  cli::Child child_;
+  std::string grpc_;
+  std::string metrics_;
+};
+
+struct FleetOptions {
+  int prefill = 1;
+  int decode = 1;
+  std::vector<std::string> prefill_flags;
+  std::vector<std::string> decode_flags;
+  std::vector<std::string> router_flags;
+  // Return before the router has seen the workers.
+  bool impatient = false;
+};
+
+// What came of one call.
+struct Answer {
+  absl::Status status;
+  v1::Started started;
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> digests;
+  std::string text;
+  std::vector<v1::Finished> finished;
+  const v1::Finished& end() const { return finished.at(0); }
+};
+
+class Fleet {
+ public:
+  explicit Fleet(const FleetOptions& options = {});
+
+  Process& router() { return *router_; }
+  Process& prefill(int i = 0) { return *prefill_.at(i); }
+  Process& decode(int i = 0) { return *decode_.at(i); }
+  v1::Inference::Stub& stub() { return *stub_; }
+
+  // Reads the stream to its end.
+  Answer Generate(const v1::GenerateRequest& request);
+  Answer Chat(const v1::ChatRequest& request);
+
+  // Waits until no worker holds a block or runs a request, as its own watch stream tells.
+  void ExpectNothingHeld();
+  // Waits until the router sees this many workers of each role.
+  void AwaitWorkers(uint32_t prefill, uint32_t decode);
+
+ private:
+  std::vector<std::unique_ptr<Process>> prefill_;
+  std::vector<std::unique_ptr<Process>> decode_;
+  std::unique_ptr<Process> router_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Inference::Stub> stub_;
+};
+
+// Greedy, answers of exactly `max_tokens` tokens, with ids and digests.
+v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t max_tokens);
+
+// Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.
+bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle);
+
+}  // namespace baton::e2e
