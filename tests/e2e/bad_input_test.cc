@@ -42,7 +42,7 @@ TEST_F(BadInputTest, EmptyPrompts) {
   v1::GenerateRequest text;
   text.set_text("");
   Expect(text, absl::StatusCode::kInvalidArgument, "prompt");
-  Expect(TokenRequest({}, 3), absl::StatusCode::kInvalidArgument, "prompt");
+  Expect(TokenRequest({}, 3), absl::StatusCode::kInvalidArgument, "token_ids.ids: empty");
   const Answer chat = fleet_->Chat(v1::ChatRequest());
   EXPECT_EQ(chat.status.code(), absl::StatusCode::kInvalidArgument) << chat.status;
   EXPECT_THAT(std::string(chat.status.message()), HasSubstr("messages"));
