@@ -43,11 +43,27 @@ struct Pass {
   int head_dim;
 };
 
-// scores[r][16 b + t] = sum over d of q[r][d] * keys[b][d][t], in order of d.
-template <typename Key, int kRows, int kBlocks>
-void ScoreBlocks(const float* q, int head_dim, const Key* const* keys, float* scores) {
+// A tile's keys, or its values: where its blocks lie, and those of the next tile, which are fetched from
+// memory while this one is worked on, if `ahead`.
+template <typename T>
+struct Blocks {
+  const T* now[kTileBlocks];
+  const T* next[kTileBlocks];
+  bool ahead;
+};
+
+template <typename T>
+HWY_INLINE void Fetch(const T* from) {
+  __builtin_prefetch(from, 0, 2);
+}
+
+// scores[r][16 b + t] = sum over d of q[r][d] * keys[b][d][t], in order of d; b from first_block on.
+template <typename Key, int kRows, int kBlocks, bool kAhead>
+void ScoreBlocks(const float* q, int head_dim, const Blocks<Key>& keys, int first_block, float* scores) {
   constexpr int kVectors = kBlocks * kSumVectors;
   const F f;
+  const Key* const* now = keys.now + first_block;
+  const Key* const* next = keys.next + first_block;
   Vec sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
@@ -55,29 +71,34 @@ void ScoreBlocks(const float* q, int head_dim, const Key* const* keys, float* sc
   for (int d = 0; d < head_dim; ++d) {
     Vec key[kVectors];
     for (int v = 0; v < kVectors; ++v) {
-      key[v] = LoadFloats(f, keys[v / kSumVectors] + d * kBlockTokens + v % kSumVectors * kLanes);
+      key[v] = LoadFloats(f, now[v / kSumVectors] + d * kBlockTokens + v % kSumVectors * kLanes);
+    }
+    if (kAhead) {
+      for (int b = 0; b < kBlocks; ++b) Fetch(next[b] + d * kBlockTokens);
     }
     for (int r = 0; r < kRows; ++r) {
       const Vec value = hn::Set(f, q[r * head_dim + d]);
       for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(value, key[v], sum[r][v]);
     }
   }
+  float* at = scores + first_block * kBlockTokens;
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], f, scores + r * kTileTokens + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) hn::Store(sum[r][v], f, at + r * kTileTokens + v * kLanes);
   }
 }
 
 template <typename Key, int kRows>
-void ScoreRows(const float* q, int head_dim, const Key* const* keys, int first_block, int end_block,
+void ScoreRows(const float* q, int head_dim, const Blocks<Key>& keys, int first_block, int end_block,
                float* scores) {
   constexpr int kBlocks = BlocksAtOnce(kRows);
   for (int b = first_block / kBlocks * kBlocks; b < end_block; b += kBlocks) {
-    ScoreBlocks<Key, kRows, kBlocks>(q, head_dim, keys + b, scores + b * kBlockTokens);
+    keys.ahead ? ScoreBlocks<Key, kRows, kBlocks, true>(q, head_dim, keys, b, scores)
+               : ScoreBlocks<Key, kRows, kBlocks, false>(q, head_dim, keys, b, scores);
   }
 }
 
 template <typename Key>
-void Score(int rows, const float* q, int head_dim, const Key* const* keys, int first_block, int end_block,
+void Score(int rows, const float* q, int head_dim, const Blocks<Key>& keys, int first_block, int end_block,
            float* scores) {
   switch (rows) {
     case 1:
@@ -136,8 +157,8 @@ void Normalize(Pass& pass, int query, Range range, float* scores) {
 
 // out[r][0 .. kVectors * lanes) += sum over tokens t in `range`, in order, of weights[r][t] * values[t /
 // 16][t % 16].
-template <class D, typename Value, int kRows, int kVectors>
-void MixColumns(const float* weights, Range range, const Value* const* values, int column, int head_dim,
+template <class D, typename Value, int kRows, int kVectors, bool kAhead>
+void MixColumns(const float* weights, Range range, const Blocks<Value>& values, int column, int head_dim,
                 float* out) {
   const D f;
   constexpr int kWidth = static_cast<int>(hn::MaxLanes(D()));
@@ -146,9 +167,13 @@ void MixColumns(const float* weights, Range range, const Value* const* values, i
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::LoadU(f, out + r * head_dim + column + v * kWidth);
   }
   for (int t = range.begin; t < range.end; ++t) {
-    const Value* token = values[t / kBlockTokens] + t % kBlockTokens * head_dim + column;
+    const int offset = t % kBlockTokens * head_dim + column;
+    const Value* token = values.now[t / kBlockTokens] + offset;
     hn::Vec<D> value[kVectors];
     for (int v = 0; v < kVectors; ++v) value[v] = LoadFloats(f, token + v * kWidth);
+    if (kAhead) {
+      for (int v = 0; v < kVectors; ++v) Fetch(values.next[t / kBlockTokens] + offset + v * kWidth);
+    }
     for (int r = 0; r < kRows; ++r) {
       const auto weight = hn::Set(f, weights[r * kTileTokens + t]);
       for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(weight, value[v], sum[r][v]);
@@ -159,44 +184,44 @@ void MixColumns(const float* weights, Range range, const Value* const* values, i
   }
 }
 
-template <typename Value, int kRows>
-void MixRows(const float* weights, Range range, const Value* const* values, int head_dim, float* out) {
+template <typename Value, int kRows, bool kAhead>
+void MixRows(const float* weights, Range range, const Blocks<Value>& values, int head_dim, float* out) {
   constexpr int kVectors = VectorsAtOnce(kRows);
   int column = 0;
   for (; column + kVectors * kLanes <= head_dim; column += kVectors * kLanes) {
-    MixColumns<F, Value, kRows, kVectors>(weights, range, values, column, head_dim, out);
+    MixColumns<F, Value, kRows, kVectors, kAhead>(weights, range, values, column, head_dim, out);
   }
   for (; column + kLanes <= head_dim; column += kLanes) {
-    MixColumns<F, Value, kRows, 1>(weights, range, values, column, head_dim, out);
+    MixColumns<F, Value, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
   }
   if (column < head_dim) {  // 8 columns are left, of vectors of 16
     using Half = hn::CappedTag<float, 8>;
-    MixColumns<Half, Value, kRows, 1>(weights, range, values, column, head_dim, out);
+    MixColumns<Half, Value, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
   }
 }
 
-template <typename Value>
-void Mix(int rows, const float* weights, Range range, const Value* const* values, int head_dim, float* out) {
+template <typename Value, bool kAhead>
+void Mix(int rows, const float* weights, Range range, const Blocks<Value>& values, int head_dim, float* out) {
   if (range.empty()) return;
   switch (rows) {
     case 1:
-      return MixRows<Value, 1>(weights, range, values, head_dim, out);
+      return MixRows<Value, 1, kAhead>(weights, range, values, head_dim, out);
     case 2:
-      return MixRows<Value, 2>(weights, range, values, head_dim, out);
+      return MixRows<Value, 2, kAhead>(weights, range, values, head_dim, out);
     case 3:
-      return MixRows<Value, 3>(weights, range, values, head_dim, out);
+      return MixRows<Value, 3, kAhead>(weights, range, values, head_dim, out);
     case 4:
-      return MixRows<Value, 4>(weights, range, values, head_dim, out);
+      return MixRows<Value, 4, kAhead>(weights, range, values, head_dim, out);
     case 5:
-      return MixRows<Value, 5>(weights, range, values, head_dim, out);
+      return MixRows<Value, 5, kAhead>(weights, range, values, head_dim, out);
     default:
-      return MixRows<Value, kSideBySide>(weights, range, values, head_dim, out);
+      return MixRows<Value, kSideBySide, kAhead>(weights, range, values, head_dim, out);
   }
 }
 
-// Vectors [first, first + rows) of the pass against one tile: keys[b] and values[b] are the tile's blocks.
+// Vectors [first, first + rows) of the pass against one tile.
 template <typename Key, typename Value>
-void AttendTile(Pass& pass, int first, int rows, const Key* const* keys, const Value* const* values) {
+void AttendTile(Pass& pass, int first, int rows, const Blocks<Key>& keys, const Blocks<Value>& values) {
   const Range* range = pass.range + first;
   // What any of them sees, and what all of them see.
   Range any = range[0], all = range[0];
@@ -215,14 +240,15 @@ void AttendTile(Pass& pass, int first, int rows, const Key* const* keys, const V
   // value that a query doesn't see must not touch it: zero times infinity is not zero.
   float* out = pass.out + first * head_dim;
   const auto mix_one = [&](int r, Range part) {
-    Mix<Value>(1, pass.scores + r * kTileTokens, part, values, head_dim, out + r * head_dim);
+    Mix<Value, false>(1, pass.scores + r * kTileTokens, part, values, head_dim, out + r * head_dim);
   };
   if (all.empty()) {
     for (int r = 0; r < rows; ++r) mix_one(r, range[r]);
     return;
   }
   for (int r = 0; r < rows; ++r) mix_one(r, {range[r].begin, all.begin});
-  Mix<Value>(rows, pass.scores, all, values, head_dim, out);
+  values.ahead ? Mix<Value, true>(rows, pass.scores, all, values, head_dim, out)
+               : Mix<Value, false>(rows, pass.scores, all, values, head_dim, out);
   for (int r = 0; r < rows; ++r) mix_one(r, {all.end, range[r].end});
 }
 
@@ -254,17 +280,22 @@ void AttendTyped(const QueryTile& queries, const PagedHead& kv) {
       pass.range[i] = {static_cast<int>(HWY_MAX(int64_t{0}, first_seen(i) - start)),
                        static_cast<int>(HWY_MIN(int64_t{kTileTokens}, position(i) + 1 - start))};
     }
-    // The sequence may end within the tile; its last block then stands in for those that aren't there, unread
-    // or masked.
+    // The sequence may end within the tile, or the next one; its last block then stands in for those that
+    // aren't there: what it holds is masked.
     const int64_t last_block = (end - 1) / kBlockTokens;
-    const Key* keys[kTileBlocks];
-    const Value* values[kTileBlocks];
+    Blocks<Key> keys;
+    Blocks<Value> values;
     for (int b = 0; b < kTileBlocks; ++b) {
-      const std::byte* block = kv.block(HWY_MIN(start / kBlockTokens + b, last_block));
-      keys[b] = reinterpret_cast<const Key*>(block + kv.key_offset);
-      values[b] = reinterpret_cast<const Value*>(block + kv.value_offset);
+      const std::byte* now = kv.block(HWY_MIN(start / kBlockTokens + b, last_block));
+      const std::byte* next = kv.block(HWY_MIN(start / kBlockTokens + kTileBlocks + b, last_block));
+      keys.now[b] = reinterpret_cast<const Key*>(now + kv.key_offset);
+      keys.next[b] = reinterpret_cast<const Key*>(next + kv.key_offset);
+      values.now[b] = reinterpret_cast<const Value*>(now + kv.value_offset);
+      values.next[b] = reinterpret_cast<const Value*>(next + kv.value_offset);
     }
     for (int first = 0; first < queries.count; first += kSideBySide) {
+      // Once per tile is enough.
+      keys.ahead = values.ahead = first == 0 && start + kTileTokens < end;
       AttendTile<Key, Value>(pass, first, HWY_MIN(kSideBySide, queries.count - first), keys, values);
     }
   }
