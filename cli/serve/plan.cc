@@ -31,22 +31,26 @@ std::string Known(const AddressBook& book, const std::string& name, const std::s
 Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool decode,
                           const AddressBook& book) {
   const std::string any = plan.worker_host + ":0";
-  Arguments arguments = {"--model",           plan.model_folder,
-                         "--listen",          Known(book, name, "grpc", any),
-                         "--metrics",         Known(book, name, "metrics", any),
-                         "--backend",         plan.backend,
-                         "--log-level",       plan.log_level,
-                         "--exit-with-parent"};
-  const auto add = [&](const char* flag, int64_t value) {
+  Arguments arguments = {"--exit-with-parent"};
+  const auto set = [&](const char* flag, const std::string& value) {
     arguments.emplace_back(flag);
-    arguments.push_back(fmt::format("{}", value));
+    arguments.push_back(value);
   };
-  if (plan.threads > 0) add("--threads", plan.threads);
-  if (plan.kv_bytes > 0) add("--kv-memory", plan.kv_bytes);
-  if (plan.chunk_tokens > 0) add("--chunk-tokens", plan.chunk_tokens);
-  if (plan.token_budget > 0) add("--token-budget", plan.token_budget);
-  if (decode && plan.local_prefill_tokens >= 0) add("--local-prefill-tokens", plan.local_prefill_tokens);
-  if (decode && plan.max_running > 0) add("--max-running", plan.max_running);
+  set("--model", plan.model_folder);
+  set("--model-name", plan.model_name);
+  set("--worker-id", name);
+  set("--listen", Known(book, name, "grpc", any));
+  set("--metrics", Known(book, name, "metrics", any));
+  set("--backend", plan.backend);
+  set("--log-level", plan.log_level);
+  if (plan.threads > 0) set("--threads", std::to_string(plan.threads));
+  if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
+  if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
+  if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
+  if (decode && plan.local_prefill_tokens >= 0) {
+    set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
+  }
+  if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
   return arguments;
 }
 
@@ -75,20 +79,23 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
   };
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);
-  specs.push_back(
-      {kRouterName, router,
-       [plan, prefill_names, decode_names](const AddressBook& book) {
-         Arguments arguments = {"--model",       plan.model_folder, "--model-name",
-                                plan.model_name, "--decode",        Addresses(book, decode_names)};
-         if (!prefill_names.empty()) {
-           arguments.insert(arguments.end(), {"--prefill", Addresses(book, prefill_names)});
-         }
-         arguments.insert(arguments.end(), {"--listen", Known(book, kRouterName, "grpc", plan.listen),
-                                            "--metrics", Known(book, kRouterName, "metrics", plan.metrics),
-                                            "--log-level", plan.log_level, "--exit-with-parent"});
-         return arguments;
-       },
-       /*stage=*/1});
+  specs.push_back({kRouterName, router,
+                   [plan, prefill_names, decode_names](const AddressBook& book) {
+                     Arguments arguments = {"--exit-with-parent"};
+                     const auto set = [&](const char* flag, const std::string& value) {
+                       arguments.emplace_back(flag);
+                       arguments.push_back(value);
+                     };
+                     set("--model", plan.model_folder);
+                     set("--model-name", plan.model_name);
+                     set("--decode", Addresses(book, decode_names));
+                     if (!prefill_names.empty()) set("--prefill", Addresses(book, prefill_names));
+                     set("--listen", Known(book, kRouterName, "grpc", plan.listen));
+                     set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
+                     set("--log-level", plan.log_level);
+                     return arguments;
+                   },
+                   /*stage=*/1});
   return specs;
 }
 

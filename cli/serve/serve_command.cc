@@ -43,7 +43,7 @@ struct Flags {
   bool json = false;
   bool exit_with_parent = false;
   std::string start_timeout = "5m";
-  std::string stop_grace = "10s";
+  std::string stop_grace = "15s";
 };
 
 // SIGINT and SIGTERM, held back from the process.
@@ -124,7 +124,9 @@ int Run(Flags flags, const Surroundings& surroundings) {
                                      event.reason, absl::FormatDuration(*event.restart_in))
                        : fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason));
     } else if (event.kind == ProcessEvent::Kind::kReady && event.restarts > 0) {
-      logs->Report(fmt::format("{} is back (pid {})", event.name, event.pid));
+      const auto grpc = event.endpoints.find("grpc");
+      logs->Report(fmt::format("{} is back on {} (pid {})", event.name,
+                               grpc == event.endpoints.end() ? "?" : grpc->second, event.pid));
     }
   };
   listener.ready = [&](const AddressBook& book) {

@@ -118,7 +118,8 @@ void Supervisor::Start(Process& process) {
   }
   process.child = std::move(child).value();
   process.state = Process::State::kStarting;
-  listener_.event({ProcessEvent::Kind::kStarted, process.spec.name, process.child->pid()});
+  listener_.event(
+      {.kind = ProcessEvent::Kind::kStarted, .name = process.spec.name, .pid = process.child->pid()});
 }
 
 absl::Duration Supervisor::NextDeadline() const {
@@ -205,11 +206,14 @@ void Supervisor::ReadLines(Process& process, int fd, bool output) {
 void Supervisor::TakeLine(Process& process, std::string_view line, bool output) {
   if (output && process.state == Process::State::kStarting) {
     if (std::optional<Endpoints> endpoints = ParseReadyLine(line)) {
-      book_[process.spec.name] = *std::move(endpoints);
+      book_[process.spec.name] = *endpoints;
       process.state = Process::State::kReady;
       process.was_ready = true;
-      listener_.event(
-          {ProcessEvent::Kind::kReady, process.spec.name, process.child->pid(), process.starts - 1});
+      listener_.event({.kind = ProcessEvent::Kind::kReady,
+                       .name = process.spec.name,
+                       .pid = process.child->pid(),
+                       .restarts = process.starts - 1,
+                       .endpoints = *std::move(endpoints)});
       if (AllReady() && !stopping_) listener_.ready(book_);
       return;
     }
@@ -229,12 +233,16 @@ void Supervisor::OnEnd(Process& process, const ExitStatus& status) {
   process.child.reset();
   process.state = Process::State::kEnded;
   if (stopping_) {
-    listener_.event({ProcessEvent::Kind::kStopped, process.spec.name, pid, 0, status.Describe()});
+    listener_.event({.kind = ProcessEvent::Kind::kStopped,
+                     .name = process.spec.name,
+                     .pid = pid,
+                     .reason = status.Describe()});
     return;
   }
   const absl::Time now = clock_.Now();
   process.quick_deaths = now - process.since < options_.quick ? process.quick_deaths + 1 : 1;
-  ProcessEvent event{ProcessEvent::Kind::kDied, process.spec.name, pid, 0, status.Describe()};
+  ProcessEvent event{
+      .kind = ProcessEvent::Kind::kDied, .name = process.spec.name, .pid = pid, .reason = status.Describe()};
   // An exit before it was ever ready is a refusal (a bad flag, model or port): trying again would only hide
   // it.
   const bool refused = !process.was_ready && !status.signalled;

@@ -49,7 +49,7 @@ struct SupervisorOptions {
   // From start to ready line.
   absl::Duration start_timeout = absl::Minutes(5);
   // From SIGTERM to SIGKILL, per stage.
-  absl::Duration stop_grace = absl::Seconds(10);
+  absl::Duration stop_grace = absl::Seconds(15);
   // Stop() for code that has a descriptor instead: each read from it (8 bytes or more at a time) is one
   // Stop().
   int stop_fd = -1;
@@ -62,8 +62,9 @@ struct ProcessEvent {
   Kind kind;
   std::string name;
   pid_t pid = 0;
-  // kReady: how often it has been restarted.
+  // kReady: how often it has been restarted, and where it is.
   int restarts = 0;
+  Endpoints endpoints = {};
   // kDied: how, and when it is started again (empty: not at all).
   std::string reason = {};
   std::optional<absl::Duration> restart_in = {};

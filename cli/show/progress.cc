@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/show/quantity.h"
 
@@ -12,6 +13,17 @@ namespace {
 constexpr absl::Duration kTerminalPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kLogPeriod = absl::Seconds(10);
 constexpr int kBarCells = 24;
+
+// A line that wraps can't be rewritten. Every UTF-8 character that comes up here takes one column.
+std::string FirstColumns(std::string line, int columns) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    if ((line[i] & 0xC0) != 0x80 && columns-- <= 0) {
+      line.resize(i);
+      break;
+    }
+  }
+  return line;
+}
 
 }  // namespace
 
@@ -65,7 +77,7 @@ std::string Progress::Line() const {
     line += fmt::format(" {} in {}", ShowCount(done_), ShowSeconds(elapsed));
   }
   if (!note_.empty()) line += "  " + note_;
-  return line;
+  return terminal_.interactive ? FirstColumns(std::move(line), terminal_.width - 1) : line;
 }
 
 void Progress::Draw() {

@@ -26,7 +26,7 @@ class Progress {
   // Draws the last state and leaves it on the screen.
   void Finish();
 
-  // The line as it would be drawn now, without line break; for tests and other displays.
+  // The line as it would be drawn now, without line break; on a terminal never wider than that.
   std::string Line() const;
 
  private:

@@ -1,0 +1,151 @@
+#include "cli/model/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "cli/show/quantity.h"
+
+namespace baton::cli {
+namespace {
+
+using tensor::DType;
+using Json = nlohmann::ordered_json;
+
+// The precisions that a KV cache can have today, the default first.
+constexpr DType kKvPrecisions[] = {DType::kF32, DType::kBF16};
+
+std::string Row(const Terminal& terminal, std::string_view label, std::string_view text) {
+  return fmt::format("  {}{}\n", Paint(terminal, Style::kBold, fmt::format("{:<14}", label)), text);
+}
+
+std::string_view ScalingName(model::RopeScaling::Type type) {
+  switch (type) {
+    case model::RopeScaling::Type::kNone:
+      return "none";
+    case model::RopeScaling::Type::kLinear:
+      return "linear";
+    case model::RopeScaling::Type::kDynamic:
+      return "dynamic";
+    case model::RopeScaling::Type::kYarn:
+      return "yarn";
+    case model::RopeScaling::Type::kLlama3:
+      return "llama3";
+  }
+  return "unknown";
+}
+
+int64_t TokensIn(int64_t memory, int64_t bytes_per_token) {
+  // Memory is given out by the block.
+  return memory / (bytes_per_token * kBlockTokens) * kBlockTokens;
+}
+
+int WindowedLayers(const model::ModelConfig& config) {
+  return static_cast<int>(
+      std::count_if(config.windows.begin(), config.windows.end(), [](int64_t window) { return window > 0; }));
+}
+
+std::string DescribeShape(const model::ModelConfig& c) {
+  std::string text = fmt::format("{} layers, hidden {}, feed-forward {}, {} heads of {}", c.layers,
+                                 ShowCount(c.hidden), ShowCount(c.intermediate), c.heads, c.head_dim);
+  text += c.kv_heads == c.heads
+              ? ", MHA"
+              : fmt::format(", {} KV heads (GQA, {} to 1)", c.kv_heads, c.heads / c.kv_heads);
+  if (c.qk_norm) text += ", qk-norm";
+  if (c.qkv_bias) text += ", qkv bias";
+  return text;
+}
+
+std::string DescribeContext(const model::ModelConfig& c) {
+  std::string text = fmt::format("{} tokens, rope theta {:g}", ShowCount(c.context), c.rope_theta);
+  if (c.rope_scaling.type != model::RopeScaling::Type::kNone) {
+    text += fmt::format(", {} scaling by {:g}", ScalingName(c.rope_scaling.type), c.rope_scaling.factor);
+  }
+  if (const int windowed = WindowedLayers(c); windowed > 0) {
+    const int64_t window = *std::max_element(c.windows.begin(), c.windows.end());
+    text += fmt::format("; {} of {} layers see the last {} tokens", windowed, c.layers, ShowCount(window));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string RenderModel(const std::string& name, const model::ModelSummary& summary,
+                        const std::vector<int64_t>& memories, const Terminal& terminal) {
+  const model::ModelConfig& c = summary.config;
+  std::string out = fmt::format("{}: {}\n", Paint(terminal, Style::kBold, name), c.architecture);
+  out += Row(terminal, "shape", DescribeShape(c));
+  out += Row(terminal, "vocabulary",
+             fmt::format("{} tokens, {} embeddings", ShowCount(c.vocabulary),
+                         c.tied_embeddings ? "tied" : "separate"));
+  out += Row(terminal, "context", DescribeContext(c));
+  out += Row(terminal, "parameters",
+             fmt::format("{} ({})", ShowMagnitude(static_cast<double>(summary.parameters)),
+                         ShowCount(summary.parameters)));
+  std::string precisions;
+  for (const auto& [dtype, values] : summary.values_by_dtype) {
+    precisions += fmt::format(", {} {}", ShowCount(values), tensor::Name(dtype));
+  }
+  out += Row(terminal, "weights",
+             fmt::format("{} in {} tensors{}", ShowBytes(summary.weight_bytes), ShowCount(summary.tensors),
+                         precisions));
+  for (const DType precision : kKvPrecisions) {
+    const int64_t per_token = summary.KvBytesPerToken(precision, precision);
+    out +=
+        Row(terminal, fmt::format("KV in {}", tensor::Name(precision)),
+            fmt::format("2 x {} layers x {} KV heads x {} head_dim x {} bytes = {} bytes per token", c.layers,
+                        c.kv_heads, c.head_dim, tensor::SizeOf(precision), ShowCount(per_token)));
+    out +=
+        Row(terminal, "",
+            fmt::format("{} per block of {} tokens, {} per full context", ShowBytes(per_token * kBlockTokens),
+                        kBlockTokens, ShowBytes(summary.KvBytesOfContext(precision, precision))));
+    for (const int64_t memory : memories) {
+      const int64_t tokens = TokensIn(memory, per_token);
+      out += Row(terminal, "",
+                 fmt::format("{} holds {} tokens, {} full contexts", ShowBytes(memory), ShowCount(tokens),
+                             ShowCount(tokens / c.context)));
+    }
+  }
+  return out;
+}
+
+Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
+                 const std::vector<int64_t>& memories) {
+  const model::ModelConfig& c = summary.config;
+  Json json = {{"name", name},
+               {"architecture", c.architecture},
+               {"layers", c.layers},
+               {"hidden", c.hidden},
+               {"intermediate", c.intermediate},
+               {"heads", c.heads},
+               {"kv_heads", c.kv_heads},
+               {"head_dim", c.head_dim},
+               {"vocabulary", c.vocabulary},
+               {"context", c.context},
+               {"rope_theta", c.rope_theta},
+               {"rope_scaling", ScalingName(c.rope_scaling.type)},
+               {"windowed_layers", WindowedLayers(c)},
+               {"qk_norm", c.qk_norm},
+               {"tied_embeddings", c.tied_embeddings},
+               {"parameters", summary.parameters},
+               {"tensors", summary.tensors},
+               {"weight_bytes", summary.weight_bytes},
+               {"kv", Json::array()}};
+  for (const DType precision : kKvPrecisions) {
+    const int64_t per_token = summary.KvBytesPerToken(precision, precision);
+    Json kv = {{"dtype", tensor::Name(precision)},
+               {"bytes_per_token", per_token},
+               {"bytes_per_block", per_token * kBlockTokens},
+               {"bytes_per_context", summary.KvBytesOfContext(precision, precision)},
+               {"fits", Json::array()}};
+    for (const int64_t memory : memories) {
+      kv["fits"].push_back({{"memory_bytes", memory}, {"tokens", TokensIn(memory, per_token)}});
+    }
+    json["kv"].push_back(std::move(kv));
+  }
+  return json;
+}
+
+}  // namespace baton::cli

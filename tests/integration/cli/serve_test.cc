@@ -1,0 +1,209 @@
+// `baton serve` with servers that are shell scripts: the real command, real processes, real signals.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace baton::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr int kPatienceMs = 60'000;
+
+// Announces the address that it was told to listen on, but for port 0, where it takes its process id as the
+// port; logs how it was called; then waits for the end of its input.
+constexpr char kServer[] = R"(#!/bin/sh
+echo "called: $*" >&2
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --listen) listen=$2; shift;;
+    --metrics) metrics=$2; shift;;
+  esac
+  shift
+done
+case "$listen" in *:0) listen="${listen%:0}:$$";; esac
+case "$metrics" in *:0) metrics="${metrics%:0}:$$";; esac
+echo "ready grpc=$listen metrics=$metrics"
+exec cat
+)";
+
+class ServeTest : public ::testing::Test {
+ protected:
+  ServeTest() : folder_(fs::path(::testing::TempDir()) / fmt::format("serve-{}", getpid())) {
+    fs::create_directories(folder_ / "bin");
+    fs::create_directories(folder_ / "model");
+    std::ofstream(folder_ / "model" / "config.json") << "{}";
+    // Servers are looked for beside the binary.
+    fs::copy_file(fs::path(BATON_BINARY_DIR) / "bin" / "baton", folder_ / "bin" / "baton");
+    for (const char* server : {"baton-router", "baton-prefill", "baton-decode"}) Install(server, kServer);
+  }
+  ~ServeTest() override {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    if (err_ >= 0) close(err_);
+    fs::remove_all(folder_);
+  }
+
+  void Install(const std::string& server, const std::string& script) {
+    std::ofstream(folder_ / "bin" / server) << script;
+    fs::permissions(folder_ / "bin" / server, fs::perms::owner_all);
+  }
+
+  // `baton serve` on the fake model.
+  void Start(std::vector<std::string> arguments) {
+    int err[2];
+    ASSERT_EQ(pipe2(err, O_CLOEXEC), 0);
+    const std::string binary = folder_ / "bin" / "baton";
+    std::vector<std::string> all = {binary, "serve", "--model", folder_ / "model"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    pid_ = fork();
+    ASSERT_GE(pid_, 0);
+    if (pid_ == 0) {
+      setenv("NO_COLOR", "1", 1);
+      dup2(err[1], STDOUT_FILENO);
+      dup2(err[1], STDERR_FILENO);
+      std::vector<char*> argv;
+      for (std::string& argument : all) argv.push_back(argument.data());
+      argv.push_back(nullptr);
+      execv(binary.c_str(), argv.data());
+      _exit(126);
+    }
+    close(err[1]);
+    err_ = err[0];
+  }
+
+  // Reads what it prints until `text` comes up, after what was found before.
+  bool WaitFor(const std::string& text) {
+    while (true) {
+      if (const size_t at = seen_.find(text, searched_); at != std::string::npos) {
+        searched_ = at + text.size();
+        return true;
+      }
+      pollfd fd = {err_, POLLIN, 0};
+      if (poll(&fd, 1, kPatienceMs) <= 0) return false;
+      char bytes[4096];
+      const ssize_t got = read(err_, bytes, sizeof(bytes));
+      if (got <= 0) return false;
+      seen_.append(bytes, got);
+    }
+  }
+
+  // Its exit code; -1 if a signal ended it.
+  int Wait() {
+    WaitFor("\x01 never printed");
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  std::string announce() const { return folder_ / "addresses.json"; }
+  Json Addresses() const {
+    std::ifstream file(announce());
+    return Json::parse(file, nullptr, false);
+  }
+  Json Find(const std::string& name) const {
+    for (const Json& process : Addresses()["processes"]) {
+      if (process["name"] == name) return process;
+    }
+    return {};
+  }
+
+  const fs::path folder_;
+  pid_t pid_ = 0;
+  int err_ = -1;
+  std::string seen_;
+  size_t searched_ = 0;
+};
+
+TEST_F(ServeTest, StartsEverythingTellsWhereAndEndsInOrder) {
+  Start({"--prefill", "2", "--decode", "2", "--kv-memory", "64MiB", "--listen", "127.0.0.1:7001", "--metrics",
+         "127.0.0.1:7002", "--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const Json router = Find("router");
+  EXPECT_EQ(router["grpc"], "127.0.0.1:7001");
+  EXPECT_EQ(Addresses()["router"], "127.0.0.1:7001");
+  EXPECT_EQ(Addresses()["metrics"], "127.0.0.1:7002");
+  EXPECT_EQ(Addresses()["processes"].size(), 5u);
+  // The router was told where the workers are.
+  EXPECT_THAT(seen_, HasSubstr(fmt::format("--decode {},{}", Find("decode-0")["grpc"].get<std::string>(),
+                                           Find("decode-1")["grpc"].get<std::string>())));
+  EXPECT_THAT(seen_, HasSubstr(fmt::format("--prefill {},{}", Find("prefill-0")["grpc"].get<std::string>(),
+                                           Find("prefill-1")["grpc"].get<std::string>())));
+  EXPECT_THAT(seen_, HasSubstr("--kv-memory 67108864"));
+  EXPECT_THAT(seen_, HasSubstr("baton chat --server 127.0.0.1:7001"));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0) << seen_;
+  EXPECT_FALSE(fs::exists(announce())) << "addresses of a service that is gone mislead";
+}
+
+TEST_F(ServeTest, AKilledWorkerIsReportedAndComesBackWhereItWas) {
+  Start({"--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const Json before = Find("decode-0");
+  kill(before["pid"], SIGKILL);
+  ASSERT_TRUE(WaitFor(fmt::format("decode-0 (pid {}) died: killed by SIGKILL; starting it again in",
+                                  before["pid"].get<int>())))
+      << seen_;
+  // A server that is told no port takes another one each time.
+  ASSERT_TRUE(WaitFor(fmt::format("decode-0 is back on {} (pid ", before["grpc"].get<std::string>())))
+      << seen_;
+  EXPECT_THAT(seen_, HasSubstr(fmt::format("--listen {} --metrics {}", before["grpc"].get<std::string>(),
+                                           before["metrics"].get<std::string>())));
+}
+
+TEST_F(ServeTest, AWorkerThatRefusesEndsTheServiceWithItsWords) {
+  Install("baton-decode", "#!/bin/sh\necho 'the model has no tensor q_proj' >&2\nexit 1\n");
+  Start({});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_THAT(seen_, HasSubstr("decode-0 ended before it was ready (exit code 1)"));
+  EXPECT_THAT(seen_, HasSubstr("the model has no tensor q_proj"));
+}
+
+TEST_F(ServeTest, AMissingServerIsNamed) {
+  fs::remove(folder_ / "bin" / "baton-router");
+  Start({});
+  EXPECT_EQ(Wait(), 1);
+  EXPECT_THAT(seen_, HasSubstr("baton-router is not in"));
+}
+
+TEST_F(ServeTest, LogsGoToFilesOnRequest) {
+  Start({"--log-dir", folder_ / "logs", "--json"});
+  ASSERT_TRUE(WaitFor("\"router\"")) << seen_;
+  kill(pid_, SIGINT);
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_EQ(seen_.find("called:"), std::string::npos);
+  std::ifstream log(folder_ / "logs" / "prefill-0.log");
+  std::string line;
+  std::getline(log, line);
+  EXPECT_THAT(line, HasSubstr("called: --exit-with-parent --model"));
+}
+
+TEST_F(ServeTest, EverythingDiesWithAKilledSupervisor) {
+  Start({"--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, Find("decode-0")["pid"].get<int>(), 0));
+  ASSERT_GE(pidfd, 0);
+  kill(pid_, SIGKILL);
+  pollfd fd = {pidfd, POLLIN, 0};
+  EXPECT_EQ(poll(&fd, 1, kPatienceMs), 1);
+  close(pidfd);
+}
+
+}  // namespace
+}  // namespace baton::cli

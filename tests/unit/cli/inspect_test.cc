@@ -1,0 +1,68 @@
+#include "cli/model/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace baton::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+model::ModelSummary Example() {
+  model::ModelSummary summary;
+  summary.config.architecture = "LlamaForCausalLM";
+  summary.config.layers = 16;
+  summary.config.hidden = 2048;
+  summary.config.intermediate = 8192;
+  summary.config.heads = 32;
+  summary.config.kv_heads = 8;
+  summary.config.head_dim = 64;
+  summary.config.vocabulary = 128256;
+  summary.config.context = 131072;
+  summary.config.tied_embeddings = true;
+  summary.config.windows.assign(16, 0);
+  summary.parameters = 1'235'814'400;
+  summary.tensors = 146;
+  summary.weight_bytes = 2'471'628'800;
+  summary.values_by_dtype[tensor::DType::kBF16] = 1'235'814'400;
+  return summary;
+}
+
+TEST(InspectTest, ShowsTheFormulaAndItsResult) {
+  const std::string text = RenderModel("small", Example(), {int64_t{1} << 30}, {});
+  EXPECT_THAT(text, HasSubstr("small: LlamaForCausalLM"));
+  EXPECT_THAT(text, HasSubstr("8 KV heads (GQA, 4 to 1)"));
+  EXPECT_THAT(text, HasSubstr("1.24 B (1,235,814,400)"));
+  EXPECT_THAT(text, HasSubstr("2 x 16 layers x 8 KV heads x 64 head_dim x 4 bytes = 65,536 bytes per token"));
+  EXPECT_THAT(text, HasSubstr("1 MiB per block of 16 tokens, 8 GiB per full context"));
+  EXPECT_THAT(text, HasSubstr("1 GiB holds 16,384 tokens, 0 full contexts"));
+  EXPECT_THAT(text, HasSubstr("x 2 bytes = 32,768 bytes per token"));
+}
+
+TEST(InspectTest, JsonHasTheSameNumbers) {
+  // Room for two blocks and a half: memory is given out by the block.
+  const nlohmann::json json = ModelToJson("small", Example(), {65'536 * 40});
+  EXPECT_EQ(json["kv"][0]["dtype"], "f32");
+  EXPECT_EQ(json["kv"][0]["bytes_per_token"], 65'536);
+  EXPECT_EQ(json["kv"][0]["bytes_per_context"], int64_t{65'536} * 131'072);
+  EXPECT_EQ(json["kv"][0]["fits"][0]["tokens"], 32);
+  EXPECT_EQ(json["kv"][1]["fits"][0]["tokens"], 80);
+  EXPECT_EQ(json["parameters"], 1'235'814'400);
+}
+
+TEST(InspectTest, NamesWindowsAndScaling) {
+  model::ModelSummary summary = Example();
+  summary.config.kv_heads = 32;
+  summary.config.windows.assign(16, 4096);
+  summary.config.rope_scaling.type = model::RopeScaling::Type::kYarn;
+  summary.config.rope_scaling.factor = 4;
+  const std::string text = RenderModel("m", summary, {}, {});
+  EXPECT_THAT(text, HasSubstr("MHA"));
+  EXPECT_THAT(text, HasSubstr("yarn scaling by 4"));
+  EXPECT_THAT(text, HasSubstr("16 of 16 layers see the last 4,096 tokens"));
+}
+
+}  // namespace
+}  // namespace baton::cli
