@@ -1,6 +1,6 @@
-// Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The placement seam:
-// round_robin and least_loaded today, prefix affinity and predicted completion time later. Called under the
-// dispatcher's lock, one thread at a time; it never waits.
+// Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The
+// placement seam: round_robin and least_loaded today, prefix affinity and predicted completion time later.
+// Called under the dispatcher's lock, one thread at a time; it never waits.
 #pragma once
 
 #include <cstdint>
