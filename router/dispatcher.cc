@@ -164,7 +164,8 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
                                                               placement::Candidates open, absl::Time now) {
-  const int64_t blocks = BlocksFor(waiting.ask->request.prompt_tokens + 1);
+  const placement::Request& request = waiting.ask->request;
+  const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
   const auto avoided = [&](const std::shared_ptr<fleet::Worker>& worker) {
     return std::find(waiting.avoid.begin(), waiting.avoid.end(), worker->identity().incarnation) !=
            waiting.avoid.end();
@@ -196,13 +197,13 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
     return std::nullopt;
   }
 
-  const placement::Choice choice = policy_->Choose(waiting.ask->request, open, view.prefill);
+  const placement::Choice choice = policy_->Choose(request, open, view.prefill);
   Placement placement;
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
   placement.booking = fleet_->Book(open[choice.decode],
                                    choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()],
-                                   waiting.ask->request.prompt_tokens, now);
+                                   request.prompt_tokens, now);
   probe_->Placed(policy_name_);
   constexpr double kWeight = 0.1;
   placed_every_seconds_ += kWeight * (absl::ToDoubleSeconds(now - last_placed_) - placed_every_seconds_);

@@ -125,6 +125,7 @@ void GenerateCall::Do(Submit&) {
   ask_ = std::make_shared<Dispatcher::Ask>();
   ask_->choices = flow_.prepared().choices;
   ask_->request.prompt_tokens = request.token_ids_size();
+  ask_->request.max_tokens = request.stop().max_tokens();
   ask_->bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
   ask_->priority = request.priority();
   ask_->deadline = flow_.options().deadline;

@@ -18,6 +18,7 @@ namespace baton::router::placement {
 // What is known of a request when it is placed.
 struct Request {
   int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;
 };
 
 using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;
