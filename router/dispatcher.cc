@@ -185,10 +185,12 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
   if (open.empty()) {
     const auto& all = view.decode;
     if (std::all_of(all.begin(), all.end(), too_small)) {
-      return absl::ResourceExhaustedError(
-          fmt::format("the prompt needs {} KV blocks and no decode worker has so many: shorten it or give "
-                      "the workers more memory",
-                      blocks));
+      int64_t most = 0;
+      for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
+      return absl::FailedPreconditionError(fmt::format(
+          "a prompt of {} tokens and max_tokens of {} take {} KV blocks, and the largest decode worker "
+          "has {}: lower max_tokens or give the workers more KV memory",
+          request.prompt_tokens, request.max_tokens, blocks, most));
     }
     if (std::all_of(all.begin(), all.end(), unfit)) {
       return absl::UnavailableError(

@@ -49,11 +49,11 @@ Actions RequestFlow::OnNotAdmitted(absl::Status status) {
 Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   Actions actions;
   if (end_.has_value()) return actions;  // a booking in it is released here
+  ChoiceState& state = choices_[choice];
   if (!placement.ok()) {
-    EndWith(placement.status(), &actions);
+    EndWith(NobodyAccepted(state, placement.status()), &actions);
     return actions;
   }
-  ChoiceState& state = choices_[choice];
   BATON_CHECK(state.state == State::kWaiting);
   state.placement = *std::move(placement);
   state.state = State::kDialing;
@@ -219,18 +219,26 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
 void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
   probe_->WorkerLost(false);
-  ++state.lost;
-  if (state.lost >= options_.max_attempts) {
-    EndWith(absl::UnavailableError(
-                fmt::format("{} decode workers failed before accepting the request; retry (the last, {}: {})",
-                            state.lost, Describe(state), std::string(status.message()))),
+  state.avoid.push_back(state.placement.decode->identity().incarnation);
+  state.last_loss = absl::Status(
+      status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+  if (++state.lost >= options_.max_attempts) {
+    EndWith(NobodyAccepted(state,
+                           absl::UnavailableError(fmt::format(
+                               "{} decode workers failed before accepting the request; retry", state.lost))),
             actions);
     return;
   }
-  state.avoid.push_back(state.placement.decode->identity().incarnation);
   state.state = State::kWaiting;
   state.placement.booking.Release();
   actions->push_back(SubmitAgain{choice, state.avoid});
+}
+
+absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
+  if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
+  if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
+  return absl::UnavailableError(
+      fmt::format("{} ({})", std::string(otherwise.message()), std::string(choice.last_loss.message())));
 }
 
 Actions RequestFlow::OnWritten(bool ok) {

@@ -110,6 +110,7 @@ class RequestFlow {
     bool open = false;  // there is a call that has not ended
     int lost = 0;
     std::vector<Incarnation> avoid;
+    absl::Status last_loss;  // why the last of them is avoided
     Placement placement;
     absl::Time dialed;
     std::optional<absl::Time> first_token;
@@ -127,6 +128,8 @@ class RequestFlow {
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, Actions* actions);
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
+  // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
+  static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
   // The one way to a bad end.
   void EndWith(absl::Status status, Actions* actions);

@@ -241,7 +241,19 @@ TEST_F(RequestFlowTest, AWorkerLostBeforeItAcceptedIsAvoided) {
   const Actions end = flow_->OnDecodeEnd(0, 2, absl::UnavailableError("gone too"));
   EXPECT_EQ(Names(end), "withdraw finish:UNAVAILABLE");
   EXPECT_THAT(std::string(Only<Finish>(end).status.message()), HasSubstr("2 decode workers failed"));
+  EXPECT_THAT(std::string(Only<Finish>(end).status.message()),
+              HasSubstr("decode worker d1 at d1:1: gone too"));
   EXPECT_EQ(Bookings(), 0);
+}
+
+TEST_F(RequestFlowTest, AWorkerThatSaysWhatIsWrongIsQuoted) {
+  Make();
+  flow_->OnPrepared(Request());
+  flow_->OnPlaced(0, Place(0));
+  flow_->OnDecodeEnd(0, 1, absl::FailedPreconditionError("raise its --kv-memory"));
+  const Actions end = flow_->OnPlaced(0, absl::UnavailableError("every decode worker failed"));
+  EXPECT_EQ(Names(end), "withdraw finish:FAILED_PRECONDITION");
+  EXPECT_EQ(Only<Finish>(end).status.message(), "decode worker d0 at d0:1: raise its --kv-memory");
 }
 
 TEST_F(RequestFlowTest, AWorkerLostMidStreamIsSaidClearly) {
