@@ -66,7 +66,8 @@ json FromTool(const v1::Tool& tool) {
 
 absl::Status CheckConversation(const v1::Conversation& conversation) {
   if (conversation.messages().empty()) {
-    return absl::InvalidArgumentError("conversation.messages: empty; a conversation needs at least one message");
+    return absl::InvalidArgumentError(
+        "conversation.messages: empty; a conversation needs at least one message");
   }
   for (int i = 0; i < conversation.messages_size(); ++i) {
     const v1::Message& message = conversation.messages(i);
@@ -76,7 +77,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
     }
     for (int j = 0; j < message.tool_calls_size(); ++j) {
       if (message.tool_calls(j).name().empty()) {
-        return absl::InvalidArgumentError(fmt::format("conversation.messages[{}].tool_calls[{}].name: empty", i, j));
+        return absl::InvalidArgumentError(
+            fmt::format("conversation.messages[{}].tool_calls[{}].name: empty", i, j));
       }
     }
   }
@@ -86,7 +88,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
     }
   }
   for (const auto& [name, value] : conversation.template_arguments().fields()) {
-    if (name == "messages" || name == "tools" || name == "add_generation_prompt" || name == "enable_thinking") {
+    if (name == "messages" || name == "tools" || name == "add_generation_prompt" ||
+        name == "enable_thinking") {
       return absl::InvalidArgumentError(
           fmt::format("conversation.template_arguments: \"{}\" has a field of its own", name));
     }
@@ -97,7 +100,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
 nlohmann::json TemplateVariables(const v1::Conversation& conversation) {
   json variables = FromStruct(conversation.template_arguments());
   variables["messages"] = json::array();
-  for (const v1::Message& message : conversation.messages()) variables["messages"].push_back(FromMessage(message));
+  for (const v1::Message& message : conversation.messages())
+    variables["messages"].push_back(FromMessage(message));
   if (!conversation.tools().empty()) {
     variables["tools"] = json::array();
     for (const v1::Tool& tool : conversation.tools()) variables["tools"].push_back(FromTool(tool));

@@ -31,6 +31,7 @@ Dispatcher::~Dispatcher() {
     stopping_ = true;
   }
   if (ticker_.joinable()) ticker_.join();
+  fleet_->SetListener(nullptr);  // bookings may outlive the dispatcher
 }
 
 void Dispatcher::StartTicking() {
@@ -41,7 +42,8 @@ void Dispatcher::TickUntilStopped() {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); };
+      const auto needed = [this]()
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); };
       mutex_.Await(absl::Condition(&needed));
       mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
       if (stopping_) return;
@@ -73,13 +75,16 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
   return ids;
 }
 
-void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, std::vector<Incarnation> avoid) {
+void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice,
+                       std::vector<Incarnation> avoid) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time gives_up = clock_->Now() + options_.max_wait;
-    queue_.PutBack(id, {.priority = ask->priority, .bytes = ask->bytes, .deadline = std::min(ask->deadline, gives_up)});
+    queue_.PutBack(
+        id, {.priority = ask->priority, .bytes = ask->bytes, .deadline = std::min(ask->deadline, gives_up)});
     waiting_.emplace(
-        id, Waiting{.ask = std::move(ask), .choice = choice, .avoid = std::move(avoid), .gives_up = gives_up});
+        id,
+        Waiting{.ask = std::move(ask), .choice = choice, .avoid = std::move(avoid), .gives_up = gives_up});
   }
   Pump();
 }
@@ -109,13 +114,13 @@ void Dispatcher::Tick() {
     const absl::Time now = clock_->Now();
     for (EntryId id : queue_.TakeExpired(now)) {
       const Waiting& waiting = waiting_.at(id);
-      absl::Status late =
-          waiting.ask->deadline <= now
-              ? absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker")
-              : rpc::WithRetryDelay(
-                    absl::ResourceExhaustedError(fmt::format("no decode worker had room for {} s; try again later",
-                                                             absl::ToDoubleSeconds(options_.max_wait))),
-                    RetryDelay());
+      absl::Status late = waiting.ask->deadline <= now
+                              ? absl::DeadlineExceededError(
+                                    "the deadline passed while the request waited for a decode worker")
+                              : rpc::WithRetryDelay(absl::ResourceExhaustedError(fmt::format(
+                                                        "no decode worker had room for {} s; try again later",
+                                                        absl::ToDoubleSeconds(options_.max_wait))),
+                                                    RetryDelay());
       deliveries.push_back(Take(id, std::move(late)));
     }
     PumpLocked(now, &deliveries);
@@ -159,7 +164,8 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
                                                               placement::Candidates open, absl::Time now) {
-  const int64_t blocks = BlocksFor(waiting.ask->request.prompt_tokens + 1);
+  const placement::Request& request = waiting.ask->request;
+  const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
   const auto avoided = [&](const std::shared_ptr<fleet::Worker>& worker) {
     return std::find(waiting.avoid.begin(), waiting.avoid.end(), worker->identity().incarnation) !=
            waiting.avoid.end();
@@ -167,7 +173,9 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
   const auto too_small = [&](const std::shared_ptr<fleet::Worker>& worker) {
     return worker->TotalBlocks() != 0 && worker->TotalBlocks() < blocks;
   };
-  const auto unfit = [&](const std::shared_ptr<fleet::Worker>& worker) { return avoided(worker) || too_small(worker); };
+  const auto unfit = [&](const std::shared_ptr<fleet::Worker>& worker) {
+    return avoided(worker) || too_small(worker);
+  };
 
   std::vector<std::shared_ptr<fleet::Worker>> fit;
   if (std::any_of(open.begin(), open.end(), unfit)) {
@@ -177,23 +185,27 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
   if (open.empty()) {
     const auto& all = view.decode;
     if (std::all_of(all.begin(), all.end(), too_small)) {
-      return absl::ResourceExhaustedError(fmt::format(
-          "the prompt needs {} KV blocks and no decode worker has so many: shorten it or give the workers more memory",
-          blocks));
+      int64_t most = 0;
+      for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
+      return absl::FailedPreconditionError(fmt::format(
+          "a prompt of {} tokens and max_tokens of {} take {} KV blocks, and the largest decode worker "
+          "has {}: lower max_tokens or give the workers more KV memory",
+          request.prompt_tokens, request.max_tokens, blocks, most));
     }
     if (std::all_of(all.begin(), all.end(), unfit)) {
-      return absl::UnavailableError("every decode worker that could take the request failed before accepting it; retry");
+      return absl::UnavailableError(
+          "every decode worker that could take the request failed before accepting it; retry");
     }
     return std::nullopt;
   }
 
-  const placement::Choice choice = policy_->Choose(waiting.ask->request, open, view.prefill);
+  const placement::Choice choice = policy_->Choose(request, open, view.prefill);
   Placement placement;
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
-  placement.booking =
-      fleet_->Book(open[choice.decode], choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()],
-                   waiting.ask->request.prompt_tokens, now);
+  placement.booking = fleet_->Book(open[choice.decode],
+                                   choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()],
+                                   request.prompt_tokens, now);
   probe_->Placed(policy_name_);
   constexpr double kWeight = 0.1;
   placed_every_seconds_ += kWeight * (absl::ToDoubleSeconds(now - last_placed_) - placed_every_seconds_);

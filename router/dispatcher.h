@@ -1,10 +1,11 @@
-// Dispatcher: where admission, placement and the fleet meet. Choices come in, wait in the admission queue if no decode
-// worker takes them now, and leave with a Placement or a refusal. Whoever changes something (a request that comes or
-// ends, a worker's report) pumps the queue on its own thread; one thread of its own only watches the clock. Any
-// thread; results are delivered without a lock held, possibly before Submit returns.
+// Dispatcher: where admission, placement and the fleet meet. Choices come in, wait in the admission queue if
+// no decode worker takes them now, and leave with a Placement or a refusal. Whoever changes something (a
+// request that comes or ends, a worker's report) pumps the queue on its own thread; one thread of its own
+// only watches the clock. Any thread; results are delivered without a lock held, possibly before Submit
+// returns.
 //
-// Never waits in vain: a request past its deadline is answered within kTick, one that no worker could ever hold is
-// refused at once, and one without a deadline waits at most `max_wait`.
+// Never waits in vain: a request past its deadline is answered within kTick, one that no worker could ever
+// hold is refused at once, and one without a deadline waits at most `max_wait`.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +60,8 @@ class Dispatcher {
   };
 
   // All outlive the dispatcher, which becomes the fleet's listener.
-  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy, const Clock* clock,
-             Probe* probe);
+  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
+             const Clock* clock, Probe* probe);
   ~Dispatcher();
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
@@ -69,7 +70,8 @@ class Dispatcher {
   // All choices or none. RESOURCE_EXHAUSTED with a retry delay if the queue is full.
   absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const Ask> ask);
   // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
-  void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice, std::vector<Incarnation> avoid);
+  void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice,
+             std::vector<Incarnation> avoid);
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
 
@@ -91,7 +93,8 @@ class Dispatcher {
   };
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
                                                     placement::Candidates open, absl::Time now)

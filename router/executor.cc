@@ -28,7 +28,8 @@ void Executor::Work() {
     std::function<void()> work;
     {
       absl::MutexLock lock(&mutex_);
-      const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || !waiting_.empty(); };
+      const auto needed = [this]()
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || !waiting_.empty(); };
       mutex_.Await(absl::Condition(&needed));
       if (waiting_.empty()) return;
       work = std::move(waiting_.front());

@@ -1,5 +1,5 @@
-// Executor: the few threads that render templates and tokenize, so that gRPC's never do. Bounded: a full executor
-// refuses (TryRun returns false) and the caller answers RESOURCE_EXHAUSTED. Any thread.
+// Executor: the few threads that render templates and tokenize, so that gRPC's never do. Bounded: a full
+// executor refuses (TryRun returns false) and the caller answers RESOURCE_EXHAUSTED. Any thread.
 #pragma once
 
 #include <deque>

@@ -125,12 +125,14 @@ void GenerateCall::Do(Submit&) {
   ask_ = std::make_shared<Dispatcher::Ask>();
   ask_->choices = flow_.prepared().choices;
   ask_->request.prompt_tokens = request.token_ids_size();
+  ask_->request.max_tokens = request.stop().max_tokens();
   ask_->bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
   ask_->priority = request.priority();
   ask_->deadline = flow_.options().deadline;
   ask_->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {
     auto placement = std::make_shared<absl::StatusOr<Placement>>(std::move(result));
-    self->Post([choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
+    self->Post(
+        [choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
   };
   streams_.resize(ask_->choices);
   auto entries = context_->dispatcher->Submit(ask_);
@@ -156,22 +158,23 @@ void GenerateCall::Do(Dial& dial) {
   client_context->set_deadline(wire_deadline_);
   const int choice = dial.choice, attempt = dial.attempt;
   v1::Decode::Stub* stub = context_->decode[dial.seat].get();
-  streams_[choice] = Stream::Call(
-      std::move(dial.request), std::move(client_context),
-      {.event =
-           [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
-             auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
-             self->Post([choice, attempt, held](RequestFlow& flow) {
-               return flow.OnDecodeEvent(choice, attempt, std::move(*held));
-             });
-           },
-       .done =
-           [self = shared_from_this(), choice, attempt](absl::Status status) {
-             self->Post([choice, attempt, status](RequestFlow& flow) {
-               return flow.OnDecodeEnd(choice, attempt, status);
-             });
-           }},
-      [stub](auto* context, auto* request, auto* reactor) { stub->async()->Generate(context, request, reactor); });
+  streams_[choice] = Stream::Call(std::move(dial.request), std::move(client_context),
+                                  {.event =
+                                       [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
+                                         auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
+                                         self->Post([choice, attempt, held](RequestFlow& flow) {
+                                           return flow.OnDecodeEvent(choice, attempt, std::move(*held));
+                                         });
+                                       },
+                                   .done =
+                                       [self = shared_from_this(), choice, attempt](absl::Status status) {
+                                         self->Post([choice, attempt, status](RequestFlow& flow) {
+                                           return flow.OnDecodeEnd(choice, attempt, status);
+                                         });
+                                       }},
+                                  [stub](auto* context, auto* request, auto* reactor) {
+                                    stub->async()->Generate(context, request, reactor);
+                                  });
 }
 
 void GenerateCall::Do(ReadNext& next) { streams_[next.choice]->Next(); }

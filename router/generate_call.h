@@ -1,7 +1,7 @@
-// GenerateCall: drives one RequestFlow between gRPC, the dispatcher and the decode workers. It is the reactor of the
-// client's call. Events may come on any thread at any time; they are queued and handled one after the other by
-// whichever thread found the queue idle, without a lock held, so nothing waits and an action may cause further
-// events. Keeps itself alive until gRPC is done with it; callbacks of others hold shared_ptrs.
+// GenerateCall: drives one RequestFlow between gRPC, the dispatcher and the decode workers. It is the reactor
+// of the client's call. Events may come on any thread at any time; they are queued and handled one after the
+// other by whichever thread found the queue idle, without a lock held, so nothing waits and an action may
+// cause further events. Keeps itself alive until gRPC is done with it; callbacks of others hold shared_ptrs.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -56,8 +56,8 @@ struct CallContext {
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
-  // Handles `request`, a Request in bytes; return the result from the service method. Request is GenerateRequest or
-  // ChatRequest.
+  // Handles `request`, a Request in bytes; return the result from the service method. Request is
+  // GenerateRequest or ChatRequest.
   template <typename Request>
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(const CallContext* context,
                                                            grpc::CallbackServerContext* server_context,
@@ -100,7 +100,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // The draining thread's.
   RequestFlow flow_;
   std::shared_ptr<Dispatcher::Ask> ask_;
-  std::vector<admission::EntryId> entries_;      // by choice
+  std::vector<admission::EntryId> entries_;       // by choice
   std::vector<std::shared_ptr<Stream>> streams_;  // by choice
   grpc::ByteBuffer outgoing_;
 };

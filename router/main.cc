@@ -25,18 +25,25 @@ int main(int argc, char** argv) {
   bool exit_with_parent = false;
   double queue_seconds = 120, drain_seconds = 10;
 
-  CLI::App app("The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.");
-  app.add_option("--model", options.model_folder, "Hugging Face folder of the model (tokenizer, template, config)")
+  CLI::App app(
+      "The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.");
+  app.add_option("--model", options.model_folder,
+                 "Hugging Face folder of the model (tokenizer, template, config)")
       ->required()
       ->check(CLI::ExistingDirectory);
   app.add_option("--model-name", options.model_name, "Name that clients use; default: the folder's name");
-  app.add_option("--decode", options.decode, "Decode workers, host:port, comma separated")->required()->delimiter(',');
-  app.add_option("--prefill", options.prefill, "Prefill workers, host:port, comma separated; none: decode workers prefill")
+  app.add_option("--decode", options.decode, "Decode workers, host:port, comma separated")
+      ->required()
       ->delimiter(',');
-  app.add_option("--listen", options.listen, "gRPC address; port 0 lets the system choose")->capture_default_str();
+  app.add_option("--prefill", options.prefill,
+                 "Prefill workers, host:port, comma separated; none: decode workers prefill")
+      ->delimiter(',');
+  app.add_option("--listen", options.listen, "gRPC address; port 0 lets the system choose")
+      ->capture_default_str();
   app.add_option("--metrics", metrics_listen, "Prometheus address")->capture_default_str();
   app.add_option("--policy", options.policy, "Placement: least_loaded or round_robin")->capture_default_str();
-  app.add_option("--queue-requests", options.dispatcher.limits.entries, "Choices that may wait for a decode worker")
+  app.add_option("--queue-requests", options.dispatcher.limits.entries,
+                 "Choices that may wait for a decode worker")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--queue-bytes", options.dispatcher.limits.bytes, "Bytes of prompts that may wait")
@@ -49,7 +56,8 @@ int main(int argc, char** argv) {
                  "Choices on one decode worker at a time, from this router")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--max-attempts", options.max_attempts, "Decode workers that may fail before a request gives up")
+  app.add_option("--max-attempts", options.max_attempts,
+                 "Decode workers that may fail before a request gives up")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--tokenizer-threads", options.tokenizer_threads, "Threads for templates and tokenization")
@@ -57,7 +65,8 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 256));
   app.add_option("--tenant-salt-file", options.tenant_salt_file,
                  "Secret of at least 16 bytes that keys the prefix cache; the same on every router");
-  app.add_option("--drain-seconds", drain_seconds, "Time for running requests after SIGTERM")->capture_default_str();
+  app.add_option("--drain-seconds", drain_seconds, "Time for running requests after SIGTERM")
+      ->capture_default_str();
   app.add_flag("--exit-with-parent", exit_with_parent, "Leave when standard input ends");
   app.add_option("--log-level", log_level, "debug, info, warn, error or off")->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -4,12 +4,14 @@ namespace baton::router {
 namespace {
 
 prometheus::Histogram& Phase(telemetry::Metrics* metrics, const std::string& phase) {
-  return metrics->Histogram("baton_ttft_phase_seconds", "What TTFT was made of, by phase; observed when a choice ends",
+  return metrics->Histogram("baton_ttft_phase_seconds",
+                            "What TTFT was made of, by phase; observed when a choice ends",
                             telemetry::TtftBuckets(), {{"phase", phase}});
 }
 
 prometheus::Counter& Lost(telemetry::Metrics* metrics, const std::string& when) {
-  return metrics->Counter("baton_router_decode_lost_total", "Decode workers lost under a request", {{"when", when}});
+  return metrics->Counter("baton_router_decode_lost_total", "Decode workers lost under a request",
+                          {{"when", when}});
 }
 
 prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role) {
@@ -21,8 +23,10 @@ prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role)
 Probe::Probe(telemetry::Metrics* metrics)
     : metrics_(metrics),
       running_(metrics->Gauge("baton_router_running", "Generation requests inside the router")),
-      prompt_tokens_(metrics->Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
-      answer_tokens_(metrics->Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
+      prompt_tokens_(
+          metrics->Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      answer_tokens_(
+          metrics->Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
       ttft_(metrics->Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
                                telemetry::TtftBuckets())),
       tpot_(metrics->Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
@@ -38,9 +42,11 @@ Probe::Probe(telemetry::Metrics* metrics)
       transfer_(Phase(metrics, "transfer")),
       first_token_(Phase(metrics, "first_token")),
       queue_depth_(metrics->Gauge("baton_router_queue_requests", "Choices waiting for a decode worker")),
-      queue_bytes_(metrics->Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
+      queue_bytes_(
+          metrics->Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
       bookings_(metrics->Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
-      refused_(metrics->Counter("baton_router_decode_refused_total", "Choices refused by a decode worker for want of blocks")),
+      refused_(metrics->Counter("baton_router_decode_refused_total",
+                                "Choices refused by a decode worker for want of blocks")),
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
       decode_workers_(router::Workers(metrics, "decode")),
@@ -77,7 +83,8 @@ void Probe::Queued(int64_t count, int64_t bytes) {
 }
 
 void Probe::Placed(const std::string& policy) {
-  metrics_->Counter("baton_router_placements_total", "Placements by policy", {{"policy", policy}}).Increment();
+  metrics_->Counter("baton_router_placements_total", "Placements by policy", {{"policy", policy}})
+      .Increment();
 }
 
 void Probe::Workers(int decode, int prefill) {
@@ -86,14 +93,16 @@ void Probe::Workers(int decode, int prefill) {
 }
 
 void Probe::WatchRestarted(const std::string& reason) {
-  metrics_->Counter("baton_router_watch_restarts_total", "Watch streams begun again, by reason", {{"reason", reason}})
+  metrics_
+      ->Counter("baton_router_watch_restarts_total", "Watch streams begun again, by reason",
+                {{"reason", reason}})
       .Increment();
 }
 
 void Probe::FingerprintDiffers(const std::string& address, const std::string& field) {
   metrics_
-      ->Counter("baton_router_fingerprint_mismatches_total", "Workers left out because their fingerprint differs",
-                {{"worker", address}, {"field", field}})
+      ->Counter("baton_router_fingerprint_mismatches_total",
+                "Workers left out because their fingerprint differs", {{"worker", address}, {"field", field}})
       .Increment();
 }
 

@@ -1,5 +1,5 @@
-// Probe: the router's metrics, as verbs. Owned by Router (or a test), outlives every request. Any thread. It never
-// sees a prompt.
+// Probe: the router's metrics, as verbs. Owned by Router (or a test), outlives every request. Any thread. It
+// never sees a prompt.
 #pragma once
 
 #include <cstdint>

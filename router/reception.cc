@@ -89,8 +89,9 @@ absl::StatusOr<Prepared> Reception::Complete(const Request& request, v1::DecodeR
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();
-  BATON_ASSIGN_OR_RETURN(const uint32_t max_tokens, ResolveMaxTokens(request.stop(), model_->defaults,
-                                                                     decode.token_ids_size(), model_->context));
+  BATON_ASSIGN_OR_RETURN(
+      const uint32_t max_tokens,
+      ResolveMaxTokens(request.stop(), model_->defaults, decode.token_ids_size(), model_->context));
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenants_->Identify().salt.bytes());

@@ -1,6 +1,6 @@
-// Reception: a client's message becomes a Prepared request, or a refusal that names the field. Two steps: Check is
-// cheap and runs where the message came in; Prepare renders, tokenizes and resolves defaults, and runs on the
-// executor. Immutable, any thread.
+// Reception: a client's message becomes a Prepared request, or a refusal that names the field. Two steps:
+// Check is cheap and runs where the message came in; Prepare renders, tokenizes and resolves defaults, and
+// runs on the executor. Immutable, any thread.
 #pragma once
 
 #include <functional>

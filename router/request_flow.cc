@@ -23,7 +23,9 @@ RequestFlow::RequestFlow(Options options, const Clock* clock, Probe* probe)
   probe_->RequestCame();
 }
 
-RequestFlow::~RequestFlow() { BATON_DCHECK(finished_) << "request " << options_.request_id << " never finished"; }
+RequestFlow::~RequestFlow() {
+  BATON_DCHECK(finished_) << "request " << options_.request_id << " never finished";
+}
 
 Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   Actions actions;
@@ -47,16 +49,17 @@ Actions RequestFlow::OnNotAdmitted(absl::Status status) {
 Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   Actions actions;
   if (end_.has_value()) return actions;  // a booking in it is released here
+  ChoiceState& state = choices_[choice];
   if (!placement.ok()) {
-    EndWith(placement.status(), &actions);
+    EndWith(NobodyAccepted(state, placement.status()), &actions);
     return actions;
   }
-  ChoiceState& state = choices_[choice];
   BATON_CHECK(state.state == State::kWaiting);
   state.placement = *std::move(placement);
   state.state = State::kDialing;
   state.dialed = clock_->Now();
   ++state.attempt;
+  state.open = true;
 
   Dial dial{.choice = choice, .attempt = state.attempt, .seat = 0, .request = prepared_.request};
   const fleet::Worker::Identity& worker = state.placement.decode->identity();
@@ -181,21 +184,24 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
   Actions actions;
   if (end_.has_value()) return actions;
   ChoiceState& state = choices_[choice];
-  if (state.attempt != attempt || state.state == State::kDone || state.state == State::kWaiting) return actions;
+  if (state.attempt != attempt) return actions;
+  state.open = false;
+  if (state.state == State::kDone) return actions;
   if (status.ok()) {
-    EndWith(absl::InternalError(
-                fmt::format("decode worker {} ended after {} tokens without saying why", Describe(state), state.tokens)),
+    EndWith(absl::InternalError(fmt::format("decode worker {} ended after {} tokens without saying why",
+                                            Describe(state), state.tokens)),
             &actions);
   } else if (absl::IsDeadlineExceeded(status)) {
-    EndWith(absl::DeadlineExceededError(fmt::format("the deadline passed after {} tokens", state.tokens)), &actions);
+    EndWith(absl::DeadlineExceededError(fmt::format("the deadline passed after {} tokens", state.tokens)),
+            &actions);
   } else if (state.state == State::kRunning && WorkerLost(status)) {
     probe_->WorkerLost(true);
-    EndWith(absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})", Describe(state),
-                                               state.tokens, std::string(status.message()))),
+    EndWith(absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
+                                               Describe(state), state.tokens, std::string(status.message()))),
             &actions);
   } else if (state.state == State::kRunning) {
-    absl::Status named(status.code(), fmt::format("decode worker {}: {}", Describe(state),
-                                                  std::string(status.message())));
+    absl::Status named(status.code(),
+                       fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
     EndWith(std::move(named), &actions);
   } else if (absl::IsResourceExhausted(status)) {
     probe_->WorkerRefused();
@@ -213,18 +219,26 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
 void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
   probe_->WorkerLost(false);
-  ++state.lost;
-  if (state.lost >= options_.max_attempts) {
-    EndWith(absl::UnavailableError(fmt::format("{} decode workers failed before accepting the request; retry (the last, {}: {})",
-                                               state.lost, Describe(state),
-                                               std::string(status.message()))),
+  state.avoid.push_back(state.placement.decode->identity().incarnation);
+  state.last_loss = absl::Status(
+      status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+  if (++state.lost >= options_.max_attempts) {
+    EndWith(NobodyAccepted(state,
+                           absl::UnavailableError(fmt::format(
+                               "{} decode workers failed before accepting the request; retry", state.lost))),
             actions);
     return;
   }
-  state.avoid.push_back(state.placement.decode->identity().incarnation);
   state.state = State::kWaiting;
   state.placement.booking.Release();
   actions->push_back(SubmitAgain{choice, state.avoid});
+}
+
+absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
+  if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
+  if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
+  return absl::UnavailableError(
+      fmt::format("{} ({})", std::string(otherwise.message()), std::string(choice.last_loss.message())));
 }
 
 Actions RequestFlow::OnWritten(bool ok) {
@@ -248,7 +262,8 @@ Actions RequestFlow::OnWritten(bool ok) {
 Actions RequestFlow::OnCancelled() {
   Actions actions;
   const bool late = clock_->Now() >= options_.deadline;
-  EndWith(late ? absl::DeadlineExceededError("the deadline passed") : absl::CancelledError("the client went away"),
+  EndWith(late ? absl::DeadlineExceededError("the deadline passed")
+               : absl::CancelledError("the client went away"),
           &actions);
   return actions;
 }
@@ -266,7 +281,7 @@ void RequestFlow::EndWith(absl::Status status, Actions* actions) {
   actions->push_back(Withdraw{});
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceState& state = choices_[i];
-    if (state.state == State::kDialing || state.state == State::kRunning) actions->push_back(HangUp{static_cast<int>(i)});
+    if (state.open) actions->push_back(HangUp{static_cast<int>(i)});
     state.state = State::kDone;
     state.placement.booking.Release();
   }
@@ -277,9 +292,9 @@ void RequestFlow::EndWith(absl::Status status, Actions* actions) {
 void RequestFlow::FinishIfDone(Actions* actions) {
   if (finished_ || writing_) return;
   if (!end_.has_value()) {
-    const bool all = !choices_.empty() && std::all_of(choices_.begin(), choices_.end(), [](const ChoiceState& choice) {
-      return choice.state == State::kDone;
-    });
+    const bool all = !choices_.empty() &&
+                     std::all_of(choices_.begin(), choices_.end(),
+                                 [](const ChoiceState& choice) { return choice.state == State::kDone; });
     if (!all || !outbox_.empty()) return;
     end_ = absl::OkStatus();
   }

@@ -1,10 +1,11 @@
 // RequestFlow: the state machine of one generation request: events in, actions out. It knows neither gRPC nor
-// threads; GenerateCall feeds it one event at a time and performs what it asks for, in order. Its promises: exactly one
-// Finish; at most one Write outstanding; the next event of a choice is asked for only when the client has taken the
-// one before; and, whatever the end, every booking is released, every call hung up and every waiting choice withdrawn.
+// threads; GenerateCall feeds it one event at a time and performs what it asks for, in order. Its promises:
+// exactly one Finish; at most one Write outstanding; the next event of a choice is asked for only when the
+// client has taken the one before; and, whatever the end, every booking is released, every call hung up and
+// every waiting choice withdrawn.
 //
-// States of a choice: Waiting -> Dialing -> Running -> Done; from Dialing back to Waiting when a worker refuses or is
-// lost before it accepted.
+// States of a choice: Waiting -> Dialing -> Running -> Done; from Dialing back to Waiting when a worker
+// refuses or is lost before it accepted.
 #pragma once
 
 #include <cstdint>
@@ -105,9 +106,11 @@ class RequestFlow {
   enum class State { kWaiting, kDialing, kRunning, kDone };
   struct ChoiceState {
     State state = State::kWaiting;
-    int attempt = 0;  // grows with every Dial; events of older ones are dropped
+    int attempt = 0;    // grows with every Dial; events of older ones are dropped
+    bool open = false;  // there is a call that has not ended
     int lost = 0;
     std::vector<Incarnation> avoid;
+    absl::Status last_loss;  // why the last of them is avoided
     Placement placement;
     absl::Time dialed;
     std::optional<absl::Time> first_token;
@@ -125,6 +128,8 @@ class RequestFlow {
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, Actions* actions);
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
+  // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
+  static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
   // The one way to a bad end.
   void EndWith(absl::Status status, Actions* actions);
@@ -144,9 +149,9 @@ class RequestFlow {
   bool finished_ = false;
 };
 
-// Splits a TTFT that the router measured: `admit` is the router's own, the worker reports the middle phases on its own
-// clock, and what is left (the wire, both ways) counts as first_token, so that the six sum to it. A worker that
-// reports more than there was is scaled down.
+// Splits a TTFT that the router measured: `admit` is the router's own, the worker reports the middle phases
+// on its own clock, and what is left (the wire, both ways) counts as first_token, so that the six sum to it.
+// A worker that reports more than there was is scaled down.
 PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker);
 
 }  // namespace baton::router

@@ -1,5 +1,5 @@
-// Router: the whole router in one object, as main and the integration tests start it: model, fleet, dispatcher, door.
-// Start and Stop from one thread.
+// Router: the whole router in one object, as main and the integration tests start it: model, fleet,
+// dispatcher, door. Start and Stop from one thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ class Router {
   const telemetry::Metrics& metrics() const;
   const fleet::Fleet& fleet() const;
 
-  // No new requests; what runs may end within the drain time, the rest is cancelled. Also done by the destructor.
+  // No new requests; what runs may end within the drain time, the rest is cancelled. Also done by the
+  // destructor.
   void Stop();
 
  private:

@@ -1,5 +1,5 @@
-// ServedModel: what the router itself needs of a model: its name, tokenizer, chat template, limits and defaults.
-// Immutable after Load, any thread.
+// ServedModel: what the router itself needs of a model: its name, tokenizer, chat template, limits and
+// defaults. Immutable after Load, any thread.
 #pragma once
 
 #include <cstdint>

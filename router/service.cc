@@ -29,8 +29,8 @@ void InferenceService::Answer(grpc::ServerUnaryReactor* reactor, std::function<g
   }
 }
 
-grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* context, const ByteBuffer* request,
-                                                     ByteBuffer* response) {
+grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* context,
+                                                     const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto parsed = std::make_shared<v1::TokenizeRequest>();
   absl::Status status = ParseMessage(*request, parsed.get());
@@ -47,8 +47,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
   return reactor;
 }
 
-grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* context, const ByteBuffer* request,
-                                                       ByteBuffer* response) {
+grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* context,
+                                                       const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto parsed = std::make_shared<v1::DetokenizeRequest>();
   if (absl::Status status = ParseMessage(*request, parsed.get()); !status.ok()) {
@@ -63,8 +63,8 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
   return reactor;
 }
 
-grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context, const ByteBuffer* request,
-                                                       ByteBuffer* response) {
+grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context,
+                                                       const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::ListModelsRequest parsed;
   if (absl::Status status = ParseMessage(*request, &parsed); !status.ok()) {

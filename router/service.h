@@ -1,6 +1,6 @@
-// InferenceService: the public door as gRPC sees it. Requests come raw (see wire.h). Generate and Chat become a
-// GenerateCall; Tokenize and Detokenize run on the executor; ListModels is answered at once. gRPC's threads never wait
-// in it.
+// InferenceService: the public door as gRPC sees it. Requests come raw (see wire.h). Generate and Chat become
+// a GenerateCall; Tokenize and Detokenize run on the executor; ListModels is answered at once. gRPC's threads
+// never wait in it.
 #pragma once
 
 #include "baton/v1/inference.grpc.pb.h"
@@ -14,7 +14,8 @@ class InferenceService final
           v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
               v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>> {
  public:
-  InferenceService(const CallContext* context, const fleet::Fleet* fleet) : context_(context), fleet_(fleet) {}
+  InferenceService(const CallContext* context, const fleet::Fleet* fleet)
+      : context_(context), fleet_(fleet) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;

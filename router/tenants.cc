@@ -11,7 +11,8 @@ absl::StatusOr<Tenants> Tenants::Load(const std::string& file) {
   if (file.empty()) return Tenants(Tenant{.name = "default", .salt = kv::TenantSalt("baton/tenant/default")});
   std::ifstream in(file, std::ios::binary);
   std::string salt((std::istreambuf_iterator<char>(in)), {});
-  if (!in.is_open() || in.bad()) return absl::NotFoundError(fmt::format("{}: can't read the tenant salt", file));
+  if (!in.is_open() || in.bad())
+    return absl::NotFoundError(fmt::format("{}: can't read the tenant salt", file));
   constexpr size_t kLeast = 16;
   if (salt.size() < kLeast) {
     return absl::InvalidArgumentError(

@@ -1,5 +1,5 @@
-// Tenants: whose request this is, and with it the salt that keeps one tenant's KV apart from another's. One tenant for
-// now; keys, certificates, rates and quotas come into this class. Immutable, any thread.
+// Tenants: whose request this is, and with it the salt that keeps one tenant's KV apart from another's. One
+// tenant for now; keys, certificates, rates and quotas come into this class. Immutable, any thread.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct Tenant {
 class Tenants {
  public:
   explicit Tenants(Tenant only) : only_(std::move(only)) {}
-  // The tenant "default", with the salt in `file`, or with a fixed one if `file` is empty. The same salt on every
-  // router of a fleet, or their prefixes are not shared.
+  // The tenant "default", with the salt in `file`, or with a fixed one if `file` is empty. The same salt on
+  // every router of a fleet, or their prefixes are not shared.
   static absl::StatusOr<Tenants> Load(const std::string& file);
 
   // Who is calling.

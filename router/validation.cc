@@ -68,11 +68,13 @@ absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary) {
   for (int i = 0; i < stop.stop_size(); ++i) {
     if (stop.stop(i).empty()) return Invalid("stop.stop[{}]: empty", i);
     if (stop.stop(i).size() > kMaxStopStringBytes) {
-      return Invalid("stop.stop[{}]: {} bytes, at most {} are allowed", i, stop.stop(i).size(), kMaxStopStringBytes);
+      return Invalid("stop.stop[{}]: {} bytes, at most {} are allowed", i, stop.stop(i).size(),
+                     kMaxStopStringBytes);
     }
   }
   if (stop.stop_token_ids_size() > kMaxStopTokens) {
-    return Invalid("stop.stop_token_ids: {} ids, at most {} are allowed", stop.stop_token_ids_size(), kMaxStopTokens);
+    return Invalid("stop.stop_token_ids: {} ids, at most {} are allowed", stop.stop_token_ids_size(),
+                   kMaxStopTokens);
   }
   return CheckTokenIds(stop.stop_token_ids(), vocabulary, "stop.stop_token_ids");
 }
@@ -92,7 +94,8 @@ absl::Status CheckOptions(const v1::RequestOptions& options) {
     return Invalid("options.n: {} is outside [1, {}]", options.n(), kMaxChoices);
   }
   if (std::abs(int64_t{options.priority()}) > kMaxPriority) {
-    return Invalid("options.priority: {} is outside [-{}, {}]", options.priority(), kMaxPriority, kMaxPriority);
+    return Invalid("options.priority: {} is outside [-{}, {}]", options.priority(), kMaxPriority,
+                   kMaxPriority);
   }
   if (options.session_id().size() > kMaxSessionIdBytes) {
     return Invalid("options.session_id: {} bytes, at most {} are allowed", options.session_id().size(),
@@ -128,16 +131,19 @@ v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::Gen
   return sampling;
 }
 
-absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop, const model::GenerationDefaults& defaults,
-                                          int64_t prompt_tokens, int64_t context) {
+absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
+                                          const model::GenerationDefaults& defaults, int64_t prompt_tokens,
+                                          int64_t context) {
   const int64_t room = context - prompt_tokens;
   if (room < 1) {
-    return Invalid("prompt: {} tokens leave no room for an answer in the context of {}", prompt_tokens, context);
+    return Invalid("prompt: {} tokens leave no room for an answer in the context of {}", prompt_tokens,
+                   context);
   }
   if (stop.has_max_tokens()) {
     if (stop.max_tokens() > room) {
       return Invalid(
-          "stop.max_tokens: a prompt of {} tokens and {} more exceed the context of {}; ask for at most {} more",
+          "stop.max_tokens: a prompt of {} tokens and {} more exceed the context of {}; ask for at most {} "
+          "more",
           prompt_tokens, stop.max_tokens(), context, room);
     }
     return stop.max_tokens();

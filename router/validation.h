@@ -1,5 +1,5 @@
-// What the door refuses, and what it fills in. Each Check names the field and says what is allowed; the first problem
-// found is the answer. Pure functions, any thread.
+// What the door refuses, and what it fills in. Each Check names the field and says what is allowed; the first
+// problem found is the answer. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,18 @@ absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary);
 absl::Status CheckOutput(const v1::OutputOptions& output);
 absl::Status CheckOptions(const v1::RequestOptions& options);
 // `field` is what the ids are called in the request.
-absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, int64_t vocabulary, const char* field);
+absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, int64_t vocabulary,
+                           const char* field);
 
-// Every field set: the request's, else the model's default, else what generation.proto names. do_sample false means
-// temperature 0 unless the request says otherwise.
+// Every field set: the request's, else the model's default, else what generation.proto names. do_sample false
+// means temperature 0 unless the request says otherwise.
 v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::GenerationDefaults& defaults,
                                    uint64_t seed);
 
-// max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused, stating both
-// numbers; a default is cut to what is left.
-absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop, const model::GenerationDefaults& defaults,
-                                          int64_t prompt_tokens, int64_t context);
+// max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused,
+// stating both numbers; a default is cut to what is left.
+absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
+                                          const model::GenerationDefaults& defaults, int64_t prompt_tokens,
+                                          int64_t context);
 
 }  // namespace baton::router

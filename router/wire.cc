@@ -18,14 +18,17 @@ using google::protobuf::internal::WireFormatLite;
 
 constexpr int kMaxDepth = 100;  // protobuf's own limit
 
-// "conversation.messages[2].content: not UTF-8 at byte 5", or empty if every string in `bytes` is well-formed.
-std::string FindBadString(const Descriptor& type, const std::string& bytes, const std::string& path, int depth) {
+// "conversation.messages[2].content: not UTF-8 at byte 5", or empty if every string in `bytes` is
+// well-formed.
+std::string FindBadString(const Descriptor& type, const std::string& bytes, const std::string& path,
+                          int depth) {
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                                             static_cast<int>(bytes.size()));
   std::map<int, int> seen;  // of repeated fields: the index of the next one
   while (const uint32_t tag = in.ReadTag()) {
     const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
-    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || field == nullptr) {
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED ||
+        field == nullptr) {
       if (!WireFormatLite::SkipField(&in, tag)) return "";
       continue;
     }
@@ -58,7 +61,8 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
       size = slices[0].size();
     } else {
       joined.reserve(bytes.Length());
-      for (const grpc::Slice& slice : slices) joined.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+      for (const grpc::Slice& slice : slices)
+        joined.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
       data = reinterpret_cast<const uint8_t*>(joined.data());
       size = joined.size();
     }

@@ -1,5 +1,6 @@
-// Messages in and out of gRPC's byte buffers. The service takes its requests raw, because gRPC's own parser answers a
-// message that it can't read with a code and no words; here the answer names the field. Pure functions, any thread.
+// Messages in and out of gRPC's byte buffers. The service takes its requests raw, because gRPC's own parser
+// answers a message that it can't read with a code and no words; here the answer names the field. Pure
+// functions, any thread.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -12,8 +13,8 @@
 
 namespace baton::router {
 
-// INVALID_ARGUMENT if `bytes` is no such message: which string field is not UTF-8 and at which byte, or that the
-// message is malformed.
+// INVALID_ARGUMENT if `bytes` is no such message: which string field is not UTF-8 and at which byte, or that
+// the message is malformed.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);

@@ -1,6 +1,6 @@
-// Queue: the choices that wait for a decode worker. Bounded by count and by bytes; the lower priority number first,
-// first come first served within it; each with a deadline. Plain bookkeeping without a lock or a clock: its owner has
-// both.
+// Queue: the choices that wait for a decode worker. Bounded by count and by bytes; the lower priority number
+// first, first come first served within it; each with a deadline. Plain bookkeeping without a lock or a
+// clock: its owner has both.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ class Queue {
 
   // At the end of its priority. The limits are not checked here.
   EntryId Add(const Entry& entry);
-  // Back at its old place, after an attempt that did not work out. Beyond the limits too: it was admitted once.
+  // Back at its old place, after an attempt that did not work out. Beyond the limits too: it was admitted
+  // once.
   void PutBack(EntryId id, const Entry& entry);
   // False if it is not there.
   bool Remove(EntryId id);

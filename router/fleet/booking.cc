@@ -6,9 +6,13 @@
 
 namespace baton::router::fleet {
 
-Booking::Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
-                 bool trial)
-    : fleet_(fleet), decode_(std::move(decode)), prefill_(std::move(prefill)), tokens_(tokens), trial_(trial) {
+Booking::Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill,
+                 int64_t tokens, bool trial)
+    : fleet_(fleet),
+      decode_(std::move(decode)),
+      prefill_(std::move(prefill)),
+      tokens_(tokens),
+      trial_(trial) {
   decode_->Book(tokens_);
   if (prefill_ != nullptr) prefill_->Book(tokens_);
 }

@@ -1,6 +1,7 @@
-// Booking: this router's claim on a decode worker, and on the prefill worker that will likely serve it, from the
-// moment of placement. It weighs in the next placement at once, before any worker reports it. Released in one place,
-// Release(), which the destructor calls too; releasing twice does nothing. Movable; one thread at a time.
+// Booking: this router's claim on a decode worker, and on the prefill worker that will likely serve it, from
+// the moment of placement. It weighs in the next placement at once, before any worker reports it. Released in
+// one place, Release(), which the destructor calls too; releasing twice does nothing. Movable; one thread at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class Booking {
 
  private:
   friend class Fleet;
-  Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens, bool trial);
+  Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
+          bool trial);
 
   Fleet* fleet_ = nullptr;
   std::shared_ptr<Worker> decode_;

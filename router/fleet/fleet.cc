@@ -17,7 +17,10 @@ const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill
 }  // namespace
 
 Fleet::Fleet(Options options, Probe* probe)
-    : options_(std::move(options)), probe_(probe), seats_(options_.seats.size()), view_(std::make_shared<View>()) {
+    : options_(std::move(options)),
+      probe_(probe),
+      seats_(options_.seats.size()),
+      view_(std::make_shared<View>()) {
   for (SeatState& seat : seats_) seat.trouble = "not answered yet";
 }
 
@@ -62,12 +65,14 @@ absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
   absl::Status refused;
   const v1::Role expected = listed.role == Role::kDecode ? v1::ROLE_DECODE : v1::ROLE_PREFILL;
   if (info.role() != expected) {
-    refused = absl::FailedPreconditionError(fmt::format("{} is listed as a {} worker but says that it is not: fix the lists",
-                                                        listed.address, Name(listed.role)));
+    refused = absl::FailedPreconditionError(
+        fmt::format("{} is listed as a {} worker but says that it is not: fix the lists", listed.address,
+                    Name(listed.role)));
   } else if (options_.vocabulary != 0 && info.vocabulary_tokens() != 0 &&
              info.vocabulary_tokens() != options_.vocabulary) {
     refused = absl::FailedPreconditionError(
-        fmt::format("{} serves a vocabulary of {} tokens, the router's model folder has {}: start both with the same model",
+        fmt::format("{} serves a vocabulary of {} tokens, the router's model folder has {}: start both with "
+                    "the same model",
                     listed.address, info.vocabulary_tokens(), options_.vocabulary));
   }
   if (!refused.ok()) {
@@ -99,8 +104,8 @@ void Fleet::OnDown(int seat, const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
     SeatState& state = seats_[seat];
     if (state.worker != nullptr) {
-      spdlog::warn("{} worker {} at {} is down: {}", Name(options_.seats[seat].role), state.worker->identity().id,
-                   options_.seats[seat].address, std::string(why.message()));
+      spdlog::warn("{} worker {} at {} is down: {}", Name(options_.seats[seat].role),
+                   state.worker->identity().id, options_.seats[seat].address, std::string(why.message()));
       probe_->WatchRestarted("down");
     }
     state = SeatState();
@@ -121,7 +126,8 @@ int Fleet::Reference() const {
     if (seats_[i].worker == nullptr) continue;
     Group& group = groups[seats_[i].worker->identity().fingerprint.SerializeAsString()];
     ++group.size;
-    if (group.first_decode < 0 && options_.seats[i].role == Role::kDecode) group.first_decode = static_cast<int>(i);
+    if (group.first_decode < 0 && options_.seats[i].role == Role::kDecode)
+      group.first_decode = static_cast<int>(i);
   }
   Group best;
   for (const auto& [bytes, group] : groups) {
@@ -144,8 +150,8 @@ void Fleet::Rebuild() {
       const Worker::Identity& model = seats_[reference].worker->identity();
       std::string field = DifferingField(identity.fingerprint, model.fingerprint);
       if (field != state.differing_field && !field.empty()) {
-        spdlog::error("{} worker {} at {} is not used: its fingerprint differs from {}'s in {}", Name(identity.role),
-                      identity.id, identity.address, model.address, field);
+        spdlog::error("{} worker {} at {} is not used: its fingerprint differs from {}'s in {}",
+                      Name(identity.role), identity.id, identity.address, model.address, field);
         probe_->FingerprintDiffers(identity.address, field);
       }
       state.differing_field = std::move(field);
@@ -190,11 +196,12 @@ absl::Status Fleet::NoDecodeWorker() const {
       seats += fmt::format("{} ({})", options_.seats[i].address, seats_[i].trouble);
     }
   }
-  return absl::UnavailableError(
-      fmt::format("no decode worker is up: {}. Start one there, or give the router the right --decode addresses", seats));
+  return absl::UnavailableError(fmt::format(
+      "no decode worker is up: {}. Start one there, or give the router the right --decode addresses", seats));
 }
 
-Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens, absl::Time now) {
+Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
+                    absl::Time now) {
   const bool trial = decode->PassGate(now);
   probe_->Booked(1);
   return Booking(this, std::move(decode), std::move(prefill), tokens, trial);

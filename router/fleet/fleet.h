@@ -1,8 +1,8 @@
-// Fleet: which workers there are and which may be used, from what their Watch streams say. Plain state, no gRPC:
-// the Watcher feeds it, placement reads View, an immutable list that is replaced when membership changes. Workers of
-// one model must have one fingerprint: the largest group with a decode worker is used (ties: first in the list), the
-// others are left out, logged and counted with the field that differs. Any thread; the listener runs without a lock
-// held, on the thread of whoever changed something.
+// Fleet: which workers there are and which may be used, from what their Watch streams say. Plain state, no
+// gRPC: the Watcher feeds it, placement reads View, an immutable list that is replaced when membership
+// changes. Workers of one model must have one fingerprint: the largest group with a decode worker is used
+// (ties: first in the list), the others are left out, logged and counted with the field that differs. Any
+// thread; the listener runs without a lock held, on the thread of whoever changed something.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,8 @@ class Fleet {
   absl::Status NoDecodeWorker() const;
 
   // Books `tokens` on both (prefill may be null) and goes through the decode worker's gate.
-  Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens, absl::Time now);
+  Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
+               absl::Time now);
   void Changed() const {
     if (listener_) listener_();
   }

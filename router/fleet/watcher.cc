@@ -22,7 +22,8 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 
 }  // namespace
 
-// One seat's stream, over and over. At any time exactly one of these is pending: the stream's `done`, or the alarm.
+// One seat's stream, over and over. At any time exactly one of these is pending: the stream's `done`, or the
+// alarm.
 class Watcher::Subscription {
  public:
   Subscription(Fleet* fleet, int seat)
@@ -56,12 +57,11 @@ class Watcher::Subscription {
     v1::WatchRequest request;
     request.set_router_id(fleet_->router_id());
     again_at_once_ = false;
-    stream_ = Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
-                           {.event = [this](v1::WatchEvent event) { OnEvent(event); },
-                            .done = [this](absl::Status status) { OnDone(status); }},
-                           [this](auto* context, auto* sent, auto* reactor) {
-                             stub_->async()->Watch(context, sent, reactor);
-                           });
+    stream_ = Stream::Call(
+        std::move(request), std::make_unique<grpc::ClientContext>(),
+        {.event = [this](v1::WatchEvent event) { OnEvent(event); },
+         .done = [this](absl::Status status) { OnDone(status); }},
+        [this](auto* context, auto* sent, auto* reactor) { stub_->async()->Watch(context, sent, reactor); });
   }
 
   void OnEvent(const v1::WatchEvent& event) {
@@ -135,6 +135,8 @@ Watcher::~Watcher() {
   for (const auto& subscription : subscriptions_) subscription->Join();
 }
 
-const std::shared_ptr<grpc::Channel>& Watcher::channel(int seat) const { return subscriptions_[seat]->channel(); }
+const std::shared_ptr<grpc::Channel>& Watcher::channel(int seat) const {
+  return subscriptions_[seat]->channel();
+}
 
 }  // namespace baton::router::fleet

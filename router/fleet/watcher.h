@@ -1,6 +1,7 @@
-// Watcher: keeps one channel and one Worker/Watch stream per seat and feeds the Fleet. A stream that breaks is begun
-// again after a backoff (100 ms doubling to 1 s); one with a gap in its sequence at once. The channels are also the
-// ones that requests go out on. Any thread; callbacks run on gRPC's threads and only move events.
+// Watcher: keeps one channel and one Worker/Watch stream per seat and feeds the Fleet. A stream that breaks
+// is begun again after a backoff (100 ms doubling to 1 s); one with a gap in its sequence at once. The
+// channels are also the ones that requests go out on. Any thread; callbacks run on gRPC's threads and only
+// move events.
 #pragma once
 
 #include <memory>

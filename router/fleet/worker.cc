@@ -22,7 +22,8 @@ int64_t Worker::Requests() const {
 }
 
 int64_t Worker::QueuedTokens() const {
-  return std::max(queued_tokens_.load(std::memory_order_relaxed), booked_tokens_.load(std::memory_order_relaxed));
+  return std::max(queued_tokens_.load(std::memory_order_relaxed),
+                  booked_tokens_.load(std::memory_order_relaxed));
 }
 
 bool Worker::GateAllows(absl::Time now) const {

@@ -1,6 +1,6 @@
-// Worker: one incarnation of a worker as this router sees it: who it is, what it last reported, what this router has
-// booked on it, and whether it is worth asking. A restart makes a new Worker, so bookings on the dead one can't weigh
-// on the living. Identity is immutable and the rest is atomic: any thread, no lock.
+// Worker: one incarnation of a worker as this router sees it: who it is, what it last reported, what this
+// router has booked on it, and whether it is worth asking. A restart makes a new Worker, so bookings on the
+// dead one can't weigh on the living. Identity is immutable and the rest is atomic: any thread, no lock.
 #pragma once
 
 #include <atomic>
@@ -38,15 +38,16 @@ class Worker {
 
   // Requests on the worker: what others put there by its last report, and what this router has booked.
   int64_t Requests() const;
-  // Tokens waiting to be prefilled there. Prefill workers don't say whose they are, so it is the larger of what the
-  // worker reported and what this router has booked.
+  // Tokens waiting to be prefilled there. Prefill workers don't say whose they are, so it is the larger of
+  // what the worker reported and what this router has booked.
   int64_t QueuedTokens() const;
   // 0 until reported.
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
   int64_t BookedRequests() const { return booked_requests_.load(std::memory_order_relaxed); }
 
-  // The gate: a worker that refused for want of blocks is asked again when it reports, when a request that it runs
-  // for this router ends, or after `kGatePatience`; and then by one request, the trial, until that is accepted.
+  // The gate: a worker that refused for want of blocks is asked again when it reports, when a request that it
+  // runs for this router ends, or after `kGatePatience`; and then by one request, the trial, until that is
+  // accepted.
   static constexpr absl::Duration kGatePatience = absl::Milliseconds(250);
   bool GateAllows(absl::Time now) const;
   // Goes through the gate. True if this request is the trial.

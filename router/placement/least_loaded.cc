@@ -32,7 +32,8 @@ Choice LeastLoaded::Choose(const Request&, Candidates decode, Candidates prefill
     ranked.push_back({{prefill[at]->QueuedTokens(), prefill[at]->Requests()}, at});
   }
   const size_t keep = std::min(kMaxPrefillTargets, ranked.size());
-  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < keep; ++i) choice.prefill.push_back(ranked[i].second);
   return choice;
 }

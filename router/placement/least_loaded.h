@@ -1,6 +1,6 @@
-// LeastLoaded: the decode worker with the fewest requests (running, queued and booked), the prefill workers by fewest
-// tokens waiting, then fewest requests. Equals are chosen between at random, so that routers with the same view don't
-// all choose the same worker.
+// LeastLoaded: the decode worker with the fewest requests (running, queued and booked), the prefill workers
+// by fewest tokens waiting, then fewest requests. Equals are chosen between at random, so that routers with
+// the same view don't all choose the same worker.
 #pragma once
 
 #include "router/placement/policy.h"

@@ -1,6 +1,6 @@
-// Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The placement seam:
-// round_robin and least_loaded today, prefix affinity and predicted completion time later. Called under the
-// dispatcher's lock, one thread at a time; it never waits.
+// Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The
+// placement seam: round_robin and least_loaded today, prefix affinity and predicted completion time later.
+// Called under the dispatcher's lock, one thread at a time; it never waits.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ namespace baton::router::placement {
 // What is known of a request when it is placed.
 struct Request {
   int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;
 };
 
 using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;

@@ -128,7 +128,8 @@ class DecodeService final : public v1::Decode::CallbackService {
 class WorkerService final : public v1::Worker::CallbackService {
  public:
   explicit WorkerService(State* state) : state_(state) {}
-  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext*, const v1::WatchRequest*) override {
+  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext*,
+                                                  const v1::WatchRequest*) override {
     auto stream = rpc::ServerStream<v1::WatchEvent>::Create();
     v1::WatchEvent event;
     event.set_sequence(1);

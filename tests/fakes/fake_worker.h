@@ -1,6 +1,6 @@
-// FakeWorker: a worker of either role over a real socket that does what its script says: for tests and benchmarks of
-// the router. It computes nothing. Watchers get a snapshot and whatever the test reports; each Decode call runs the
-// script that the test made for it. Any thread; no threads of its own.
+// FakeWorker: a worker of either role over a real socket that does what its script says: for tests and
+// benchmarks of the router. It computes nothing. Watchers get a snapshot and whatever the test reports; each
+// Decode call runs the script that the test made for it. Any thread; no threads of its own.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@
 
 namespace baton::fakes {
 
-// What a Decode call does next: send an event, wait for FakeWorker::Release, or end. A script that runs out ends OK.
+// What a Decode call does next: send an event, wait for FakeWorker::Release, or end. A script that runs out
+// ends OK.
 struct Step {
   enum class Kind { kSend, kHold, kEnd };
   Kind kind = Kind::kSend;

@@ -15,7 +15,7 @@ PLANTED = [
     ("common/base/planted.h", '#include "common/tensor/dtype.h"', "common/tensor is above it"),
     ("common/tensor/planted.h", '#include "common/telemetry/metrics.h"', "of the same rank"),
     ("common/kv/index/planted.h", '#include "common/kv/store/kv_store.h"', "common/kv/store is above it"),
-    ("common/sampling/planted.h", '#include "common/model/config.h"', "of the same rank"),
+    ("common/sampling/planted.h", '#include "common/model/decoder.h"', "of the same rank"),
     ("common/model/planted.cc", '#include "common/engine/engine.h"', "common/engine is above it"),
     ("common/transfer/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is above it"),
     ("decode_service/planted.cc", '#include "prefill_service/scheduler.h"', "prefill_service is of the same rank"),

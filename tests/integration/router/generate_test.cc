@@ -27,8 +27,8 @@ TEST_F(RouterTest, CompletesText) {
   EXPECT_EQ(answer.finished[0].relay().decode_worker(), "d");
   const v1::Timing& timing = answer.finished[0].timing();
   EXPECT_GT(timing.ttft(), 0);
-  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() + timing.prefill() +
-                               timing.transfer() + timing.first_token());
+  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() +
+                               timing.prefill() + timing.transfer() + timing.first_token());
   EXPECT_GE(timing.e2e(), timing.ttft());
 
   ASSERT_EQ(decode->requests().size(), 1u);
@@ -136,13 +136,15 @@ TEST_F(RouterTest, ManyChoicesOnOneStream) {
   ASSERT_EQ(answer.finished.size(), 8u);
   for (uint32_t choice = 0; choice < 8; ++choice) EXPECT_EQ(answer.text(choice), "ab") << choice;
   EXPECT_EQ(decode->requests().size(), 4u) << "two workers share them";
-  for (const v1::DecodeRequest& one : decode->requests()) EXPECT_EQ(one.sampling().seed(), 100 + one.choice());
+  for (const v1::DecodeRequest& one : decode->requests())
+    EXPECT_EQ(one.sampling().seed(), 100 + one.choice());
 }
 
 TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
   FakeWorker* decode = AddWorker();
   decode->SetScript([](const v1::DecodeRequest& request) -> Script {
-    if (request.choice() == 1) return {Step::Accept(), Step::Token(5, "x"), Step::End(absl::InternalError("broken"))};
+    if (request.choice() == 1)
+      return {Step::Accept(), Step::Token(5, "x"), Step::End(absl::InternalError("broken"))};
     return {Step::Accept(), Step::Hold()};
   });
   StartRouter();

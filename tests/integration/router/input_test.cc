@@ -41,7 +41,8 @@ TEST_F(RouterInputTest, MoreThanTheContext) {
   v1::GenerateRequest request;
   for (int i = 0; i < 2000; ++i) request.mutable_token_ids()->add_ids(40);
   request.mutable_stop()->set_max_tokens(400);
-  ExpectRefused(request, "a prompt of 2000 tokens and 400 more exceed the context of 2304; ask for at most 304 more");
+  ExpectRefused(request,
+                "a prompt of 2000 tokens and 400 more exceed the context of 2304; ask for at most 304 more");
   for (int i = 0; i < 304; ++i) request.mutable_token_ids()->add_ids(40);
   request.mutable_stop()->clear_max_tokens();
   ExpectRefused(request, "2304 tokens leave no room for an answer in the context of 2304");
@@ -104,7 +105,8 @@ TEST_F(RouterInputTest, AnUnknownModel) {
   request.set_model("gpt-9");
   const Answer answer = Generate(request);
   EXPECT_TRUE(absl::IsNotFound(answer.status)) << answer.status;
-  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("\"gpt-9\" is not served here; use \"baton-tiny\""));
+  EXPECT_THAT(std::string(answer.status.message()),
+              HasSubstr("\"gpt-9\" is not served here; use \"baton-tiny\""));
 }
 
 TEST_F(RouterInputTest, TextThatIsNotUtf8) {

@@ -1,4 +1,5 @@
-// RouterTest: a real router over real sockets, with the shipped model's tokenizer and template, and fake workers.
+// RouterTest: a real router over real sockets, with the shipped model's tokenizer and template, and fake
+// workers.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -40,7 +40,9 @@ TEST_F(RouterTest, AFullFleetIsWaitedFor) {
   Answer answer;
   std::thread client([&] { answer = Generate(TextRequest()); });
   EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls >= 1; }));
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Token(5, "late"), Step::Finish()}; });
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "late"), Step::Finish()};
+  });
   v1::Load relief;
   relief.set_total_blocks(4096);
   decode->Report(relief);
@@ -61,7 +63,9 @@ TEST_F(RouterTest, ARequestPastItsDeadlineLeavesTheQueue) {
 
 TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
   FakeWorker* decode = AddWorker();
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold(), Step::Finish()}; });
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Hold(), Step::Finish()};
+  });
   RouterOptions options;
   options.dispatcher.worker_concurrency = 1;
   options.dispatcher.limits.entries = 1;
@@ -93,7 +97,8 @@ TEST_F(RouterTest, NoWorkerUpNamesTheAddresses) {
 TEST_F(RouterTest, AWorkerThatBreaksBeforeAcceptingIsReplaced) {
   FakeWorker* broken = AddWorker({.id = "broken"});
   AddWorker({.id = "sound"});
-  broken->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::End(absl::UnavailableError("leaving"))}; });
+  broken->SetScript(
+      [](const v1::DecodeRequest&) -> Script { return {Step::End(absl::UnavailableError("leaving"))}; });
   StartRouter(InTurn());
   for (int i = 0; i < 4; ++i) {
     const Answer answer = Generate(TextRequest());
@@ -104,7 +109,9 @@ TEST_F(RouterTest, AWorkerThatBreaksBeforeAcceptingIsReplaced) {
 
 TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   FakeWorker* decode = AddWorker({.id = "d"});
-  decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Token(5, "a"), Step::Hold()}; });
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Hold()};
+  });
   StartRouter();
   grpc::ClientContext context;
   auto reader = stub_->Generate(&context, TextRequest());
@@ -115,7 +122,8 @@ TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   decode->Kill();
   const Answer rest = ReadAll(&context, reader.get());
   EXPECT_TRUE(absl::IsUnavailable(rest.status)) << rest.status;
-  EXPECT_THAT(std::string(rest.status.message()), HasSubstr("decode worker d at " + address + " was lost after 1 tokens"));
+  EXPECT_THAT(std::string(rest.status.message()),
+              HasSubstr("decode worker d at " + address + " was lost after 1 tokens"));
   EXPECT_TRUE(AwaitMetric("baton_router_workers{role=\"decode\"}", 0));
 
   AddWorker({.id = "again", .listen = address});
@@ -153,7 +161,9 @@ TEST_F(RouterTest, AWorkerOfAnotherModelIsLeftOut) {
     EXPECT_EQ(answer.finished[0].relay().decode_worker(), "a");
   }
   EXPECT_EQ(other->counts().calls, 0);
-  EXPECT_EQ(Metric("baton_router_fingerprint_mismatches_total{field=\"weights\",worker=\"" + other->address() + "\"}"), 1);
+  EXPECT_EQ(Metric("baton_router_fingerprint_mismatches_total{field=\"weights\",worker=\"" +
+                   other->address() + "\"}"),
+            1);
   EXPECT_EQ(workers_[0]->requests()[0].fingerprint().weights(), "one");
 }
 

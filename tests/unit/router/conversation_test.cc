@@ -40,7 +40,8 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
 }
 
 TEST(TemplateVariablesTest, WholeNumbersAreIntegers) {
-  const auto variables = TemplateVariables(FromJson(R"({"template_arguments": {"a": 3, "b": 0.5, "c": 1e300}})"));
+  const auto variables =
+      TemplateVariables(FromJson(R"({"template_arguments": {"a": 3, "b": 0.5, "c": 1e300}})"));
   EXPECT_TRUE(variables["a"].is_number_integer());
   EXPECT_TRUE(variables["b"].is_number_float());
   EXPECT_TRUE(variables["c"].is_number_float());
@@ -49,13 +50,18 @@ TEST(TemplateVariablesTest, WholeNumbersAreIntegers) {
 }
 
 TEST(CheckConversationTest, NamesTheField) {
-  const auto message = [](const std::string& json) { return std::string(CheckConversation(FromJson(json)).message()); };
+  const auto message = [](const std::string& json) {
+    return std::string(CheckConversation(FromJson(json)).message());
+  };
   EXPECT_EQ(message("{}").find("conversation.messages: empty"), 0u);
-  EXPECT_EQ(message(R"({"messages": [{"role": "user"}, {}]})").find("conversation.messages[1].role: empty"), 0u);
+  EXPECT_EQ(message(R"({"messages": [{"role": "user"}, {}]})").find("conversation.messages[1].role: empty"),
+            0u);
   EXPECT_EQ(message(R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})")
                 .find("conversation.messages[0].tool_calls[0].name: empty"),
             0u);
-  EXPECT_EQ(message(R"({"messages": [{"role": "user"}], "tools": [{}]})").find("conversation.tools[0].name: empty"), 0u);
+  EXPECT_EQ(
+      message(R"({"messages": [{"role": "user"}], "tools": [{}]})").find("conversation.tools[0].name: empty"),
+      0u);
   EXPECT_EQ(message(R"({"messages": [{"role": "user"}], "template_arguments": {"messages": 1}})")
                 .find("conversation.template_arguments: \"messages\""),
             0u);

@@ -40,6 +40,7 @@ class DispatcherTest : public ::testing::Test {
     auto ask = std::make_shared<Dispatcher::Ask>();
     ask->choices = choices;
     ask->request.prompt_tokens = tokens;
+    ask->request.max_tokens = 1;
     ask->bytes = 10;
     ask->result = [this, name](int choice, absl::StatusOr<Placement> result) {
       order_.push_back(name);
@@ -165,8 +166,9 @@ TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {
   ASSERT_TRUE(results_[1][0].ok());
   EXPECT_EQ(results_[1][0]->decode->identity().address, "d1:1") << "the small one can't";
   ASSERT_TRUE(dispatcher_.Submit(Ask(2, 1, 16 * 20)).ok());
-  EXPECT_TRUE(absl::IsResourceExhausted(results_[2][0].status()));
-  EXPECT_THAT(std::string(results_[2][0].status().message()), HasSubstr("needs 21 KV blocks"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(results_[2][0].status()));
+  EXPECT_THAT(std::string(results_[2][0].status().message()),
+              HasSubstr("take 21 KV blocks, and the largest decode worker has 20"));
 }
 
 TEST_F(DispatcherTest, WhatIsWithdrawnIsNotPlaced) {

@@ -59,7 +59,8 @@ TEST_F(FleetTest, NamesTheAddressesWhenNobodyIsUp) {
   fleet_.OnDown(0, absl::UnavailableError("connection refused"));
   const absl::Status status = fleet_.NoDecodeWorker();
   EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_NE(status.message().find("d0:1 (connection refused); d1:1 (not answered yet)"), absl::string_view::npos)
+  EXPECT_NE(status.message().find("d0:1 (connection refused); d1:1 (not answered yet)"),
+            absl::string_view::npos)
       << status;
   EXPECT_EQ(status.message().find("p0:1"), absl::string_view::npos);
 }
@@ -102,8 +103,9 @@ TEST_F(FleetTest, AWorkerWithAnotherFingerprintIsLeftOut) {
   ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("other"))).ok());
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
-  EXPECT_NE(metrics_.Text().find("baton_router_fingerprint_mismatches_total{field=\"weights\",worker=\"d1:1\"} 1"),
-            std::string::npos)
+  EXPECT_NE(
+      metrics_.Text().find("baton_router_fingerprint_mismatches_total{field=\"weights\",worker=\"d1:1\"} 1"),
+      std::string::npos)
       << metrics_.Text();
   EXPECT_NE(fleet_.NoDecodeWorker().message().find("d1:1 (its fingerprint differs from d0:1's in weights)"),
             absl::string_view::npos);
@@ -129,7 +131,8 @@ TEST_F(FleetTest, RefusesAnotherRoleOrVocabulary) {
   event.mutable_snapshot()->mutable_info()->set_vocabulary_tokens(101);
   const absl::Status status = fleet_.OnEvent(1, event);
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_NE(status.message().find("101 tokens, the router's model folder has 100"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("101 tokens, the router's model folder has 100"), absl::string_view::npos)
+      << status;
   EXPECT_TRUE(fleet_.view()->decode.empty());
 }
 

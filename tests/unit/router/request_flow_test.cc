@@ -152,8 +152,12 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   Make();
   flow_->OnPrepared(Request(2));
   Placement placement = Place(1);
-  const auto prefill = std::make_shared<fleet::Worker>(
-      fleet::Worker::Identity{.seat = 2, .address = "p0:1", .id = "p0", .role = fleet::Role::kPrefill, .incarnation = {}, .fingerprint = {}});
+  const auto prefill = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 2,
+                                                                               .address = "p0:1",
+                                                                               .id = "p0",
+                                                                               .role = fleet::Role::kPrefill,
+                                                                               .incarnation = {},
+                                                                               .fingerprint = {}});
   placement.prefill.push_back(prefill);
   const Actions actions = flow_->OnPlaced(1, std::move(placement));
   const Dial& dial = Only<Dial>(actions);
@@ -207,7 +211,8 @@ TEST_F(RequestFlowTest, ARefusalIsFinal) {
 TEST_F(RequestFlowTest, AFullQueueIsTheAnswer) {
   Make();
   flow_->OnPrepared(Request());
-  EXPECT_EQ(Names(flow_->OnNotAdmitted(absl::ResourceExhaustedError("full"))), "withdraw finish:RESOURCE_EXHAUSTED");
+  EXPECT_EQ(Names(flow_->OnNotAdmitted(absl::ResourceExhaustedError("full"))),
+            "withdraw finish:RESOURCE_EXHAUSTED");
 }
 
 TEST_F(RequestFlowTest, ARefusedChoiceWaitsAgain) {
@@ -236,7 +241,19 @@ TEST_F(RequestFlowTest, AWorkerLostBeforeItAcceptedIsAvoided) {
   const Actions end = flow_->OnDecodeEnd(0, 2, absl::UnavailableError("gone too"));
   EXPECT_EQ(Names(end), "withdraw finish:UNAVAILABLE");
   EXPECT_THAT(std::string(Only<Finish>(end).status.message()), HasSubstr("2 decode workers failed"));
+  EXPECT_THAT(std::string(Only<Finish>(end).status.message()),
+              HasSubstr("decode worker d1 at d1:1: gone too"));
   EXPECT_EQ(Bookings(), 0);
+}
+
+TEST_F(RequestFlowTest, AWorkerThatSaysWhatIsWrongIsQuoted) {
+  Make();
+  flow_->OnPrepared(Request());
+  flow_->OnPlaced(0, Place(0));
+  flow_->OnDecodeEnd(0, 1, absl::FailedPreconditionError("raise its --kv-memory"));
+  const Actions end = flow_->OnPlaced(0, absl::UnavailableError("every decode worker failed"));
+  EXPECT_EQ(Names(end), "withdraw finish:FAILED_PRECONDITION");
+  EXPECT_EQ(Only<Finish>(end).status.message(), "decode worker d0 at d0:1: raise its --kv-memory");
 }
 
 TEST_F(RequestFlowTest, AWorkerLostMidStreamIsSaidClearly) {
@@ -247,14 +264,15 @@ TEST_F(RequestFlowTest, AWorkerLostMidStreamIsSaidClearly) {
   const Actions end = flow_->OnDecodeEnd(0, 1, absl::UnavailableError("socket closed"));
   const absl::Status& status = Only<Finish>(end).status;
   EXPECT_TRUE(absl::IsUnavailable(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("decode worker d0 at d0:1 was lost after 1 tokens; retry"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("decode worker d0 at d0:1 was lost after 1 tokens; retry"));
   EXPECT_EQ(Bookings(), 0);
 }
 
 TEST_F(RequestFlowTest, AStreamThatJustEndsIsAnError) {
   Run();
   flow_->OnWritten(true);
-  EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 1, absl::OkStatus())), "withdraw hangup:0 finish:INTERNAL");
+  EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 1, absl::OkStatus())), "withdraw finish:INTERNAL");
 }
 
 TEST_F(RequestFlowTest, TokensBeforeAcceptanceAreAnError) {
@@ -313,7 +331,7 @@ TEST_F(RequestFlowTest, OneFailedChoiceEndsAll) {
   flow_->OnDecodeEvent(0, 1, Accepted());
   flow_->OnWritten(true);
   EXPECT_EQ(Names(flow_->OnDecodeEnd(1, 1, absl::InvalidArgumentError("no"))),
-            "withdraw hangup:0 hangup:1 finish:INVALID_ARGUMENT");
+            "withdraw hangup:0 finish:INVALID_ARGUMENT");
   EXPECT_EQ(Bookings(), 0);
 }
 
@@ -341,8 +359,8 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
   EXPECT_DOUBLE_EQ(timing.prefill(), 0.060);
   EXPECT_NEAR(timing.first_token(), 0.030, 1e-12);
   EXPECT_NEAR(timing.ttft(), 0.105, 1e-12);
-  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() + timing.prefill() +
-                               timing.transfer() + timing.first_token());
+  EXPECT_EQ(timing.ttft(), timing.admit() + timing.decode_queue() + timing.prefill_queue() +
+                               timing.prefill() + timing.transfer() + timing.first_token());
   EXPECT_NEAR(timing.tpot(), 0.020, 1e-12);
   EXPECT_NEAR(timing.e2e(), 0.125, 1e-12);
   flow_->OnWritten(true);
@@ -359,8 +377,8 @@ TEST(SplitTtftTest, NeverReportsMoreThanThereWas) {
   EXPECT_DOUBLE_EQ(phases.Sum(), 2.5);
 }
 
-// Any order of events that gRPC, the dispatcher and workers can produce: one Finish, one Write at a time, no booking
-// left.
+// Any order of events that gRPC, the dispatcher and workers can produce: one Finish, one Write at a time, no
+// booking left.
 TEST_F(RequestFlowTest, KeepsItsPromisesUnderRandomEvents) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
@@ -418,14 +436,18 @@ TEST_F(RequestFlowTest, KeepsItsPromisesUnderRandomEvents) {
           if (call.open && call.readable) {
             call.readable = false;
             const int kind = draw(12);
-            perform(flow_->OnDecodeEvent(choice, call.attempt, kind < 5 ? Accepted() : kind < 11 ? Token("t") : Done()));
+            perform(flow_->OnDecodeEvent(choice, call.attempt,
+                                         kind < 5    ? Accepted()
+                                         : kind < 11 ? Token("t")
+                                                     : Done()));
           }
           break;
         case 4:
           if (call.open && draw(4) == 0) {
             call.open = false;
             call.readable = false;
-            const absl::Status ends[] = {absl::OkStatus(), absl::UnavailableError(""), absl::ResourceExhaustedError("")};
+            const absl::Status ends[] = {absl::OkStatus(), absl::UnavailableError(""),
+                                         absl::ResourceExhaustedError("")};
             perform(flow_->OnDecodeEnd(choice, call.attempt, ends[draw(3)]));
           }
           break;

@@ -33,7 +33,8 @@ TEST(CheckSamplingTest, RefusesWhatIsOutOfRangeByName) {
   for (float bad : {0.f, -1.f, 1.01f, nan}) {
     ExpectRefused(Sampling([&](auto& s) { s.set_top_p(bad); }), "sampling.top_p: ");
   }
-  for (float bad : {-0.1f, 1.1f, nan}) ExpectRefused(Sampling([&](auto& s) { s.set_min_p(bad); }), "sampling.min_p: ");
+  for (float bad : {-0.1f, 1.1f, nan})
+    ExpectRefused(Sampling([&](auto& s) { s.set_min_p(bad); }), "sampling.min_p: ");
   ExpectRefused(Sampling([](auto& s) { s.set_top_k(-1); }), "sampling.top_k: -1");
   for (float bad : {0.f, 10.1f, nan}) {
     ExpectRefused(Sampling([&](auto& s) { s.set_repetition_penalty(bad); }), "sampling.repetition_penalty: ");
@@ -42,8 +43,10 @@ TEST(CheckSamplingTest, RefusesWhatIsOutOfRangeByName) {
     ExpectRefused(Sampling([&](auto& s) { s.set_presence_penalty(bad); }), "sampling.presence_penalty: ");
     ExpectRefused(Sampling([&](auto& s) { s.set_frequency_penalty(bad); }), "sampling.frequency_penalty: ");
   }
-  ExpectRefused(Sampling([](auto& s) { (*s.mutable_logit_bias())[100] = 1; }), "sampling.logit_bias: token id 100");
-  ExpectRefused(Sampling([](auto& s) { (*s.mutable_logit_bias())[-1] = 1; }), "sampling.logit_bias: token id -1");
+  ExpectRefused(Sampling([](auto& s) { (*s.mutable_logit_bias())[100] = 1; }),
+                "sampling.logit_bias: token id 100");
+  ExpectRefused(Sampling([](auto& s) { (*s.mutable_logit_bias())[-1] = 1; }),
+                "sampling.logit_bias: token id -1");
   ExpectRefused(Sampling([&](auto& s) { (*s.mutable_logit_bias())[5] = nan; }), "sampling.logit_bias[5]: ");
 }
 
@@ -77,7 +80,8 @@ TEST(CheckStopTest, NamesThePlace) {
   stop.clear_stop();
   stop.add_stop_token_ids(3);
   stop.add_stop_token_ids(100);
-  ExpectRefused(CheckStop(stop, kVocabulary), "stop.stop_token_ids[1]: token id 100 is outside the vocabulary of 100");
+  ExpectRefused(CheckStop(stop, kVocabulary),
+                "stop.stop_token_ids[1]: token id 100 is outside the vocabulary of 100");
 }
 
 TEST(CheckOutputTest, BoundsLogprobs) {
@@ -121,9 +125,9 @@ TEST(ResolveSamplingTest, TheRequestThenTheModelThenTheProtocol) {
   EXPECT_EQ(resolved.top_k(), 5);
   EXPECT_EQ(resolved.top_p(), 1);
   EXPECT_EQ(resolved.seed(), 42u);
-  for (bool set : {resolved.has_temperature(), resolved.has_top_k(), resolved.has_top_p(), resolved.has_min_p(),
-                   resolved.has_seed(), resolved.has_repetition_penalty(), resolved.has_presence_penalty(),
-                   resolved.has_frequency_penalty()}) {
+  for (bool set : {resolved.has_temperature(), resolved.has_top_k(), resolved.has_top_p(),
+                   resolved.has_min_p(), resolved.has_seed(), resolved.has_repetition_penalty(),
+                   resolved.has_presence_penalty(), resolved.has_frequency_penalty()}) {
     EXPECT_TRUE(set);
   }
 }

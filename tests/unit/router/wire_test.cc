@@ -72,12 +72,14 @@ TEST(ParseMessageTest, SurvivesRandomBytes) {
 }
 
 TEST(FirstInvalidUtf8Test, FollowsTheTable) {
-  for (const char* good : {"", "abc", "\xC2\x80", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+  for (const char* good :
+       {"", "abc", "\xC2\x80", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
     EXPECT_FALSE(FirstInvalidUtf8(good).has_value()) << good;
   }
   for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
                           "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xE2\x82", "\xC3"}) {
-    EXPECT_EQ(FirstInvalidUtf8(std::string("ok") + bad), std::optional<size_t>(2)) << testing::PrintToString(bad);
+    EXPECT_EQ(FirstInvalidUtf8(std::string("ok") + bad), std::optional<size_t>(2))
+        << testing::PrintToString(bad);
   }
 }
 
