@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/decode.grpc.pb.h"
 #include "common/engine/loop.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/watch_hub.h"
 #include "decode_service/scheduler.h"

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 namespace baton::router {
 

@@ -5,7 +5,7 @@
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "common/model/json_fields.h"
+#include "common/model/config/json_fields.h"
 #include "fmt/format.h"
 
 namespace baton::model {

@@ -13,7 +13,7 @@
 #include "common/base/ids.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/store/kv_store.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 namespace baton::model {
 

@@ -10,7 +10,7 @@
 
 #include "common/base/ids.h"
 #include "common/kv/store/kv_layout.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 namespace baton::model {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/kernels/kernels.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 namespace baton::model {
 

@@ -15,7 +15,7 @@
 
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
-#include "common/model/json_fields.h"
+#include "common/model/config/json_fields.h"
 #include "fmt/format.h"
 
 namespace baton::model {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 namespace baton::model {
 

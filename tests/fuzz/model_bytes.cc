@@ -4,7 +4,7 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "common/model/rope.h"
 #include "common/model/safetensors.h"
 #include "fmt/format.h"

@@ -1,4 +1,4 @@
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

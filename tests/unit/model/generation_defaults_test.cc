@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {

@@ -1,8 +1,8 @@
 #include <filesystem>
 
 #include "common/base/status.h"
-#include "common/model/config.h"
-#include "common/model/json_fields.h"
+#include "common/model/config/config.h"
+#include "common/model/config/json_fields.h"
 
 namespace baton::model {
 namespace {

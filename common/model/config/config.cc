@@ -1,10 +1,10 @@
-#include "common/model/config.h"
+#include "common/model/config/config.h"
 
 #include <filesystem>
 
 #include "absl/algorithm/container.h"
 #include "common/base/status.h"
-#include "common/model/json_fields.h"
+#include "common/model/config/json_fields.h"
 #include "fmt/format.h"
 
 namespace baton::model {

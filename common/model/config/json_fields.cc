@@ -1,4 +1,4 @@
-#include "common/model/json_fields.h"
+#include "common/model/config/json_fields.h"
 
 #include <cmath>
 #include <filesystem>
