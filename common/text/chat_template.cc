@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/model_file.h"
-#include "common/text/rust_error.h"
+#include "common/text/rust_call.h"
 
 namespace baton::text {
 namespace {
@@ -96,7 +96,7 @@ struct ChatTemplate::Impl {
   Impl() = default;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() { baton_template_free(handle); }
+  ~Impl() { CallRust(baton_template_free, handle); }
 
   baton_template* handle = nullptr;
   Json defaults;  // variables that a caller may override
@@ -141,7 +141,7 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(con
                                                                              const Json& special_tokens) {
   auto impl = std::make_unique<Impl>();
   baton_text_bytes error;
-  if (int32_t code = baton_template_new(Data(source), source.size(), &impl->handle, &error);
+  if (int32_t code = CallRust(baton_template_new, Data(source), source.size(), &impl->handle, &error);
       code != BATON_TEXT_OK) {
     return TakeError(code, error);
   }
@@ -173,8 +173,8 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Ti
   }
   baton_text_bytes text;
   baton_text_bytes error;
-  const int32_t code =
-      baton_template_render(impl_->handle, Data(json), json.size(), absl::ToUnixSeconds(now), &text, &error);
+  const int32_t code = CallRust(baton_template_render, impl_->handle, Data(json), json.size(),
+                                absl::ToUnixSeconds(now), &text, &error);
   if (code != BATON_TEXT_OK) {
     return InFile("chat template", TakeError(code, error));
   }

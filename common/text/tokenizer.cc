@@ -6,7 +6,7 @@
 #include "common/base/status.h"
 #include "common/text/detokenizer.h"
 #include "common/text/model_file.h"
-#include "common/text/rust_error.h"
+#include "common/text/rust_call.h"
 #include "common/text/tokenizer_impl.h"
 
 namespace baton::text {
@@ -14,7 +14,8 @@ namespace baton::text {
 absl::StatusOr<std::string> Tokenizer::Impl::Decode(std::span<const uint32_t> ids, bool keep_special) const {
   baton_text_bytes text;
   baton_text_bytes error;
-  const int32_t code = baton_tokenizer_decode(handle, ids.data(), ids.size(), keep_special, &text, &error);
+  const int32_t code =
+      CallRust(baton_tokenizer_decode, handle, ids.data(), ids.size(), keep_special, &text, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
   return Take(text);
 }
@@ -33,18 +34,19 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::stri
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string_view json) {
   auto impl = std::make_unique<Impl>();
   baton_text_bytes error;
-  if (int32_t code = baton_tokenizer_new(Data(json), json.size(), &impl->handle, &error);
+  if (int32_t code = CallRust(baton_tokenizer_new, Data(json), json.size(), &impl->handle, &error);
       code != BATON_TEXT_OK) {
     return TakeError(code, error);
   }
   baton_text_vocabulary table;
-  if (int32_t code = baton_tokenizer_vocabulary(impl->handle, &table, &error); code != BATON_TEXT_OK) {
+  if (int32_t code = CallRust(baton_tokenizer_vocabulary, impl->handle, &table, &error);
+      code != BATON_TEXT_OK) {
     return TakeError(code, error);
   }
   impl->bytes = Take(table.bytes);
   impl->flags = Take(table.flags);
   impl->ends.assign(table.ends.data, table.ends.data + table.ends.size);
-  baton_text_ids_free(table.ends);
+  CallRust(baton_text_ids_free, table.ends);
   impl->join = static_cast<baton_text_join>(table.join);
   impl->strip_spaces = table.strip_spaces;
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
@@ -53,13 +55,13 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string
 absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
   baton_text_ids ids;
   baton_text_bytes error;
-  const int32_t code =
-      baton_tokenizer_encode(impl_->handle, Data(text), text.size(), add_special_tokens, &ids, &error);
+  const int32_t code = CallRust(baton_tokenizer_encode, impl_->handle, Data(text), text.size(),
+                                add_special_tokens, &ids, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
   std::vector<TokenId> tokens;
   tokens.reserve(ids.size);
   for (size_t i = 0; i < ids.size; ++i) tokens.emplace_back(static_cast<int32_t>(ids.data[i]));
-  baton_text_ids_free(ids);
+  CallRust(baton_text_ids_free, ids);
   return tokens;
 }
 

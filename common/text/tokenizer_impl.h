@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/text/rust/baton_text.h"
+#include "common/text/rust_call.h"
 #include "common/text/tokenizer.h"
 
 namespace baton::text {
@@ -16,7 +17,7 @@ struct Tokenizer::Impl {
   Impl() = default;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() { baton_tokenizer_free(handle); }
+  ~Impl() { CallRust(baton_tokenizer_free, handle); }
 
   // The library's decoding.
   absl::StatusOr<std::string> Decode(std::span<const uint32_t> ids, bool keep_special) const;
