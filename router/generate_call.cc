@@ -19,14 +19,14 @@ absl::Time OnClock(const Clock& clock, std::chrono::system_clock::time_point dea
 
 }  // namespace
 
-void LiveCalls::Enter() {
-  absl::MutexLock lock(&mutex_);
-  ++count_;
+LiveCalls::Guard::Guard(LiveCalls* calls) : calls_(calls) {
+  absl::MutexLock lock(&calls_->mutex_);
+  ++calls_->count_;
 }
 
-void LiveCalls::Leave() {
-  absl::MutexLock lock(&mutex_);
-  --count_;
+LiveCalls::Guard::~Guard() {
+  absl::MutexLock lock(&calls_->mutex_);
+  --calls_->count_;
 }
 
 void LiveCalls::WaitUntilNone() {
@@ -52,17 +52,14 @@ template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::Cha
 
 GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerContext* server_context)
     : context_(context),
+      alive_(context->live),
       wire_deadline_(server_context->deadline()),
       flow_({.request_id = fmt::format("{:016x}", RandomU64()),
              .router_id = context->router_id,
              .max_attempts = context->max_attempts,
              .arrival = context->clock->Now(),
              .deadline = OnClock(*context->clock, wire_deadline_)},
-            context->clock, context->probe) {
-  context_->live->Enter();
-}
-
-GenerateCall::~GenerateCall() { context_->live->Leave(); }
+            context->clock, context->probe) {}
 
 template <typename Request>
 void GenerateCall::Receive(const grpc::ByteBuffer& bytes) {

@@ -30,8 +30,17 @@ namespace baton::router {
 // Counts the calls that live, so that shutdown can wait for the last.
 class LiveCalls {
  public:
-  void Enter();
-  void Leave();
+  // One call's presence.
+  class Guard {
+   public:
+    explicit Guard(LiveCalls* calls);
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    LiveCalls* const calls_;
+  };
   void WaitUntilNone();
 
  private:
@@ -62,7 +71,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(const CallContext* context,
                                                            grpc::CallbackServerContext* server_context,
                                                            const grpc::ByteBuffer& bytes);
-  ~GenerateCall() override;
 
  private:
   using Stream = rpc::ClientStream<v1::DecodeRequest, v1::DecodeEvent>;
@@ -90,6 +98,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnDone() override;
 
   const CallContext* const context_;
+  const LiveCalls::Guard alive_;  // before, so destroyed after, all that shutdown waits for
   const std::chrono::system_clock::time_point wire_deadline_;
 
   absl::Mutex mutex_;
