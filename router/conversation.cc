@@ -4,11 +4,17 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "common/base/status.h"
 
 namespace baton::router {
 namespace {
 
-using nlohmann::json;
+// Keeps the order of keys: templates print tools and calls, and models know them in one order.
+using json = nlohmann::ordered_json;
 
 json FromStruct(const google::protobuf::Struct& object);
 
@@ -38,9 +44,34 @@ json FromValue(const google::protobuf::Value& value) {
 }
 
 json FromStruct(const google::protobuf::Struct& object) {
+  // A protobuf map has no order that repeats: by name, so that equal requests render equal prompts.
+  std::map<std::string_view, const google::protobuf::Value*> fields;
+  for (const auto& [name, value] : object.fields()) fields.emplace(name, &value);
   json result = json::object();
-  for (const auto& [name, value] : object.fields()) result[name] = FromValue(value);
+  for (const auto& [name, value] : fields) result[std::string(name)] = FromValue(*value);
   return result;
+}
+
+// An object that CheckConversation has found to be one.
+json FromText(const std::string& text) {
+  return text.empty() ? json::object() : json::parse(text, nullptr, false);
+}
+
+absl::Status CheckObject(const std::string& text, const std::string& field) {
+  constexpr int kMaxDepth = 64;
+  if (text.empty()) return absl::OkStatus();
+  bool too_deep = false;
+  const json parsed = json::parse(
+      text,
+      [&](int depth, json::parse_event_t, json&) {
+        too_deep |= depth > kMaxDepth;
+        return !too_deep;
+      },
+      /*allow_exceptions=*/false);
+  if (too_deep)
+    return absl::InvalidArgumentError(fmt::format("{}: nested more than {} deep", field, kMaxDepth));
+  if (!parsed.is_object()) return absl::InvalidArgumentError(fmt::format("{}: not a JSON object", field));
+  return absl::OkStatus();
 }
 
 json FromMessage(const v1::Message& message) {
@@ -48,9 +79,10 @@ json FromMessage(const v1::Message& message) {
   if (!message.reasoning_content().empty()) result["reasoning_content"] = message.reasoning_content();
   if (!message.tool_call_id().empty()) result["tool_call_id"] = message.tool_call_id();
   for (const v1::ToolCall& call : message.tool_calls()) {
-    json item = {{"type", "function"},
-                 {"function", {{"name", call.name()}, {"arguments", FromStruct(call.arguments())}}}};
+    json item = json::object();
     if (!call.id().empty()) item["id"] = call.id();
+    item["type"] = "function";
+    item["function"] = {{"name", call.name()}, {"arguments", FromText(call.arguments_json())}};
     result["tool_calls"].push_back(std::move(item));
   }
   return result;
@@ -58,7 +90,7 @@ json FromMessage(const v1::Message& message) {
 
 json FromTool(const v1::Tool& tool) {
   json function = {{"name", tool.name()}, {"description", tool.description()}};
-  if (tool.has_parameters()) function["parameters"] = FromStruct(tool.parameters());
+  if (!tool.parameters_json().empty()) function["parameters"] = FromText(tool.parameters_json());
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
@@ -80,12 +112,17 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
         return absl::InvalidArgumentError(
             fmt::format("conversation.messages[{}].tool_calls[{}].name: empty", i, j));
       }
+      BATON_RETURN_IF_ERROR(
+          CheckObject(message.tool_calls(j).arguments_json(),
+                      fmt::format("conversation.messages[{}].tool_calls[{}].arguments_json", i, j)));
     }
   }
   for (int i = 0; i < conversation.tools_size(); ++i) {
     if (conversation.tools(i).name().empty()) {
       return absl::InvalidArgumentError(fmt::format("conversation.tools[{}].name: empty", i));
     }
+    BATON_RETURN_IF_ERROR(CheckObject(conversation.tools(i).parameters_json(),
+                                      fmt::format("conversation.tools[{}].parameters_json", i)));
   }
   for (const auto& [name, value] : conversation.template_arguments().fields()) {
     if (name == "messages" || name == "tools" || name == "add_generation_prompt" ||
@@ -97,7 +134,7 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
   return absl::OkStatus();
 }
 
-nlohmann::json TemplateVariables(const v1::Conversation& conversation) {
+json TemplateVariables(const v1::Conversation& conversation) {
   json variables = FromStruct(conversation.template_arguments());
   variables["messages"] = json::array();
   for (const v1::Message& message : conversation.messages())

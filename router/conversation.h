@@ -10,11 +10,11 @@
 
 namespace baton::router {
 
-// INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name,
-// a template argument that would replace one of the above.
+// INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name
+// or with JSON that is no object, a template argument that would replace one of the above.
 absl::Status CheckConversation(const v1::Conversation& conversation);
 
 // Of a conversation that passed CheckConversation.
-nlohmann::json TemplateVariables(const v1::Conversation& conversation);
+nlohmann::ordered_json TemplateVariables(const v1::Conversation& conversation);
 
 }  // namespace baton::router

@@ -11,6 +11,7 @@
 #include "cli/build_info.h"
 #include "cli/client/inference_client.h"
 #include "cli/relay_in_process.h"
+#include "common/base/check.h"
 #include "common/device/thread_pool.h"
 #include "common/engine/engine.h"
 #include "common/engine/sequence_kv.h"

@@ -18,25 +18,22 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
     "messages": [
       {"role": "user", "content": "weather?"},
       {"role": "assistant", "reasoning_content": "hm", "tool_calls": [
-        {"id": "c1", "name": "weather", "arguments": {"city": "Oslo", "days": 3, "scale": 1.5, "now": true,
-                                                       "tags": ["a", null]}}]},
+        {"id": "c1", "name": "weather", "arguments_json":
+         "{\\"city\\": \\"Oslo\\", \\"days\\": 3, \\"by\\": [\\"a\\", null]}"}]},
       {"role": "tool", "content": "rain", "tool_call_id": "c1"}],
-    "tools": [{"name": "weather", "description": "tells", "parameters": {"type": "object"}}],
+    "tools": [{"name": "weather", "description": "tells", "parameters_json": "{\\"type\\": \\"object\\"}"}],
     "enable_thinking": false,
     "template_arguments": {"style": "short"}})");
   EXPECT_TRUE(CheckConversation(conversation).ok());
-  EXPECT_EQ(TemplateVariables(conversation), nlohmann::json::parse(R"({
-    "messages": [
-      {"role": "user", "content": "weather?"},
-      {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [
-        {"type": "function", "id": "c1", "function": {"name": "weather", "arguments":
-          {"city": "Oslo", "days": 3, "scale": 1.5, "now": true, "tags": ["a", null]}}}]},
-      {"role": "tool", "content": "rain", "tool_call_id": "c1"}],
-    "tools": [{"type": "function", "function": {"name": "weather", "description": "tells",
-                                                 "parameters": {"type": "object"}}}],
-    "enable_thinking": false,
-    "style": "short",
-    "add_generation_prompt": true})"));
+  // As text: the order of keys is part of what the model reads.
+  EXPECT_EQ(TemplateVariables(conversation).dump(),
+            R"({"style":"short","messages":[{"role":"user","content":"weather?"},)"
+            R"({"role":"assistant","content":"","reasoning_content":"hm","tool_calls":[)"
+            R"({"id":"c1","type":"function","function":{"name":"weather","arguments":)"
+            R"({"city":"Oslo","days":3,"by":["a",null]}}}]},)"
+            R"({"role":"tool","content":"rain","tool_call_id":"c1"}],)"
+            R"("tools":[{"type":"function","function":{"name":"weather","description":"tells",)"
+            R"("parameters":{"type":"object"}}}],"enable_thinking":false,"add_generation_prompt":true})");
 }
 
 TEST(TemplateVariablesTest, WholeNumbersAreIntegers) {
@@ -62,6 +59,13 @@ TEST(CheckConversationTest, NamesTheField) {
   EXPECT_EQ(
       message(R"({"messages": [{"role": "user"}], "tools": [{}]})").find("conversation.tools[0].name: empty"),
       0u);
+  EXPECT_EQ(
+      message(R"({"messages": [{"role": "user"}], "tools": [{"name": "t", "parameters_json": "[1]"}]})"),
+      "conversation.tools[0].parameters_json: not a JSON object");
+  EXPECT_EQ(
+      message(
+          R"({"messages": [{"role": "assistant", "tool_calls": [{"name": "t", "arguments_json": "{"}]}]})"),
+      "conversation.messages[0].tool_calls[0].arguments_json: not a JSON object");
   EXPECT_EQ(message(R"({"messages": [{"role": "user"}], "template_arguments": {"messages": 1}})")
                 .find("conversation.template_arguments: \"messages\""),
             0u);

@@ -1,0 +1,115 @@
+#include "decode_service/outbox.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::decode_service {
+namespace {
+
+class OutboxTest : public testing::Test {
+ protected:
+  std::vector<TokenId> Encode(const std::string& text) { return tokenizer_->Encode(text, false).value(); }
+
+  // Pushes all tokens; returns the text and where it ended.
+  std::pair<std::string, std::optional<Outbox::End>> Run(Outbox& outbox, const std::vector<TokenId>& tokens) {
+    std::string text;
+    for (TokenId token : tokens) {
+      v1::Delta delta;
+      const auto end = outbox.Push({.token = token}, 0, delta);
+      text += delta.text();
+      if (end.has_value()) return {text, end};
+    }
+    return {text, std::nullopt};
+  }
+
+  static v1::StopConditions Stop(uint32_t max_tokens, const std::vector<std::string>& strings = {}) {
+    v1::StopConditions stop;
+    stop.set_max_tokens(max_tokens);
+    for (const std::string& text : strings) stop.add_stop(text);
+    return stop;
+  }
+
+  std::shared_ptr<const text::Tokenizer> tokenizer_ =
+      text::Tokenizer::Load(BATON_SOURCE_DIR "/models/baton-tiny").value();
+  const std::vector<TokenId> eos_ = {TokenId(2)};
+};
+
+TEST_F(OutboxTest, EndsAtMaxTokensWithAllTextOut) {
+  const auto tokens = Encode("The fox went home. \xF0\x9F\x98\x80 Then it slept.");
+  Outbox outbox(tokenizer_, Stop(static_cast<uint32_t>(tokens.size())), {}, 0, eos_);
+  const auto [text, end] = Run(outbox, tokens);
+  EXPECT_EQ(text, "The fox went home. \xF0\x9F\x98\x80 Then it slept.");
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->reason, v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(OutboxTest, AStopStringAcrossTokensIsNeverShown) {
+  const auto tokens = Encode("one two three four five");
+  Outbox outbox(tokenizer_, Stop(100, {"ee fo"}), {}, 0, eos_);
+  const auto [text, end] = Run(outbox, tokens);
+  EXPECT_EQ(text, "one two thr");
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->reason, v1::FINISH_REASON_STOP_STRING);
+  EXPECT_EQ(end->stop_match, "ee fo");
+}
+
+TEST_F(OutboxTest, WhatWasHeldBackForAStopStringComesOutAtTheEnd) {
+  auto tokens = Encode("one two thr");
+  tokens.push_back(TokenId(2));
+  Outbox outbox(tokenizer_, Stop(100, {"three"}), {}, 0, eos_);
+  const auto [text, end] = Run(outbox, tokens);
+  EXPECT_EQ(text, "one two thr");
+  EXPECT_EQ(end->reason, v1::FINISH_REASON_STOP_TOKEN);
+  EXPECT_EQ(end->stop_token, TokenId(2));
+}
+
+TEST_F(OutboxTest, IgnoreEosGoesOnButHeedsOnesOwnStopTokens) {
+  v1::StopConditions stop = Stop(100);
+  stop.set_ignore_eos(true);
+  stop.add_stop_token_ids(50);
+  Outbox outbox(tokenizer_, stop, {}, 0, eos_);
+  const auto [text, end] = Run(outbox, {TokenId(2), TokenId(60), TokenId(50), TokenId(61)});
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->stop_token, TokenId(50));
+  EXPECT_EQ(outbox.tokens(), 3);
+}
+
+TEST_F(OutboxTest, ResumedTokensAreNotSentAgainAndCountTowardsTheLimit) {
+  const auto tokens = Encode("one two three four");
+  const auto half = static_cast<int64_t>(tokens.size() / 2);
+  Outbox whole(tokenizer_, Stop(static_cast<uint32_t>(tokens.size())), {}, 0, eos_);
+  Outbox resumed(tokenizer_, Stop(static_cast<uint32_t>(tokens.size())), {}, 0, eos_);
+  resumed.Resume(std::span(tokens).first(half));
+  const std::string all = Run(whole, tokens).first;
+  const auto [rest, end] = Run(resumed, {tokens.begin() + half, tokens.end()});
+  EXPECT_TRUE(all.ends_with(rest));
+  EXPECT_LT(rest.size(), all.size());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->reason, v1::FINISH_REASON_LENGTH);
+}
+
+TEST_F(OutboxTest, DeltasCarryWhatWasAskedForAndNoMore) {
+  Outbox plain(tokenizer_, Stop(9), {}, 3, eos_);
+  v1::Delta delta;
+  plain.Push({.token = TokenId(60)}, 7, delta);
+  EXPECT_EQ(delta.choice(), 3u);
+  EXPECT_EQ(delta.tokens(), 1u);
+  EXPECT_TRUE(delta.token_ids().empty());
+  EXPECT_TRUE(delta.logits_digests().empty());
+  v1::OutputOptions output;
+  output.set_token_ids(true);
+  output.set_logits_digest(true);
+  output.set_logprobs(true);
+  output.set_top_logprobs(1);
+  Outbox full(tokenizer_, Stop(9), output, 0, eos_);
+  EXPECT_EQ(full.logprobs(), 1);
+  v1::Delta all;
+  full.Push({.token = TokenId(60), .logprob = -0.5f, .top = {{TokenId(61), -0.25f}}}, 7, all);
+  EXPECT_EQ(all.token_ids(0), 60);
+  EXPECT_EQ(all.logits_digests(0), 7u);
+  EXPECT_EQ(all.logprobs(0).chosen().logprob(), -0.5f);
+  EXPECT_EQ(all.logprobs(0).chosen().bytes(), std::string(tokenizer_->TokenBytes(TokenId(60))));
+  EXPECT_EQ(all.logprobs(0).top(0).token_id(), 61);
+}
+
+}  // namespace
+}  // namespace baton::decode_service
