@@ -118,7 +118,8 @@ class ServeTest : public ::testing::Test {
     return Json::parse(file, nullptr, false);
   }
   Json Find(const std::string& name) const {
-    for (const Json& process : Addresses()["processes"]) {
+    const Json addresses = Addresses();
+    for (const Json& process : addresses.at("processes")) {
       if (process["name"] == name) return process;
     }
     return {};

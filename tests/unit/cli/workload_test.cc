@@ -44,7 +44,8 @@ TEST(SyntheticTest, NoTwoTurnsAskTheSame) {
   const std::unique_ptr<Workload> workload = MakeSynthetic(settings);
   std::set<std::vector<int32_t>> prompts;
   for (int i = 0; i < 100; ++i) {
-    for (const Turn& turn : workload->Next()->turns) prompts.insert(Tokens(turn, settings.seed));
+    const Conversation conversation = *workload->Next();
+    for (const Turn& turn : conversation.turns) prompts.insert(Tokens(turn, settings.seed));
   }
   EXPECT_EQ(prompts.size(), 300u);
 }
@@ -120,11 +121,15 @@ TEST(TraceWorkloadTest, ScalingKeepsPrefixesAndFits) {
     TraceSettings settings;
     settings.block_tokens = FittingBlockTokens(entries, context);
     EXPECT_LE(settings.block_tokens, kTraceBlockTokens);
-    if (settings.block_tokens >= 16) EXPECT_EQ(settings.block_tokens % 16, 0);
+    if (settings.block_tokens >= 16) {
+      EXPECT_EQ(settings.block_tokens % 16, 0);
+    }
     const std::unique_ptr<Workload> workload = MakeTrace(entries, settings);
     const Turn longest = workload->Next()->turns[0];
     // 64 tokens can't hold 235 blocks of even one token each.
-    if (context >= 2048) EXPECT_LE(TokensIn(longest.segments) + longest.output_tokens, context);
+    if (context >= 2048) {
+      EXPECT_LE(TokensIn(longest.segments) + longest.output_tokens, context);
+    }
     const std::vector<int32_t> a = Tokens(workload->Next()->turns[0], 0);
     const Turn last = workload->Next()->turns[0];
     const std::vector<int32_t> b = Tokens(last, 0);
