@@ -30,7 +30,8 @@ absl::Status Reception::Check(const v1::GenerateRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckCommon(request));
   if (request.has_text()) return CheckText(request.text());
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
-  if (request.token_ids().ids().empty()) return absl::InvalidArgumentError("token_ids.ids: empty");
+  if (request.token_ids().ids().empty())
+    return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
   return CheckTokenIds(request.token_ids().ids(), model_->vocabulary, "token_ids.ids");
 }
 
@@ -57,7 +58,7 @@ absl::Status Reception::CheckConversationHere(const v1::Conversation& conversati
 }
 
 absl::Status Reception::CheckText(const std::string& text) const {
-  if (text.empty()) return absl::InvalidArgumentError("text: empty");
+  if (text.empty()) return absl::InvalidArgumentError("text: empty; a prompt needs at least one token");
   return absl::OkStatus();
 }
 

@@ -19,9 +19,9 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
       {"role": "user", "content": "weather?"},
       {"role": "assistant", "reasoning_content": "hm", "tool_calls": [
         {"id": "c1", "name": "weather", "arguments_json":
-         "{\\"city\\": \\"Oslo\\", \\"days\\": 3, \\"by\\": [\\"a\\", null]}"}]},
+         "{\"city\": \"Oslo\", \"days\": 3, \"by\": [\"a\", null]}"}]},
       {"role": "tool", "content": "rain", "tool_call_id": "c1"}],
-    "tools": [{"name": "weather", "description": "tells", "parameters_json": "{\\"type\\": \\"object\\"}"}],
+    "tools": [{"name": "weather", "description": "tells", "parameters_json": "{\"type\": \"object\"}"}],
     "enable_thinking": false,
     "template_arguments": {"style": "short"}})");
   EXPECT_TRUE(CheckConversation(conversation).ok());
