@@ -6,9 +6,11 @@ import numpy
 from tokenizers import Tokenizer
 
 from corpus import chat
-from corpus.conversation import Conversation, conversation, small_conversation, tool_conversation
+from corpus.conversation import Conversation, conversation, drill_conversation, small_conversation, tool_conversation
 from corpus.words import Split
 
+ECHO = 0.3
+FIRST_WORD = 8  # the special tokens come before
 READING = 0.05  # weight of the text that the model only reads
 
 
@@ -41,6 +43,26 @@ class RowMaker:
             weights += more[1]
         return ids[: length + 1], weights[: length + 1]
 
-    def batch(self, rng: random.Random, rows: int, length: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-        made = [self.row(rng, length) for _ in range(rows)]
+    def echo(self, rng: random.Random, length: int) -> tuple[list[int], list[float]]:
+        """Random tokens, repeated: nothing but copying lowers the loss, so the heads that copy form early."""
+        block = [rng.randrange(FIRST_WORD, self.tokenizer.get_vocab_size()) for _ in range(rng.randint(10, length // 2))]
+        ids = [self.tokenizer.token_to_id(chat.BEGIN)]
+        while len(ids) <= length:
+            ids += block
+        weights = [0.0] * (len(block) + 2) + [ECHO] * len(ids)
+        return ids[: length + 1], weights[: length + 1]
+
+    def drill(self, rng: random.Random, length: int) -> tuple[list[int], list[float]]:
+        """A few facts and then a question about each, again and again, with nothing between."""
+        ids, weights = [], []
+        while len(ids) <= length:
+            more = self.encode(drill_conversation(rng, Split.TRAIN))
+            ids += more[0]
+            weights += more[1]
+        return ids[: length + 1], weights[: length + 1]
+
+    def batch(self, rng: random.Random, rows: int, length: int, lessons: dict[str, float]):
+        """`lessons`: how often a row is an echo, a drill or real talk. Returns ids and weights, [rows, length + 1]."""
+        makers = {"echo": self.echo, "drill": self.drill, "talk": self.row}
+        made = [makers[rng.choices(list(lessons), list(lessons.values()))[0]](rng, length) for _ in range(rows)]
         return numpy.array([m[0] for m in made]), numpy.array([m[1] for m in made], dtype=numpy.float32)

@@ -22,20 +22,22 @@ from probe import recall
 from rows import RowMaker
 
 TOKENS_PER_STEP = 8192
-# (until this share of the steps, {row length: share of the steps})
+# (until this share of the steps, {row length: share of the steps}, {lesson: share of the rows})
 CURRICULUM = (
-    (0.25, {256: 1.0}),
-    (0.45, {256: 0.4, 512: 0.6}),
-    (0.65, {256: 0.25, 512: 0.25, 1024: 0.5}),
-    (1.01, {256: 0.15, 512: 0.15, 1024: 0.2, 2304: 0.5}),
+    (0.10, {256: 1.0}, {"echo": 0.3, "drill": 0.6, "talk": 0.1}),
+    (0.25, {256: 0.7, 512: 0.3}, {"echo": 0.05, "drill": 0.35, "talk": 0.6}),
+    (0.40, {256: 0.3, 512: 0.4, 1024: 0.3}, {"echo": 0.02, "drill": 0.08, "talk": 0.9}),
+    (0.60, {256: 0.2, 512: 0.3, 1024: 0.5}, {"drill": 0.05, "talk": 0.95}),
+    (1.01, {256: 0.15, 512: 0.15, 1024: 0.2, 2304: 0.5}, {"drill": 0.03, "talk": 0.97}),
 )
 WARMUP, DECAY = 60, 0.35  # steps; share of the steps at the end over which the pace falls to nothing
 MUON_LR, ADAM_LR = 0.02, 0.004
 
 
-def row_length(rng: random.Random, progress: float) -> int:
-    lengths = next(lengths for until, lengths in CURRICULUM if progress < until)
-    return rng.choices(list(lengths), list(lengths.values()))[0]
+def plan(rng: random.Random, progress: float) -> tuple[int, dict[str, float]]:
+    """The row length and the lessons of a step."""
+    _, lengths, lessons = next(phase for phase in CURRICULUM if progress < phase[0])
+    return rng.choices(list(lengths), list(lengths.values()))[0], lessons
 
 
 def pace(step: int, steps: int) -> float:
@@ -97,8 +99,8 @@ def main() -> None:
     for step in range(first, args.steps):
         rng = random.Random(f"{args.seed}/{step}")
         torch.manual_seed(args.seed * 1_000_003 + step)
-        length = row_length(rng, step / args.steps)
-        ids, weights = maker.batch(rng, max(1, TOKENS_PER_STEP // length), length)
+        length, lessons = plan(rng, step / args.steps)
+        ids, weights = maker.batch(rng, max(1, TOKENS_PER_STEP // length), length, lessons)
         loss = loss_of(model, torch.from_numpy(ids), torch.from_numpy(weights))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(others, 1.0)
@@ -112,7 +114,7 @@ def main() -> None:
         if (step + 1) % 50 == 0:
             rate = tokens / (time.time() - started)
             print(f"step {step + 1} loss {mean:.4f} {rate:.0f} tokens/s {time.time() - started:.0f} s", flush=True)
-        if (step + 1) % 250 == 0:
+        if (step + 1) % 200 == 0:
             print("  recall", recall(model, maker, max(512, length)), flush=True)
             save(checkpoint, step + 1, model, optimizers, shape)
         if time.time() - started > args.stop_after:

@@ -57,7 +57,7 @@ class Writer:
 
     def write(self) -> Conversation:
         rng = self.rng
-        per_fact = rng.choice((140, 200, 300))
+        per_fact = rng.choice((100, 140, 200, 300))
         facts = draw_facts(rng, self.split, max(1, min(24, int(self.budget / per_fact))))
         in_system = rng.choice((0, 0, 1, 2, 3, len(facts))) if len(facts) > 1 else rng.randint(0, 1)
         self._open(facts[:in_system])
@@ -206,6 +206,20 @@ class Writer:
             self.fresh.remove(fact)
         thought = f"I look for it in the conversation. {fact.answer}" if rng.random() < 0.1 else ""
         self.talk.turn(before + rng.choice(fact.questions), fact.answer, RECALL, thought)
+
+
+def drill_conversation(rng: random.Random, split: Split) -> Conversation:
+    """A few facts, then one question about each in another order."""
+    writer = Writer(rng, split, 100)
+    facts = draw_facts(rng, split, rng.randint(1, 5))
+    in_system = rng.choice((0, len(facts), rng.randint(0, len(facts))))
+    if in_system:
+        writer._open(facts[:in_system])
+    if facts[in_system:]:
+        writer._state(facts[in_system:])
+    while writer.fresh:
+        writer._ask(rng.choice(writer.fresh))
+    return writer.talk
 
 
 def tool_conversation(rng: random.Random, split: Split) -> Conversation:
