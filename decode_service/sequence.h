@@ -47,8 +47,8 @@ struct Sequence {
   std::unique_ptr<Handoff> handoff;
   int64_t handoff_tokens = 0;  // length of `tokens` when the hand-off was asked for
   size_t next_target = 0;
-  // The first token was the last, and blocks are still on their way: it ends when they are here, so that the next
-  // turn finds them.
+  // The first token was the last, and blocks are still on their way: it ends when they are here, so that the
+  // next turn finds them.
   std::optional<Outbox::End> pending_end;
 
   // What is told at the end.

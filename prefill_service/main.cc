@@ -1,10 +1,9 @@
 // baton-prefill: a prefill worker.
 #include <CLI/CLI.hpp>
-#include <cstdio>
 
 #include "common/rpc/lifecycle.h"
+#include "common/worker/process.h"
 #include "prefill_service/server.h"
-#include "spdlog/spdlog.h"
 
 int main(int argc, char** argv) {
   using namespace baton;
@@ -22,19 +21,6 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  if (absl::Status logging = rpc::SetUpLogging("prefill", options.worker.log_level); !logging.ok()) {
-    std::fprintf(stderr, "baton-prefill: %s\n", std::string(logging.message()).c_str());
-    return 2;
-  }
-  const worker::Options worker = options.worker;
-  auto server = prefill_service::PrefillServer::Start(std::move(options));
-  if (!server.ok()) {
-    spdlog::error("{}", std::string(server.status().message()));
-    return 1;
-  }
-  rpc::AnnounceReady({{"grpc", (*server)->address()}, {"metrics", (*server)->metrics_address()}});
-  rpc::WaitForStop(worker.exit_with_parent);
-  spdlog::info("draining for up to {} s", worker.drain_grace);
-  (*server)->Drain(absl::Seconds(worker.drain_grace));
-  return 0;
+  return worker::RunProcess<prefill_service::PrefillServer>(
+      "prefill", options.worker, [&] { return prefill_service::PrefillServer::Start(options); });
 }

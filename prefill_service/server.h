@@ -1,4 +1,4 @@
-// PrefillServer: a prefill worker put together: engine, loop, scheduler, services, metrics. main() runs one
+// PrefillServer: a prefill worker put together: host, scheduler, service. main() runs one
 // per process, the in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
 #pragma once
 
@@ -27,10 +27,6 @@ class PrefillServer {
 
   const std::string& address() const;
   const std::string& metrics_address() const;
-  // Blocks by state, as the engine sees them now.
-  kv::BlockPool::Counts Blocks();
-  // The engine, on its own thread, between steps: for tests and start-up measurements.
-  void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
 
  private:
   struct Parts;

@@ -20,7 +20,7 @@ struct Keepalive {
   // A ping after this much silence, and how long its answer may take. Their sum bounds the time in which a
   // dead peer is noticed.
   absl::Duration interval = absl::Seconds(1);
-  absl::Duration timeout = absl::Seconds(1);
+  absl::Duration timeout = absl::Milliseconds(800);
 };
 
 // A channel of its own (no sharing of subchannels with others of the same address, so that one caller's

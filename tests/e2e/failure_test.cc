@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 
 #include "common/rpc/status.h"
@@ -46,7 +47,8 @@ TEST(FailureTest, ADeadlineEndsARequestEverywhere) {
   fleet.ExpectNothingHeld();
 }
 
-TEST(FailureTest, APrefillWorkerKilledMidPromptCostsNoRequestAndNoToken) {
+// Sends `signal` to the prefill worker in the middle of a prompt. The answer is that of an undisturbed fleet.
+void DisturbPrefill(int signal) {
   // One block at a time, so that the prompt takes many steps.
   Fleet fleet({.prefill = 1, .prefill_flags = {"--chunk-tokens", "16", "--token-budget", "16"}});
   const v1::GenerateRequest request = TokenRequest(Prompt(2200), 8);
@@ -58,23 +60,30 @@ TEST(FailureTest, APrefillWorkerKilledMidPromptCostsNoRequestAndNoToken) {
   }
   grpc::ClientContext context;
   const auto reader = fleet.stub().Generate(&context, request);
-  // It computes: kill it there.
+  // It computes: disturb it there.
   ASSERT_TRUE(AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) {
     return load.running() > 0 && load.queued_tokens() > 0 && load.queued_tokens() < 2000;
   }));
-  fleet.prefill().Signal(SIGKILL);
-  EXPECT_TRUE(fleet.prefill().Wait().signalled);
+  fleet.prefill().Signal(signal);
+  const auto begin = std::chrono::steady_clock::now();
   Answer answer;
   for (v1::GenerateResponse response; reader->Read(&response);) {
     if (response.has_finished()) answer.finished.push_back(response.finished());
     for (uint32_t digest : response.delta().logits_digests()) answer.digests.push_back(digest);
   }
   const grpc::Status status = reader->Finish();
+  std::printf("answered %.2f s after the signal\n",
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(answer.digests, undisturbed.digests);
   EXPECT_GE(answer.end().relay().failovers(), 1u);
   EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
 }
+
+TEST(FailureTest, APrefillWorkerKilledMidPromptCostsNoRequestAndNoToken) { DisturbPrefill(SIGKILL); }
+
+// It neither answers nor closes its connections: only keepalive can tell.
+TEST(FailureTest, APrefillWorkerThatHangsMidPromptCostsNoRequestAndNoToken) { DisturbPrefill(SIGSTOP); }
 
 TEST(FailureTest, ADecodeWorkerKilledMidAnswerIsAClearError) {
   Fleet fleet({.prefill = 1, .decode = 1});

@@ -1,0 +1,80 @@
+#include "common/worker/host.h"
+
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "fmt/format.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::worker {
+namespace {
+
+// Requests and events on their way to the engine thread.
+constexpr size_t kMailboxCapacity = 4096;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::Role role,
+                                                   const std::string& role_name) {
+  BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(options.engine));
+  const Incarnation incarnation(RandomU64());
+  const std::string worker_id = options.worker_id.empty()
+                                    ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)
+                                    : options.worker_id;
+  v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine);
+  return std::unique_ptr<Host>(new Host(options, std::move(engine), std::move(info)));
+}
+
+Host::Host(const Options& options, std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info)
+    : options_(options), engine_(std::move(engine)), hub_(std::move(info)), loop_(kMailboxCapacity) {}
+
+Host::~Host() = default;
+
+absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
+  BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_));
+  BATON_ASSIGN_OR_RETURN(server_,
+                         rpc::Server::Start({.listen = options_.listen}, {&service, &worker_service_}));
+  loop_.Start([this, step = std::move(step)] { return Step(step); });
+  spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
+               address(), metrics_address(), engine_->store().blocks());
+  return absl::OkStatus();
+}
+
+bool Host::Step(const std::function<StepReport()>& step) {
+  StepReport report = step();
+  kv::BlockPool& pool = engine_->pool();
+  const kv::BlockPool::Counts blocks = pool.counts();
+  report.load.set_free_blocks(blocks.free);
+  report.load.set_held_blocks(blocks.held);
+  report.load.set_cached_blocks(blocks.cached);
+  report.load.set_total_blocks(blocks.total);
+  hub_.Publish(report.load, pool.TakeChanges(), [&pool] { return pool.Published(); });
+  return report.busy;
+}
+
+void Host::Drain(absl::Duration grace) {
+  server_->SetServing(false);
+  hub_.SetDraining(true);
+  const auto idle = std::make_shared<absl::Notification>();
+  hub_.WhenIdle([idle] { idle->Notify(); });
+  idle->WaitForNotificationWithTimeout(grace);
+}
+
+void Host::Stop(std::function<void()> abort) {
+  if (server_ == nullptr) return;
+  Drain(absl::ZeroDuration());
+  loop_.Run(std::move(abort));
+  hub_.Close();
+  server_->Shutdown(absl::Seconds(1));
+  // Last words of calls that were let go are dropped by the stopped loop.
+  loop_.Stop();
+  server_.reset();
+}
+
+void Host::WithEngine(absl::FunctionRef<void(engine::Engine&)> use) {
+  loop_.Run([&] { use(*engine_); });
+}
+
+}  // namespace baton::worker

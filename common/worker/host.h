@@ -1,0 +1,75 @@
+// Host: what every worker is made of besides its own scheduler and service: the engine and its loop, the
+// watch stream, the metrics page and the gRPC server, started and ended in the right order. Create, Serve,
+// Drain and Stop: one thread.
+#pragma once
+
+#include <grpcpp/impl/service_type.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/engine/loop.h"
+#include "common/rpc/server.h"
+#include "common/telemetry/metrics.h"
+#include "common/worker/flags.h"
+#include "common/worker/watch_hub.h"
+#include "common/worker/worker_service.h"
+
+namespace baton::worker {
+
+// What one step of the scheduler leaves. The host adds the pool's blocks to the load.
+struct StepReport {
+  bool busy = false;  // there is more to do at once
+  v1::Load load;
+};
+
+class Host {
+ public:
+  // Loads the model. `role_name` begins the worker's id if it was given none.
+  static absl::StatusOr<std::unique_ptr<Host>> Create(const Options& options, v1::Role role,
+                                                      const std::string& role_name);
+  // Stop has been called, or Serve has not.
+  ~Host();
+
+  engine::Engine& engine() { return *engine_; }
+  engine::Loop& loop() { return loop_; }
+  WatchHub& hub() { return hub_; }
+  telemetry::Metrics& metrics() { return metrics_; }
+  const Clock& clock() const { return clock_; }
+  const std::string& worker_id() const { return hub_.info().worker_id(); }
+  Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
+
+  // Listens, and runs step() on the engine thread from now on. What both use outlives Stop.
+  absl::Status Serve(grpc::Service& service, std::function<StepReport()> step);
+  const std::string& address() const { return server_->address(); }
+  const std::string& metrics_address() const { return metrics_server_->address(); }
+
+  // Refuses new work and waits up to `grace` for what runs.
+  void Drain(absl::Duration grace);
+  // Runs abort() on the engine thread, to end what still runs, then ends everything.
+  void Stop(std::function<void()> abort);
+  // The engine, on its own thread, between two steps.
+  void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
+
+ private:
+  Host(const Options& options, std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info);
+  bool Step(const std::function<StepReport()>& step);
+
+  const Options options_;
+  const std::unique_ptr<engine::Engine> engine_;
+  MonotonicClock clock_;
+  telemetry::Metrics metrics_;
+  WatchHub hub_;
+  engine::Loop loop_;
+  WorkerService worker_service_{hub_, loop_};
+  std::unique_ptr<telemetry::MetricsServer> metrics_server_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+}  // namespace baton::worker
