@@ -66,3 +66,19 @@ class RowMaker:
         makers = {"echo": self.echo, "drill": self.drill, "talk": self.row}
         made = [makers[rng.choices(list(lessons), list(lessons.values()))[0]](rng, length) for _ in range(rows)]
         return numpy.array([m[0] for m in made]), numpy.array([m[1] for m in made], dtype=numpy.float32)
+
+
+def positions(rng: random.Random, rows: int, length: int, context: int, stretched: float) -> numpy.ndarray:
+    """Positions of the tokens, [rows, length]. A share of the rows is `stretched`: a few gaps, as if text were left out.
+
+    So a short row teaches distances of the whole context (after Ruoss et al., "Randomized Positional Encodings", 2023).
+    """
+    made = numpy.tile(numpy.arange(length), (rows, 1))
+    for row in made:
+        if rng.random() >= stretched:
+            continue
+        room = rng.randint(0, context - length)
+        cuts = [rng.randrange(1, length) for _ in range(rng.randint(1, 4))]
+        for cut in cuts:
+            row[cut:] += room // len(cuts)
+    return made

@@ -1,6 +1,6 @@
 """Trains the model on generated conversations, on a CPU.
 
-    python train.py --tokenizer ../baton-tiny/tokenizer.json --run runs/tiny --steps 6000
+    python train.py --tokenizer ../baton-tiny/tokenizer.json --run runs/tiny --steps 2150
 
 Rows grow longer as training goes on. A step is a function of (seed, step number), so a run that was stopped goes on from
 its last checkpoint as if it had not been.
@@ -16,43 +16,56 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 
+from corpus.conversation import RECALL
 from model import Model, Shape
 from optimizer import Muon
 from probe import recall
-from rows import RowMaker
+from rows import RowMaker, positions
+from start import start
 
-TOKENS_PER_STEP = 8192
-# (until this share of the steps, {row length: share of the steps}, {lesson: share of the rows})
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    until: int  # the step that ends it
+    tokens: int  # per step
+    lengths: dict[int, float]  # row length: share of the steps
+    lessons: dict[str, float]  # kind of row: share of the rows
+    stretched: float = 0.0  # share of the rows with gaps in their positions
+
+
+LAST = 1_000_000
 CURRICULUM = (
-    (0.10, {256: 1.0}, {"echo": 0.3, "drill": 0.6, "talk": 0.1}),
-    (0.25, {256: 0.7, 512: 0.3}, {"echo": 0.05, "drill": 0.35, "talk": 0.6}),
-    (0.40, {256: 0.3, 512: 0.4, 1024: 0.3}, {"echo": 0.02, "drill": 0.08, "talk": 0.9}),
-    (0.60, {256: 0.2, 512: 0.3, 1024: 0.5}, {"drill": 0.05, "talk": 0.95}),
-    (1.01, {256: 0.15, 512: 0.15, 1024: 0.2, 2304: 0.5}, {"drill": 0.03, "talk": 0.97}),
+    Phase(280, 8192, {256: 1.0}, {"echo": 0.15, "drill": 0.65, "talk": 0.2}),
+    Phase(400, 8192, {256: 0.7, 512: 0.3}, {"echo": 0.05, "drill": 0.35, "talk": 0.6}),
+    Phase(450, 4096, {256: 0.3, 512: 0.4, 1024: 0.3}, {"echo": 0.02, "drill": 0.18, "talk": 0.8}),
+    Phase(700, 4096, {256: 0.5, 512: 0.5}, {"echo": 0.02, "drill": 0.28, "talk": 0.7}),
+    Phase(1100, 4608, {256: 0.35, 512: 0.35, 1024: 0.2, 2304: 0.1}, {"drill": 0.15, "talk": 0.85}, 0.6),
+    Phase(LAST, 4608, {256: 0.2, 512: 0.25, 1024: 0.25, 2304: 0.3}, {"drill": 0.05, "talk": 0.95}, 0.6),
 )
-WARMUP, DECAY = 60, 0.35  # steps; share of the steps at the end over which the pace falls to nothing
+COMPILED_FROM = 1024  # shorter rows gain too little from it
+# (step, pace): both learning rates are multiplied by the pace, which is a straight line between these.
+PACE = ((0, 1 / 60), (59, 1.0), (750, 1.0), (1100, 0.533), (1750, 0.02), (1790, 0.4), (2150, 0.02))
 MUON_LR, ADAM_LR = 0.02, 0.004
 
 
-def plan(rng: random.Random, progress: float) -> tuple[int, dict[str, float]]:
-    """The row length and the lessons of a step."""
-    _, lengths, lessons = next(phase for phase in CURRICULUM if progress < phase[0])
-    return rng.choices(list(lengths), list(lengths.values()))[0], lessons
+def pace(step: int) -> float:
+    for (a, at_a), (b, at_b) in zip(PACE, PACE[1:]):
+        if step < b:
+            return at_a + (at_b - at_a) * (step - a) / (b - a)
+    return PACE[-1][1]
 
 
-def pace(step: int, steps: int) -> float:
-    return min(1.0, (step + 1) / WARMUP, max(0.02, (steps - step) / (steps * DECAY)))
-
-
-def loss_of(model: Model, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def loss_of(model: Model, ids: torch.Tensor, weights: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """The weighted loss, and for the log the plain loss of the answers that recall something."""
     targets, weights = ids[:, 1:].flatten(), weights[:, 1:].flatten()
     with torch.autocast("cpu", torch.bfloat16):
-        hidden = model(ids[:, :-1]).flatten(0, 1)
+        hidden = model(ids[:, :-1], places).flatten(0, 1)
         # Of what the model only reads, a quarter is enough.
         chosen = ((weights > 0.06) | ((weights > 0) & (torch.rand(weights.shape) < 0.25))).nonzero()[:, 0]
         logits = model.logits(hidden[chosen])
     loss = F.cross_entropy(logits.float(), targets[chosen], reduction="none")
-    return (loss * weights[chosen]).sum() / weights[chosen].sum()
+    weights = weights[chosen]
+    return (loss * weights).sum() / weights.sum(), loss.detach()[weights == RECALL].mean().item()
 
 
 def save(path: pathlib.Path, step: int, model: Model, optimizers: list, shape: Shape) -> None:
@@ -66,10 +79,10 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--tokenizer", type=pathlib.Path, required=True)
     arguments.add_argument("--run", type=pathlib.Path, required=True)
-    arguments.add_argument("--steps", type=int, default=6000)
+    arguments.add_argument("--steps", type=int, default=2150)
     arguments.add_argument("--seed", type=int, default=7)
     arguments.add_argument("--threads", type=int, default=2)
-    arguments.add_argument("--compile", action="store_true", help="a fifth faster, but slow to start")
+    arguments.add_argument("--compile", action="store_true", help="long rows a fifth faster, after a slow start")
     arguments.add_argument("--stop-after", type=float, default=1e9, help="seconds")
     args = arguments.parse_args()
     args.run.mkdir(parents=True, exist_ok=True)
@@ -78,6 +91,7 @@ def main() -> None:
 
     shape = Shape()
     model = Model(shape)
+    start(model)
     matrices = [w for n, w in model.named_parameters() if w.ndim == 2 and "embed" not in n]
     others = [w for n, w in model.named_parameters() if w.ndim != 2 or "embed" in n]
     optimizers = [Muon(matrices, MUON_LR), torch.optim.Adam(others, ADAM_LR, betas=(0.9, 0.98))]
@@ -99,23 +113,28 @@ def main() -> None:
     for step in range(first, args.steps):
         rng = random.Random(f"{args.seed}/{step}")
         torch.manual_seed(args.seed * 1_000_003 + step)
-        length, lessons = plan(rng, step / args.steps)
-        ids, weights = maker.batch(rng, max(1, TOKENS_PER_STEP // length), length, lessons)
-        loss = loss_of(model, torch.from_numpy(ids), torch.from_numpy(weights))
+        phase = next(phase for phase in CURRICULUM if step < phase.until)
+        length = rng.choices(list(phase.lengths), list(phase.lengths.values()))[0]
+        ids, weights = maker.batch(rng, phase.tokens // length, length, phase.lessons)
+        torch.compiler.set_stance("default" if length >= COMPILED_FROM else "force_eager")
+        places = positions(rng, len(ids), length, shape.context, phase.stretched)
+        loss, answers = loss_of(model, torch.from_numpy(ids), torch.from_numpy(weights), torch.from_numpy(places))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(others, 1.0)
         for optimizer, lr in zip(optimizers, base):
             for group in optimizer.param_groups:
-                group["lr"] = lr * pace(step, args.steps)
+                group["lr"] = lr * pace(step)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         tokens += ids.size
-        mean = loss.item() if mean is None else 0.95 * mean + 0.05 * loss.item()
+        now = torch.tensor([loss.item(), answers])
+        mean = now if mean is None else mean.lerp(now, 0.05)
         if (step + 1) % 50 == 0:
             rate = tokens / (time.time() - started)
-            print(f"step {step + 1} loss {mean:.4f} {rate:.0f} tokens/s {time.time() - started:.0f} s", flush=True)
+            print(f"step {step + 1} loss {mean[0]:.4f} answers {mean[1]:.4f} {rate:.0f} tokens/s {time.time() - started:.0f} s", flush=True)
         if (step + 1) % 200 == 0:
             print("  recall", recall(model, maker, max(512, length)), flush=True)
+        if (step + 1) % 50 == 0:
             save(checkpoint, step + 1, model, optimizers, shape)
         if time.time() - started > args.stop_after:
             save(checkpoint, step + 1, model, optimizers, shape)
