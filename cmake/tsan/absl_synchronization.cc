@@ -1,9 +1,14 @@
 // ThreadSanitizer's view of Abseil's locks. Debian's libabsl is built without it, so a tsan build would take
-// all that an absl::Mutex guards for a race. The linker sends our calls (--wrap, see BatonTsan.cmake) through
-// here, where the sanitizer is told what the lock orders. Conditions are also evaluated inside Unlock() and
-// Await(), by whoever holds the lock at that moment; their reads are ordered by the lock and left out.
+// all that an absl::Mutex guards for a race, in Baton and in gRPC, whose own locks they are too. The
+// definitions here come before the library's, for the program and for every shared library; they call the
+// library's and tell the sanitizer what the lock orders. Conditions are also evaluated inside Unlock() and
+// Await(), by whoever holds the lock at that moment: their reads are ordered by the lock and left out.
+//
+// Linked into every program of a tsan build (see BatonRoom.cmake). The names are those of Debian's build of
+// Abseil, whose inline namespace is debian3.
+#include <dlfcn.h>
+
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
 extern "C" {
@@ -22,82 +27,93 @@ class InsideTheLibrary {
   ~InsideTheLibrary() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 };
 
+// Waits with the lock given up in between.
+template <typename Wait>
+auto GivingUp(absl::Mutex* mutex, Wait wait) {
+  __tsan_release(mutex);
+  const auto result = [&] {
+    const InsideTheLibrary inside;
+    return wait();
+  }();
+  __tsan_acquire(mutex);
+  return result;
+}
+
 }  // namespace
 
-#define BATON_REAL(name) __real__##name
-#define BATON_WRAP(name) __wrap__##name
+// The library's own function of this name, which the one around the call stands before.
+#define BATON_NEXT(name)                               \
+  (reinterpret_cast<decltype(&name)>([] {              \
+    static void* const next = dlsym(RTLD_NEXT, #name); \
+    return next;                                       \
+  }()))
 
 extern "C" {
 
-void BATON_REAL(ZN4absl7debian35Mutex4LockEv)(absl::Mutex* mutex);
-void BATON_WRAP(ZN4absl7debian35Mutex4LockEv)(absl::Mutex* mutex) {
-  BATON_REAL(ZN4absl7debian35Mutex4LockEv)(mutex);
+void _ZN4absl7debian35Mutex4LockEv(absl::Mutex* mutex) {
+  BATON_NEXT(_ZN4absl7debian35Mutex4LockEv)(mutex);
   __tsan_acquire(mutex);
 }
 
-void BATON_REAL(ZN4absl7debian35Mutex6UnlockEv)(absl::Mutex* mutex);
-void BATON_WRAP(ZN4absl7debian35Mutex6UnlockEv)(absl::Mutex* mutex) {
+void _ZN4absl7debian35Mutex6UnlockEv(absl::Mutex* mutex) {
   __tsan_release(mutex);
   const InsideTheLibrary inside;
-  BATON_REAL(ZN4absl7debian35Mutex6UnlockEv)(mutex);
+  BATON_NEXT(_ZN4absl7debian35Mutex6UnlockEv)(mutex);
 }
 
-bool BATON_REAL(ZN4absl7debian35Mutex7TryLockEv)(absl::Mutex* mutex);
-bool BATON_WRAP(ZN4absl7debian35Mutex7TryLockEv)(absl::Mutex* mutex) {
-  const bool locked = BATON_REAL(ZN4absl7debian35Mutex7TryLockEv)(mutex);
+bool _ZN4absl7debian35Mutex7TryLockEv(absl::Mutex* mutex) {
+  const bool locked = BATON_NEXT(_ZN4absl7debian35Mutex7TryLockEv)(mutex);
   if (locked) __tsan_acquire(mutex);
   return locked;
 }
 
-void BATON_REAL(ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE)(absl::Mutex* mutex,
-                                                               const absl::Condition& condition);
-void BATON_WRAP(ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE)(absl::Mutex* mutex,
-                                                               const absl::Condition& condition) {
-  __tsan_release(mutex);
-  {
-    const InsideTheLibrary inside;
-    BATON_REAL(ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE)(mutex, condition);
-  }
-  __tsan_acquire(mutex);
+void _ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(absl::Mutex* mutex, const absl::Condition& condition) {
+  GivingUp(mutex, [&] {
+    BATON_NEXT(_ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE)(mutex, condition);
+    return true;
+  });
 }
 
-bool BATON_REAL(ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE)(
-    absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout);
-bool BATON_WRAP(ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE)(
+bool _ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(
     absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout) {
-  __tsan_release(mutex);
-  bool met;
-  {
-    const InsideTheLibrary inside;
-    met = BATON_REAL(ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE)(
+  return GivingUp(mutex, [&] {
+    return BATON_NEXT(_ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE)(
         mutex, condition, timeout);
-  }
-  __tsan_acquire(mutex);
-  return met;
+  });
 }
 
-void BATON_REAL(ZN4absl7debian312Notification6NotifyEv)(absl::Notification* notification);
-void BATON_WRAP(ZN4absl7debian312Notification6NotifyEv)(absl::Notification* notification) {
-  __tsan_release(notification);
-  BATON_REAL(ZN4absl7debian312Notification6NotifyEv)(notification);
+bool _ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex,
+                                                                           const absl::Condition& condition,
+                                                                           absl::Time deadline) {
+  return GivingUp(mutex, [&] {
+    return BATON_NEXT(_ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE)(mutex, condition,
+                                                                                             deadline);
+  });
 }
 
-void BATON_REAL(ZNK4absl7debian312Notification19WaitForNotificationEv)(
-    const absl::Notification* notification);
-void BATON_WRAP(ZNK4absl7debian312Notification19WaitForNotificationEv)(
-    const absl::Notification* notification) {
-  BATON_REAL(ZNK4absl7debian312Notification19WaitForNotificationEv)(notification);
-  __tsan_acquire(const_cast<absl::Notification*>(notification));
+void _ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(absl::CondVar* variable, absl::Mutex* mutex) {
+  GivingUp(mutex, [&] {
+    BATON_NEXT(_ZN4absl7debian37CondVar4WaitEPNS0_5MutexE)(variable, mutex);
+    return true;
+  });
 }
 
-bool BATON_REAL(ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE)(
-    const absl::Notification* notification, absl::Duration timeout);
-bool BATON_WRAP(ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE)(
-    const absl::Notification* notification, absl::Duration timeout) {
-  const bool notified = BATON_REAL(
-      ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE)(notification, timeout);
-  if (notified) __tsan_acquire(const_cast<absl::Notification*>(notification));
-  return notified;
+bool _ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(absl::CondVar* variable,
+                                                                          absl::Mutex* mutex,
+                                                                          absl::Duration timeout) {
+  return GivingUp(mutex, [&] {
+    return BATON_NEXT(_ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE)(variable, mutex,
+                                                                                            timeout);
+  });
+}
+
+bool _ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::CondVar* variable,
+                                                                       absl::Mutex* mutex,
+                                                                       absl::Time deadline) {
+  return GivingUp(mutex, [&] {
+    return BATON_NEXT(_ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE)(variable, mutex,
+                                                                                         deadline);
+  });
 }
 
 }  // extern "C"
