@@ -123,6 +123,8 @@ int Run(Flags flags, const Surroundings& surroundings) {
                        ? fmt::format("{} (pid {}) died: {}; starting it again in {}", event.name, event.pid,
                                      event.reason, absl::FormatDuration(*event.restart_in))
                        : fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason));
+    } else if (event.kind == ProcessEvent::Kind::kStopped && event.forced) {
+      logs->Report(fmt::format("{} (pid {}) {}", event.name, event.pid, event.reason));
     } else if (event.kind == ProcessEvent::Kind::kReady && event.restarts > 0) {
       const auto grpc = event.endpoints.find("grpc");
       logs->Report(fmt::format("{} is back on {} (pid {})", event.name,

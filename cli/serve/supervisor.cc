@@ -236,7 +236,10 @@ void Supervisor::OnEnd(Process& process, const ExitStatus& status) {
     listener_.event({.kind = ProcessEvent::Kind::kStopped,
                      .name = process.spec.name,
                      .pid = pid,
-                     .reason = status.Describe()});
+                     .reason = process.killed ? fmt::format("did not leave within {} and was killed",
+                                                            absl::FormatDuration(options_.stop_grace))
+                                              : status.Describe(),
+                     .forced = process.killed});
     return;
   }
   const absl::Time now = clock_.Now();

@@ -65,9 +65,12 @@ struct ProcessEvent {
   // kReady: how often it has been restarted, and where it is.
   int restarts = 0;
   Endpoints endpoints = {};
-  // kDied: how, and when it is started again (empty: not at all).
+  // kDied and kStopped: how.
   std::string reason = {};
+  // kDied: when it is started again (empty: not at all).
   std::optional<absl::Duration> restart_in = {};
+  // kStopped: by SIGKILL, its grace time was over.
+  bool forced = false;
 };
 
 class Supervisor {

@@ -164,7 +164,7 @@ TEST(SupervisorTest, KillsWhatDoesNotLeaveInTime) {
       listener);
   running = &supervisor;
   EXPECT_TRUE(supervisor.Run().ok());
-  EXPECT_EQ(reason, "killed by SIGKILL");
+  EXPECT_EQ(reason, "did not leave within 50ms and was killed");
 }
 
 TEST(SupervisorTest, StopsFromAnotherThreadAndFromADescriptor) {
