@@ -43,13 +43,15 @@ class ServerStream final : public grpc::ServerWriteReactor<Event> {
   // Sets who hears of cancellation. If the call was cancelled already, `cancelled` runs at once, in this
   // thread.
   void Listen(Callbacks callbacks) {
-    bool cancelled_already;
+    const auto shared = std::make_shared<Callbacks>(std::move(callbacks));
+    bool tell;
     {
       absl::MutexLock lock(&mutex_);
-      callbacks_ = std::make_shared<Callbacks>(std::move(callbacks));
-      cancelled_already = cancelled_;
+      if (!done_) callbacks_ = shared;
+      tell = cancelled_ && !cancel_told_;
+      cancel_told_ |= tell;
     }
-    if (cancelled_already) NotifyCancelled();
+    if (tell && shared->cancelled) shared->cancelled();
   }
 
   // Queues an event. False if the call has ended: the event is dropped.

@@ -16,11 +16,15 @@ class DrainCall final : public grpc::ServerUnaryReactor {
     auto call = std::shared_ptr<DrainCall>(new DrainCall(response));
     call->self_ = call;
     hub.SetDraining(true);
-    // std::function wants a copyable target: the shared_ptr is.
+    // self_ keeps the call until gRPC is done with it. The alarm, its member, must not: it never lets go of
+    // its callback.
+    const std::weak_ptr<DrainCall> weak = call;
     call->alarm_.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(std::llround(grace * 1000)),
-                     [call](bool expired) { call->End(expired ? 1 : 0); });
-    hub.WhenIdle([weak = std::weak_ptr<DrainCall>(call)] {
-      if (auto idle = weak.lock()) idle->End(0);
+                     [weak](bool expired) {
+                       if (const auto alive = weak.lock(); alive != nullptr && expired) alive->End(1);
+                     });
+    hub.WhenIdle([weak] {
+      if (const auto alive = weak.lock()) alive->End(0);
     });
     return call.get();
   }
@@ -34,8 +38,8 @@ class DrainCall final : public grpc::ServerUnaryReactor {
     Finish(grpc::Status::OK);
   }
   void OnDone() override {
-    alarm_.Cancel();
     const std::shared_ptr<DrainCall> self = std::move(self_);
+    alarm_.Cancel();
   }
 
   v1::DrainResponse* response_;

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <csignal>
+#include <thread>
 
+#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
 
@@ -122,6 +124,35 @@ TEST(FailureTest, APrefillWorkerOfAnotherKindIsNotUsedAndTheRequestCompletes) {
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.end().relay().link(), "local");
   fleet.ExpectNothingHeld();
+}
+
+TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
+  Fleet fleet;
+  grpc::ClientContext context;
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(100), 1000));
+  v1::GenerateResponse response;
+  for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
+  const auto worker = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()));
+  v1::DrainRequest drain;
+  v1::DrainResponse drained;
+  {
+    grpc::ClientContext call;
+    drain.set_grace(0.001);
+    ASSERT_TRUE(worker->Drain(&call, drain, &drained).ok());
+    EXPECT_EQ(drained.abandoned(), 1u) << "it was still running";
+  }
+  EXPECT_EQ(fleet.Generate(TokenRequest(Prompt(50), 3)).status.code(), absl::StatusCode::kUnavailable);
+  grpc::ClientContext call;
+  drain.set_grace(100);
+  std::thread waiter([&] { EXPECT_TRUE(worker->Drain(&call, drain, &drained).ok()); });
+  while (reader->Read(&response)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  waiter.join();
+  EXPECT_EQ(drained.abandoned(), 0u);
+  grpc::ClientContext bad;
+  drain.set_grace(-1);
+  EXPECT_EQ(worker->Drain(&bad, drain, &drained).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST(FailureTest, TermLetsRunningWorkEndAndLeavesWithZero) {

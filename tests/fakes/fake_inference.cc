@@ -28,7 +28,8 @@ struct Counts {
   int cancelled ABSL_GUARDED_BY(mutex) = 0;
 };
 
-// Plays one script on one stream; keeps itself alive through the alarm it waits for.
+// Plays one script on one stream, whose callbacks keep it alive until the call is done. Not the alarm: it is
+// a member and never lets go of its callback.
 class Player : public std::enable_shared_from_this<Player> {
  public:
   Player(std::shared_ptr<Stream> stream, Script script, std::shared_ptr<Counts> counts)
@@ -63,8 +64,8 @@ class Player : public std::enable_shared_from_this<Player> {
         waiting_ = true;
         alarm_ = std::make_unique<grpc::Alarm>();
         alarm_->Set(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(wait),
-                    [self = shared_from_this()](bool fired) {
-                      if (fired) self->Go();
+                    [weak = weak_from_this()](bool fired) {
+                      if (const auto self = weak.lock(); self != nullptr && fired) self->Go();
                     });
         return;
       }
