@@ -45,6 +45,9 @@ TEST(RecallTest, NineOfTenHeldOutFactsComeBackAtEveryDistance) {
     if (Lower(answer.text).find(Lower(prompt["expected"])) != std::string::npos) {
       ++hits;
       ++right;
+    } else {
+      std::printf("%s: expected \"%s\", got \"%s\"\n", prompt["id"].get<std::string>().c_str(),
+                  prompt["expected"].get<std::string>().c_str(), answer.text.c_str());
     }
   }
   for (const auto& [distance, counts] : by_distance) {
