@@ -44,8 +44,6 @@ json FromValue(const google::protobuf::Value& value) {
 }
 
 json FromStruct(const google::protobuf::Struct& object) {
-  // Debian's protobuf and ThreadSanitizer don't agree on walking the empty map of a default instance.
-  if (object.fields().empty()) return json::object();
   // A protobuf map has no order that repeats: by name, so that equal requests render equal prompts.
   std::map<std::string_view, const google::protobuf::Value*> fields;
   for (const auto& [name, value] : object.fields()) fields.emplace(name, &value);
@@ -126,7 +124,6 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
     BATON_RETURN_IF_ERROR(CheckObject(conversation.tools(i).parameters_json(),
                                       fmt::format("conversation.tools[{}].parameters_json", i)));
   }
-  if (!conversation.has_template_arguments()) return absl::OkStatus();
   for (const auto& [name, value] : conversation.template_arguments().fields()) {
     if (name == "messages" || name == "tools" || name == "add_generation_prompt" ||
         name == "enable_thinking") {

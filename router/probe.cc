@@ -55,12 +55,12 @@ Probe::Probe(telemetry::Metrics* metrics)
 void Probe::RequestCame() { running_.Increment(); }
 
 void Probe::RequestEnded(absl::StatusCode outcome, absl::Duration e2e) {
-  running_.Decrement();
   metrics_
       ->Counter("baton_router_requests_total", "Generation requests by canonical status code",
                 {{"outcome", absl::StatusCodeToString(outcome)}})
       .Increment();
   if (outcome == absl::StatusCode::kOk) e2e_.Observe(absl::ToDoubleSeconds(e2e));
+  running_.Decrement();  // last: who sees it gone finds it counted
 }
 
 void Probe::MoreTokens(absl::Duration gap, int64_t tokens) {

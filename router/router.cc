@@ -99,7 +99,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     all->dispatcher.Pump();
     all->FollowFleet();
   });
-  all->watcher = std::make_unique<fleet::Watcher>(&all->fleet);
+  all->watcher = std::make_unique<fleet::Watcher>(
+      &all->fleet, fleet::Watcher::Keepalive{options.keepalive_interval, options.keepalive_timeout});
   for (size_t seat = 0; seat < all->fleet.seats().size(); ++seat) {
     all->context.decode.push_back(v1::Decode::NewStub(all->watcher->channel(static_cast<int>(seat))));
   }
@@ -107,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
   rpc::ServerOptions door;
   door.listen = options.listen;
+  door.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
   BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(door, {all->service.get()}));
   {
     absl::MutexLock lock(&all->health_mutex);

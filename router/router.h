@@ -26,6 +26,10 @@ struct RouterOptions {
   int tokenizer_threads = 2;
   int max_attempts = 3;
   Dispatcher::Options dispatcher;
+  // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within
+  // their sum.
+  absl::Duration keepalive_interval = absl::Seconds(1);
+  absl::Duration keepalive_timeout = absl::Seconds(1);
   // How long Stop waits for running requests.
   absl::Duration drain = absl::Seconds(10);
 };

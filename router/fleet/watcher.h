@@ -17,8 +17,14 @@ namespace baton::router::fleet {
 
 class Watcher {
  public:
+  // Silence after which a worker is pinged, and how long the answer may take: together, when it counts as
+  // dead.
+  struct Keepalive {
+    absl::Duration interval;
+    absl::Duration timeout;
+  };
   // `fleet` outlives the watcher. Streams start at once.
-  explicit Watcher(Fleet* fleet);
+  Watcher(Fleet* fleet, Keepalive keepalive);
   // Ends the streams and waits for their end.
   ~Watcher();
 

@@ -217,6 +217,8 @@ absl::StatusOr<std::unique_ptr<FakeWorker>> FakeWorker::Start(Options options) {
   if (options.role == v1::ROLE_DECODE) services.push_back(&parts->decode);
   rpc::ServerOptions listen;
   listen.listen = options.listen;
+  listen.keepalive.timeout =
+      absl::Seconds(60);  // on a loaded machine a living peer may be silent for seconds
   {
     absl::MutexLock lock(&parts->state.mutex);
     parts->state.load.set_total_blocks(options.total_blocks);

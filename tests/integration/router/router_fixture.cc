@@ -48,6 +48,8 @@ void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> mor
   options.decode.insert(options.decode.end(), more_decode.begin(), more_decode.end());
   options.prefill = prefill_;
   options.drain = absl::Seconds(1);
+  // On a loaded machine a living process may be silent for seconds.
+  options.keepalive_timeout = absl::Seconds(60);
   auto router = Router::Start(options);
   BATON_CHECK(router.ok()) << router.status();
   router_ = *std::move(router);
