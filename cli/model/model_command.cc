@@ -38,8 +38,7 @@ int Inspect(const Flags& flags, const Surroundings& surroundings) {
   }
   const absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
   if (!summary.ok()) return Fail(summary.status());
-  const std::string name =
-      std::filesystem::weakly_canonical(flags.folder).filename().string();
+  const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();
   if (flags.json) {
     fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
   } else {
