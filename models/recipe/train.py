@@ -1,6 +1,6 @@
 """Trains the model on generated conversations, on a CPU.
 
-    python train.py --tokenizer ../baton-tiny/tokenizer.json --run runs/tiny --steps 2150
+    python train.py --tokenizer ../baton-tiny/tokenizer.json --run runs/tiny --steps 3000
 
 Rows grow longer as training goes on. A step is a function of (seed, step number), so a run that was stopped goes on from
 its last checkpoint as if it had not been.
@@ -40,11 +40,18 @@ CURRICULUM = (
     Phase(450, 4096, {256: 0.3, 512: 0.4, 1024: 0.3}, {"echo": 0.02, "drill": 0.18, "talk": 0.8}),
     Phase(700, 4096, {256: 0.5, 512: 0.5}, {"echo": 0.02, "drill": 0.28, "talk": 0.7}),
     Phase(1100, 4608, {256: 0.35, 512: 0.35, 1024: 0.2, 2304: 0.1}, {"drill": 0.15, "talk": 0.85}, 0.6),
-    Phase(LAST, 4608, {256: 0.2, 512: 0.25, 1024: 0.25, 2304: 0.3}, {"drill": 0.05, "talk": 0.95}, 0.6),
+    Phase(1850, 4608, {256: 0.2, 512: 0.25, 1024: 0.25, 2304: 0.3}, {"drill": 0.05, "talk": 0.95}, 0.6),
+    Phase(1950, 4608, {256: 0.25, 512: 0.25, 1024: 0.25, 2304: 0.25},
+          {"drill": 0.04, "doubt": 0.12, "sums": 0.06, "talk": 0.78}, 0.6),
+    Phase(2230, 4608, {256: 0.3, 512: 0.25, 1024: 0.25, 2304: 0.2},
+          {"drill": 0.04, "doubt": 0.1, "sums": 0.14, "tools": 0.05, "talk": 0.67}, 0.6),
+    Phase(LAST, 4608, {256: 0.2, 512: 0.25, 1024: 0.25, 2304: 0.3},
+          {"drill": 0.06, "sums": 0.05, "tools": 0.04, "talk": 0.85}, 0.6),
 )
 COMPILED_FROM = 1024  # shorter rows gain too little from it
 # (step, pace): both learning rates are multiplied by the pace, which is a straight line between these.
-PACE = ((0, 1 / 60), (59, 1.0), (750, 1.0), (1100, 0.533), (1750, 0.02), (1790, 0.4), (2150, 0.02))
+PACE = ((0, 1 / 60), (59, 1.0), (750, 1.0), (1100, 0.533), (1750, 0.02), (1790, 0.4), (1950, 0.231), (2230, 0.02),
+        (2260, 0.6), (2650, 0.4), (3000, 0.02))
 MUON_LR, ADAM_LR = 0.02, 0.004
 
 
@@ -79,7 +86,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--tokenizer", type=pathlib.Path, required=True)
     arguments.add_argument("--run", type=pathlib.Path, required=True)
-    arguments.add_argument("--steps", type=int, default=2150)
+    arguments.add_argument("--steps", type=int, default=3000)
     arguments.add_argument("--seed", type=int, default=7)
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--compile", action="store_true", help="long rows a fifth faster, after a slow start")
@@ -127,14 +134,14 @@ def main() -> None:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         tokens += ids.size
-        now = torch.tensor([loss.item(), answers])
+        now = torch.tensor([loss.item(), answers if answers == answers else mean[1]])  # a step may hold no such answer
         mean = now if mean is None else mean.lerp(now, 0.05)
         if (step + 1) % 50 == 0:
             rate = tokens / (time.time() - started)
             print(f"step {step + 1} loss {mean[0]:.4f} answers {mean[1]:.4f} {rate:.0f} tokens/s {time.time() - started:.0f} s", flush=True)
         if (step + 1) % 200 == 0:
             print("  recall", recall(model, maker, max(512, length)), flush=True)
-        if (step + 1) % 50 == 0:
+        if (step + 1) % 50 == 0 or step + 1 == args.steps:
             save(checkpoint, step + 1, model, optimizers, shape)
         if time.time() - started > args.stop_after:
             save(checkpoint, step + 1, model, optimizers, shape)

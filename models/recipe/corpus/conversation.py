@@ -13,6 +13,7 @@ from .facts import Fact, draw_fact, draw_facts
 from .words import Split
 
 RECALL, ROUTINE, STORY = 1.0, 0.4, 0.15  # how much the loss of an answer counts
+SELDOM = 0.1  # of the chances to ask for what nobody told; more, and the model doubts what it was told
 CHARACTERS_PER_TOKEN = 3.6  # of this text under its tokenizer; only used to aim at a length
 
 
@@ -150,7 +151,7 @@ class Writer:
             self.talk.turn(*talk.exchange(rng), ROUTINE)
         elif roll < 0.95:
             self.talk.turn(*talk.greeting(rng), ROUTINE)
-        else:
+        elif rng.random() < SELDOM:
             self._unknown()
 
     def _story(self) -> None:
@@ -222,6 +223,31 @@ def drill_conversation(rng: random.Random, split: Split) -> Conversation:
     return writer.talk
 
 
+def doubt_conversation(rng: random.Random, split: Split, tokens: int) -> Conversation:
+    """A few facts, and questions about them as well as about things that nobody told."""
+    writer = Writer(rng, split, tokens)
+    writer._open(draw_facts(rng, split, rng.randint(0, 3)))
+    while writer.talk.characters < writer.budget:
+        roll = rng.random()
+        if roll < 0.5:
+            writer._unknown()
+        elif roll < 0.75 and writer.fresh:
+            writer._ask(rng.choice(writer.fresh))
+        elif roll < 0.85:
+            writer._filler()
+        else:
+            topics = {f.topic for f in writer.told}
+            writer._state([f for f in draw_facts(rng, split, 2) if f.topic not in topics] or draw_facts(rng, split, 1))
+    return writer.talk
+
+
+def sums_conversation(rng: random.Random, split: Split) -> Conversation:
+    writer = Writer(rng, split, 100)
+    for _ in range(rng.randint(1, 8)):
+        writer._sum()
+    return writer.talk
+
+
 def tool_conversation(rng: random.Random, split: Split) -> Conversation:
     """Tools on offer; some questions call for one of them, others do not."""
     talk_ = Conversation()
@@ -260,7 +286,8 @@ def small_conversation(rng: random.Random, split: Split) -> Conversation:
         elif roll < 0.8:
             writer._story()
         elif roll < 0.9:
-            writer._unknown()
+            if rng.random() < SELDOM:
+                writer._unknown()
         else:
             writer._state(draw_facts(rng, split, rng.randint(1, 3)))
     while writer.fresh:
