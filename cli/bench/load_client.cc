@@ -13,6 +13,9 @@
 
 namespace baton::cli::bench {
 
+// A client that starves itself under its own load must not take the server for dead.
+constexpr rpc::Keepalive kPatientKeepalive = {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)};
+
 struct LoadClient::State {
   explicit State(const Clock& clock_in) : clock(clock_in) {}
 
@@ -86,7 +89,7 @@ class LoadClient::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
 LoadClient::LoadClient(const std::string& address, int connections, const Clock& clock)
     : state_(std::make_shared<State>(clock)) {
   for (int i = 0; i < connections; ++i) {
-    state_->stubs.push_back(v1::Inference::NewStub(rpc::MakeChannel(address)));
+    state_->stubs.push_back(v1::Inference::NewStub(rpc::MakeChannel(address, kPatientKeepalive)));
   }
 }
 

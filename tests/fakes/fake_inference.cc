@@ -160,7 +160,8 @@ Script AnswerWith(const std::vector<int32_t>& tokens, uint32_t prompt_tokens, ab
 class FakeInference::Service final : public v1::Inference::CallbackService {
  public:
   explicit Service(FakeInferenceOptions options) : options_(std::move(options)) {
-    absl::StatusOr<std::unique_ptr<rpc::Server>> server = rpc::Server::Start({}, {this});
+    absl::StatusOr<std::unique_ptr<rpc::Server>> server =
+        rpc::Server::Start({.keepalive = {.interval = kPatience, .timeout = kPatience}}, {this});
     BATON_CHECK(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
   }

@@ -258,6 +258,9 @@ TEST(LoadClientTest, ThousandsOfStreamsAtOnce) {
   run.requests = kStreams;
   RunLoad(run, *workload, client, clock, recorder, [](const RunState&) {});
   EXPECT_EQ(recorder.summary().succeeded, kStreams);
+  for (const auto& [code, error] : recorder.summary().errors) {
+    ADD_FAILURE() << error.count << " x " << code << ": " << error.first_message;
+  }
   EXPECT_GT(server.most_open(), kStreams / 2);
   RecordProperty("most_open", server.most_open());
 }
