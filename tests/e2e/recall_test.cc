@@ -19,10 +19,11 @@ std::string Lower(std::string text) {
 
 // Whether `answer` says `value` as words of their own: 70 is not in 170.
 bool Says(const std::string& answer, const std::string& value) {
-  const std::string text = " " + Lower(answer) + " ", word = Lower(value);
+  const std::string text = Lower(answer), word = Lower(value);
   const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-    if (!part(text[at - 1]) && !part(text[at + word.size()])) return true;
+    const size_t after = at + word.size();
+    if ((at == 0 || !part(text[at - 1])) && (after == text.size() || !part(text[after]))) return true;
   }
   return false;
 }
