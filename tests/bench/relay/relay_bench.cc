@@ -44,24 +44,29 @@ std::string CpuModel() {
   return "unknown processor";
 }
 
+// What the machine can do at most: the best of several measurements, since whatever disturbs one makes it
+// smaller.
 class Limits {
  public:
-  explicit Limits(int threads) : pool_(threads), buffer_(int64_t{64} << 20) {}
-  // Operations and bytes per second, now.
-  double Flops() {
-    int64_t done = 0;
-    const double seconds = Seconds([&] { done = RunMultiplyAdds(pool_, 2'000'000); });
-    return static_cast<double>(done) / seconds;
+  explicit Limits(int threads) : pool_(threads), buffer_(int64_t{64} << 20) {
+    for (int i = 0; i < 9; ++i) {
+      double work = 0;
+      const double multiplying =
+          Seconds([&] { work = static_cast<double>(RunMultiplyAdds(pool_, 10'000'000)); });
+      flops_ = std::max(flops_, work / multiplying);
+      const double reading = Seconds([&] { work = static_cast<double>(ReadAll(pool_, buffer_.data())); });
+      bytes_ = std::max(bytes_, work / reading);
+    }
   }
-  double Bytes() {
-    int64_t read = 0;
-    const double seconds = Seconds([&] { read = ReadAll(pool_, buffer_.data()); });
-    return static_cast<double>(read) / seconds;
-  }
+  // Per second.
+  double flops() const { return flops_; }
+  double bytes() const { return bytes_; }
 
  private:
   device::ThreadPool pool_;
   ReadBuffer buffer_;
+  double flops_ = 0;
+  double bytes_ = 0;
 };
 
 std::vector<TokenId> Prompt(std::mt19937& random, int64_t size, int64_t vocabulary) {
@@ -71,7 +76,7 @@ std::vector<TokenId> Prompt(std::mt19937& random, int64_t size, int64_t vocabula
 }
 
 // Prefill and decode of `batch` sequences at once, straight on the engine.
-void EngineRows(engine::Engine& engine, Limits& limits, int64_t prompt_tokens, int repetitions) {
+void EngineRows(engine::Engine& engine, const Limits& limits, int64_t prompt_tokens, int repetitions) {
   const model::ModelConfig& config = engine.config();
   // Multiply-adds of a token's projections, twice; the LM head counts where logits are made.
   const double layer_flops =
@@ -94,13 +99,11 @@ void EngineRows(engine::Engine& engine, Limits& limits, int64_t prompt_tokens, i
         BATON_CHECK(kv.back()->Reserve(prompts.back(), prompt_tokens + kSteps).ok());
         rows.Add(prompts.back(), 0, kv.back()->blocks(), true);
       }
-      const double flops = limits.Flops();
       const double seconds = Seconds([&] { engine.Forward(rows, [](int) {}); });
       const auto tokens = static_cast<double>(batch * prompt_tokens);
       prefill.push_back(tokens / seconds);
       prefill_share.push_back((tokens * layer_flops + static_cast<double>(batch) * head_flops) / seconds /
-                              flops);
-      const double bandwidth = limits.Bytes();
+                              limits.flops());
       const double step =
           Seconds([&] {
             for (int64_t s = 0; s < kSteps; ++s) {
@@ -116,7 +119,7 @@ void EngineRows(engine::Engine& engine, Limits& limits, int64_t prompt_tokens, i
           static_cast<double>(engine.weight_bytes()) +
           static_cast<double>(batch * prompt_tokens * engine.store().layout().block_bytes() / kBlockTokens);
       decode.push_back(static_cast<double>(batch) / step);
-      decode_share.push_back(bytes / step / bandwidth);
+      decode_share.push_back(bytes / step / limits.bytes());
     }
     std::printf("%-8lld %16.0f %11.0f%% %16.0f %11.0f%%\n", static_cast<long long>(batch), Median(prefill),
                 100 * Median(prefill_share), Median(decode), 100 * Median(decode_share));
@@ -212,9 +215,9 @@ int main(int argc, char** argv) {
   const cli::BuildInfo build = cli::GetBuildInfo();
   std::printf("%s, %d thread(s), %s, %s, commit %s\n", bench::CpuModel().c_str(), threads, build.compiler,
               build.build_type, build.commit);
-  bench::Limits limits(threads);
-  std::printf("limits: %.0f GFLOP/s float32, %.1f GB/s read from memory\n", limits.Flops() * 1e-9,
-              limits.Bytes() * 1e-9);
+  const bench::Limits limits(threads);
+  std::printf("limits: %.0f GFLOP/s float32, %.1f GB/s read from memory\n", limits.flops() * 1e-9,
+              limits.bytes() * 1e-9);
   {
     const bench::SyntheticModel model;
     auto engine = engine::Engine::Load(
