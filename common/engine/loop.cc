@@ -8,7 +8,8 @@ namespace baton::engine {
 void Loop::Start(std::function<bool()> step) {
   BATON_CHECK(!thread_.joinable());
   thread_ = std::thread([this, step = std::move(step)] {
-    bool busy = false;
+    // One step before any mail: what it publishes is the state of a worker that has had no work yet.
+    bool busy = true;
     while (true) {
       // Closed is read before the mail is taken: what was posted before the close is still run.
       const bool closed = mailbox_.closed();

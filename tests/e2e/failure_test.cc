@@ -155,6 +155,15 @@ TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
   EXPECT_EQ(worker->Drain(&bad, drain, &drained).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST(FailureTest, AWorkerThatNeverHadWorkLeavesAtOnce) {
+  for (const char* program : {"baton-decode", "baton-prefill"}) {
+    // Waits at most two minutes: a worker that sits out its grace fails here.
+    Process worker(program, {"--model", kModel, "--log-level", "off", "--drain-grace", "1000"});
+    worker.Signal(SIGTERM);
+    EXPECT_EQ(worker.Wait().value, 0);
+  }
+}
+
 TEST(FailureTest, TermLetsRunningWorkEndAndLeavesWithZero) {
   Fleet fleet({.prefill = 1, .decode = 1});
   grpc::ClientContext context;
