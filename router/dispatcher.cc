@@ -11,6 +11,23 @@ namespace baton::router {
 
 using admission::EntryId;
 
+namespace {
+
+std::vector<placement::WorkerState> StatesOf(std::span<const std::shared_ptr<fleet::Worker>> workers) {
+  std::vector<placement::WorkerState> states;
+  states.reserve(workers.size());
+  for (const auto& worker : workers) {
+    placement::WorkerState& state = states.emplace_back();
+    state.slot = WorkerSlot(static_cast<uint32_t>(worker->identity().seat));
+    state.queued_tokens = worker->QueuedTokens();
+    state.running = worker->Requests();
+    state.total_blocks = worker->TotalBlocks();
+  }
+  return states;
+}
+
+}  // namespace
+
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe)
     : options_(options),
@@ -148,7 +165,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       id = next;
       continue;
     }
-    placement::Candidates open = view->decode;
+    Candidates open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
       some.clear();
       std::copy_if(open.begin(), open.end(), std::back_inserter(some), takes);
@@ -163,7 +180,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                              placement::Candidates open, absl::Time now) {
+                                                              Candidates open, absl::Time now) {
   const placement::Request& request = waiting.ask->request;
   const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
   const auto avoided = [&](const std::shared_ptr<fleet::Worker>& worker) {
@@ -199,7 +216,7 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
     return std::nullopt;
   }
 
-  const placement::Choice choice = policy_->Choose(request, open, view.prefill);
+  const placement::Choice choice = policy_->Choose(request, StatesOf(open), StatesOf(view.prefill));
   Placement placement;
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -95,9 +96,10 @@ class Dispatcher {
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                    placement::Candidates open, absl::Time now)
+                                                    Candidates open, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration RetryDelay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Deliver(std::vector<Delivery> deliveries);

@@ -1,40 +1,40 @@
 #include "router/placement/least_loaded.h"
 
 #include <algorithm>
-#include <utility>
+#include <tuple>
 
-#include "common/base/random.h"
+#include "router/placement/tie.h"
 
 namespace baton::router::placement {
 
-Choice LeastLoaded::Choose(const Request&, Candidates decode, Candidates prefill) {
-  // Ties fall to the first at or after a random start.
-  const double draw = UniformAt(seed_, draws_++);
+Choice LeastLoaded::Choose(const Request& request, Workers decode, Workers prefill) {
+  const uint64_t draw = draws_++;
   Choice choice;
-  const size_t start = static_cast<size_t>(draw * static_cast<double>(decode.size()));
-  int64_t fewest = INT64_MAX;
-  for (size_t i = 0; i < decode.size(); ++i) {
-    const size_t at = (start + i) % decode.size();
-    const int64_t requests = decode[at]->Requests();
-    if (requests < fewest) {
-      fewest = requests;
-      choice.decode = at;
-    }
-  }
+  choice.reason = Reason::kLoad;
+  const auto decode_rank = [&](const WorkerState& worker) {
+    return std::tuple(worker.requests(), Tie(seed_, draw, worker.slot));
+  };
+  choice.decode =
+      std::min_element(decode.begin(), decode.end(),
+                       [&](const auto& a, const auto& b) { return decode_rank(a) < decode_rank(b); }) -
+      decode.begin();
+  choice.uncached_tokens = request.prompt_tokens;
   if (prefill.empty()) return choice;
 
-  // Loads move while we look; sorting needs one reading of each.
-  const size_t turn = static_cast<size_t>(draw * static_cast<double>(prefill.size()));
-  std::vector<std::pair<std::pair<int64_t, int64_t>, size_t>> ranked;
-  ranked.reserve(prefill.size());
-  for (size_t i = 0; i < prefill.size(); ++i) {
-    const size_t at = (turn + i) % prefill.size();
-    ranked.push_back({{prefill[at]->QueuedTokens(), prefill[at]->Requests()}, at});
-  }
+  const auto prefill_rank = [&](size_t at) {
+    const WorkerState& worker = prefill[at];
+    return std::tuple(worker.queued_tokens, worker.requests(), Tie(seed_, draw, worker.slot));
+  };
+  std::vector<size_t> ranked(prefill.size());
+  for (size_t i = 0; i < ranked.size(); ++i) ranked[i] = i;
   const size_t keep = std::min(kMaxPrefillTargets, ranked.size());
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (size_t i = 0; i < keep; ++i) choice.prefill.push_back(ranked[i].second);
+  std::partial_sort(ranked.begin(), ranked.begin() + static_cast<int64_t>(keep), ranked.end(),
+                    [&](size_t a, size_t b) { return prefill_rank(a) < prefill_rank(b); });
+  ranked.resize(keep);
+  choice.prefill = std::move(ranked);
+  const WorkerState& first = prefill[choice.prefill.front()];
+  choice.uncached_tokens =
+      std::max<int64_t>(1, request.prompt_tokens - first.matched_blocks * request.block_tokens);
   return choice;
 }
 

@@ -7,6 +7,26 @@
 
 namespace baton::router::placement {
 
+std::string_view ReasonName(Reason reason) {
+  switch (reason) {
+    case Reason::kTurn:
+      return "turn";
+    case Reason::kLoad:
+      return "load";
+    case Reason::kCold:
+      return "cold";
+    case Reason::kPrefix:
+      return "prefix";
+    case Reason::kSpread:
+      return "spread";
+    case Reason::kFetch:
+      return "fetch";
+    case Reason::kLocal:
+      return "local";
+  }
+  return "unknown";
+}
+
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed) {
   if (name == "least_loaded") return std::make_unique<LeastLoaded>(seed);
   if (name == "round_robin") return std::make_unique<RoundRobin>();

@@ -1,17 +1,22 @@
 // Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The
-// placement seam: round_robin and least_loaded today, prefix affinity and predicted completion time later.
-// Called under the dispatcher's lock, one thread at a time; it never waits.
+// placement seam. It sees numbers only (no worker objects, no wire, no clock), so that the router and
+// `baton simulate` run the very same code. It learns from Observe() what its choices really took.
+//
+// One thread at a time (the dispatcher's lock); it never waits. A choice depends on the request, the states,
+// the seed and what was observed, and not on the order in which the workers are listed.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "router/fleet/worker.h"
+#include "absl/time/time.h"
+#include "common/base/ids.h"
+#include "router/index/worker_slot.h"
 
 namespace baton::router::placement {
 
@@ -19,13 +24,98 @@ namespace baton::router::placement {
 struct Request {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;
+  absl::Time arrival = absl::UnixEpoch();
+  absl::Time deadline = absl::InfiniteFuture();
+  // Hash of the client's session id; 0: none. A hint that breaks near ties, never more.
+  uint64_t session = 0;
+  // Tokens per block of WorkerState's counts.
+  int64_t block_tokens = kBlockTokens;
 };
 
-using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;
+// A prompt that this router has booked on a prefill worker and that has given no first token yet.
+struct Booked {
+  absl::Time due;      // its virtual deadline: the order in which the worker serves (prefill_service/queue.h)
+  double seconds = 0;  // its predicted prefill time
+  int64_t tokens = 0;  // its uncached prompt tokens
+};
+
+// What is known of a worker when a request is placed.
+struct WorkerState {
+  WorkerSlot slot;
+  // Longest prefix of the request's chain that it holds, confirmed or booked, in blocks.
+  int64_t matched_blocks = 0;
+  // Uncached prompt tokens that wait or are computed there: reported, and booked but not yet reported.
+  int64_t queued_tokens = 0;
+  // Those of them that this router has booked, one by one, in any order. May be empty: then queued_tokens is
+  // all that is known.
+  std::span<const Booked> booked;
+  // Requests, likewise reported and booked.
+  int64_t waiting = 0;
+  int64_t running = 0;
+  // Decode workers: tokens of context of all that runs or is booked there.
+  int64_t context_tokens = 0;
+  int64_t free_blocks = 0;
+  int64_t cached_blocks = 0;
+  int64_t total_blocks = 0;  // 0: not reported yet
+  // It can fetch a prefix from another worker.
+  bool can_fetch = false;
+
+  int64_t requests() const { return waiting + running; }
+};
+
+using Workers = std::span<const WorkerState>;
+
+// Why a placement is as it is: a metric label and a debug field.
+enum class Reason {
+  kTurn,    // it was this worker's turn
+  kLoad,    // the least loaded
+  kCold,    // nobody holds a prefix: where it costs least
+  kPrefix,  // the holder of the longest prefix
+  kSpread,  // a holder of less, because the best holder's queue costs more than the difference
+  kFetch,   // a worker that fetches the prefix from a peer
+  kLocal,   // the decode worker prefills itself
+};
+std::string_view ReasonName(Reason reason);
+
+// In seconds. TTFT is the sum of all but interference, which others pay.
+struct Prediction {
+  double wait = 0;
+  double prefill = 0;
+  double fetch = 0;  // what of it the wait does not hide
+  double ship = 0;
+  double interference = 0;
+
+  double ttft() const { return wait + prefill + fetch + ship; }
+};
 
 struct Choice {
   size_t decode = 0;            // index among the decode candidates
-  std::vector<size_t> prefill;  // indices among the prefill candidates, best first
+  std::vector<size_t> prefill;  // indices among the prefill candidates, best first; empty: prefill locally
+  // The first prefill worker had best fetch this many leading blocks from this peer, a prefill candidate.
+  std::optional<WorkerSlot> fetch_from;
+  int64_t fetch_blocks = 0;
+  // Uncached tokens to compute at the first choice, and when they are due there: what to book.
+  int64_t uncached_tokens = 0;
+  absl::Time due = absl::InfiniteFuture();
+  Prediction predicted;
+  Reason reason = Reason::kLoad;
+};
+
+// What a request really took, for learning. Absent parts are negative.
+struct Outcome {
+  // Where the prompt was computed: a prefill worker's slot or the decode worker's own.
+  WorkerSlot prefill;
+  WorkerSlot decode;
+  int64_t uncached_tokens = 0;
+  int64_t cached_tokens = 0;
+  double wait_seconds = -1;     // in the prefill queue
+  double compute_seconds = -1;  // from the start of its prefill to its last logits
+  double ship_seconds = -1;     // not hidden behind compute
+  int64_t shipped_bytes = 0;
+  // A decode step there, with what it held.
+  double step_seconds = -1;
+  int64_t batch = 0;
+  int64_t context_tokens = 0;
 };
 
 // At most this many prefill workers are named to the decode worker.
@@ -37,7 +127,10 @@ class Policy {
   // A metric label.
   virtual std::string_view name() const = 0;
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
-  virtual Choice Choose(const Request& request, Candidates decode, Candidates prefill) = 0;
+  virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
+  virtual void Observe(const Outcome&) {}
+  // The worker has left; its slot may become another's.
+  virtual void Forget(WorkerSlot) {}
 };
 
 // "least_loaded" or "round_robin"; INVALID_ARGUMENT names both. The seed decides between equals.

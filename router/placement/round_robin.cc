@@ -3,14 +3,33 @@
 #include <algorithm>
 
 namespace baton::router::placement {
+namespace {
 
-Choice RoundRobin::Choose(const Request&, Candidates decode, Candidates prefill) {
+// Indices of `workers` in the order of their slots.
+std::vector<size_t> BySlot(Workers workers) {
+  std::vector<size_t> order(workers.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return workers[a].slot < workers[b].slot; });
+  return order;
+}
+
+}  // namespace
+
+Choice RoundRobin::Choose(const Request& request, Workers decode, Workers prefill) {
   Choice choice;
-  choice.decode = turn_ % decode.size();
-  for (size_t i = 0; i < std::min(kMaxPrefillTargets, prefill.size()); ++i) {
-    choice.prefill.push_back((turn_ + i) % prefill.size());
+  choice.reason = Reason::kTurn;
+  choice.decode = BySlot(decode)[turn_ % decode.size()];
+  const std::vector<size_t> order = BySlot(prefill);
+  for (size_t i = 0; i < std::min(kMaxPrefillTargets, order.size()); ++i) {
+    choice.prefill.push_back(order[(turn_ + i) % order.size()]);
   }
   ++turn_;
+  choice.uncached_tokens = request.prompt_tokens;
+  if (!choice.prefill.empty()) {
+    const int64_t cached = prefill[choice.prefill.front()].matched_blocks * request.block_tokens;
+    choice.uncached_tokens = std::max<int64_t>(1, request.prompt_tokens - cached);
+  }
   return choice;
 }
 

@@ -1,4 +1,5 @@
-// RoundRobin: each in turn, whatever their load. The baseline that other policies are measured against.
+// RoundRobin: each in turn, by slot, whatever their load. The baseline that other policies are measured
+// against.
 #pragma once
 
 #include "router/placement/policy.h"
@@ -8,7 +9,7 @@ namespace baton::router::placement {
 class RoundRobin final : public Policy {
  public:
   std::string_view name() const override { return "round_robin"; }
-  Choice Choose(const Request& request, Candidates decode, Candidates prefill) override;
+  Choice Choose(const Request& request, Workers decode, Workers prefill) override;
 
  private:
   uint64_t turn_ = 0;

@@ -44,6 +44,25 @@ class FleetTest : public ::testing::Test {
                &probe_};
 };
 
+TEST(WorkerTest, DoesNotCountItsOwnRequestsTwice) {
+  Worker worker(Worker::Identity{.seat = 0,
+                                 .address = "",
+                                 .id = "w",
+                                 .role = Role::kDecode,
+                                 .incarnation = Incarnation(1),
+                                 .fingerprint = {}});
+  worker.Book(10);
+  worker.Book(10);
+  v1::Load load;
+  load.set_running(5);
+  (*load.mutable_booked())["me"] = 2;
+  (*load.mutable_booked())["another"] = 3;
+  worker.Report(load, "me");
+  EXPECT_EQ(worker.Requests(), 5);
+  worker.Unbook(10);
+  EXPECT_EQ(worker.Requests(), 4) << "an ended request leaves at once";
+}
+
 TEST_F(FleetTest, IsSettledWhenEveryoneAnsweredOrFailed) {
   EXPECT_FALSE(fleet_.settled());
   ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());

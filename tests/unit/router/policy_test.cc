@@ -10,54 +10,28 @@
 namespace baton::router::placement {
 namespace {
 
-using fleet::Role;
-using fleet::Worker;
-
-std::shared_ptr<Worker> MakeWorker(Role role, int seat, uint32_t running = 0, uint64_t queued_tokens = 0) {
-  auto worker = std::make_shared<Worker>(Worker::Identity{.seat = seat,
-                                                          .address = "",
-                                                          .id = std::to_string(seat),
-                                                          .role = role,
-                                                          .incarnation = Incarnation(seat),
-                                                          .fingerprint = {}});
-  v1::Load load;
-  load.set_running(running);
-  load.set_queued_tokens(queued_tokens);
-  worker->Report(load, "me");
-  return worker;
+WorkerState Worker(uint32_t slot, int64_t running = 0, int64_t queued_tokens = 0) {
+  WorkerState state;
+  state.slot = WorkerSlot(slot);
+  state.running = running;
+  state.queued_tokens = queued_tokens;
+  return state;
 }
 
-using Workers = std::vector<std::shared_ptr<Worker>>;
+using States = std::vector<WorkerState>;
 
 TEST(LeastLoadedTest, TakesTheFewestRequests) {
   auto policy = *MakePolicy("least_loaded", 1);
-  const Workers decode = {MakeWorker(Role::kDecode, 0, 3), MakeWorker(Role::kDecode, 1, 1),
-                          MakeWorker(Role::kDecode, 2, 2)};
+  States decode = {Worker(0, 3), Worker(1, 1), Worker(2, 2)};
   EXPECT_EQ(policy->Choose({}, decode, {}).decode, 1u);
-  decode[1]->Book(100);
-  decode[1]->Book(100);
-  EXPECT_EQ(policy->Choose({}, decode, {}).decode, 2u) << "bookings weigh before any report";
-}
-
-TEST(LeastLoadedTest, DoesNotCountItsOwnRequestsTwice) {
-  auto worker = MakeWorker(Role::kDecode, 0);
-  worker->Book(10);
-  worker->Book(10);
-  v1::Load load;
-  load.set_running(5);
-  (*load.mutable_booked())["me"] = 2;
-  (*load.mutable_booked())["another"] = 3;
-  worker->Report(load, "me");
-  EXPECT_EQ(worker->Requests(), 5);
-  worker->Unbook(10);
-  EXPECT_EQ(worker->Requests(), 4) << "an ended request leaves at once";
+  decode[1].waiting = 2;
+  EXPECT_EQ(policy->Choose({}, decode, {}).decode, 2u) << "those that wait count too";
 }
 
 TEST(LeastLoadedTest, RanksPrefillWorkersByWaitingTokens) {
   auto policy = *MakePolicy("least_loaded", 1);
-  const Workers decode = {MakeWorker(Role::kDecode, 0)};
-  const Workers prefill = {MakeWorker(Role::kPrefill, 0, 0, 900), MakeWorker(Role::kPrefill, 1, 0, 100),
-                           MakeWorker(Role::kPrefill, 2, 0, 500), MakeWorker(Role::kPrefill, 3, 0, 700)};
+  const States decode = {Worker(0)};
+  const States prefill = {Worker(0, 0, 900), Worker(1, 0, 100), Worker(2, 0, 500), Worker(3, 0, 700)};
   EXPECT_EQ(policy->Choose({}, decode, prefill).prefill, (std::vector<size_t>{1, 2, 3}));
 }
 
@@ -65,24 +39,25 @@ TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
   auto policy = *MakePolicy("least_loaded", seed);
-  Workers decode, prefill;
-  for (int i = 0; i < 7; ++i) decode.push_back(MakeWorker(Role::kDecode, i));
-  for (int i = 0; i < 3; ++i) prefill.push_back(MakeWorker(Role::kPrefill, i));
+  States decode, prefill;
+  for (uint32_t i = 0; i < 7; ++i) decode.push_back(Worker(i));
+  for (uint32_t i = 0; i < 3; ++i) prefill.push_back(Worker(i));
   for (int i = 0; i < 700; ++i) {
     const Choice choice = policy->Choose({}, decode, prefill);
-    decode[choice.decode]->Book(16);
-    prefill[choice.prefill.front()]->Book(16);
+    ++decode[choice.decode].running;
+    ++prefill[choice.prefill.front()].running;
+    prefill[choice.prefill.front()].queued_tokens += 16;
   }
-  for (const auto& worker : decode) EXPECT_EQ(worker->BookedRequests(), 100);
-  for (const auto& worker : prefill) EXPECT_NEAR(worker->BookedRequests(), 233, 1);
+  for (const WorkerState& worker : decode) EXPECT_EQ(worker.running, 100);
+  for (const WorkerState& worker : prefill) EXPECT_NEAR(worker.running, 233, 1);
 }
 
 TEST(LeastLoadedTest, EqualsAreChosenAlike) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
   auto policy = *MakePolicy("least_loaded", seed);
-  Workers decode;
-  for (int i = 0; i < 4; ++i) decode.push_back(MakeWorker(Role::kDecode, i));
+  States decode;
+  for (uint32_t i = 0; i < 4; ++i) decode.push_back(Worker(i));
   std::map<size_t, int> chosen;
   for (int i = 0; i < 4000; ++i) ++chosen[policy->Choose({}, decode, {}).decode];
   for (const auto& [at, times] : chosen) EXPECT_NEAR(times, 1000, 200) << at;  // 7 sigma
@@ -96,14 +71,16 @@ TEST(LeastLoadedTest, IsNeverBeaten) {
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };
   auto policy = *MakePolicy("least_loaded", seed);
   for (int round = 0; round < 300; ++round) {
-    Workers decode, prefill;
-    for (int i = 0; i <= draw(9); ++i) decode.push_back(MakeWorker(Role::kDecode, i, draw(5)));
-    for (int i = 0; i < draw(6); ++i) prefill.push_back(MakeWorker(Role::kPrefill, i, 0, draw(4) * 100));
+    States decode, prefill;
+    for (int i = 0; i <= draw(9); ++i) decode.push_back(Worker(static_cast<uint32_t>(i), draw(5)));
+    for (int i = 0; i < draw(6); ++i) {
+      prefill.push_back(Worker(static_cast<uint32_t>(i), 0, draw(4) * 100));
+    }
     const Choice choice = policy->Choose({}, decode, prefill);
-    for (const auto& worker : decode) EXPECT_LE(decode[choice.decode]->Requests(), worker->Requests());
+    for (const WorkerState& worker : decode) EXPECT_LE(decode[choice.decode].requests(), worker.requests());
     EXPECT_EQ(choice.prefill.size(), std::min(kMaxPrefillTargets, prefill.size()));
     for (size_t i = 1; i < choice.prefill.size(); ++i) {
-      EXPECT_LE(prefill[choice.prefill[i - 1]]->QueuedTokens(), prefill[choice.prefill[i]]->QueuedTokens());
+      EXPECT_LE(prefill[choice.prefill[i - 1]].queued_tokens, prefill[choice.prefill[i]].queued_tokens);
       EXPECT_NE(choice.prefill[i - 1], choice.prefill[i]);
     }
   }
@@ -111,13 +88,40 @@ TEST(LeastLoadedTest, IsNeverBeaten) {
 
 TEST(RoundRobinTest, TakesEachInTurn) {
   auto policy = *MakePolicy("round_robin", 0);
-  const Workers decode = {MakeWorker(Role::kDecode, 0, 9), MakeWorker(Role::kDecode, 1)};
-  const Workers prefill = {MakeWorker(Role::kPrefill, 0), MakeWorker(Role::kPrefill, 1)};
+  const States decode = {Worker(0, 9), Worker(1)};
+  const States prefill = {Worker(0), Worker(1)};
   EXPECT_EQ(policy->Choose({}, decode, prefill).decode, 0u);
   const Choice second = policy->Choose({}, decode, prefill);
   EXPECT_EQ(second.decode, 1u);
   EXPECT_EQ(second.prefill, (std::vector<size_t>{1, 0}));
   EXPECT_EQ(policy->Choose({}, decode, prefill).decode, 0u);
+}
+
+// A policy sees the same workers in another order and names the same ones.
+TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  uint64_t draws = 0;
+  const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };
+  for (const char* name : {"least_loaded", "round_robin"}) {
+    auto one = *MakePolicy(name, seed);
+    auto other = *MakePolicy(name, seed);
+    for (int round = 0; round < 200; ++round) {
+      States workers;
+      for (int i = 0; i <= draw(8); ++i) {
+        workers.push_back(Worker(static_cast<uint32_t>(i), draw(3), draw(3) * 50));
+      }
+      States turned = workers;
+      std::rotate(turned.begin(), turned.begin() + draw(static_cast<int>(turned.size())), turned.end());
+      const Choice a = one->Choose({}, workers, workers);
+      const Choice b = other->Choose({}, turned, turned);
+      EXPECT_EQ(workers[a.decode].slot, turned[b.decode].slot) << name;
+      ASSERT_EQ(a.prefill.size(), b.prefill.size()) << name;
+      for (size_t i = 0; i < a.prefill.size(); ++i) {
+        EXPECT_EQ(workers[a.prefill[i]].slot, turned[b.prefill[i]].slot) << name;
+      }
+    }
+  }
 }
 
 TEST(MakePolicyTest, NamesWhatIsKnown) {
