@@ -1,34 +1,114 @@
 #include "common/engine/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/device/thread_pool.h"
 #include "fmt/format.h"
 
 namespace baton::engine {
+namespace {
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
-  BATON_ASSIGN_OR_RETURN(auto kernels, kernels::MakeKernels(options.backend, options.threads));
-  BATON_ASSIGN_OR_RETURN(auto decoder, model::Decoder::Load(options.model_folder, *kernels));
-  const kv::KvLayout layout = decoder->LayoutFor(options.key_dtype, options.value_dtype);
-  const int64_t blocks = options.kv_bytes / layout.block_bytes();
-  if (blocks < 1) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory",
-                    options.kv_bytes, layout.block_bytes()));
+// What a GPU keeps free beside its KV pool, when that takes the rest: activations, graphs, the libraries'
+// own.
+constexpr double kShareForKv = 0.9;
+
+absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayout& shard,
+                                 device::Memory& memory) {
+  if (options.kv_bytes == 0) {
+    const int64_t left = memory.available();
+    if (left < 0) {
+      return absl::InvalidArgumentError("--kv-memory 0 (all that is left) works on GPUs: give a size");
+    }
+    const int64_t blocks =
+        static_cast<int64_t>(kShareForKv * static_cast<double>(left)) / shard.block_bytes();
+    if (blocks >= 1) return blocks;
+    return absl::ResourceExhaustedError(fmt::format(
+        "{}: {} bytes are left beside the weights, and one KV block takes {}: use a smaller model, a "
+        "narrower KV dtype or a larger --tp",
+        memory.name(), left, shard.block_bytes()));
   }
-  BATON_ASSIGN_OR_RETURN(auto store, kv::KvStore::Create(layout, blocks));
-  return std::unique_ptr<Engine>(new Engine(std::move(kernels), std::move(decoder), std::move(store)));
+  const int64_t block_bytes = shard.block_bytes() * options.tp;
+  const int64_t blocks = options.kv_bytes / block_bytes;
+  if (blocks >= 1) return blocks;
+  return absl::InvalidArgumentError(
+      fmt::format("{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory",
+                  options.kv_bytes, block_bytes));
 }
 
-Engine::Engine(std::unique_ptr<kernels::Kernels> kernels, std::unique_ptr<model::Decoder> decoder,
-               kv::KvStore store)
-    : kernels_(std::move(kernels)),
-      decoder_(std::move(decoder)),
-      fingerprint_(model::MakeFingerprint(decoder_->config(), decoder_->weights_digest(), store.layout(),
-                                          kernels_->numerics())),
-      store_(std::move(store)),
-      pool_(store_.blocks()) {}
+// Bits depend on how many ranks a sum is split over; where the backend promises bits, that is told.
+std::string Numerics(const kernels::Kernels& kernels, size_t ranks) {
+  std::string numerics(kernels.numerics());
+  if (ranks > 1 && kernels.exact()) numerics += fmt::format("+tp{}", ranks);
+  return numerics;
+}
+
+kv::KvLayout WholeLayout(kv::KvLayout shard, size_t ranks) {
+  shard.kv_heads *= static_cast<int>(ranks);
+  return shard;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
+  if (options.tp < 1) return absl::InvalidArgumentError(fmt::format("--tp {}: at least 1", options.tp));
+  auto threads = std::make_unique<RankThreads>(options.tp);
+  std::vector<Rank> ranks(static_cast<size_t>(options.tp));
+  const int cores = options.threads > 0 ? options.threads : device::UsableCores();
+  std::vector<kernels::Kernels*> kernels;
+  for (int r = 0; r < options.tp; ++r) {
+    Rank& rank = ranks[static_cast<size_t>(r)];
+    BATON_ASSIGN_OR_RETURN(rank.kernels,
+                           kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), r));
+    kernels.push_back(rank.kernels.get());
+  }
+  if (options.tp > 1) {
+    BATON_ASSIGN_OR_RETURN(auto group, kernels::MakeGroup(kernels));
+    for (size_t r = 0; r < ranks.size(); ++r) ranks[r].group = std::move(group[r]);
+  }
+  // Each rank loads its part on its own thread; nobody waits for another there, so each may fail alone.
+  std::vector<absl::Status> loaded(ranks.size());
+  threads->Run([&](int r) {
+    Rank& rank = ranks[static_cast<size_t>(r)];
+    auto decoder = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get());
+    loaded[static_cast<size_t>(r)] = decoder.status();
+    if (decoder.ok()) rank.decoder = *std::move(decoder);
+  });
+  for (const absl::Status& status : loaded) BATON_RETURN_IF_ERROR(status);
+  // Every rank holds its heads of the same blocks, so the fullest GPU decides.
+  int64_t blocks = 0;
+  for (Rank& rank : ranks) {
+    const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    BATON_ASSIGN_OR_RETURN(const int64_t fit, BlocksOf(options, layout, rank.kernels->memory()));
+    blocks = blocks == 0 ? fit : std::min(blocks, fit);
+  }
+  for (Rank& rank : ranks) {
+    const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    BATON_ASSIGN_OR_RETURN(auto store, kv::KvStore::Create(layout, blocks, rank.kernels->memory()));
+    rank.store.emplace(std::move(store));
+  }
+  return std::unique_ptr<Engine>(new Engine(std::move(ranks), std::move(threads)));
+}
+
+Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads)
+    : ranks_(std::move(ranks)),
+      threads_(std::move(threads)),
+      fingerprint_(model::MakeFingerprint(config(), ranks_.front().decoder->weights_digest(),
+                                          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
+                                          Numerics(*ranks_.front().kernels, ranks_.size()))),
+      pool_(ranks_.front().store->blocks()) {
+  if (ranks_.size() == 1) return;
+  std::vector<kv::KvStore*> shards;
+  for (Rank& rank : ranks_) shards.push_back(&*rank.store);
+  joint_.emplace(kv::KvStore::Joint(std::move(shards), ranks_.front().kernels->memory()));
+}
+
+int64_t Engine::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const Rank& rank : ranks_) bytes += rank.decoder->weight_bytes();
+  return bytes;
+}
 
 kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
   return kv::RootHash(fingerprint_.Digest(), salt);
@@ -36,7 +116,15 @@ kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
 
 std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   logits_.resize(batch.logit_count() * config().vocabulary);
-  decoder_->Forward(batch.View(), store_, logits_, layer_done);
+  const auto ignore = [](int) {};
+  threads_->Run([&](int r) {
+    Rank& rank = ranks_[static_cast<size_t>(r)];
+    if (r == 0) {
+      rank.decoder->Forward(batch.View(), *rank.store, logits_, layer_done);
+    } else {
+      rank.decoder->Forward(batch.View(), *rank.store, logits_, ignore);
+    }
+  });
   return logits_;
 }
 

@@ -1,15 +1,18 @@
 // Engine: a loaded model, its kernels, and the paged KV of every sequence that runs on it. It knows no
 // requests, no wires and no scheduling: the services' schedulers decide what the next step computes. After
 // Load, everything is for the one thread that owns the engine (see loop.h), but for the constants config()
-// and fingerprint().
+// and fingerprint(). Under tensor parallelism that thread is rank 0 and leads the others (rank_threads.h).
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/engine/batch.h"
+#include "common/engine/rank_threads.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/index/block_pool.h"
 #include "common/kv/store/kv_store.h"
@@ -23,7 +26,9 @@ struct EngineOptions {
   std::string backend = "cpu";
   // 0: all cores.
   int threads = 0;
-  // Bytes of the KV pool; at least one block.
+  // Ranks that share the work of each step (tensor parallelism), on one machine.
+  int tp = 1;
+  // Bytes of the KV pool, over all ranks; at least one block. 0: most of what a GPU has left.
   int64_t kv_bytes = int64_t{256} << 20;
   tensor::DType key_dtype = tensor::DType::kF32;
   tensor::DType value_dtype = tensor::DType::kF32;
@@ -34,27 +39,34 @@ class Engine {
   // Reads the model and makes the pool. Errors say which file, which size, and what to do.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
 
-  const model::ModelConfig& config() const { return decoder_->config(); }
+  const model::ModelConfig& config() const { return ranks_.front().decoder->config(); }
   const model::Fingerprint& fingerprint() const { return fingerprint_; }
   // Root of a tenant's block hashes on this model.
   kv::BlockHash RootFor(const kv::TenantSalt& salt) const;
-  int64_t weight_bytes() const { return decoder_->weight_bytes(); }
+  // Over all ranks.
+  int64_t weight_bytes() const;
 
   kv::BlockPool& pool() { return pool_; }
-  kv::KvStore& store() { return store_; }
+  // Of all ranks together.
+  kv::KvStore& store() { return joint_ ? *joint_ : *ranks_.front().store; }
 
   // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the
   // next call. layer_done(l): layer l's KV of all rows is in the store.
   std::span<const float> Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
 
  private:
-  Engine(std::unique_ptr<kernels::Kernels> kernels, std::unique_ptr<model::Decoder> decoder,
-         kv::KvStore store);
+  struct Rank {
+    std::unique_ptr<kernels::Kernels> kernels;
+    std::unique_ptr<kernels::Collective> group;  // null if there is one rank
+    std::unique_ptr<model::Decoder> decoder;
+    std::optional<kv::KvStore> store;
+  };
+  Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads);
 
-  std::unique_ptr<kernels::Kernels> kernels_;
-  std::unique_ptr<model::Decoder> decoder_;
-  model::Fingerprint fingerprint_;
-  kv::KvStore store_;
+  std::vector<Rank> ranks_;
+  const std::unique_ptr<RankThreads> threads_;
+  std::optional<kv::KvStore> joint_;  // if there are several ranks
+  const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
 };

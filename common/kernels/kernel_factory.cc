@@ -1,12 +1,19 @@
+#include "common/kernels/collective.h"
 #include "common/kernels/kernels.h"
 #include "fmt/format.h"
 
 namespace baton::kernels {
 
-absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads) {
+absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank) {
   if (name == "reference") return MakeReferenceKernels();
   if (name == "cpu") return MakeCpuKernels({.threads = threads, .isa = ""});
-  return absl::InvalidArgumentError(fmt::format("unknown backend \"{}\": use cpu or reference", name));
+  if (name == "cuda") return MakeCudaKernels({.device = rank});
+  return absl::InvalidArgumentError(fmt::format("unknown backend \"{}\": use cpu, cuda or reference", name));
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeGroup(std::span<Kernels* const> ranks) {
+  if (!ranks.front()->memory().host()) return MakeCudaGroup(ranks);
+  return MakeInProcessGroup(static_cast<int>(ranks.size()));
 }
 
 }  // namespace baton::kernels

@@ -1,14 +1,16 @@
 // Kernels: the operations of a forward pass, at the granularity where a backend wants to fuse. One level
 // deep: the implementations are `reference` (slow, obvious, the judge), `cpu` and, on GPUs, `cuda`.
 //
-// Contract of every implementation: the result of a row is a function of that row (and of the KV that it
+// Contract of `reference` and `cpu`: the result of a row is a function of that row (and of the KV that it
 // attends to) alone, bit by bit: never of the number of rows, their order, the chunking, the thread count or
-// of which blocks hold the KV. All reductions run in a fixed order.
+// of which blocks hold the KV. All reductions run in a fixed order. `cuda` keeps this for all but its matrix
+// products, whose algorithm cuBLASLt picks by shape: there, rows are equal within a tolerance.
 //
 // Activations are row-major matrices in the backend's own precision and memory, handled through Matrix; on
-// CPU they are float32 in host memory. Weights and KV are opaque to callers: a quantized weight or a packed
-// block is another PackedMatrix or another KvLayout, not another operation. Called from the engine thread
-// only.
+// CPU they are float32 in host memory. So are vectors (spans of float here): place them with Values. Weights
+// and KV are opaque to callers: a quantized weight or a packed block is another PackedMatrix or another
+// KvLayout, not another operation. A backend may run behind the calls, in their order (a GPU's stream);
+// Memory::Download waits for it. Called from the engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +18,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/device/memory.h"
 #include "common/kv/store/kv_store.h"
 #include "common/tensor/dtype.h"
 
@@ -30,6 +35,23 @@ struct WeightView {
   tensor::DType dtype = tensor::DType::kF32;
   int64_t rows = 1;
   int64_t cols = 0;
+};
+
+// A constant vector in a backend's memory: norms, biases, tables of angles.
+class Values {
+ public:
+  Values() = default;
+  // Keeps `values` where they are if the host may look into `memory`, else copies them there.
+  static absl::StatusOr<Values> Place(std::vector<float> values, device::Memory& memory);
+
+  std::span<const float> view() const { return view_; }
+  bool empty() const { return view_.empty(); }
+  int64_t bytes() const { return static_cast<int64_t>(view_.size_bytes()); }
+
+ private:
+  std::vector<float> host_;
+  device::Memory::Buffer device_;
+  std::span<const float> view_;  // of one of them
 };
 
 // A weight in the form that the backend's kernels want. Made once, at load.
@@ -50,14 +72,21 @@ class PackedMatrix {
 
 // Activations: row-major [rows, cols], stride between rows in values. The memory belongs to an Arena.
 struct Matrix {
-  float* data = nullptr;
+  void* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t stride = 0;
+  tensor::DType dtype = tensor::DType::kF32;
 
-  float* row(int64_t r) const { return data + r * stride; }
+  // Of float32 in host memory.
+  float* row(int64_t r) const { return static_cast<float*>(data) + r * stride; }
+  std::byte* bytes(int64_t r) const {
+    return static_cast<std::byte*>(data) + r * stride * tensor::SizeOf(dtype);
+  }
   // Columns [first, first + count).
-  Matrix Columns(int64_t first, int64_t count) const { return {data + first, rows, count, stride}; }
+  Matrix Columns(int64_t first, int64_t count) const {
+    return {bytes(0) + first * tensor::SizeOf(dtype), rows, count, stride, dtype};
+  }
 };
 
 // Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and
@@ -87,21 +116,51 @@ struct AttentionShape {
   int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
 };
 
+// The rows of one step: what a backend may prepare before the first operation.
+struct StepRows {
+  std::span<const TokenId> tokens;
+  std::span<const SequenceRows> sequences;  // cover all rows, in order
+  // Every sequence has one row and wants its logits: the steady state of a decode worker.
+  bool decode = false;
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
+
+  // Where activations, vectors and KV have to be.
+  virtual device::Memory& memory() { return device::HostMemory(); }
+  // Precision of activations, but for the residual stream (x of AddRmsNorm, out of Embed) and logits, which
+  // are float32. Known once the first weight is packed.
+  virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
+
+  // Brackets the operations of a step. Begin returns how many rows they are to have: at least those of
+  // `step`; what is computed of rows beyond is nobody's. Run calls `body`, which issues operations and does
+  // nothing else; for a decode step, a backend may instead replay what an earlier body with the same
+  // `activations` issued (a CUDA graph), so body depends on these, and on the weights and the store, alone.
+  // `step` stays valid until End. Outside of a step, operations work one by one.
+  virtual int64_t Begin(const StepRows& step) { return static_cast<int64_t>(step.tokens.size()); }
+  virtual void Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) { body(); }
+  virtual void End() {}
 
   // "reference", "cpu": for messages and flags.
   virtual std::string_view name() const = 0;
   // Equal strings mean equal bits for equal inputs; part of the fingerprint ("cpu/1").
   virtual std::string_view numerics() const = 0;
 
+  // Whether that promise is kept to the bit. If not, results are equal within a tolerance, whatever the rows
+  // beside them and the number of ranks, and workers may pair that differ in these.
+  virtual bool exact() const { return true; }
+
   // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix. INVALID_ARGUMENT if
   // the backend can't take the dtype.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;
 
-  // out[r] = row ids[r] of the table.
-  virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) = 0;
+  // out[r] = row ids[r] - first of the table; zeros if it has no such row, which another rank has then.
+  virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;
+
+  // to[i] = from[rows[i]]: the same dtype, rows ascending.
+  virtual void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) = 0;
 
   // out = x / sqrt(mean(x^2) + eps) * weight, row by row (arXiv 1910.07467). out may be x.
   virtual void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) = 0;
@@ -144,7 +203,16 @@ struct CpuOptions {
 // Vectorised, multi-threaded. INVALID_ARGUMENT if the named instruction set is not there.
 absl::StatusOr<std::unique_ptr<Kernels>> MakeCpuKernels(const CpuOptions& options);
 
-// By name: "reference" or "cpu".
-absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads);
+struct CudaOptions {
+  int device = 0;
+  // Replay decode steps as CUDA graphs.
+  bool graphs = true;
+};
+
+// On one NVIDIA GPU. FAILED_PRECONDITION if this build has no CUDA; UNAVAILABLE if there is no such GPU.
+absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions& options);
+
+// By name: "reference", "cpu" or "cuda"; `rank` chooses the GPU.
+absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank = 0);
 
 }  // namespace baton::kernels

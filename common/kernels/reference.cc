@@ -90,9 +90,21 @@ class ReferenceKernels final : public Kernels {
     return packed;
   }
 
-  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) override {
+  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override {
     for (size_t r = 0; r < ids.size(); ++r) {
-      std::copy_n(Own(table).row(ids[r].value()), out.cols, out.row(static_cast<int64_t>(r)));
+      const int64_t id = ids[r].value() - first;
+      float* row = out.row(static_cast<int64_t>(r));
+      if (id >= 0 && id < table.rows()) {
+        std::copy_n(Own(table).row(id), out.cols, row);
+      } else {
+        std::fill_n(row, out.cols, 0.0f);
+      }
+    }
+  }
+
+  void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::copy_n(from.row(rows[i]), from.cols, to.row(static_cast<int64_t>(i)));
     }
   }
 

@@ -1,24 +1,23 @@
 #include "common/model/arena.h"
 
 #include <algorithm>
-#include <new>
+
+#include "common/base/check.h"
 
 namespace baton::model {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
-constexpr int64_t kValuesPerLine = 64 / sizeof(float);
+constexpr int64_t kLineBytes = 64;
 
-int64_t RoundUp(int64_t values) { return (values + kValuesPerLine - 1) / kValuesPerLine * kValuesPerLine; }
+int64_t RoundUp(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes; }
 
 }  // namespace
 
-void Arena::Free::operator()(float* memory) const { ::operator delete[](memory, kAlignment); }
-
-Arena::Run Arena::Allocate(int64_t values) {
-  auto* memory =
-      static_cast<float*>(::operator new[](static_cast<size_t>(values) * sizeof(float), kAlignment));
-  return {std::unique_ptr<float[], Free>(memory), values};
+Arena::Run Arena::Allocate(int64_t bytes) {
+  absl::StatusOr<device::Memory::Buffer> memory = memory_->Allocate(bytes);
+  // Like operator new: a step that can't have its scratch memory can't be half done.
+  BATON_CHECK(memory.ok()) << " activations: " << memory.status().ToString();
+  return {*std::move(memory), bytes};
 }
 
 void Arena::Reset() {
@@ -30,23 +29,23 @@ void Arena::Reset() {
   taken_ = 0;
 }
 
-kernels::Matrix Arena::Take(int64_t rows, int64_t cols) {
-  const int64_t stride = RoundUp(cols);
-  const int64_t values = rows * stride;
-  if (runs_.empty() || used_ + values > runs_.back().values) {
-    runs_.push_back(Allocate(std::max<int64_t>(values, kValuesPerLine)));
+kernels::Matrix Arena::Take(int64_t rows, int64_t cols, tensor::DType dtype) {
+  const int64_t row_bytes = RoundUp(cols * tensor::SizeOf(dtype));
+  const int64_t bytes = rows * row_bytes;
+  if (runs_.empty() || used_ + bytes > runs_.back().bytes) {
+    runs_.push_back(Allocate(std::max<int64_t>(bytes, kLineBytes)));
     used_ = 0;
   }
-  float* data = runs_.back().memory.get() + used_;
-  used_ += values;
-  taken_ += values;
-  return {data, rows, cols, stride};
+  std::byte* data = runs_.back().memory.get() + used_;
+  used_ += bytes;
+  taken_ += bytes;
+  return {data, rows, cols, row_bytes / tensor::SizeOf(dtype), dtype};
 }
 
 int64_t Arena::bytes() const {
-  int64_t values = 0;
-  for (const Run& run : runs_) values += run.values;
-  return values * static_cast<int64_t>(sizeof(float));
+  int64_t bytes = 0;
+  for (const Run& run : runs_) bytes += run.bytes;
+  return bytes;
 }
 
 }  // namespace baton::model

@@ -9,6 +9,7 @@
 #include "common/model/arena.h"
 #include "common/model/checkpoint.h"
 #include "common/model/rope.h"
+#include "common/model/shard.h"
 #include "common/model/weights.h"
 
 namespace baton::model {
@@ -34,11 +35,9 @@ std::vector<SequenceRows> OneByOne(const ForwardBatch& batch) {
   return singles;
 }
 
-// Copies rows of `from` to the top of `to`. Shapes but for the rows are equal.
-Matrix GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) {
-  int64_t out = 0;
-  for (int64_t row : rows) std::copy_n(from.row(row), from.cols, to.row(out++));
-  return to;
+// Every sequence goes on by one token and wants its logits.
+bool IsDecodeStep(const ForwardBatch& batch) {
+  return batch.tokens.size() == batch.sequences.size() && batch.logit_rows.size() == batch.tokens.size();
 }
 
 }  // namespace
@@ -46,88 +45,149 @@ Matrix GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) {
 struct Decoder::Impl {
   ModelConfig config;
   kernels::Kernels& kernels;
+  kernels::Collective* group;  // null: this is the whole model
+  Shard shard;
   Weights weights;
-  RopeAngles rope;
+  kernels::Values cos, sin;  // [context][head_dim / 2]
   std::string weights_digest;
   Arena arena;
 
   kernels::AttentionShape ShapeOf(int layer) const {
-    return {.heads = config.heads,
-            .kv_heads = config.kv_heads,
+    return {.heads = config.heads / shard.ranks,
+            .kv_heads = config.kv_heads / shard.ranks,
             .head_dim = config.head_dim,
             .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
             .window = config.windows[static_cast<size_t>(layer)]};
   }
 
+  void Sum(Matrix matrix) {
+    if (group != nullptr) group->AllReduce(matrix);
+  }
+
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                absl::FunctionRef<void(int layer)> layer_done);
+  // Copies this rank's columns of the first rows of `from` to the host, if they are not there already.
+  void Deliver(Matrix from, int64_t rows, Range columns, std::span<float> logits);
 };
 
 void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                             absl::FunctionRef<void(int layer)> layer_done) {
-  const auto rows = static_cast<int64_t>(batch.tokens.size());
   const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
   BATON_CHECK_EQ(static_cast<int64_t>(logits.size()), wanted * config.vocabulary);
-  if (rows == 0) return;
-  BATON_CHECK(store.layout().layers == config.layers && store.layout().kv_heads == config.kv_heads &&
+  if (batch.tokens.empty()) return;
+  const kernels::AttentionShape heads = ShapeOf(0);
+  BATON_CHECK(store.layout().layers == config.layers && store.layout().kv_heads == heads.kv_heads &&
               store.layout().head_dim == config.head_dim);
-  const int64_t q_width = int64_t{config.heads} * config.head_dim;
-  const int64_t kv_width = int64_t{config.kv_heads} * config.head_dim;
+  const int64_t q_width = int64_t{heads.heads} * config.head_dim;
+  const int64_t kv_width = int64_t{heads.kv_heads} * config.head_dim;
+  const int64_t wide = shard.Of(config.intermediate).count;
+  const Range vocabulary = shard.Of(config.vocabulary);
+  const bool decode = IsDecodeStep(batch);
+  const bool on_host = kernels.memory().host();
 
+  // Rows to compute: what a backend adds to make shapes repeat takes part in everything and is then ignored.
+  const int64_t rows =
+      kernels.Begin({.tokens = batch.tokens, .sequences = batch.sequences, .decode = decode});
+  const int64_t kept = decode ? rows : wanted;  // after the last layer's KV
+  const tensor::DType precision = kernels.activation_dtype();
   arena.Reset();
   Matrix x = arena.Take(rows, config.hidden);  // the residual stream
-  Matrix normed = arena.Take(rows, config.hidden);
-  Matrix qkv = arena.Take(rows, q_width + 2 * kv_width);
-  Matrix attended = arena.Take(rows, q_width);
-  Matrix delta = arena.Take(rows, config.hidden);
-  Matrix gate_up = arena.Take(rows, 2 * config.intermediate);
-  Matrix activated = arena.Take(rows, config.intermediate);
-  Matrix last_x = arena.Take(wanted, config.hidden);
-  Matrix last_qkv = arena.Take(wanted, qkv.cols);
+  Matrix normed = arena.Take(rows, config.hidden, precision);
+  Matrix qkv = arena.Take(rows, q_width + 2 * kv_width, precision);
+  Matrix attended = arena.Take(rows, q_width, precision);
+  Matrix delta = arena.Take(rows, config.hidden, precision);
+  Matrix gate_up = arena.Take(rows, 2 * wide, precision);
+  Matrix activated = arena.Take(rows, wide, precision);
+  Matrix last_x = arena.Take(kept, config.hidden);
+  Matrix last_qkv = arena.Take(kept, qkv.cols, precision);
+  const Matrix scores =
+      on_host ? Matrix{logits.data() + vocabulary.begin, wanted, vocabulary.count, config.vocabulary}
+              : arena.Take(kept, vocabulary.count);
 
-  std::span<const SequenceRows> sequences = batch.sequences;
-  std::vector<SequenceRows> singles;
-  kernels.Embed(*weights.embedding, batch.tokens, x);
-  kernels.RmsNorm(x, weights.layers.front().input_norm, config.rms_eps, normed);
-  for (int l = 0; l < config.layers; ++l) {
-    const LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
-    const kernels::AttentionShape shape = ShapeOf(l);
-    const bool last = l + 1 == config.layers;
-    kernels.MatMul(normed, *layer.qkv, layer.qkv_bias, qkv);
-    kernels.RotateAndStore(qkv, shape, {.q = layer.q_norm, .k = layer.k_norm, .eps = config.rms_eps},
-                           rope.table(), sequences, l, store);
-    layer_done(l);
-    if (last) {
-      // All KV is stored. Only rows whose logits are wanted have anything left to compute.
-      if (wanted == 0) return;
-      if (wanted < rows) {
-        singles = OneByOne(batch);
-        sequences = singles;
-        x = GatherRows(x, batch.logit_rows, last_x);
-        qkv = GatherRows(qkv, batch.logit_rows, last_qkv);
-        for (Matrix* matrix : {&normed, &attended, &delta, &gate_up, &activated}) matrix->rows = wanted;
+  const auto compute = [&] {
+    std::span<const SequenceRows> sequences = batch.sequences;
+    std::vector<SequenceRows> singles;
+    kernels.Embed(*weights.embedding, batch.tokens, vocabulary.begin, x);
+    Sum(x);
+    kernels.RmsNorm(x, weights.layers.front().input_norm.view(), config.rms_eps, normed);
+    for (int l = 0; l < config.layers; ++l) {
+      const LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
+      const kernels::AttentionShape shape = ShapeOf(l);
+      const bool last = l + 1 == config.layers;
+      kernels.MatMul(normed, *layer.qkv, layer.qkv_bias.view(), qkv);
+      kernels.RotateAndStore(qkv, shape,
+                             {.q = layer.q_norm.view(), .k = layer.k_norm.view(), .eps = config.rms_eps},
+                             {cos.view(), sin.view(), config.head_dim / 2}, sequences, l, store);
+      if (!decode || on_host) {
+        if (group != nullptr) group->Barrier();
+        layer_done(l);
       }
+      if (last) {
+        // All KV is stored. Only rows whose logits are wanted have anything left to compute.
+        if (wanted == 0) return;
+        if (kept < rows) {
+          singles = OneByOne(batch);
+          sequences = singles;
+          kernels.GatherRows(x, batch.logit_rows, last_x);
+          kernels.GatherRows(qkv, batch.logit_rows, last_qkv);
+          x = last_x;
+          qkv = last_qkv;
+          for (Matrix* matrix : {&normed, &attended, &delta, &gate_up, &activated}) matrix->rows = kept;
+        }
+      }
+      kernels.Attention(qkv.Columns(0, q_width), shape, sequences, l, store, attended);
+      kernels.MatMul(attended, *layer.output, layer.output_bias.view(), delta);
+      Sum(delta);
+      kernels.AddRmsNorm(x, delta, layer.post_norm.view(), config.rms_eps, normed);
+      kernels.MatMul(normed, *layer.gate_up, layer.gate_up_bias.view(), gate_up);
+      kernels.SwiGlu(gate_up, activated);
+      kernels.MatMul(activated, *layer.down, layer.down_bias.view(), delta);
+      Sum(delta);
+      const kernels::Values& next =
+          last ? weights.final_norm : weights.layers[static_cast<size_t>(l) + 1].input_norm;
+      kernels.AddRmsNorm(x, delta, next.view(), config.rms_eps, normed);
     }
-    kernels.Attention(qkv.Columns(0, q_width), shape, sequences, l, store, attended);
-    kernels.MatMul(attended, *layer.output, layer.output_bias, delta);
-    kernels.AddRmsNorm(x, delta, layer.post_norm, config.rms_eps, normed);
-    kernels.MatMul(normed, *layer.gate_up, layer.gate_up_bias, gate_up);
-    kernels.SwiGlu(gate_up, activated);
-    kernels.MatMul(activated, *layer.down, layer.down_bias, delta);
-    const std::vector<float>& next =
-        last ? weights.final_norm : weights.layers[static_cast<size_t>(l) + 1].input_norm;
-    kernels.AddRmsNorm(x, delta, next, config.rms_eps, normed);
+    kernels.MatMul(normed, weights.head(), {}, scores);
+  };
+  const Matrix activations[] = {x, normed, qkv, attended, delta, gate_up, activated, scores};
+  kernels.Run(activations, compute);
+  if (decode && !on_host) {
+    // The step may have been a replay, which calls nobody.
+    if (group != nullptr) group->Barrier();
+    for (int l = 0; l < config.layers; ++l) layer_done(l);
   }
-  kernels.MatMul(normed, weights.head(), {}, {logits.data(), wanted, config.vocabulary, config.vocabulary});
+  Deliver(scores, wanted, vocabulary, logits);
+  kernels.End();
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Load(const std::string& folder, kernels::Kernels& kernels) {
+void Decoder::Impl::Deliver(Matrix from, int64_t rows, Range columns, std::span<float> logits) {
+  if (rows == 0 || from.row(0) == logits.data() + columns.begin) return;
+  const bool dense = from.stride == config.vocabulary && columns.count == config.vocabulary;
+  const int64_t copies = dense ? 1 : rows;
+  const int64_t values = dense ? rows * config.vocabulary : columns.count;
+  for (int64_t r = 0; r < copies; ++r) {
+    const absl::Status copied =
+        kernels.memory().Download(from.bytes(r), logits.data() + r * config.vocabulary + columns.begin,
+                                  values * static_cast<int64_t>(sizeof(float)));
+    // A device that failed stays failed; what it holds can't be trusted. The process has to start anew.
+    BATON_CHECK(copied.ok()) << " " << copied.ToString();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& folder,
+                                                            kernels::Kernels& kernels,
+                                                            kernels::Collective* group) {
+  const Shard shard = group == nullptr ? Shard{} : Shard{.rank = group->rank(), .ranks = group->ranks()};
   BATON_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Load(folder));
+  BATON_RETURN_IF_ERROR(CheckDivides(config, shard.ranks));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
-  BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, kernels));
-  BATON_ASSIGN_OR_RETURN(RopeAngles rope, RopeAngles::Create(config));
-  auto impl = std::unique_ptr<Impl>(new Impl{std::move(config), kernels, std::move(weights), std::move(rope),
-                                             checkpoint.Digest(), Arena()});
+  BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, shard, kernels));
+  BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
+  BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
+  BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));
+  auto impl = std::unique_ptr<Impl>(
+      new Impl{std::move(config), kernels, group, shard, std::move(weights), std::move(cos), std::move(sin),
+               shard.first() ? checkpoint.Digest() : std::string(), Arena(kernels.memory())});
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
@@ -140,7 +200,7 @@ int64_t Decoder::weight_bytes() const { return impl_->weights.bytes(); }
 
 kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const {
   return {.layers = impl_->config.layers,
-          .kv_heads = impl_->config.kv_heads,
+          .kv_heads = impl_->config.kv_heads / impl_->shard.ranks,
           .head_dim = impl_->config.head_dim,
           .key_dtype = keys,
           .value_dtype = values};

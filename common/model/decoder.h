@@ -1,5 +1,5 @@
-// Decoder: a loaded model and its forward pass over paged KV. It owns weights and scratch memory, not the KV.
-// Load may be called on any thread; Forward on the engine thread only.
+// Decoder: a loaded model, or one rank's part of it, and its forward pass over paged KV. It owns weights and
+// scratch memory, not the KV. Load may be called on any thread; Forward on the rank's engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/kernels/collective.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/store/kv_store.h"
 #include "common/model/config/config.h"
@@ -28,19 +29,30 @@ class Decoder {
  public:
   // Reads and packs a Hugging Face folder. Errors name the file, the tensor and what to do. `kernels`
   // outlives it.
-  static absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& folder, kernels::Kernels& kernels);
+  static absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& folder, kernels::Kernels& kernels) {
+    return LoadShard(folder, kernels, nullptr);
+  }
+  // The part of `group`'s rank (all of it without a group), which reads no more than that part. The group
+  // outlives it.
+  static absl::StatusOr<std::unique_ptr<Decoder>> LoadShard(const std::string& folder,
+                                                            kernels::Kernels& kernels,
+                                                            kernels::Collective* group);
   ~Decoder();
 
+  // Of the whole model.
   const ModelConfig& config() const;
-  // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside.
+  // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside. Empty but on rank
+  // 0, which alone reads them all.
   const std::string& weights_digest() const;
-  // Bytes of packed weights.
+  // Bytes of packed weights, of this rank.
   int64_t weight_bytes() const;
-  // The layout that this model's KV takes at the given precisions.
+  // The layout that this rank's KV takes at the given precisions.
   kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
 
-  // Computes the batch, writes its KV into `store`, and writes logits [logit_rows, vocabulary] to `logits`.
-  // layer_done(l) is called when layer l's KV of all rows is in the store: what may leave, leaves then.
+  // Computes the batch, writes its KV into `store`, and writes logits [logit_rows, vocabulary] to `logits`: a
+  // rank of a group only the columns of its part of the vocabulary, and all ranks must compute the same batch
+  // at the same time. layer_done(l) is called when layer l's KV of all rows is in the store, on every rank:
+  // what may leave, leaves then.
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                absl::FunctionRef<void(int layer)> layer_done);
 

@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +40,9 @@ class RopeAngles {
 
   // Lives as long as this.
   kernels::RopeTable table() const { return {cos_, sin_, half_dim_}; }
+  // Gives the table away, for a backend to place it.
+  std::vector<float> TakeCos() { return std::move(cos_); }
+  std::vector<float> TakeSin() { return std::move(sin_); }
   int64_t bytes() const { return static_cast<int64_t>((cos_.size() + sin_.size()) * sizeof(float)); }
 
  private:

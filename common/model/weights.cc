@@ -19,23 +19,34 @@ class Taker {
   Taker(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels& kernels)
       : folder_(folder), checkpoint_(checkpoint), kernels_(kernels) {}
 
+  // A tensor of `rows` rows (or values), of which this rank holds `own`.
   struct Part {
     std::string name;
     int64_t rows;
+    Range own;
   };
-  // Stacks tensors of [rows, cols] each.
-  absl::Status Matrix(std::initializer_list<Part> parts, int64_t cols,
+  // Stacks tensors of [rows, cols] each, of which this rank holds the columns `own_cols`.
+  absl::Status Matrix(std::initializer_list<Part> parts, int64_t cols, Range own_cols,
                       std::unique_ptr<kernels::PackedMatrix>& out) {
     std::vector<WeightView> views;
-    std::vector<std::vector<std::byte>> aligned;  // copies of what lies unaligned in its file
+    std::vector<std::vector<std::byte>> copies;  // of what lies unaligned in its file or is cut out of rows
     for (const Part& part : parts) {
       const int64_t shape[] = {part.rows, cols};
       BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
-      const std::byte* data = tensor->bytes.data();
-      if (reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(tensor::SizeOf(tensor->dtype)) != 0) {
-        data = aligned.emplace_back(tensor->bytes.begin(), tensor->bytes.end()).data();
+      const int64_t size = tensor::SizeOf(tensor->dtype);
+      const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
+      if (own_cols.count != cols) {
+        std::vector<std::byte>& cut = copies.emplace_back();
+        cut.reserve(static_cast<size_t>(part.own.count * own_cols.count * size));
+        for (int64_t r = 0; r < part.own.count; ++r) {
+          const std::byte* begin = data + (r * cols + own_cols.begin) * size;
+          cut.insert(cut.end(), begin, begin + own_cols.count * size);
+        }
+        data = cut.data();
+      } else if (reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(size) != 0) {
+        data = copies.emplace_back(data, data + part.own.count * cols * size).data();
       }
-      views.push_back({.data = data, .dtype = tensor->dtype, .rows = part.rows, .cols = cols});
+      views.push_back({.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count});
     }
     absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> packed = kernels_.Pack(views);
     if (!packed.ok()) {
@@ -47,13 +58,15 @@ class Taker {
     return absl::OkStatus();
   }
 
-  // Appends vectors of `rows` values each, as float32.
-  absl::Status Vector(std::initializer_list<Part> parts, std::vector<float>& out) {
+  // Vectors of `rows` values each, one after the other, as float32.
+  absl::Status Vector(std::initializer_list<Part> parts, kernels::Values& out) {
+    std::vector<float> values;
     for (const Part& part : parts) {
       const int64_t shape[] = {part.rows};
       BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
-      for (int64_t i = 0; i < part.rows; ++i) out.push_back(ValueAt(*tensor, i));
+      for (int64_t i = 0; i < part.own.count; ++i) values.push_back(ValueAt(*tensor, part.own.begin + i));
     }
+    BATON_ASSIGN_OR_RETURN(out, kernels::Values::Place(std::move(values), kernels_.memory()));
     return absl::OkStatus();
   }
 
@@ -117,44 +130,63 @@ class Taker {
   std::set<std::string, std::less<>> taken_;
 };
 
-absl::Status PackLayer(const ModelConfig& config, int index, Taker& taker, LayerWeights& layer) {
+absl::Status PackLayer(const ModelConfig& config, const Shard& shard, int index, Taker& taker,
+                       LayerWeights& layer) {
   const std::string prefix = fmt::format("model.layers.{}.", index);
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
-  const int64_t q = int64_t{config.heads} * config.head_dim;
-  const int64_t kv = int64_t{config.kv_heads} * config.head_dim;
+  const int64_t dim = config.head_dim;
+  const auto heads = [&](int64_t count) {
+    const Range own = shard.Of(count);
+    return Range{own.begin * dim, own.count * dim};
+  };
+  const Taker::Part hidden{"", config.hidden, {0, config.hidden}};
+  const Taker::Part q{"", config.heads * dim, heads(config.heads)};
+  const Taker::Part kv{"", config.kv_heads * dim, heads(config.kv_heads)};
+  const Taker::Part wide{"", config.intermediate, shard.Of(config.intermediate)};
+  const Taker::Part head{"", dim, {0, dim}};
+  // Added once, by rank 0, to what is then summed over all ranks.
+  const bool adds_bias = shard.first();
+  kernels::Values unused;
+  const auto named = [](const std::string& name, Taker::Part part) {
+    part.name = name;
+    return part;
+  };
 
-  BATON_RETURN_IF_ERROR(taker.Vector({{prefix + "input_layernorm.weight", config.hidden}}, layer.input_norm));
-  BATON_RETURN_IF_ERROR(taker.Matrix({{attention + "q_proj.weight", q},
-                                      {attention + "k_proj.weight", kv},
-                                      {attention + "v_proj.weight", kv}},
-                                     config.hidden, layer.qkv));
+  BATON_RETURN_IF_ERROR(taker.Vector({named(prefix + "input_layernorm.weight", hidden)}, layer.input_norm));
+  BATON_RETURN_IF_ERROR(
+      taker.Matrix({named(attention + "q_proj.weight", q), named(attention + "k_proj.weight", kv),
+                    named(attention + "v_proj.weight", kv)},
+                   config.hidden, hidden.own, layer.qkv));
   if (config.qkv_bias) {
-    BATON_RETURN_IF_ERROR(taker.Vector(
-        {{attention + "q_proj.bias", q}, {attention + "k_proj.bias", kv}, {attention + "v_proj.bias", kv}},
-        layer.qkv_bias));
+    BATON_RETURN_IF_ERROR(
+        taker.Vector({named(attention + "q_proj.bias", q), named(attention + "k_proj.bias", kv),
+                      named(attention + "v_proj.bias", kv)},
+                     layer.qkv_bias));
   }
   if (config.qk_norm) {
-    BATON_RETURN_IF_ERROR(taker.Vector({{attention + "q_norm.weight", config.head_dim}}, layer.q_norm));
-    BATON_RETURN_IF_ERROR(taker.Vector({{attention + "k_norm.weight", config.head_dim}}, layer.k_norm));
+    BATON_RETURN_IF_ERROR(taker.Vector({named(attention + "q_norm.weight", head)}, layer.q_norm));
+    BATON_RETURN_IF_ERROR(taker.Vector({named(attention + "k_norm.weight", head)}, layer.k_norm));
   }
-  BATON_RETURN_IF_ERROR(taker.Matrix({{attention + "o_proj.weight", config.hidden}}, q, layer.output));
+  BATON_RETURN_IF_ERROR(
+      taker.Matrix({named(attention + "o_proj.weight", hidden)}, q.rows, q.own, layer.output));
   if (config.output_bias) {
-    BATON_RETURN_IF_ERROR(taker.Vector({{attention + "o_proj.bias", config.hidden}}, layer.output_bias));
+    BATON_RETURN_IF_ERROR(
+        taker.Vector({named(attention + "o_proj.bias", hidden)}, adds_bias ? layer.output_bias : unused));
   }
 
   BATON_RETURN_IF_ERROR(
-      taker.Vector({{prefix + "post_attention_layernorm.weight", config.hidden}}, layer.post_norm));
-  BATON_RETURN_IF_ERROR(taker.Matrix(
-      {{mlp + "gate_proj.weight", config.intermediate}, {mlp + "up_proj.weight", config.intermediate}},
-      config.hidden, layer.gate_up));
+      taker.Vector({named(prefix + "post_attention_layernorm.weight", hidden)}, layer.post_norm));
   BATON_RETURN_IF_ERROR(
-      taker.Matrix({{mlp + "down_proj.weight", config.hidden}}, config.intermediate, layer.down));
+      taker.Matrix({named(mlp + "gate_proj.weight", wide), named(mlp + "up_proj.weight", wide)},
+                   config.hidden, hidden.own, layer.gate_up));
+  BATON_RETURN_IF_ERROR(
+      taker.Matrix({named(mlp + "down_proj.weight", hidden)}, wide.rows, wide.own, layer.down));
   if (config.mlp_bias) {
     BATON_RETURN_IF_ERROR(taker.Vector(
-        {{mlp + "gate_proj.bias", config.intermediate}, {mlp + "up_proj.bias", config.intermediate}},
-        layer.gate_up_bias));
-    BATON_RETURN_IF_ERROR(taker.Vector({{mlp + "down_proj.bias", config.hidden}}, layer.down_bias));
+        {named(mlp + "gate_proj.bias", wide), named(mlp + "up_proj.bias", wide)}, layer.gate_up_bias));
+    BATON_RETURN_IF_ERROR(
+        taker.Vector({named(mlp + "down_proj.bias", hidden)}, adds_bias ? layer.down_bias : unused));
   }
   return absl::OkStatus();
 }
@@ -162,36 +194,38 @@ absl::Status PackLayer(const ModelConfig& config, int index, Taker& taker, Layer
 }  // namespace
 
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, kernels::Kernels& kernels) {
+                                    const ModelConfig& config, const Shard& shard,
+                                    kernels::Kernels& kernels) {
   const std::string embedding = "model.embed_tokens.weight";
   const std::string head = "lm_head.weight";
+  const Range hidden{0, config.hidden};
+  const Range tokens = shard.Of(config.vocabulary);
   Taker taker(folder, checkpoint, kernels);
   Weights weights;
-  BATON_RETURN_IF_ERROR(taker.Matrix({{embedding, config.vocabulary}}, config.hidden, weights.embedding));
+  BATON_RETURN_IF_ERROR(
+      taker.Matrix({{embedding, config.vocabulary, tokens}}, config.hidden, hidden, weights.embedding));
   if (config.tied_embeddings) {
     BATON_RETURN_IF_ERROR(taker.TiedHead(head, embedding));
   } else {
-    BATON_RETURN_IF_ERROR(taker.Matrix({{head, config.vocabulary}}, config.hidden, weights.own_head));
+    BATON_RETURN_IF_ERROR(
+        taker.Matrix({{head, config.vocabulary, tokens}}, config.hidden, hidden, weights.own_head));
   }
-  BATON_RETURN_IF_ERROR(taker.Vector({{"model.norm.weight", config.hidden}}, weights.final_norm));
+  BATON_RETURN_IF_ERROR(taker.Vector({{"model.norm.weight", config.hidden, hidden}}, weights.final_norm));
   for (int l = 0; l < config.layers; ++l) {
-    BATON_RETURN_IF_ERROR(PackLayer(config, l, taker, weights.layers.emplace_back()));
+    BATON_RETURN_IF_ERROR(PackLayer(config, shard, l, taker, weights.layers.emplace_back()));
   }
   BATON_RETURN_IF_ERROR(taker.NothingLeft(config.architecture));
   return weights;
 }
 
 int64_t Weights::bytes() const {
-  const auto size = [](const std::vector<float>& values) {
-    return static_cast<int64_t>(values.size() * sizeof(float));
-  };
-  int64_t total = embedding->bytes() + (own_head ? own_head->bytes() : 0) + size(final_norm);
+  int64_t total = embedding->bytes() + (own_head ? own_head->bytes() : 0) + final_norm.bytes();
   for (const LayerWeights& layer : layers) {
     for (const auto* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
       total += (*matrix)->bytes();
     for (const auto* vector : {&layer.input_norm, &layer.qkv_bias, &layer.q_norm, &layer.k_norm,
                                &layer.output_bias, &layer.post_norm, &layer.gate_up_bias, &layer.down_bias}) {
-      total += size(*vector);
+      total += vector->bytes();
     }
   }
   return total;

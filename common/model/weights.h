@@ -12,36 +12,39 @@
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
 #include "common/model/config/config.h"
+#include "common/model/shard.h"
 
 namespace baton::model {
 
-// Biases and norms are float32; those that the architecture lacks are empty.
+// Biases and norms are float32; those that the architecture lacks are empty. Under tensor parallelism, heads,
+// kv_heads, intermediate and vocabulary are this rank's; biases that follow a sum over ranks are with rank 0.
 struct LayerWeights {
-  std::vector<float> input_norm;                   // [hidden]
+  kernels::Values input_norm;                      // [hidden]
   std::unique_ptr<kernels::PackedMatrix> qkv;      // [(heads + 2 kv_heads) head_dim, hidden]
-  std::vector<float> qkv_bias;                     // [(heads + 2 kv_heads) head_dim]
-  std::vector<float> q_norm, k_norm;               // [head_dim]
+  kernels::Values qkv_bias;                        // [(heads + 2 kv_heads) head_dim]
+  kernels::Values q_norm, k_norm;                  // [head_dim]
   std::unique_ptr<kernels::PackedMatrix> output;   // [hidden, heads head_dim]
-  std::vector<float> output_bias;                  // [hidden]
-  std::vector<float> post_norm;                    // [hidden]
+  kernels::Values output_bias;                     // [hidden]
+  kernels::Values post_norm;                       // [hidden]
   std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 intermediate, hidden]
-  std::vector<float> gate_up_bias;                 // [2 intermediate]
+  kernels::Values gate_up_bias;                    // [2 intermediate]
   std::unique_ptr<kernels::PackedMatrix> down;     // [hidden, intermediate]
-  std::vector<float> down_bias;                    // [hidden]
+  kernels::Values down_bias;                       // [hidden]
 };
 
 struct Weights {
   std::unique_ptr<kernels::PackedMatrix> embedding;  // [vocabulary, hidden]
   std::unique_ptr<kernels::PackedMatrix> own_head;   // [vocabulary, hidden]; null if tied
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;  // [hidden]
+  kernels::Values final_norm;  // [hidden]
 
   const kernels::PackedMatrix& head() const { return own_head ? *own_head : *embedding; }
   int64_t bytes() const;
 };
 
-// Names as in Hugging Face ("model.layers.0.self_attn.q_proj.weight"). `folder` opens messages.
+// This rank's part of every tensor; CheckDivides has passed. Names as in Hugging Face
+// ("model.layers.0.self_attn.q_proj.weight"). `folder` opens messages.
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, kernels::Kernels& kernels);
+                                    const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels);
 
 }  // namespace baton::model

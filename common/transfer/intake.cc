@@ -69,8 +69,8 @@ void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Stat
   std::vector<std::span<std::byte>> pieces;
   for (int i = 0; i < chunk.generations_size(); ++i) {
     const BlockId block = blocks_[chunk.first_block() - ticket_.first_block + i];
-    pieces.push_back(
-        store_->layers(block, static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers())));
+    store_->AppendPieces(block, static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers()),
+                         pieces);
   }
   link_->Receive(chunk, pieces, [this, &chunk, done = std::move(done)](absl::Status status) mutable {
     if (status.ok()) Commit(chunk);

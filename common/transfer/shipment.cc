@@ -16,7 +16,8 @@ absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block,
   const int64_t end = std::min(first_block + blocks, ticket_.first_block + ticket_.blocks());
   const int64_t bytes_per_block = layers * store_->layout().layer_bytes();
   const int64_t run = std::max<int64_t>(1, max_chunk_bytes_ / bytes_per_block);
-  std::vector<std::span<const std::byte>> pieces;
+  std::vector<std::span<std::byte>> pieces;
+  std::vector<std::span<const std::byte>> read_only;
   for (int64_t block = begin; block < end; block += run) {
     const int64_t count = std::min(run, end - block);
     v1::KvChunk chunk;
@@ -28,9 +29,10 @@ absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block,
     pieces.clear();
     for (int64_t index = block; index < block + count; ++index) {
       chunk.add_generations(ticket_.generations[index - ticket_.first_block].value());
-      pieces.push_back(store_->layers(table[index], first_layer, layers));
+      store_->AppendPieces(table[index], first_layer, layers, pieces);
     }
-    BATON_RETURN_IF_ERROR(link_->Ship(pieces, chunk));
+    read_only.assign(pieces.begin(), pieces.end());
+    BATON_RETURN_IF_ERROR(link_->Ship(read_only, chunk));
     shipped_bytes_ += count * bytes_per_block;
     send(std::move(chunk));
   }

@@ -19,14 +19,18 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")
       ->capture_default_str();
   app.add_option("--backend", options.engine.backend, "Kernels to compute with")
-      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->check(CLI::IsMember({"cpu", "cuda", "reference"}))
       ->capture_default_str();
   app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--kv-memory", options.engine.kv_bytes, "Memory for KV blocks, for example 512MiB")
+  app.add_option("--tp", options.engine.tp, "Ranks that share each step: GPUs, or slices of the threads")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--kv-memory", options.engine.kv_bytes,
+                 "Memory for KV blocks, for example 512MiB; 0 takes what a GPU has left")
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   const std::map<std::string, tensor::DType> dtypes = {{"f32", tensor::DType::kF32},
                                                        {"bf16", tensor::DType::kBF16}};

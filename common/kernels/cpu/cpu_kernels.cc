@@ -44,7 +44,8 @@ class CpuKernels final : public Kernels {
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     return Panels::Pack(parts);
   }
-  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) override;
+  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override;
+  void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override;
   void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override;
   void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) override;
   void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) override;
@@ -80,13 +81,22 @@ void CheckShape(const Matrix& matrix, int64_t rows, int64_t cols) {
   BATON_DCHECK(matrix.rows <= 1 || matrix.stride >= matrix.cols);
 }
 
-void CpuKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, Matrix out) {
+void CpuKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
   const Panels& panels = Own(table);
   CheckShape(out, static_cast<int64_t>(ids.size()), panels.cols());
   For(out.rows, out.rows * out.cols * 4, [&](int64_t r) {
-    BATON_DCHECK(ids[r].value() >= 0 && ids[r].value() < panels.rows());
-    panels.Row(ids[r].value(), out.row(r));
+    const int64_t id = ids[r].value() - first;
+    if (id >= 0 && id < panels.rows()) {
+      panels.Row(id, out.row(r));
+    } else {
+      std::fill_n(out.row(r), out.cols, 0.0f);
+    }
   });
+}
+
+void CpuKernels::GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) {
+  CheckShape(to, static_cast<int64_t>(rows.size()), from.cols);
+  For(to.rows, to.rows * to.cols, [&](int64_t i) { std::copy_n(from.row(rows[i]), from.cols, to.row(i)); });
 }
 
 void CpuKernels::RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) {

@@ -1,23 +1,11 @@
 #include "common/kv/store/kv_store.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
-#include <cstring>
-
+#include "common/base/check.h"
 #include "fmt/format.h"
 
 namespace baton::kv {
-namespace {
 
-// Below this a huge page would be mostly empty.
-constexpr int64_t kHugePageBytes = int64_t{2} << 20;
-
-}  // namespace
-
-void KvStore::Unmap::operator()(std::byte* memory) const { munmap(memory, bytes); }
-
-absl::StatusOr<KvStore> KvStore::Create(const KvLayout& layout, int64_t blocks) {
+absl::StatusOr<KvStore> KvStore::Create(const KvLayout& layout, int64_t blocks, device::Memory& memory) {
   if (layout.block_bytes() <= 0 || blocks <= 0) {
     return absl::InvalidArgumentError(
         fmt::format("a KV store needs at least one block of at least one byte, not {} of {}", blocks,
@@ -28,18 +16,40 @@ absl::StatusOr<KvStore> KvStore::Create(const KvLayout& layout, int64_t blocks) 
     return absl::ResourceExhaustedError(fmt::format(
         "no memory for {} KV blocks of {} bytes: the sum overflows", blocks, layout.block_bytes()));
   }
-  // Without MAP_NORESERVE: where the kernel accounts for memory, a pool that can't fit is refused here and
-  // not killed in the middle of a request.
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        fmt::format("no memory for {} KV blocks of {} bytes, {} bytes in all: {}", blocks,
-                    layout.block_bytes(), bytes, std::strerror(errno)));
+  absl::StatusOr<device::Memory::Buffer> buffer = memory.Allocate(bytes);
+  if (!buffer.ok()) {
+    return absl::Status(
+        buffer.status().code(),
+        fmt::format("{}: no room for {} KV blocks of {} bytes, {} bytes in all: {}", memory.name(), blocks,
+                    layout.block_bytes(), bytes, std::string(buffer.status().message())));
   }
-  // Attention walks the pool at random; huge pages spare it the page walks. A kernel without them says so,
-  // and all the same works.
-  if (bytes >= kHugePageBytes) (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  return KvStore(layout, blocks, Mapping(static_cast<std::byte*>(memory), Unmap{static_cast<size_t>(bytes)}));
+  return KvStore(layout, blocks, memory, *std::move(buffer));
+}
+
+KvStore KvStore::Joint(std::vector<KvStore*> shards, device::Memory& memory) {
+  BATON_CHECK(!shards.empty());
+  KvLayout layout = shards.front()->layout();
+  const int64_t blocks = shards.front()->blocks();
+  for (const KvStore* shard : shards) {
+    BATON_CHECK(shard->layout() == layout && shard->blocks() == blocks && shard->shards_.empty());
+  }
+  layout.kv_heads *= static_cast<int>(shards.size());
+  KvStore joint(layout, blocks, memory, nullptr);
+  joint.shards_ = std::move(shards);
+  return joint;
+}
+
+void KvStore::AppendPieces(BlockId id, int first, int count, std::vector<std::span<std::byte>>& pieces) {
+  if (shards_.empty()) {
+    pieces.push_back(layers(id, first, count));
+    return;
+  }
+  const KvLayout& part = shards_.front()->layout();
+  const auto keys = static_cast<size_t>(part.key_bytes());
+  for (int layer = first; layer < first + count; ++layer) {
+    for (KvStore* shard : shards_) pieces.push_back(shard->layers(id, layer, 1).first(keys));
+    for (KvStore* shard : shards_) pieces.push_back(shard->layers(id, layer, 1).subspan(keys));
+  }
 }
 
 }  // namespace baton::kv

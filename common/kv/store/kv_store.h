@@ -1,14 +1,21 @@
-// KvStore: the bytes of every block of one worker's pool, one mapping, zero at first and resident page by
-// page as it is written. It knows no hashes, no owners and no references (see kv/index/block_pool.h). Owned
-// by the engine; engine thread only.
+// KvStore: the bytes of every block of one worker's pool, in the memory that the kernels work in, zero at
+// first. It knows no hashes, no owners and no references (see kv/index/block_pool.h). Owned by the engine;
+// engine thread only.
+//
+// Under tensor parallelism each rank has a store of its own KV heads, and a joint store over all of them
+// shows their blocks to the links: piece by piece, in the very order of an undivided block, so that workers
+// of different rank counts understand each other's bytes.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
+#include "common/device/memory.h"
 #include "common/kv/store/kv_layout.h"
 
 namespace baton::kv {
@@ -20,32 +27,40 @@ class KvStore {
 
   // Room for `blocks` blocks, at least one. RESOURCE_EXHAUSTED, with the sum in bytes, if the memory can't be
   // had.
-  static absl::StatusOr<KvStore> Create(const KvLayout& layout, int64_t blocks);
+  static absl::StatusOr<KvStore> Create(const KvLayout& layout, int64_t blocks,
+                                        device::Memory& memory = device::HostMemory());
+
+  // The joint store: shard i holds the KV heads after those of shard i - 1, in equal shares. The shards
+  // outlive it; `memory` copies from and to all of them.
+  static KvStore Joint(std::vector<KvStore*> shards, device::Memory& memory);
 
   KvStore(KvStore&&) noexcept = default;
   KvStore& operator=(KvStore&&) noexcept = default;
 
   const KvLayout& layout() const { return layout_; }
   int64_t blocks() const { return blocks_; }
-  std::byte* block(BlockId id) { return memory_.get() + id.value() * layout_.block_bytes(); }
-  const std::byte* block(BlockId id) const { return memory_.get() + id.value() * layout_.block_bytes(); }
-  // Layers [first, first + count) of a block.
+  device::Memory& memory() const { return *memory_; }
+
+  // Appends layers [first, first + count) of a block, in the order of its layout.
+  void AppendPieces(BlockId id, int first, int count, std::vector<std::span<std::byte>>& pieces);
+
+  // Not of a joint store.
+  std::byte* block(BlockId id) { return bytes_.get() + id.value() * layout_.block_bytes(); }
+  const std::byte* block(BlockId id) const { return bytes_.get() + id.value() * layout_.block_bytes(); }
+  // Layers [first, first + count) of a block. Not of a joint store.
   std::span<std::byte> layers(BlockId id, int first, int count) {
     return {block(id) + first * layout_.layer_bytes(), static_cast<size_t>(count * layout_.layer_bytes())};
   }
 
  private:
-  struct Unmap {
-    size_t bytes = 0;
-    void operator()(std::byte* memory) const;
-  };
-  using Mapping = std::unique_ptr<std::byte[], Unmap>;
-  KvStore(const KvLayout& layout, int64_t blocks, Mapping memory)
-      : layout_(layout), blocks_(blocks), memory_(std::move(memory)) {}
+  KvStore(const KvLayout& layout, int64_t blocks, device::Memory& memory, device::Memory::Buffer bytes)
+      : layout_(layout), blocks_(blocks), memory_(&memory), bytes_(std::move(bytes)) {}
 
   KvLayout layout_;
   int64_t blocks_;
-  Mapping memory_;
+  device::Memory* memory_;
+  device::Memory::Buffer bytes_;  // null in a joint store
+  std::vector<KvStore*> shards_;  // of a joint store
 };
 
 }  // namespace baton::kv

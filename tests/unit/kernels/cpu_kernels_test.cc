@@ -107,8 +107,8 @@ TEST_P(CpuKernelsTest, MatMul) {
         std::vector<TokenId> ids;
         for (int i = 0; i < 5; ++i) ids.emplace_back(static_cast<int32_t>(random.Int(0, features - 1)));
         OwnedMatrix rows_out(5, depth, 1), rows_expected(5, depth);
-        cpu_->Embed(**packed, ids, rows_out.view());
-        reference_->Embed(**judge, ids, rows_expected.view());
+        cpu_->Embed(**packed, ids, 0, rows_out.view());
+        reference_->Embed(**judge, ids, 0, rows_expected.view());
         EXPECT_TRUE(SameBits(rows_out.values(), rows_expected.values()));
       }
     }

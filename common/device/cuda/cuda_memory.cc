@@ -1,0 +1,97 @@
+#include "common/device/cuda/cuda_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/base/status.h"
+#include "common/device/cuda/status.h"
+#include "fmt/format.h"
+
+namespace baton::device::cuda {
+
+absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaStream_t stream) {
+  BATON_RETURN_IF_ERROR(Use(device));
+  auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(device, stream));
+  for (Staging& staging : memory->staging_) {
+    BATON_ASSIGN_OR_RETURN(staging.bytes, AllocatePinned(kStagingBytes));
+    BATON_ASSIGN_OR_RETURN(staging.free, MakeEvent());
+  }
+  return memory;
+}
+
+std::string CudaMemory::name() const { return fmt::format("memory of GPU {}", device_); }
+
+int64_t CudaMemory::available() const {
+  size_t free = 0, total = 0;
+  CheckOk(cudaSetDevice(device_), "using the GPU");
+  CheckOk(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return static_cast<int64_t>(free);
+}
+
+absl::StatusOr<Memory::Buffer> CudaMemory::Allocate(int64_t bytes) {
+  BATON_RETURN_IF_ERROR(Use(device_));
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();  // it is told here, and not to the next launch
+    size_t free = 0, total = 0;
+    (void)cudaMemGetInfo(&free, &total);
+    return absl::ResourceExhaustedError(
+        fmt::format("GPU {}: {} bytes asked for, {} of {} are free", device_, bytes, free, total));
+  }
+  BATON_RETURN_IF_ERROR(ToStatus(error, fmt::format("GPU {}: allocating {} bytes", device_, bytes)));
+  Buffer buffer(static_cast<std::byte*>(memory), Release{this, bytes});
+  BATON_RETURN_IF_ERROR(
+      ToStatus(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream_), "clearing memory"));
+  return buffer;
+}
+
+void CudaMemory::Free(std::byte* data, int64_t bytes) {
+  (void)cudaSetDevice(device_);
+  (void)cudaFree(data);  // waits for what uses it
+}
+
+absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes) {
+  BATON_RETURN_IF_ERROR(Use(device_));
+  const auto* from = static_cast<const std::byte*>(host);
+  for (int64_t done = 0, part = 0; done < bytes; ++part) {
+    Staging& staging = staging_[part % 2];
+    const int64_t count = std::min(kStagingBytes, bytes - done);
+    BATON_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(staging.free.get()), "waiting for a copy"));
+    std::memcpy(staging.bytes.get(), from + done, static_cast<size_t>(count));
+    BATON_RETURN_IF_ERROR(
+        ToStatus(cudaMemcpyAsync(here + done, staging.bytes.get(), static_cast<size_t>(count),
+                                 cudaMemcpyHostToDevice, stream_),
+                 "copying to the GPU"));
+    BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream_), "marking a copy"));
+    done += count;
+  }
+  return ToStatus(cudaStreamSynchronize(stream_), "copying to the GPU");
+}
+
+absl::Status CudaMemory::Download(const std::byte* here, void* host, int64_t bytes) {
+  BATON_RETURN_IF_ERROR(Use(device_));
+  auto* to = static_cast<std::byte*>(host);
+  // Part n + 1 crosses while part n is copied out of its buffer.
+  const int64_t parts = (bytes + kStagingBytes - 1) / kStagingBytes;
+  for (int64_t part = 0; part <= parts; ++part) {
+    if (part < parts) {
+      Staging& staging = staging_[part % 2];
+      const int64_t count = std::min(kStagingBytes, bytes - part * kStagingBytes);
+      BATON_RETURN_IF_ERROR(
+          ToStatus(cudaMemcpyAsync(staging.bytes.get(), here + part * kStagingBytes,
+                                   static_cast<size_t>(count), cudaMemcpyDeviceToHost, stream_),
+                   "copying from the GPU"));
+      BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream_), "marking a copy"));
+    }
+    if (part > 0) {
+      Staging& staging = staging_[(part - 1) % 2];
+      const int64_t count = std::min(kStagingBytes, bytes - (part - 1) * kStagingBytes);
+      BATON_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(staging.free.get()), "copying from the GPU"));
+      std::memcpy(to + (part - 1) * kStagingBytes, staging.bytes.get(), static_cast<size_t>(count));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::device::cuda

@@ -1,0 +1,39 @@
+// CudaMemory: one GPU's memory, with the stream in whose order its bytes are copied. Large uploads (weights,
+// straight from the mapped file) go through two page-locked buffers, so that the copy of one part overlaps
+// the reading of the next. Owner thread of the GPU's engine only.
+#pragma once
+
+#include "common/device/cuda/handles.h"
+#include "common/device/memory.h"
+
+namespace baton::device::cuda {
+
+class CudaMemory final : public Memory {
+ public:
+  // `stream` outlives it.
+  static absl::StatusOr<std::unique_ptr<CudaMemory>> Create(int device, cudaStream_t stream);
+
+  std::string name() const override;
+  bool host() const override { return false; }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
+  int64_t available() const override;
+  absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override;
+  absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
+
+ private:
+  CudaMemory(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  void Free(std::byte* data, int64_t bytes) override;
+
+  // One of the two buffers that bytes pass through, and the event after which it may be written again.
+  struct Staging {
+    PinnedBytes bytes;
+    Event free;
+  };
+  static constexpr int64_t kStagingBytes = int64_t{16} << 20;
+
+  const int device_;
+  const cudaStream_t stream_;
+  Staging staging_[2];
+};
+
+}  // namespace baton::device::cuda

@@ -1,0 +1,39 @@
+#include "common/device/cuda/handles.h"
+
+#include "common/base/status.h"
+#include "common/device/cuda/status.h"
+#include "fmt/format.h"
+
+namespace baton::device::cuda {
+
+absl::Status Use(int device) { return ToStatus(cudaSetDevice(device), fmt::format("using GPU {}", device)); }
+
+absl::StatusOr<Stream> MakeStream() {
+  cudaStream_t stream = nullptr;
+  BATON_RETURN_IF_ERROR(
+      ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+  return Stream(stream);
+}
+
+absl::StatusOr<Event> MakeEvent(bool timed) {
+  cudaEvent_t event = nullptr;
+  BATON_RETURN_IF_ERROR(
+      ToStatus(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+               "creating an event"));
+  return Event(event);
+}
+
+absl::StatusOr<Blas> MakeBlas() {
+  cublasLtHandle_t handle = nullptr;
+  BATON_RETURN_IF_ERROR(ToStatus(cublasLtCreate(&handle), "starting cuBLASLt"));
+  return Blas(handle);
+}
+
+absl::StatusOr<PinnedBytes> AllocatePinned(int64_t bytes) {
+  void* memory = nullptr;
+  BATON_RETURN_IF_ERROR(ToStatus(cudaMallocHost(&memory, static_cast<size_t>(bytes)),
+                                 fmt::format("page-locking {} bytes of host memory", bytes)));
+  return PinnedBytes(static_cast<std::byte*>(memory));
+}
+
+}  // namespace baton::device::cuda

@@ -1,0 +1,50 @@
+// Memory: where an engine's bulk memory comes from: the host, or one GPU. Weights, activations and KV blocks
+// are carved out of it; only kernels that run on the same device may look inside, and everybody else goes
+// through Upload and Download. One level deep: HostMemory here, CudaMemory in device/cuda.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton::device {
+
+class Memory {
+ public:
+  // Gives the bytes back to where they are from.
+  struct Release {
+    Memory* memory = nullptr;
+    int64_t bytes = 0;
+    void operator()(std::byte* data) const { memory->Free(data, bytes); }
+  };
+  using Buffer = std::unique_ptr<std::byte[], Release>;
+
+  virtual ~Memory() = default;
+
+  // "host memory", "memory of GPU 0": for messages.
+  virtual std::string name() const = 0;
+  // Whether the host may look inside.
+  virtual bool host() const = 0;
+  // At least one byte, zero at first, aligned to 256 bytes. RESOURCE_EXHAUSTED says how much was asked for
+  // and how much there is. The memory outlives its buffers.
+  virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
+  // Bytes that could be had now; negative if nobody can say.
+  virtual int64_t available() const { return -1; }
+  // Copies between the host and here, in the order of the operations that were issued before; the bytes are
+  // in place on return. INTERNAL: the device failed, now or in an earlier operation.
+  virtual absl::Status Upload(const void* host, std::byte* here, int64_t bytes) = 0;
+  virtual absl::Status Download(const std::byte* here, void* host, int64_t bytes) = 0;
+
+ private:
+  virtual void Free(std::byte* data, int64_t bytes) = 0;
+};
+
+// The process's own memory: resident page by page as it is written, in huge pages where there are any. Any
+// thread; lives as long as the process.
+Memory& HostMemory();
+
+}  // namespace baton::device

@@ -1,0 +1,32 @@
+// What every launcher does around a launch. For *.cu files.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace baton::kernels::cuda {
+
+// A launch fails only if its grid is wrong or the device is lost: either way nothing that follows can be
+// trusted.
+inline void CheckLaunch(const char* what) {
+  const cudaError_t error = cudaGetLastError();
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "launching %s: %s\n", what, cudaGetErrorString(error));
+  std::abort();
+}
+
+// More than 48 KB of shared memory have to be asked for, once per kernel and device; it costs less than
+// keeping count of where it was done.
+template <typename Kernel>
+void AllowShared(Kernel* kernel, size_t bytes) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes));
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "asking for %zu bytes of shared memory: %s\n", bytes, cudaGetErrorString(error));
+  std::abort();
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,82 @@
+// What the cuda backend decides on the host before it launches anything: how rows are padded, how attention
+// is cut into pieces, and the table of a step that is uploaded once. No CUDA in here: it is built and tested
+// everywhere. Plain functions and data, any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/kernels/kernels.h"
+
+namespace baton::kernels::cuda {
+
+// Decode steps are padded to one of these row counts, so that few CUDA graphs serve all batches. Beyond the
+// largest, rows are left as they are and no graph is used.
+inline constexpr int64_t kMostGraphRows = 256;
+int64_t RowBucket(int64_t rows);
+
+// Split-KV decoding (Flash-Decoding): the keys that a row attends to, `length` of them, are cut into at most
+// kMostSplits runs of at least kLeastSplitTokens, whole tiles each. The cut is a function of the length
+// alone, so a row's bits don't depend on its batch.
+inline constexpr int kMostSplits = 32;
+inline constexpr int kLeastSplitTokens = 64;
+constexpr int64_t SplitTokens(int64_t length) {
+  const int64_t even = (length + kMostSplits - 1) / kMostSplits;
+  const int64_t tiles = (even + kLeastSplitTokens - 1) / kLeastSplitTokens;
+  return (tiles > 0 ? tiles : 1) * kLeastSplitTokens;
+}
+constexpr int SplitCount(int64_t length) {
+  return static_cast<int>((length + SplitTokens(length) - 1) / SplitTokens(length));
+}
+// The grid is made for a power of two of splits: six sizes of graph per row bucket.
+int SplitBucket(int64_t longest);
+
+// Rows of a query tile of the prefill kernel: pairs of (token, head of the GQA group), token by token.
+inline constexpr int kTileRows = 128;
+
+// One tile: packed rows [first, first + kTileRows) of the sequence's rows x group.
+struct PrefillTile {
+  int32_t first_row;       // of the sequence, in the batch
+  int32_t rows;            // of the sequence
+  int32_t first_position;  // of its first row
+  int32_t first_block;     // index into StepTable's blocks
+  int32_t first;           // packed row
+  int32_t padding[3];
+};
+static_assert(sizeof(PrefillTile) == 32);
+
+// All that kernels need to know of a step's rows, as one run of 32-bit words:
+//   tokens[rows]  positions[rows]  row_blocks[rows]  decode_rows[rows]  tiles[...]  blocks[...]
+// The first four have a fixed place for a given number of rows, so a graph finds them again.
+class StepTable {
+ public:
+  // `tokens` may be empty (then zeros). Rows from the sequences' end to `padded_rows` belong to nobody:
+  // position -1.
+  StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences, int64_t padded_rows,
+            int group);
+
+  std::span<const int32_t> words() const { return words_; }
+  int64_t rows() const { return rows_; }
+  // Rows that are a sequence of one row: those go to the split-KV kernel. In a padded step, all of them.
+  int64_t decode_rows() const { return decode_rows_; }
+  int64_t tiles() const { return tiles_; }
+  // Keys that the longest decode row attends to, windows aside.
+  int64_t longest_decode() const { return longest_decode_; }
+
+  // Offsets in words.
+  int64_t positions_at() const { return rows_; }
+  int64_t row_blocks_at() const { return 2 * rows_; }
+  int64_t decode_rows_at() const { return 3 * rows_; }
+  int64_t tiles_at() const { return (4 * rows_ + 7) / 8 * 8; }  // 32-byte aligned
+  int64_t blocks_at() const { return tiles_at() + tiles_ * 8; }
+
+ private:
+  int64_t rows_;
+  int64_t decode_rows_ = 0;
+  int64_t tiles_ = 0;
+  int64_t longest_decode_ = 0;
+  std::vector<int32_t> words_;
+};
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <barrier>
+
+#include "common/base/check.h"
+#include "common/kernels/collective.h"
+
+namespace baton::kernels {
+namespace {
+
+// One all-reduce has three phases between barriers: every rank shows its matrix; every rank sums its slice of
+// the rows of all and writes the sums into all; done.
+struct Group {
+  explicit Group(int ranks) : barrier(ranks), shown(static_cast<size_t>(ranks)) {}
+  std::barrier<> barrier;
+  std::vector<Matrix> shown;  // [ranks]: written by its rank before a barrier, read by all after it
+};
+
+class Member final : public Collective {
+ public:
+  Member(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int ranks() const override { return static_cast<int>(group_->shown.size()); }
+
+  void AllReduce(Matrix matrix) override {
+    BATON_CHECK(matrix.dtype == tensor::DType::kF32);
+    group_->shown[static_cast<size_t>(rank_)] = matrix;
+    group_->barrier.arrive_and_wait();
+    // Slices of the matrix as a whole: with one row, too, every rank has its share.
+    const int64_t total = matrix.rows * matrix.cols;
+    for (int64_t i = total * rank_ / ranks(); i < total * (rank_ + 1) / ranks(); ++i) {
+      const int64_t row = i / matrix.cols, col = i % matrix.cols;
+      float sum = 0;
+      for (const Matrix& part : group_->shown) {
+        BATON_DCHECK(part.rows == matrix.rows && part.cols == matrix.cols);
+        sum += part.row(row)[col];
+      }
+      for (const Matrix& part : group_->shown) part.row(row)[col] = sum;
+    }
+    group_->barrier.arrive_and_wait();
+  }
+
+  void Barrier() override { group_->barrier.arrive_and_wait(); }
+
+ private:
+  const std::shared_ptr<Group> group_;
+  const int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Collective>> MakeInProcessGroup(int ranks) {
+  BATON_CHECK(ranks >= 1);
+  const auto group = std::make_shared<Group>(ranks);
+  std::vector<std::unique_ptr<Collective>> members;
+  for (int rank = 0; rank < ranks; ++rank) members.push_back(std::make_unique<Member>(group, rank));
+  return members;
+}
+
+}  // namespace baton::kernels
