@@ -29,6 +29,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings);
 Command AddChat(CLI::App& root, const Surroundings& surroundings);
 Command AddGenerate(CLI::App& root, const Surroundings& surroundings);
 Command AddBench(CLI::App& root, const Surroundings& surroundings);
+Command AddHealth(CLI::App& root, const Surroundings& surroundings);
 Command AddModel(CLI::App& root, const Surroundings& surroundings);
 Command AddVersion(CLI::App& root, const Surroundings& surroundings);
 

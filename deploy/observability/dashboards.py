@@ -206,7 +206,7 @@ def router():
             panel("Refused and lost", "Decode workers that had no room, and those lost before or after they accepted.", "ops", {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
             panel("Watch streams begun again", "By reason; a router keeps one per worker.", "ops", {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
             panel("Workers seen", "That placement may use, by role.", "short", {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
-            table("Builds", "What runs where. Two versions stand here for the time of a rolling upgrade.", "short", {"build": "sum by (component, pod, version, commit) (baton_build_info{ALL})"}, width=16),
+            table("Builds", "What runs where. Two versions stand here for the time of a rolling upgrade.", "short", {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
         ],
     )
 
