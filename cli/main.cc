@@ -42,7 +42,7 @@ int Main(int argc, char** argv) {
   const std::vector<Command> commands = {AddServe(app, surroundings),    AddChat(app, surroundings),
                                          AddGenerate(app, surroundings), AddBench(app, surroundings),
                                          AddHealth(app, surroundings),   AddModel(app, surroundings),
-                                         AddVersion(app, surroundings)};
+                                         AddPlan(app, surroundings),     AddVersion(app, surroundings)};
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;

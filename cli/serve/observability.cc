@@ -15,7 +15,8 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kPrometheus[] = R"(# Written by `baton serve --observability`. Run: prometheus --config.file=THIS
+constexpr char kPrometheus[] =
+    R"(# Written by `baton serve --observability`. Run: prometheus --config.file=THIS
 global:
   scrape_interval: 5s
   evaluation_interval: 15s

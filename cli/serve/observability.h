@@ -1,5 +1,6 @@
-// What `baton serve --observability DIR` writes: a Prometheus configuration for the processes of this machine,
-// the rules, and Grafana's provisioning with the dashboards. The labels are those that the Helm chart makes.
+// What `baton serve --observability DIR` writes: a Prometheus configuration for the processes of this
+// machine, the rules, and Grafana's provisioning with the dashboards. The labels are those that the Helm
+// chart makes.
 #pragma once
 
 #include <string>

@@ -33,8 +33,8 @@ class Server {
 
   // host:port that clients can dial.
   const std::string& address() const { return address_; }
-  // What grpc.health.v1 answers for "": ready for work. Its service "live" is always SERVING: the process lives,
-  // whatever its peers do.
+  // What grpc.health.v1 answers for "": ready for work. Its service "live" is always SERVING: the process
+  // lives, whatever its peers do.
   void SetServing(bool serving);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended.
   void Shutdown(absl::Duration grace);

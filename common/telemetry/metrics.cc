@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
     auto process = std::make_shared<ProcessMetrics>();
     exposer->RegisterCollectable(process);
     std::string address = absl::StrCat(listen.substr(0, colon), ":", exposer->GetListeningPorts().front());
-    return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(process), std::move(exposer), std::move(address)));
+    return std::unique_ptr<MetricsServer>(
+        new MetricsServer(std::move(process), std::move(exposer), std::move(address)));
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("can't serve metrics on ", listen, ": ", error.what()));
   }

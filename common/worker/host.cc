@@ -34,8 +34,9 @@ Host::~Host() = default;
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
   BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_));
-  BATON_ASSIGN_OR_RETURN(server_,
-                         rpc::Server::Start({.listen = options_.listen, .health_listen = options_.health_listen}, {&service, &worker_service_}));
+  BATON_ASSIGN_OR_RETURN(
+      server_, rpc::Server::Start({.listen = options_.listen, .health_listen = options_.health_listen},
+                                  {&service, &worker_service_}));
   loop_.Start([this, step = std::move(step)] { return Step(step); });
   spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
                address(), metrics_address(), engine_->store().blocks());
