@@ -40,6 +40,8 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--listen", options.listen, "gRPC address; port 0 lets the system choose")
       ->capture_default_str();
+  app.add_option("--health", options.health_listen,
+                 "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)");
   app.add_option("--metrics", metrics_listen, "Prometheus address")->capture_default_str();
   app.add_option("--policy", options.policy, "Placement: least_loaded or round_robin")->capture_default_str();
   app.add_option("--queue-requests", options.dispatcher.limits.entries,

@@ -50,7 +50,8 @@ Probe::Probe(telemetry::Metrics* metrics)
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
       decode_workers_(router::Workers(metrics, "decode")),
-      prefill_workers_(router::Workers(metrics, "prefill")) {}
+      prefill_workers_(router::Workers(metrics, "prefill")),
+      draining_(metrics->Gauge("baton_draining", "1: takes no new work")) {}
 
 void Probe::RequestCame() { running_.Increment(); }
 

@@ -42,6 +42,7 @@ class Probe {
   void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
 
   void Workers(int decode, int prefill);
+  void Draining() { draining_.Set(1); }
   void WatchRestarted(const std::string& reason);
   void FingerprintDiffers(const std::string& address, const std::string& field);
 
@@ -68,6 +69,7 @@ class Probe {
   prometheus::Counter& lost_running_;
   prometheus::Gauge& decode_workers_;
   prometheus::Gauge& prefill_workers_;
+  prometheus::Gauge& draining_;
 };
 
 }  // namespace baton::router

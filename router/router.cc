@@ -108,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
   rpc::ServerOptions door;
   door.listen = options.listen;
+  door.health_listen = options.health_listen;
   door.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
   BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(door, {all->service.get()}));
   {
@@ -127,7 +128,10 @@ void Router::Stop() {
     absl::MutexLock lock(&parts_->health_mutex);
     if (parts_->stopping) return;
     parts_->stopping = true;
+    // Balancers and kubelets hear of it while running requests end.
+    parts_->server->SetServing(false);
   }
+  parts_->probe.Draining();
   parts_->server->Shutdown(parts_->drain);
   // Decode calls end a moment after the clients' calls that they were for.
   parts_->live.WaitUntilNone();

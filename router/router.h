@@ -21,6 +21,7 @@ struct RouterOptions {
   std::vector<std::string> decode;
   std::vector<std::string> prefill;
   std::string listen = "127.0.0.1:0";
+  std::string health_listen;  // empty: no door for health checks alone
   std::string policy = "least_loaded";
   std::string tenant_salt_file;
   int tokenizer_threads = 2;

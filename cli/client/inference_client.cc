@@ -1,6 +1,7 @@
 #include "cli/client/inference_client.h"
 
 #include <fmt/format.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "baton/v1/inference.grpc.pb.h"
 #include "common/base/check.h"
@@ -222,6 +224,37 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
   const grpc::Status status = wire_->stub->ListModels(&context, {}, &response);
   if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
   return response;
+}
+
+absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
+  // little for a generated file.
+  BATON_CHECK(service.size() < 128) << "one byte of length";
+  std::string asked;
+  if (!service.empty()) asked = fmt::format("\x0a{}{}", static_cast<char>(service.size()), service);
+  const grpc::Slice slice(asked);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::GenericStub stub(wire_->channel);
+  absl::Notification done;
+  grpc::Status status;
+  stub.UnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), &request, &response,
+                 [&](grpc::Status ended) {
+                   status = std::move(ended);
+                   done.Notify();
+                 });
+  done.WaitForNotification();
+  if (!status.ok()) return Explain(rpc::FromGrpc(status), address_);
+  std::vector<grpc::Slice> slices;
+  std::string answer;
+  if (response.Dump(&slices).ok()) {
+    for (const grpc::Slice& part : slices) {
+      answer.append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+  }
+  return answer == "\x08\x01";
 }
 
 absl::StatusOr<v1::TokenizeResponse> InferenceClient::Tokenize(const v1::TokenizeRequest& request) {

@@ -15,6 +15,7 @@
 #include "cli/exit_code.h"
 #include "cli/serve/announcement.h"
 #include "cli/serve/log_sink.h"
+#include "cli/serve/observability.h"
 #include "cli/serve/plan.h"
 #include "cli/serve/supervisor.h"
 #include "cli/show/quantity.h"
@@ -40,6 +41,7 @@ struct Flags {
   std::string kv_memory;
   std::string log_folder;
   std::string announce;
+  std::string observability;
   bool json = false;
   bool exit_with_parent = false;
   std::string start_timeout = "5m";
@@ -75,6 +77,9 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
   fmt::print("  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
   fmt::print("  baton bench{} --concurrency 4 --requests 40\n", server);
   if (!router.metrics.empty()) fmt::print("  curl http://{}/metrics\n", router.metrics);
+  if (!flags.observability.empty()) {
+    fmt::print("  prometheus --config.file={}/prometheus.yml\n", flags.observability);
+  }
   fmt::print("\nCtrl-C ends the service.\n");
   std::fflush(stdout);
 }
@@ -135,6 +140,11 @@ int Run(Flags flags, const Surroundings& surroundings) {
     const Announcement announcement = Announcement::From(flags.plan.model_name, book, pids);
     if (!flags.announce.empty()) {
       if (const absl::Status status = announcement.WriteTo(flags.announce); !status.ok()) {
+        logs->Report(std::string(status.message()));
+      }
+    }
+    if (!flags.observability.empty()) {
+      if (const absl::Status status = WriteObservability(announcement, flags.observability); !status.ok()) {
         logs->Report(std::string(status.message()));
       }
     }
@@ -221,6 +231,10 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->group(service);
   app->add_option("--announce", flags->announce, "Write the addresses to this file as JSON once all is ready")
       ->type_name("FILE")
+      ->group(service);
+  app->add_option("--observability", flags->observability,
+                  "Write to this folder what Prometheus and Grafana need to watch these processes")
+      ->type_name("DIR")
       ->group(service);
   app->add_flag("--json", flags->json, "Print the addresses as one line of JSON in place of the table")
       ->group(service);

@@ -9,6 +9,14 @@
 #include "absl/strings/str_cat.h"
 
 namespace baton::rpc {
+namespace {
+
+absl::Status CantListen(const std::string& address) {
+  return absl::UnavailableError(
+      absl::StrCat("can't listen on ", address, ": is the port taken or the host not this machine's?"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
@@ -39,22 +47,36 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return absl::UnavailableError(absl::StrCat("can't listen on ", options.listen,
-                                               ": is the port taken or the host not this machine's?"));
+    return CantListen(options.listen);
+  }
+  std::unique_ptr<grpc::Server> health;
+  if (!options.health_listen.empty()) {
+    grpc::ServerBuilder plain;
+    int health_port = 0;
+    plain.AddListeningPort(options.health_listen, grpc::InsecureServerCredentials(), &health_port);
+    plain.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    health = plain.BuildAndStart();
+    if (health == nullptr || health_port == 0) return CantListen(options.health_listen);
   }
   std::string address = absl::StrCat(options.listen.substr(0, colon), ":", port);
-  return std::unique_ptr<Server>(new Server(std::move(server), std::move(address)));
+  return std::unique_ptr<Server>(new Server(std::move(server), std::move(health), std::move(address)));
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, std::string address)
-    : server_(std::move(server)), address_(std::move(address)) {
+Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health,
+               std::string address)
+    : server_(std::move(server)), health_(std::move(health)), address_(std::move(address)) {
+  for (grpc::Server* door : {server_.get(), health_.get()}) {
+    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("live", true);
+  }
   SetServing(true);
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::SetServing(bool serving) {
-  if (auto* health = server_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(serving);
+  for (grpc::Server* door : {server_.get(), health_.get()}) {
+    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("", serving);
+  }
 }
 
 void Server::Shutdown(absl::Duration grace) {
@@ -62,6 +84,9 @@ void Server::Shutdown(absl::Duration grace) {
   server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(grace));
   server_->Wait();
   server_.reset();
+  // Last: a process that drains still lives.
+  if (health_ != nullptr) health_->Shutdown(std::chrono::system_clock::now());
+  health_.reset();
 }
 
 }  // namespace baton::rpc

@@ -18,6 +18,8 @@ namespace baton::rpc {
 struct ServerOptions {
   // host:port; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
+  // Empty, or host:port of a second, plain door for grpc.health.v1 alone: kubelets speak no TLS.
+  std::string health_listen;
   Keepalive keepalive;
   int max_receive_bytes = kMaxMessageBytes;
 };
@@ -31,15 +33,17 @@ class Server {
 
   // host:port that clients can dial.
   const std::string& address() const { return address_; }
-  // What grpc.health.v1 answers.
+  // What grpc.health.v1 answers for "": ready for work. Its service "live" is always SERVING: the process
+  // lives, whatever its peers do.
   void SetServing(bool serving);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended.
   void Shutdown(absl::Duration grace);
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, std::string address);
+  Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, std::string address);
 
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> health_;
   std::string address_;
 };
 

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/process.h"
 
 namespace baton::telemetry {
 
@@ -51,15 +52,19 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   try {  // the library's HTTP server reports a taken port by an exception
     auto exposer = std::make_unique<prometheus::Exposer>(listen);
     exposer->RegisterCollectable(metrics.registry());
+    auto process = std::make_shared<ProcessMetrics>();
+    exposer->RegisterCollectable(process);
     std::string address = absl::StrCat(listen.substr(0, colon), ":", exposer->GetListeningPorts().front());
-    return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(exposer), std::move(address)));
+    return std::unique_ptr<MetricsServer>(
+        new MetricsServer(std::move(process), std::move(exposer), std::move(address)));
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("can't serve metrics on ", listen, ": ", error.what()));
   }
 }
 
-MetricsServer::MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::string address)
-    : exposer_(std::move(exposer)), address_(std::move(address)) {}
+MetricsServer::MetricsServer(std::shared_ptr<ProcessMetrics> process,
+                             std::unique_ptr<prometheus::Exposer> exposer, std::string address)
+    : process_(std::move(process)), exposer_(std::move(exposer)), address_(std::move(address)) {}
 
 MetricsServer::~MetricsServer() = default;
 

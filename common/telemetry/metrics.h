@@ -20,6 +20,8 @@ class Exposer;
 
 namespace baton::telemetry {
 
+class ProcessMetrics;
+
 class Metrics {
  public:
   using Labels = prometheus::Labels;
@@ -46,7 +48,7 @@ prometheus::Histogram::BucketBoundaries TtftBuckets();
 prometheus::Histogram::BucketBoundaries PerTokenBuckets();
 prometheus::Histogram::BucketBoundaries EndToEndBuckets();
 
-// GET /metrics on an address of its own.
+// GET /metrics on an address of its own: the registry, and what the process says of itself (process.h).
 class MetricsServer {
  public:
   // host:port, port 0 lets the system choose. UNAVAILABLE if it can't be bound.
@@ -56,7 +58,10 @@ class MetricsServer {
   const std::string& address() const { return address_; }
 
  private:
-  MetricsServer(std::unique_ptr<prometheus::Exposer> exposer, std::string address);
+  MetricsServer(std::shared_ptr<ProcessMetrics> process, std::unique_ptr<prometheus::Exposer> exposer,
+                std::string address);
+  // The exposer holds it weakly.
+  std::shared_ptr<ProcessMetrics> process_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::string address_;
 };

@@ -16,6 +16,8 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--worker-id", options.worker_id, "Name of this worker (default: role and address)");
   app.add_option("--listen", options.listen, "host:port for gRPC; port 0 lets the system choose")
       ->capture_default_str();
+  app.add_option("--health", options.health_listen,
+                 "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)");
   app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")
       ->capture_default_str();
   app.add_option("--backend", options.engine.backend, "Kernels to compute with")

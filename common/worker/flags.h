@@ -20,6 +20,8 @@ struct Options {
   // Name of this worker in metrics and answers; empty: role and address.
   std::string worker_id;
   std::string listen = "127.0.0.1:0";
+  // Empty: no door for health checks alone.
+  std::string health_listen;
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;

@@ -34,8 +34,9 @@ Host::~Host() = default;
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
   BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_));
-  BATON_ASSIGN_OR_RETURN(server_,
-                         rpc::Server::Start({.listen = options_.listen}, {&service, &worker_service_}));
+  BATON_ASSIGN_OR_RETURN(
+      server_, rpc::Server::Start({.listen = options_.listen, .health_listen = options_.health_listen},
+                                  {&service, &worker_service_}));
   loop_.Start([this, step = std::move(step)] { return Step(step); });
   spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
                address(), metrics_address(), engine_->store().blocks());
@@ -44,6 +45,7 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
 
 bool Host::Step(const std::function<StepReport()>& step) {
   StepReport report = step();
+  if (hub_.draining()) draining_.Set(1);  // by Worker/Drain
   kv::BlockPool& pool = engine_->pool();
   const kv::BlockPool::Counts blocks = pool.counts();
   report.load.set_free_blocks(blocks.free);
@@ -57,6 +59,7 @@ bool Host::Step(const std::function<StepReport()>& step) {
 void Host::Drain(absl::Duration grace) {
   server_->SetServing(false);
   hub_.SetDraining(true);
+  draining_.Set(1);
   const auto idle = std::make_shared<absl::Notification>();
   hub_.WhenIdle([idle] { idle->Notify(); });
   idle->WaitForNotificationWithTimeout(grace);

@@ -65,6 +65,7 @@ class Host {
   const std::unique_ptr<engine::Engine> engine_;
   MonotonicClock clock_;
   telemetry::Metrics metrics_;
+  prometheus::Gauge& draining_ = metrics_.Gauge("baton_draining", "1: takes no new work");
   WatchHub hub_;
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_};

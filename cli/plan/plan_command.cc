@@ -1,0 +1,164 @@
+// `baton plan`: how many prefill and decode workers a load needs, with the reasoning.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/plan/capacity.h"
+#include "cli/show/quantity.h"
+
+namespace baton::cli {
+namespace {
+
+using plan::Load;
+using plan::Pools;
+using plan::Profile;
+
+constexpr char kExamples[] = R"(
+Examples:
+  baton plan --profile h100-8b.json --rate 20 --prompt-tokens lognormal:2000:0.8 --output-tokens 300
+  baton plan --profile p.json --rate 50 --prompt-tokens 8000 --output-tokens 200 --hit-rate 0.6 \
+      --slo-ttft 1s --slo-tpot 40ms --kv-memory 40GiB --spare 2
+
+A profile is JSON: prefill_base, prefill_token, prefill_pair, step_base, step_sequence, step_context (seconds),
+link_bandwidth (bytes per second), kv_bytes_per_token. deploy/runbook.md says what they mean.)";
+
+struct Flags {
+  std::string profile;
+  double rate = 0;
+  std::string prompt_tokens = "256";
+  std::string output_tokens = "64";
+  double hit_rate = 0;
+  std::string slo_ttft = "2s";
+  std::string slo_tpot = "50ms";
+  std::string kv_memory;
+  int spare = 1;
+  bool json = false;
+};
+
+void Print(const Flags& flags, const Profile& profile, const Load& load, const Pools& pools,
+           const Terminal& terminal) {
+  const auto& prefill = pools.prefill;
+  const auto& decode = pools.decode;
+  fmt::print("{} prefill, {} decode worker(s)\n\n",
+             Paint(terminal, Style::kBold, fmt::to_string(prefill.workers)),
+             Paint(terminal, Style::kBold, fmt::to_string(decode.workers)));
+  fmt::print(
+      "load      {:g} requests/s; {:.0f} prompt tokens to compute and {:.0f} to generate each, {:.0f}% of "
+      "prompts cached\n",
+      load.rate, pools.uncached_mean, pools.output_mean, 100 * load.hit_rate);
+  fmt::print("prefill   a prompt takes {} (95%: {}); {} worker(s) are {:.0f}% busy\n",
+             ShowSeconds(prefill.seconds_mean), ShowSeconds(prefill.seconds_p95),
+             prefill.workers - load.spare, 100 * prefill.utilization);
+  fmt::print("          TTFT 95%: wait {} + compute {} + ship {} + step {} = {} of {}\n",
+             ShowSeconds(prefill.wait_p95), ShowSeconds(prefill.seconds_p95), ShowSeconds(pools.ship_seconds),
+             ShowSeconds(decode.tpot), ShowSeconds(prefill.ttft_p95), flags.slo_ttft);
+  fmt::print(
+      "decode    {} worker(s) run {:.1f} sequences each of {:.0f} tokens: TPOT {} of {}, KV {:.0f}% of {}\n",
+      decode.workers - load.spare, decode.batch, pools.context_mean, ShowSeconds(decode.tpot), flags.slo_tpot,
+      100 * decode.kv_used, ShowBytes(load.kv_bytes));
+  fmt::print("          most: {:.0f} by TPOT, {:.0f} by KV memory ({} per token); {} decides\n",
+             decode.batch_by_tpot, decode.batch_by_kv, ShowBytes(profile.kv_bytes_per_token),
+             decode.bound_by_kv ? "KV memory" : "TPOT");
+  fmt::print("link      {}/s out of a prefill worker, {:.0f}% of {}/s\n",
+             ShowBytes(static_cast<int64_t>(pools.ship_rate)), 100 * pools.link_used,
+             ShowBytes(static_cast<int64_t>(profile.link_bandwidth)));
+  fmt::print("spare     {} of each pool is for a rollout or a failure (--spare)\n", load.spare);
+  fmt::print("\nHelm: --set prefill.replicas={} --set decode.replicas={}\n", prefill.workers, decode.workers);
+}
+
+std::string ToJson(const Pools& pools) {
+  const nlohmann::ordered_json json = {
+      {"prefill_workers", pools.prefill.workers},
+      {"decode_workers", pools.decode.workers},
+      {"prefill",
+       {{"seconds_mean", pools.prefill.seconds_mean},
+        {"seconds_p95", pools.prefill.seconds_p95},
+        {"utilization", pools.prefill.utilization},
+        {"wait_p95", pools.prefill.wait_p95},
+        {"ttft_p95", pools.prefill.ttft_p95}}},
+      {"decode",
+       {{"batch", pools.decode.batch},
+        {"tpot", pools.decode.tpot},
+        {"kv_used", pools.decode.kv_used},
+        {"batch_by_tpot", pools.decode.batch_by_tpot},
+        {"batch_by_kv", pools.decode.batch_by_kv}}},
+      {"link", {{"bytes_per_second", pools.ship_rate}, {"used", pools.link_used}}}};
+  return json.dump(2);
+}
+
+int Run(const Flags& flags, const Surroundings& surroundings) {
+  Load load;
+  load.rate = flags.rate;
+  load.hit_rate = flags.hit_rate;
+  load.spare = flags.spare;
+  for (const auto& [text, into] : {std::pair{&flags.prompt_tokens, &load.prompt_tokens},
+                                   std::pair{&flags.output_tokens, &load.output_tokens}}) {
+    auto parsed = bench::Distribution::Parse(*text);
+    if (!parsed.ok()) return Misused(std::string(parsed.status().message()));
+    *into = *parsed;
+  }
+  for (const auto& [text, into] :
+       {std::pair{&flags.slo_ttft, &load.slo_ttft}, std::pair{&flags.slo_tpot, &load.slo_tpot}}) {
+    const auto parsed = ParseDuration(*text);
+    if (!parsed.ok()) return Misused(std::string(parsed.status().message()));
+    *into = absl::ToDoubleSeconds(*parsed);
+  }
+  const auto bytes = ParseBytes(flags.kv_memory);
+  if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
+  load.kv_bytes = *bytes;
+  const auto profile = plan::ReadProfile(flags.profile);
+  if (!profile.ok()) return Fail(profile.status());
+  const auto pools = plan::PlanPools(*profile, load);
+  if (!pools.ok()) return Fail(pools.status());
+  if (flags.json) {
+    fmt::print("{}\n", ToJson(*pools));
+  } else {
+    Print(flags, *profile, load, *pools, surroundings.out);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddPlan(CLI::App& root, const Surroundings& surroundings) {
+  CLI::App* app = root.add_subcommand("plan", "How many prefill and decode workers a load needs, and why");
+  app->footer(kExamples);
+  auto flags = std::make_shared<Flags>();
+  app->add_option("--profile", flags->profile, "How fast workers are, as `baton bench --profile` measures")
+      ->type_name("FILE")
+      ->required();
+  app->add_option("-r,--rate", flags->rate, "Requests per second")
+      ->type_name("R")
+      ->required()
+      ->check(CLI::PositiveNumber);
+  app->add_option("--prompt-tokens", flags->prompt_tokens,
+                  "N, uniform:A:B, normal:MEAN:STDDEV or lognormal:MEDIAN:SIGMA")
+      ->type_name("DIST")
+      ->capture_default_str();
+  app->add_option("--output-tokens", flags->output_tokens, "Length of answers, likewise")
+      ->type_name("DIST")
+      ->capture_default_str();
+  app->add_option("--hit-rate", flags->hit_rate, "Share of prompt tokens that caches hold, 0 to 1")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app->add_option("--slo-ttft", flags->slo_ttft, "TTFT that 95% shall keep")
+      ->type_name("TIME")
+      ->capture_default_str();
+  app->add_option("--slo-tpot", flags->slo_tpot, "TPOT to keep")->type_name("TIME")->capture_default_str();
+  app->add_option("--kv-memory", flags->kv_memory, "KV memory of a decode worker, for example 40GiB")
+      ->type_name("SIZE")
+      ->required();
+  app->add_option("--spare", flags->spare, "Workers of each pool that may be gone")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  app->add_flag("--json", flags->json, "Print the figures as JSON");
+  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+}
+
+}  // namespace baton::cli

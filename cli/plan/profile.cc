@@ -1,0 +1,62 @@
+#include "cli/plan/profile.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace baton::cli::plan {
+
+double Profile::PrefillSeconds(double uncached, double cached) const {
+  return prefill_base + prefill_token * uncached + prefill_pair * uncached * (cached + uncached / 2);
+}
+
+double Profile::StepSeconds(double batch, double context) const {
+  return step_base + step_sequence * batch + step_context * context;
+}
+
+absl::StatusOr<Profile> ParseProfile(std::string_view text) {
+  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("a profile is a JSON object of numbers");
+  Profile profile;
+  absl::Status status;
+  const auto read = [&](const char* name, auto& field, bool positive) {
+    if (!status.ok()) return;
+    const auto entry = json.find(name);
+    const double value = entry != json.end() && entry->is_number() ? entry->template get<double>() : -1;
+    if (value < 0 || (positive && value == 0)) {
+      status = absl::InvalidArgumentError(
+          fmt::format("{} must be a number {} 0; `baton bench --profile FILE` measures it", name,
+                      positive ? "above" : "of at least"));
+      return;
+    }
+    field = static_cast<std::remove_reference_t<decltype(field)>>(value);
+  };
+  read("prefill_base", profile.prefill_base, false);
+  read("prefill_token", profile.prefill_token, true);
+  read("prefill_pair", profile.prefill_pair, false);
+  read("step_base", profile.step_base, true);
+  read("step_sequence", profile.step_sequence, false);
+  read("step_context", profile.step_context, false);
+  read("link_bandwidth", profile.link_bandwidth, true);
+  read("kv_bytes_per_token", profile.kv_bytes_per_token, true);
+  if (!status.ok()) return status;
+  return profile;
+}
+
+absl::StatusOr<Profile> ReadProfile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return absl::NotFoundError(
+        fmt::format("can't read the profile {}: `baton bench --profile {}` measures one", path, path));
+  }
+  absl::StatusOr<Profile> profile = ParseProfile(text.str());
+  if (!profile.ok()) {
+    return absl::InvalidArgumentError(fmt::format("{}: {}", path, std::string(profile.status().message())));
+  }
+  return profile;
+}
+
+}  // namespace baton::cli::plan

@@ -1,0 +1,18 @@
+// ProcessMetrics: what every process says of itself on its metrics page, under the names that Prometheus' own
+// clients use: CPU seconds, resident memory, open files, start time, and which build it is. Read from /proc
+// when the page is asked for. Any thread.
+#pragma once
+
+#include <prometheus/collectable.h>
+
+#include <vector>
+
+namespace baton::telemetry {
+
+class ProcessMetrics final : public prometheus::Collectable {
+ public:
+  // Families that can't be read are left out.
+  std::vector<prometheus::MetricFamily> Collect() const override;
+};
+
+}  // namespace baton::telemetry

@@ -1,0 +1,49 @@
+{{/* What the schema can't say: values that contradict one another stop the installation with what to do. */}}
+{{- define "baton.checks" -}}
+{{- $v := .Values -}}
+{{- if and (eq $v.model.source "pvc") (not $v.model.pvc.claimName) -}}
+{{- fail "model.source is pvc: name the claim in model.pvc.claimName" -}}
+{{- end -}}
+{{- if and (eq $v.model.source "hostPath") (not $v.model.hostPath.path) -}}
+{{- fail "model.source is hostPath: name the folder in model.hostPath.path" -}}
+{{- end -}}
+{{- if eq $v.model.source "huggingFace" -}}
+{{- if not $v.model.huggingFace.repository -}}{{- fail "model.source is huggingFace: name the repository in model.huggingFace.repository" -}}{{- end -}}
+{{- if not $v.model.huggingFace.revision -}}{{- fail "model.source is huggingFace: pin a commit in model.huggingFace.revision (40 hex digits)" -}}{{- end -}}
+{{- if not $v.model.huggingFace.files -}}{{- fail "model.source is huggingFace: list the files and their SHA-256 in model.huggingFace.files" -}}{{- end -}}
+{{- end -}}
+{{- if eq $v.model.source "s3" -}}
+{{- if not $v.model.s3.url -}}{{- fail "model.source is s3: give the folder's address in model.s3.url" -}}{{- end -}}
+{{- if not $v.model.s3.files -}}{{- fail "model.source is s3: list the files and their SHA-256 in model.s3.files" -}}{{- end -}}
+{{- end -}}
+{{- if and $v.tls.enabled (not $v.tls.existingSecret) (not $v.tls.certManager.enabled) -}}
+{{- fail "tls.enabled: name a Secret in tls.existingSecret or set tls.certManager.enabled" -}}
+{{- end -}}
+{{- if and $v.tls.certManager.enabled (not $v.tls.certManager.issuerRef.name) -}}
+{{- fail "tls.certManager.enabled: name the issuer in tls.certManager.issuerRef" -}}
+{{- end -}}
+{{- if and $v.tls.certManager.enabled (not $v.tls.enabled) -}}
+{{- fail "tls.certManager.enabled needs tls.enabled: the certificate would be made and not used" -}}
+{{- end -}}
+{{- range $role := list "router" "prefill" "decode" -}}
+{{- $r := index $v $role -}}
+{{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}
+{{- fail (printf "%s.tensorParallel (%d) is more than %s.gpus (%d): a pod can't split a model over GPUs that it does not have" $role (int $r.tensorParallel) $role (int $r.gpus)) -}}
+{{- end -}}
+{{- if and $r.autoscaling.enabled (gt (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
+{{- fail (printf "%s.autoscaling.minReplicas (%d) is more than maxReplicas (%d)" $role (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
+{{- end -}}
+{{- if and $r.pdb.enabled (not (kindIs "invalid" $r.pdb.minAvailable)) (not (kindIs "invalid" $r.pdb.maxUnavailable)) -}}
+{{- fail (printf "%s.pdb: set maxUnavailable to null to use minAvailable; a budget has one of them" $role) -}}
+{{- end -}}
+{{- if and (eq (toString $r.strategy.maxSurge) "0") (eq (toString $r.strategy.maxUnavailable) "0") -}}
+{{- fail (printf "%s.strategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role) -}}
+{{- end -}}
+{{- if not (kindIs "invalid" $r.terminationGracePeriodSeconds) -}}
+{{- $least := add (int $r.preStopSeconds) (int $v.longestGenerationSeconds) -}}
+{{- if lt (int $r.terminationGracePeriodSeconds) (int $least) -}}
+{{- fail (printf "%s.terminationGracePeriodSeconds (%d) is less than preStopSeconds + longestGenerationSeconds (%d): answers would be cut short; raise it, or lower longestGenerationSeconds" $role (int $r.terminationGracePeriodSeconds) (int $least)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

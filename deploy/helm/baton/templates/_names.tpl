@@ -1,0 +1,58 @@
+{{/* Names, labels and images. */}}
+{{- define "baton.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "baton.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "baton.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "baton.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (ternary (include "baton.fullname" .) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{/* image: dict root, image (a role's own keys, which win) */}}
+{{- define "baton.image" -}}
+{{- $common := .root.Values.image -}}
+{{- $own := .image -}}
+{{- $repository := $own.repository | default $common.repository -}}
+{{- $digest := $own.digest | default (ternary "" $common.digest (ne (default "" $own.tag) "")) -}}
+{{- if $digest -}}
+{{- printf "%s@%s" $repository $digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository ($own.tag | default $common.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.tlsSecret" -}}
+{{- .Values.tls.existingSecret | default (printf "%s-tls" (include "baton.fullname" .)) -}}
+{{- end -}}
+
+{{- define "baton.downloads" -}}
+{{- if has .Values.model.source (list "huggingFace" "s3") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Roles of this release, as a list in YAML. */}}
+{{- define "baton.roles" -}}
+{{- if .Values.prefill.enabled }}[router, prefill, decode]{{ else }}[router, decode]{{ end -}}
+{{- end -}}

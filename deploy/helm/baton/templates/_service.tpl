@@ -1,0 +1,215 @@
+{{/* Service, disruption budget, autoscaler of a role. dict: root, role. */}}
+{{- define "baton.service" -}}
+{{- $root := .root -}}
+{{- $role := .role }}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "baton.fullname" $root }}{{ if ne $role "router" }}-{{ $role }}{{ end }}
+  labels:
+    {{- include "baton.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+  {{- if eq $role "router" }}
+  {{- with $root.Values.router.service.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- end }}
+spec:
+  {{- if eq $role "router" }}
+  type: {{ $root.Values.router.service.type }}
+  {{- else }}
+  # Routers look up this name: every ready pod is an address.
+  clusterIP: None
+  {{- end }}
+  selector:
+    {{- include "baton.selector" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+  ports:
+    - name: grpc
+      port: {{ ternary $root.Values.router.service.port 8470 (eq $role "router") }}
+      targetPort: grpc
+      appProtocol: kubernetes.io/h2c
+    {{- if ne $role "router" }}
+    - name: metrics
+      port: 9470
+      targetPort: metrics
+    {{- end }}
+{{- if eq $role "router" }}
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ include "baton.fullname" $root }}-router-metrics
+  labels:
+    {{- include "baton.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+spec:
+  clusterIP: None
+  selector:
+    {{- include "baton.selector" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+  ports:
+    - name: metrics
+      port: 9470
+      targetPort: metrics
+{{- end }}
+{{- end -}}
+
+{{- define "baton.pdb" -}}
+{{- $root := .root -}}
+{{- $role := .role -}}
+{{- $r := index $root.Values $role -}}
+{{- if $r.pdb.enabled }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "baton.fullname" $root }}-{{ $role }}
+  labels:
+    {{- include "baton.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+spec:
+  {{- if not (kindIs "invalid" $r.pdb.minAvailable) }}
+  minAvailable: {{ $r.pdb.minAvailable }}
+  {{- else }}
+  maxUnavailable: {{ $r.pdb.maxUnavailable }}
+  {{- end }}
+  selector:
+    matchLabels:
+      {{- include "baton.selector" $root | nindent 6 }}
+      app.kubernetes.io/component: {{ $role }}
+{{- end }}
+{{- end -}}
+
+{{/* Each role on its own signal: routers by CPU, prefill by waiting tokens and TTFT, decode by KV use and TPOT. */}}
+{{- define "baton.autoscaler" -}}
+{{- $root := .root -}}
+{{- $role := .role -}}
+{{- $r := index $root.Values $role -}}
+{{- $a := $r.autoscaling -}}
+{{- $name := printf "%s-%s" (include "baton.fullname" $root) $role -}}
+{{- $of := printf "namespace=\"%s\",release=\"%s\"" $root.Release.Namespace $root.Release.Name -}}
+{{- if $a.enabled }}
+---
+{{- if eq $a.kind "hpa" }}
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "baton.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+spec:
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: Deployment
+    name: {{ $name }}
+  minReplicas: {{ $a.minReplicas }}
+  maxReplicas: {{ $a.maxReplicas }}
+  behavior:
+    scaleDown:
+      stabilizationWindowSeconds: {{ $a.scaleDownSeconds }}
+      policies:
+        - type: Pods
+          value: 1
+          periodSeconds: 60
+  metrics:
+    {{- if eq $role "router" }}
+    - type: Resource
+      resource:
+        name: cpu
+        target:
+          type: Utilization
+          averageUtilization: {{ $a.targetCpuPercent }}
+    {{- else if eq $role "prefill" }}
+    - type: Pods
+      pods:
+        metric:
+          name: baton_prefill_pending_tokens
+        target:
+          type: AverageValue
+          averageValue: {{ $a.targetPendingTokens | quote }}
+    - type: External
+      external:
+        metric:
+          name: baton_ttft_p95_seconds
+          selector:
+            matchLabels:
+              release: {{ $root.Release.Name }}
+        target:
+          type: Value
+          value: {{ $a.targetTtftSeconds | quote }}
+    {{- else }}
+    - type: Pods
+      pods:
+        metric:
+          name: baton_kv_used_percent
+        target:
+          type: AverageValue
+          averageValue: {{ $a.targetKvPercent | quote }}
+    - type: External
+      external:
+        metric:
+          name: baton_tpot_p95_seconds
+          selector:
+            matchLabels:
+              release: {{ $root.Release.Name }}
+        target:
+          type: Value
+          value: {{ $a.targetTpotSeconds | quote }}
+    {{- end }}
+{{- else }}
+apiVersion: keda.sh/v1alpha1
+kind: ScaledObject
+metadata:
+  name: {{ $name }}
+  labels:
+    {{- include "baton.labels" $root | nindent 4 }}
+    app.kubernetes.io/component: {{ $role }}
+spec:
+  scaleTargetRef:
+    name: {{ $name }}
+  minReplicaCount: {{ $a.minReplicas }}
+  maxReplicaCount: {{ $a.maxReplicas }}
+  cooldownPeriod: {{ $a.scaleDownSeconds }}
+  advanced:
+    horizontalPodAutoscalerConfig:
+      behavior:
+        scaleDown:
+          stabilizationWindowSeconds: {{ $a.scaleDownSeconds }}
+  triggers:
+    {{- if eq $role "router" }}
+    - type: cpu
+      metricType: Utilization
+      metadata:
+        value: {{ $a.targetCpuPercent | quote }}
+    {{- else if eq $role "prefill" }}
+    - type: prometheus
+      metadata:
+        serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        query: {{ printf "sum(baton_prefill_pending_tokens{%s})" $of | squote }}
+        threshold: {{ $a.targetPendingTokens | quote }}
+    - type: prometheus
+      metricType: Value
+      metadata:
+        serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        query: {{ printf "max(baton:ttft_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
+        threshold: {{ $a.targetTtftSeconds | quote }}
+    {{- else }}
+    - type: prometheus
+      metricType: Value
+      metadata:
+        serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        query: {{ printf "100 * avg(baton:kv_used:ratio{%s,component=\"decode\"})" $of | squote }}
+        threshold: {{ $a.targetKvPercent | quote }}
+    - type: prometheus
+      metricType: Value
+      metadata:
+        serverAddress: {{ $root.Values.observability.prometheusUrl }}
+        query: {{ printf "max(baton:tpot_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
+        threshold: {{ $a.targetTpotSeconds | quote }}
+    {{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}

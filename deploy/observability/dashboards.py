@@ -1,0 +1,236 @@
+"""The dashboards, in the order in which an on-call engineer opens them."""
+from panels import dashboard, panel, row, stat, steps, table
+
+OK_BAD = lambda warn, bad: steps((None, "green"), (warn, "orange"), (bad, "red"))
+SUM = "sum by (namespace, release)"
+
+
+def quantiles(metric, selector="ALL", more=""):
+    by = "le" + (", " + more if more else "")
+    legend = "{{%s}} " % more if more else ""
+    return {
+        f"{legend}p{q}": f"histogram_quantile({q / 100}, sum by ({by}) (rate({metric}_bucket{{{selector}}}[$__rate_interval])))"
+        for q in (50, 95, 99)
+    }
+
+
+def mean(metric, selector="ALL", by="pod"):
+    return (
+        f"sum by ({by}) (rate({metric}_sum{{{selector}}}[$__rate_interval]))"
+        f" / sum by ({by}) (rate({metric}_count{{{selector}}}[$__rate_interval]))"
+    )
+
+
+def rate(metric, selector="ALL", by=None):
+    return ("sum by (%s)" % by if by else "sum") + f" (rate({metric}{{{selector}}}[$__rate_interval]))"
+
+
+def overview():
+    return dashboard(
+        "overview",
+        "Overview",
+        "Are clients served well? Requests, outcomes, TTFT, TPOT, goodput, tokens.",
+        [
+            stat("Requests", "Generation requests ended per second.", "reqps", rate("baton_router_requests_total")),
+            stat(
+                "Errors",
+                "Share of requests that ended in an error of ours. 5% for five minutes wakes somebody.",
+                "percentunit",
+                "max(baton:errors:ratio_rate5m{ALL})",
+                OK_BAD(0.01, 0.05),
+            ),
+            stat("TTFT p95", "Arrival to first token, 95th percentile of five minutes.", "s", "max(baton:ttft_seconds:p95_5m{ALL})", OK_BAD(1, 2)),
+            stat("TPOT p95", "Mean time per token after the first, 95th percentile of five minutes.", "s", "max(baton:tpot_seconds:p95_5m{ALL})", OK_BAD(0.03, 0.05)),
+            stat(
+                "Decode workers",
+                "Workers that a router may use; the least over routers.",
+                "short",
+                'min(baton_router_workers{ALL,role="decode"})',
+                steps((None, "red"), (1, "green")),
+            ),
+            stat("Prefill workers", "Workers that a router may use; the least over routers. None is right for a release without a prefill pool.", "short", 'min(baton_router_workers{ALL,role="prefill"})'),
+            panel("Outcomes", "Requests by canonical status code. CANCELLED and INVALID_ARGUMENT are the client's doing; RESOURCE_EXHAUSTED is load, limit or quota.", "reqps", {"{{outcome}}": rate("baton_router_requests_total", by="outcome")}, stack=True, low=0),
+            panel("TTFT", "Arrival of a request to its first token. The line is the SLO.", "s", quantiles("baton_router_ttft_seconds"), thresholds=steps((None, "transparent"), (2, "red")), low=0),
+            panel("TPOT", "Mean time per output token after the first, by request. The line is the SLO.", "s", quantiles("baton_router_tpot_seconds"), thresholds=steps((None, "transparent"), (0.05, "red")), low=0),
+            panel(
+                "Goodput",
+                "Answers per second that began within the TTFT SLO (2 s), and that kept the TPOT SLO (50 ms). The lower line bounds goodput from above: histograms of TTFT and TPOT do not say which answers kept both.",
+                "reqps",
+                {
+                    "within TTFT": 'sum(rate(baton_router_ttft_seconds_bucket{ALL,le="2"}[$__rate_interval]))',
+                    "within TPOT": 'sum(rate(baton_router_tpot_seconds_bucket{ALL,le="0.05"}[$__rate_interval]))',
+                    "all": "sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval]))",
+                },
+                low=0,
+            ),
+            panel(
+                "Tokens",
+                "Prompt tokens admitted and answer tokens sent.",
+                "wps",
+                {"prompt": rate("baton_router_prompt_tokens_total"), "answer": rate("baton_router_answer_tokens_total")},
+                low=0,
+            ),
+            panel("In the system", "Requests inside routers, and choices waiting for a decode worker.", "short", {"running": "sum(baton_router_running{ALL})", "queued": "sum(baton_router_queue_requests{ALL})"}, low=0),
+            panel("Time between tokens", "Between two tokens of an answer as the router receives them.", "s", quantiles("baton_router_itl_seconds"), low=0),
+            panel("End to end", "Arrival of a request to the end of its answer; finished answers only.", "s", quantiles("baton_router_e2e_seconds"), low=0),
+            panel(
+                "Error budget burnt",
+                "Share of answers over the SLO's bound within an hour. At 14.4% a month's budget (1%) is gone in two days.",
+                "percentunit",
+                {"TTFT": "baton:ttft_slow:ratio_rate1h{ALL}", "TPOT": "baton:tpot_slow:ratio_rate1h{ALL}"},
+                thresholds=steps((None, "transparent"), (0.144, "red")),
+                low=0,
+            ),
+        ],
+    )
+
+
+def ttft():
+    phases = {
+        "admit": "Checking, template, tokenization, the queue for admission.",
+        "decode_queue": "Waiting for a decode worker with room.",
+        "prefill_queue": "Waiting in the prefill worker's queue.",
+        "prefill": "Computing the prompt.",
+        "transfer": "Shipping KV that computing did not hide.",
+        "first_token": "Drawing and sending the first token.",
+    }
+    by_phase = mean("baton_ttft_phase_seconds", by="phase")
+    return dashboard(
+        "ttft",
+        "Where TTFT goes",
+        "The six phases of TTFT: they are measured and add up.",
+        [
+            panel("TTFT by phase", "Mean of each phase, stacked: the height is the mean TTFT.", "s", {"{{phase}}": by_phase}, stack=True, width=16, height=12, low=0),
+            panel(
+                "Measured TTFT",
+                "Mean TTFT as the router saw it; compare with the height of the stack. They differ by requests that have begun and not ended.",
+                "s",
+                {"mean": "sum(rate(baton_router_ttft_seconds_sum{ALL}[$__rate_interval])) / sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval]))"},
+                height=12,
+                low=0,
+            ),
+        ]
+        + [
+            panel(f"{name}", text, "s", {
+                f"p{q}": f'histogram_quantile({q / 100}, sum by (le) (rate(baton_ttft_phase_seconds_bucket{{ALL,phase="{name}"}}[$__rate_interval])))' for q in (50, 95, 99)
+            }, low=0)
+            for name, text in phases.items()
+        ],
+    )
+
+
+def prefill():
+    return dashboard(
+        "prefill",
+        "Prefill pool",
+        "Prompts become KV: queue, compute, caches.",
+        [
+            panel("Waiting tokens", "Prompt tokens still to compute, by worker: the pool's load, and what it is scaled by.", "short", {"{{pod}}": "sum by (pod) (baton_prefill_pending_tokens{ONE})"}, low=0),
+            panel("Waiting prompts", "Prompts before their first chunk.", "short", {"{{pod}}": "sum by (pod) (baton_prefill_queued{ONE})"}, low=0),
+            panel("Prompts at work", "Prompts being computed or shipped.", "short", {"{{pod}}": "sum by (pod) (baton_prefill_computing{ONE})"}, low=0),
+            panel("Queue wait", "Wait of a prompt before its first chunk.", "s", quantiles("baton_prefill_queue_seconds", "ONE"), low=0),
+            panel("Computed tokens", "Prompt tokens computed per second.", "wps", {"{{pod}}": rate("baton_prefill_tokens_total", "ONE", "pod")}, low=0),
+            panel("Step", "Duration of an engine's step.", "s", quantiles("baton_prefill_step_seconds", "ONE"), low=0),
+            panel("Outcomes", "Prefill requests that ended, by outcome.", "reqps", {"{{outcome}}": rate("baton_prefill_requests_total", "ONE", "outcome")}, stack=True, low=0),
+            panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod") + " / " + rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod")}, low=0, high=1),
+            panel("KV blocks", "Blocks by state: cached ones can be taken back at any time.", "short", {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
+        ],
+        extra=("worker",),
+    )
+
+
+def decode():
+    return dashboard(
+        "decode",
+        "Decode pool",
+        "KV arrives, tokens leave: batches, pace, blocks.",
+        [
+            panel("Sequences", "By state. Preempted ones lost their blocks and will be computed again.", "short", {"{{state}}": "sum by (state) (baton_decode_sequences{ONE})"}, stack=True, low=0),
+            panel("Batch by worker", "Running sequences on each.", "short", {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})'}, low=0),
+            panel("Tokens", "Tokens generated per second.", "wps", {"{{pod}}": rate("baton_output_tokens_total", "ONE", "pod")}, low=0),
+            panel("Time between tokens", "Of a sequence, on the worker.", "s", quantiles("baton_decode_itl_seconds", "ONE"), low=0),
+            panel("Step", "Duration of an engine's step.", "s", quantiles("baton_decode_step_seconds", "ONE"), low=0),
+            panel("Time on the worker", "Arrival at the decode worker to the end.", "s", quantiles("baton_decode_e2e_seconds", "ONE"), low=0),
+            panel("KV in use", "Blocks held by sequences, of all. Scaled by this; full above 95%.", "percentunit", {"{{pod}}": 'baton:kv_used:ratio{ONE,component="decode"}'}, thresholds=steps((None, "transparent"), (0.95, "red")), low=0, high=1),
+            panel("Preemptions", "Sequences set aside for want of blocks.", "ops", {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
+            panel("Outcomes", "Requests that ended on this pool, by outcome; refused ones went to another worker or back to the queue.", "reqps", {"{{outcome}}": rate("baton_decode_requests_total", "ONE", "outcome")}, stack=True, low=0),
+            panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", "wps", {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
+            panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod") + " / " + rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod")}, low=0, high=1),
+            panel("Draining", "1: takes no new work.", "short", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
+        ],
+        extra=("worker",),
+    )
+
+
+def kv():
+    return dashboard(
+        "kv",
+        "KV and cache affinity",
+        "What is cached, where it is, and what it costs to move.",
+        [
+            panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": rate("baton_prefix_hit_tokens_total", by="component") + " / " + rate("baton_prefix_query_tokens_total", by="component")}, low=0, high=1),
+            panel(
+                "Hits against load",
+                "Per worker: share of prompt tokens hit. Beside it, the worker's share of all work; affinity that ignores load shows as one line far above the others.",
+                "percentunit",
+                {
+                    "{{pod}} hits": rate("baton_prefix_hit_tokens_total", by="pod") + " / " + rate("baton_prefix_query_tokens_total", by="pod"),
+                    "{{pod}} share of work": rate("baton_prefix_query_tokens_total", by="pod") + " / on() group_left() " + rate("baton_prefix_query_tokens_total"),
+                },
+                low=0,
+                width=16,
+            ),
+            panel("Blocks", "Of all workers, by state.", "short", {"{{component}} {{state}}": "sum by (component, state) (baton_kv_blocks{ALL})"}, stack=True, low=0),
+            panel("Cached share", "Blocks that hold reusable KV, of all.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
+            panel("Shipped", "KV bytes sent by prefill workers, by link.", "Bps", {"{{link}} sent": rate("baton_kv_shipped_bytes_total", by="link"), "{{link}} received": rate("baton_kv_received_bytes_total", by="link")}, low=0),
+            panel("Transfer", "Shipping of a prompt's KV that computing did not hide.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
+            panel("Hand-offs", "By outcome; a failed one goes on elsewhere from what was committed.", "ops", {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
+            panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for a former life of the worker. They are refused, never written.", "ops", {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
+        ],
+    )
+
+
+def router():
+    return dashboard(
+        "router",
+        "Router",
+        "The door: what a request costs, what waits, whom it sees.",
+        [
+            panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod") + " / " + rate("baton_router_requests_total", by="pod")}, low=0),
+            panel("CPU", "Cores in use by the process.", "short", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod")}, low=0),
+            panel("Memory", "Resident memory of the process.", "bytes", {"{{pod}}": 'sum by (pod) (process_resident_memory_bytes{ALL,component="router"})'}, low=0),
+            panel("Queue", "Choices that wait for a decode worker.", "short", {"{{pod}}": "sum by (pod) (baton_router_queue_requests{ALL})"}, low=0),
+            panel("Queue in bytes", "Bytes of the prompts that wait.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_queue_bytes{ALL})"}, low=0),
+            panel("Booked", "Choices booked on decode workers.", "short", {"{{pod}}": "sum by (pod) (baton_router_bookings{ALL})"}, low=0),
+            panel("Placements", "Choices placed on workers, by policy.", "ops", {"{{policy}}": rate("baton_router_placements_total", by="policy")}, low=0),
+            panel("Refused and lost", "Decode workers that had no room, and those lost before or after they accepted.", "ops", {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
+            panel("Watch streams begun again", "By reason; a router keeps one per worker.", "ops", {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
+            panel("Workers seen", "That placement may use, by role.", "short", {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
+            table("Builds", "What runs where. Two versions stand here for the time of a rolling upgrade.", "short", {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
+        ],
+    )
+
+
+def tenants():
+    return dashboard(
+        "tenants",
+        "Tenants and usage",
+        "Who uses it, and what they are refused.",
+        [
+            panel("Prompt tokens", "Of requests that began.", "wps", {"{{tenant}}": rate("baton_router_tenant_prompt_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
+            panel("Answer tokens", "Sent to the tenants.", "wps", {"{{tenant}}": rate("baton_router_tenant_output_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
+            panel("Admitted", "Requests let in by admission.", "reqps", {"{{tenant}}": rate("baton_router_tenant_admitted_total", "TENANT", "tenant")}, low=0),
+            panel("Refused", "By the limit or quota that refused.", "reqps", {"{{tenant}} {{reason}}": rate("baton_router_tenant_refused_total", "TENANT", "tenant, reason")}, low=0),
+            panel("Wait", "Admission to placement, 95th percentile.", "s", {"{{tenant}}": "histogram_quantile(0.95, sum by (le, tenant) (rate(baton_router_tenant_wait_seconds_bucket{TENANT}[$__rate_interval])))"}, low=0),
+            panel("Queue", "Choices that wait, by tenant.", "short", {"{{tenant}}": "sum by (tenant) (baton_router_tenant_queue_requests{TENANT})"}, low=0),
+            panel("Running", "Choices on workers, by tenant.", "short", {"{{tenant}}": "sum by (tenant) (baton_router_tenant_running{TENANT})"}, low=0),
+            table("Usage in the range", "Prompt and answer tokens of the range shown.", "short", {
+                "prompt": "sum by (tenant) (increase(baton_router_tenant_prompt_tokens_total{TENANT}[$__range]))",
+                "answer": "sum by (tenant) (increase(baton_router_tenant_output_tokens_total{TENANT}[$__range]))",
+            }, width=16),
+        ],
+        extra=("tenant",),
+    )
+
+
+ALL_DASHBOARDS = (overview, ttft, prefill, decode, kv, router, tenants)

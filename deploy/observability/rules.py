@@ -1,0 +1,291 @@
+"""Recording rules and alerts. An alert's `test` is a pair of scenes for promtool: series under which it fires, and series under which
+it does not; generate.py writes both beside the rules.
+"""
+
+BY = "namespace, release"
+# Outcomes that are ours. Overload (RESOURCE_EXHAUSTED) has its own alert; the rest are the client's.
+OURS = "INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS|ABORTED|DEADLINE_EXCEEDED|UNIMPLEMENTED"
+# The SLO: bounds are buckets of the histograms, so the ratios are exact.
+TTFT_SLO, TPOT_SLO, OBJECTIVE = "2", "0.05", 0.99
+
+
+def recordings():
+    rules = []
+
+    def record(name, expression):
+        rules.append({"record": name, "expr": expression})
+
+    record("baton:requests:rate5m", f"sum by ({BY}, outcome) (rate(baton_router_requests_total[5m]))")
+    record(
+        "baton:errors:ratio_rate5m",
+        f'(sum by ({BY}) (rate(baton_router_requests_total{{outcome=~"{OURS}"}}[5m])) or sum by ({BY}) (baton_router_running) * 0)'
+        f" / (sum by ({BY}) (rate(baton_router_requests_total[5m])) > 0)",
+    )
+    for name, metric in (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"), ("e2e", "e2e")):
+        for quantile in (50, 95, 99):
+            record(
+                f"baton:{name}_seconds:p{quantile}_5m",
+                f"histogram_quantile({quantile / 100}, sum by ({BY}, le) (rate(baton_router_{metric}_seconds_bucket[5m])))",
+            )
+    for name, bound in (("ttft", TTFT_SLO), ("tpot", TPOT_SLO)):
+        for window in ("5m", "30m", "1h", "6h"):
+            record(
+                f"baton:{name}_slow:ratio_rate{window}",
+                f'1 - sum by ({BY}) (rate(baton_router_{name}_seconds_bucket{{le="{bound}"}}[{window}]))'
+                f" / (sum by ({BY}) (rate(baton_router_{name}_seconds_count[{window}])) > 0)",
+            )
+    record(
+        "baton:ttft_phase_seconds:mean5m",
+        f"sum by ({BY}, phase) (rate(baton_ttft_phase_seconds_sum[5m]))"
+        f" / (sum by ({BY}, phase) (rate(baton_ttft_phase_seconds_count[5m])) > 0)",
+    )
+    record(
+        "baton:kv_used:ratio",
+        f'sum by ({BY}, component, pod) (baton_kv_blocks{{state="held"}}) / sum by ({BY}, component, pod) (baton_kv_blocks)',
+    )
+    record(
+        "baton:prefix_hit:ratio_rate30m",
+        f"sum by ({BY}) (rate(baton_prefix_hit_tokens_total[30m])) / (sum by ({BY}) (rate(baton_prefix_query_tokens_total[30m])) > 0)",
+    )
+    record(
+        "baton:handoff_failures:ratio_rate5m",
+        f'sum by ({BY}) (rate(baton_handoffs_total{{outcome!="ok"}}[5m])) / (sum by ({BY}) (rate(baton_handoffs_total[5m])) > 0)',
+    )
+    return rules
+
+
+def burn(name, bound, fast):
+    """Two windows: the long one says that it matters, the short one that it goes on. Google's SRE workbook, chapter 5."""
+    long, short, factor = ("1h", "5m", 14.4) if fast else ("6h", "30m", 6)
+    limit = round(factor * (1 - OBJECTIVE), 4)
+    what = {"ttft": "first token", "tpot": "time per token"}[name]
+    buckets = lambda good: {
+        f'baton_router_{name}_seconds_bucket{{{WHO},le="{bound}"}}': f"0+{good}x900",
+        f"baton_router_{name}_seconds_count{{{WHO}}}": "0+100x900",
+    }
+    return alert(
+        f"Baton{name.capitalize()}Burn{'Fast' if fast else 'Slow'}",
+        f"baton:{name}_slow:ratio_rate{long} > {limit} and baton:{name}_slow:ratio_rate{short} > {limit}",
+        "2m" if fast else "15m",
+        "critical" if fast else "warning",
+        f"{name.upper()} spends its error budget {factor:g} times too fast",
+        f"{{{{ $value | humanizePercentage }}}} of the answers had a {what} over {bound} s in the last {long}; "
+        f"the objective allows {1 - OBJECTIVE:.0%}.",
+        # 80% slow, as against 2% slow: above the budget, below the factor
+        fires=buckets(20),
+        quiet=buckets(98),
+        at="8h",
+    )
+
+
+# The labels that a scrape adds.
+WHO = 'namespace="n",release="r",component="router",pod="router-0"'
+WORKER = 'namespace="n",release="r",component="decode",pod="decode-0"'
+
+
+def alert(name, expression, wait, severity, summary, description, fires, quiet, at="30m"):
+    return {
+        "alert": name,
+        "expr": expression,
+        "for": wait,
+        "labels": {"severity": severity},
+        "annotations": {"summary": summary, "description": description, "runbook_url": f"RUNBOOK_URL#{name.lower()}"},
+        "_test": {"fires": fires, "quiet": quiet, "at": at},
+    }
+
+
+def alerts():
+    outcome = lambda ok, bad: {
+        f'baton_router_requests_total{{{WHO},outcome="OK"}}': f"0+{ok}x200",
+        f'baton_router_requests_total{{{WHO},outcome="UNAVAILABLE"}}': f"0+{bad}x200",
+        f"baton_router_running{{{WHO}}}": "1x200",
+    }
+    handoffs = lambda ok, bad: {
+        f'baton_handoffs_total{{{WORKER},link="host",outcome="ok"}}': f"0+{ok}x200",
+        f'baton_handoffs_total{{{WORKER},link="host",outcome="failed"}}': f"0+{bad}x200",
+    }
+    blocks = lambda free, held: {
+        f'baton_kv_blocks{{{WORKER},state="free"}}': f"{free}x200",
+        f'baton_kv_blocks{{{WORKER},state="cached"}}': "0x200",
+        f'baton_kv_blocks{{{WORKER},state="held"}}': f"{held}x200",
+    }
+    phases = lambda transfer: {
+        f'baton_ttft_phase_seconds_sum{{{WHO},phase="prefill"}}': "0+60x200",
+        f'baton_ttft_phase_seconds_count{{{WHO},phase="prefill"}}': "0+60x200",
+        f'baton_ttft_phase_seconds_sum{{{WHO},phase="transfer"}}': f"0+{transfer}x200",
+        f'baton_ttft_phase_seconds_count{{{WHO},phase="transfer"}}': "0+60x200",
+    }
+    rules = [
+        alert(
+            "BatonTargetDown",
+            'up{component=~"router|prefill|decode"} == 0',
+            "2m",
+            "warning",
+            "{{ $labels.component }} {{ $labels.pod }} can't be scraped",
+            "Prometheus has not reached its metrics page for two minutes.",
+            fires={f"up{{{WORKER}}}": "0x200"},
+            quiet={f"up{{{WORKER}}}": "1x200"},
+        ),
+        alert(
+            "BatonNoDecodeWorker",
+            f'max by ({BY}) (baton_router_workers{{role="decode"}}) == 0',
+            "1m",
+            "critical",
+            "No decode worker is ready: nothing can be answered",
+            "No router of {{ $labels.release }} sees a decode worker that it may use.",
+            fires={f'baton_router_workers{{{WHO},role="decode"}}': "0x200"},
+            quiet={f'baton_router_workers{{{WHO},role="decode"}}': "1x200"},
+        ),
+        alert(
+            "BatonNoPrefillWorker",
+            # A release without a prefill pool never had one.
+            f'max by ({BY}) (baton_router_workers{{role="prefill"}}) == 0'
+            f' and max by ({BY}) (max_over_time(baton_router_workers{{role="prefill"}}[6h])) > 0',
+            "1m",
+            "warning",
+            "No prefill worker is ready: decode workers read all prompts",
+            "No router of {{ $labels.release }} sees a prefill worker. Answers go on, at the price of TPOT.",
+            fires={f'baton_router_workers{{{WHO},role="prefill"}}': "2x10 0x200"},
+            quiet={f'baton_router_workers{{{WHO},role="prefill"}}': "0x200"},
+        ),
+        alert(
+            "BatonErrorRatio",
+            "baton:errors:ratio_rate5m > 0.05",
+            "5m",
+            "critical",
+            "{{ $value | humanizePercentage }} of requests fail",
+            "Requests that end in an error of ours (not the client's, not overload) are over 5% in {{ $labels.release }}.",
+            fires=outcome(60, 6),
+            quiet=outcome(600, 6),
+        ),
+        alert(
+            "BatonOverload",
+            f'sum by ({BY}) (baton:requests:rate5m{{outcome="RESOURCE_EXHAUSTED"}}) / sum by ({BY}) (baton:requests:rate5m) > 0.05',
+            "10m",
+            "warning",
+            "{{ $value | humanizePercentage }} of requests are refused",
+            "Requests refused for load, limits or quota are over 5% in {{ $labels.release }}.",
+            fires={
+                f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
+                f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': "0+30x200",
+            },
+            quiet={
+                f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
+                f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': "0+1x200",
+            },
+        ),
+        burn("ttft", TTFT_SLO, fast=True),
+        burn("ttft", TTFT_SLO, fast=False),
+        burn("tpot", TPOT_SLO, fast=True),
+        burn("tpot", TPOT_SLO, fast=False),
+        alert(
+            "BatonKvPoolFull",
+            'baton:kv_used:ratio{component="decode"} > 0.95',
+            "10m",
+            "warning",
+            "KV blocks of {{ $labels.pod }} are {{ $value | humanizePercentage }} in use",
+            "Running sequences hold nearly all blocks: new requests wait or are refused, and growing ones are set aside.",
+            fires=blocks(1, 99),
+            quiet=blocks(20, 80),
+        ),
+        alert(
+            "BatonPreemptions",
+            f"sum by ({BY}, pod) (rate(baton_preemptions_total[10m])) > 0.1",
+            "10m",
+            "warning",
+            "{{ $labels.pod }} sets sequences aside for want of KV blocks",
+            "{{ $value | humanize }} a second: each is computed again later.",
+            fires={f"baton_preemptions_total{{{WORKER}}}": "0+30x200"},
+            quiet={f"baton_preemptions_total{{{WORKER}}}": "0+1x200"},
+        ),
+        alert(
+            "BatonHandoffFailures",
+            "baton:handoff_failures:ratio_rate5m > 0.02",
+            "10m",
+            "warning",
+            "{{ $value | humanizePercentage }} of hand-offs fail",
+            "Requests go on with the next prefill worker or by local prefill; TTFT pays for it.",
+            fires=handoffs(60, 6),
+            quiet=handoffs(600, 6),
+        ),
+        alert(
+            "BatonLinkSlow",
+            f'sum by ({BY}) (baton:ttft_phase_seconds:mean5m{{phase="transfer"}}) / sum by ({BY}) (baton:ttft_phase_seconds:mean5m) > 0.3',
+            "15m",
+            "warning",
+            "{{ $value | humanizePercentage }} of TTFT is waiting for KV on the link",
+            "Shipping is not hidden behind computing any more: the link between the pools is below what this load needs.",
+            fires=phases(60),
+            quiet=phases(6),
+            at="45m",
+        ),
+        alert(
+            "BatonWatchReconnects",
+            f"sum by ({BY}, pod) (increase(baton_router_watch_restarts_total[15m])) > 20",
+            "5m",
+            "warning",
+            "{{ $labels.pod }} keeps losing sight of workers",
+            "{{ $value | humanize }} watch streams began again within 15 minutes; placement works with old news meanwhile.",
+            fires={f'baton_router_watch_restarts_total{{{WHO},reason="lost"}}': "0+3x200"},
+            quiet={f'baton_router_watch_restarts_total{{{WHO},reason="lost"}}': "0+1x200"},
+        ),
+        alert(
+            "BatonFingerprintMismatch",
+            f"sum by ({BY}, field) (increase(baton_router_fingerprint_mismatches_total[15m])) > 0",
+            "5m",
+            "warning",
+            "Workers are left out: their {{ $labels.field }} differs",
+            "Two workers pair only when model, layout and precision agree. Expected for the time of a rolling upgrade, not after.",
+            fires={f'baton_router_fingerprint_mismatches_total{{{WHO},field="weights"}}': "0+1x200"},
+            quiet={f'baton_router_fingerprint_mismatches_total{{{WHO},field="weights"}}': "3x200"},
+        ),
+        alert(
+            "BatonHitRateCollapse",
+            f"baton:prefix_hit:ratio_rate30m < 0.5 * (baton:prefix_hit:ratio_rate30m offset 1d) and (baton:prefix_hit:ratio_rate30m offset 1d) > 0.2",
+            "30m",
+            "warning",
+            "The prefix hit rate is half of yesterday's",
+            "{{ $value | humanizePercentage }} of prompt tokens come from caches; prefill pays for the rest.",
+            fires={
+                f"baton_prefix_query_tokens_total{{{WORKER}}}": "0+100x1700",
+                f"baton_prefix_hit_tokens_total{{{WORKER}}}": "0+60x1400 84000+10x300",
+            },
+            quiet={
+                f"baton_prefix_query_tokens_total{{{WORKER}}}": "0+100x1700",
+                f"baton_prefix_hit_tokens_total{{{WORKER}}}": "0+60x1400 84000+50x300",
+            },
+            at="1560m",
+        ),
+        alert(
+            "BatonQueueBacklog",
+            f"min by ({BY}, pod) (min_over_time(baton_router_queue_requests[5m])) > 0",
+            "5m",
+            "warning",
+            "Requests wait in the queue of {{ $labels.pod }}",
+            "{{ $value | humanize }} or more have waited for a decode worker at every moment of the last minutes.",
+            fires={f"baton_router_queue_requests{{{WHO}}}": "7x200"},
+            quiet={f"baton_router_queue_requests{{{WHO}}}": "7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7"},
+        ),
+        alert(
+            "BatonDrainStuck",
+            "min_over_time(baton_draining[20m]) == 1",
+            "1m",
+            "warning",
+            "{{ $labels.component }} {{ $labels.pod }} has been draining for 20 minutes",
+            "It should have finished or handed over its work; the pod's grace may be longer than any generation.",
+            fires={f"baton_draining{{{WORKER}}}": "1x200"},
+            quiet={f"baton_draining{{{WORKER}}}": "0x20 1x15 0x100"},
+        ),
+        alert(
+            "BatonCertificateExpiry",
+            f"min by ({BY}, component, pod) (baton_tls_certificate_expiry_timestamp_seconds) - time() < 7 * 86400",
+            "10m",
+            "critical",
+            "The certificate of {{ $labels.pod }} ends in {{ $value | humanizeDuration }}",
+            "Peers will refuse it. Renewal should have happened weeks ago.",
+            # promtool's clock begins at 0
+            fires={f"baton_tls_certificate_expiry_timestamp_seconds{{{WORKER}}}": "86400x200"},
+            quiet={f"baton_tls_certificate_expiry_timestamp_seconds{{{WORKER}}}": "2592000x200"},
+        ),
+    ]
+    return rules

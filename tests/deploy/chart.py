@@ -1,0 +1,50 @@
+"""Renders the chart with helm and finds objects in what it made. For tests."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "baton"
+HELM = os.environ.get("HELM", str(ROOT / "build" / "tools" / "bin" / "helm"))
+SUM = "0" * 64
+
+
+class Refused(Exception):
+    """helm would not render; the message is what the user reads."""
+
+
+class Release:
+    def __init__(self, values=None, preset=None, name="r", namespace="ns"):
+        command = [HELM, "template", name, str(CHART), "--namespace", namespace, "--kube-version", "1.34.0"]
+        if preset:
+            command += ["--values", str(CHART / "presets" / f"{preset}.yaml")]
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(values or {}, file)
+            file.flush()
+            done = subprocess.run(command + ["--values", file.name], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Refused(done.stderr)
+        self.text = done.stdout
+        self.objects = [one for one in yaml.safe_load_all(done.stdout) if one]
+
+    def all(self, kind):
+        return [one for one in self.objects if one["kind"] == kind]
+
+    def one(self, kind, name):
+        found = [one for one in self.all(kind) if one["metadata"]["name"] == name]
+        assert len(found) == 1, f"{len(found)} {kind} {name}; there are {[o['metadata']['name'] for o in self.all(kind)]}"
+        return found[0]
+
+    def pod(self, role):
+        return self.one("Deployment", f"r-baton-{role}")["spec"]["template"]["spec"]
+
+    def container(self, role):
+        return self.pod(role)["containers"][0]
+
+    def flags(self, role):
+        """{"--listen": "0.0.0.0:8470", ...}"""
+        return dict(flag.split("=", 1) for flag in self.container(role)["args"])

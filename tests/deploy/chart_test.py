@@ -1,0 +1,511 @@
+#!/usr/bin/env python3
+"""The chart: every switch does what it says, every preset renders, and mistakes are refused in words."""
+import subprocess
+import sys
+import unittest
+
+from chart import CHART, HELM, SUM, Refused, Release
+from network import Pod, allowed
+
+ROLES = ("router", "prefill", "decode")
+
+
+def each(value):
+    return {role: value for role in ROLES}
+
+
+class Presets(unittest.TestCase):
+    def test_each_renders_and_lints(self):
+        for path in sorted((CHART / "presets").glob("*.yaml")):
+            with self.subTest(path.stem):
+                done = subprocess.run([HELM, "lint", "--strict", str(CHART), "--values", str(path)], capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertEqual(len(Release(preset=path.stem).all("Deployment")), 3)
+
+    def test_defaults_need_nothing_else(self):
+        kinds = {one["apiVersion"].split("/")[0] for one in Release().objects}
+        self.assertLessEqual(kinds, {"v1", "apps", "policy", "networking.k8s.io"}, "an object that needs an operator")
+
+    def test_laptop_asks_for_little(self):
+        release = Release(preset="laptop")
+        for role in ROLES:
+            self.assertNotIn("limits", release.container(role)["resources"])
+        self.assertFalse(release.all("PodDisruptionBudget") + release.all("NetworkPolicy"))
+
+    def test_many_nodes_has_it_all(self):
+        release = Release(preset="many-nodes")
+        for kind in ("ScaledObject", "Certificate", "ServiceMonitor", "PrometheusRule"):
+            self.assertTrue(release.all(kind), kind)
+        decode = release.container("decode")
+        self.assertEqual(decode["resources"]["limits"]["nvidia.com/gpu"], 8)
+        self.assertEqual(decode["resources"]["limits"]["rdma/hca_shared_devices_a"], 1)
+        self.assertEqual(decode["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["IPC_LOCK"]})
+
+
+class Pods(unittest.TestCase):
+    def test_locked_down(self):
+        release = Release(preset="node-8gpu")
+        for role in ROLES:
+            pod, container = release.pod(role), release.container(role)
+            self.assertTrue(pod["securityContext"]["runAsNonRoot"])
+            self.assertFalse(pod["automountServiceAccountToken"])
+            self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+            self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
+            self.assertEqual(container["securityContext"]["capabilities"]["drop"], ["ALL"])
+
+    def test_probes_speak_grpc(self):
+        for role in ROLES:
+            container = Release().container(role)
+            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+            self.assertEqual(container["startupProbe"]["grpc"], {"port": ports["health"], "service": "live"})
+            self.assertEqual(container["livenessProbe"]["grpc"], {"port": ports["health"], "service": "live"})
+            self.assertEqual(container["readinessProbe"]["grpc"], {"port": ports["health"]})
+            self.assertTrue(Release().flags(role)["--health"].endswith(f":{ports['health']}"))
+
+    def test_grace_covers_the_longest_generation(self):
+        release = Release({"longestGenerationSeconds": 1000, "decode": {"preStopSeconds": 7}})
+        self.assertEqual(release.pod("decode")["terminationGracePeriodSeconds"], 1022)
+        self.assertEqual(release.flags("decode")["--drain-grace"], "1000")
+        self.assertEqual(release.flags("router")["--drain-seconds"], "1000")
+        self.assertEqual(release.container("decode")["lifecycle"]["preStop"]["sleep"]["seconds"], 7)
+
+    def test_no_pre_stop(self):
+        self.assertNotIn("lifecycle", Release({"decode": {"preStopSeconds": 0}}).container("decode"))
+
+    def test_grace_can_be_set(self):
+        release = Release({"decode": {"terminationGracePeriodSeconds": 900}})
+        self.assertEqual(release.pod("decode")["terminationGracePeriodSeconds"], 900)
+
+    def test_scheduling_keys_of_every_role(self):
+        keys = {
+            "nodeSelector": {"a": "b"},
+            "tolerations": [{"key": "x", "operator": "Exists"}],
+            "affinity": {"nodeAffinity": {}},
+            "priorityClassName": "high",
+        }
+        release = Release(each(keys))
+        for role in ROLES:
+            for key, value in keys.items():
+                self.assertEqual(release.pod(role)[key], value)
+
+    def test_spread_selects_its_own_role(self):
+        spread = Release().pod("decode")["topologySpreadConstraints"][0]
+        self.assertEqual(spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"], "decode")
+        own = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"a": "b"}}}
+        spread = Release({"decode": {"topologySpreadConstraints": [own]}}).pod("decode")["topologySpreadConstraints"]
+        self.assertEqual(spread[0]["labelSelector"]["matchLabels"]["a"], "b")
+
+    def test_extras_of_every_role(self):
+        extras = {
+            "extraEnv": [{"name": "A", "value": "1"}],
+            "extraArgs": ["--chunk-tokens=64"],
+            "extraVolumes": [{"name": "v", "emptyDir": {}}],
+            "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}],
+            "podAnnotations": {"k": "v"},
+            "podLabels": {"l": "v"},
+        }
+        release = Release(each(extras))
+        for role in ROLES:
+            container = release.container(role)
+            self.assertIn(extras["extraEnv"][0], container["env"])
+            self.assertIn("--chunk-tokens=64", container["args"])
+            self.assertIn(extras["extraVolumes"][0], release.pod(role)["volumes"])
+            self.assertIn(extras["extraVolumeMounts"][0], container["volumeMounts"])
+            meta = release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]
+            self.assertEqual(meta["annotations"]["k"], "v")
+            self.assertEqual(meta["labels"]["l"], "v")
+
+    def test_images(self):
+        digest = "sha256:" + SUM
+        release = Release({"image": {"repository": "x/baton", "tag": "1"}, "prefill": {"image": {"tag": "2"}}, "decode": {"image": {"repository": "y/d", "digest": digest}}})
+        self.assertEqual(release.container("router")["image"], "x/baton:1")
+        self.assertEqual(release.container("prefill")["image"], "x/baton:2")
+        self.assertEqual(release.container("decode")["image"], f"y/d@{digest}")
+        release = Release({"image": {"repository": "x/baton", "digest": digest}, "prefill": {"image": {"tag": "2"}}})
+        self.assertEqual(release.container("router")["image"], f"x/baton@{digest}")
+        self.assertEqual(release.container("prefill")["image"], "x/baton:2", "a role's tag wins over the common digest")
+        self.assertTrue(Release().container("router")["image"].endswith(":0.1.0"))
+
+    def test_pull_secrets(self):
+        self.assertEqual(Release({"imagePullSecrets": ["s"]}).pod("decode")["imagePullSecrets"], [{"name": "s"}])
+
+    def test_gpus(self):
+        release = Release({"decode": {"gpus": 4, "tensorParallel": 4, "gpuResource": "amd.com/gpu", "resources": {"limits": {"memory": "9Gi"}}}})
+        self.assertEqual(release.container("decode")["resources"]["limits"], {"amd.com/gpu": 4, "memory": "9Gi"})
+        self.assertEqual(release.flags("decode")["--backend"], "cuda")
+        self.assertEqual(release.flags("decode")["--tp"], "4")
+        self.assertEqual(release.flags("prefill")["--backend"], "cpu")
+        self.assertNotIn("--tp", release.flags("prefill"))
+
+    def test_rdma_without_ipc_lock(self):
+        release = Release({"decode": {"rdma": {"enabled": True, "ipcLock": False}}})
+        self.assertNotIn("add", release.container("decode")["securityContext"]["capabilities"])
+        self.assertEqual(release.container("decode")["resources"]["limits"]["rdma/hca_shared_devices_a"], 1)
+
+    def test_shared_memory(self):
+        release = Release({"decode": {"shm": {"enabled": True, "sizeLimit": "3Gi"}}})
+        self.assertIn({"name": "shm", "mountPath": "/dev/shm"}, release.container("decode")["volumeMounts"])
+        self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "3Gi"}}, release.pod("decode")["volumes"])
+        self.assertNotIn("/dev/shm", str(Release().pod("decode")))
+
+    def test_worker_flags(self):
+        release = Release({"decode": {"kvMemory": "3GiB", "threads": 5, "chunkTokens": 64, "tokenBudget": 128, "maxRunning": 9, "localPrefillTokens": 0, "logLevel": "debug"}})
+        flags = release.flags("decode")
+        for flag, value in {"--kv-memory": "3GiB", "--threads": "5", "--chunk-tokens": "64", "--token-budget": "128", "--max-running": "9", "--local-prefill-tokens": "0", "--log-level": "debug"}.items():
+            self.assertEqual(flags[flag], value)
+        self.assertNotIn("--chunk-tokens", Release().flags("decode"))
+        self.assertEqual(flags["--worker-id"], "$(POD_NAME)")
+
+    def test_router_flags(self):
+        flags = Release({"router": {"policy": "least_loaded", "queueRequests": 5, "queueSeconds": 2.5, "workerConcurrency": 3, "tokenizerThreads": 7}}).flags("router")
+        for flag, value in {"--policy": "least_loaded", "--queue-requests": "5", "--queue-seconds": "2.5", "--worker-concurrency": "3", "--tokenizer-threads": "7"}.items():
+            self.assertEqual(flags[flag], value)
+        self.assertNotIn("--policy", Release().flags("router"))
+
+    def test_rolling_update(self):
+        release = Release({"decode": {"strategy": {"maxSurge": "25%", "maxUnavailable": 0}}})
+        self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": "25%", "maxUnavailable": 0})
+
+
+class Discovery(unittest.TestCase):
+    def test_routers_find_workers_by_headless_services(self):
+        release = Release()
+        for role in ("prefill", "decode"):
+            service = release.one("Service", f"r-baton-{role}")
+            self.assertEqual(service["spec"]["clusterIP"], "None")
+            port = next(p["port"] for p in service["spec"]["ports"] if p["name"] == "grpc")
+            self.assertEqual(release.flags("router")[f"--{role}"], f"dns:///r-baton-{role}.ns.svc:{port}")
+
+    def test_selectors_select_their_pods(self):
+        release = Release(preset="many-nodes")
+        pods = {role: release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"] for role in ROLES}
+        for one in release.all("Service") + release.all("PodDisruptionBudget") + release.all("Deployment"):
+            selector = one["spec"]["selector"].get("matchLabels", one["spec"]["selector"])
+            hit = [role for role, labels in pods.items() if selector.items() <= labels.items()]
+            self.assertEqual(hit, [one["metadata"]["labels"]["app.kubernetes.io/component"]], one["metadata"]["name"])
+
+    def test_without_prefill(self):
+        release = Release({"prefill": {"enabled": False}})
+        self.assertEqual(len(release.all("Deployment")), 2)
+        self.assertNotIn("--prefill", release.flags("router"))
+        self.assertFalse([o for o in release.objects if o["metadata"]["name"].endswith("-prefill")])
+
+    def test_door(self):
+        service = Release({"router": {"service": {"type": "LoadBalancer", "port": 443, "annotations": {"a": "b"}}}}).one("Service", "r-baton")
+        self.assertEqual(service["spec"]["type"], "LoadBalancer")
+        self.assertEqual(service["spec"]["ports"][0]["port"], 443)
+        self.assertEqual(service["metadata"]["annotations"], {"a": "b"})
+        self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["grpc"], "metrics at the public door")
+
+    def test_two_releases_share_nothing(self):
+        one, other = Release(), Release(name="q")
+        names = lambda release: {(o["kind"], o["metadata"]["name"]) for o in release.objects}
+        self.assertFalse(names(one) & names(other))
+
+    def test_names(self):
+        self.assertTrue(Release({"fullnameOverride": "f"}).one("Deployment", "f-decode"))
+        self.assertTrue(Release({"nameOverride": "n"}).one("Deployment", "r-n-decode"))
+        self.assertTrue(Release(name="my-baton").one("Deployment", "my-baton-decode"))
+
+    def test_common_labels(self):
+        for one in Release({"commonLabels": {"team": "x"}}, preset="many-nodes").objects:
+            if one["kind"] != "Pod":
+                self.assertEqual(one["metadata"]["labels"]["team"], "x", one["metadata"]["name"])
+
+
+class Model(unittest.TestCase):
+    HUB = {
+        "name": "m",
+        "source": "huggingFace",
+        "huggingFace": {"repository": "o/m", "revision": "a" * 40, "files": {"config.json": SUM, "model.safetensors": SUM}, "tokenSecret": {"name": "t"}},
+    }
+
+    def test_of_the_image(self):
+        release = Release()
+        self.assertEqual(release.flags("decode")["--model"], "/opt/baton/models/baton-tiny")
+        self.assertNotIn("initContainers", release.pod("decode"))
+
+    def test_claim(self):
+        release = Release({"model": {"source": "pvc", "pvc": {"claimName": "c", "subPath": "s"}}})
+        self.assertIn({"name": "model", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}}, release.pod("decode")["volumes"])
+        self.assertIn({"name": "model", "mountPath": "/models", "readOnly": True, "subPath": "s"}, release.container("decode")["volumeMounts"])
+        self.assertEqual(release.flags("router")["--model"], "/models")
+
+    def test_host_path(self):
+        release = Release({"model": {"source": "hostPath", "hostPath": {"path": "/srv/m"}}})
+        self.assertIn({"name": "model", "hostPath": {"path": "/srv/m", "type": "Directory"}}, release.pod("decode")["volumes"])
+
+    def test_hugging_face(self):
+        release = Release({"model": self.HUB})
+        manifest = release.one("ConfigMap", "r-baton-model")["data"]["manifest"]
+        self.assertEqual(manifest.split("\n")[0], f"https://huggingface.co/o/m/resolve/{'a' * 40}")
+        self.assertIn(f"{SUM}  config.json\n", manifest)
+        init = release.pod("decode")["initContainers"][0]
+        self.assertEqual([e["name"] for e in init["env"]], ["WEIGHTS", "TOKEN"])
+        self.assertEqual(init["env"][0]["value"], "yes")
+        self.assertEqual(release.pod("router")["initContainers"][0]["env"][0]["value"], "no")
+        self.assertTrue(init["securityContext"]["readOnlyRootFilesystem"])
+
+    def test_a_changed_manifest_rolls_the_pods(self):
+        def checksum(files):
+            model = dict(self.HUB, huggingFace=dict(self.HUB["huggingFace"], files=files))
+            meta = Release({"model": model}).one("Deployment", "r-baton-decode")["spec"]["template"]["metadata"]
+            return meta["annotations"]["checksum/model"]
+
+        self.assertNotEqual(checksum({"config.json": SUM}), checksum({"config.json": "1" * 64}))
+        self.assertEqual(checksum({"config.json": SUM}), checksum({"config.json": SUM}))
+
+    def test_s3(self):
+        model = {"name": "m", "source": "s3", "s3": {"url": "https://s3.example/b/m/", "files": {"config.json": SUM}, "credentialsSecret": {"name": "c"}}}
+        release = Release({"model": model})
+        self.assertTrue(release.one("ConfigMap", "r-baton-model")["data"]["manifest"].startswith("https://s3.example/b/m\n"))
+        self.assertEqual([e["name"] for e in release.pod("decode")["initContainers"][0]["env"]], ["WEIGHTS", "REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"])
+
+    def test_download_kept_in_a_claim(self):
+        release = Release({"model": dict(self.HUB, download={"claimName": "cache"})})
+        self.assertIn({"name": "model", "persistentVolumeClaim": {"claimName": "cache"}}, release.pod("decode")["volumes"])
+        self.assertIn({"name": "model", "emptyDir": {"sizeLimit": "1Gi"}}, release.pod("router")["volumes"])
+
+
+class Secrets(unittest.TestCase):
+    def test_keys(self):
+        release = Release({"auth": {"tenants": {"existingSecret": "t"}, "fleetKey": {"existingSecret": "f", "key": "k"}, "tenantSalt": {"existingSecret": "s"}}})
+        router, decode = release.flags("router"), release.flags("decode")
+        self.assertEqual(router["--tenants"], "/etc/baton/tenants/tenants.json")
+        self.assertEqual(router["--tenant-salt-file"], "/etc/baton/salt/salt")
+        for flags in (router, decode):
+            self.assertEqual(flags["--fleet-key-file"], "/etc/baton/fleet/k")
+        self.assertNotIn("--tenants", decode)
+        self.assertNotIn("tenants", [v["name"] for v in release.pod("decode")["volumes"]], "a worker that could read the tenants' keys")
+
+    def test_tls_by_secret(self):
+        release = Release({"tls": {"enabled": True, "existingSecret": "x", "clientCaSecret": "c"}})
+        for role in ROLES:
+            self.assertEqual(release.flags(role)["--tls-cert"], "/etc/baton/tls/tls.crt")
+            volume = next(v for v in release.pod(role)["volumes"] if v["name"] == "tls")
+            self.assertEqual(volume["secret"]["secretName"], "x")
+        self.assertEqual(release.flags("router")["--tls-client-ca"], "/etc/baton/client-ca/ca.crt")
+        self.assertNotIn("--tls-client-ca", release.flags("decode"))
+        self.assertFalse(release.all("Certificate"))
+
+    def test_tls_by_cert_manager(self):
+        release = Release({"tls": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"name": "i"}}}})
+        certificate = release.one("Certificate", "r-baton")["spec"]
+        volume = next(v for v in release.pod("decode")["volumes"] if v["name"] == "tls")
+        self.assertEqual(volume["secret"]["secretName"], certificate["secretName"])
+        for service in release.all("Service"):
+            if not service["metadata"]["name"].endswith("metrics"):
+                self.assertIn(f"{service['metadata']['name']}.ns.svc", certificate["dnsNames"])
+
+    def test_no_flag_without_its_switch(self):
+        for role in ROLES:
+            for flag in ("--tls-cert", "--tls-client-ca", "--fleet-key-file", "--tenants", "--tenant-salt-file"):
+                self.assertNotIn(flag, Release().flags(role))
+
+
+class Scaling(unittest.TestCase):
+    def test_budgets(self):
+        self.assertEqual(Release().one("PodDisruptionBudget", "r-baton-decode")["spec"]["maxUnavailable"], 1)
+        spec = Release({"decode": {"pdb": {"maxUnavailable": None, "minAvailable": "50%"}}}).one("PodDisruptionBudget", "r-baton-decode")["spec"]
+        self.assertEqual(spec["minAvailable"], "50%")
+        self.assertNotIn("maxUnavailable", spec)
+
+    def test_replicas_are_left_to_the_autoscaler(self):
+        self.assertEqual(Release({"decode": {"replicas": 3}}).one("Deployment", "r-baton-decode")["spec"]["replicas"], 3)
+        self.assertNotIn("replicas", Release({"decode": {"autoscaling": {"enabled": True}}}).one("Deployment", "r-baton-decode")["spec"])
+
+    def test_signals_by_hpa(self):
+        release = Release(each({"autoscaling": {"enabled": True, "minReplicas": 2, "maxReplicas": 5}}))
+        names = {}
+        for role in ROLES:
+            spec = release.one("HorizontalPodAutoscaler", f"r-baton-{role}")["spec"]
+            self.assertEqual((spec["minReplicas"], spec["maxReplicas"]), (2, 5))
+            self.assertEqual(spec["scaleTargetRef"]["name"], f"r-baton-{role}")
+            names[role] = [m.get("resource", {}).get("name") or m[m["type"].lower()]["metric"]["name"] for m in spec["metrics"]]
+        self.assertEqual(names, {"router": ["cpu"], "prefill": ["baton_prefill_pending_tokens", "baton_ttft_p95_seconds"], "decode": ["baton_kv_used_percent", "baton_tpot_p95_seconds"]})
+
+    def test_signals_by_keda(self):
+        release = Release(each({"autoscaling": {"enabled": True, "kind": "keda"}}))
+        self.assertFalse(release.all("HorizontalPodAutoscaler"))
+        query = lambda role: " ".join(t["metadata"].get("query", "") for t in release.one("ScaledObject", f"r-baton-{role}")["spec"]["triggers"])
+        self.assertIn('baton_prefill_pending_tokens{namespace="ns",release="r"}', query("prefill"))
+        self.assertIn("baton:ttft_seconds:p95_5m", query("prefill"))
+        self.assertIn("baton:kv_used:ratio", query("decode"))
+        self.assertIn("baton:tpot_seconds:p95_5m", query("decode"))
+
+
+class Network(unittest.TestCase):
+    PORTS = {"grpc": 8470, "health": 8471, "metrics": 9470}
+
+    def pods(self, release):
+        pods = {role: Pod(release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"], ports=self.PORTS) for role in ROLES}
+        pods["test"] = Pod(release.one("Pod", "r-baton-test")["metadata"]["labels"])
+        pods["client"] = Pod({"app": "client"})
+        pods["elsewhere"] = Pod({"app": "client"}, namespace="other")
+        pods["prometheus"] = Pod({"app": "prometheus"}, namespace="monitoring")
+        pods["dns"] = Pod({}, namespace="kube-system")
+        pods["internet"] = Pod({}, namespace="internet")
+        return pods
+
+    def reach(self, values=None, preset=None):
+        """Who reaches whom, as {(from, to, port)}."""
+        release = Release(values, preset=preset)
+        policies, pods = release.all("NetworkPolicy"), self.pods(release)
+        return {
+            (a, b, port)
+            for a in pods
+            for b in pods
+            for port in ("grpc", "health", "metrics", 4321)
+            if a != b and (a in ROLES + ("test",) or b in ROLES) and b in ROLES and allowed(policies, pods[a], pods[b], port)
+        }, policies, pods
+
+    WANTED = {
+        ("client", "router", "grpc"),
+        ("test", "router", "grpc"),
+        ("router", "prefill", "grpc"),
+        ("router", "decode", "grpc"),
+        ("decode", "prefill", "grpc"),
+        ("prefill", "decode", "grpc"),
+        ("prometheus", "router", "metrics"),
+        ("prometheus", "prefill", "metrics"),
+        ("prometheus", "decode", "metrics"),
+    }
+
+    def test_only_what_a_request_needs(self):
+        reach, policies, pods = self.reach()
+        self.assertEqual(reach, self.WANTED)
+        for role in ROLES:
+            self.assertTrue(allowed(policies, pods[role], pods["dns"], 53))
+            self.assertFalse(allowed(policies, pods[role], pods["internet"], 443))
+
+    def test_clients_can_be_named(self):
+        reach, _, _ = self.reach({"networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}]}})
+        self.assertEqual(reach, self.WANTED - {("client", "router", "grpc")} | {("elsewhere", "router", "grpc")})
+
+    def test_nobody_scrapes(self):
+        reach, _, _ = self.reach({"networkPolicy": {"scrapers": []}})
+        self.assertEqual(reach, {one for one in self.WANTED if one[2] != "metrics"})
+
+    def test_gpu_links_choose_their_ports(self):
+        reach, _, _ = self.reach({"decode": {"gpus": 1}})
+        for pair in (("prefill", "decode"), ("decode", "prefill")):
+            self.assertIn((*pair, 4321), reach)
+        self.assertNotIn(("router", "decode", 4321), reach)
+        self.assertNotIn(("client", "decode", "grpc"), reach)
+        reach, _, _ = self.reach({"decode": {"gpus": 1}, "networkPolicy": {"workerToWorker": False}})
+        self.assertNotIn(("prefill", "decode", 4321), reach)
+
+    def test_a_download_may_leave(self):
+        _, policies, pods = self.reach({"model": Model.HUB})
+        self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 443))
+        self.assertFalse(allowed(policies, pods["decode"], pods["internet"], 80))
+
+    def test_extra_egress(self):
+        _, policies, pods = self.reach({"networkPolicy": {"extraEgress": [{"ports": [{"port": 9000}]}]}})
+        self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 9000))
+
+    def test_switch(self):
+        self.assertFalse(Release({"networkPolicy": {"enabled": False}}).all("NetworkPolicy"))
+
+
+class Observability(unittest.TestCase):
+    ON = {"observability": {"serviceMonitor": {"enabled": True, "labels": {"a": "b"}, "interval": "7s"}, "prometheusRule": {"enabled": True, "labels": {"c": "d"}, "runbookUrl": "https://wiki/rb.md"}, "dashboards": {"enabled": True}}}
+
+    def test_monitor_finds_every_metrics_port(self):
+        release = Release(self.ON)
+        monitor = release.one("ServiceMonitor", "r-baton")
+        self.assertEqual(monitor["metadata"]["labels"]["a"], "b")
+        self.assertEqual(monitor["spec"]["endpoints"][0]["interval"], "7s")
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        found = {s["spec"]["selector"]["app.kubernetes.io/component"] for s in release.all("Service") if wanted.items() <= s["metadata"]["labels"].items() and any(p["name"] == "metrics" for p in s["spec"]["ports"])}
+        self.assertEqual(found, set(ROLES))
+
+    def test_monitor_makes_the_labels_that_rules_use(self):
+        labels = {r["targetLabel"] for r in Release(self.ON).one("ServiceMonitor", "r-baton")["spec"]["endpoints"][0]["relabelings"]}
+        self.assertEqual(labels, {"release", "component", "pod"})
+
+    def test_rules_link_the_runbook(self):
+        release = Release(self.ON)
+        groups = release.one("PrometheusRule", "r-baton")["spec"]["groups"]
+        links = [rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"] if "alert" in rule]
+        self.assertTrue(links)
+        for link in links:
+            self.assertTrue(link.startswith("https://wiki/rb.md#"), link)
+
+    def test_dashboards(self):
+        import json
+
+        maps = [m for m in Release(self.ON).all("ConfigMap") if "grafana_dashboard" in m["metadata"]["labels"]]
+        self.assertEqual(len(maps), len(list((CHART / "files" / "dashboards").glob("*.json"))))
+        self.assertGreaterEqual(len(maps), 7)
+        for one in maps:
+            for text in one["data"].values():
+                self.assertTrue(json.loads(text)["panels"])
+
+    def test_off(self):
+        release = Release()
+        self.assertFalse(release.all("ServiceMonitor") + release.all("PrometheusRule") + release.all("ConfigMap"))
+
+
+class HelmTest(unittest.TestCase):
+    def test_health_then_one_generation(self):
+        pod = Release({"router": {"service": {"port": 9}}}).one("Pod", "r-baton-test")
+        self.assertEqual(pod["metadata"]["annotations"]["helm.sh/hook"], "test")
+        self.assertEqual(pod["spec"]["initContainers"][0]["args"][:2], ["health", "--server=r-baton.ns.svc:9"])
+        self.assertEqual(pod["spec"]["containers"][0]["args"][0], "generate")
+        self.assertNotIn("volumeMounts", pod["spec"]["containers"][0])
+
+    def test_with_tls(self):
+        pod = Release({"tls": {"enabled": True, "existingSecret": "x"}}).one("Pod", "r-baton-test")
+        for container in pod["spec"]["initContainers"] + pod["spec"]["containers"]:
+            self.assertIn("--tls-ca=/etc/baton/tls/ca.crt", container["args"])
+            self.assertEqual(container["volumeMounts"][0]["mountPath"], "/etc/baton/tls")
+
+
+class ServiceAccount(unittest.TestCase):
+    def test_made_or_given(self):
+        self.assertEqual(Release().pod("decode")["serviceAccountName"], "r-baton")
+        release = Release({"serviceAccount": {"create": False, "name": "given"}})
+        self.assertEqual(release.pod("decode")["serviceAccountName"], "given")
+        self.assertFalse(release.all("ServiceAccount"))
+
+
+class Mistakes(unittest.TestCase):
+    """Common ones, each with the words that the user must find in the message."""
+
+    CASES = {
+        "a misspelt key": ({"decode": {"replica": 2}}, ["replica"]),
+        "no worker": ({"decode": {"replicas": 0}}, ["replicas"]),
+        "a number as text": ({"decode": {"replicas": "2"}}, ["replicas"]),
+        "memory in GB": ({"decode": {"kvMemory": "8GB"}}, ["kvMemory"]),
+        "a claim without its name": ({"model": {"source": "pvc"}}, ["model.pvc.claimName"]),
+        "a host path without its folder": ({"model": {"source": "hostPath"}}, ["model.hostPath.path"]),
+        "an unknown source": ({"model": {"source": "git"}}, ["source"]),
+        "a branch as revision": ({"model": {"source": "huggingFace", "huggingFace": {"repository": "o/m", "revision": "main"}}}, ["revision"]),
+        "a repository without checksums": ({"model": {"source": "huggingFace", "huggingFace": {"repository": "o/m", "revision": "a" * 40}}}, ["model.huggingFace.files"]),
+        "a checksum cut short": ({"model": {"source": "s3", "s3": {"url": "https://x/y", "files": {"config.json": "abc"}}}}, ["config.json"]),
+        "a model split over more GPUs than there are": ({"decode": {"gpus": 2, "tensorParallel": 4}}, ["decode.tensorParallel", "decode.gpus"]),
+        "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
+        "a grace shorter than an answer": ({"router": {"terminationGracePeriodSeconds": 30}}, ["router.terminationGracePeriodSeconds", "cut short"]),
+        "least over most": ({"prefill": {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2}}}, ["prefill.autoscaling.minReplicas"]),
+        "two budgets": ({"decode": {"pdb": {"minAvailable": 1}}}, ["decode.pdb"]),
+        "TLS without certificates": ({"tls": {"enabled": True}}, ["tls.existingSecret", "tls.certManager"]),
+        "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, ["tls.certManager.issuerRef"]),
+        "a certificate that nobody uses": ({"tls": {"certManager": {"enabled": True, "issuerRef": {"name": "i"}}}}, ["tls.enabled"]),
+        "a rollout that can't move": ({"decode": {"strategy": {"maxSurge": 0, "maxUnavailable": 0}}}, ["decode.strategy"]),
+        "an unknown policy": ({"router": {"policy": "best"}}, ["policy"]),
+        "a flag without dashes": ({"decode": {"extraArgs": ["chunk-tokens=64"]}}, ["extraArgs"]),
+        "a model without a name": ({"model": {"name": ""}}, ["name"]),
+    }
+
+    def test_each_is_refused_in_words(self):
+        for what, (values, words) in self.CASES.items():
+            with self.subTest(what):
+                with self.assertRaises(Refused) as refused:
+                    Release(values)
+                for word in words:
+                    self.assertIn(word, str(refused.exception).replace("/", "."))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])

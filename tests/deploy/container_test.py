@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""The images, without an engine: their root folder is made by the same script, and every command of the chart's pods runs in it as a pod
+would: that root read-only, user 65532, no capability, no privilege to gain. Flags, probes, signals and exit codes are the chart's."""
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from chart import Release
+from relay import BIN, MODEL, ROOT, Process
+
+GRACE = 120
+
+
+class Containers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.root = pathlib.Path(folder.name, "root")
+        done = subprocess.run([ROOT / "deploy" / "container" / "collect", BIN, cls.root], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        print(done.stdout.strip())
+        shutil.copytree(MODEL, cls.root / "opt" / "baton" / "models" / "baton-tiny")
+        os.chmod(folder.name, 0o755)
+        # Every role has an address of its own, as every pod has; which ones is drawn, so that two runs don't meet.
+        net = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}"
+        cls.address = {"router": f"{net}.1", "prefill": f"{net}.2", "decode": f"{net}.3"}
+        names = {"r-baton.ns.svc": "router", "r-baton-prefill.ns.svc": "prefill", "r-baton-decode.ns.svc": "decode"}
+        (cls.root / "etc" / "hosts").write_text("".join(f"{cls.address[role]} {name}\n" for name, role in names.items()))
+        cls.release = Release(preset="laptop")
+        cls.running = {}
+
+    def sandbox(self, command):
+        """The command line that runs it as a container would."""
+        box = ["bwrap", "--ro-bind", self.root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-user", "--unshare-pid"]
+        box += ["--unshare-ipc", "--unshare-uts", "--uid", "65532", "--gid", "65532", "--cap-drop", "ALL", "--die-with-parent", "--clearenv"]
+        # Signals reach the process itself: it is no child of a shell.
+        return [str(part) for part in [*box, "--setenv", "POD_NAME", "pod-0", "--as-pid-1", *command]]
+
+    def start(self, role):
+        container = self.release.container(role)
+        flags = [flag.replace("0.0.0.0", self.address[role]).replace("$(POD_NAME)", "pod-0") for flag in container["args"]]
+        process = Process(self.sandbox([*container["command"], *flags]))
+        self.addCleanup(process.stop)
+        process.wait_for(r"^ready grpc=")
+        return process
+
+    def health(self, role, service=""):
+        """As the kubelet's probe asks."""
+        server = f"{self.address[role]}:{self.release.container(role)['readinessProbe']['grpc']['port']}"
+        done = subprocess.run(self.sandbox(["/usr/local/bin/baton", "health", "--server", server, "--service", service]), capture_output=True, text=True)
+        return done.stdout.strip() or done.stderr.strip()
+
+    def inner_pid(self, process):
+        """Of the containers' process 1, seen from here."""
+        children = pathlib.Path(f"/proc/{process.popen.pid}/task/{process.popen.pid}/children").read_text().split()
+        self.assertEqual(len(children), 1)
+        return int(children[0])
+
+    def test_a_root_without_shell(self):
+        there = {path.name for path in self.root.rglob("*") if path.is_file()}
+        self.assertLessEqual({"baton", "baton-router", "baton-prefill", "baton-decode", "ca-certificates.crt"}, there)
+        self.assertFalse(there & {"sh", "bash", "dash", "busybox", "apt", "dpkg", "python3", "perl"})
+
+    def test_every_library_is_there_and_listed(self):
+        for name in ("baton", "baton-router", "baton-prefill", "baton-decode"):
+            done = subprocess.run(self.sandbox([f"/usr/local/bin/{name}", "--help"]), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        listed = list((self.root / "var" / "lib" / "dpkg" / "status.d").iterdir())
+        self.assertTrue(any(path.name.startswith("libgrpc") for path in listed))
+        for path in listed:
+            self.assertRegex(path.read_text(), r"(?m)^Version: ")
+
+    def test_the_whole_relay(self):
+        decode, prefill = self.start("decode"), self.start("prefill")
+        router = self.start("router")
+        everything = {"decode": decode, "prefill": prefill, "router": router}
+
+        # Who they are.
+        status = pathlib.Path(f"/proc/{self.inner_pid(router)}/status").read_text()
+        self.assertEqual(re.search(r"NoNewPrivs:\s+(\d)", status)[1], "1")
+        self.assertEqual(int(re.search(r"CapEff:\s+(\w+)", status)[1], 16), 0)
+
+        # Probes: startup and liveness ask for "live", readiness for all.
+        for role in everything:
+            self.assertEqual(self.health(role, "live"), "SERVING")
+        for _ in range(GRACE):
+            if self.health("router") == "SERVING":
+                break
+        self.assertEqual(self.health("router"), "SERVING")
+        for role in ("decode", "prefill"):
+            self.assertEqual(self.health(role), "SERVING")
+
+        # `helm test`, command by command.
+        pod = self.release.one("Pod", "r-baton-test")["spec"]
+        for container in pod["initContainers"] + pod["containers"]:
+            done = subprocess.run(self.sandbox([*container["command"], *container["args"]]), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+        # Without decode workers the router lives, and is not ready: it is no reason to restart it.
+        self.assertEqual(self.end(decode), 0)
+        for _ in range(GRACE):
+            if self.health("router") == "NOT_SERVING":
+                break
+        self.assertEqual(self.health("router"), "NOT_SERVING")
+        self.assertEqual(self.health("router", "live"), "SERVING")
+
+        # SIGTERM to process 1 ends it in order.
+        self.assertEqual(self.end(router), 0)
+        self.assertEqual(self.end(prefill), 0)
+
+    def end(self, process):
+        os.kill(self.inner_pid(process), 15)
+        return process.popen.wait(GRACE)
+
+    def test_a_bad_flag_says_so(self):
+        done = subprocess.run(self.sandbox(["/usr/local/bin/baton-router", "--modell=x"]), capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--model", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""A real Prometheus scrapes a real relay under load: every query of every dashboard and rule is asked, and has to return data of the
+shape that its panel needs. Takes about a minute on a quiet machine."""
+import math
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import yaml
+from dashboards_test import BOARDS, FILES, RULES, panels, plain
+from metric_names import asked
+from relay import BIN, PATIENCE, Prometheus, Process, Relay
+
+# Queries that return nothing here, with the reason.
+SILENT = {
+    "rule BatonHitRateCollapse": "compares with yesterday",
+    "rule BatonFingerprintMismatch": "all workers of this relay agree",
+    "rule BatonCertificateExpiry": "this relay speaks no TLS",
+    "tenants: Refused": "nobody is refused",
+}
+EMPTY_METRICS = {
+    "baton_router_fingerprint_mismatches_total": "all workers agree",
+    "baton_tls_certificate_expiry_timestamp_seconds": "no TLS",
+}
+
+
+def queries():
+    for rule in RULES:
+        if "record" in rule:
+            yield f"rule {rule['record']}", rule["expr"], "", ""
+    for name, board in BOARDS.items():
+        for panel in panels(board):
+            for target in panel["targets"]:
+                yield f"{name}: {panel['title']}", plain(target["expr"]), panel["fieldConfig"]["defaults"]["unit"], target["legendFormat"]
+
+
+def wrong(samples, unit, legend):
+    """What a panel could not show; empty if all is well."""
+    if not samples:
+        return "no data"
+    for labels, value in samples:
+        if not math.isfinite(value):
+            return f"{value} at {labels}"
+        if value < 0:
+            return f"below zero at {labels}"
+        if unit == "percentunit" and value > 1.0001:
+            return f"a share of {value} at {labels}"
+        for label in re.findall(r"\{\{(\w+)\}\}", legend):
+            if label not in labels:
+                return f"the legend {legend} wants {label}, there are {sorted(labels)}"
+    return ""
+
+
+class Live(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.relay = Relay(cls.folder.name)
+        cls.addClassCleanup(cls.relay.stop)
+        cls.prometheus = Prometheus(str(cls.relay.observability / "prometheus.yml"), os.path.join(cls.folder.name, "data"))
+        cls.addClassCleanup(cls.prometheus.stop)
+        # Shared prefixes, long and short prompts; open loop, so that a slow machine does not fall silent. It outlasts the test.
+        cls.load = Process(
+            [BIN / "baton", "bench", "--server", cls.relay.router, "--rate", 4, "--duration", "15m", "--prompt-tokens", "uniform:8:400"]
+            + ["--output-tokens", "uniform:4:24", "--shared-prefix-tokens", 64, "--prefix-groups", 3, "--turns", 2, "--timeout", "2m"]
+        )
+        cls.addClassCleanup(cls.load.stop)
+        # A worker that dies under load: watch streams begin again, hand-offs go elsewhere.
+        cls.until(lambda: cls.prometheus.query("sum(baton_router_requests_total) > 5"), "requests that ended")
+        os.kill(cls.relay.pid("prefill-1"), signal.SIGKILL)
+        # And a request that is no good, for an outcome other than OK.
+        subprocess.run([BIN / "baton", "generate", "--server", cls.relay.router, "--token-ids", "99999999", "-m", "1"], capture_output=True)
+
+    @classmethod
+    def until(cls, ask, what):
+        deadline = time.monotonic() + PATIENCE
+        while not (answer := ask()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no {what} within {PATIENCE} s")
+            time.sleep(0.5)  # between two questions, not instead of one
+        return answer
+
+    def test_every_query_returns_what_its_panel_needs(self):
+        pending = {}
+        for where, expression, unit, legend in queries():
+            if where not in SILENT:
+                pending.setdefault((where, expression), (unit, legend))
+        total = len(pending)
+        reasons = {}
+
+        def ask():
+            for key in list(pending):
+                reason = wrong(self.prometheus.query(key[1]), *pending[key])
+                if reason:
+                    reasons[key] = reason
+                else:
+                    del pending[key]
+            return not pending
+
+        try:
+            self.until(ask, "data")
+        except AssertionError:
+            pass
+        self.assertFalse(pending, "\n" + "\n".join(f"{where}: {reasons[(where, e)]}\n    {e}" for where, e in pending))
+        print(f"{total} queries answered")
+
+    def test_what_alerts_watch_is_there(self):
+        recorded = {rule["record"] for rule in RULES if "record" in rule}
+        for rule in RULES:
+            if "alert" not in rule:
+                continue
+            with self.subTest(rule["alert"]):
+                self.prometheus.query(rule["expr"])
+                for name in asked(rule["expr"]) - set(EMPTY_METRICS):
+                    if f"rule {rule['alert']}" not in SILENT or name not in recorded:
+                        self.until(lambda: self.prometheus.query(f"count({name})"), name)
+
+    def test_no_alert_of_a_healthy_relay_is_critical(self):
+        firing = [a for a in self.prometheus.get("alerts")["alerts"] if a["state"] == "firing" and a["labels"]["severity"] == "critical"]
+        self.assertEqual(firing, [])
+
+    def test_exceptions_are_still_needed(self):
+        known = {where for where, *_ in queries()} | {f"rule {rule.get('alert')}" for rule in RULES}
+        self.assertLessEqual(set(SILENT), known)
+
+    def test_prometheus_took_all_rules(self):
+        groups = self.prometheus.get("rules")["groups"]
+        taken = [rule for group in groups for rule in group["rules"]]
+        self.assertEqual(len(taken), len(RULES))
+        self.until(lambda: all(rule["health"] == "ok" for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]), "healthy rules")
+
+    def test_targets_have_the_charts_labels(self):
+        self.until(lambda: len(self.prometheus.query("up == 1")) == 5, "targets that are up")
+        for labels, _ in self.prometheus.query("up"):
+            self.assertEqual(labels["namespace"], "local")
+            self.assertIn(labels["component"], ("router", "prefill", "decode"))
+            self.assertTrue(labels["pod"].startswith(labels["component"]))
+            self.assertEqual(labels["release"], "baton-tiny")
+
+    def test_files_are_those_of_the_chart(self):
+        for path in (FILES / "dashboards").glob("*.json"):
+            self.assertEqual((self.relay.observability / "grafana" / "dashboards" / path.name).read_text(), path.read_text())
+        provider = yaml.safe_load((self.relay.observability / "grafana" / "provisioning" / "dashboards" / "baton.yml").read_text())
+        self.assertTrue(pathlib.Path(provider["providers"][0]["options"]["path"]).is_dir())
+
+
+if __name__ == "__main__":
+    unittest.main()

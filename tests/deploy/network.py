@@ -1,0 +1,52 @@
+"""What a set of NetworkPolicies lets through, by the rules of the Kubernetes documentation: a pod that a policy selects takes only what
+some policy allows; both ends have to agree. For tests; knows pod and namespace selectors and named ports.
+"""
+
+
+def matches(selector, labels):
+    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for need in selector.get("matchExpressions", []):
+        assert need["operator"] == "In", "another operator: teach it here"
+        if labels.get(need["key"]) not in need["values"]:
+            return False
+    return True
+
+
+class Pod:
+    def __init__(self, labels, namespace="ns", ports=None):
+        self.labels, self.namespace, self.ports = labels, namespace, ports or {}
+
+
+def peer_is(peer, pod, home):
+    if "namespaceSelector" in peer:
+        if not matches(peer["namespaceSelector"], {"kubernetes.io/metadata.name": pod.namespace}):
+            return False
+    elif pod.namespace != home:
+        return False
+    return matches(peer.get("podSelector", {}), pod.labels)
+
+
+def port_is(port, number, target):
+    wanted = port["port"]
+    return number == (target.ports.get(wanted) if isinstance(wanted, str) else wanted)
+
+
+def side_allows(policies, here, there, number, direction, target, home="ns"):
+    kind, key = ("Ingress", "from") if direction == "in" else ("Egress", "to")
+    ours = [p["spec"] for p in policies if kind in p["spec"]["policyTypes"] and here.namespace == home and matches(p["spec"]["podSelector"], here.labels)]
+    if not ours:
+        return True
+    for spec in ours:
+        for rule in spec.get(kind.lower()) or []:
+            peers, ports = rule.get(key), rule.get("ports")
+            if (not peers or any(peer_is(peer, there, home) for peer in peers)) and (
+                not ports or any(port_is(port, number, target) for port in ports)
+            ):
+                return True
+    return False
+
+
+def allowed(policies, source, target, port):
+    number = target.ports.get(port, port)
+    return side_allows(policies, source, target, number, "out", target) and side_allows(policies, target, source, number, "in", target)
