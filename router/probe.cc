@@ -50,7 +50,8 @@ Probe::Probe(telemetry::Metrics* metrics)
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
       decode_workers_(router::Workers(metrics, "decode")),
-      prefill_workers_(router::Workers(metrics, "prefill")) {}
+      prefill_workers_(router::Workers(metrics, "prefill")),
+      admission_(metrics) {}
 
 void Probe::RequestCame() { running_.Increment(); }
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
+#include "router/admission/probe.h"
 
 namespace baton::router {
 
@@ -41,6 +42,9 @@ class Probe {
   void WorkerRefused() { refused_.Increment(); }
   void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
 
+  // By tenant.
+  admission::Probe& admission() { return admission_; }
+
   void Workers(int decode, int prefill);
   void WatchRestarted(const std::string& reason);
   void FingerprintDiffers(const std::string& address, const std::string& field);
@@ -68,6 +72,7 @@ class Probe {
   prometheus::Counter& lost_running_;
   prometheus::Gauge& decode_workers_;
   prometheus::Gauge& prefill_workers_;
+  admission::Probe admission_;
 };
 
 }  // namespace baton::router
