@@ -37,8 +37,8 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       started_(clock->Now()),
       policy_name_(policy->name()),
       policy_(std::move(policy)),
-      queue_(options.limits),
-      last_placed_(started_) {
+      desk_(options.limits) {
+  SetTenant(admission::TenantId(0), "default", {});
   fleet_->SetListener([this] { Pump(); });
 }
 
@@ -59,14 +59,27 @@ void Dispatcher::TickUntilStopped() {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      const auto needed = [this]()
-                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || !queue_.empty(); };
-      mutex_.Await(absl::Condition(&needed));
+      const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !desk_.queue().empty();
+      };
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&needed), kShow)) {
+        for (const admission::TenantId tenant : tenants_) Show(tenant);
+        continue;
+      }
       mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
       if (stopping_) return;
     }
     Tick();
   }
+}
+
+void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
+                           const admission::TenantLimits& limits) {
+  absl::MutexLock lock(&mutex_);
+  probe_->admission().Name(tenant, label);
+  desk_.SetTenant(tenant, limits, clock_->Now());
+  if (std::find(tenants_.begin(), tenants_.end(), tenant) == tenants_.end()) tenants_.push_back(tenant);
+  Show(tenant);
 }
 
 absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Ask> ask) {
@@ -75,33 +88,72 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    if (absl::Status full = queue_.CheckRoom(ask->choices, ask->choices * ask->bytes); !full.ok()) {
-      return rpc::WithRetryDelay(std::move(full), RetryDelay());
+    auto decided = desk_.Admit({.tenant = ask->tenant,
+                                .choices = ask->choices,
+                                .prompt_tokens = ask->request.prompt_tokens,
+                                .max_tokens = ask->request.max_tokens,
+                                .bytes = ask->bytes,
+                                .priority = ask->priority,
+                                .deadline = ask->deadline,
+                                .patience = options_.max_wait},
+                               now);
+    if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
+    auto& admitted = std::get<admission::Desk::Admitted>(decided);
+    for (const EntryId id : admitted.displaced) {
+      deliveries.push_back(
+          Take(id, Refuse(waiting_.at(id).ask->tenant,
+                          {admission::Reason::kDisplaced,
+                           "the admission queue is full, and this tenant waits with more than its share",
+                           desk_.RetryDelay()})));
     }
+    ids = std::move(admitted.entries);
     for (int choice = 0; choice < ask->choices; ++choice) {
-      Waiting waiting{.ask = ask, .choice = choice, .avoid = {}, .gives_up = now + options_.max_wait};
-      const admission::Entry entry{.priority = ask->priority,
-                                   .bytes = ask->bytes,
-                                   .deadline = std::min(ask->deadline, waiting.gives_up)};
-      ids.push_back(queue_.Add(entry));
-      waiting_.emplace(ids.back(), std::move(waiting));
+      waiting_.emplace(
+          ids[choice],
+          Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = Expiry(*ask, now)});
     }
+    probe_->admission().Admitted(ask->tenant);
+    Show(ask->tenant);
     PumpLocked(now, &deliveries);
   }
   Deliver(std::move(deliveries));
   return ids;
 }
 
+absl::Status Dispatcher::AdmitCheapCall(admission::TenantId tenant) {
+  absl::MutexLock lock(&mutex_);
+  const auto refusal = desk_.AdmitCheapCall(tenant, clock_->Now());
+  return refusal.has_value() ? Refuse(tenant, *refusal) : absl::OkStatus();
+}
+
+void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    const admission::TenantId tenant = desk_.tenant(account);
+    desk_.Settle(account, used, now);
+    probe_->admission().Used(tenant, used);
+    Show(tenant);
+    // Its tenant may have waited for this.
+    if (!desk_.queue().empty()) PumpLocked(now, &deliveries);
+  }
+  Deliver(std::move(deliveries));
+}
+
 void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice,
                        std::vector<Incarnation> avoid) {
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time gives_up = clock_->Now() + options_.max_wait;
-    queue_.PutBack(
-        id, {.priority = ask->priority, .bytes = ask->bytes, .deadline = std::min(ask->deadline, gives_up)});
-    waiting_.emplace(
-        id,
-        Waiting{.ask = std::move(ask), .choice = choice, .avoid = std::move(avoid), .gives_up = gives_up});
+    const absl::Time now = clock_->Now();
+    const absl::Time expires = Expiry(*ask, now);
+    desk_.PutBack(id, expires, now);
+    Show(ask->tenant);
+    waiting_.emplace(id, Waiting{.ask = std::move(ask),
+                                 .choice = choice,
+                                 .avoid = std::move(avoid),
+                                 .came = now,
+                                 .expires = expires});
   }
   Pump();
 }
@@ -109,16 +161,16 @@ void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice,
 void Dispatcher::Withdraw(EntryId id) {
   Waiting dropped;  // its callback goes after the lock
   absl::MutexLock lock(&mutex_);
-  if (!queue_.Remove(id)) return;
+  if (!desk_.Withdraw(id, clock_->Now())) return;
   dropped = std::move(waiting_.extract(id).mapped());
-  probe_->Queued(queue_.size(), queue_.bytes());
+  Show(dropped.ask->tenant);
 }
 
 void Dispatcher::Pump() {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    if (queue_.empty()) return;
+    if (desk_.queue().empty()) return;
     PumpLocked(clock_->Now(), &deliveries);
   }
   Deliver(std::move(deliveries));
@@ -129,25 +181,45 @@ void Dispatcher::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    for (EntryId id : queue_.TakeExpired(now)) {
-      const Waiting& waiting = waiting_.at(id);
-      absl::Status late = waiting.ask->deadline <= now
-                              ? absl::DeadlineExceededError(
-                                    "the deadline passed while the request waited for a decode worker")
-                              : rpc::WithRetryDelay(absl::ResourceExhaustedError(fmt::format(
-                                                        "no decode worker had room for {} s; try again later",
-                                                        absl::ToDoubleSeconds(options_.max_wait))),
-                                                    RetryDelay());
-      deliveries.push_back(Take(id, std::move(late)));
+    for (const EntryId id : desk_.TakeExpired(now)) {
+      deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
   }
   Deliver(std::move(deliveries));
 }
 
+absl::Time Dispatcher::Expiry(const Ask& ask, absl::Time now) const {
+  return std::min(ask.deadline, now + options_.max_wait);
+}
+
+absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
+  if (waiting.ask->deadline <= now) {
+    return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
+  }
+  return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
+                                      fmt::format("no decode worker had room for {} s; try again later",
+                                                  absl::ToDoubleSeconds(options_.max_wait)),
+                                      desk_.RetryDelay()});
+}
+
+absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
+  probe_->admission().Refused(tenant, refusal.reason);
+  if (refusal.retry == absl::InfiniteDuration()) return absl::FailedPreconditionError(refusal.message);
+  return rpc::WithRetryDelay(absl::ResourceExhaustedError(refusal.message), refusal.retry);
+}
+
+void Dispatcher::Show(admission::TenantId tenant) {
+  const admission::Queue& queue = desk_.queue();
+  probe_->Queued(queue.size(), queue.bytes());
+  probe_->admission().Depth(tenant, queue.depth(tenant), desk_.running(tenant));
+  probe_->admission().Left(tenant, desk_.LeftOver(tenant, clock_->Now()));
+}
+
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
-  queue_.Remove(id);
-  return Delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
+  Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
+  Show(delivery.waiting.ask->tenant);
+  return delivery;
 }
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
@@ -156,13 +228,12 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     return worker->BookedRequests() < options_.worker_concurrency && worker->GateAllows(now);
   };
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  std::optional<EntryId> id = queue_.First();
-  while (id.has_value()) {
-    const std::optional<EntryId> next = queue_.After(*id);
+  std::vector<EntryId> passed_over;  // those that none of the open workers can take
+  while (const std::optional<EntryId> id = desk_.First()) {
     if (view->decode.empty()) {
       if (!fleet_->settled() && now - started_ < options_.settle_patience) break;
+      desk_.Withdraw(*id, now);
       deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
-      id = next;
       continue;
     }
     Candidates open = view->decode;
@@ -172,11 +243,21 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       open = some;
       if (open.empty()) break;
     }
-    auto result = TryPlace(waiting_.at(*id), *view, open, now);
-    if (result.has_value()) deliveries->push_back(Take(*id, std::move(*result)));
-    id = next;
+    const Waiting& waiting = waiting_.at(*id);
+    auto result = TryPlace(waiting, *view, open, now);
+    if (result.has_value() && !result->ok()) {
+      desk_.Withdraw(*id, now);
+    } else {
+      desk_.Serve(*id, now);
+    }
+    if (!result.has_value()) {
+      passed_over.push_back(*id);
+      continue;
+    }
+    if (result->ok()) probe_->admission().Waited(waiting.ask->tenant, now - waiting.came);
+    deliveries->push_back(Take(*id, std::move(*result)));
   }
-  probe_->Queued(queue_.size(), queue_.bytes());
+  for (const EntryId id : passed_over) desk_.PutBack(id, waiting_.at(id).expires, now);
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
@@ -224,15 +305,7 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
                                    choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()],
                                    request.prompt_tokens, now);
   probe_->Placed(policy_name_);
-  constexpr double kWeight = 0.1;
-  placed_every_seconds_ += kWeight * (absl::ToDoubleSeconds(now - last_placed_) - placed_every_seconds_);
-  last_placed_ = now;
   return placement;
-}
-
-absl::Duration Dispatcher::RetryDelay() const {
-  const absl::Duration to_drain = absl::Seconds(placed_every_seconds_ * static_cast<double>(queue_.size()));
-  return std::clamp(to_drain, absl::Milliseconds(100), absl::Seconds(10));
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

@@ -24,7 +24,7 @@
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
-#include "router/admission/queue.h"
+#include "router/admission/desk.h"
 #include "router/fleet/fleet.h"
 #include "router/placement/policy.h"
 #include "router/probe.h"
@@ -49,9 +49,12 @@ class Dispatcher {
     absl::Duration settle_patience = absl::Seconds(3);
   };
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
+  // How often gauges of limits are shown anew when nothing happens.
+  static constexpr absl::Duration kShow = absl::Seconds(1);
 
   using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
   struct Ask {
+    admission::TenantId tenant;
     int choices = 1;
     placement::Request request;
     int64_t bytes = 0;  // of the prompt, per choice
@@ -68,8 +71,17 @@ class Dispatcher {
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
   void StartTicking();
 
-  // All choices or none. RESOURCE_EXHAUSTED with a retry delay if the queue is full.
+  // A tenant, before its first request, or its new limits. `label` is its name in metrics. The tenant with
+  // the id 0 is known from the start, as "default", without limits.
+  void SetTenant(admission::TenantId tenant, const std::string& label, const admission::TenantLimits& limits);
+
+  // All choices or none. RESOURCE_EXHAUSTED with a retry delay, saying which limit, if the tenant's rates,
+  // the queue or the deadline don't allow it. What was let in is settled, by the first entry's id.
   absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const Ask> ask);
+  // A call that takes no worker counts against the tenant's rate of requests too.
+  absl::Status AdmitCheapCall(admission::TenantId tenant);
+  // The request that Submit let in has ended, with none of its choices waiting: what it really used.
+  void Settle(admission::EntryId account, const admission::Meter::Use& used);
   // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
   void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice,
              std::vector<Incarnation> avoid);
@@ -86,7 +98,8 @@ class Dispatcher {
     std::shared_ptr<const Ask> ask;
     int choice = 0;
     std::vector<Incarnation> avoid;
-    absl::Time gives_up;  // max_wait
+    absl::Time came;     // when it began to wait
+    absl::Time expires;  // max_wait, or what is too late for the deadline
   };
   struct Delivery {
     Waiting waiting;
@@ -101,7 +114,14 @@ class Dispatcher {
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
                                                     Candidates open, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Duration RetryDelay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When a choice has waited too long.
+  absl::Time Expiry(const Ask& ask, absl::Time now) const;
+  absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts the refusal, and words it.
+  absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The tenant's gauges.
+  void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Deliver(std::vector<Delivery> deliveries);
   void TickUntilStopped();
 
@@ -114,10 +134,9 @@ class Dispatcher {
 
   absl::Mutex mutex_;
   const std::unique_ptr<placement::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
-  admission::Queue queue_ ABSL_GUARDED_BY(mutex_);
+  admission::Desk desk_ ABSL_GUARDED_BY(mutex_);
+  std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  absl::Time last_placed_ ABSL_GUARDED_BY(mutex_);
-  double placed_every_seconds_ ABSL_GUARDED_BY(mutex_) = 0.01;  // exponential mean
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

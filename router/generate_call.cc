@@ -135,6 +135,7 @@ void GenerateCall::Do(Submit&) {
   auto entries = context_->dispatcher->Submit(ask_);
   if (entries.ok()) {
     entries_ = *std::move(entries);
+    account_ = entries_.front();
   } else {
     Post([status = entries.status()](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
   }
@@ -185,6 +186,8 @@ void GenerateCall::Do(Write& write) {
 
 void GenerateCall::Do(router::Finish& finish) {
   ask_ = nullptr;
+  if (account_.has_value()) context_->dispatcher->Settle(*account_, flow_.Used());
+  account_.reset();
   grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(finish.status));
 }
 

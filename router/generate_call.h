@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   RequestFlow flow_;
   std::shared_ptr<Dispatcher::Ask> ask_;
   std::vector<admission::EntryId> entries_;       // by choice
+  std::optional<admission::EntryId> account_;     // to be settled
   std::vector<std::shared_ptr<Stream>> streams_;  // by choice
   grpc::ByteBuffer outgoing_;
 };

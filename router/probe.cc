@@ -51,7 +51,8 @@ Probe::Probe(telemetry::Metrics* metrics)
       lost_running_(Lost(metrics, "running")),
       decode_workers_(router::Workers(metrics, "decode")),
       prefill_workers_(router::Workers(metrics, "prefill")),
-      draining_(metrics->Gauge("baton_draining", "1: takes no new work")) {}
+      draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
+      admission_(metrics) {}
 
 void Probe::RequestCame() { running_.Increment(); }
 

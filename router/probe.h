@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
+#include "router/admission/probe.h"
 
 namespace baton::router {
 
@@ -41,6 +42,9 @@ class Probe {
   void WorkerRefused() { refused_.Increment(); }
   void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
 
+  // By tenant.
+  admission::Probe& admission() { return admission_; }
+
   void Workers(int decode, int prefill);
   void Draining() { draining_.Set(1); }
   void WatchRestarted(const std::string& reason);
@@ -70,6 +74,7 @@ class Probe {
   prometheus::Gauge& decode_workers_;
   prometheus::Gauge& prefill_workers_;
   prometheus::Gauge& draining_;
+  admission::Probe admission_;
 };
 
 }  // namespace baton::router

@@ -268,6 +268,13 @@ Actions RequestFlow::OnCancelled() {
   return actions;
 }
 
+admission::Meter::Use RequestFlow::Used() const {
+  admission::Meter::Use use{.requests = 1};
+  if (started_) use.prompt_tokens = prepared_.request.token_ids_size();
+  for (const ChoiceState& choice : choices_) use.output_tokens += choice.tokens;
+  return use;
+}
+
 void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
   outbox_.push_back(std::move(outgoing));
   if (writing_) return;

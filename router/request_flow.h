@@ -101,6 +101,8 @@ class RequestFlow {
   const Options& options() const { return options_; }
   // After OnPrepared.
   const Prepared& prepared() const { return prepared_; }
+  // What the request is charged for: nothing before a worker accepted it; each token once.
+  admission::Meter::Use Used() const;
 
  private:
   enum class State { kWaiting, kDialing, kRunning, kDone };

@@ -1,0 +1,170 @@
+#include "router/admission/desk.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace baton::router::admission {
+namespace {
+
+constexpr absl::Duration kLeastRetry = absl::Milliseconds(100);
+constexpr absl::Duration kLongestRetry = absl::Seconds(10);
+
+}  // namespace
+
+void Desk::SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now) {
+  Desked& desked = tenants_[tenant];
+  desked.limits = limits;
+  desked.meter.Configure(limits, now);
+  queue_.SetTenant(tenant, limits.weight, limits.queue);
+  queue_.Pause(tenant, limits.concurrency > 0 && desked.running >= limits.concurrency);
+}
+
+std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl::Time now) {
+  rate_.Advance(now, !queue_.empty());
+  Desked& desked = At(petition.tenant);
+  const int64_t answer = desked.meter.ExpectedAnswer(petition.max_tokens);
+  const Meter::Use use = {
+      .requests = 1, .prompt_tokens = petition.prompt_tokens, .output_tokens = answer * petition.choices};
+  if (auto refusal = desked.meter.Check(use, now)) return *std::move(refusal);
+
+  if (petition.deadline != absl::InfiniteFuture()) {
+    const absl::Duration wait =
+        PredictedWait(petition.tenant, petition.priority).value_or(absl::ZeroDuration());
+    const absl::Duration needed = wait + petition.predicted_ttft;
+    if (const absl::Duration left = petition.deadline - now; needed > left && left > absl::ZeroDuration()) {
+      return Refusal{Reason::kDeadline,
+                     fmt::format("the deadline is in {:.3f} s, and the first token is predicted in {:.3f} s "
+                                 "({:.3f} s of them in the queue): allow more time or try again later",
+                                 absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed),
+                                 absl::ToDoubleSeconds(wait)),
+                     std::clamp(needed - left, kLeastRetry, kLongestRetry)};
+    }
+  }
+
+  Entry entry = {.tenant = petition.tenant,
+                 .priority = petition.priority,
+                 .tokens = std::max<int64_t>(1, petition.prompt_tokens + answer),
+                 .bytes = petition.bytes,
+                 .arrival = now,
+                 .deadline = std::min(petition.deadline - petition.predicted_ttft, now + petition.patience)};
+  Admitted admitted;
+  std::vector<Entry> displaced_entries;
+  while (auto refusal = queue_.CheckRoom(petition.tenant, petition.choices, entry.tokens, entry.bytes)) {
+    const auto displaced = refusal->reason == Reason::kTotalQueue
+                               ? queue_.Displaceable(petition.tenant, petition.choices * entry.tokens)
+                               : std::nullopt;
+    if (!displaced.has_value()) {
+      // What was displaced so far for nothing goes back to where it was.
+      for (size_t i = 0; i < displaced_entries.size(); ++i) {
+        queue_.PutBack(admitted.displaced[i], displaced_entries[i], 0);
+      }
+      refusal->retry = RetryDelay();
+      return *std::move(refusal);
+    }
+    displaced_entries.push_back(*queue_.Remove(*displaced));
+    admitted.displaced.push_back(*displaced);
+  }
+  desked.meter.Charge(use, now);
+  for (int choice = 0; choice < petition.choices; ++choice) {
+    admitted.entries.push_back(queue_.Add(entry));
+    if (choice > 0) further_.emplace(admitted.entries.back(), admitted.entries.front());
+  }
+  accounts_.emplace(
+      admitted.entries.front(),
+      Account{.tenant = petition.tenant, .choices = petition.choices, .charged = use, .entry = entry});
+  return admitted;
+}
+
+std::optional<Refusal> Desk::AdmitCheapCall(TenantId tenant, absl::Time now) {
+  Meter& meter = At(tenant).meter;
+  auto refusal = meter.Check({.requests = 1}, now);
+  if (!refusal.has_value()) meter.Charge({.requests = 1}, now);
+  return refusal;
+}
+
+void Desk::Serve(EntryId id, absl::Time now) {
+  rate_.Advance(now, !queue_.empty());
+  const Entry entry = queue_.Serve(id);
+  if (entry.arrival < now) rate_.Served(entry.tokens);
+  Run(&AccountOf(id), +1);
+}
+
+void Desk::PutBack(EntryId id, absl::Time deadline, absl::Time now) {
+  rate_.Advance(now, !queue_.empty());
+  Account& account = AccountOf(id);
+  if (account.entry.arrival < now) rate_.Served(-account.entry.tokens);
+  Entry entry = account.entry;
+  entry.deadline = deadline;
+  queue_.PutBack(id, entry, entry.tokens);
+  Run(&account, -1);
+}
+
+bool Desk::Withdraw(EntryId id, absl::Time now) {
+  rate_.Advance(now, !queue_.empty());
+  return queue_.Remove(id).has_value();
+}
+
+std::vector<EntryId> Desk::TakeExpired(absl::Time now) {
+  rate_.Advance(now, !queue_.empty());
+  std::vector<EntryId> expired;
+  for (const auto& [id, entry] : queue_.TakeExpired(now)) expired.push_back(id);
+  return expired;
+}
+
+void Desk::Settle(EntryId id, const Meter::Use& used, absl::Time now) {
+  const auto found = accounts_.find(id);
+  BATON_CHECK(found != accounts_.end()) << "account " << id.value() << " is not open";
+  Account account = found->second;
+  Run(&account, -account.running);
+  At(account.tenant).meter.Settle(account.charged, used, account.choices, now);
+  for (int choice = 1; choice < account.choices; ++choice) further_.erase(EntryId(id.value() + choice));
+  accounts_.erase(found);
+}
+
+std::optional<absl::Duration> Desk::PredictedWait(TenantId tenant, int priority) const {
+  if (queue_.empty()) return absl::ZeroDuration();
+  const std::optional<double> rate = rate_.TokensPerSecond();
+  if (!rate.has_value()) return std::nullopt;
+  return absl::Seconds(queue_.TokensBefore(tenant, priority) / *rate);
+}
+
+absl::Duration Desk::RetryDelay() const {
+  const std::optional<double> rate = rate_.TokensPerSecond();
+  const absl::Duration to_drain = rate.has_value()
+                                      ? absl::Seconds(static_cast<double>(queue_.tokens()) / *rate)
+                                      : absl::Milliseconds(10) * queue_.size();
+  return std::clamp(to_drain, kLeastRetry, kLongestRetry);
+}
+
+int64_t Desk::running(TenantId tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? 0 : found->second.running;
+}
+
+Meter::Left Desk::LeftOver(TenantId tenant, absl::Time now) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? Meter::Left{} : found->second.meter.LeftOver(now);
+}
+
+Desk::Desked& Desk::At(TenantId tenant) { return tenants_[tenant]; }
+
+Desk::Account& Desk::AccountOf(EntryId id) {
+  const auto first = further_.find(id);
+  const auto found = accounts_.find(first == further_.end() ? id : first->second);
+  BATON_CHECK(found != accounts_.end()) << "entry " << id.value() << " has no account";
+  return found->second;
+}
+
+void Desk::Run(Account* account, int change) {
+  account->running += change;
+  Desked& desked = At(account->tenant);
+  desked.running += change;
+  BATON_CHECK(account->running >= 0 && desked.running >= 0) << account->running << " of " << desked.running;
+  const int64_t limit = desked.limits.concurrency;
+  queue_.Pause(account->tenant, limit > 0 && desked.running >= limit);
+}
+
+}  // namespace baton::router::admission

@@ -1,0 +1,74 @@
+// Meter: what one tenant has used of its rates and its daily quota. Token buckets: each holds at most what
+// its period allows and refills evenly. Prompts are charged when a request is admitted; of the answer what
+// answers lately were long is reserved and, at the end, settled by what it really was, which may leave a
+// bucket in debt. Plain, without a lock or a clock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "router/admission/refusal.h"
+#include "router/admission/tenant_limits.h"
+
+namespace baton::router::admission {
+
+// One limit. Unlimited until configured.
+class Bucket {
+ public:
+  // `amount` per `period`, 0 for no limit. Begins full; a change keeps what was used.
+  void Configure(int64_t amount, absl::Duration period, absl::Time now);
+  bool limited() const { return amount_ > 0; }
+  int64_t amount() const { return amount_; }
+  // What may be taken now; negative in debt.
+  double Level(absl::Time now) const;
+  // How long until `want` may be taken; zero: now. Infinite: it is more than the bucket holds.
+  absl::Duration Until(int64_t want, absl::Time now) const;
+  // Below zero too. A negative amount gives back.
+  void Take(int64_t amount, absl::Time now);
+
+ private:
+  int64_t amount_ = 0;
+  double per_second_ = 0;
+  double level_ = 0;
+  absl::Time as_of_;
+};
+
+class Meter {
+ public:
+  // What a request wants, or what it used.
+  struct Use {
+    int64_t requests = 0;
+    int64_t prompt_tokens = 0;
+    int64_t output_tokens = 0;
+  };
+
+  void Configure(const TenantLimits& limits, absl::Time now);
+  // The first limit that `use` would break. Takes nothing.
+  std::optional<Refusal> Check(const Use& use, absl::Time now) const;
+  void Charge(const Use& use, absl::Time now);
+  // A request of so many choices ended: it was charged `charged` and used `used`. Never refused.
+  void Settle(const Use& charged, const Use& used, int choices, absl::Time now);
+
+  // What to reserve for an answer of at most `max_tokens`.
+  int64_t ExpectedAnswer(int64_t max_tokens) const;
+
+  // For the gauges: the share of each limit that is left, 1 without one.
+  struct Left {
+    double requests = 1;
+    double prompt_tokens = 1;
+    double output_tokens = 1;
+    double quota = 1;
+  };
+  Left LeftOver(absl::Time now) const;
+
+ private:
+  Bucket requests_;
+  Bucket prompt_;
+  Bucket output_;
+  Bucket quota_;
+  double answer_tokens_ = 256;  // exponential mean of what answers were long
+};
+
+}  // namespace baton::router::admission

@@ -1,0 +1,39 @@
+// Refusal: why a request is not let in, for the client's message, for the metric label, and when it is worth
+// another try. Plain data.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+
+namespace baton::router::admission {
+
+enum class Reason {
+  kRequestRate,
+  kPromptRate,
+  kOutputRate,
+  kQuota,
+  kTenantQueue,  // the tenant's own bounds of what may wait
+  kTotalQueue,   // everybody's
+  kDisplaced,    // waited beyond its tenant's share when the queue was full
+  kDeadline,     // can't be met, by prediction
+  kMaxWait,      // no worker had room for long
+};
+inline constexpr int kReasons = static_cast<int>(Reason::kMaxWait) + 1;
+
+constexpr std::string_view ReasonName(Reason reason) {
+  constexpr std::string_view kNames[kReasons] = {"request_rate", "prompt_rate",  "output_rate",
+                                                 "quota",        "tenant_queue", "total_queue",
+                                                 "displaced",    "deadline",     "max_wait"};
+  return kNames[static_cast<int>(reason)];
+}
+
+struct Refusal {
+  Reason reason;
+  std::string message;
+  // InfiniteDuration: it can never pass. Zero: the caller knows better.
+  absl::Duration retry = absl::ZeroDuration();
+};
+
+}  // namespace baton::router::admission
