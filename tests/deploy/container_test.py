@@ -27,6 +27,8 @@ class Containers(unittest.TestCase):
         print(done.stdout.strip())
         shutil.copytree(MODEL, cls.root / "opt" / "baton" / "models" / "baton-tiny")
         os.chmod(folder.name, 0o755)
+        for mount in ("proc", "dev"):  # as engines make them
+            (cls.root / mount).mkdir()
         # Every role has an address of its own, as every pod has; which ones is drawn, so that two runs don't meet.
         net = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}"
         cls.address = {"router": f"{net}.1", "prefill": f"{net}.2", "decode": f"{net}.3"}
