@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_DECODE, "decode"));
   BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
   worker::Host& host = *parts->host;
+  parts->link = transfer::HostLinkReceiver(host.engine().store().memory());
   options.scheduler.worker_id = host.worker_id();
   options.scheduler.incarnation = host.incarnation();
   parts->probe = std::make_unique<Probe>(host.metrics(), parts->link.name());

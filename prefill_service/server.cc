@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOption
   auto parts = std::make_unique<Parts>();
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_PREFILL, "prefill"));
   worker::Host& host = *parts->host;
+  parts->link = transfer::HostLinkSender(host.engine().store().memory());
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;
   parts->probe = std::make_unique<Probe>(host.metrics(), parts->link.name());
   parts->scheduler =

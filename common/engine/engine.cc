@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   int64_t blocks = 0;
   for (Rank& rank : ranks) {
     const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    BATON_RETURN_IF_ERROR(rank.kernels->CheckLayout(layout));
     BATON_ASSIGN_OR_RETURN(const int64_t fit, BlocksOf(options, layout, rank.kernels->memory()));
     blocks = blocks == 0 ? fit : std::min(blocks, fit);
   }
@@ -101,7 +102,8 @@ Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads)
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;
   for (Rank& rank : ranks_) shards.push_back(&*rank.store);
-  joint_.emplace(kv::KvStore::Joint(std::move(shards), ranks_.front().kernels->memory()));
+  ranks_memory_.emplace(shards);
+  joint_.emplace(kv::KvStore::Joint(std::move(shards), *ranks_memory_));
 }
 
 int64_t Engine::weight_bytes() const {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/engine/batch.h"
 #include "common/engine/rank_threads.h"
+#include "common/engine/ranks_memory.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/index/block_pool.h"
 #include "common/kv/store/kv_store.h"
@@ -65,7 +66,8 @@ class Engine {
 
   std::vector<Rank> ranks_;
   const std::unique_ptr<RankThreads> threads_;
-  std::optional<kv::KvStore> joint_;  // if there are several ranks
+  std::optional<RanksMemory> ranks_memory_;  // if there are several ranks
+  std::optional<kv::KvStore> joint_;         // likewise
   const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;

@@ -120,6 +120,8 @@ struct AttentionShape {
 struct StepRows {
   std::span<const TokenId> tokens;
   std::span<const SequenceRows> sequences;  // cover all rows, in order
+  std::span<const int64_t> logit_rows;      // GatherRows will ask for these
+  int group = 1;                            // query heads per KV head
   // Every sequence has one row and wants its logits: the steady state of a decode worker.
   bool decode = false;
 };
@@ -133,6 +135,9 @@ class Kernels {
   // Precision of activations, but for the residual stream (x of AddRmsNorm, out of Embed) and logits, which
   // are float32. Known once the first weight is packed.
   virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
+
+  // Whether RotateAndStore and Attention take KV of this layout. INVALID_ARGUMENT says what they do take.
+  virtual absl::Status CheckLayout(const kv::KvLayout& layout) const { return absl::OkStatus(); }
 
   // Brackets the operations of a step. Begin returns how many rows they are to have: at least those of
   // `step`; what is computed of rows beyond is nobody's. Run calls `body`, which issues operations and does

@@ -14,27 +14,55 @@ namespace {
 
 using tensor::DType;
 
-// Value `i` of an array that may lie unaligned.
+// Value `i` of an array that may lie unaligned; of a scaled dtype, before its scale.
 float ValueAt(const void* data, DType dtype, int64_t i) {
   const auto* bytes = static_cast<const std::byte*>(data) + i * tensor::SizeOf(dtype);
-  if (dtype == DType::kF32) {
-    float value;
-    std::memcpy(&value, bytes, sizeof value);
-    return value;
+  switch (dtype) {
+    case DType::kF32: {
+      float value;
+      std::memcpy(&value, bytes, sizeof value);
+      return value;
+    }
+    case DType::kF8:
+      return tensor::FromF8(static_cast<uint8_t>(*bytes));
+    case DType::kI8:
+      return static_cast<int8_t>(*bytes);
+    case DType::kBF16:
+    case DType::kF16:
+      break;
   }
   uint16_t bits;
   std::memcpy(&bits, bytes, sizeof bits);
   return dtype == DType::kBF16 ? tensor::FromBF16(bits) : tensor::FromF16(bits);
 }
 
-// KV is kept as f32 or bf16; rounding to bf16 is to nearest even.
+// KV is kept as f32, bf16, f8 or i8; rounding is to nearest even. `value` has been divided by its scale.
 void PutKv(std::byte* data, DType dtype, int64_t i, float value) {
-  if (dtype == DType::kF32) {
-    std::memcpy(data + i * 4, &value, 4);
-  } else {
-    const uint16_t bits = tensor::ToBF16(value);
-    std::memcpy(data + i * 2, &bits, 2);
+  switch (dtype) {
+    case DType::kF32:
+      std::memcpy(data + i * 4, &value, 4);
+      return;
+    case DType::kF8:
+      data[i] = static_cast<std::byte>(tensor::ToF8(value));
+      return;
+    case DType::kI8:
+      data[i] = static_cast<std::byte>(static_cast<int8_t>(std::nearbyint(value)));
+      return;
+    case DType::kBF16: {
+      const uint16_t bits = tensor::ToBF16(value);
+      std::memcpy(data + i * 2, &bits, 2);
+      return;
+    }
+    case DType::kF16:
+      BATON_CHECK(false) << " KV is not kept as f16";
   }
+}
+
+// The scale of a vector: its largest magnitude becomes the dtype's largest number.
+float ScaleOf(const float* values, int count, DType dtype) {
+  float largest = 0;
+  for (int i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
+  return largest / tensor::LargestOf(dtype);
 }
 
 class ReferenceMatrix final : public PackedMatrix {
@@ -187,10 +215,25 @@ class ReferenceKernels final : public Kernels {
                         const float* k, const float* v) {
     std::byte* keys = block + layout.key_offset(layer, head);
     std::byte* values = block + layout.value_offset(layer, head);
+    const float key_scale = PutScale(layout, layout.key_dtype, keys, token, k);
+    const float value_scale = PutScale(layout, layout.value_dtype, values, token, v);
     for (int d = 0; d < layout.head_dim; ++d) {
-      PutKv(keys, layout.key_dtype, d * kBlockTokens + token, k[d]);
-      PutKv(values, layout.value_dtype, token * layout.head_dim + d, v[d]);
+      PutKv(keys, layout.key_dtype, d * kBlockTokens + token, k[d] * key_scale);
+      PutKv(values, layout.value_dtype, token * layout.head_dim + d, v[d] * value_scale);
     }
+  }
+
+  // Writes a token's scale behind its head's keys or values and returns what numbers are to be multiplied by.
+  static float PutScale(const kv::KvLayout& layout, DType dtype, std::byte* data, int64_t token,
+                        const float* x) {
+    if (!tensor::IsScaled(dtype)) return 1;
+    const float scale = ScaleOf(x, layout.head_dim, dtype);
+    std::memcpy(data + layout.scales_at(dtype) + token * 4, &scale, 4);
+    return scale > 0 ? 1 / scale : 0;
+  }
+
+  static float ScaleAt(const kv::KvLayout& layout, DType dtype, const std::byte* data, int64_t token) {
+    return tensor::IsScaled(dtype) ? ValueAt(data + layout.scales_at(dtype), DType::kF32, token) : 1;
   }
 
   void AttendHead(const float* q, const AttentionShape& shape, std::span<const BlockId> blocks, int64_t first,
@@ -206,7 +249,8 @@ class ReferenceKernels final : public Kernels {
         dot += double{q[d]} * ValueAt(keys, layout.key_dtype, d * kBlockTokens + t % kBlockTokens);
       }
       float& score = scores_[static_cast<size_t>(t - first)];
-      score = static_cast<float>(dot * shape.scale);
+      score =
+          static_cast<float>(dot * ScaleAt(layout, layout.key_dtype, keys, t % kBlockTokens) * shape.scale);
       max = std::max(max, score);
     }
     double total = 0;
@@ -216,9 +260,10 @@ class ReferenceKernels final : public Kernels {
       total += weight;
       const std::byte* values =
           store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + layout.value_offset(layer, kv_head);
+      const double scaled = weight * ScaleAt(layout, layout.value_dtype, values, t % kBlockTokens);
       for (int d = 0; d < shape.head_dim; ++d) {
         weighted_[static_cast<size_t>(d)] +=
-            weight * ValueAt(values, layout.value_dtype, (t % kBlockTokens) * shape.head_dim + d);
+            scaled * ValueAt(values, layout.value_dtype, (t % kBlockTokens) * shape.head_dim + d);
       }
     }
     for (int d = 0; d < shape.head_dim; ++d) {

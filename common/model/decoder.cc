@@ -86,8 +86,11 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
   const bool on_host = kernels.memory().host();
 
   // Rows to compute: what a backend adds to make shapes repeat takes part in everything and is then ignored.
-  const int64_t rows =
-      kernels.Begin({.tokens = batch.tokens, .sequences = batch.sequences, .decode = decode});
+  const int64_t rows = kernels.Begin({.tokens = batch.tokens,
+                                      .sequences = batch.sequences,
+                                      .logit_rows = batch.logit_rows,
+                                      .group = heads.heads / heads.kv_heads,
+                                      .decode = decode});
   const int64_t kept = decode ? rows : wanted;  // after the last layer's KV
   const tensor::DType precision = kernels.activation_dtype();
   arena.Reset();

@@ -10,12 +10,22 @@
 
 namespace baton::tensor {
 
-enum class DType : uint8_t { kF32, kBF16, kF16 };
+// kF8 is e4m3 (OCP 8-bit floating point: 3 bits of mantissa, largest 448, no infinities). It and kI8 are for
+// KV only, where each vector has a scale of its own.
+enum class DType : uint8_t { kF32, kBF16, kF16, kF8, kI8 };
 
 // Bytes of one value.
-constexpr int SizeOf(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr int SizeOf(DType dtype) {
+  return dtype == DType::kF32 ? 4 : dtype == DType::kF8 || dtype == DType::kI8 ? 1 : 2;
+}
 
-// "f32", "bf16", "f16": as on the wire, in flags and in messages.
+// Whether values are only meant together with a scale.
+constexpr bool IsScaled(DType dtype) { return dtype == DType::kF8 || dtype == DType::kI8; }
+
+// Largest magnitude of a scaled dtype: a vector is divided by its own largest magnitude over this.
+constexpr float LargestOf(DType dtype) { return dtype == DType::kI8 ? 127.0f : 448.0f; }
+
+// "f32", "bf16", "f16", "f8", "i8": as on the wire, in flags and in messages.
 std::string_view Name(DType dtype);
 
 // Inverse of Name. INVALID_ARGUMENT names what is known.
@@ -33,5 +43,9 @@ constexpr uint16_t ToBF16(float value) {
 
 // IEEE 754 binary16, subnormals included.
 float FromF16(uint16_t bits);
+
+// e4m3: round to nearest, ties to even; what is larger than 448 becomes 448; NaN stays NaN.
+float FromF8(uint8_t bits);
+uint8_t ToF8(float value);
 
 }  // namespace baton::tensor

@@ -1,8 +1,9 @@
 #include "common/transfer/host_link.h"
 
-#include <cstring>
+#include <utility>
 
 #include "common/base/digest.h"
+#include "common/base/status.h"
 #include "fmt/format.h"
 
 namespace baton::transfer {
@@ -12,8 +13,17 @@ absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   for (const auto piece : pieces) size += piece.size();
   std::string& data = *chunk.mutable_data();
   data.clear();
-  data.reserve(size);
-  for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  if (memory_->host()) {
+    data.reserve(size);
+    for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  } else {
+    data.resize(size);
+    char* to = data.data();
+    for (const auto piece : pieces) {
+      BATON_RETURN_IF_ERROR(memory_->Download(piece.data(), to, static_cast<int64_t>(piece.size())));
+      to += piece.size();
+    }
+  }
   chunk.set_crc32c(Crc32c(data));
   return absl::OkStatus();
 }
@@ -34,7 +44,11 @@ void HostLinkReceiver::Receive(const v1::KvChunk& chunk, Pieces pieces, Done don
   }
   const char* from = chunk.data().data();
   for (const auto piece : pieces) {
-    std::memcpy(piece.data(), from, piece.size());
+    if (absl::Status copied = memory_->Upload(from, piece.data(), static_cast<int64_t>(piece.size()));
+        !copied.ok()) {
+      done(std::move(copied));
+      return;
+    }
     from += piece.size();
   }
   done(absl::OkStatus());

@@ -35,7 +35,9 @@ void AddFlags(CLI::App& app, Options& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   const std::map<std::string, tensor::DType> dtypes = {{"f32", tensor::DType::kF32},
-                                                       {"bf16", tensor::DType::kBF16}};
+                                                       {"bf16", tensor::DType::kBF16},
+                                                       {"f8", tensor::DType::kF8},
+                                                       {"i8", tensor::DType::kI8}};
   app.add_option("--key-dtype", options.engine.key_dtype, "Precision of keys in the KV cache")
       ->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--value-dtype", options.engine.value_dtype, "Precision of values in the KV cache")

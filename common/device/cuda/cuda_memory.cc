@@ -8,10 +8,26 @@
 #include "fmt/format.h"
 
 namespace baton::device::cuda {
+namespace {
+
+// Leaves the calling thread on the device that it was on: it may be in the middle of another rank's step.
+class OtherDevice {
+ public:
+  OtherDevice() { CheckOk(cudaGetDevice(&own_), "asking for the thread's GPU"); }
+  ~OtherDevice() { CheckOk(cudaSetDevice(own_), "returning to the thread's GPU"); }
+  OtherDevice(const OtherDevice&) = delete;
+  OtherDevice& operator=(const OtherDevice&) = delete;
+
+ private:
+  int own_ = 0;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaStream_t stream) {
   BATON_RETURN_IF_ERROR(Use(device));
   auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(device, stream));
+  absl::MutexLock lock(&memory->copying_);
   for (Staging& staging : memory->staging_) {
     BATON_ASSIGN_OR_RETURN(staging.bytes, AllocatePinned(kStagingBytes));
     BATON_ASSIGN_OR_RETURN(staging.free, MakeEvent());
@@ -52,7 +68,9 @@ void CudaMemory::Free(std::byte* data, int64_t bytes) {
 }
 
 absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes) {
+  const OtherDevice visit;
   BATON_RETURN_IF_ERROR(Use(device_));
+  absl::MutexLock lock(&copying_);
   const auto* from = static_cast<const std::byte*>(host);
   for (int64_t done = 0, part = 0; done < bytes; ++part) {
     Staging& staging = staging_[part % 2];
@@ -70,7 +88,9 @@ absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes
 }
 
 absl::Status CudaMemory::Download(const std::byte* here, void* host, int64_t bytes) {
+  const OtherDevice visit;
   BATON_RETURN_IF_ERROR(Use(device_));
+  absl::MutexLock lock(&copying_);
   auto* to = static_cast<std::byte*>(host);
   // Part n + 1 crosses while part n is copied out of its buffer.
   const int64_t parts = (bytes + kStagingBytes - 1) / kStagingBytes;

@@ -1,8 +1,10 @@
 // CudaMemory: one GPU's memory, with the stream in whose order its bytes are copied. Large uploads (weights,
 // straight from the mapped file) go through two page-locked buffers, so that the copy of one part overlaps
-// the reading of the next. Owner thread of the GPU's engine only.
+// the reading of the next. Copies may be asked for on any thread, all else on that of the GPU's engine.
 #pragma once
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/device/cuda/handles.h"
 #include "common/device/memory.h"
 
@@ -33,7 +35,9 @@ class CudaMemory final : public Memory {
 
   const int device_;
   const cudaStream_t stream_;
-  Staging staging_[2];
+  // Copies may be asked for by another rank's thread: the one that ships all ranks' KV.
+  absl::Mutex copying_;
+  Staging staging_[2] ABSL_GUARDED_BY(copying_);
 };
 
 }  // namespace baton::device::cuda

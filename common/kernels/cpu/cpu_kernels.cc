@@ -13,6 +13,7 @@
 #include "common/kernels/cpu/isa.h"
 #include "common/kernels/cpu/panels.h"
 #include "common/kernels/kernels.h"
+#include "fmt/format.h"
 
 namespace baton::kernels {
 namespace {
@@ -25,6 +26,9 @@ using tensor::DType;
 constexpr int64_t kSmallWork = 32 << 10;
 // Values of an activation per task.
 constexpr int64_t kActivationSpan = 4096;
+
+// What KV may be kept as.
+bool Takes(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
 
 class CpuKernels final : public Kernels {
  public:
@@ -43,6 +47,15 @@ class CpuKernels final : public Kernels {
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     return Panels::Pack(parts);
+  }
+  absl::Status CheckLayout(const kv::KvLayout& layout) const override {
+    for (const DType dtype : {layout.key_dtype, layout.value_dtype}) {
+      if (!Takes(dtype)) {
+        return absl::InvalidArgumentError(
+            fmt::format("the cpu backend keeps KV as f32 or bf16, not {}", tensor::Name(dtype)));
+      }
+    }
+    return absl::OkStatus();
   }
   void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override;
   void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override;
@@ -188,7 +201,7 @@ void CheckStore(const AttentionShape& shape, int layer, const kv::KvLayout& layo
   BATON_CHECK_EQ(layout.kv_heads, shape.kv_heads);
   BATON_CHECK_EQ(layout.head_dim, shape.head_dim);
   BATON_CHECK(layer >= 0 && layer < layout.layers) << " layer " << layer;
-  BATON_CHECK(layout.key_dtype != DType::kF16 && layout.value_dtype != DType::kF16) << " KV is f32 or bf16";
+  BATON_CHECK(Takes(layout.key_dtype) && Takes(layout.value_dtype)) << " KV is f32 or bf16";
 }
 
 void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm,

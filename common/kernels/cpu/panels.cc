@@ -31,6 +31,9 @@ float FloatAt(const WeightView& part, int64_t i) {
       return At<float>(part.data, i);
     case DType::kBF16:
       return tensor::FromBF16(At<uint16_t>(part.data, i));
+    case DType::kF8:
+    case DType::kI8:
+      break;  // of KV only
     case DType::kF16:
       return tensor::FromF16(At<uint16_t>(part.data, i));
   }

@@ -6,16 +6,17 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 
-#include "common/kernels/cuda/plan.h"
+#include "common/kernels/cuda/tiling.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::kernels::cuda {
 
 using tensor::DType;
 
-// A step's table on the device (plan.h).
+// A step's table on the device (StepTable in plan.h).
 struct StepView {
   const int32_t* tokens = nullptr;
   const int32_t* positions = nullptr;
@@ -23,6 +24,7 @@ struct StepView {
   const int32_t* decode_rows = nullptr;
   const PrefillTile* tiles = nullptr;
   const int32_t* blocks = nullptr;
+  const int32_t* kept = nullptr;  // logit rows
   int rows = 0;
   int decode_row_count = 0;
   int tile_count = 0;

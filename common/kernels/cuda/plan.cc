@@ -23,8 +23,8 @@ int SplitBucket(int64_t longest) {
 }
 
 StepTable::StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences,
-                     int64_t padded_rows, int group)
-    : rows_(padded_rows) {
+                     std::span<const int64_t> logit_rows, int64_t padded_rows, int group)
+    : rows_(padded_rows), kept_(static_cast<int64_t>(logit_rows.size())) {
   std::vector<PrefillTile> tiles;
   std::vector<int32_t> blocks;
   words_.assign(static_cast<size_t>(4 * rows_), 0);
@@ -75,6 +75,7 @@ StepTable::StepTable(std::span<const TokenId> tokens, std::span<const SequenceRo
     std::memcpy(words_.data() + tiles_at(), tiles.data(), tiles.size() * sizeof(PrefillTile));
   }
   words_.insert(words_.end(), blocks.begin(), blocks.end());
+  for (int64_t row : logit_rows) words_.push_back(static_cast<int32_t>(row));
 }
 
 }  // namespace baton::kernels::cuda

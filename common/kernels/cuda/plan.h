@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/kernels/cuda/tiling.h"
 #include "common/kernels/kernels.h"
 
 namespace baton::kernels::cuda {
@@ -16,45 +17,18 @@ namespace baton::kernels::cuda {
 inline constexpr int64_t kMostGraphRows = 256;
 int64_t RowBucket(int64_t rows);
 
-// Split-KV decoding (Flash-Decoding): the keys that a row attends to, `length` of them, are cut into at most
-// kMostSplits runs of at least kLeastSplitTokens, whole tiles each. The cut is a function of the length
-// alone, so a row's bits don't depend on its batch.
-inline constexpr int kMostSplits = 32;
-inline constexpr int kLeastSplitTokens = 64;
-constexpr int64_t SplitTokens(int64_t length) {
-  const int64_t even = (length + kMostSplits - 1) / kMostSplits;
-  const int64_t tiles = (even + kLeastSplitTokens - 1) / kLeastSplitTokens;
-  return (tiles > 0 ? tiles : 1) * kLeastSplitTokens;
-}
-constexpr int SplitCount(int64_t length) {
-  return static_cast<int>((length + SplitTokens(length) - 1) / SplitTokens(length));
-}
 // The grid is made for a power of two of splits: six sizes of graph per row bucket.
 int SplitBucket(int64_t longest);
 
-// Rows of a query tile of the prefill kernel: pairs of (token, head of the GQA group), token by token.
-inline constexpr int kTileRows = 128;
-
-// One tile: packed rows [first, first + kTileRows) of the sequence's rows x group.
-struct PrefillTile {
-  int32_t first_row;       // of the sequence, in the batch
-  int32_t rows;            // of the sequence
-  int32_t first_position;  // of its first row
-  int32_t first_block;     // index into StepTable's blocks
-  int32_t first;           // packed row
-  int32_t padding[3];
-};
-static_assert(sizeof(PrefillTile) == 32);
-
 // All that kernels need to know of a step's rows, as one run of 32-bit words:
-//   tokens[rows]  positions[rows]  row_blocks[rows]  decode_rows[rows]  tiles[...]  blocks[...]
+//   tokens[rows]  positions[rows]  row_blocks[rows]  decode_rows[rows]  tiles[...]  blocks[...]  kept[...]
 // The first four have a fixed place for a given number of rows, so a graph finds them again.
 class StepTable {
  public:
-  // `tokens` may be empty (then zeros). Rows from the sequences' end to `padded_rows` belong to nobody:
-  // position -1.
-  StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences, int64_t padded_rows,
-            int group);
+  // `tokens` and `logit_rows` may be empty. Rows from the sequences' end to `padded_rows` belong to nobody:
+  // position -1. `group`: query heads per KV head.
+  StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences,
+            std::span<const int64_t> logit_rows, int64_t padded_rows, int group);
 
   std::span<const int32_t> words() const { return words_; }
   int64_t rows() const { return rows_; }
@@ -70,12 +44,14 @@ class StepTable {
   int64_t decode_rows_at() const { return 3 * rows_; }
   int64_t tiles_at() const { return (4 * rows_ + 7) / 8 * 8; }  // 32-byte aligned
   int64_t blocks_at() const { return tiles_at() + tiles_ * 8; }
+  int64_t kept_at() const { return static_cast<int64_t>(words_.size()) - kept_; }
 
  private:
   int64_t rows_;
   int64_t decode_rows_ = 0;
   int64_t tiles_ = 0;
   int64_t longest_decode_ = 0;
+  int64_t kept_ = 0;  // logit rows
   std::vector<int32_t> words_;
 };
 

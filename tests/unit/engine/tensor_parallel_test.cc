@@ -85,7 +85,12 @@ Outcome Generate(Engine& engine, uint32_t seed, const std::vector<TokenId>* forc
       for (BlockId block : list) {
         std::vector<std::span<std::byte>> pieces;
         engine.store().AppendPieces(block, layer, 1, pieces);
-        for (const auto piece : pieces) bytes.insert(bytes.end(), piece.begin(), piece.end());
+        for (const auto piece : pieces) {
+          const size_t at = bytes.size();
+          bytes.resize(at + piece.size());
+          const auto size = static_cast<int64_t>(piece.size());
+          EXPECT_TRUE(engine.store().memory().Download(piece.data(), bytes.data() + at, size).ok());
+        }
       }
     }
   }

@@ -77,9 +77,12 @@ TEST(CudaPlanTest, TheTableTellsEveryRow) {
     const Batch batch = RandomBatch(random, decode);
     const auto rows = static_cast<int64_t>(batch.tokens.size());
     const int64_t padded = decode ? RowBucket(rows) : rows;
-    const StepTable table(batch.tokens, batch.sequences, padded, group);
+    const std::vector<int64_t> kept = {0, rows - 1};
+    const StepTable table(batch.tokens, batch.sequences, kept, padded, group);
     const auto words = table.words();
     ASSERT_EQ(table.rows(), padded);
+    ASSERT_EQ(words[table.kept_at()], 0);
+    ASSERT_EQ(words[table.kept_at() + 1], rows - 1);
     std::multiset<int64_t> computed;  // packed (row, head) pairs that some tile or decode row takes
     for (const SequenceRows& sequence : batch.sequences) {
       for (int64_t i = 0; i < sequence.rows; ++i) {

@@ -1,0 +1,29 @@
+#include "common/engine/ranks_memory.h"
+
+#include "common/base/check.h"
+
+namespace baton::engine {
+
+absl::StatusOr<device::Memory::Buffer> RanksMemory::Allocate(int64_t) {
+  return absl::UnimplementedError("memory is allocated of one rank");
+}
+
+absl::Status RanksMemory::Upload(const void* host, std::byte* here, int64_t bytes) {
+  return MemoryOf(here).Upload(host, here, bytes);
+}
+
+absl::Status RanksMemory::Download(const std::byte* here, void* host, int64_t bytes) {
+  return MemoryOf(here).Download(here, host, bytes);
+}
+
+device::Memory& RanksMemory::MemoryOf(const std::byte* here) const {
+  for (kv::KvStore* store : stores_) {
+    const std::byte* begin = store->block(BlockId(0));
+    if (here >= begin && here < begin + store->blocks() * store->layout().block_bytes())
+      return store->memory();
+  }
+  BATON_CHECK(false) << " an address of no rank's store";
+  return stores_.front()->memory();
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,34 @@
+// RanksMemory: the memories of a tensor-parallel group as one, for whoever copies KV of the joint store: each
+// copy goes through the memory of the rank whose store the bytes lie in, and so comes after that rank's
+// kernels. Engine thread only.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/device/memory.h"
+#include "common/kv/store/kv_store.h"
+
+namespace baton::engine {
+
+class RanksMemory final : public device::Memory {
+ public:
+  // The stores outlive it and don't move.
+  explicit RanksMemory(std::vector<kv::KvStore*> stores) : stores_(std::move(stores)) {}
+
+  std::string name() const override { return "memory of all ranks"; }
+  bool host() const override { return stores_.front()->memory().host(); }
+  // Nothing is allocated of all of them.
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
+  absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override;
+  absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
+
+ private:
+  void Free(std::byte*, int64_t) override {}
+  device::Memory& MemoryOf(const std::byte* here) const;
+
+  std::vector<kv::KvStore*> stores_;
+};
+
+}  // namespace baton::engine

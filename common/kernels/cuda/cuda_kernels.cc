@@ -1,0 +1,301 @@
+#include "common/kernels/cuda/cuda_kernels.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/device/cuda/status.h"
+#include "fmt/format.h"
+
+namespace baton::kernels::cuda {
+
+using device::cuda::CheckOk;
+using device::cuda::ToStatus;
+
+namespace {
+
+// Decode graphs kept: 17 row buckets times 6 of splits, some twice while buffers grow.
+constexpr size_t kMostGraphs = 256;
+
+// A weight in device memory, row-major [rows, cols] of the backend's 16-bit dtype, as in the model's file.
+class CudaMatrix final : public PackedMatrix {
+ public:
+  CudaMatrix(int64_t rows, int64_t cols, device::Memory::Buffer data)
+      : PackedMatrix(rows, cols), data_(std::move(data)) {}
+  int64_t bytes() const override { return rows() * cols() * 2; }
+  const void* data() const { return data_.get(); }
+
+ private:
+  device::Memory::Buffer data_;
+};
+
+const CudaMatrix& Own(const PackedMatrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
+
+float FloatAt(const WeightView& part, int64_t i) {
+  switch (part.dtype) {
+    case tensor::DType::kBF16:
+      return tensor::FromBF16(static_cast<const uint16_t*>(part.data)[i]);
+    case tensor::DType::kF16:
+      return tensor::FromF16(static_cast<const uint16_t*>(part.data)[i]);
+    default:
+      return static_cast<const float*>(part.data)[i];
+  }
+}
+
+KvView ViewOf(const kv::KvStore& store, int layer) {
+  const kv::KvLayout& layout = store.layout();
+  // The pool is one piece of memory; block 0 is its start. RotateAndStore alone writes through this.
+  return {.pool = const_cast<std::byte*>(store.block(BlockId(0))),
+          .block_bytes = layout.block_bytes(),
+          .keys_at = layout.key_offset(layer, 0),
+          .values_at = layout.value_offset(layer, 0),
+          .key_head_bytes = layout.key_head_bytes(),
+          .value_head_bytes = layout.value_head_bytes(),
+          .key_dtype = layout.key_dtype,
+          .value_dtype = layout.value_dtype};
+}
+
+HeadShape ShapeOf(const AttentionShape& shape) {
+  return {.heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .scale = shape.scale,
+          .window = shape.window};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptions& options) {
+  int count = 0;
+  BATON_RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (options.device >= count) {
+    return absl::UnavailableError(
+        fmt::format("GPU {} is wanted, this machine has {}: lower --tp, or see "
+                    "CUDA_VISIBLE_DEVICES",
+                    options.device, count));
+  }
+  cudaDeviceProp properties;
+  BATON_RETURN_IF_ERROR(
+      ToStatus(cudaGetDeviceProperties(&properties, options.device), "asking a GPU what it is"));
+  if (properties.major < 8) {
+    return absl::UnavailableError(
+        fmt::format("GPU {} ({}) has compute capability {}.{}; Baton needs 8.0 (A100) or newer",
+                    options.device, properties.name, properties.major, properties.minor));
+  }
+  BATON_RETURN_IF_ERROR(device::cuda::Use(options.device));
+  BATON_ASSIGN_OR_RETURN(device::cuda::Stream stream, device::cuda::MakeStream());
+  auto kernels = std::unique_ptr<CudaKernels>(new CudaKernels(options, std::move(stream)));
+  BATON_ASSIGN_OR_RETURN(kernels->memory_,
+                         device::cuda::CudaMemory::Create(options.device, kernels->stream()));
+  BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
+  kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
+  kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
+  return kernels;
+}
+
+CudaKernels::CudaKernels(const CudaOptions& options, device::cuda::Stream stream)
+    : device_(options.device), use_graphs_(options.graphs), stream_(std::move(stream)) {}
+
+CudaKernels::~CudaKernels() {
+  // What is still on its way uses the memory that goes now.
+  (void)cudaSetDevice(device_);
+  (void)cudaStreamSynchronize(stream_.get());
+}
+
+absl::Status CudaKernels::CheckLayout(const kv::KvLayout& layout) const {
+  if (AttentionSupports(layout.head_dim)) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "the cuda backend has attention kernels for heads of 64 and 128 values; this model's have {}",
+      layout.head_dim));
+}
+
+int64_t CudaKernels::Begin(const StepRows& step) {
+  BATON_CHECK(!step_.has_value());
+  CheckOk(cudaSetDevice(device_), "using the GPU");
+  step_ = step;
+  const auto rows = static_cast<int64_t>(step.tokens.size());
+  padded_rows_ = step.decode && use_graphs_ ? RowBucket(rows) : rows;
+  if (step_upload_->Send({step.tokens, step.sequences, step.logit_rows, padded_rows_, step.group}))
+    ForgetGraphs();
+  return padded_rows_;
+}
+
+void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {
+  BATON_CHECK(step_.has_value());
+  if (!use_graphs_ || !step_->decode || padded_rows_ > kMostGraphRows) {
+    body();
+    return;
+  }
+  GraphKey key = {static_cast<uintptr_t>(padded_rows_),
+                  static_cast<uintptr_t>(step_upload_->view().split_bucket)};
+  for (const Matrix& matrix : activations) key.push_back(reinterpret_cast<uintptr_t>(matrix.data));
+  if (const auto found = graphs_.find(key); found == graphs_.end()) {
+    // The first time, plainly: workspaces grow and modules load, which a capture could not take.
+    body();
+    if (graphs_.size() >= kMostGraphs) ForgetGraphs();
+    graphs_.try_emplace(std::move(key));
+  } else {
+    Recording& recording = found->second;
+    if (recording.graph == nullptr) {
+      recording.graph = Capture(body);
+    } else {
+      ++replays_;
+    }
+    CheckOk(cudaGraphLaunch(recording.graph.get(), stream()), "launching a step's graph");
+  }
+}
+
+device::cuda::GraphExec CudaKernels::Capture(absl::FunctionRef<void()> body) {
+  cudaGraph_t raw = nullptr;
+  capturing_ = true;
+  CheckOk(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "capturing a step");
+  body();
+  CheckOk(cudaStreamEndCapture(stream(), &raw), "capturing a step");
+  capturing_ = false;
+  const device::cuda::Graph graph(raw);
+  cudaGraphExec_t executable = nullptr;
+  CheckOk(cudaGraphInstantiate(&executable, graph.get(), 0), "making a step's graph");
+  return device::cuda::GraphExec(executable);
+}
+
+void CudaKernels::End() { step_.reset(); }
+
+const StepView& CudaKernels::TableOf(std::span<const SequenceRows> sequences, const AttentionShape& shape) {
+  if (step_.has_value() && sequences.data() == step_->sequences.data()) return step_upload_->view();
+  BATON_CHECK(!capturing_);
+  CheckOk(cudaSetDevice(device_), "using the GPU");
+  int64_t rows = 0;
+  for (const SequenceRows& sequence : sequences) rows += sequence.rows;
+  other_upload_->Send({{}, sequences, {}, rows, shape.heads / shape.kv_heads});
+  return other_upload_->view();
+}
+
+float* CudaKernels::Workspace(int64_t floats) {
+  if (floats > workspace_floats_) {
+    BATON_CHECK(!capturing_) << " workspace of " << floats << " floats";
+    CheckOk(cudaStreamSynchronize(stream()), "growing a workspace");
+    workspace_.reset();
+    absl::StatusOr<device::Memory::Buffer> grown =
+        memory_->Allocate(floats * static_cast<int64_t>(sizeof(float)));
+    BATON_CHECK(grown.ok()) << " attention workspace: " << grown.status().ToString();
+    workspace_ = *std::move(grown);
+    workspace_floats_ = floats;
+    ForgetGraphs();
+  }
+  return reinterpret_cast<float*>(workspace_.get());
+}
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const WeightView> parts) {
+  BATON_RETURN_IF_ERROR(device::cuda::Use(device_));
+  int64_t rows = 0;
+  const int64_t cols = parts.front().cols;
+  for (const WeightView& part : parts) rows += part.rows;
+  if (cols % 8 != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the cuda backend takes matrices whose rows divide by 8 values, not [{}, {}]", rows, cols));
+  }
+  // One dtype for all: the first weight's, or bf16 for a model in float32.
+  if (!dtype_.has_value()) {
+    dtype_ = parts.front().dtype == tensor::DType::kF16 ? tensor::DType::kF16 : tensor::DType::kBF16;
+  }
+  BATON_ASSIGN_OR_RETURN(device::Memory::Buffer data, memory_->Allocate(rows * cols * 2));
+  std::byte* to = data.get();
+  std::vector<uint16_t> rounded;
+  for (const WeightView& part : parts) {
+    BATON_CHECK_EQ(part.cols, cols);
+    const int64_t values = part.rows * cols;
+    const void* from = part.data;
+    if (part.dtype != *dtype_) {
+      if (*dtype_ != tensor::DType::kBF16) {
+        return absl::InvalidArgumentError(
+            fmt::format("the cuda backend takes one dtype for all weights: {} after {}",
+                        tensor::Name(part.dtype), tensor::Name(*dtype_)));
+      }
+      rounded.resize(static_cast<size_t>(values));
+      for (int64_t i = 0; i < values; ++i) rounded[static_cast<size_t>(i)] = tensor::ToBF16(FloatAt(part, i));
+      from = rounded.data();
+    }
+    BATON_RETURN_IF_ERROR(memory_->Upload(from, to, values * 2));
+    to += values * 2;
+  }
+  return std::make_unique<CudaMatrix>(rows, cols, std::move(data));
+}
+
+void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
+  const StepView* step = &step_upload_->view();
+  if (!step_.has_value() || ids.data() != step_->tokens.data()) {
+    // Rows of nobody's: only the tokens of the table are used.
+    CheckOk(cudaSetDevice(device_), "using the GPU");
+    other_upload_->Send({ids, {}, {}, static_cast<int64_t>(ids.size()), 1});
+    step = &other_upload_->view();
+  }
+  cuda::Embed(Own(table).data(), activation_dtype(), table.rows(), step->tokens, first,
+              static_cast<int>(out.rows), static_cast<int>(out.cols), static_cast<float*>(out.data),
+              out.stride, stream());
+}
+
+void CudaKernels::GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) {
+  const StepView* step = &step_upload_->view();
+  if (!step_.has_value() || rows.data() != step_->logit_rows.data()) {
+    CheckOk(cudaSetDevice(device_), "using the GPU");
+    other_upload_->Send({{}, {}, rows, 0, 1});
+    step = &other_upload_->view();
+  }
+  const int64_t size = tensor::SizeOf(from.dtype);
+  cuda::GatherRows(from.data, from.stride * size, step->kept, static_cast<int>(rows.size()),
+                   static_cast<int>(from.cols * size), to.data, to.stride * size, stream());
+}
+
+void CudaKernels::RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) {
+  cuda::RmsNorm(static_cast<float*>(x.data), x.stride, nullptr, 0, weight.data(), eps,
+                static_cast<int>(x.rows), static_cast<int>(x.cols), out.data, out.stride, out.dtype,
+                stream());
+}
+
+void CudaKernels::AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) {
+  cuda::RmsNorm(static_cast<float*>(x.data), x.stride, y.data, y.stride, weight.data(), eps,
+                static_cast<int>(x.rows), static_cast<int>(x.cols), out.data, out.stride, out.dtype,
+                stream());
+}
+
+void CudaKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) {
+  gemm_->Run(x, Own(w).data(), w.rows(), out);
+  if (bias.empty()) return;
+  BATON_CHECK(out.dtype == activation_dtype());
+  cuda::AddBias(out.data, out.stride, bias.data(), static_cast<int>(out.rows), static_cast<int>(out.cols),
+                out.dtype, stream());
+}
+
+void CudaKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm,
+                                 const RopeTable& rope, std::span<const SequenceRows> sequences, int layer,
+                                 kv::KvStore& store) {
+  cuda::RotateAndStore(qkv.data, qkv.stride, qkv.dtype, ShapeOf(shape), norm.q.data(), norm.k.data(),
+                       norm.eps, rope.cos.data(), rope.sin.data(), TableOf(sequences, shape),
+                       ViewOf(store, layer), stream());
+}
+
+void CudaKernels::Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences,
+                            int layer, const kv::KvStore& store, Matrix out) {
+  const StepView& step = TableOf(sequences, shape);
+  const HeadShape heads = ShapeOf(shape);
+  const KvView view = ViewOf(store, layer);
+  float* workspace =
+      Workspace(DecodeWorkspace(step.decode_row_count, shape.heads, shape.head_dim, step.split_bucket));
+  DecodeAttention(q.data, q.stride, q.dtype, heads, step, view, workspace, out.data, out.stride, stream());
+  PrefillAttention(q.data, q.stride, q.dtype, heads, step, view, out.data, out.stride, stream());
+}
+
+void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
+  cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows), static_cast<int>(out.cols),
+               out.data, out.stride, out.dtype, stream());
+}
+
+}  // namespace baton::kernels::cuda
+
+namespace baton::kernels {
+
+absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions& options) {
+  return cuda::CudaKernels::Create(options);
+}
+
+}  // namespace baton::kernels

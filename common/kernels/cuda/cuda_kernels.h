@@ -1,0 +1,87 @@
+// The cuda backend: one GPU, one stream. Operations are launched in order and nobody waits for them here; a
+// decode step is captured once per bucket of rows and splits, and replayed as a CUDA graph from then on.
+// Owner thread of the GPU's engine only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/device/cuda/cuda_memory.h"
+#include "common/device/cuda/handles.h"
+#include "common/kernels/cuda/gemm.h"
+#include "common/kernels/cuda/step_upload.h"
+#include "common/kernels/kernels.h"
+
+namespace baton::kernels::cuda {
+
+class CudaKernels final : public Kernels {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaKernels>> Create(const CudaOptions& options);
+  ~CudaKernels() override;
+
+  int device() const { return device_; }
+  cudaStream_t stream() const { return stream_.get(); }
+  // For tests and benchmarks: how many steps were replays.
+  int64_t replays() const { return replays_; }
+
+  std::string_view name() const override { return "cuda"; }
+  std::string_view numerics() const override { return "cuda/1"; }
+  bool exact() const override { return false; }
+  device::Memory& memory() override { return *memory_; }
+  tensor::DType activation_dtype() const override { return dtype_.value_or(tensor::DType::kBF16); }
+  absl::Status CheckLayout(const kv::KvLayout& layout) const override;
+
+  int64_t Begin(const StepRows& step) override;
+  void Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) override;
+  void End() override;
+
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override;
+  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override;
+  void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override;
+  void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override;
+  void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) override;
+  void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) override;
+  void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm, const RopeTable& rope,
+                      std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) override;
+  void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
+                 const kv::KvStore& store, Matrix out) override;
+  void SwiGlu(Matrix gate_up, Matrix out) override;
+
+ private:
+  // What a captured step depends on beside the tables that it reads: rows, splits, and where activations are.
+  using GraphKey = std::vector<uintptr_t>;
+  struct Recording {
+    device::cuda::GraphExec graph;  // null after the first, plain run, which grows what has to grow
+  };
+
+  CudaKernels(const CudaOptions& options, device::cuda::Stream stream);
+  // The table of `sequences`: the step's own, or one that is sent now.
+  const StepView& TableOf(std::span<const SequenceRows> sequences, const AttentionShape& shape);
+  device::cuda::GraphExec Capture(absl::FunctionRef<void()> body);
+  float* Workspace(int64_t floats);
+  // Everything that a graph has seen may have moved.
+  void ForgetGraphs() { graphs_.clear(); }
+
+  const int device_;
+  const bool use_graphs_;
+  const device::cuda::Stream stream_;
+  std::unique_ptr<device::cuda::CudaMemory> memory_;
+  std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<StepUpload> step_upload_;   // the step's own table
+  std::unique_ptr<StepUpload> other_upload_;  // of anything else
+  std::optional<tensor::DType> dtype_;        // of weights and activations: the first weight's
+  device::Memory::Buffer workspace_;          // of split attention
+  int64_t workspace_floats_ = 0;
+
+  std::optional<StepRows> step_;  // between Begin and End
+  int64_t padded_rows_ = 0;       // of step_
+  bool capturing_ = false;
+  std::map<GraphKey, Recording> graphs_;
+  int64_t replays_ = 0;
+};
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,112 @@
+#include "common/kernels/cuda/gemm.h"
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/device/cuda/status.h"
+
+namespace baton::kernels::cuda {
+namespace {
+
+using device::cuda::CheckOk;
+
+// What NVIDIA recommends for Hopper; others need less.
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+// Shapes beyond this many are of prompts that won't come again: start over.
+constexpr size_t kMostPlans = 1024;
+
+cudaDataType_t TypeOf(tensor::DType dtype) {
+  switch (dtype) {
+    case tensor::DType::kBF16:
+      return CUDA_R_16BF;
+    case tensor::DType::kF16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+}  // namespace
+
+// cuBLASLt counts by columns: our row-major out [rows, features] is its column-major [features, rows], and
+//   out = op(w) x,  op(w) = w transposed, from [depth, features],  x [depth, rows].
+struct Gemm::Plan {
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
+  cublasLtMatmulAlgo_t algorithm;
+
+  Plan() = default;
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() {
+    if (w != nullptr) (void)cublasLtMatrixLayoutDestroy(w);
+    if (x != nullptr) (void)cublasLtMatrixLayoutDestroy(x);
+    if (out != nullptr) (void)cublasLtMatrixLayoutDestroy(out);
+    if (product != nullptr) (void)cublasLtMatmulDescDestroy(product);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Gemm>> Gemm::Create(cudaStream_t stream, device::Memory& memory) {
+  BATON_ASSIGN_OR_RETURN(device::cuda::Blas blas, device::cuda::MakeBlas());
+  BATON_ASSIGN_OR_RETURN(device::Memory::Buffer workspace, memory.Allocate(kWorkspaceBytes));
+  return std::unique_ptr<Gemm>(new Gemm(stream, std::move(blas), std::move(workspace)));
+}
+
+Gemm::Gemm(cudaStream_t stream, device::cuda::Blas blas, device::Memory::Buffer workspace)
+    : stream_(stream), blas_(std::move(blas)), workspace_(std::move(workspace)) {}
+Gemm::~Gemm() = default;
+
+const Gemm::Plan& Gemm::PlanFor(const Matrix& x, int64_t features, const Matrix& out) {
+  const Key key{
+      x.rows, x.cols, x.stride, features, out.stride, static_cast<int>(x.dtype), static_cast<int>(out.dtype)};
+  if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
+  if (plans_.size() >= kMostPlans) plans_.clear();
+
+  auto plan = std::make_unique<Plan>();
+  const auto rows = static_cast<uint64_t>(x.rows), depth = static_cast<uint64_t>(x.cols);
+  const auto wide = static_cast<uint64_t>(features);
+  CheckOk(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  const cublasOperation_t transposed = CUBLAS_OP_T;
+  CheckOk(cublasLtMatmulDescSetAttribute(plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                         sizeof transposed),
+          "describing a product");
+  CheckOk(cublasLtMatrixLayoutCreate(&plan->w, TypeOf(x.dtype), depth, wide, x.cols), "describing weights");
+  CheckOk(cublasLtMatrixLayoutCreate(&plan->x, TypeOf(x.dtype), depth, rows, x.stride),
+          "describing activations");
+  CheckOk(cublasLtMatrixLayoutCreate(&plan->out, TypeOf(out.dtype), wide, rows, out.stride),
+          "describing a result");
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  CheckOk(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
+  const size_t workspace = kWorkspaceBytes;
+  const uint32_t aligned = 16;
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const void* value, size_t size) {
+    CheckOk(cublasLtMatmulPreferenceSetAttribute(preference, what, value, size), "asking for an algorithm");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &aligned, sizeof aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &aligned, sizeof aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &aligned, sizeof aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &aligned, sizeof aligned);
+  cublasLtMatmulHeuristicResult_t best;
+  int found = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      blas_.get(), plan->product, plan->w, plan->x, plan->out, plan->out, preference, 1, &best, &found);
+  (void)cublasLtMatmulPreferenceDestroy(preference);
+  CheckOk(status, "choosing an algorithm");
+  BATON_CHECK(found == 1) << " cuBLASLt knows no algorithm for [" << rows << ", " << depth << "] x [" << depth
+                          << ", " << wide << "]";
+  plan->algorithm = best.algo;
+  return *plans_.emplace(key, std::move(plan)).first->second;
+}
+
+void Gemm::Run(Matrix x, const void* w, int64_t features, Matrix out) {
+  if (x.rows == 0) return;
+  const Plan& plan = PlanFor(x, features, out);
+  const float one = 1, zero = 0;
+  CheckOk(
+      cublasLtMatmul(blas_.get(), plan.product, &one, w, plan.w, x.data, plan.x, &zero, out.data, plan.out,
+                     out.data, plan.out, &plan.algorithm, workspace_.get(), kWorkspaceBytes, stream_),
+      "multiplying");
+}
+
+}  // namespace baton::kernels::cuda

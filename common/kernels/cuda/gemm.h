@@ -1,0 +1,40 @@
+// Gemm: matrix products by cuBLASLt, with the algorithm chosen once per shape and a workspace of its own, so
+// that products on one stream never wait for another's. Owner thread of the GPU's engine only.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "absl/status/statusor.h"
+#include "common/device/cuda/handles.h"
+#include "common/kernels/kernels.h"
+
+namespace baton::kernels::cuda {
+
+class Gemm {
+ public:
+  // `memory` gives the workspace and outlives it.
+  static absl::StatusOr<std::unique_ptr<Gemm>> Create(cudaStream_t stream, device::Memory& memory);
+  ~Gemm();
+
+  // out [rows, features] = x [rows, depth] w^T, w row-major [features, depth]; x and w of one 16-bit dtype,
+  // out of the same or float32; sums in float32. Rows, strides and features in values; all of them and the
+  // addresses divide by 16 bytes.
+  void Run(Matrix x, const void* w, int64_t features, Matrix out);
+
+ private:
+  struct Plan;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int, int>;
+  Gemm(cudaStream_t stream, device::cuda::Blas blas, device::Memory::Buffer workspace);
+  const Plan& PlanFor(const Matrix& x, int64_t features, const Matrix& out);
+
+  const cudaStream_t stream_;
+  const device::cuda::Blas blas_;
+  const device::Memory::Buffer workspace_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace baton::kernels::cuda

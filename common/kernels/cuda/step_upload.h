@@ -1,0 +1,37 @@
+// StepUpload: a step's table on its way to the device: built on the host, copied once, through page-locked
+// memory and without waiting. The device memory keeps its address, so that graphs find it again, until a
+// table outgrows it. Owner thread of the GPU's engine only.
+#pragma once
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "common/device/cuda/handles.h"
+#include "common/device/memory.h"
+#include "common/kernels/cuda/launch.h"
+#include "common/kernels/cuda/plan.h"
+
+namespace baton::kernels::cuda {
+
+class StepUpload {
+ public:
+  StepUpload(cudaStream_t stream, device::Memory& memory) : stream_(stream), memory_(&memory) {}
+
+  // Copies the table in the order of the stream. True if the device memory has moved.
+  bool Send(const StepTable& table);
+  // The table that was sent last.
+  const StepView& view() const { return view_; }
+
+ private:
+  bool Reserve(int64_t words);
+
+  const cudaStream_t stream_;
+  device::Memory* const memory_;
+  device::Memory::Buffer device_;
+  device::cuda::PinnedBytes host_;
+  device::cuda::Event copied_;  // after which host_ may be written again
+  int64_t capacity_ = 0;        // words
+  StepView view_;
+};
+
+}  // namespace baton::kernels::cuda

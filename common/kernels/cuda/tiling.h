@@ -1,0 +1,35 @@
+// How attention is cut into pieces: what host and device code must agree on. Constants and pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace baton::kernels::cuda {
+
+// Split-KV decoding (Flash-Decoding): the keys that a row attends to, `length` of them, are cut into at most
+// kMostSplits runs of at least kLeastSplitTokens, whole tiles each. The cut is a function of the length
+// alone, so a row's bits don't depend on its batch.
+inline constexpr int kMostSplits = 32;
+inline constexpr int kLeastSplitTokens = 64;
+constexpr int64_t SplitTokens(int64_t length) {
+  const int64_t even = (length + kMostSplits - 1) / kMostSplits;
+  const int64_t tiles = (even + kLeastSplitTokens - 1) / kLeastSplitTokens;
+  return (tiles > 0 ? tiles : 1) * kLeastSplitTokens;
+}
+constexpr int SplitCount(int64_t length) {
+  return static_cast<int>((length + SplitTokens(length) - 1) / SplitTokens(length));
+}
+// Rows of a query tile of the prefill kernel: pairs of (token, head of the GQA group), token by token.
+inline constexpr int kTileRows = 128;
+
+// One tile: packed rows [first, first + kTileRows) of the sequence's rows x group.
+struct PrefillTile {
+  int32_t first_row;       // of the sequence, in the batch
+  int32_t rows;            // of the sequence
+  int32_t first_position;  // of its first row
+  int32_t first_block;     // index into StepTable's blocks
+  int32_t first;           // packed row
+  int32_t padding[3];
+};
+static_assert(sizeof(PrefillTile) == 32);
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,86 @@
+#include "common/transfer/nccl/cuda_payload.h"
+
+#include <cstring>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/device/cuda/status.h"
+#include "common/transfer/nccl/payload_launch.h"
+
+namespace baton::transfer {
+namespace {
+
+using device::cuda::CheckOk;
+
+// Where the checksums begin.
+int64_t TrailerAt(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
+// Launches `copy` for the pieces, a table at a time.
+template <typename PieceSpan>
+void ForTables(PieceSpan pieces, std::byte* staging, bool to_staging, cudaStream_t stream) {
+  PieceTable table;
+  int64_t at = 0;
+  for (const auto piece : pieces) {
+    auto* data = const_cast<std::byte*>(static_cast<const std::byte*>(piece.data()));
+    const auto bytes = static_cast<int64_t>(piece.size());
+    BATON_CHECK(bytes % 16 == 0 && reinterpret_cast<uintptr_t>(data) % 16 == 0)
+        << " a piece of " << bytes << " bytes";
+    table.pieces[table.count++] = {data, at, bytes};
+    at += bytes;
+    if (table.count == PieceTable::kMost) {
+      CopyPieces(table, staging, to_staging, stream);
+      table.count = 0;
+    }
+  }
+  CopyPieces(table, staging, to_staging, stream);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(int device, device::Memory& memory,
+                                                                 cudaStream_t compute, cudaStream_t link) {
+  BATON_RETURN_IF_ERROR(device::cuda::Use(device));
+  auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(device, memory, compute, link));
+  BATON_ASSIGN_OR_RETURN(payload->packed_, device::cuda::MakeEvent());
+  BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(sizeof(uint32_t)));
+  BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(sizeof(uint32_t)));
+  return payload;
+}
+
+int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
+  const int64_t segments = (bytes + kSegmentBytes - 1) / kSegmentBytes;
+  return TrailerAt(bytes) - bytes + segments * static_cast<int64_t>(sizeof(uint32_t));
+}
+
+void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
+  CheckOk(cudaSetDevice(device_), "using the GPU");
+  int64_t bytes = 0;
+  for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
+  ForTables(pieces, staging, true, compute_);
+  WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
+  CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
+}
+
+void CudaPayload::OrderAfter() {
+  // The last Pack comes after all before it: one event says enough.
+  CheckOk(cudaStreamWaitEvent(link_, packed_.get(), 0), "ordering a payload");
+}
+
+absl::Status CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {
+  BATON_RETURN_IF_ERROR(device::cuda::Use(device_));
+  auto* wrong = reinterpret_cast<uint32_t*>(wrong_.get());
+  CheckOk(cudaMemsetAsync(wrong, 0, sizeof *wrong, compute_), "checking a payload");
+  CompareCrcs(staging, bytes, reinterpret_cast<const uint32_t*>(staging + TrailerAt(bytes)), wrong, compute_);
+  CheckOk(cudaMemcpyAsync(seen_.get(), wrong, sizeof *wrong, cudaMemcpyDeviceToHost, compute_),
+          "checking a payload");
+  CheckOk(cudaStreamSynchronize(compute_), "checking a payload");
+  uint32_t seen;
+  std::memcpy(&seen, seen_.get(), sizeof seen);
+  if (seen != 0) return absl::DataLossError("a payload's checksum is wrong");
+  ForTables(pieces, const_cast<std::byte*>(staging), false, compute_);
+  // Staging memory is given back and may be received into at once.
+  CheckOk(cudaStreamSynchronize(compute_), "scattering a payload");
+  return absl::OkStatus();
+}
+
+}  // namespace baton::transfer

@@ -1,0 +1,47 @@
+#include <cstring>
+#include <span>
+
+#include "common/base/digest.h"
+#include "common/transfer/nccl/payload.h"
+#include "fmt/format.h"
+
+namespace baton::transfer {
+namespace {
+
+class HostPayload final : public Payload {
+ public:
+  device::Memory& memory() override { return device::HostMemory(); }
+  int64_t TrailerBytes(int64_t) const override { return sizeof(uint32_t); }
+
+  void Pack(ConstPieces pieces, std::byte* staging) override {
+    std::byte* to = staging;
+    for (const auto piece : pieces) {
+      std::memcpy(to, piece.data(), piece.size());
+      to += piece.size();
+    }
+    const uint32_t crc = Crc32c(std::span<const std::byte>(staging, to));
+    std::memcpy(to, &crc, sizeof crc);
+  }
+
+  void OrderAfter() override {}
+
+  absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
+    uint32_t expected;
+    std::memcpy(&expected, staging + bytes, sizeof expected);
+    const uint32_t crc = Crc32c(std::span(staging, static_cast<size_t>(bytes)));
+    if (crc != expected) {
+      return absl::DataLossError(fmt::format("payload checksum {:08x}, expected {:08x}", crc, expected));
+    }
+    for (const auto piece : pieces) {
+      std::memcpy(piece.data(), staging, piece.size());
+      staging += piece.size();
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Payload> MakeHostPayload() { return std::make_unique<HostPayload>(); }
+
+}  // namespace baton::transfer

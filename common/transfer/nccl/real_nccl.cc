@@ -1,0 +1,165 @@
+#include "common/transfer/nccl/real_nccl.h"
+
+#include <nccl.h>
+
+#include <cstring>
+#include <deque>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/device/cuda/handles.h"
+#include "common/device/cuda/status.h"
+
+namespace baton::transfer {
+namespace {
+
+static_assert(sizeof(ncclUniqueId) == sizeof(NcclId));
+
+// What a Communicator points to.
+struct Open {
+  ncclComm_t communicator = nullptr;
+  int rank = 0;
+  // A non-blocking call may still be under way after it returned: until NCCL says that it is not, nothing
+  // else may be asked of the communicator, and the call's place in the stream is not known.
+  bool pending = false;
+  std::deque<device::cuda::Event> marks;  // one per transfer under way, in order
+  int64_t done = 0;
+};
+
+Open& Of(Communicator communicator) { return *static_cast<Open*>(communicator); }
+
+NcclState StateOf(ncclResult_t result) {
+  if (result == ncclSuccess) return NcclState::kOk;
+  return result == ncclInProgress ? NcclState::kBusy : NcclState::kFailed;
+}
+
+}  // namespace
+
+struct RealNccl::Impl {
+  RealNcclOptions options;
+  device::cuda::Stream stream;
+
+  // The communicator's own word, and that of the peer's end.
+  static NcclState Ask(const Open& open) {
+    ncclResult_t result = ncclInProgress;
+    if (ncclCommGetAsyncError(open.communicator, &result) != ncclSuccess) return NcclState::kFailed;
+    return StateOf(result);
+  }
+
+  // Marks the end of the transfer that was put last.
+  NcclState Mark(Open& open) {
+    auto mark = device::cuda::MakeEvent();
+    if (!mark.ok() || cudaEventRecord(mark->get(), stream.get()) != cudaSuccess) return NcclState::kFailed;
+    open.marks.push_back(*std::move(mark));
+    open.pending = false;
+    return NcclState::kOk;
+  }
+
+  NcclState Put(Open& open, ncclResult_t called) {
+    switch (StateOf(called)) {
+      case NcclState::kFailed:
+        return NcclState::kFailed;
+      case NcclState::kBusy:
+        open.pending = true;
+        return NcclState::kOk;  // it is NCCL's now; Settle marks it
+      case NcclState::kOk:
+        return Mark(open);
+    }
+    return NcclState::kFailed;
+  }
+
+  // Whether the last call has come to its end.
+  NcclState Settle(Open& open) {
+    if (!open.pending) return NcclState::kOk;
+    const NcclState state = Ask(open);
+    return state == NcclState::kOk ? Mark(open) : state;
+  }
+};
+
+absl::StatusOr<std::unique_ptr<RealNccl>> RealNccl::Create(const RealNcclOptions& options) {
+  BATON_RETURN_IF_ERROR(device::cuda::Use(options.device));
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  BATON_ASSIGN_OR_RETURN(impl->stream, device::cuda::MakeStream());
+  return std::unique_ptr<RealNccl>(new RealNccl(std::move(impl)));
+}
+
+RealNccl::RealNccl(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RealNccl::~RealNccl() = default;
+
+void* RealNccl::stream() const { return impl_->stream.get(); }
+
+NcclApi RealNccl::Api() {
+  Impl* const impl = impl_.get();
+  return {
+      .make_id =
+          [](NcclId& id) {
+            ncclUniqueId made;
+            const NcclState state = StateOf(ncclGetUniqueId(&made));
+            std::memcpy(id.data(), &made, sizeof made);
+            return state;
+          },
+      .join =
+          [impl](const NcclId& id, int rank, Communicator& communicator) {
+            if (cudaSetDevice(impl->options.device) != cudaSuccess) return NcclState::kFailed;
+            ncclUniqueId bytes;
+            std::memcpy(&bytes, id.data(), sizeof bytes);
+            ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+            config.blocking = 0;
+            config.minCTAs = 1;
+            config.maxCTAs = impl->options.channels;
+            auto open = std::make_unique<Open>();
+            open->rank = rank;
+            const NcclState state =
+                StateOf(ncclCommInitRankConfig(&open->communicator, 2, bytes, rank, &config));
+            if (state == NcclState::kFailed) {
+              if (open->communicator != nullptr) (void)ncclCommAbort(open->communicator);
+              return NcclState::kFailed;
+            }
+            communicator = open.release();
+            return state;
+          },
+      .state = [](Communicator communicator) { return Impl::Ask(Of(communicator)); },
+      .send =
+          [impl](Communicator communicator, const std::byte* data, size_t bytes) {
+            Open& open = Of(communicator);
+            if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
+            return impl->Put(
+                open, ncclSend(data, bytes, ncclUint8, 1 - open.rank, open.communicator, impl->stream.get()));
+          },
+      .receive =
+          [impl](Communicator communicator, std::byte* data, size_t bytes) {
+            Open& open = Of(communicator);
+            if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
+            return impl->Put(
+                open, ncclRecv(data, bytes, ncclUint8, 1 - open.rank, open.communicator, impl->stream.get()));
+          },
+      .done =
+          [impl](Communicator communicator, int64_t& done) {
+            Open& open = Of(communicator);
+            if (impl->Settle(open) == NcclState::kFailed) return NcclState::kFailed;
+            while (!open.marks.empty()) {
+              const cudaError_t mark = cudaEventQuery(open.marks.front().get());
+              if (mark == cudaErrorNotReady) break;
+              if (mark != cudaSuccess) return NcclState::kFailed;
+              open.marks.pop_front();
+              ++open.done;
+            }
+            done = open.done;
+            return NcclState::kOk;
+          },
+      .abort =
+          [](Communicator communicator) {
+            const std::unique_ptr<Open> open(&Of(communicator));
+            (void)ncclCommAbort(open->communicator);
+          },
+      .last_error =
+          [](Communicator communicator) {
+            const char* text =
+                ncclGetLastError(communicator == nullptr ? nullptr : Of(communicator).communicator);
+            return std::string(text == nullptr ? "unknown" : text);
+          },
+  };
+}
+
+}  // namespace baton::transfer

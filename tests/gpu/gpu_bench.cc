@@ -1,0 +1,328 @@
+// What the GPU backend does, beside what the machine can do, measured in one run: every row has a figure, the
+// limit that it is judged by, and their ratio. Timed by CUDA events over enough repetitions; the best of
+// five.
+//
+//   gpu_bench [--commit=REV] [--quick]
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <random>
+
+#include "common/base/check.h"
+#include "common/device/cuda/status.h"
+#include "common/kernels/cuda/cuda_kernels.h"
+
+namespace baton {
+namespace {
+
+using device::cuda::CheckOk;
+using kernels::AttentionShape;
+using kernels::Matrix;
+using kernels::SequenceRows;
+using tensor::DType;
+
+// The shape of an 8B model (Llama 3.1): 32 layers.
+constexpr int64_t kHidden = 4096, kIntermediate = 14336, kVocabulary = 128256;
+constexpr int kLayers = 32;
+const AttentionShape kAttention{.heads = 32, .kv_heads = 8, .head_dim = 128, .scale = 0.08838834764f};
+constexpr int64_t kQkv = (32 + 2 * 8) * 128;
+
+class Bench {
+ public:
+  explicit Bench(bool quick) : quick_(quick) {
+    auto made = kernels::cuda::CudaKernels::Create({});
+    BATON_CHECK(made.ok()) << " " << made.status().ToString();
+    cuda_ = *std::move(made);
+  }
+
+  void All(const std::string& commit) {
+    Machine(commit);
+    Limits();
+    Decode();
+    Prefill();
+    AttentionKernels();
+  }
+
+ private:
+  device::Memory::Buffer Take(int64_t bytes) {
+    auto buffer = cuda_->memory().Allocate(bytes);
+    BATON_CHECK(buffer.ok()) << " " << buffer.status().ToString();
+    return *std::move(buffer);
+  }
+  // Random bf16 numbers: a GPU draws less power, and runs faster, on zeros.
+  device::Memory::Buffer TakeRandom(int64_t values, float scale) {
+    constexpr int64_t kBlock = 1 << 20;
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal(0, scale);
+    std::vector<uint16_t> block(static_cast<size_t>(std::min(values, kBlock)));
+    for (uint16_t& value : block) value = tensor::ToBF16(normal(random));
+    auto buffer = Take(values * 2);
+    for (int64_t done = 0; done < values; done += kBlock) {
+      const int64_t count = std::min(kBlock, values - done);
+      CheckOk(cudaMemcpy(buffer.get() + done * 2, block.data(), static_cast<size_t>(count) * 2,
+                         cudaMemcpyDefault),
+              "filling");
+    }
+    return buffer;
+  }
+  std::unique_ptr<kernels::PackedMatrix> RandomWeight(int64_t rows, int64_t cols) {
+    std::mt19937 random(9);
+    std::normal_distribution<float> normal(0, 0.02f);
+    std::vector<uint16_t> values(static_cast<size_t>(rows * cols));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = i < (1 << 20) ? tensor::ToBF16(normal(random)) : values[i - (1 << 20)];
+    }
+    const kernels::WeightView view{values.data(), DType::kBF16, rows, cols};
+    return *cuda_->Pack({&view, 1});
+  }
+
+  // Seconds of one `issue`.
+  double Seconds(const std::function<void()>& issue) {
+    auto begin = *device::cuda::MakeEvent(true), end = *device::cuda::MakeEvent(true);
+    const auto time = [&](int repetitions) {
+      CheckOk(cudaEventRecord(begin.get(), cuda_->stream()), "timing");
+      for (int i = 0; i < repetitions; ++i) issue();
+      CheckOk(cudaEventRecord(end.get(), cuda_->stream()), "timing");
+      CheckOk(cudaEventSynchronize(end.get()), "timing");
+      float milliseconds = 0;
+      CheckOk(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing");
+      return milliseconds / 1e3 / repetitions;
+    };
+    time(3);
+    const int repetitions = std::clamp(static_cast<int>((quick_ ? 0.02 : 0.1) / time(3)), 1, 10000);
+    double best = time(repetitions);
+    for (int i = 0; i < 4; ++i) best = std::min(best, time(repetitions));
+    return best;
+  }
+
+  static void Row(const std::string& what, double value, const char* unit, double limit,
+                  const char* limit_name) {
+    std::printf("| %-46s | %10.2f %-8s | %10.2f %-18s | %5.1f%% |\n", what.c_str(), value, unit, limit,
+                limit_name, 100 * value / limit);
+    std::fflush(stdout);
+  }
+
+  void Machine(const std::string& commit) {
+    cudaDeviceProp properties;
+    CheckOk(cudaGetDeviceProperties(&properties, 0), "asking");
+    int driver = 0, runtime = 0;
+    CheckOk(cudaDriverGetVersion(&driver), "asking");
+    CheckOk(cudaRuntimeGetVersion(&runtime), "asking");
+    std::printf(
+        "%s, %d multiprocessors, %.1f GiB, driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu, commit %s\n\n",
+        properties.name, properties.multiProcessorCount,
+        static_cast<double>(properties.totalGlobalMem) / (1 << 30), driver / 1000, driver % 1000 / 10,
+        runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), commit.c_str());
+    std::printf("| %-46s | %-19s | %-29s | %-6s |\n|---|---|---|---|\n", "what", "measured", "limit",
+                "ratio");
+  }
+
+  // What this GPU gives: a plain copy, and cuBLASLt on a large square.
+  void Limits() {
+    const int64_t bytes = int64_t{2} << 30;
+    auto a = Take(bytes), b = Take(bytes);
+    const double copy = Seconds([&] {
+      CheckOk(cudaMemcpyAsync(b.get(), a.get(), static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
+                              cuda_->stream()),
+              "copying");
+    });
+    bandwidth_ = 2.0 * static_cast<double>(bytes) / copy;
+    Row("copy on the device (read + write)", bandwidth_ / 1e9, "GB/s", bandwidth_ / 1e9, "itself");
+    constexpr int64_t n = 8192;
+    auto w = RandomWeight(n, n);
+    auto x = TakeRandom(n * n, 1), y = Take(n * n * 2);
+    const double product = Seconds([&] {
+      cuda_->MatMul({x.get(), n, n, n, DType::kBF16}, *w, {}, {y.get(), n, n, n, DType::kBF16});
+    });
+    gemm_ = 2.0 * n * n * n / product;
+    Row("cuBLASLt bf16, 8192^3", gemm_ / 1e12, "TFLOP/s", gemm_ / 1e12, "itself");
+  }
+
+  struct Layer {
+    std::unique_ptr<kernels::PackedMatrix> qkv, output, gate_up, down;
+  };
+
+  // One whole step of the 8B shape with random weights, as the decoder issues it. All layers have weights of
+  // their own, so that none is found in a cache.
+  double Step(int64_t sequences, int64_t rows_each, int64_t past, bool decode) {
+    MakeModel();
+    const int64_t rows = sequences * rows_each;
+    const int64_t blocks_each = BlocksFor(past + rows_each);
+    const kv::KvLayout layout{.layers = kLayers,
+                              .kv_heads = 8,
+                              .head_dim = 128,
+                              .key_dtype = DType::kBF16,
+                              .value_dtype = DType::kBF16};
+    auto store = kv::KvStore::Create(layout, sequences * blocks_each, cuda_->memory());
+    BATON_CHECK(store.ok()) << " " << store.status().ToString();
+    std::vector<BlockId> blocks;
+    for (int64_t b = 0; b < sequences * blocks_each; ++b) blocks.emplace_back(static_cast<uint32_t>(b));
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(3));
+    std::vector<SequenceRows> batch;
+    std::vector<TokenId> tokens;
+    std::vector<int64_t> wanted;
+    for (int64_t s = 0; s < sequences; ++s) {
+      batch.push_back({s * rows_each, rows_each, past,
+                       std::span(blocks).subspan(static_cast<size_t>(s * blocks_each),
+                                                 static_cast<size_t>(blocks_each))});
+      for (int64_t i = 0; i < rows_each; ++i)
+        tokens.emplace_back(static_cast<int32_t>((s * 977 + i * 31) % kVocabulary));
+      wanted.push_back((s + 1) * rows_each - 1);
+    }
+    const int64_t most = std::max<int64_t>(rows, decode ? kernels::cuda::RowBucket(rows) : rows);
+    auto x = Take(most * kHidden * 4);
+    auto normed = Take(most * kHidden * 2), qkv = Take(most * kQkv * 2), attended = Take(most * 4096 * 2);
+    auto delta = Take(most * kHidden * 2), gate_up = Take(most * 2 * kIntermediate * 2),
+         active = Take(most * kIntermediate * 2);
+    auto last = Take(most * kHidden * 4),
+         logits = Take(std::max<int64_t>(sequences, decode ? most : 0) * kVocabulary * 4);
+    const auto matrix = [](auto& buffer, int64_t count, int64_t cols, DType dtype = DType::kBF16) {
+      return Matrix{buffer.get(), count, cols, cols, dtype};
+    };
+    const auto issue = [&] {
+      const int64_t n = cuda_->Begin({tokens, batch, wanted, 4, decode});
+      const Matrix activations[] = {matrix(x, n, kHidden, DType::kF32)};
+      cuda_->Run(activations, [&] {
+        Matrix residual = matrix(x, n, kHidden, DType::kF32);
+        Matrix norm = matrix(normed, n, kHidden);
+        cuda_->Embed(*embedding_, tokens, 0, residual);
+        cuda_->RmsNorm(residual, ones_.view(), 1e-5f, norm);
+        for (int l = 0; l < kLayers; ++l) {
+          const Layer& layer = layers_[static_cast<size_t>(l)];
+          cuda_->MatMul(norm, *layer.qkv, {}, matrix(qkv, n, kQkv));
+          cuda_->RotateAndStore(matrix(qkv, n, kQkv), kAttention, {}, {angles_.view(), angles_.view(), 64},
+                                batch, l, *store);
+          cuda_->Attention(matrix(qkv, n, kQkv).Columns(0, 4096), kAttention, batch, l, *store,
+                           matrix(attended, n, 4096));
+          cuda_->MatMul(matrix(attended, n, 4096), *layer.output, {}, matrix(delta, n, kHidden));
+          cuda_->AddRmsNorm(residual, matrix(delta, n, kHidden), ones_.view(), 1e-5f, norm);
+          cuda_->MatMul(norm, *layer.gate_up, {}, matrix(gate_up, n, 2 * kIntermediate));
+          cuda_->SwiGlu(matrix(gate_up, n, 2 * kIntermediate), matrix(active, n, kIntermediate));
+          cuda_->MatMul(matrix(active, n, kIntermediate), *layer.down, {}, matrix(delta, n, kHidden));
+          cuda_->AddRmsNorm(residual, matrix(delta, n, kHidden), ones_.view(), 1e-5f, norm);
+        }
+        const int64_t kept = decode ? n : sequences;
+        Matrix end = norm;
+        if (!decode) {
+          end = matrix(last, kept, kHidden);
+          cuda_->GatherRows(norm, wanted, end);
+        }
+        cuda_->MatMul(end, *head_, {}, matrix(logits, kept, kVocabulary, DType::kF32));
+      });
+      cuda_->End();
+    };
+    return Seconds(issue);
+  }
+
+  void MakeModel() {
+    if (!layers_.empty()) return;
+    embedding_ = RandomWeight(kVocabulary, kHidden);
+    head_ = RandomWeight(kVocabulary, kHidden);
+    for (int l = 0; l < kLayers; ++l) {
+      layers_.push_back({RandomWeight(kQkv, kHidden), RandomWeight(kHidden, 4096),
+                         RandomWeight(2 * kIntermediate, kHidden), RandomWeight(kHidden, kIntermediate)});
+    }
+    ones_ = *kernels::Values::Place(std::vector<float>(kHidden, 1.0f), cuda_->memory());
+    angles_ = *kernels::Values::Place(std::vector<float>(16384 * 64, 0.7f), cuda_->memory());
+    weight_bytes_ = 2.0 * (kVocabulary * kHidden +
+                           kLayers * (kQkv * kHidden + kHidden * 4096 + 3 * kIntermediate * kHidden));
+  }
+
+  // Judged by how long it takes to read the weights and the KV once, at the bandwidth of a copy.
+  void Decode() {
+    for (int64_t batch : {1, 8, 64, 256}) {
+      const int64_t past = 1024;
+      const double seconds = Step(batch, 1, past, true);
+      const double bytes = weight_bytes_ + static_cast<double>(batch * past * kLayers) * 2 * 8 * 128 * 2;
+      Row("8B decode, batch " + std::to_string(batch) + ", 1,024 keys: " + std::to_string(seconds * 1e3) +
+              " ms",
+          bytes / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
+    }
+  }
+
+  void Prefill() {
+    for (const auto& [sequences, rows] :
+         {std::pair<int64_t, int64_t>{1, 1024}, {1, 4096}, {4, 2048}, {1, 8192}}) {
+      const double seconds = Step(sequences, rows, 0, false);
+      const double tokens = static_cast<double>(sequences * rows);
+      // 2 x parameters per token (the head once per sequence), and half of the score matrix, twice.
+      const double flops =
+          tokens * (weight_bytes_ - 2.0 * kVocabulary * kHidden) +
+          2.0 * static_cast<double>(sequences) * kVocabulary * kHidden +
+          kLayers * 2.0 * static_cast<double>(sequences) * static_cast<double>(rows * rows) * 4096;
+      Row("8B prefill, " + std::to_string(sequences) + " x " + std::to_string(rows) + ": " +
+              std::to_string(static_cast<int64_t>(tokens / seconds)) + " tok/s",
+          flops / seconds / 1e12, "TFLOP/s", gemm_ / 1e12, "cuBLASLt");
+    }
+  }
+
+  void AttentionKernels() {
+    for (const DType dtype : {DType::kBF16, DType::kF8, DType::kI8}) {
+      const std::string name(tensor::Name(dtype));
+      for (int64_t rows : {2048, 8192}) {
+        const double seconds = Attend(1, rows, 0, dtype);
+        Row("prefill attention, 1 x " + std::to_string(rows) + ", KV " + name,
+            2.0 * static_cast<double>(rows * rows) * 4096 / seconds / 1e12, "TFLOP/s", gemm_ / 1e12,
+            "cuBLASLt");
+      }
+      for (const auto& [batch, past] : {std::pair<int64_t, int64_t>{1, 8192}, {16, 4096}, {64, 2048}}) {
+        const double seconds = Attend(batch, 1, past, dtype);
+        const kv::KvLayout layout = LayoutOf(dtype);
+        Row("decode attention, " + std::to_string(batch) + " x " + std::to_string(past) + " keys, KV " + name,
+            static_cast<double>(batch * past / kBlockTokens * layout.layer_bytes()) / seconds / 1e9, "GB/s",
+            bandwidth_ / 1e9, "copy");
+      }
+    }
+  }
+
+  // Of several layers, so that the KV of one is not still in the cache when its turn comes again.
+  static kv::KvLayout LayoutOf(DType dtype) {
+    return {.layers = 8, .kv_heads = 8, .head_dim = 128, .key_dtype = dtype, .value_dtype = dtype};
+  }
+
+  double Attend(int64_t sequences, int64_t rows, int64_t past, DType dtype) {
+    const int64_t blocks_each = BlocksFor(past + rows);
+    auto store = *kv::KvStore::Create(LayoutOf(dtype), sequences * blocks_each, cuda_->memory());
+    std::vector<BlockId> blocks;
+    for (int64_t b = 0; b < sequences * blocks_each; ++b) blocks.emplace_back(static_cast<uint32_t>(b));
+    std::shuffle(blocks.begin(), blocks.end(), std::mt19937(5));
+    std::vector<SequenceRows> batch;
+    std::vector<TokenId> tokens(static_cast<size_t>(sequences * rows), TokenId(1));
+    for (int64_t s = 0; s < sequences; ++s) {
+      batch.push_back({s * rows, rows, past,
+                       std::span(blocks).subspan(static_cast<size_t>(s * blocks_each),
+                                                 static_cast<size_t>(blocks_each))});
+    }
+    auto q = TakeRandom(sequences * rows * 4096, 1), out = Take(sequences * rows * 4096 * 2);
+    int layer = 0;
+    cuda_->Begin({tokens, batch, {}, 4, false});
+    const double seconds = Seconds([&] {
+      cuda_->Attention({q.get(), sequences * rows, 4096, 4096, DType::kBF16}, kAttention, batch, layer++ % 8,
+                       store, {out.get(), sequences * rows, 4096, 4096, DType::kBF16});
+    });
+    cuda_->End();
+    return seconds;
+  }
+
+  const bool quick_;
+  std::unique_ptr<kernels::cuda::CudaKernels> cuda_;
+  double bandwidth_ = 0, gemm_ = 0, weight_bytes_ = 0;
+  std::vector<Layer> layers_;
+  std::unique_ptr<kernels::PackedMatrix> embedding_, head_;
+  kernels::Values ones_, angles_;
+};
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  CLI::App app("GPU backend against the machine's limits");
+  std::string commit = "unknown";
+  bool quick = false;
+  app.add_option("--commit", commit, "What was measured");
+  app.add_flag("--quick", quick, "Fewer repetitions");
+  CLI11_PARSE(app, argc, argv);
+  baton::Bench(quick).All(commit);
+}
