@@ -41,8 +41,9 @@ int Main(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "The help of every command");
   const std::vector<Command> commands = {AddServe(app, surroundings),    AddChat(app, surroundings),
                                          AddGenerate(app, surroundings), AddBench(app, surroundings),
-                                         AddHealth(app, surroundings),   AddModel(app, surroundings),
-                                         AddPlan(app, surroundings),     AddVersion(app, surroundings)};
+                                         AddHealth(app, surroundings),   AddKey(app, surroundings),
+                                         AddModel(app, surroundings),    AddPlan(app, surroundings),
+                                         AddVersion(app, surroundings)};
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;

@@ -41,7 +41,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContex
                                                                 const grpc::ByteBuffer& bytes) {
   auto call = std::shared_ptr<GenerateCall>(new GenerateCall(context, server_context));
   call->self_ = call;
-  call->Receive<Request>(bytes);
+  call->Receive<Request>(*server_context, bytes);
   return call.get();
 }
 
@@ -62,16 +62,21 @@ GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerConte
             context->clock, context->probe) {}
 
 template <typename Request>
-void GenerateCall::Receive(const grpc::ByteBuffer& bytes) {
+void GenerateCall::Receive(const grpc::ServerContextBase& server_context, const grpc::ByteBuffer& bytes) {
   auto request = std::make_shared<Request>();
-  absl::Status status = ParseMessage(bytes, request.get());
+  auto tenant = context_->door->Enter(server_context);
+  absl::Status status = tenant.status();
+  if (status.ok()) tenant_ = *std::move(tenant);
+  if (status.ok()) status = ParseMessage(bytes, request.get());
   if (status.ok()) status = context_->reception->Check(*request);
+  if (status.ok()) status = context_->door->CheckPriority(*tenant_, request->options().priority());
   if (!status.ok()) {
     Post([status](RequestFlow& flow) { return flow.OnPrepared(status); });
     return;
   }
   auto prepare = [self = shared_from_this(), request] {
-    auto prepared = std::make_shared<absl::StatusOr<Prepared>>(self->context_->reception->Prepare(*request));
+    auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
+        self->context_->reception->Prepare(*request, *self->tenant_));
     self->Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
   };
   if constexpr (std::is_same_v<Request, v1::GenerateRequest>) {
@@ -120,6 +125,7 @@ void GenerateCall::Perform(Action& action) {
 void GenerateCall::Do(Submit&) {
   const v1::DecodeRequest& request = flow_.prepared().request;
   ask_ = std::make_shared<Dispatcher::Ask>();
+  ask_->tenant = tenant_->id;
   ask_->choices = flow_.prepared().choices;
   ask_->request.prompt_tokens = request.token_ids_size();
   ask_->request.max_tokens = request.stop().max_tokens();

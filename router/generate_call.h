@@ -21,6 +21,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/client_stream.h"
 #include "router/dispatcher.h"
+#include "router/door.h"
 #include "router/executor.h"
 #include "router/probe.h"
 #include "router/reception.h"
@@ -51,6 +52,7 @@ class LiveCalls {
 
 // What every call uses; all of it outlives the calls.
 struct CallContext {
+  const Door* door = nullptr;
   const Reception* reception = nullptr;
   Dispatcher* dispatcher = nullptr;
   Executor* executor = nullptr;
@@ -80,7 +82,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   GenerateCall(const CallContext* context, grpc::CallbackServerContext* server_context);
 
   template <typename Request>
-  void Receive(const grpc::ByteBuffer& bytes);
+  void Receive(const grpc::ServerContextBase& server_context, const grpc::ByteBuffer& bytes);
   void Post(Event event);
 
   // Performing actions: only the thread that drains the inbox.
@@ -107,6 +109,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<GenerateCall> self_;  // until OnDone
 
+  std::shared_ptr<const Tenant> tenant_;  // set before anything else happens
   // The draining thread's.
   RequestFlow flow_;
   std::shared_ptr<Dispatcher::Ask> ask_;

@@ -48,6 +48,10 @@ int main(int argc, char** argv) {
                  "Choices that may wait for a decode worker")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--queue-tokens", options.dispatcher.limits.tokens,
+                 "Tokens of prompts and expected answers that may wait")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--queue-bytes", options.dispatcher.limits.bytes, "Bytes of prompts that may wait")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -65,8 +69,15 @@ int main(int argc, char** argv) {
   app.add_option("--tokenizer-threads", options.tokenizer_threads, "Threads for templates and tokenization")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
-  app.add_option("--tenant-salt-file", options.tenant_salt_file,
+  app.add_option(
+      "--tenants", options.tenants.file,
+      "JSON file of tenants, their keys and limits, read again when it changes; none: open to all");
+  app.add_option("--tenant-salt-file", options.tenants.salt_file,
                  "Secret of at least 16 bytes that keys the prefix cache; the same on every router");
+  app.add_option("--tenant-labels", options.tenants.labels,
+                 "Tenants with a label of their own in metrics; the rest share \"other\"")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10000));
   app.add_option("--drain-seconds", drain_seconds, "Time for running requests after SIGTERM")
       ->capture_default_str();
   app.add_flag("--exit-with-parent", exit_with_parent, "Leave when standard input ends");

@@ -79,6 +79,12 @@ void Probe::Phases(const PhaseSeconds& phases) {
   first_token_.Observe(phases.first_token);
 }
 
+void Probe::Denied(const std::string& reason) {
+  metrics_
+      ->Counter("baton_router_denied_total", "Calls turned away at the door, by reason", {{"reason", reason}})
+      .Increment();
+}
+
 void Probe::Queued(int64_t count, int64_t bytes) {
   queue_depth_.Set(static_cast<double>(count));
   queue_bytes_.Set(static_cast<double>(bytes));

@@ -35,6 +35,8 @@ class Probe {
   void Phases(const PhaseSeconds& phases);
   void Pace(double seconds_per_token) { tpot_.Observe(seconds_per_token); }
 
+  // Turned away at the door.
+  void Denied(const std::string& reason);
   void Queued(int64_t count, int64_t bytes);
   void Placed(const std::string& policy);
   void Booked(int delta) { bookings_.Increment(delta); }

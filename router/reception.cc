@@ -85,7 +85,8 @@ absl::StatusOr<Reception::Rendered> Reception::Render(const v1::Conversation& co
 }
 
 template <typename Request>
-absl::StatusOr<Prepared> Reception::Complete(const Request& request, v1::DecodeRequest decode) const {
+absl::StatusOr<Prepared> Reception::Complete(const Request& request, const Tenant& tenant,
+                                             v1::DecodeRequest decode) const {
   Prepared prepared;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
@@ -95,7 +96,7 @@ absl::StatusOr<Prepared> Reception::Complete(const Request& request, v1::DecodeR
       ResolveMaxTokens(request.stop(), model_->defaults, decode.token_ids_size(), model_->context));
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
-  decode.set_salt(tenants_->Identify().salt.bytes());
+  decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());
   prepared.request = std::move(decode);
   prepared.model = model_->name;
@@ -104,7 +105,7 @@ absl::StatusOr<Prepared> Reception::Complete(const Request& request, v1::DecodeR
   return prepared;
 }
 
-absl::StatusOr<Prepared> Reception::Prepare(const v1::GenerateRequest& request) const {
+absl::StatusOr<Prepared> Reception::Prepare(const v1::GenerateRequest& request, const Tenant& tenant) const {
   v1::DecodeRequest decode;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, EncodeText(request.text()));
@@ -112,14 +113,14 @@ absl::StatusOr<Prepared> Reception::Prepare(const v1::GenerateRequest& request) 
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
-  return Complete(request, std::move(decode));
+  return Complete(request, tenant, std::move(decode));
 }
 
-absl::StatusOr<Prepared> Reception::Prepare(const v1::ChatRequest& request) const {
+absl::StatusOr<Prepared> Reception::Prepare(const v1::ChatRequest& request, const Tenant& tenant) const {
   v1::DecodeRequest decode;
   BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation()));
   SetTokens(rendered.tokens, &decode);
-  return Complete(request, std::move(decode));
+  return Complete(request, tenant, std::move(decode));
 }
 
 absl::StatusOr<v1::TokenizeResponse> Reception::Tokenize(const v1::TokenizeRequest& request) const {

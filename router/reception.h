@@ -20,16 +20,16 @@ namespace baton::router {
 class Reception {
  public:
   // `draw_seed` gives a seed to requests that bring none.
-  Reception(const ServedModel* model, const Tenants* tenants, std::function<uint64_t()> draw_seed)
-      : model_(model), tenants_(tenants), draw_seed_(std::move(draw_seed)) {}
+  Reception(const ServedModel* model, std::function<uint64_t()> draw_seed)
+      : model_(model), draw_seed_(std::move(draw_seed)) {}
 
   absl::Status Check(const v1::GenerateRequest& request) const;
   absl::Status Check(const v1::ChatRequest& request) const;
   absl::Status Check(const v1::TokenizeRequest& request) const;
 
-  // Of a request that passed Check.
-  absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request) const;
-  absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request) const;
+  // Of a tenant's request that passed Check.
+  absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request, const Tenant& tenant) const;
+  absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant) const;
 
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request) const;
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
@@ -50,10 +50,10 @@ class Reception {
   template <typename Request>
   absl::Status CheckCommon(const Request& request) const;
   template <typename Request>
-  absl::StatusOr<Prepared> Complete(const Request& request, v1::DecodeRequest decode) const;
+  absl::StatusOr<Prepared> Complete(const Request& request, const Tenant& tenant,
+                                    v1::DecodeRequest decode) const;
 
   const ServedModel* const model_;
-  const Tenants* const tenants_;
   const std::function<uint64_t()> draw_seed_;
 };
 

@@ -10,13 +10,13 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/rpc/server.h"
+#include "router/door.h"
 #include "router/executor.h"
 #include "router/fleet/watcher.h"
 #include "router/generate_call.h"
 #include "router/reception.h"
 #include "router/served_model.h"
 #include "router/service.h"
-#include "router/tenants.h"
 
 namespace baton::router {
 namespace {
@@ -37,14 +37,12 @@ fleet::Fleet::Options FleetOptions(const RouterOptions& options, const ServedMod
 
 // In the order in which they are built; destroyed the other way round.
 struct Router::Parts {
-  Parts(const RouterOptions& options, ServedModel served, Tenants tenants_in,
-        std::unique_ptr<placement::Policy> policy)
+  Parts(const RouterOptions& options, ServedModel served, std::unique_ptr<placement::Policy> policy)
       : drain(options.drain),
         model(std::move(served)),
-        tenants(std::move(tenants_in)),
         probe(&metrics),
         fleet(FleetOptions(options, model), &probe),
-        reception(&model, &tenants, [] { return RandomU64(); }),
+        reception(&model, [] { return RandomU64(); }),
         executor(options.tokenizer_threads, kExecutorCapacity),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe) {
     context.reception = &reception;
@@ -70,7 +68,6 @@ struct Router::Parts {
   telemetry::Metrics metrics;
   MonotonicClock clock;
   const ServedModel model;
-  const Tenants tenants;
   Probe probe;
   fleet::Fleet fleet;
   Reception reception;
@@ -78,6 +75,8 @@ struct Router::Parts {
   CallContext context;
   Executor executor;
   Dispatcher dispatcher;
+  std::unique_ptr<Tenants> tenants;
+  std::unique_ptr<Door> door;
   std::unique_ptr<fleet::Watcher> watcher;
   std::unique_ptr<InferenceService> service;
   absl::Mutex health_mutex;
@@ -91,10 +90,15 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     return absl::InvalidArgumentError("--decode: name at least one decode worker (host:port)");
   }
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(options.model_folder, options.model_name));
-  BATON_ASSIGN_OR_RETURN(Tenants tenants, Tenants::Load(options.tenant_salt_file));
   BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64()));
-  auto parts = std::make_unique<Parts>(options, std::move(model), std::move(tenants), std::move(policy));
+  auto parts = std::make_unique<Parts>(options, std::move(model), std::move(policy));
   Parts* const all = parts.get();
+  BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
+                           all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
+                         }));
+  all->tenants->Watch();
+  all->door = std::make_unique<Door>(all->tenants.get(), &all->dispatcher, &all->probe);
+  all->context.door = all->door.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();
     all->FollowFleet();
@@ -106,11 +110,11 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   }
   all->dispatcher.StartTicking();
   all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
-  rpc::ServerOptions door;
-  door.listen = options.listen;
-  door.health_listen = options.health_listen;
-  door.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
-  BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(door, {all->service.get()}));
+  rpc::ServerOptions listening;
+  listening.listen = options.listen;
+  listening.health_listen = options.health_listen;
+  listening.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
+  BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(listening, {all->service.get()}));
   {
     absl::MutexLock lock(&all->health_mutex);
     all->server = std::move(server);

@@ -12,6 +12,7 @@
 #include "common/telemetry/metrics.h"
 #include "router/dispatcher.h"
 #include "router/fleet/fleet.h"
+#include "router/tenants.h"
 
 namespace baton::router {
 
@@ -23,7 +24,8 @@ struct RouterOptions {
   std::string listen = "127.0.0.1:0";
   std::string health_listen;  // empty: no door for health checks alone
   std::string policy = "least_loaded";
-  std::string tenant_salt_file;
+  // Who may call (tenants.h). Without a file, everybody.
+  Tenants::Options tenants;
   int tokenizer_threads = 2;
   int max_attempts = 3;
   Dispatcher::Options dispatcher;

@@ -33,7 +33,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
                                                      const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto parsed = std::make_shared<v1::TokenizeRequest>();
-  absl::Status status = ParseMessage(*request, parsed.get());
+  absl::Status status = context_->door->EnterCheaply(*context).status();
+  if (status.ok()) status = ParseMessage(*request, parsed.get());
   if (status.ok()) status = context_->reception->Check(*parsed);
   if (!status.ok()) {
     reactor->Finish(rpc::ToGrpc(status));
@@ -51,7 +52,9 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   auto parsed = std::make_shared<v1::DetokenizeRequest>();
-  if (absl::Status status = ParseMessage(*request, parsed.get()); !status.ok()) {
+  absl::Status status = context_->door->EnterCheaply(*context).status();
+  if (status.ok()) status = ParseMessage(*request, parsed.get());
+  if (!status.ok()) {
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
@@ -67,7 +70,9 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::ListModelsRequest parsed;
-  if (absl::Status status = ParseMessage(*request, &parsed); !status.ok()) {
+  absl::Status status = context_->door->EnterCheaply(*context).status();
+  if (status.ok()) status = ParseMessage(*request, &parsed);
+  if (!status.ok()) {
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
