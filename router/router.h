@@ -26,6 +26,7 @@ struct RouterOptions {
   std::string tenant_salt_file;
   int tokenizer_threads = 2;
   int max_attempts = 3;
+  int max_migrations = 3;
   Dispatcher::Options dispatcher;
   // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within
   // their sum.
