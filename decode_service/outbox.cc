@@ -14,9 +14,16 @@ Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopC
   if (!stop.ignore_eos()) stop_tokens_.insert(eos.begin(), eos.end());
 }
 
-void Outbox::Resume(std::span<const TokenId> tokens) {
-  for (TokenId token : tokens) stops_.Push(detokenizer_.Push(token));
-  tokens_ += static_cast<int64_t>(tokens.size());
+absl::StatusOr<std::optional<Outbox::End>> Outbox::Resume(std::span<const TokenId> tokens) {
+  std::optional<End> end;
+  for (TokenId token : tokens) {
+    if (end.has_value()) {
+      return absl::InvalidArgumentError("resumed_tokens: the answer ends before the last of them");
+    }
+    std::string shown;
+    end = Advance(token, shown);
+  }
+  return end;
 }
 
 std::optional<int> Outbox::logprobs() const {
@@ -34,7 +41,6 @@ v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
 
 std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest,
                                         v1::Delta& delta) {
-  ++tokens_;
   delta.set_choice(choice_);
   delta.set_tokens(1);
   if (output_.token_ids()) delta.add_token_ids(draw.token.value());
@@ -44,21 +50,26 @@ std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t log
     *step.mutable_chosen() = Describe(draw.token, *draw.logprob);
     for (const auto& top : draw.top) *step.add_top() = Describe(top.token, top.logprob);
   }
-  if (stop_tokens_.contains(draw.token)) {
+  return Advance(draw.token, *delta.mutable_text());
+}
+
+std::optional<Outbox::End> Outbox::Advance(TokenId token, std::string& text) {
+  ++tokens_;
+  if (stop_tokens_.contains(token)) {
     // The token itself is no text; what was held back is.
     text::StopMatcher::Result rest = stops_.Push(detokenizer_.Flush());
-    if (!rest.match.has_value()) rest.text += stops_.Flush();
-    delta.set_text(std::move(rest.text));
-    return End{v1::FINISH_REASON_STOP_TOKEN, "", draw.token};
+    text += rest.text;
+    if (!rest.match.has_value()) text += stops_.Flush();
+    return End{v1::FINISH_REASON_STOP_TOKEN, "", token};
   }
-  text::StopMatcher::Result shown = stops_.Push(detokenizer_.Push(draw.token));
+  text::StopMatcher::Result shown = stops_.Push(detokenizer_.Push(token));
+  text += shown.text;
   if (!shown.match.has_value() && tokens_ >= max_tokens_) {
     text::StopMatcher::Result rest = stops_.Push(detokenizer_.Flush());
-    shown.text += rest.text;
+    text += rest.text;
     shown.match = std::move(rest.match);
-    if (!shown.match.has_value()) shown.text += stops_.Flush();
+    if (!shown.match.has_value()) text += stops_.Flush();
   }
-  delta.set_text(std::move(shown.text));
   if (shown.match.has_value())
     return End{v1::FINISH_REASON_STOP_STRING, *std::move(shown.match), std::nullopt};
   if (tokens_ >= max_tokens_) return End{v1::FINISH_REASON_LENGTH, "", std::nullopt};

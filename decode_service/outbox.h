@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
 #include "baton/v1/generation.pb.h"
 #include "common/base/ids.h"
 #include "common/sampling/sampler.h"
@@ -32,8 +33,9 @@ class Outbox {
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
          const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos);
 
-  // Tokens that the client has already: they shape what follows and are not sent again.
-  void Resume(std::span<const TokenId> tokens);
+  // Tokens that the client has already: they shape what follows and are not sent again. Returns the end of
+  // the answer if the last of them is one; INVALID_ARGUMENT if an earlier one is.
+  absl::StatusOr<std::optional<End>> Resume(std::span<const TokenId> tokens);
 
   // The next token. Fills `delta` with what may leave, and says if and why the answer ends with it.
   std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta);
@@ -44,6 +46,8 @@ class Outbox {
   int64_t tokens() const { return tokens_; }
 
  private:
+  // Counts the token and appends the text that it lets out.
+  std::optional<End> Advance(TokenId token, std::string& text);
   v1::TokenLogprob Describe(TokenId token, float logprob) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;

@@ -17,6 +17,14 @@ using Phase = Sequence::Phase;
 // A full worker frees a block at the pace of its running sequences: ask again soon.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 
+// The phases that lie between the router's call and the logits of the first token.
+void ReportPhases(const Sequence& sequence, v1::Timing& timing) {
+  timing.set_decode_queue(absl::ToDoubleSeconds(sequence.times.reserved - sequence.times.arrival));
+  timing.set_prefill_queue(sequence.times.prefill_queue);
+  timing.set_prefill(sequence.times.prefill);
+  timing.set_transfer(sequence.times.transfer);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
@@ -59,6 +67,18 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
                                                  options_.worker_id, sequences_.size())),
         kRetryDelay);
   }
+  sequence.usage.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens));
+  sequence.relay.set_decode_worker(options_.worker_id);
+  if (sequence.pending_end.has_value()) {  // nothing is left to compute
+    sequence.times.reserved = sequence.times.arrival;
+    probe_.Admitted(0, 0);
+    sequences_.emplace(id, std::move(owned));
+    v1::DecodeEvent event;
+    event.mutable_accepted();
+    sequence.send(std::move(event));
+    Finish(id, sequence, *sequence.pending_end);
+    return absl::OkStatus();
+  }
   const bool queue = std::any_of(sequences_.begin(), sequences_.end(),
                                  [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
   // Those who were set aside come first.
@@ -70,10 +90,8 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
         kRetryDelay);
   }
   sequence.times.reserved = clock_.Now();
-  sequence.usage.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens));
   sequence.usage.set_decode_cached_tokens(
       static_cast<uint32_t>(std::min(sequence.kv->cached_tokens(), sequence.prompt_tokens)));
-  sequence.relay.set_decode_worker(options_.worker_id);
   probe_.Admitted(sequence.size(), sequence.kv->cached_tokens());
   sequences_.emplace(id, std::move(owned));
   StartPrefill(id, sequence);
@@ -253,6 +271,10 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> l
   sequence.tokens.push_back(draw->token);
   v1::DecodeEvent event;
   const auto end = sequence.outbox->Push(*draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
+  if (sequence.times.first_token == absl::Time() && sequence.resumed_tokens == 0) {
+    ReportPhases(sequence, *event.mutable_opening()->mutable_timing());
+    *event.mutable_opening()->mutable_usage() = sequence.usage;
+  }
   sequence.send(std::move(event));
   const absl::Time sent = clock_.Now();
   if (sequence.times.first_token == absl::Time()) {
@@ -285,20 +307,19 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
   *finished.mutable_relay() = sequence.relay;
   const auto& times = sequence.times;
   v1::Timing& timing = *finished.mutable_timing();
-  const double decode_queue = absl::ToDoubleSeconds(times.reserved - times.arrival);
-  const double ttft = absl::ToDoubleSeconds(times.first_token - times.arrival);
-  timing.set_decode_queue(decode_queue);
-  timing.set_prefill_queue(times.prefill_queue);
-  timing.set_prefill(times.prefill);
-  timing.set_transfer(times.transfer);
-  timing.set_first_token(
-      std::max(0.0, ttft - decode_queue - times.prefill_queue - times.prefill - times.transfer));
-  timing.set_ttft(ttft);
-  const int64_t steps = sequence.outbox->tokens() - 1;
-  if (steps > 0) {
-    timing.set_tpot(absl::ToDoubleSeconds(times.last_token - times.first_token) / static_cast<double>(steps));
+  ReportPhases(sequence, timing);
+  if (times.first_token != absl::Time()) {  // a token was drawn here
+    const double ttft = absl::ToDoubleSeconds(times.first_token - times.arrival);
+    timing.set_first_token(std::max(
+        0.0, ttft - timing.decode_queue() - timing.prefill_queue() - timing.prefill() - timing.transfer()));
+    timing.set_ttft(ttft);
+    const int64_t steps = sequence.outbox->tokens() - sequence.resumed_tokens - 1;
+    if (steps > 0) {
+      timing.set_tpot(absl::ToDoubleSeconds(times.last_token - times.first_token) /
+                      static_cast<double>(steps));
+    }
+    timing.set_e2e(absl::ToDoubleSeconds(times.last_token - times.arrival));
   }
-  timing.set_e2e(absl::ToDoubleSeconds(times.last_token - times.arrival));
   sequence.send(std::move(event));
   sequence.finish(absl::OkStatus());
   End(id, Probe::Outcome::kOk);

@@ -29,6 +29,7 @@ struct Sequence {
   std::vector<v1::PrefillTarget> targets;
   int priority = 0;
   int64_t max_tokens = 0;
+  int64_t resumed_tokens = 0;  // answered elsewhere before
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
   uint32_t choice = 0;
@@ -47,8 +48,9 @@ struct Sequence {
   std::unique_ptr<Handoff> handoff;
   int64_t handoff_tokens = 0;  // length of `tokens` when the hand-off was asked for
   size_t next_target = 0;
-  // The first token was the last, and blocks are still on their way: it ends when they are here, so that the
-  // next turn finds them.
+  // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
+  // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all
+  // of it.
   std::optional<Outbox::End> pending_end;
 
   // What is told at the end.

@@ -25,9 +25,6 @@ class DecodeService final : public v1::Decode::CallbackService {
                                                       const v1::DecodeRequest* request) override;
 
  private:
-  // INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints.
-  absl::StatusOr<std::unique_ptr<Sequence>> Parse(const v1::DecodeRequest& request) const;
-
   engine::Engine& engine_;
   engine::Loop& loop_;
   Scheduler& scheduler_;

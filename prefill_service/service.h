@@ -23,9 +23,6 @@ class PrefillService final : public v1::Prefill::CallbackService {
                                                       const v1::PrefillRequest* request) override;
 
  private:
-  // INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints.
-  absl::StatusOr<Job> Parse(const v1::PrefillRequest& request) const;
-
   engine::Engine& engine_;
   engine::Loop& loop_;
   Scheduler& scheduler_;

@@ -57,6 +57,7 @@ GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerConte
       flow_({.request_id = fmt::format("{:016x}", RandomU64()),
              .router_id = context->router_id,
              .max_attempts = context->max_attempts,
+             .max_migrations = context->max_migrations,
              .arrival = context->clock->Now(),
              .deadline = OnClock(*context->clock, wire_deadline_)},
             context->clock, context->probe) {}

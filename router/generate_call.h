@@ -61,6 +61,7 @@ struct CallContext {
   LiveCalls* live = nullptr;
   std::string router_id;
   int max_attempts = 3;
+  int max_migrations = 3;
   // By seat of the fleet.
   std::vector<std::unique_ptr<v1::Decode::Stub>> decode;
 };

@@ -66,6 +66,10 @@ int main(int argc, char** argv) {
                  "Decode workers that may fail before a request gives up")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--max-migrations", options.max_migrations,
+                 "Times that an answer may go on elsewhere after its decode worker was lost")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--tokenizer-threads", options.tokenizer_threads, "Threads for templates and tokenization")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));

@@ -10,10 +10,11 @@
 namespace baton::router {
 namespace {
 
-// Codes with which a worker, or the wire to it, says that another worker may succeed.
+// Codes with which a worker, or the wire to it, says that another worker may succeed. UNKNOWN is the wire's
+// own: no worker of ours ends a call with it.
 bool WorkerLost(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsFailedPrecondition(status) ||
-         absl::IsUnimplemented(status);
+         absl::IsUnimplemented(status) || absl::IsUnknown(status);
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   BATON_CHECK(state.state == State::kWaiting);
   state.placement = *std::move(placement);
   state.state = State::kDialing;
-  state.dialed = clock_->Now();
+  if (!state.first_token.has_value()) state.dialed = clock_->Now();
   ++state.attempt;
   state.open = true;
 
@@ -70,6 +71,10 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   dial.request.mutable_sampling()->set_seed(prepared_.seed + choice);
   dial.request.mutable_output()->set_token_ids(true);
   dial.request.set_choice(choice);
+  if (!state.sent.empty()) {
+    dial.request.mutable_token_ids()->Add(state.sent.begin(), state.sent.end());
+    dial.request.set_resumed_tokens(static_cast<uint32_t>(state.sent.size()));
+  }
   for (const auto& prefill : state.placement.prefill) {
     v1::PrefillTarget* target = dial.request.add_prefill();
     target->set_worker(prefill->identity().id);
@@ -98,6 +103,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
   if (event.has_accepted()) {
     OnAccepted(choice, &actions);
   } else if (event.has_delta()) {
+    if (event.has_opening()) state.opening = std::move(*event.mutable_opening());
     OnDelta(choice, std::move(*event.mutable_delta()), &actions);
   } else {
     OnFinished(choice, std::move(*event.mutable_finished()), &actions);
@@ -108,6 +114,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
 void RequestFlow::OnAccepted(int choice, Actions* actions) {
   ChoiceState& state = choices_[choice];
   state.state = State::kRunning;
+  state.lost = 0;
   state.placement.booking.Accepted();
   if (!started_) {
     started_ = true;
@@ -127,9 +134,9 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   ChoiceState& state = choices_[choice];
   const absl::Time now = clock_->Now();
   if (delta.tokens() > 0) {
+    state.placement.booking.FirstToken();
     if (!state.first_token.has_value()) {
       state.first_token = now;
-      state.placement.booking.FirstToken();
       if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
       first_token_seen_ = true;
     } else {
@@ -144,7 +151,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   if (!prepared_.token_ids) delta.clear_token_ids();
   v1::GenerateResponse response;
   *response.mutable_delta() = std::move(delta);
-  Send({.response = std::move(response), .choice = choice}, actions);
+  Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
 }
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
@@ -153,6 +160,17 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   finished.set_choice(choice);
   if (finished.relay().decode_worker().empty()) {
     finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
+  }
+  if (state.migrations > 0) {
+    // What was cached and how the first token came is told once, by the worker that began. The pace is ours.
+    finished.mutable_relay()->set_migrations(static_cast<uint32_t>(state.migrations));
+    if (!state.sent.empty()) {
+      *finished.mutable_timing() = state.opening.timing();
+      v1::Usage* usage = finished.mutable_usage();
+      usage->set_decode_cached_tokens(state.opening.usage().decode_cached_tokens());
+      usage->set_prefill_cached_tokens(state.opening.usage().prefill_cached_tokens());
+    }
+    finished.mutable_timing()->clear_tpot();
   }
   v1::Timing* timing = finished.mutable_timing();
   const absl::Time first = state.first_token.value_or(now);
@@ -195,10 +213,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
     EndWith(absl::DeadlineExceededError(fmt::format("the deadline passed after {} tokens", state.tokens)),
             &actions);
   } else if (state.state == State::kRunning && WorkerLost(status)) {
-    probe_->WorkerLost(true);
-    EndWith(absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
-                                               Describe(state), state.tokens, std::string(status.message()))),
-            &actions);
+    LostMidAnswer(choice, status, &actions);
   } else if (state.state == State::kRunning) {
     absl::Status named(status.code(),
                        fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
@@ -234,6 +249,25 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   actions->push_back(SubmitAgain{choice, state.avoid});
 }
 
+void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  probe_->WorkerLost(true);
+  state.last_loss =
+      absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
+                                         Describe(state), state.tokens, std::string(status.message())));
+  // A worker that counts tokens without naming them leaves nothing to go on from.
+  const bool known = static_cast<int64_t>(state.sent.size()) == state.tokens;
+  if (!known || state.migrations >= options_.max_migrations) {
+    EndWith(state.last_loss, actions);
+    return;
+  }
+  ++state.migrations;
+  state.avoid.push_back(state.placement.decode->identity().incarnation);
+  state.state = State::kWaiting;
+  state.placement.booking.Release();
+  actions->push_back(SubmitAgain{choice, state.avoid});
+}
+
 absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
   if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
   if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
@@ -246,10 +280,14 @@ Actions RequestFlow::OnWritten(bool ok) {
   BATON_CHECK(writing_);
   writing_ = false;
   const int choice = outbox_.front().choice;
+  const int attempt = outbox_.front().attempt;
   outbox_.pop_front();
   if (!ok) EndWith(absl::CancelledError("the client went away"), &actions);
   if (!end_.has_value()) {
-    if (choice >= 0 && choices_[choice].state == State::kRunning) actions.push_back(ReadNext{choice});
+    // The call that it came by may be gone, and the one that goes on has its own read out.
+    if (choice >= 0 && choices_[choice].state == State::kRunning && choices_[choice].attempt == attempt) {
+      actions.push_back(ReadNext{choice});
+    }
     if (!outbox_.empty()) {
       writing_ = true;
       actions.push_back(Write{outbox_.front().response});

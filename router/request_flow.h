@@ -5,7 +5,10 @@
 // every waiting choice withdrawn.
 //
 // States of a choice: Waiting -> Dialing -> Running -> Done; from Dialing back to Waiting when a worker
-// refuses or is lost before it accepted.
+// refuses or is lost before it accepted; from Running back to Waiting when its worker is lost or leaves: the
+// answer then goes on elsewhere (a migration) from prompt + tokens that came so far. Only those count: what a
+// dying worker computed and did not get here is drawn again, and is the same, because a draw is a function of
+// (logits, history, seed, position).
 #pragma once
 
 #include <cstdint>
@@ -80,6 +83,8 @@ class RequestFlow {
     std::string router_id;
     // Decode workers that may be lost before they accept a choice.
     int max_attempts = 3;
+    // Times that a choice may go on elsewhere after its worker was lost mid-answer.
+    int max_migrations = 3;
     absl::Time arrival;
     absl::Time deadline = absl::InfiniteFuture();
   };
@@ -110,12 +115,14 @@ class RequestFlow {
     State state = State::kWaiting;
     int attempt = 0;    // grows with every Dial; events of older ones are dropped
     bool open = false;  // there is a call that has not ended
-    int lost = 0;
+    int lost = 0;       // workers in a row that did not accept
+    int migrations = 0;
     std::vector<Incarnation> avoid;
     absl::Status last_loss;  // why the last of them is avoided
     Placement placement;
     absl::Time dialed;
     std::optional<absl::Time> first_token;
+    v1::Opening opening;  // of the worker that drew the first token
     absl::Time last_token;
     // Tokens sent so far: with the prompt, what another worker needs to go on from here.
     std::vector<int32_t> sent;
@@ -123,13 +130,16 @@ class RequestFlow {
   };
   struct Outgoing {
     v1::GenerateResponse response;
-    int choice = -1;  // whose next event is asked for once this has left; -1 for none
+    // Whose next event is asked for once this has left; -1 for none.
+    int choice = -1;
+    int attempt = 0;
   };
 
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, Actions* actions);
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
+  void LostMidAnswer(int choice, const absl::Status& status, Actions* actions);
   // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
   static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);

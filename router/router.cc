@@ -53,6 +53,7 @@ struct Router::Parts {
     context.live = &live;
     context.router_id = fleet.router_id();
     context.max_attempts = options.max_attempts;
+    context.max_migrations = options.max_migrations;
   }
 
   // The health service follows the fleet.

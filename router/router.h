@@ -28,6 +28,7 @@ struct RouterOptions {
   Tenants::Options tenants;
   int tokenizer_threads = 2;
   int max_attempts = 3;
+  int max_migrations = 3;
   Dispatcher::Options dispatcher;
   // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within
   // their sum.

@@ -83,9 +83,12 @@ cli::ExitStatus Process::Wait() {
 }
 
 Fleet::Fleet(const FleetOptions& options) {
-  const std::vector<std::string> worker = {"--model",       kModel,  "--threads",         "1",
-                                           "--kv-memory",   "64MiB", "--log-level",       "warn",
-                                           "--drain-grace", "20",    "--exit-with-parent"};
+  const std::vector<std::string> worker = {"--model",           kModel,
+                                           "--threads",         "1",
+                                           "--kv-memory",       "64MiB",
+                                           "--log-level",       "warn",
+                                           "--drain-grace",     options.drain_grace,
+                                           "--exit-with-parent"};
   for (int i = 0; i < options.prefill; ++i) {
     prefill_.push_back(std::make_unique<Process>(
         "baton-prefill",

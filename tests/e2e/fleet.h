@@ -44,6 +44,8 @@ struct FleetOptions {
   std::vector<std::string> prefill_flags;
   std::vector<std::string> decode_flags;
   std::vector<std::string> router_flags;
+  // Seconds that workers give to what runs when they are told to leave.
+  std::string drain_grace = "20";
   // Return before the router has seen the workers.
   bool impatient = false;
 };

@@ -133,6 +133,41 @@ TEST_F(RouterTest, AWorkerKilledMidStreamIsUnavailableAndItsReturnIsNoticed) {
   EXPECT_EQ(answer.finished[0].relay().decode_worker(), "again");
 }
 
+TEST_F(RouterTest, AWorkerKilledMidAnswerIsReplacedAndTheClientSeesOneAnswer) {
+  for (const char* id : {"one", "two"}) {
+    AddWorker({.id = id})->SetScript([](const v1::DecodeRequest& request) -> Script {
+      if (request.resumed_tokens() == 0) {
+        return {Step::Accept(), Step::Token(5, "a"), Step::Token(6, "b"), Step::Hold()};
+      }
+      return {Step::Accept(), Step::Token(7, "c"), Step::Finish()};
+    });
+  }
+  StartRouter();
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  std::string text;
+  for (int read = 0; read < 3; ++read) {
+    ASSERT_TRUE(reader->Read(&response));
+    text += response.delta().text();
+  }
+  const bool first = workers_[0]->counts().running == 1;
+  FakeWorker& dies = *workers_[first ? 0 : 1];
+  FakeWorker& lives = *workers_[first ? 1 : 0];
+  dies.Kill();
+  const Answer rest = ReadAll(&context, reader.get());
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(text + rest.text(), "abc");
+  EXPECT_TRUE(rest.started.empty());
+  EXPECT_EQ(rest.finished.at(0).relay().migrations(), 1u);
+  EXPECT_EQ(rest.finished[0].relay().decode_worker(), first ? "two" : "one");
+  const v1::DecodeRequest resumed = lives.requests().at(0);
+  EXPECT_EQ(resumed.resumed_tokens(), 2u);
+  const auto& ids = resumed.token_ids();
+  EXPECT_EQ(ids[ids.size() - 2], 5);
+  EXPECT_EQ(ids[ids.size() - 1], 6);
+}
+
 TEST_F(RouterTest, AGapInTheWatchBringsANewSnapshot) {
   FakeWorker* decode = AddWorker();
   StartRouter();

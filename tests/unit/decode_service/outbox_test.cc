@@ -78,13 +78,49 @@ TEST_F(OutboxTest, ResumedTokensAreNotSentAgainAndCountTowardsTheLimit) {
   const auto half = static_cast<int64_t>(tokens.size() / 2);
   Outbox whole(tokenizer_, Stop(static_cast<uint32_t>(tokens.size())), {}, 0, eos_);
   Outbox resumed(tokenizer_, Stop(static_cast<uint32_t>(tokens.size())), {}, 0, eos_);
-  resumed.Resume(std::span(tokens).first(half));
+  EXPECT_FALSE(resumed.Resume(std::span(tokens).first(half)).value().has_value());
   const std::string all = Run(whole, tokens).first;
   const auto [rest, end] = Run(resumed, {tokens.begin() + half, tokens.end()});
   EXPECT_TRUE(all.ends_with(rest));
   EXPECT_LT(rest.size(), all.size());
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->reason, v1::FINISH_REASON_LENGTH);
+}
+
+// The break may fall anywhere: inside a character, inside a stop string, after the last token.
+TEST_F(OutboxTest, ResumingAnywhereContinuesTheTextAndFindsTheSameEnd) {
+  const auto tokens = Encode("So \xF0\x9F\x98\x80\xF0\x9F\x98\x80 it slept. Then ee four and more");
+  for (const v1::StopConditions& stop :
+       {Stop(100, {"ee fo"}), Stop(static_cast<uint32_t>(tokens.size()), {"ee foxes"}), Stop(4)}) {
+    // What the undisturbed run shows, token by token.
+    Outbox whole(tokenizer_, stop, {}, 0, eos_);
+    std::vector<std::string> shown;
+    std::optional<Outbox::End> end;
+    for (size_t i = 0; i < tokens.size() && !end.has_value(); ++i) {
+      v1::Delta delta;
+      end = whole.Push({.token = tokens[i]}, 0, delta);
+      shown.push_back(delta.text());
+    }
+    ASSERT_TRUE(end.has_value());
+    for (size_t at = 0; at <= shown.size(); ++at) {
+      SCOPED_TRACE(at);
+      Outbox resumed(tokenizer_, stop, {}, 0, eos_);
+      auto reached = resumed.Resume(std::span(tokens).first(at)).value();
+      ASSERT_EQ(reached.has_value(), at == shown.size());
+      for (size_t i = at; i < shown.size(); ++i) {
+        v1::Delta delta;
+        reached = resumed.Push({.token = tokens[i]}, 0, delta);
+        EXPECT_EQ(delta.text(), shown[i]) << i;
+        EXPECT_EQ(reached.has_value(), i + 1 == shown.size());
+      }
+      EXPECT_EQ(reached->reason, end->reason);
+      EXPECT_EQ(reached->stop_match, end->stop_match);
+    }
+    if (shown.size() < tokens.size()) {
+      Outbox beyond(tokenizer_, stop, {}, 0, eos_);
+      EXPECT_TRUE(absl::IsInvalidArgument(beyond.Resume(std::span(tokens).first(shown.size() + 1)).status()));
+    }
+  }
 }
 
 TEST_F(OutboxTest, DeltasCarryWhatWasAskedForAndNoMore) {

@@ -1,0 +1,21 @@
+// What a router asks of a decode worker, checked and turned into a Sequence that lacks only its way back to
+// the caller (send, finish, congested) and its deadline. Pure; any thread.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/decode.pb.h"
+#include "common/engine/engine.h"
+#include "common/text/tokenizer.h"
+#include "decode_service/sequence.h"
+
+namespace baton::decode_service {
+
+// INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints. Takes no
+// blocks yet. `engine` outlives the sequence.
+absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
+    const v1::DecodeRequest& request, engine::Engine& engine,
+    const std::shared_ptr<const text::Tokenizer>& tokenizer);
+
+}  // namespace baton::decode_service

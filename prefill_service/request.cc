@@ -1,0 +1,44 @@
+#include "prefill_service/request.h"
+
+#include "common/transfer/fingerprint_wire.h"
+#include "fmt/format.h"
+
+namespace baton::prefill_service {
+
+absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine::Engine& engine) {
+  const model::ModelConfig& config = engine.config();
+  if (const auto difference =
+          model::FirstDifference(engine.fingerprint(), transfer::FromProto(request.fingerprint()));
+      difference.has_value()) {
+    return absl::FailedPreconditionError(
+        fmt::format("fingerprints differ, prefill worker against decode worker: {}", *difference));
+  }
+  const int64_t size = request.token_ids_size();
+  if (size == 0) return absl::InvalidArgumentError("token_ids: the prompt is empty");
+  if (size > config.context) {
+    return absl::InvalidArgumentError(
+        fmt::format("token_ids: {} tokens exceed the context of {}", size, config.context));
+  }
+  Job job;
+  job.tokens.reserve(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const int32_t id = request.token_ids(static_cast<int>(i));
+    if (id < 0 || id >= config.vocabulary) {
+      return absl::InvalidArgumentError(
+          fmt::format("token_ids[{}] is {}, the vocabulary has {} tokens", i, id, config.vocabulary));
+    }
+    job.tokens.emplace_back(id);
+  }
+  job.ticket = transfer::Ticket::FromProto(request.ticket());
+  if (job.ticket.blocks() == 0 || job.ticket.first_block + job.ticket.blocks() > BlocksFor(size)) {
+    return absl::InvalidArgumentError(
+        fmt::format("ticket: covers blocks [{}, {}) of a prompt that has {}", job.ticket.first_block,
+                    job.ticket.first_block + job.ticket.blocks(), BlocksFor(size)));
+  }
+  job.request_id = request.request_id();
+  job.root = engine.RootFor(kv::TenantSalt(request.salt()));
+  job.priority = request.priority();
+  return job;
+}
+
+}  // namespace baton::prefill_service
