@@ -31,6 +31,7 @@ Command AddGenerate(CLI::App& root, const Surroundings& surroundings);
 Command AddBench(CLI::App& root, const Surroundings& surroundings);
 Command AddHealth(CLI::App& root, const Surroundings& surroundings);
 Command AddKey(CLI::App& root, const Surroundings& surroundings);
+Command AddSimulate(CLI::App& root, const Surroundings& surroundings);
 Command AddModel(CLI::App& root, const Surroundings& surroundings);
 Command AddPlan(CLI::App& root, const Surroundings& surroundings);
 Command AddVersion(CLI::App& root, const Surroundings& surroundings);

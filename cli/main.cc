@@ -43,7 +43,7 @@ int Main(int argc, char** argv) {
                                          AddGenerate(app, surroundings), AddBench(app, surroundings),
                                          AddHealth(app, surroundings),   AddKey(app, surroundings),
                                          AddModel(app, surroundings),    AddPlan(app, surroundings),
-                                         AddVersion(app, surroundings)};
+                                         AddSimulate(app, surroundings), AddVersion(app, surroundings)};
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;

@@ -25,6 +25,7 @@ struct Request {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;
   absl::Time arrival = absl::UnixEpoch();
+  absl::Time now = absl::UnixEpoch();  // later than the arrival, if it had to wait for a decode worker
   absl::Time deadline = absl::InfiniteFuture();
   // Hash of the client's session id; 0: none. A hint that breaks near ties, never more.
   uint64_t session = 0;
@@ -37,6 +38,8 @@ struct Booked {
   absl::Time due;      // its virtual deadline: the order in which the worker serves (prefill_service/queue.h)
   double seconds = 0;  // its predicted prefill time
   int64_t tokens = 0;  // its uncached prompt tokens
+  absl::Time since;    // when it was booked
+  uint64_t request = 0;  // whose it is, for the bookkeeper
 };
 
 // What is known of a worker when a request is placed.
@@ -44,11 +47,15 @@ struct WorkerState {
   WorkerSlot slot;
   // Longest prefix of the request's chain that it holds, confirmed or booked, in blocks.
   int64_t matched_blocks = 0;
+  // Of those, what it has said that it holds: what a peer could fetch now.
+  int64_t confirmed_blocks = 0;
   // Uncached prompt tokens that wait or are computed there: reported, and booked but not yet reported.
   int64_t queued_tokens = 0;
   // Those of them that this router has booked, one by one, in any order. May be empty: then queued_tokens is
   // all that is known.
   std::span<const Booked> booked;
+  // Since when it has been busy with one of them: its last first token, or when it was booked while idle.
+  absl::Time busy_since = absl::InfiniteFuture();
   // Requests, likewise reported and booked.
   int64_t waiting = 0;
   int64_t running = 0;
@@ -112,10 +119,14 @@ struct Outcome {
   double compute_seconds = -1;  // from the start of its prefill to its last logits
   double ship_seconds = -1;     // not hidden behind compute
   int64_t shipped_bytes = 0;
+  double fetch_seconds = -1;  // from a peer, from the request to the last byte
+  int64_t fetched_tokens = 0;
   // A decode step there, with what it held.
   double step_seconds = -1;
   int64_t batch = 0;
   int64_t context_tokens = 0;
+  // What the request got in the end.
+  int64_t output_tokens = -1;
 };
 
 // At most this many prefill workers are named to the decode worker.
@@ -133,7 +144,8 @@ class Policy {
   virtual void Forget(WorkerSlot) {}
 };
 
-// "least_loaded" or "round_robin"; INVALID_ARGUMENT names both. The seed decides between equals.
+// "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
+// equals.
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed);
 
 }  // namespace baton::router::placement

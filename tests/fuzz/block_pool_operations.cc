@@ -42,7 +42,10 @@ absl::Status Differ(std::string what) { return absl::InternalError(std::move(wha
 class Interpreter {
  public:
   explicit Interpreter(std::span<const uint8_t> bytes)
-      : bytes_(bytes), total_(1 + Next() % 48), pool_(total_), blocks_(total_) {}
+      : bytes_(bytes),
+        total_(1 + Next() % 48),
+        pool_(total_, Eviction::kLeastRecentlyUsed),
+        blocks_(total_) {}
 
   absl::StatusOr<int64_t> Run() {
     int64_t done = 0;

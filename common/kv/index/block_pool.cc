@@ -1,11 +1,31 @@
 #include "common/kv/index/block_pool.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 #include "fmt/format.h"
 
 namespace baton::kv {
 
-BlockPool::BlockPool(int64_t total) : cached_(total) {
+namespace {
+
+ReuseForecast::Kind KindOf(int uses, bool returns) {
+  switch (uses) {
+    case 0:
+    case 1:
+      return returns ? ReuseForecast::kNewReturning : ReuseForecast::kNewCold;
+    case 2:
+      return ReuseForecast::kUsedTwice;
+    case 3:
+      return ReuseForecast::kUsedThrice;
+    default:
+      return ReuseForecast::kUsedOften;
+  }
+}
+
+}  // namespace
+
+BlockPool::BlockPool(int64_t total, Eviction eviction) : cached_(total, eviction), evicted_(total) {
   BATON_CHECK(total >= 0 && total < int64_t{UINT32_MAX}) << total << " blocks";
   blocks_.resize(total);
   free_.reserve(total);
@@ -41,6 +61,8 @@ std::vector<BlockId> BlockPool::AcquirePrefix(std::span<const BlockHash> chain) 
     const auto found = published_.find(hash);
     if (found == published_.end()) break;
     AddReference(found->second);
+    Block& block = At(found->second);
+    block.uses = std::min<uint8_t>(kMostUses, block.uses + 1);
     run.push_back(found->second);
   }
   CheckAfterOperation();
@@ -65,6 +87,11 @@ BlockId BlockPool::Publish(BlockId id, const BlockHash& hash) {
   if (inserted) {
     block.published = true;
     block.hash = hash;
+    block.uses = 1;
+    if (const auto memory = evicted_.Take(hash)) {
+      block.uses = std::min<uint8_t>(kMostUses, memory->uses + 1);
+      cached_.ReusedAfterEviction(memory->kind, memory->entered);
+    }
     NoteChange(hash, /*stored=*/true);
   }
   CheckAfterOperation();
@@ -77,13 +104,17 @@ void BlockPool::Retain(BlockId id) {
 }
 
 void BlockPool::Release(std::span<const BlockId> blocks) {
+  // They stay or go as one, by what the middle one is.
+  const auto uses = [&](size_t i) { return static_cast<int>(At(blocks[i]).uses); };
+  const auto kind = blocks.empty() ? ReuseForecast::kNewCold : KindOf(uses(blocks.size() / 2), uses(0) > 1);
+  cached_.BeginRelease();
   for (size_t i = blocks.size(); i-- > 0;) {
     Block& block = At(blocks[i]);
     BATON_CHECK(block.references > 0) << "block " << blocks[i].value() << " has no reference to release";
     if (--block.references > 0) continue;
     --held_;
     if (block.published) {
-      cached_.Add(blocks[i]);
+      cached_.Add(blocks[i], kind);
     } else {
       free_.push_back(blocks[i]);
     }
@@ -147,7 +178,7 @@ void BlockPool::CheckConservation() const {
   BATON_CHECK_EQ(free, std::ssize(free_));
   BATON_CHECK_EQ(published, std::ssize(published_));
   BATON_CHECK_EQ(free + held + cached, std::ssize(blocks_));
-  cached_.CheckRing();
+  cached_.CheckRuns();
   std::vector<bool> listed(blocks_.size());
   for (const BlockId id : free_) {
     BATON_CHECK(!listed[id.value()] && At(id).references == 0 && !At(id).published) << "block " << id.value();
@@ -166,7 +197,7 @@ void BlockPool::AddReference(BlockId id) {
   Block& block = At(id);
   if (block.references == 0) {
     BATON_CHECK(block.published) << "block " << id.value() << " is free";
-    cached_.Remove(id);
+    cached_.Reuse(id);
     ++held_;
   }
   ++block.references;
@@ -174,7 +205,9 @@ void BlockPool::AddReference(BlockId id) {
 
 void BlockPool::Evict(BlockId id) {
   Block& block = At(id);
-  cached_.Remove(id);
+  evicted_.Remember(block.hash,
+                    {.entered = cached_.entered(id), .uses = block.uses, .kind = cached_.kind(id)});
+  cached_.Evict(id);
   published_.erase(block.hash);
   NoteChange(block.hash, /*stored=*/false);
   block.published = false;

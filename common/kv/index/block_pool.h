@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
+#include "common/kv/index/eviction_memory.h"
 #include "common/kv/index/eviction_order.h"
 
 namespace baton::kv {
@@ -42,13 +43,15 @@ class BlockPool {
   };
   static constexpr size_t kMaxPendingChanges = 16384;
 
-  explicit BlockPool(int64_t total);
+  explicit BlockPool(int64_t total, Eviction eviction = Eviction::kForecast);
 
-  // Takes `count` blocks, each with one reference and a new generation, evicting the least recently used
-  // cached blocks as needed. All or none: RESOURCE_EXHAUSTED states how many could be had.
+  // Takes `count` blocks, each with one reference and a new generation, evicting cached blocks as needed,
+  // those least likely to be used again first (eviction_order.h). All or none: RESOURCE_EXHAUSTED states how
+  // many could be had.
   absl::StatusOr<std::vector<BlockId>> Allocate(int64_t count);
 
-  // Longest run of `chain`, from its start, that is published here. Each block gains a reference.
+  // Longest run of `chain`, from its start, that is published here. Each block gains a reference, and counts
+  // as used once more.
   std::vector<BlockId> AcquirePrefix(std::span<const BlockHash> chain);
 
   // Length of that run, without taking references or touching the eviction order.
@@ -92,8 +95,12 @@ class BlockPool {
     int references = 0;
     Generation generation{0};
     bool published = false;
+    // Prompts that used it since it was first computed, as far as is remembered; at most kMostUses.
+    uint8_t uses = 0;
     BlockHash hash;
   };
+
+  static constexpr uint8_t kMostUses = 31;
 
   Block& At(BlockId block);
   const Block& At(BlockId block) const;
@@ -106,6 +113,7 @@ class BlockPool {
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;  // the last one is given out first: its bytes may still be in a cache
   EvictionOrder cached_;
+  EvictionMemory evicted_;
   int64_t held_ = 0;
   absl::flat_hash_map<BlockHash, BlockId> published_;
   // Net changes since the last TakeChanges: true for stored, false for evicted.

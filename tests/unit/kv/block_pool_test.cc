@@ -148,7 +148,7 @@ TEST(BlockPoolTest, FreeBlocksGoBeforeCachedOnesAndHeldOnesNever) {
 
 // A hole in a chain hides what follows, and filling the hole brings it back: blocks are what their hash says.
 TEST(BlockPoolTest, HoleInAChainEndsTheMatchUntilItIsFilled) {
-  BlockPool pool(4);
+  BlockPool pool(4, Eviction::kLeastRecentlyUsed);
   const auto chain = Chain(3);
   const auto blocks = Fill(pool, chain);
   // The middle is released by itself, so that it is the oldest.
@@ -185,7 +185,7 @@ TEST(BlockPoolTest, SecondCopyIsNotPublishedAndCanBeGivenUpForTheFirst) {
 }
 
 TEST(BlockPoolTest, ChangesAreTheNetDifference) {
-  BlockPool pool(2);
+  BlockPool pool(2, Eviction::kLeastRecentlyUsed);
   const auto a = Chain(1, 0), b = Chain(1, 1000), c = Chain(1, 2000);
   pool.Release(Fill(pool, a));
   pool.Release(Fill(pool, b));

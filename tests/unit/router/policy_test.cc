@@ -103,7 +103,7 @@ TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };
-  for (const char* name : {"least_loaded", "round_robin"}) {
+  for (const char* name : {"prefix_affinity", "least_loaded", "round_robin"}) {
     auto one = *MakePolicy(name, seed);
     auto other = *MakePolicy(name, seed);
     for (int round = 0; round < 200; ++round) {
@@ -127,7 +127,8 @@ TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
 TEST(MakePolicyTest, NamesWhatIsKnown) {
   const auto policy = MakePolicy("fastest", 0);
   EXPECT_TRUE(absl::IsInvalidArgument(policy.status()));
-  EXPECT_NE(policy.status().message().find("least_loaded or round_robin"), absl::string_view::npos);
+  EXPECT_NE(policy.status().message().find("prefix_affinity, least_loaded or round_robin"),
+            absl::string_view::npos);
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+#include "cli/simulate/contenders.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+#include "cli/simulate/baselines/baselines.h"
+#include "common/base/check.h"
+#include "router/placement/prefix_affinity.h"
+
+namespace baton::cli::simulate {
+namespace {
+
+using router::placement::Policy;
+using router::placement::PrefixAffinity;
+
+std::unique_ptr<Policy> Ours(uint64_t seed) {
+  return std::make_unique<PrefixAffinity>(PrefixAffinity::Options(), seed);
+}
+
+}  // namespace
+
+const std::vector<std::string>& ContenderNames() {
+  static const auto& names = *new std::vector<std::string>{
+      "round_robin",    "least_loaded",  "sglang",           "dynamo",       "llm-d",           "mooncake",
+      "mooncake-fetch", "affinity-fifo", "affinity-nofetch", "affinity-lru", "prefix_affinity", "bound"};
+  return names;
+}
+
+absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model) {
+  Contender contender;
+  contender.name = std::string(name);
+  if (name == "round_robin" || name == "least_loaded") {
+    contender.policy = [name = contender.name](uint64_t seed) {
+      auto policy = router::placement::MakePolicy(name, seed);
+      BATON_CHECK(policy.ok()) << name;
+      return *std::move(policy);
+    };
+  } else if (name == "sglang") {
+    contender.policy = [](uint64_t seed) { return std::make_unique<CacheAware>(seed); };
+  } else if (name == "dynamo") {
+    contender.policy = [](uint64_t seed) { return std::make_unique<BlockCost>(seed); };
+  } else if (name == "llm-d") {
+    contender.policy = [](uint64_t seed) { return std::make_unique<WeightedScores>(seed); };
+  } else if (name == "mooncake" || name == "mooncake-fetch") {
+    contender.fetch = name == "mooncake-fetch";
+    const TtftEstimate::Truth truth = {
+        .base = model.prefill_base,
+        .token = model.prefill_token,
+        .pair = model.prefill_pair,
+        .transfer_base = model.link_latency,
+        .transfer_token = static_cast<double>(model.kv_bytes_per_token) / model.link_bandwidth};
+    contender.policy = [truth, fetch = contender.fetch](uint64_t seed) {
+      return std::make_unique<TtftEstimate>(truth, fetch, seed);
+    };
+  } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
+             name == "affinity-lru") {
+    contender.policy = Ours;
+    contender.fetch = name != "affinity-nofetch";
+    if (name != "affinity-lru") contender.eviction = kv::Eviction::kForecast;
+    contender.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
+  } else if (name == "bound") {
+    contender.policy = Ours;
+    contender.discipline = Discipline::kVirtualDeadline;
+    contender.shared_cache = true;
+  } else {
+    return absl::InvalidArgumentError(
+        fmt::format("unknown policy \"{}\"; there are {}", name, absl::StrJoin(ContenderNames(), ", ")));
+  }
+  return contender;
+}
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,111 @@
+#include "cli/simulate/decode_worker.h"
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace baton::cli::simulate {
+
+DecodeWorker::DecodeWorker(const FleetModel& model, Setup setup, Events& events)
+    : model_(model), setup_(std::move(setup)), events_(events), pool_(model.decode_blocks) {}
+
+int64_t DecodeWorker::BlocksFor(const Request& request) const {
+  return (request.prompt_tokens + request.output_tokens + model_.block_tokens - 1) / model_.block_tokens;
+}
+
+void DecodeWorker::Reserve(Ticket& ticket) {
+  const Request& request = *ticket.request;
+  ticket.decode_blocks = pool_.AcquirePrefix(request.chain);
+  ticket.decode_matched = std::ssize(ticket.decode_blocks);
+  auto rest = pool_.Allocate(BlocksFor(request) - ticket.decode_matched);
+  BATON_CHECK(rest.ok()) << std::string(rest.status().message());
+  ticket.decode_blocks.insert(ticket.decode_blocks.end(), rest->begin(), rest->end());
+}
+
+int64_t DecodeWorker::waiting_local_tokens() const {
+  int64_t tokens = 0;
+  for (const Local& local : local_) tokens += local.ticket->request->prompt_tokens - local.done;
+  return tokens;
+}
+
+void DecodeWorker::PrefillLocally(Ticket& ticket) {
+  const int64_t cached =
+      std::min(ticket.decode_matched * model_.block_tokens, ticket.request->prompt_tokens - 1);
+  ticket.cached_tokens = cached;
+  local_.push_back({&ticket, cached});
+  if (!busy_) Begin();
+}
+
+void DecodeWorker::Join(Ticket& ticket) {
+  if (ticket.request->output_tokens <= 1) {
+    End(ticket);
+    return;
+  }
+  joining_.push_back(&ticket);
+  if (!busy_) Begin();
+}
+
+void DecodeWorker::Begin() {
+  for (Ticket* ticket : joining_) {
+    running_.push({steps_ + ticket->request->output_tokens - 1, ++joined_, ticket});
+    context_ += ticket->request->prompt_tokens + 1;
+  }
+  joining_.clear();
+  if (running_.empty() && local_.empty()) return;
+  const int64_t batch = static_cast<int64_t>(running_.size());
+  double seconds = batch > 0 ? model_.StepSeconds(batch, context_) : 0;
+  if (batch > 0 && local_.empty()) setup_.stepped(seconds, batch, context_);
+  int64_t rows = 0;
+  if (!local_.empty()) {
+    Local& local = local_.front();
+    const int64_t left = local.ticket->request->prompt_tokens - local.done;
+    rows = std::min(left, model_.local_chunk_tokens);
+    if (local.ticket->began < 0) {
+      local.ticket->began = events_.now();
+      seconds += model_.prefill_base;
+    }
+    seconds += model_.PrefillSeconds(rows, local.done) - model_.prefill_base;
+  }
+  busy_ = true;
+  events_.In(seconds, [this, rows] { EndStep(rows); });
+}
+
+// Whoever is told of an end may come back with more work: until the last line the worker counts as busy.
+void DecodeWorker::EndStep(int64_t local_rows) {
+  if (!running_.empty()) {
+    ++steps_;
+    context_ += static_cast<int64_t>(running_.size());
+    while (!running_.empty() && running_.top().ends_at_step <= steps_) {
+      Ticket& ticket = *running_.top().ticket;
+      running_.pop();
+      context_ -= ticket.request->prompt_tokens + ticket.request->output_tokens;
+      End(ticket);
+    }
+  }
+  if (local_rows > 0) {
+    Local& local = local_.front();
+    local.done += local_rows;
+    if (local.done >= local.ticket->request->prompt_tokens) {
+      Ticket& ticket = *local.ticket;
+      local_.pop_front();
+      setup_.prefilled(ticket);
+      Join(ticket);
+    }
+  }
+  busy_ = false;
+  Begin();
+}
+
+void DecodeWorker::End(Ticket& ticket) {
+  ticket.end = events_.now();
+  if (model_.decode_cache) {
+    const auto& chain = ticket.request->chain;
+    const size_t full = std::min(chain.size(), ticket.decode_blocks.size());
+    for (size_t i = 0; i < full; ++i) pool_.Publish(ticket.decode_blocks[i], chain[i]);
+  }
+  pool_.Release(ticket.decode_blocks);
+  ticket.decode_blocks.clear();
+  setup_.finished(ticket);
+}
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,73 @@
+// DecodeWorker: a simulated decode worker: a batch that takes a step at a time, and the chunks of prompts
+// that it prefills itself, which lengthen those steps. Blocks are the real pool's, reserved before anything
+// is computed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "cli/simulate/events.h"
+#include "cli/simulate/fleet_model.h"
+#include "cli/simulate/ticket.h"
+#include "common/kv/index/block_pool.h"
+
+namespace baton::cli::simulate {
+
+class DecodeWorker {
+ public:
+  struct Setup {
+    // A local prefill is done; the first token leaves.
+    std::function<void(Ticket&)> prefilled;
+    std::function<void(Ticket&)> finished;
+    // A step of so many seconds with this batch and context, without local prefill.
+    std::function<void(double, int64_t, int64_t)> stepped;
+  };
+  DecodeWorker(const FleetModel& model, Setup setup, Events& events);
+
+  int64_t BlocksFor(const Request& request) const;
+  bool HasRoom(const Request& request) const { return pool_.available() >= BlocksFor(request); }
+  // There is room.
+  void Reserve(Ticket& ticket);
+  void PrefillLocally(Ticket& ticket);
+  // Its KV has arrived and its first token has left.
+  void Join(Ticket& ticket);
+
+  kv::BlockPool& pool() { return pool_; }
+  int64_t waiting_local_tokens() const;
+
+ private:
+  struct Running {
+    int64_t ends_at_step;
+    uint64_t order;
+    Ticket* ticket;
+    friend bool operator<(const Running& a, const Running& b) {
+      return std::pair(a.ends_at_step, a.order) > std::pair(b.ends_at_step, b.order);
+    }
+  };
+  struct Local {
+    Ticket* ticket;
+    int64_t done;  // tokens, cached ones included
+  };
+
+  void Begin();
+  void EndStep(int64_t local_rows);
+  void End(Ticket& ticket);
+
+  const FleetModel& model_;
+  const Setup setup_;
+  Events& events_;
+  kv::BlockPool pool_;
+  std::priority_queue<Running> running_;
+  std::vector<Ticket*> joining_;
+  std::deque<Local> local_;
+  int64_t context_ = 0;
+  int64_t steps_ = 0;
+  uint64_t joined_ = 0;
+  bool busy_ = false;
+};
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,59 @@
+// FleetModel: the machines of a simulation. Times are seconds, rates bytes per second; the defaults are the
+// model that docs/routing.md compares policies in. Read from JSON by fleet_model.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace baton::cli::simulate {
+
+struct FleetModel {
+  int prefill_workers = 8;
+  int decode_workers = 6;
+  // Prefill of u tokens after c cached ones: base + token * u + pair * u * (c + u / 2).
+  double prefill_base = 15e-3;
+  double prefill_token = 36e-6;
+  double prefill_pair = 1e-9;
+  // Decode step: base + sequence * batch + context * (tokens of context of all).
+  double step_base = 9e-3;
+  double step_sequence = 50e-6;
+  double step_context = 50e-9;
+  // Every worker's network, each way; and what a transfer takes besides.
+  double link_bandwidth = 25e9;
+  double link_latency = 2.5e-3;
+  int64_t kv_bytes_per_token = 128 << 10;
+  int64_t block_tokens = 512;
+  int64_t prefill_blocks = 4000;
+  int64_t decode_blocks = 16000;
+  // Decode workers keep the blocks of prompts that ended, as real ones do; the comparison in docs/routing.md
+  // is made without.
+  bool decode_cache = false;
+  // Rows of a local prefill in one decode step.
+  int64_t local_chunk_tokens = 512;
+  // Requests on a decode worker at a time.
+  int64_t decode_concurrency = 1024;
+  // Times slower than the above, by prefill worker; the rest are 1. And when each joins; the rest at 0.
+  std::vector<double> prefill_slowness;
+  std::vector<double> prefill_joins;
+
+  double Slowness(int worker) const {
+    return worker < static_cast<int>(prefill_slowness.size()) ? prefill_slowness[worker] : 1;
+  }
+  double JoinsAt(int worker) const {
+    return worker < static_cast<int>(prefill_joins.size()) ? prefill_joins[worker] : 0;
+  }
+  double PrefillSeconds(int64_t uncached, int64_t cached) const;
+  double StepSeconds(int64_t batch, int64_t context) const;
+};
+
+// INVALID_ARGUMENT names the field. Fields that are left out keep their defaults; unknown ones are refused.
+absl::StatusOr<FleetModel> ParseFleetModel(std::string_view json);
+// NOT_FOUND if the file can't be read.
+absl::StatusOr<FleetModel> ReadFleetModel(const std::string& path);
+std::string ToJson(const FleetModel& model);
+
+}  // namespace baton::cli::simulate

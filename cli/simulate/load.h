@@ -1,0 +1,39 @@
+// Load: the requests of a simulation, from a trace scaled in rate and in users. A pure function of the trace,
+// the scale and the seed.
+//
+//   speed   arrivals come so many times faster: more load from the same users
+//   copies  so many times the users: the trace laid over itself, shifted in time, with other prefixes; only
+//   what
+//           most requests begin with (a common system prompt) stays common
+//
+// Stamps that are rounded to buckets of 3 s are spread over them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cli/bench/trace.h"
+#include "common/kv/index/block_hash.h"
+
+namespace baton::cli::simulate {
+
+struct Request {
+  double arrival = 0;  // seconds
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  std::vector<kv::BlockHash> chain;  // of its full blocks: a tail that fills none is never cached
+};
+
+struct Scale {
+  double speed = 1;
+  int copies = 1;
+  uint64_t seed = 0;
+};
+
+// In the order of arrival.
+std::vector<Request> MakeLoad(const std::vector<bench::TraceEntry>& trace, const Scale& scale);
+
+// Requests per second of a trace as it is.
+double RateOf(const std::vector<bench::TraceEntry>& trace);
+
+}  // namespace baton::cli::simulate

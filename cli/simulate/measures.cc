@@ -1,0 +1,84 @@
+#include "cli/simulate/measures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace baton::cli::simulate {
+
+Percentiles PercentilesOf(std::vector<double> values) {
+  Percentiles percentiles;
+  if (values.empty()) return percentiles;
+  std::sort(values.begin(), values.end());
+  const auto at = [&](double share) {
+    const auto rank = static_cast<int64_t>(std::ceil(share * static_cast<double>(values.size())));
+    return values[static_cast<size_t>(std::max<int64_t>(1, rank) - 1)];
+  };
+  percentiles.p50 = at(0.5);
+  percentiles.p90 = at(0.9);
+  percentiles.p99 = at(0.99);
+  percentiles.mean = std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  return percentiles;
+}
+
+Measures Measure(const std::string& policy, const Run& run, const Slo& slo, double ideal_hit_rate) {
+  Measures measures;
+  measures.policy = policy;
+  std::vector<double> ttft, tpot, wait;
+  int64_t good = 0, in_time = 0, local = 0;
+  double prompt_tokens = 0, cached_tokens = 0, fetched_tokens = 0;
+  for (const Ticket& ticket : run.tickets) {
+    ++measures.requests;
+    if (ticket.refused) {
+      ++measures.refused;
+      continue;
+    }
+    ttft.push_back(ticket.ttft());
+    wait.push_back(ticket.began - ticket.request->arrival);
+    if (ticket.request->output_tokens > 1) tpot.push_back(ticket.tpot());
+    in_time += ticket.ttft() < slo.ttft;
+    good += ticket.ttft() < slo.ttft && ticket.tpot() < slo.tpot;
+    local += ticket.prefill < 0;
+    prompt_tokens += static_cast<double>(ticket.request->prompt_tokens);
+    cached_tokens += static_cast<double>(ticket.cached_tokens);
+    fetched_tokens += static_cast<double>(ticket.fetched_tokens);
+    ++measures.reasons[std::string(ReasonName(ticket.choice.reason))];
+  }
+  const double requests = std::max(1.0, static_cast<double>(measures.requests));
+  const double seconds = std::max(1e-9, run.seconds);
+  measures.offered_rate = requests / seconds;
+  measures.goodput = static_cast<double>(good) / seconds;
+  measures.good_share = static_cast<double>(good) / requests;
+  measures.ttft_share = static_cast<double>(in_time) / requests;
+  measures.hit_rate = cached_tokens / std::max(1.0, prompt_tokens);
+  measures.hit_share = ideal_hit_rate > 0 ? measures.hit_rate / ideal_hit_rate : 1;
+  measures.fetched_share = fetched_tokens / std::max(1.0, prompt_tokens);
+  measures.local_share = static_cast<double>(local) / requests;
+  measures.ttft = PercentilesOf(std::move(ttft));
+  measures.tpot = PercentilesOf(std::move(tpot));
+  measures.wait = PercentilesOf(std::move(wait));
+  const double busy = std::accumulate(run.prefill_busy.begin(), run.prefill_busy.end(), 0.0);
+  const double workers = static_cast<double>(run.prefill_busy.size());
+  if (busy > 0) {
+    measures.imbalance = *std::max_element(run.prefill_busy.begin(), run.prefill_busy.end()) * workers / busy;
+  }
+  measures.utilisation = busy / workers / seconds;
+  return measures;
+}
+
+double IdealHitRate(const std::vector<Request>& load, int64_t block_tokens) {
+  absl::flat_hash_set<kv::BlockHash> seen;
+  double tokens = 0, reused = 0;
+  for (const Request& request : load) {
+    int64_t matched = 0;
+    while (matched < std::ssize(request.chain) && seen.contains(request.chain[matched])) ++matched;
+    tokens += static_cast<double>(request.prompt_tokens);
+    reused += static_cast<double>(std::min(matched * block_tokens, request.prompt_tokens - 1));
+    seen.insert(request.chain.begin(), request.chain.end());
+  }
+  return tokens > 0 ? reused / tokens : 0;
+}
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,49 @@
+// Measures: what a simulated run came to. Percentiles are by nearest rank over all requests that were served.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cli/simulate/simulation.h"
+
+namespace baton::cli::simulate {
+
+struct Slo {
+  double ttft = 2;
+  double tpot = 50e-3;
+};
+
+struct Percentiles {
+  double p50 = 0, p90 = 0, p99 = 0, mean = 0;
+};
+
+struct Measures {
+  std::string policy;
+  int64_t requests = 0;
+  int64_t refused = 0;
+  double offered_rate = 0;   // requests per second
+  double goodput = 0;        // requests per second within the SLO
+  double good_share = 0;     // of the requests
+  double ttft_share = 0;     // that met the TTFT's half of it
+  double hit_rate = 0;       // prompt tokens that were not computed
+  double hit_share = 0;      // of what one infinite cache would have given
+  double fetched_share = 0;  // prompt tokens that came from a peer
+  double local_share = 0;    // requests prefilled on their decode worker
+  Percentiles ttft, tpot, wait;
+  double imbalance = 0;    // most over mean of the prefill workers' busy seconds
+  double utilisation = 0;  // of the prefill workers, over the time of arrivals
+  std::map<std::string, int64_t> reasons;
+};
+
+Percentiles PercentilesOf(std::vector<double> values);
+
+// `ideal_hit_rate` is IdealHitRate of the load.
+Measures Measure(const std::string& policy, const Run& run, const Slo& slo, double ideal_hit_rate);
+
+// The share of prompt tokens that one infinite cache would save, each request finding all that came before
+// it.
+double IdealHitRate(const std::vector<Request>& load, int64_t block_tokens);
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,158 @@
+#include "cli/simulate/prefill_worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton::cli::simulate {
+
+PrefillWorker::PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links,
+                             kv::BlockPool& pool)
+    : model_(model), setup_(std::move(setup)), events_(events), links_(links), pool_(pool) {}
+
+// Tokens of the prompt that need no computing if its first `blocks` blocks are there: the last one always
+// does, for its logits.
+int64_t PrefillWorker::Reused(const Job& job, int64_t blocks) const {
+  return std::min(blocks * model_.block_tokens, job.ticket->request->prompt_tokens - 1);
+}
+
+absl::Time PrefillWorker::Due(const Job& job) const {
+  const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(events_.now());
+  if (setup_.discipline == Discipline::kFirstCome) return absl::InfinitePast();  // equals go by arrival
+  const int64_t reused = Reused(job, job.matched);
+  const double seconds = forecast_.Seconds(job.ticket->request->prompt_tokens - reused, reused);
+  return forecast::VirtualDeadline(std::min(arrival, absl::UnixEpoch() + absl::Seconds(job.ticket->placed)),
+                                   seconds);
+}
+
+void PrefillWorker::Submit(Ticket& ticket, PrefillWorker* source) {
+  Job& job = jobs_[ticket.id];
+  job.ticket = &ticket;
+  job.matched = ticket.known_blocks >= 0 ? ticket.known_blocks : pool_.MatchPrefix(ticket.request->chain);
+  if (source != nullptr && ticket.choice.fetch_blocks > job.matched) Fetch(job, *source);
+  queue_.Add(ticket.id, Due(job));
+  TryBegin();
+}
+
+void PrefillWorker::Fetch(Job& job, PrefillWorker& source) {
+  const auto& chain = job.ticket->request->chain;
+  const auto wanted = std::span(chain).first(
+      std::min<size_t>(chain.size(), static_cast<size_t>(job.ticket->choice.fetch_blocks)));
+  std::vector<BlockId> theirs = source.pool_.AcquirePrefix(wanted);
+  if (std::ssize(theirs) <= job.matched) {
+    source.pool_.Release(theirs);
+    return;
+  }
+  job.fetched = pool_.AcquirePrefix(wanted.first(job.matched));
+  auto room = pool_.Allocate(std::ssize(theirs) - job.matched);
+  if (!room.ok()) {
+    pool_.Release(job.fetched);
+    source.pool_.Release(theirs);
+    job.fetched.clear();
+    return;
+  }
+  job.fetched.insert(job.fetched.end(), room->begin(), room->end());
+  job.fetched_blocks = std::ssize(theirs) - job.matched;
+  job.matched = std::ssize(theirs);
+  job.fetching = true;
+  const int64_t bytes = job.fetched_blocks * model_.block_tokens * model_.kv_bytes_per_token;
+  const double arrives = links_.Send(events_.now(), source.setup_.number, setup_.number, bytes);
+  events_.At(arrives, [this, id = job.ticket->id, theirs = std::move(theirs), from = &source] {
+    from->pool_.Release(theirs);
+    Job& ready = jobs_.at(id);
+    ready.fetching = false;
+    for (size_t i = 0; i < ready.fetched.size(); ++i) {
+      pool_.Publish(ready.fetched[i], ready.ticket->request->chain[i]);
+    }
+    TryBegin();
+  });
+}
+
+void PrefillWorker::TryBegin() {
+  if (busy_) return;
+  for (auto id = queue_.First(); id.has_value(); id = queue_.After(*id)) {
+    Job& job = jobs_.at(*id);
+    if (job.fetching) continue;
+    if (!Begin(job)) return;  // the first whose blocks can't be had holds back those behind it
+    queue_.Remove(*id);
+    jobs_.erase(*id);
+    return;
+  }
+}
+
+bool PrefillWorker::Begin(Job& job) {
+  Ticket& ticket = *job.ticket;
+  const auto& chain = ticket.request->chain;
+  std::vector<BlockId> blocks = pool_.AcquirePrefix(chain);
+  // What was fetched is held already; what lay there before it may have grown meanwhile.
+  int64_t fetched = 0;
+  if (std::ssize(job.fetched) > std::ssize(blocks)) {
+    pool_.Release(blocks);
+    blocks = std::move(job.fetched);
+    fetched = job.fetched_blocks;
+  } else {
+    fetched = std::min(job.fetched_blocks, std::ssize(blocks));
+    pool_.Release(job.fetched);
+  }
+  job.fetched.clear();
+  const int64_t reused = ticket.known_blocks >= 0 ? ticket.known_blocks : std::ssize(blocks);
+  const int64_t needed = (ticket.request->prompt_tokens + model_.block_tokens - 1) / model_.block_tokens;
+  auto rest = pool_.Allocate(needed - std::ssize(blocks));
+  if (!rest.ok()) {
+    // Only prompts that wait for their turn with fetched blocks can stand in the way: what they hold is
+    // published, so it stays cached for as long as there is room.
+    for (auto& [id, other] : jobs_) {
+      if (other.fetching) continue;
+      pool_.Release(other.fetched);
+      other.fetched.clear();
+    }
+    rest = pool_.Allocate(needed - std::ssize(blocks));
+  }
+  if (!rest.ok()) {
+    pool_.Release(blocks);
+    return false;
+  }
+  blocks.insert(blocks.end(), rest->begin(), rest->end());
+  ticket.cached_tokens = Reused(job, reused);
+  ticket.fetched_tokens = std::min(ticket.cached_tokens, fetched * model_.block_tokens);
+  const int64_t uncached = ticket.request->prompt_tokens - ticket.cached_tokens;
+  const double seconds =
+      model_.PrefillSeconds(uncached, ticket.cached_tokens) * model_.Slowness(setup_.number);
+  busy_ = true;
+  busy_seconds_ += seconds;
+  ++served_;
+  ticket.began = events_.now();
+  setup_.began(ticket);
+  events_.In(seconds, [this, &ticket, seconds, uncached, blocks = std::move(blocks)]() mutable {
+    forecast_.Observe(uncached, ticket.cached_tokens, seconds);
+    Finish(ticket, std::move(blocks));
+  });
+  return true;
+}
+
+void PrefillWorker::Finish(Ticket& ticket, std::vector<BlockId> blocks) {
+  const auto& chain = ticket.request->chain;
+  for (size_t i = 0; i < chain.size(); ++i) pool_.Publish(blocks[i], chain[i]);
+  pool_.Release(blocks);
+  busy_ = false;
+  ticket.computed = events_.now();
+  Reconsider();
+  setup_.done(ticket);
+  TryBegin();
+}
+
+// More of a waiting prompt's prefix may be cached now: then it takes less, and is due earlier.
+void PrefillWorker::Reconsider() {
+  if (setup_.discipline == Discipline::kFirstCome) return;
+  for (auto& [id, job] : jobs_) {
+    const auto& chain = job.ticket->request->chain;
+    if (job.fetching || job.ticket->known_blocks >= 0 || job.matched >= std::ssize(chain)) continue;
+    const auto next = std::span(chain).subspan(job.matched, 1);
+    if (pool_.MatchPrefix(next) == 0) continue;
+    job.matched = std::max(job.matched, pool_.MatchPrefix(chain));
+    queue_.Move(id, Due(job));
+  }
+}
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,73 @@
+// PrefillWorker: a simulated prefill worker. The queue, the block pool and its eviction are the real ones
+// (prefill_service/queue.h, common/kv/index); the time that a prompt takes is the model's. It serves one
+// prompt at a time. A prefix that is fetched from a peer travels while the prompt waits.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "cli/simulate/events.h"
+#include "cli/simulate/fleet_model.h"
+#include "cli/simulate/links.h"
+#include "cli/simulate/ticket.h"
+#include "common/forecast/prefill_forecast.h"
+#include "common/kv/index/block_pool.h"
+#include "prefill_service/queue.h"
+
+namespace baton::cli::simulate {
+
+enum class Discipline { kFirstCome, kVirtualDeadline };
+
+class PrefillWorker {
+ public:
+  struct Setup {
+    int number = 0;
+    Discipline discipline = Discipline::kFirstCome;
+    // Called when a prompt's compute begins and when it is done.
+    std::function<void(Ticket&)> began;
+    std::function<void(Ticket&)> done;
+  };
+  // All outlive it.
+  PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links, kv::BlockPool& pool);
+
+  // `source` is where to fetch the ticket's prefix from; may be null.
+  void Submit(Ticket& ticket, PrefillWorker* source);
+
+  kv::BlockPool& pool() { return pool_; }
+  double busy_seconds() const { return busy_seconds_; }
+  int64_t served() const { return served_; }
+
+ private:
+  struct Job {
+    Ticket* ticket = nullptr;
+    int64_t matched = 0;  // blocks cached here when last looked
+    bool fetching = false;
+    std::vector<BlockId> fetched;  // held: the prefix, whether it was here or came from a peer
+    int64_t fetched_blocks = 0;    // of those, from a peer
+  };
+
+  int64_t Reused(const Job& job, int64_t blocks) const;
+  absl::Time Due(const Job& job) const;
+  void Fetch(Job& job, PrefillWorker& source);
+  void TryBegin();
+  bool Begin(Job& job);
+  void Finish(Ticket& ticket, std::vector<BlockId> blocks);
+  void Reconsider();
+
+  const FleetModel& model_;
+  const Setup setup_;
+  Events& events_;
+  Links& links_;
+  kv::BlockPool& pool_;
+  prefill_service::Queue queue_;
+  absl::flat_hash_map<uint64_t, Job> jobs_;
+  forecast::PrefillForecast forecast_;
+  bool busy_ = false;
+  double busy_seconds_ = 0;
+  int64_t served_ = 0;
+};
+
+}  // namespace baton::cli::simulate

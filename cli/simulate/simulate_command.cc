@@ -1,0 +1,179 @@
+// `baton simulate`: policies side by side on a trace, with no machine but this one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/build_info.h"
+#include "cli/commands.h"
+#include "cli/exit_code.h"
+#include "cli/show/progress.h"
+#include "cli/show/quantity.h"
+#include "cli/simulate/contenders.h"
+#include "cli/simulate/measures.h"
+#include "cli/simulate/plot.h"
+#include "cli/simulate/report.h"
+#include "common/base/clock.h"
+
+namespace baton::cli {
+namespace {
+
+using namespace simulate;
+
+constexpr char kExamples[] = R"(
+Examples:
+  baton simulate --trace mooncake_conversation.jsonl
+      every policy on the trace as it is, on 8 prefill and 6 decode workers
+  baton simulate --trace conversation.jsonl --rates 8,10,12,14 --plot goodput.svg
+      faster and faster: where does each policy stop keeping the SLO?
+  baton simulate --trace conversation.jsonl --copies 4 --policies prefix_affinity --fleet fleet.json
+      four times the users on the fleet that you have; --print-fleet shows what a fleet file can say
+  baton simulate --trace conversation.jsonl --json result.json
+
+A trace has one JSON object a line: timestamp (ms), input_length, output_length and hash_ids, one per 512 tokens.
+The router's placement, prefix index and admission and the workers' queue and cache are the real code; times are a
+model. The same --seed gives the same result. "bound" is one endless cache that all prefill workers share.)";
+
+struct Flags {
+  std::string trace;
+  std::string fleet;
+  bool print_fleet = false;
+  std::vector<std::string> policies;
+  std::vector<double> rates;
+  int copies = 1;
+  int64_t limit = 0;
+  uint64_t seed = 1;
+  int64_t prefill_blocks = 0;
+  std::string slo_ttft = "2s", slo_tpot = "50ms";
+  std::string json;
+  std::string plot;
+};
+
+absl::Status Write(const std::string& text, const std::string& path) {
+  if (path == "-") {
+    fmt::print("{}", text);
+    return absl::OkStatus();
+  }
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) return absl::ErrnoToStatus(errno, fmt::format("can't write {}", path));
+  return absl::OkStatus();
+}
+
+int Compare(const Flags& flags, const Surroundings& surroundings) {
+  FleetModel model;
+  if (!flags.fleet.empty()) {
+    absl::StatusOr<FleetModel> read = ReadFleetModel(flags.fleet);
+    if (!read.ok()) return Fail(read.status());
+    model = *std::move(read);
+  }
+  if (flags.prefill_blocks > 0) model.prefill_blocks = flags.prefill_blocks;
+  if (flags.print_fleet) {
+    fmt::print("{}\n", ToJson(model));
+    return kExitOk;
+  }
+  if (flags.trace.empty()) return Misused("--trace is required");
+  const auto ttft = ParseDuration(flags.slo_ttft), tpot = ParseDuration(flags.slo_tpot);
+  for (const auto& limit : {ttft, tpot}) {
+    if (!limit.ok()) return Misused(std::string(limit.status().message()));
+  }
+  const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
+  std::vector<Contender> contenders;
+  for (const std::string& name : flags.policies) {
+    absl::StatusOr<Contender> contender = FindContender(name, model);
+    if (!contender.ok()) return Misused(std::string(contender.status().message()));
+    contenders.push_back(*std::move(contender));
+  }
+  const absl::StatusOr<std::vector<bench::TraceEntry>> trace = bench::ReadTrace(flags.trace, flags.limit);
+  if (!trace.ok()) return Fail(trace.status());
+  std::vector<double> rates = flags.rates;
+  if (rates.empty()) rates.push_back(RateOf(*trace) * flags.copies);
+  std::sort(rates.begin(), rates.end());
+
+  const MonotonicClock clock;
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  std::vector<Curve> curves;
+  for (const Contender& contender : contenders) curves.push_back({.name = contender.name, .points = {}});
+  for (const double rate : rates) {
+    const Scale scale = {
+        .speed = rate / (RateOf(*trace) * flags.copies), .copies = flags.copies, .seed = flags.seed};
+    const std::vector<Request> load = MakeLoad(*trace, scale);
+    const double ideal = IdealHitRate(load, model.block_tokens);
+    std::vector<Measures> measured;
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      Progress progress(fmt::format("{} at {:g}/s", contenders[i].name, rate), std::ssize(load), stderr,
+                        surroundings.err, clock);
+      Simulation simulation(model, contenders[i], load, flags.seed);
+      const Run run = simulation.Play([&](int64_t ended) { progress.Update(ended); });
+      measured.push_back(Measure(contenders[i].name, run, slo, ideal));
+      curves[i].points.emplace_back(rate, measured.back().goodput);
+      results.push_back(ToJson(measured.back()));
+    }
+    if (flags.json != "-") {
+      fmt::print("\n{} requests at {:.2f}/s; an endless cache would save {:.1f}% of prompt tokens\n{}",
+                 ShowCount(std::ssize(load)), rate, 100 * ideal, RenderTable(measured));
+      std::fflush(stdout);
+    }
+  }
+  if (!flags.json.empty()) {
+    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    json["commit"] = GetBuildInfo().commit;
+    json["trace"] = flags.trace;
+    json["copies"] = flags.copies;
+    json["seed"] = flags.seed;
+    json["slo"] = {{"ttft_seconds", slo.ttft}, {"tpot_seconds", slo.tpot}};
+    json["fleet"] = nlohmann::ordered_json::parse(ToJson(model));
+    json["results"] = results;
+    if (const absl::Status status = Write(json.dump(2) + "\n", flags.json); !status.ok()) return Fail(status);
+  }
+  if (!flags.plot.empty()) {
+    const std::string svg =
+        PlotSvg(fmt::format("Goodput: TTFT < {}, TPOT < {}", flags.slo_ttft, flags.slo_tpot),
+                "requests per second", "of them within the SLO, per second", curves);
+    if (const absl::Status status = Write(svg, flags.plot); !status.ok()) return Fail(status);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
+  CLI::App* app = root.add_subcommand("simulate", "Plan capacity and compare placement policies on a trace");
+  app->footer(kExamples);
+  auto flags = std::make_shared<Flags>();
+  flags->policies = ContenderNames();
+  app->add_option("--trace", flags->trace, "Requests, one JSON object a line")->check(CLI::ExistingFile);
+  app->add_option("--fleet", flags->fleet, "The machines, as JSON; fields left out keep their defaults")
+      ->check(CLI::ExistingFile);
+  app->add_flag("--print-fleet", flags->print_fleet, "Print the machines as JSON and end");
+  app->add_option("--policies", flags->policies, "Which to compare")->delimiter(',')->capture_default_str();
+  app->add_option("--rates", flags->rates, "Requests per second; by default the trace's own")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-3, 1e6));
+  app->add_option("--copies", flags->copies, "So many times the users, with prompts of their own")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--limit", flags->limit, "Only the first so many requests; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app->add_option("--prefill-blocks", flags->prefill_blocks,
+                  "Cache of a prefill worker, instead of the fleet's")
+      ->check(CLI::NonNegativeNumber);
+  app->add_option("--seed", flags->seed, "Arrivals within a bucket, and choices between equals")
+      ->capture_default_str();
+  app->add_option("--slo-ttft", flags->slo_ttft, "A good request's time to first token")
+      ->capture_default_str();
+  app->add_option("--slo-tpot", flags->slo_tpot, "A good request's time per token after it")
+      ->capture_default_str();
+  app->add_option("--json", flags->json, "Write the results as JSON; - is standard output");
+  app->add_option("--plot", flags->plot, "Write goodput against rate as SVG");
+  return {app, [flags, &surroundings] { return Compare(*flags, surroundings); }};
+}
+
+}  // namespace baton::cli

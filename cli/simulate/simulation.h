@@ -1,0 +1,100 @@
+// Simulation: one policy, one load, one fleet, from the first arrival to the last token. The router's own
+// code decides: admission queue, prefix index, placement policy; the workers' own queue and block pool carry
+// it out; only the machines' times are a model. Deterministic: a function of its arguments.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/simulate/decode_worker.h"
+#include "cli/simulate/events.h"
+#include "cli/simulate/fleet_model.h"
+#include "cli/simulate/links.h"
+#include "cli/simulate/load.h"
+#include "cli/simulate/prefill_worker.h"
+#include "cli/simulate/ticket.h"
+#include "router/admission/queue.h"
+#include "router/index/prefix_index.h"
+#include "router/placement/policy.h"
+
+namespace baton::cli::simulate {
+
+// What is compared: a policy and how the workers under it behave.
+struct Contender {
+  std::string name;
+  std::function<std::unique_ptr<router::placement::Policy>(uint64_t seed)> policy;
+  Discipline discipline = Discipline::kFirstCome;
+  kv::Eviction eviction = kv::Eviction::kLeastRecentlyUsed;
+  // Prefill workers can fetch a prefix from one another.
+  bool fetch = false;
+  // All prefill workers share one cache that never forgets: the bound.
+  bool shared_cache = false;
+};
+
+struct Run {
+  std::vector<Ticket> tickets;       // in the order of the load
+  std::vector<double> prefill_busy;  // seconds, by worker
+  std::vector<int64_t> prefill_served;
+  double seconds = 0;  // from the first arrival to the last
+};
+
+class Simulation {
+ public:
+  // All outlive it.
+  Simulation(const FleetModel& model, const Contender& contender, const std::vector<Request>& load,
+             uint64_t seed);
+  // `progress` is told now and then how many requests have ended.
+  Run Play(const std::function<void(int64_t)>& progress);
+
+ private:
+  using WorkerState = router::placement::WorkerState;
+
+  void Arrive(size_t at);
+  void Pump();
+  bool Place(Ticket& ticket);
+  void Look(const Ticket& ticket);
+  void Book(Ticket& ticket);
+  void Unbook(const Ticket& ticket);
+  void Computed(Ticket& ticket);
+  void FirstToken(Ticket& ticket);
+  void Finished(Ticket& ticket);
+  void Tell(int prefill_worker);
+  void Tell(DecodeWorker& worker, router::WorkerSlot slot);
+  absl::Time Now() const { return absl::UnixEpoch() + absl::Seconds(events_.now()); }
+
+  const FleetModel& model_;
+  const Contender& contender_;
+  const std::vector<Request>& load_;
+  Events events_;
+  Links links_;
+  std::unique_ptr<router::placement::Policy> policy_;
+  router::admission::Queue waiting_;
+  absl::flat_hash_map<router::admission::EntryId, Ticket*> entries_;
+  router::index::PrefixIndex index_;
+  // What workers have said, without what is only expected: for fetches.
+  router::index::PrefixIndex confirmed_;
+  router::index::Matches matches_;
+  router::index::Matches confirmed_matches_;
+
+  std::vector<std::unique_ptr<kv::BlockPool>> pools_;
+  std::vector<std::unique_ptr<PrefillWorker>> prefill_;
+  std::vector<std::unique_ptr<DecodeWorker>> decode_;
+
+  // The router's view, kept up to date by bookings.
+  std::vector<WorkerState> prefill_states_;
+  std::vector<WorkerState> decode_states_;
+  std::vector<std::vector<router::placement::Booked>> booked_;
+  std::vector<WorkerState> open_decode_;
+  std::vector<int> open_decode_numbers_;
+  std::vector<WorkerState> open_prefill_;
+  std::vector<int> open_prefill_numbers_;
+
+  std::vector<Ticket> tickets_;
+  int64_t ended_ = 0;
+  int64_t steps_ = 0;
+};
+
+}  // namespace baton::cli::simulate

@@ -1,0 +1,44 @@
+#include "common/forecast/prefill_forecast.h"
+
+#include <algorithm>
+
+namespace baton::forecast {
+namespace {
+
+LinearFit::Features FeaturesOf(int64_t uncached, int64_t cached) {
+  const double computed = static_cast<double>(std::max<int64_t>(0, uncached));
+  return {1, computed, computed * (static_cast<double>(std::max<int64_t>(0, cached)) + computed / 2)};
+}
+
+// Predictions beyond this are as bad as each other; the order of a queue must stay a finite time.
+constexpr double kMostSeconds = 86'400;
+
+}  // namespace
+
+double PrefillCost::Seconds(int64_t uncached, int64_t cached) const {
+  const LinearFit::Features x = FeaturesOf(uncached, cached);
+  return base * x[0] + token * x[1] + pair * x[2];
+}
+
+PrefillForecast::PrefillForecast(PrefillCost prior)
+    : fit_({prior.base, prior.token, prior.pair}, {1, 4e3, 16e6}) {}
+
+double PrefillForecast::Seconds(int64_t uncached, int64_t cached) const {
+  return std::min(kMostSeconds, fit_.Predict(FeaturesOf(uncached, cached)));
+}
+
+void PrefillForecast::Observe(int64_t uncached, int64_t cached, double seconds) {
+  fit_.Observe(FeaturesOf(uncached, cached), seconds);
+}
+
+PrefillCost PrefillForecast::cost() const {
+  const LinearFit::Features weights = fit_.weights();
+  return {.base = weights[0], .token = weights[1], .pair = weights[2]};
+}
+
+absl::Time VirtualDeadline(absl::Time arrival, double seconds, int priority) {
+  const double slack = std::min(kMostPatience, kPatience * std::clamp(seconds, 0.0, kMostSeconds));
+  return arrival + absl::Seconds(slack) + priority * kPriorityStep;
+}
+
+}  // namespace baton::forecast

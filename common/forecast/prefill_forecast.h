@@ -1,0 +1,49 @@
+// PrefillForecast: how long a prefill takes, and when it is due. One prompt of `cached + uncached` tokens
+// costs
+//
+//     seconds = base + token * uncached + pair * uncached * (cached + uncached / 2)
+//
+// the projections being linear in the tokens computed, attention in the (computed, attended) pairs. The three
+// are learnt from what prompts really took. Routers predict with it and prefill workers order their queues by
+// it, each from its own observations. Plain data, one thread at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "common/forecast/linear_fit.h"
+
+namespace baton::forecast {
+
+struct PrefillCost {
+  // A mid-size model on a current accelerator; right within a few observations whatever the truth is.
+  double base = 20e-3;
+  double token = 50e-6;
+  double pair = 1e-9;
+
+  double Seconds(int64_t uncached, int64_t cached) const;
+};
+
+class PrefillForecast {
+ public:
+  explicit PrefillForecast(PrefillCost prior = PrefillCost());
+  double Seconds(int64_t uncached, int64_t cached) const;
+  void Observe(int64_t uncached, int64_t cached, double seconds);
+  PrefillCost cost() const;
+  int64_t observations() const { return fit_.observations(); }
+  double relative_error() const { return fit_.relative_error(); }
+
+ private:
+  LinearFit fit_;
+};
+
+// The order in which prefill workers serve. A prompt is due at its arrival plus kPatience times the time that
+// it takes by itself, kMostPatience at most: a short one passes long ones that came a little earlier, and a
+// long one is passed only by what arrives before it is due, so nobody starves. A step of priority is worth a
+// second of waiting.
+inline constexpr double kPatience = 5.0;
+inline constexpr double kMostPatience = 5.0;  // seconds
+inline constexpr absl::Duration kPriorityStep = absl::Seconds(1);
+absl::Time VirtualDeadline(absl::Time arrival, double seconds, int priority = 0);
+
+}  // namespace baton::forecast

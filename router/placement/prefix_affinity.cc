@@ -1,0 +1,262 @@
+#include "router/placement/prefix_affinity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+#include "router/placement/tie.h"
+
+namespace baton::router::placement {
+namespace {
+
+using forecast::LinearFit;
+
+// Of decode steps, until one has been seen.
+constexpr LinearFit::Features kStepPrior = {10e-3, 50e-6, 50e-9};
+constexpr LinearFit::Features kStepScale = {1, 100, 1e5};
+
+constexpr double kNoise = 0.01;
+constexpr double kNoiseSeconds = 1e-3;
+
+// Rows of a prompt in one step of a decode worker.
+constexpr int64_t kLocalChunk = 512;
+
+int64_t Reused(const Request& request, int64_t blocks) {
+  return std::clamp<int64_t>(blocks * request.block_tokens, 0,
+                             std::max<int64_t>(0, request.prompt_tokens - 1));
+}
+
+}  // namespace
+
+PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
+    : options_(options),
+      seed_(seed),
+      average_{.prefill = forecast::PrefillForecast(), .step = LinearFit(kStepPrior, kStepScale)},
+      transfer_({options.transfer_base, options.transfer_token, 0}, {1, 4096, 1}) {}
+
+const PrefixAffinity::Learnt& PrefixAffinity::Of(WorkerSlot slot) const {
+  return slot.value() < learnt_.size() && learnt_[slot.value()].seen ? learnt_[slot.value()] : average_;
+}
+
+PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
+  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
+  Learnt& learnt = learnt_[slot.value()];
+  if (!learnt.seen) learnt = average_;
+  learnt.seen = true;
+  return learnt;
+}
+
+void PrefixAffinity::Forget(WorkerSlot slot) {
+  if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
+}
+
+void PrefixAffinity::Observe(const Outcome& outcome) {
+  if (outcome.compute_seconds >= 0) {
+    Learn(outcome.prefill)
+        .prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
+    average_.prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
+  }
+  if (outcome.step_seconds >= 0) {
+    const LinearFit::Features x = {1, static_cast<double>(outcome.batch),
+                                   static_cast<double>(outcome.context_tokens)};
+    Learn(outcome.decode).step.Observe(x, outcome.step_seconds);
+    average_.step.Observe(x, outcome.step_seconds);
+  }
+  if (outcome.fetch_seconds >= 0) {
+    transfer_.Observe({1, static_cast<double>(outcome.fetched_tokens), 0}, outcome.fetch_seconds);
+  }
+  constexpr double kWeight = 0.01;
+  if (outcome.output_tokens > 0) {
+    output_tokens_ += kWeight * (static_cast<double>(outcome.output_tokens) - output_tokens_);
+  }
+}
+
+double PrefixAffinity::Transfer(int64_t tokens) const {
+  return tokens <= 0 ? 0 : transfer_.Predict({1, static_cast<double>(tokens), 0});
+}
+
+// Seconds that its answer takes there, each step with it in the batch: equal steps everywhere are what keeps
+// the slowest answer fast. Then the KV to ship.
+double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker) const {
+  const LinearFit& step = Of(worker.slot).step;
+  const double batch = static_cast<double>(worker.requests());
+  const double context = static_cast<double>(worker.context_tokens);
+  const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
+  double cost = with * output_tokens_ * options_.decode_weight;
+  cost += Transfer(request.prompt_tokens - Reused(request, worker.matched_blocks));
+  return cost;
+}
+
+size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, uint64_t draw) const {
+  size_t best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  uint64_t least_tie = 0;
+  for (size_t i = 0; i < decode.size(); ++i) {
+    const double cost = DecodeCost(request, decode[i]);
+    const uint64_t tie = Tie(seed_, draw, decode[i].slot);
+    if (cost < least || (cost == least && tie < least_tie)) {
+      best = i;
+      least = cost;
+      least_tie = tie;
+    }
+  }
+  return best;
+}
+
+double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, absl::Time due) const {
+  const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+  // Which one runs: the worker took it when it was last free, the first in order of those that were there
+  // then; or the first that came to it idle.
+  const Booked* running = nullptr;
+  for (const Booked& booked : worker.booked) {
+    const auto rank = [&](const Booked& entry) {
+      return std::tuple(entry.since > worker.busy_since, entry.due, entry.request);
+    };
+    if (running == nullptr || rank(booked) < rank(*running)) running = &booked;
+  }
+  double ahead = 0;
+  int64_t known = 0;
+  for (const Booked& booked : worker.booked) {
+    known += booked.tokens;
+    if (&booked == running) {
+      const double elapsed =
+          request.now > worker.busy_since ? absl::ToDoubleSeconds(request.now - worker.busy_since) : 0;
+      ahead += std::max(0.0, booked.seconds - elapsed);
+    } else if (booked.due <= due) {
+      ahead += booked.seconds;
+    }
+  }
+  // What others booked, or nobody said more of: by tokens alone, as if it all went first.
+  if (worker.queued_tokens > known) ahead += forecast.Seconds(worker.queued_tokens - known, 0);
+  return ahead;
+}
+
+PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefill, size_t at,
+                                          int64_t fetchable, double crowd) const {
+  const WorkerState& worker = prefill[at];
+  const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+  const auto weigh = [&](int64_t blocks) {
+    Way way;
+    way.worker = at;
+    way.cached_tokens = Reused(request, blocks);
+    way.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
+    Prediction& predicted = way.predicted;
+    predicted.prefill = forecast.Seconds(request.prompt_tokens - way.cached_tokens, way.cached_tokens);
+    way.due = forecast::VirtualDeadline(request.arrival, predicted.prefill);
+    predicted.wait = Wait(request, worker, way.due);
+    const double fetch = Transfer(way.cached_tokens - Reused(request, worker.matched_blocks));
+    predicted.fetch = std::max(0.0, fetch - predicted.wait);
+    // Blocks that it lacks displace others, which somebody would have come back for.
+    const int64_t new_tokens = request.prompt_tokens - Reused(request, worker.matched_blocks);
+    const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
+    way.cost = predicted.ttft() + crowd * predicted.prefill + displaced;
+    return way;
+  };
+  Way best = weigh(worker.matched_blocks);
+  if (worker.can_fetch && fetchable > worker.matched_blocks) {
+    const Way fetching = weigh(fetchable);
+    if (fetching.cost < best.cost) best = fetching;
+  }
+  return best;
+}
+
+// Best first. What was learnt of two alike workers is never quite the same: costs that differ by no more than
+// noise are equal, and then the one with less to do goes first; otherwise one of them would get it all.
+void PrefixAffinity::RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice) {
+  const size_t keep = std::min(kMaxPrefillTargets, ways.size());
+  for (size_t place = 0; place < keep; ++place) {
+    const auto rest = ways.begin() + static_cast<int64_t>(place);
+    double least = std::numeric_limits<double>::infinity();
+    for (auto way = rest; way != ways.end(); ++way) least = std::min(least, way->cost);
+    const double alike = least + kNoiseSeconds + kNoise * least;
+    auto best = ways.end();
+    for (auto way = rest; way != ways.end(); ++way) {
+      if (way->cost > alike) continue;
+      const auto rank = [&](const Way& w) { return std::pair(prefill[w.worker].queued_tokens, w.tie); };
+      if (best == ways.end() || rank(*way) < rank(*best)) best = way;
+    }
+    std::iter_swap(rest, best);
+    choice.prefill.push_back(rest->worker);
+  }
+}
+
+Choice PrefixAffinity::Choose(const Request& request, Workers decode, Workers prefill) {
+  const uint64_t draw = draws_++;
+  Choice choice;
+  choice.decode = ChooseDecode(request, decode, draw);
+  const WorkerState& decoder = decode[choice.decode];
+
+  int64_t longest = 0, fetchable = 0;
+  size_t queued = 0;
+  for (const WorkerState& worker : prefill) {
+    longest = std::max(longest, worker.matched_blocks);
+    fetchable = std::max(fetchable, worker.confirmed_blocks);
+    queued += static_cast<size_t>(worker.requests());
+  }
+  const double crowd = prefill.empty() ? 0
+                                       : options_.congestion * static_cast<double>(queued) /
+                                             static_cast<double>(prefill.size());
+
+  std::vector<Way> ways;
+  ways.reserve(prefill.size());
+  for (size_t i = 0; i < prefill.size(); ++i) {
+    ways.push_back(Weigh(request, prefill, i, fetchable, crowd));
+    ways.back().tie = Tie(seed_, draw, prefill[i].slot);
+  }
+  RankWays(prefill, ways, choice);
+
+  // The decode worker itself: no queue, no transfer, but every running sequence waits for its chunks.
+  const int64_t local_cached = Reused(request, decoder.matched_blocks);
+  const int64_t local_uncached = request.prompt_tokens - local_cached;
+  Prediction local;
+  {
+    const forecast::PrefillForecast& forecast = Of(decoder.slot).prefill;
+    local.prefill = forecast.Seconds(local_uncached, local_cached);
+    local.wait = decoder.queued_tokens > 0 ? forecast.Seconds(decoder.queued_tokens, 0) : 0;
+    // A chunk to a step.
+    const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
+    const double step =
+        running > 0 ? Of(decoder.slot).step.Predict({1, running, static_cast<double>(decoder.context_tokens)})
+                    : 0;
+    const double steps = static_cast<double>((local_uncached + decoder.queued_tokens) / kLocalChunk + 1);
+    local.wait += steps * step;
+    local.interference = local.prefill * running;
+  }
+  const double local_cost = local.ttft() + local.interference;
+
+  if (ways.empty() || local_cost < ways.front().cost) {
+    choice.prefill.clear();
+    choice.uncached_tokens = local_uncached;
+    choice.predicted = local;
+    choice.due = request.arrival;
+    choice.reason = Reason::kLocal;
+    return choice;
+  }
+  const Way& way = ways.front();
+  choice.uncached_tokens = request.prompt_tokens - way.cached_tokens;
+  choice.predicted = way.predicted;
+  choice.due = way.due;
+  if (way.fetch_blocks > 0) {
+    choice.fetch_blocks = way.fetch_blocks;
+    uint64_t best_tie = 0;
+    int64_t best_queue = 0;
+    for (const WorkerState& worker : prefill) {
+      if (worker.confirmed_blocks < way.fetch_blocks) continue;
+      const uint64_t tie = Tie(seed_, draw, worker.slot);
+      if (choice.fetch_from && std::pair(worker.queued_tokens, tie) >= std::pair(best_queue, best_tie))
+        continue;
+      choice.fetch_from = worker.slot;
+      best_queue = worker.queued_tokens;
+      best_tie = tie;
+    }
+    choice.reason = Reason::kFetch;
+  } else if (longest == 0) {
+    choice.reason = Reason::kCold;
+  } else {
+    choice.reason = prefill[way.worker].matched_blocks == longest ? Reason::kPrefix : Reason::kSpread;
+  }
+  return choice;
+}
+
+}  // namespace baton::router::placement

@@ -1,0 +1,70 @@
+// PrefixAffinity: the placement that costs everybody the fewest seconds, as far as can be predicted.
+// README.md derives the cost. Per worker it learns what a prefill takes, per decode worker what a step takes;
+// a worker that it has not seen at work is taken for an average one.
+#pragma once
+
+#include <vector>
+
+#include "common/forecast/linear_fit.h"
+#include "common/forecast/prefill_forecast.h"
+#include "router/placement/policy.h"
+
+namespace baton::router::placement {
+
+class PrefixAffinity final : public Policy {
+ public:
+  struct Options {
+    // Times the fleet's mean queue: what a second of compute costs those who come later.
+    double congestion = 1.0;
+    // A second that a running sequence waits, against one of TTFT.
+    double decode_weight = 0.1;
+    // Of a second of compute that a cached block will save: what a second copy of it displaces.
+    double displacement = 0.3;
+    // Prior of a transfer: seconds, and seconds per token.
+    double transfer_base = 3e-3;
+    double transfer_token = 6e-6;
+  };
+  PrefixAffinity(Options options, uint64_t seed);
+  std::string_view name() const override { return "prefix_affinity"; }
+  Choice Choose(const Request& request, Workers decode, Workers prefill) override;
+  void Observe(const Outcome& outcome) override;
+  void Forget(WorkerSlot slot) override;
+
+ private:
+  struct Learnt {
+    forecast::PrefillForecast prefill;
+    forecast::LinearFit step;
+    bool seen = false;
+  };
+  // A way to prefill a request: where, whence the prefix, and what it costs.
+  struct Way {
+    size_t worker = 0;
+    int64_t fetch_blocks = 0;
+    int64_t cached_tokens = 0;
+    absl::Time due;
+    Prediction predicted;
+    double cost = 0;
+    uint64_t tie = 0;
+  };
+
+  const Learnt& Of(WorkerSlot slot) const;
+  Learnt& Learn(WorkerSlot slot);
+  double Transfer(int64_t tokens) const;
+  size_t ChooseDecode(const Request& request, Workers decode, uint64_t draw) const;
+  double DecodeCost(const Request& request, const WorkerState& worker) const;
+  // Seconds until a prompt that is due then would begin there.
+  double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
+  Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable, double crowd) const;
+
+  static void RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice);
+
+  const Options options_;
+  const uint64_t seed_;
+  uint64_t draws_ = 0;
+  std::vector<Learnt> learnt_;  // by slot
+  Learnt average_;
+  forecast::LinearFit transfer_;
+  double output_tokens_ = 256;
+};
+
+}  // namespace baton::router::placement

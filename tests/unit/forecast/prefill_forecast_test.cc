@@ -1,0 +1,76 @@
+#include "common/forecast/prefill_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "common/base/random.h"
+
+namespace baton::forecast {
+namespace {
+
+constexpr PrefillCost kTruth = {.base = 7e-3, .token = 120e-6, .pair = 4e-9};
+
+TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  PrefillForecast forecast;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const auto uncached = 1 + static_cast<int64_t>(UniformAt(seed, 3 * i) * 20'000);
+    const auto cached = static_cast<int64_t>(UniformAt(seed, 3 * i + 1) * 20'000);
+    const double noise = 0.9 + 0.2 * UniformAt(seed, 3 * i + 2);
+    forecast.Observe(uncached, cached, kTruth.Seconds(uncached, cached) * noise);
+  }
+  for (const auto& [uncached, cached] : {std::pair(200, 0), {2000, 8000}, {16'000, 0}, {16'000, 16'000}}) {
+    EXPECT_NEAR(forecast.Seconds(uncached, cached) / kTruth.Seconds(uncached, cached), 1, 0.15)
+        << uncached << " after " << cached;
+  }
+  EXPECT_LT(forecast.relative_error(), 0.2);
+}
+
+TEST(PrefillForecastTest, OneStallDoesNotSpoilIt) {
+  PrefillForecast forecast;
+  for (int i = 0; i < 200; ++i) {
+    forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
+  }
+  forecast.Observe(1000, 0, 600);
+  EXPECT_LT(forecast.Seconds(1000, 0), 3 * kTruth.Seconds(1000, 0));
+  for (int i = 0; i < 100; ++i) {
+    forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
+  }
+  EXPECT_NEAR(forecast.Seconds(1000, 0) / kTruth.Seconds(1000, 0), 1, 0.3);
+}
+
+TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  PrefillForecast forecast;
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const double pick = UniformAt(seed, 2 * i);
+    const double seconds = pick < 0.1   ? -1
+                           : pick < 0.2 ? std::nan("")
+                           : pick < 0.3 ? std::numeric_limits<double>::infinity()
+                           : pick < 0.4 ? 0
+                                        : UniformAt(seed, 2 * i + 1) * 1e4;
+    forecast.Observe(i % 7 == 0 ? -5 : static_cast<int64_t>(i * i), i % 11 == 0 ? kMost : 0, seconds);
+    for (const int64_t tokens : {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{100'000}, kMost}) {
+      const double predicted = forecast.Seconds(tokens, tokens);
+      ASSERT_TRUE(std::isfinite(predicted) && predicted >= 0) << tokens << " at " << i;
+      ASSERT_LT(VirtualDeadline(absl::UnixEpoch(), predicted), absl::InfiniteFuture());
+    }
+  }
+}
+
+TEST(VirtualDeadlineTest, ShortOnesPassLongOnesForABoundedTime) {
+  const absl::Time noon = absl::UnixEpoch();
+  EXPECT_LT(VirtualDeadline(noon + absl::Seconds(1), 0.02), VirtualDeadline(noon, 1));
+  const absl::Duration longest = VirtualDeadline(noon, 1e9) - noon;
+  EXPECT_LE(longest, absl::Seconds(kMostPatience));
+  EXPECT_GE(VirtualDeadline(noon + longest, 0), VirtualDeadline(noon, 1e9)) << "nobody waits for ever";
+  EXPECT_LT(VirtualDeadline(noon, 0.1, -1), VirtualDeadline(noon, 0.1, 0));
+}
+
+}  // namespace
+}  // namespace baton::forecast
