@@ -41,7 +41,7 @@ std::unique_ptr<PrefillCall> GrpcPrefillClient::Call(const std::string& address,
                                                      absl::Time deadline, Callbacks callbacks) {
   if (stubs_.size() >= kMaxPeers) stubs_.clear();
   auto& stub = stubs_[address];
-  if (stub == nullptr) stub = v1::Prefill::NewStub(rpc::MakeChannel(address));
+  if (stub == nullptr) stub = v1::Prefill::NewStub(rpc::MakeChannel(address, {}, &security_));
   auto context = std::make_unique<grpc::ClientContext>();
   if (deadline != absl::InfiniteFuture()) context->set_deadline(absl::ToChronoTime(deadline));
   auto owner = std::make_shared<Callbacks>(std::move(callbacks));

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
+#include "common/rpc/security.h"
 
 namespace baton::decode_service {
 
@@ -43,8 +44,8 @@ class PrefillClient {
 // `loop`. Its destructor waits for calls that were let go to come to their end inside gRPC.
 class GrpcPrefillClient final : public PrefillClient {
  public:
-  // `loop` outlives it.
-  explicit GrpcPrefillClient(engine::Loop& loop) : loop_(loop) {}
+  // Both outlive it.
+  GrpcPrefillClient(engine::Loop& loop, const rpc::Security& security) : loop_(loop), security_(security) {}
   ~GrpcPrefillClient() override;
   std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
                                     absl::Time deadline, Callbacks callbacks) override;
@@ -59,6 +60,7 @@ class GrpcPrefillClient final : public PrefillClient {
   };
 
   engine::Loop& loop_;
+  const rpc::Security& security_;
   const std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
   absl::flat_hash_map<std::string, std::shared_ptr<v1::Prefill::Stub>> stubs_;
 };

@@ -17,18 +17,23 @@ constexpr size_t kMaxOutboxBytes = 256 << 10;
 
 DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler,
                              worker::WatchHub& hub, std::shared_ptr<const text::Tokenizer> tokenizer,
-                             Probe& probe)
+                             Probe& probe, const rpc::PeerCheck& peers)
     : engine_(engine),
       loop_(loop),
       scheduler_(scheduler),
       hub_(hub),
       tokenizer_(std::move(tokenizer)),
-      probe_(probe) {}
+      probe_(probe),
+      peers_(peers) {}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::CallbackServerContext* context,
                                                                    const v1::DecodeRequest* request) {
   auto stream = Stream::Create();
   auto* reactor = stream->reactor();
+  if (absl::Status stranger = peers_(*context); !stranger.ok()) {
+    stream->Finish(std::move(stranger));
+    return reactor;
+  }
   if (hub_.draining()) {
     stream->Finish(absl::UnavailableError("this decode worker is draining: use another"));
     return reactor;

@@ -9,6 +9,7 @@
 #include "baton/v1/decode.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/model/config/config.h"
+#include "common/rpc/security.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/watch_hub.h"
 #include "decode_service/scheduler.h"
@@ -19,7 +20,7 @@ class DecodeService final : public v1::Decode::CallbackService {
  public:
   // All outlive it.
   DecodeService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
-                std::shared_ptr<const text::Tokenizer> tokenizer, Probe& probe);
+                std::shared_ptr<const text::Tokenizer> tokenizer, Probe& probe, const rpc::PeerCheck& peers);
 
   grpc::ServerWriteReactor<v1::DecodeEvent>* Generate(grpc::CallbackServerContext* context,
                                                       const v1::DecodeRequest* request) override;
@@ -31,6 +32,7 @@ class DecodeService final : public v1::Decode::CallbackService {
   worker::WatchHub& hub_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   Probe& probe_;
+  const rpc::PeerCheck& peers_;
   std::atomic<uint64_t> next_id_ = 1;
 };
 

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOption
   parts->scheduler =
       std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link, host.clock(), *parts->probe);
   parts->service = std::make_unique<PrefillService>(host.engine(), host.loop(), *parts->scheduler, host.hub(),
-                                                    *parts->probe);
+                                                    *parts->probe, host.peers());
   BATON_RETURN_IF_ERROR(host.Serve(*parts->service, [parts = parts.get()] { return parts->Step(); }));
   return std::unique_ptr<PrefillServer>(new PrefillServer(std::move(parts)));
 }

@@ -19,6 +19,10 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
                                                                     const v1::PrefillRequest* request) {
   auto stream = Stream::Create();
   auto* reactor = stream->reactor();
+  if (absl::Status stranger = peers_(*context); !stranger.ok()) {
+    stream->Finish(std::move(stranger));
+    return reactor;
+  }
   if (hub_.draining()) {
     stream->Finish(absl::UnavailableError("this prefill worker is draining: use another"));
     return reactor;

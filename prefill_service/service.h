@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
+#include "common/rpc/security.h"
 #include "common/worker/watch_hub.h"
 #include "prefill_service/scheduler.h"
 
@@ -16,8 +17,8 @@ class PrefillService final : public v1::Prefill::CallbackService {
  public:
   // All outlive it.
   PrefillService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
-                 Probe& probe)
-      : engine_(engine), loop_(loop), scheduler_(scheduler), hub_(hub), probe_(probe) {}
+                 Probe& probe, const rpc::PeerCheck& peers)
+      : engine_(engine), loop_(loop), scheduler_(scheduler), hub_(hub), probe_(probe), peers_(peers) {}
 
   grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
                                                       const v1::PrefillRequest* request) override;
@@ -28,6 +29,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
   Scheduler& scheduler_;
   worker::WatchHub& hub_;
   Probe& probe_;
+  const rpc::PeerCheck& peers_;
   std::atomic<JobId> next_id_ = 1;
 };
 

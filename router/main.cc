@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/rpc/lifecycle.h"
+#include "common/rpc/security_flags.h"
 #include "common/telemetry/metrics.h"
 #include "router/router.h"
 
@@ -76,6 +77,8 @@ int main(int argc, char** argv) {
   app.add_option(
       "--tenants", options.tenants.file,
       "JSON file of tenants, their keys and limits, read again when it changes; none: open to all");
+  baton::rpc::AddFleetFlags(app, options.security);
+  baton::rpc::AddPublicDoorFlags(app, options.security);
   app.add_option("--tenant-salt-file", options.tenants.salt_file,
                  "Secret of at least 16 bytes that keys the prefix cache; the same on every router");
   app.add_option("--tenant-labels", options.tenants.labels,

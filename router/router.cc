@@ -9,6 +9,7 @@
 #include "common/base/clock.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/rpc/security.h"
 #include "common/rpc/server.h"
 #include "router/door.h"
 #include "router/executor.h"
@@ -68,6 +69,7 @@ struct Router::Parts {
   const absl::Duration drain;
   telemetry::Metrics metrics;
   MonotonicClock clock;
+  std::shared_ptr<const rpc::Security> security;
   const ServedModel model;
   Probe probe;
   fleet::Fleet fleet;
@@ -90,10 +92,12 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   if (options.decode.empty()) {
     return absl::InvalidArgumentError("--decode: name at least one decode worker (host:port)");
   }
+  BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(options.model_folder, options.model_name));
   BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64()));
   auto parts = std::make_unique<Parts>(options, std::move(model), std::move(policy));
   Parts* const all = parts.get();
+  all->security = security;
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));
@@ -105,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     all->FollowFleet();
   });
   all->watcher = std::make_unique<fleet::Watcher>(
-      &all->fleet, fleet::Watcher::Keepalive{options.keepalive_interval, options.keepalive_timeout});
+      &all->fleet, fleet::Watcher::Keepalive{options.keepalive_interval, options.keepalive_timeout},
+      security.get());
   for (size_t seat = 0; seat < all->fleet.seats().size(); ++seat) {
     all->context.decode.push_back(v1::Decode::NewStub(all->watcher->channel(static_cast<int>(seat))));
   }
@@ -114,6 +119,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   rpc::ServerOptions listening;
   listening.listen = options.listen;
   listening.health_listen = options.health_listen;
+  listening.security = security;
+  listening.is_public = true;
   listening.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
   BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(listening, {all->service.get()}));
   {

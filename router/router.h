@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
 #include "router/dispatcher.h"
 #include "router/fleet/fleet.h"
@@ -26,6 +27,8 @@ struct RouterOptions {
   std::string policy = "least_loaded";
   // Who may call (tenants.h). Without a file, everybody.
   Tenants::Options tenants;
+  // What it shows to clients and workers, and whom it believes.
+  rpc::SecurityOptions security;
   int tokenizer_threads = 2;
   int max_attempts = 3;
   int max_migrations = 3;

@@ -119,7 +119,7 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
              model->ready_decode_workers());
   for (const std::string& note : plan->notes) fmt::print(stderr, "{}\n", note);
   const MonotonicClock clock;
-  bench::LoadClient client(target->client->address(), flags.connections, clock);
+  bench::LoadClient client(target->client->address(), flags.connections, clock, target->security.get());
   if (plan->warmup != nullptr) {
     bench::Recorder unmeasured(plan->recorder);
     const bench::RunResult warmup = RunShown("warming up", plan->warmup_run, flags.warmup, *plan->warmup,

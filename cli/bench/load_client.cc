@@ -86,10 +86,11 @@ class LoadClient::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
   Outcome outcome_;
 };
 
-LoadClient::LoadClient(const std::string& address, int connections, const Clock& clock)
+LoadClient::LoadClient(const std::string& address, int connections, const Clock& clock,
+                       const rpc::Security* security)
     : state_(std::make_shared<State>(clock)) {
   for (int i = 0; i < connections; ++i) {
-    state_->stubs.push_back(v1::Inference::NewStub(rpc::MakeChannel(address, kPatientKeepalive)));
+    state_->stubs.push_back(v1::Inference::NewStub(rpc::MakeChannel(address, kPatientKeepalive, security)));
   }
 }
 

@@ -13,12 +13,17 @@
 #include "cli/bench/recorder.h"
 #include "common/base/clock.h"
 
+namespace baton::rpc {
+class Security;
+}
+
 namespace baton::cli::bench {
 
 class LoadClient {
  public:
   // Streams are spread over `connections` connections in turn. `clock` outlives the client.
-  LoadClient(const std::string& address, int connections, const Clock& clock);
+  LoadClient(const std::string& address, int connections, const Clock& clock,
+             const rpc::Security* security = nullptr);
   // Cancels what is left and waits for it.
   ~LoadClient();
 

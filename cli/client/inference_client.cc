@@ -178,9 +178,10 @@ InferenceClient::~InferenceClient() = default;
 
 absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const std::string& address,
                                                                           absl::Duration patience,
-                                                                          int cancel_fd) {
+                                                                          int cancel_fd,
+                                                                          const rpc::Security* security) {
   auto wire = std::make_unique<Wire>();
-  wire->channel = rpc::MakeChannel(address);
+  wire->channel = rpc::MakeChannel(address, {}, security);
   const absl::Time deadline = absl::Now() + std::max(patience, kFirstAttempt);
   while (true) {
     const grpc_connectivity_state state = wire->channel->GetState(/*try_to_connect=*/true);

@@ -12,6 +12,10 @@
 #include "absl/time/time.h"
 #include "baton/v1/inference.pb.h"
 
+namespace baton::rpc {
+class Security;
+}
+
 namespace baton::cli {
 
 inline constexpr int kDefaultPort = 8470;
@@ -32,7 +36,8 @@ class InferenceClient {
   // UNAVAILABLE, saying how to start a server, if nobody answers within `patience`; with zero, if the first
   // attempt is refused. CANCELLED once `cancel_fd` is readable.
   static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(
-      const std::string& address, absl::Duration patience = absl::ZeroDuration(), int cancel_fd = -1);
+      const std::string& address, absl::Duration patience = absl::ZeroDuration(), int cancel_fd = -1,
+      const rpc::Security* security = nullptr);
   ~InferenceClient();
 
   using OnEvent = std::function<void(const v1::GenerateResponse&)>;

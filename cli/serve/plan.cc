@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 
@@ -28,6 +30,19 @@ std::string Known(const AddressBook& book, const std::string& name, const std::s
   return address == entry->second.end() ? otherwise : address->second;
 }
 
+void AddSecurity(const rpc::SecurityOptions& security, Arguments* arguments) {
+  const std::pair<const char*, const std::string&> flags[] = {{"--tls-cert", security.cert},
+                                                              {"--tls-key", security.key},
+                                                              {"--tls-ca", security.ca},
+                                                              {"--tls-peer-name", security.peer_name},
+                                                              {"--fleet-key-file", security.fleet_key_file}};
+  for (const auto& [flag, value] : flags) {
+    if (value.empty()) continue;
+    arguments->emplace_back(flag);
+    arguments->push_back(value);
+  }
+}
+
 Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool decode,
                           const AddressBook& book) {
   const std::string any = plan.worker_host + ":0";
@@ -43,6 +58,7 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   set("--metrics", Known(book, name, "metrics", any));
   set("--backend", plan.backend);
   set("--log-level", plan.log_level);
+  AddSecurity(plan.security, &arguments);
   if (plan.threads > 0) set("--threads", std::to_string(plan.threads));
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
@@ -93,6 +109,9 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      set("--listen", Known(book, kRouterName, "grpc", plan.listen));
                      set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
                      set("--log-level", plan.log_level);
+                     AddSecurity(plan.security, &arguments);
+                     if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);
+                     if (!plan.tenants.empty()) set("--tenants", plan.tenants);
                      return arguments;
                    },
                    /*stage=*/1});

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/serve/supervisor.h"
+#include "common/rpc/security_options.h"
 
 namespace baton::cli {
 
@@ -29,6 +30,10 @@ struct ServePlan {
   int local_prefill_tokens = -1;
   int max_running = 0;
   std::string log_level = "info";
+  // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
+  // addresses that they listen on among its names, or `peer_name`.
+  rpc::SecurityOptions security;
+  std::string tenants;
 };
 
 inline constexpr char kRouterName[] = "router";

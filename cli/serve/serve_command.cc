@@ -20,6 +20,7 @@
 #include "cli/serve/supervisor.h"
 #include "cli/show/quantity.h"
 #include "common/base/check.h"
+#include "common/rpc/security_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -225,6 +226,10 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
   app->add_option("--log-dir", flags->log_folder, "A log file per process in this folder")
       ->type_name("DIR")
       ->group(service);
+  app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
+      ->type_name("FILE");
+  rpc::AddFleetFlags(*app, plan.security);
+  rpc::AddPublicDoorFlags(*app, plan.security);
   app->add_option("--log-level", plan.log_level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()

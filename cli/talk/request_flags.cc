@@ -4,6 +4,8 @@
 
 #include "cli/show/quantity.h"
 #include "common/base/status.h"
+#include "common/rpc/security.h"
+#include "common/rpc/security_flags.h"
 
 namespace baton::cli {
 
@@ -20,6 +22,7 @@ void TargetFlags::AddTo(CLI::App& app) {
       ->type_name("TIME");
   app.add_option("--timeout", timeout, "Deadline of each request, for example 2m (default: none)")
       ->type_name("TIME");
+  rpc::AddClientFlags(app, security);
   const std::string local = "With --model";
   app.add_option("--threads", threads, "Compute threads per worker (default: the worker's)")
       ->type_name("N")
@@ -65,7 +68,9 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const Star
     BATON_ASSIGN_OR_RETURN(address, ParseServer(flags.server));
   }
   BATON_ASSIGN_OR_RETURN(const absl::Duration patience, ParseDuration(flags.wait));
-  BATON_ASSIGN_OR_RETURN(target.client, InferenceClient::Connect(address, patience, cancel_fd));
+  BATON_ASSIGN_OR_RETURN(target.security, rpc::Security::Load(flags.security));
+  BATON_ASSIGN_OR_RETURN(target.client,
+                         InferenceClient::Connect(address, patience, cancel_fd, target.security.get()));
   return target;
 }
 

@@ -14,6 +14,7 @@
 #include "baton/v1/generation.pb.h"
 #include "cli/client/inference_client.h"
 #include "cli/local_relay.h"
+#include "common/rpc/security_options.h"
 
 namespace baton::cli {
 
@@ -26,6 +27,7 @@ struct TargetFlags {
   std::string backend = "cpu";
   std::string wait = "0";
   std::string timeout;
+  rpc::SecurityOptions security;
 
   void AddTo(CLI::App& app);
   // Checks what needs no server. INVALID_ARGUMENT: misuse.
@@ -37,6 +39,8 @@ struct TargetFlags {
 // A connection, and the relay behind it if it is ours.
 struct Target {
   LocalRelay relay;
+  // What other channels to the same server go out with.
+  std::shared_ptr<const rpc::Security> security;
   std::unique_ptr<InferenceClient> client;
 };
 

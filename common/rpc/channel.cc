@@ -2,10 +2,49 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/support/client_interceptor.h>
+
+#include <utility>
+#include <vector>
+
+#include "common/rpc/security.h"
 
 namespace baton::rpc {
+namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive) {
+// Adds our keys to the metadata of every call.
+class KeyBearer final : public grpc::experimental::Interceptor {
+ public:
+  explicit KeyBearer(const Security::Shown& keys) : keys_(keys) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      auto* metadata = methods->GetSendInitialMetadata();
+      if (!keys_.fleet_key.empty()) metadata->insert({"baton-fleet-key", keys_.fleet_key});
+      if (!keys_.api_key.empty()) metadata->insert({"authorization", "Bearer " + keys_.api_key});
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const Security::Shown& keys_;
+};
+
+class KeyBearers final : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit KeyBearers(Security::Shown keys) : keys_(std::move(keys)) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(grpc::experimental::ClientRpcInfo*) override {
+    return new KeyBearer(keys_);
+  }
+
+ private:
+  const Security::Shown keys_;
+};
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive,
+                                           const Security* security) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -20,7 +59,18 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (security == nullptr) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  if (!security->peer_name().empty()) arguments.SetSslTargetNameOverride(security->peer_name());
+  const Security::Shown keys = security->shown();
+  if (keys.fleet_key.empty() && keys.api_key.empty()) {
+    return grpc::CreateCustomChannel(address, security->Channel(), arguments);
+  }
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> bearers;
+  bearers.push_back(std::make_unique<KeyBearers>(keys));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(address, security->Channel(), arguments,
+                                                                 std::move(bearers));
 }
 
 }  // namespace baton::rpc

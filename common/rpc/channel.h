@@ -11,6 +11,8 @@
 
 namespace baton::rpc {
 
+class Security;
+
 // What one message may hold. Requests are token ids or text; KV chunks are cut to fit.
 inline constexpr int kMaxMessageBytes = 16 << 20;
 // Payload of one KV chunk message, well under the limit.
@@ -24,7 +26,9 @@ struct Keepalive {
 };
 
 // A channel of its own (no sharing of subchannels with others of the same address, so that one caller's
-// quarantine is not another's).
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive = {});
+// quarantine is not another's). With `security`, over TLS if that has certificates to check peers by, and
+// with its keys in every call; without, plain.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive = {},
+                                           const Security* security = nullptr);
 
 }  // namespace baton::rpc

@@ -2,11 +2,13 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/security.h"
 
 namespace baton::rpc {
 namespace {
@@ -14,6 +16,15 @@ namespace {
 absl::Status CantListen(const std::string& address) {
   return absl::UnavailableError(
       absl::StrCat("can't listen on ", address, ": is the port taken or the host not this machine's?"));
+}
+
+std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerOptions& options) {
+  if (options.security == nullptr) return grpc::InsecureServerCredentials();
+  return options.is_public ? options.security->PublicDoor() : options.security->FleetDoor();
+}
+
+bool IsLoopback(const std::string& host) {
+  return host.starts_with("127.") || host == "localhost" || host == "[::1]" || host.starts_with("unix:");
 }
 
 }  // namespace
@@ -29,9 +40,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (colon == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("listen address \"", options.listen, "\": use host:port"));
   }
+  const Security* const security = options.security.get();
+  const bool guarded = security != nullptr &&
+                       (options.is_public ? security->has_certificate()
+                                          : security->has_fleet_key() || (security->has_certificate() &&
+                                                                          security->has_tls_channels()));
+  if (!guarded && !IsLoopback(options.listen.substr(0, colon))) {
+    spdlog::warn(
+        "{} is not this machine alone, and whoever reaches it is let in and can listen: see --tls-cert{}",
+        options.listen, options.is_public ? "" : " and --fleet-key-file");
+  }
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(options.listen, CredentialsOf(options), &port);
   builder.SetMaxReceiveMessageSize(options.max_receive_bytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   const auto milliseconds = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };

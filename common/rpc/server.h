@@ -20,6 +20,9 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:0";
   // Empty, or host:port of a second, plain door for grpc.health.v1 alone: kubelets speak no TLS.
   std::string health_listen;
+  // Null: plain, and open to all. Otherwise the door of the fleet, or a public one.
+  std::shared_ptr<const Security> security;
+  bool is_public = false;
   Keepalive keepalive;
   int max_receive_bytes = kMaxMessageBytes;
 };

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/rpc/security_flags.h"
 #include "common/transfer/fingerprint_wire.h"
 
 namespace baton::worker {
@@ -45,6 +46,7 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  rpc::AddFleetFlags(app, options.security);
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")->capture_default_str();
 }

@@ -6,6 +6,7 @@
 #include "baton/v1/worker.pb.h"
 #include "common/base/ids.h"
 #include "common/engine/engine.h"
+#include "common/rpc/security_options.h"
 
 namespace CLI {
 class App;
@@ -25,6 +26,8 @@ struct Options {
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
+  // Who may speak to this worker, and what it shows to others.
+  rpc::SecurityOptions security;
   // Seconds that running work may take after SIGTERM.
   double drain_grace = 30;
 };

@@ -18,25 +18,37 @@ constexpr size_t kMailboxCapacity = 4096;
 
 absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::Role role,
                                                    const std::string& role_name) {
+  BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(options.engine));
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
                                     ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)
                                     : options.worker_id;
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine);
-  return std::unique_ptr<Host>(new Host(options, std::move(engine), std::move(info)));
+  return std::unique_ptr<Host>(new Host(options, std::move(security), std::move(engine), std::move(info)));
 }
 
-Host::Host(const Options& options, std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info)
-    : options_(options), engine_(std::move(engine)), hub_(std::move(info)), loop_(kMailboxCapacity) {}
+Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security,
+           std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info)
+    : options_(options),
+      security_(std::move(security)),
+      engine_(std::move(engine)),
+      peers_(security_,
+             [&denied = metrics_.Counter("baton_worker_denied_total",
+                                         "Calls turned away for want of the fleet's certificate or key")] {
+               denied.Increment();
+             }),
+      hub_(std::move(info)),
+      loop_(kMailboxCapacity) {}
 
 Host::~Host() = default;
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
   BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_));
-  BATON_ASSIGN_OR_RETURN(
-      server_, rpc::Server::Start({.listen = options_.listen, .health_listen = options_.health_listen},
-                                  {&service, &worker_service_}));
+  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
+                                                      .health_listen = options_.health_listen,
+                                                      .security = security_},
+                                                     {&service, &worker_service_}));
   loop_.Start([this, step = std::move(step)] { return Step(step); });
   spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
                address(), metrics_address(), engine_->store().blocks());

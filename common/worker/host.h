@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
+#include "common/rpc/security.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
 #include "common/worker/flags.h"
@@ -42,6 +43,9 @@ class Host {
   WatchHub& hub() { return hub_; }
   telemetry::Metrics& metrics() { return metrics_; }
   const Clock& clock() const { return clock_; }
+  // What calls to peers go out with, and what their calls are checked by.
+  const rpc::Security& security() const { return *security_; }
+  const rpc::PeerCheck& peers() const { return peers_; }
   const std::string& worker_id() const { return hub_.info().worker_id(); }
   Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
 
@@ -58,17 +62,20 @@ class Host {
   void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
 
  private:
-  Host(const Options& options, std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info);
+  Host(const Options& options, std::shared_ptr<const rpc::Security> security,
+       std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info);
   bool Step(const std::function<StepReport()>& step);
 
   const Options options_;
+  const std::shared_ptr<const rpc::Security> security_;
   const std::unique_ptr<engine::Engine> engine_;
   MonotonicClock clock_;
   telemetry::Metrics metrics_;
+  const rpc::PeerCheck peers_;
   prometheus::Gauge& draining_ = metrics_.Gauge("baton_draining", "1: takes no new work");
   WatchHub hub_;
   engine::Loop loop_;
-  WorkerService worker_service_{hub_, loop_};
+  WorkerService worker_service_{hub_, loop_, peers_};
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::unique_ptr<rpc::Server> server_;
 };

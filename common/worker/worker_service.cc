@@ -54,6 +54,10 @@ grpc::ServerWriteReactor<v1::WatchEvent>* WorkerService::Watch(grpc::CallbackSer
                                                                const v1::WatchRequest* request) {
   auto stream = WatchHub::Stream::Create();
   auto* reactor = stream->reactor();
+  if (absl::Status stranger = peers_(*context); !stranger.ok()) {
+    stream->Finish(std::move(stranger));
+    return reactor;
+  }
   hub_.Attach(std::move(stream), request->blocks());
   loop_.PostAlways([] {});
   return reactor;
@@ -61,6 +65,11 @@ grpc::ServerWriteReactor<v1::WatchEvent>* WorkerService::Watch(grpc::CallbackSer
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
                                                const v1::DrainRequest* request, v1::DrainResponse* response) {
+  if (const absl::Status stranger = peers_(*context); !stranger.ok()) {
+    auto* reactor = context->DefaultReactor();
+    reactor->Finish(rpc::ToGrpc(stranger));
+    return reactor;
+  }
   if (!(request->grace() >= 0) || request->grace() > 86400) {
     auto* reactor = context->DefaultReactor();
     reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT, "grace must be between 0 and 86400 seconds"});

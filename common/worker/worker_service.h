@@ -4,14 +4,16 @@
 
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/engine/loop.h"
+#include "common/rpc/security.h"
 #include "common/worker/watch_hub.h"
 
 namespace baton::worker {
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:
-  // Both outlive it. The loop is woken when somebody attaches, so that its next step publishes.
-  WorkerService(WatchHub& hub, engine::Loop& loop) : hub_(hub), loop_(loop) {}
+  // All outlive it. The loop is woken when somebody attaches, so that its next step publishes.
+  WorkerService(WatchHub& hub, engine::Loop& loop, const rpc::PeerCheck& peers)
+      : hub_(hub), loop_(loop), peers_(peers) {}
 
   grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext* context,
                                                   const v1::WatchRequest* request) override;
@@ -21,6 +23,7 @@ class WorkerService final : public v1::Worker::CallbackService {
  private:
   WatchHub& hub_;
   engine::Loop& loop_;
+  const rpc::PeerCheck& peers_;
 };
 
 }  // namespace baton::worker

@@ -26,10 +26,10 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 // alarm.
 class Watcher::Subscription {
  public:
-  Subscription(Fleet* fleet, int seat, const rpc::Keepalive& keepalive)
+  Subscription(Fleet* fleet, int seat, const rpc::Keepalive& keepalive, const rpc::Security* security)
       : fleet_(fleet),
         seat_(seat),
-        channel_(rpc::MakeChannel(fleet->seats()[seat].address, keepalive)),
+        channel_(rpc::MakeChannel(fleet->seats()[seat].address, keepalive, security)),
         stub_(v1::Worker::NewStub(channel_)) {
     absl::MutexLock lock(&mutex_);
     Begin();
@@ -124,10 +124,10 @@ class Watcher::Subscription {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-Watcher::Watcher(Fleet* fleet, Keepalive keepalive) {
+Watcher::Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security) {
   const rpc::Keepalive both{.interval = keepalive.interval, .timeout = keepalive.timeout};
   for (size_t seat = 0; seat < fleet->seats().size(); ++seat) {
-    subscriptions_.push_back(std::make_unique<Subscription>(fleet, static_cast<int>(seat), both));
+    subscriptions_.push_back(std::make_unique<Subscription>(fleet, static_cast<int>(seat), both, security));
   }
 }
 

@@ -12,6 +12,9 @@
 namespace grpc {
 class Channel;
 }
+namespace baton::rpc {
+class Security;
+}
 
 namespace baton::router::fleet {
 
@@ -24,7 +27,8 @@ class Watcher {
     absl::Duration timeout;
   };
   // `fleet` outlives the watcher. Streams start at once.
-  Watcher(Fleet* fleet, Keepalive keepalive);
+  // With `security` (null: none) towards the workers.
+  Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security = nullptr);
   // Ends the streams and waits for their end.
   ~Watcher();
 

@@ -92,6 +92,43 @@ TEST_F(DispatcherTest, AFullQueueRefusesWithADelay) {
   EXPECT_GE(*delay, absl::Milliseconds(100));
 }
 
+TEST_F(DispatcherTest, AFullQueueMakesRoomForATenantWithLess) {
+  Up(0);
+  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name, 1, 1000)).ok());
+  dispatcher_.SetTenant(admission::TenantId(7), "late", {});
+  auto late = Ask(6, 1, 1000);
+  late->tenant = admission::TenantId(7);
+  ASSERT_TRUE(dispatcher_.Submit(late).ok());
+  EXPECT_TRUE(results_[6].empty()) << "it waits";
+  ASSERT_EQ(results_[5].size(), 1u) << "the newest of the other tenant went";
+  EXPECT_TRUE(absl::IsResourceExhausted(results_[5][0].status()));
+  EXPECT_TRUE(rpc::RetryDelay(results_[5][0].status()).has_value());
+  for (int ended : {0, 1}) results_[ended][0]->booking.Release();
+  EXPECT_EQ(std::count(order_.begin(), order_.end(), 6), 1)
+      << "a round each, and two of the others are still waiting";
+  EXPECT_TRUE(results_[4].empty());
+}
+
+TEST_F(DispatcherTest, SettlingLetsATenantsNextRequestGo) {
+  Up(0);
+  dispatcher_.SetTenant(admission::TenantId(7), "one", {.concurrency = 1});
+  std::vector<std::vector<admission::EntryId>> entries;
+  for (int name = 0; name < 2; ++name) {
+    auto ask = Ask(name);
+    ask->tenant = admission::TenantId(7);
+    auto submitted = dispatcher_.Submit(ask);
+    ASSERT_TRUE(submitted.ok());
+    entries.push_back(*submitted);
+  }
+  EXPECT_EQ(order_, (std::vector<int>{0}));
+  results_[0][0]->booking.Release();
+  EXPECT_EQ(order_, (std::vector<int>{0})) << "the request has not ended";
+  dispatcher_.Settle(entries[0][0], {.requests = 1, .prompt_tokens = 10, .output_tokens = 1});
+  EXPECT_EQ(order_, (std::vector<int>{0, 1}));
+  EXPECT_NE(metrics_.Text().find("baton_router_tenant_prompt_tokens_total{tenant=\"one\"} 10"),
+            std::string::npos);
+}
+
 TEST_F(DispatcherTest, AllChoicesOrNone) {
   Up(0);
   for (int name = 0; name < 3; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());

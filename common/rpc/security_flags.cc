@@ -1,0 +1,49 @@
+#include "common/rpc/security_flags.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <string>
+
+namespace baton::rpc {
+namespace {
+
+void AddCertificate(CLI::App& app, SecurityOptions& options, const std::string& shown_to) {
+  app.add_option("--tls-cert", options.cert,
+                 "Certificate to show to " + shown_to + ", PEM, read again when it changes")
+      ->type_name("FILE");
+  app.add_option("--tls-key", options.key, "Its private key, PEM")->type_name("FILE");
+}
+
+}  // namespace
+
+void AddFleetFlags(CLI::App& app, SecurityOptions& options) {
+  AddCertificate(app, options, "clients and peers");
+  app.add_option("--tls-ca", options.ca,
+                 "CA of the fleet's certificates, PEM: TLS both ways between its parties")
+      ->type_name("FILE");
+  app.add_option("--tls-peer-name", options.peer_name,
+                 "Name that every party's certificate has; none: the host that is dialed")
+      ->type_name("NAME");
+  app.add_option("--fleet-key-file", options.fleet_key_file,
+                 "Secret that every party of the fleet shows to the others, the same for all")
+      ->type_name("FILE");
+}
+
+void AddPublicDoorFlags(CLI::App& app, SecurityOptions& options) {
+  app.add_option("--tls-client-ca", options.client_ca,
+                 "CA of clients' certificates, PEM; a client may show one in place of an API key")
+      ->type_name("FILE");
+}
+
+void AddClientFlags(CLI::App& app, SecurityOptions& options) {
+  app.add_option("--tls-ca", options.ca, "Speak TLS; CA of the server's certificate, PEM")->type_name("FILE");
+  AddCertificate(app, options, "the server");
+  app.add_option("--tls-server-name", options.peer_name,
+                 "Name in the server's certificate, if it is not the host in --server")
+      ->type_name("NAME");
+  app.add_option("--api-key-file", options.api_key_file, "File with the API key; `baton key new` makes one")
+      ->type_name("FILE");
+}
+
+}  // namespace baton::rpc

@@ -1,0 +1,21 @@
+// The flags behind SecurityOptions, worded alike for every binary. For main() and what it calls.
+#pragma once
+
+#include "common/rpc/security_options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton::rpc {
+
+// Bind the flags to `options`, which outlives the parse.
+
+// Parties of a fleet: --tls-cert, --tls-key, --tls-ca, --tls-peer-name, --fleet-key-file.
+void AddFleetFlags(CLI::App& app, SecurityOptions& options);
+// Those that clients call: --tls-client-ca.
+void AddPublicDoorFlags(CLI::App& app, SecurityOptions& options);
+// Clients: --tls-ca, --tls-cert, --tls-key, --tls-server-name, --api-key-file.
+void AddClientFlags(CLI::App& app, SecurityOptions& options);
+
+}  // namespace baton::rpc
