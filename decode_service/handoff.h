@@ -1,10 +1,12 @@
 // Handoff: one attempt to have a prompt's KV filled in by one prefill worker: the call, the intake that
-// checks and commits what arrives, and the logits of the last position. Destroying it, at any time, cancels
-// the call and ends all writes. Engine thread.
+// checks and commits what arrives, and the logits of the last position. Release, at any time, cancels the
+// call and all callbacks; a write that has begun may still end after it, and until writing() is false the
+// object and the blocks stay. Engine thread.
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,8 +22,8 @@ class Handoff {
   struct Callbacks {
     // The logits came, checked, perhaps before the last blocks: the first token may be drawn.
     std::function<void(std::span<const float> logits, const v1::PrefillDone& done)> logits;
-    // Once, last, unless destroyed before. OK: logits and all blocks are here. Otherwise committed_blocks()
-    // tells how far a next attempt need not go back.
+    // Once, last, unless released before, and with no write under way. OK: logits and all blocks are here.
+    // Otherwise committed_blocks() tells how far a next attempt need not go back.
     std::function<void(absl::Status)> ended;
   };
 
@@ -33,9 +35,9 @@ class Handoff {
   void Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
              absl::Time deadline);
 
-  // Ends all writes now, and all callbacks; the call itself ends with the object. May be called from a
-  // callback.
+  // Begins no further write, ends the call and all callbacks. May be called from a callback.
   void Release();
+  bool writing() const { return intake_.writing(); }
 
   const std::string& worker() const { return worker_; }
   // A chunk came that the ticket does not cover.
@@ -43,10 +45,12 @@ class Handoff {
   const transfer::Intake& intake() const { return intake_; }
 
  private:
-  void OnEvent(v1::PrefillEvent event);
+  void OnEvent(std::shared_ptr<const v1::PrefillEvent> event);
+  void OnWritten(const absl::Status& status);
   absl::Status TakeLogits(const v1::PrefillDone& done);
   void OnDone(const absl::Status& status);
-  void End(const absl::Status& status);
+  void End(absl::Status status);
+  void TellEnd();
 
   const std::string worker_;
   transfer::Intake intake_;
@@ -54,8 +58,10 @@ class Handoff {
   Callbacks callbacks_;
   std::unique_ptr<PrefillCall> call_;
   bool logits_taken_ = false;
+  bool stream_done_ = false;
   bool refused_write_ = false;
-  bool ended_ = false;
+  bool ended_ = false;                  // what comes now is not heeded
+  std::optional<absl::Status> untold_;  // the end, as long as a write is under way
 };
 
 }  // namespace baton::decode_service

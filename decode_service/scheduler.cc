@@ -160,9 +160,11 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   sequence.relay.set_shipped_bytes(sequence.relay.shipped_bytes() + intake.received_bytes());
   if (intake.received_blocks() > 0) sequence.relay.set_link(std::string(link_.name()));
   int64_t computed = intake.committed_blocks() * kBlockTokens;
-  retired_.push_back(std::move(sequence.handoff));
+  const Handoff& handoff = *sequence.handoff;
+  // We are in its callback.
+  leaving_.push_back({.sequence = nullptr, .handoff = std::move(sequence.handoff), .kv = nullptr});
   if (status.ok()) {
-    sequence.relay.set_prefill_worker(retired_.back()->worker());
+    sequence.relay.set_prefill_worker(handoff.worker());
     probe_.HandedOff(intake.received_blocks(), intake.received_bytes(),
                      absl::Seconds(sequence.times.transfer));
     sequence.kv->Computed(sequence.tokens, sequence.handoff_tokens);
@@ -171,10 +173,9 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
     return;
   }
   probe_.HandOffFailed();
-  if (retired_.back()->refused_write()) probe_.LateWriteRefused();
+  if (handoff.refused_write()) probe_.LateWriteRefused();
   spdlog::warn("request {}: hand-off from {} failed with {} of {} blocks committed: {}", sequence.request_id,
-               retired_.back()->worker(), intake.received_blocks(), intake.ticket().blocks(),
-               status.ToString());
+               handoff.worker(), intake.received_blocks(), intake.ticket().blocks(), status.ToString());
   // The committed blocks are a valid prefix. The block of the last token is computed again, for its logits.
   computed = std::min(computed, (sequence.handoff_tokens - 1) / kBlockTokens * kBlockTokens);
   if (computed > sequence.kv->computed_tokens()) sequence.kv->Computed(sequence.tokens, computed);
@@ -192,8 +193,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
 }
 
 bool Scheduler::Step() {
-  ended_.clear();
-  retired_.clear();
+  Sweep();
   Readmit();
   Grow();
   const std::vector<SequenceId> planned = PlanStep();
@@ -226,7 +226,7 @@ bool Scheduler::Step() {
   }
   size_t counts[4] = {};
   for (const auto& [id, sequence] : sequences_) ++counts[static_cast<int>(sequence->phase)];
-  ended_.clear();
+  Sweep();
   probe_.Observe(counts[0], counts[1], counts[2], counts[3], engine_.pool().counts());
   return !planned.empty();
 }
@@ -350,11 +350,9 @@ void Scheduler::Grow() {
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
-  if (sequence.handoff != nullptr) {
-    sequence.handoff->Release();
-    retired_.push_back(std::move(sequence.handoff));
-  }
-  sequence.kv->Release();
+  LetGo(nullptr, std::move(sequence.handoff), std::move(sequence.kv));
+  sequence.kv =
+      std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(sequence.salt)));
   sequence.phase = Phase::kPreempted;
   sequence.relay.set_preemptions(sequence.relay.preemptions() + 1);
   probe_.Preempted();
@@ -367,19 +365,32 @@ void Scheduler::Abort(const absl::Status& status) {
     sequences_.begin()->second->finish(status);
     End(sequences_.begin()->first, Probe::Outcome::kFailed);
   }
-  ended_.clear();
-  retired_.clear();
+  Sweep();
 }
 
 void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
-  probe_.Ended(outcome, clock_.Now() - found->second->times.arrival);
-  // Writes end before the blocks go back.
-  if (found->second->handoff != nullptr) found->second->handoff->Release();
-  found->second->kv->Release();
-  ended_.push_back(std::move(found->second));
+  std::unique_ptr<Sequence> sequence = std::move(found->second);
   sequences_.erase(found);
+  probe_.Ended(outcome, clock_.Now() - sequence->times.arrival);
+  auto handoff = std::move(sequence->handoff);
+  auto kv = std::move(sequence->kv);
+  LetGo(std::move(sequence), std::move(handoff), std::move(kv));
+}
+
+void Scheduler::LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
+                      std::unique_ptr<engine::SequenceKv> kv) {
+  // Writes end before the blocks go back.
+  if (handoff != nullptr) handoff->Release();
+  if (handoff == nullptr || !handoff->writing()) kv->Release();
+  leaving_.push_back({std::move(sequence), std::move(handoff), std::move(kv)});
+}
+
+void Scheduler::Sweep() {
+  std::erase_if(leaving_, [](const Leaving& leaving) {
+    return leaving.handoff == nullptr || !leaving.handoff->writing();
+  });
 }
 
 }  // namespace baton::decode_service

@@ -8,8 +8,8 @@
 //   kPrefilling --last chunk-------------> kRunning
 //   kHandoff, kPrefilling, kRunning --no blocks--> kPreempted --blocks--> kHandoff or kPrefilling
 //
-// Everything that a sequence holds goes in one place: End(). No gRPC, no thread of its own: engine thread,
-// tested by calling Step().
+// Everything that a sequence holds goes in one place: LetGo(), which waits for writes that have begun. No
+// gRPC, no thread of its own: engine thread, tested by calling Step().
 #pragma once
 
 #include <cstdint>
@@ -80,6 +80,10 @@ class Scheduler {
   void Grow();
   void Preempt(Sequence& sequence);
   void End(SequenceId id, Probe::Outcome outcome);
+  // The one place where blocks go back. `handoff` may be none.
+  void LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
+             std::unique_ptr<engine::SequenceKv> kv);
+  void Sweep();
   std::vector<SequenceId> PlanStep();
 
   const SchedulerOptions options_;
@@ -92,9 +96,14 @@ class Scheduler {
   engine::Batch batch_;
   Sequences sequences_;
   uint64_t next_ticket_ = 1;
-  // Objects that ended inside one of their own callbacks: destroyed at the next step.
-  std::vector<std::unique_ptr<Sequence>> ended_;
-  std::vector<std::unique_ptr<Handoff>> retired_;
+  // What has ended and can't go yet: it ended inside one of its own callbacks, or a link still writes its
+  // blocks. Swept at every step.
+  struct Leaving {
+    std::unique_ptr<Sequence> sequence;
+    std::unique_ptr<Handoff> handoff;
+    std::unique_ptr<engine::SequenceKv> kv;
+  };
+  std::vector<Leaving> leaving_;
 };
 
 }  // namespace baton::decode_service

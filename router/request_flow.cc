@@ -262,7 +262,8 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
     return;
   }
   ++state.migrations;
-  state.avoid.push_back(state.placement.decode->identity().incarnation);
+  // Those that failed before may be back.
+  state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;
   state.placement.booking.Release();
   actions->push_back(SubmitAgain{choice, state.avoid});

@@ -1,5 +1,7 @@
 #include "common/transfer/intake.h"
 
+#include <memory>
+
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "fmt/format.h"
@@ -11,9 +13,11 @@ Intake::Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& stor
   BATON_CHECK(static_cast<int64_t>(blocks.size()) >= ticket_.first_block + ticket_.blocks());
   const auto covered = blocks.subspan(ticket_.first_block, ticket_.blocks());
   blocks_.assign(covered.begin(), covered.end());
-  received_.resize(blocks_.size() * store_->layout().layers);
+  begun_.resize(blocks_.size() * store_->layout().layers);
   layers_received_.resize(blocks_.size());
 }
+
+Intake::~Intake() { BATON_CHECK(writes_ == 0) << "a link still writes for ticket " << ticket_.id.value(); }
 
 void Intake::Request() {
   BATON_CHECK(state_ == State::kReserved);
@@ -51,7 +55,7 @@ absl::Status Intake::Check(const v1::KvChunk& chunk) const {
                       chunk.first_block() + i, ticket_.generations[first + i].value(), chunk.generations(i)));
     }
     for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
-      if (received_[(first + i) * layers + layer] != 0) {
+      if (begun_[(first + i) * layers + layer] != 0) {
         return absl::InvalidArgumentError(
             fmt::format("layer {} of block {} was sent twice", layer, chunk.first_block() + i));
       }
@@ -66,13 +70,26 @@ void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Stat
     return;
   }
   state_ = State::kReceiving;
-  std::vector<std::span<std::byte>> pieces;
+  const int64_t first = int64_t{chunk.first_block()} - ticket_.first_block;
+  for (int64_t block = first; block < first + chunk.generations_size(); ++block) {
+    for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
+      begun_[block * store_->layout().layers + layer] = 1;
+    }
+  }
+  // Lives until the write is over.
+  auto pieces = std::make_shared<std::vector<std::span<std::byte>>>();
   for (int i = 0; i < chunk.generations_size(); ++i) {
     const BlockId block = blocks_[chunk.first_block() - ticket_.first_block + i];
     store_->AppendPieces(block, static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers()),
-                         pieces);
+                         *pieces);
   }
-  link_->Receive(chunk, pieces, [this, &chunk, done = std::move(done)](absl::Status status) mutable {
+  ++writes_;
+  link_->Receive(chunk, *pieces, [this, &chunk, pieces, done = std::move(done)](absl::Status status) mutable {
+    --writes_;
+    if (state_ == State::kReleased) {
+      done(absl::CancelledError("the hand-off was given up while the chunk was written"));
+      return;
+    }
     if (status.ok()) Commit(chunk);
     done(std::move(status));
   });
@@ -82,9 +99,6 @@ void Intake::Commit(const v1::KvChunk& chunk) {
   const int layers = store_->layout().layers;
   const int64_t first = int64_t{chunk.first_block()} - ticket_.first_block;
   for (int64_t block = first; block < first + chunk.generations_size(); ++block) {
-    for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
-      received_[block * layers + layer] = 1;
-    }
     layers_received_[block] += static_cast<int>(chunk.layers());
   }
   received_bytes_ += int64_t{chunk.generations_size()} * chunk.layers() * store_->layout().layer_bytes();

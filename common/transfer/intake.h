@@ -1,7 +1,7 @@
 // Intake: the decode worker's half of a hand-off, as a plain state machine: no gRPC, no clock. It owns a
 // ticket, refuses every chunk that the ticket does not cover, counts layers per block, and commits blocks in
-// order. Whoever holds it holds the blocks: Release is idempotent and nothing is written after it. Engine
-// thread.
+// order. Release is idempotent: no write begins after it, but one that began before may still be under way,
+// and until writing() is false the Intake and its blocks stay where they are. Engine thread.
 //
 //   kReserved --Request--> kRequested --first chunk--> kReceiving --last layer of the last block-->
 //   kCommitted any --Release--> kReleased
@@ -26,6 +26,9 @@ class Intake {
   // `blocks`: the sequence's block table; the ticket covers its tail from ticket.first_block on. `store` and
   // `link` outlive it.
   Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link);
+  ~Intake();
+  Intake(const Intake&) = delete;
+  Intake& operator=(const Intake&) = delete;
 
   // The hand-off has been asked for.
   void Request();
@@ -38,8 +41,10 @@ class Intake {
   // After an error the hand-off is to be given up; committed blocks stay good.
   void Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done);
 
-  // No more writes.
+  // No further write begins.
   void Release();
+  // A write has begun and not ended: the link may touch the blocks.
+  bool writing() const { return writes_ > 0; }
 
   State state() const { return state_; }
   const Ticket& ticket() const { return ticket_; }
@@ -57,9 +62,11 @@ class Intake {
   kv::KvStore* store_;
   LinkReceiver* link_;
   State state_ = State::kReserved;
-  // [block][layer]: received. A bit per layer would do; a byte keeps it obvious.
-  std::vector<uint8_t> received_;
+  // [block][layer]: a write has begun. A second one is refused even while the first is under way. A bit per
+  // layer would do; a byte keeps it obvious.
+  std::vector<uint8_t> begun_;
   std::vector<int> layers_received_;
+  int writes_ = 0;
   int64_t committed_ = 0;
   int64_t received_bytes_ = 0;
 };

@@ -36,8 +36,9 @@ class LinkReceiver {
   virtual ~LinkReceiver() = default;
   virtual std::string_view name() const = 0;
   // Brings the payload of `chunk` into the pieces, verifies the checksum, then calls `done`, on the engine
-  // thread, before or after it returns. The pieces stay valid until then. DATA_LOSS: wrong size or checksum;
-  // what was written must not be used.
+  // thread, before or after it returns. `done` always comes, at the latest when the peer is found dead; until
+  // then the link may write, so chunk, pieces and whoever is called back stay. DATA_LOSS: wrong size or
+  // checksum; what was written must not be used.
   virtual void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "common/worker/host.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
@@ -82,7 +83,8 @@ void Host::Stop(std::function<void()> abort) {
   Drain(absl::ZeroDuration());
   loop_.Run(std::move(abort));
   hub_.Close();
-  server_->Shutdown(absl::Seconds(1));
+  // What has ended here may still be on its way: KV and last tokens leave before the process does.
+  server_->Shutdown(absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0)));
   // Last words of calls that were let go are dropped by the stopped loop.
   loop_.Stop();
   server_.reset();

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <span>
 #include <utility>
 
@@ -90,14 +91,14 @@ Fleet::Fleet(const FleetOptions& options) {
                                            "--drain-grace",     options.drain_grace,
                                            "--exit-with-parent"};
   for (int i = 0; i < options.prefill; ++i) {
-    prefill_.push_back(std::make_unique<Process>(
-        "baton-prefill",
-        Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags)));
+    prefill_arguments_.push_back(
+        Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags));
+    prefill_.push_back(std::make_unique<Process>("baton-prefill", prefill_arguments_.back()));
   }
   for (int i = 0; i < options.decode; ++i) {
-    decode_.push_back(std::make_unique<Process>(
-        "baton-decode",
-        Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags)));
+    decode_arguments_.push_back(
+        Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags));
+    decode_.push_back(std::make_unique<Process>("baton-decode", decode_arguments_.back()));
   }
   std::vector<std::string> router = {"--model",     kModel,  "--decode",          Addresses(decode_),
                                      "--log-level", "error", "--exit-with-parent"};
@@ -107,6 +108,15 @@ Fleet::Fleet(const FleetOptions& options) {
   stub_ = v1::Inference::NewStub(channel_);
   if (!options.impatient)
     AwaitWorkers(static_cast<uint32_t>(options.prefill), static_cast<uint32_t>(options.decode));
+}
+
+cli::ExitStatus Fleet::Restart(const std::string& program, std::unique_ptr<Process>& process,
+                               std::vector<std::string> arguments) {
+  const std::string address = process->grpc();
+  process->Signal(SIGTERM);
+  const cli::ExitStatus left = process->Wait();
+  process = std::make_unique<Process>(program, Merge(std::move(arguments), {"--listen", address}));
+  return left;
 }
 
 Answer Fleet::Generate(const v1::GenerateRequest& request) {

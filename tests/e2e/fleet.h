@@ -29,6 +29,7 @@ class Process {
   const std::string& grpc() const { return grpc_; }
   const std::string& metrics() const { return metrics_; }
   void Signal(int signal) { child_.Signal(signal); }
+  pid_t pid() const { return child_.pid(); }
   // Waits for the end.
   cli::ExitStatus Wait();
 
@@ -70,6 +71,14 @@ class Fleet {
   Process& decode(int i = 0) { return *decode_.at(i); }
   v1::Inference::Stub& stub() { return *stub_; }
 
+  // SIGTERM; a new process on the same address once the old one has left. Returns how it left.
+  cli::ExitStatus RestartPrefill(int i) {
+    return Restart("baton-prefill", prefill_.at(i), prefill_arguments_.at(i));
+  }
+  cli::ExitStatus RestartDecode(int i) {
+    return Restart("baton-decode", decode_.at(i), decode_arguments_.at(i));
+  }
+
   // Reads the stream to its end.
   Answer Generate(const v1::GenerateRequest& request);
   Answer Chat(const v1::ChatRequest& request);
@@ -80,6 +89,10 @@ class Fleet {
   void AwaitWorkers(uint32_t prefill, uint32_t decode);
 
  private:
+  static cli::ExitStatus Restart(const std::string& program, std::unique_ptr<Process>& process,
+                                 std::vector<std::string> arguments);
+
+  std::vector<std::vector<std::string>> prefill_arguments_, decode_arguments_;
   std::vector<std::unique_ptr<Process>> prefill_;
   std::vector<std::unique_ptr<Process>> decode_;
   std::unique_ptr<Process> router_;

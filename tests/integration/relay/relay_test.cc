@@ -357,6 +357,19 @@ TEST_F(RelayTest, APrefillWorkerThatDiesAnywhereIsReplacedFromTheCommittedBlocks
   }
 }
 
+// Public failure 7 of docs/hand-off.md.
+TEST_F(RelayTest, APromptTooLongForThePrefillWorkerIsComputedHere) {
+  Relay relay({.prefill_blocks = 4, .chunk = 32});
+  const std::vector<TokenId> prompt = Prompt(100);
+  Answer answer;
+  relay.Ask(prompt, {.temperature = 0}, 8, answer);
+  relay.RunUntilIdle();
+  ExpectSame(answer, Alone(prompt, {.temperature = 0}, 8));
+  EXPECT_EQ(answer.finished->relay().failovers(), 2u);
+  EXPECT_EQ(answer.finished->relay().link(), "local");
+  relay.ExpectNothingHeld();
+}
+
 TEST_F(RelayTest, WithoutAnyPrefillWorkerTheDecodeWorkerDoesItAlone) {
   Relay relay({.chunk = 32});
   const std::vector<TokenId> prompt = Prompt(100);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "common/base/digest.h"
+#include "common/base/random.h"
 #include "common/transfer/host_link.h"
+#include "tests/fuzz/intake_operations.h"
 
 namespace baton::transfer {
 namespace {
@@ -116,6 +118,22 @@ TEST_F(IntakeTest, ADamagedChunkIsAnErrorAndCommitsNothing) {
   EXPECT_EQ(Accept(cut).code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(Accept(Chunk(1, 1, 'b')).ok());
   EXPECT_EQ(intake_.committed_blocks(), 1);
+}
+
+// Chunks good and bad, writes that end late, releases: against a model.
+TEST(IntakeOperationsTest, AnySequenceAgreesWithTheModel) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  uint64_t draws = 0;
+  int64_t operations = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<uint8_t> bytes(200);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(UniformAt(seed, draws++) * 256);
+    const auto done = RunIntakeOperations(bytes);
+    ASSERT_TRUE(done.ok()) << "round " << round << ": " << done.status();
+    operations += *done;
+  }
+  EXPECT_GT(operations, 10000);
 }
 
 }  // namespace

@@ -1,0 +1,439 @@
+#include "tests/fault/rig.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/transfer/fingerprint_wire.h"
+#include "decode_service/request.h"
+#include "fmt/format.h"
+#include "tests/fault/rig_prefill_client.h"
+
+namespace baton::fault {
+namespace {
+
+constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
+constexpr int64_t kBlocks = 96;
+constexpr absl::Duration kTurn = absl::Milliseconds(1);
+// A request takes this long to arrive.
+constexpr absl::Duration kWire = absl::Milliseconds(4);
+
+std::unique_ptr<engine::Engine> MakeEngine() {
+  auto engine =
+      engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = kBlocks * kBlockBytes});
+  BATON_CHECK(engine.ok()) << engine.status().ToString();
+  return *std::move(engine);
+}
+
+engine::Engine& SharedEngine(int index) {
+  static std::map<int, std::unique_ptr<engine::Engine>> engines;  // as long as the process
+  auto& engine = engines[index];
+  if (engine == nullptr) engine = MakeEngine();
+  return *engine;
+}
+
+// The host link without its checks: whatever came is written.
+class TrustingReceiver final : public transfer::LinkReceiver {
+ public:
+  std::string_view name() const override { return "host"; }
+  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+    std::string data = chunk.data();
+    size_t size = 0;
+    for (const auto piece : pieces) size += piece.size();
+    data.resize(size);
+    const char* from = data.data();
+    for (const auto piece : pieces) {
+      std::memcpy(piece.data(), from, piece.size());
+      from += piece.size();
+    }
+    done(absl::OkStatus());
+  }
+};
+
+}  // namespace
+
+void SlowReceiver::Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) {
+  writes_.push_back({&chunk, pieces, std::move(done), clock_.Now() + takes_});
+}
+
+void SlowReceiver::Tick() {
+  while (!writes_.empty() && writes_.front().due <= clock_.Now()) {
+    Write write = std::move(writes_.front());
+    writes_.pop_front();
+    host_.Receive(*write.chunk, write.pieces, std::move(write.done));
+  }
+}
+
+void SlowReceiver::Close() {
+  for (Write& write : std::exchange(writes_, {})) write.done(absl::UnavailableError("the link is gone"));
+}
+
+engine::Engine& Rig::SoloEngine() { return SharedEngine(4); }
+
+void Rig::Empty(engine::Engine& engine) {
+  kv::BlockPool& pool = engine.pool();
+  BATON_CHECK(pool.counts().held == 0);
+  pool.Release(pool.Allocate(pool.available()).value());
+}
+
+Rig::Rig(const RigOptions& options)
+    : without_(options.without),
+      write_takes_(options.write_takes),
+      clock_(absl::UnixEpoch() + absl::Hours(1)) {
+  tokenizer_ = text::Tokenizer::Load(kModel).value();
+  router.name = "router";
+  client.name = "client";
+  for (int i = 0; i < 2; ++i) {
+    prefill[i].name = fmt::format("prefill-{}", i);
+    prefill[i].engine = &SharedEngine(i);
+    decode[i].name = fmt::format("decode-{}", i);
+    decode[i].engine = &SharedEngine(2 + i);
+    Boot(prefill[i]);
+    Boot(decode[i]);
+  }
+}
+
+Rig::~Rig() {
+  for (const auto& request : requests_) Abandon(*request);
+  for (int i = 0; i < 2; ++i) {
+    Kill(decode[i]);
+    Kill(prefill[i]);
+  }
+}
+
+void Rig::Boot(PrefillNode& node) {
+  Empty(*node.engine);
+  node.probe = std::make_unique<prefill_service::Probe>(node.metrics, node.link.name());
+  node.scheduler = std::make_unique<prefill_service::Scheduler>(
+      prefill_service::SchedulerOptions{.chunk_tokens = 16, .token_budget = 16}, *node.engine, node.link,
+      clock_, *node.probe);
+}
+
+void Rig::Boot(DecodeNode& node) {
+  Empty(*node.engine);
+  node.slow = nullptr;
+  if (without_.checksum) {
+    node.link = std::make_unique<TrustingReceiver>();
+  } else if (write_takes_ > absl::ZeroDuration()) {
+    auto slow = std::make_unique<SlowReceiver>(clock_, write_takes_);
+    node.slow = slow.get();
+    node.link = std::move(slow);
+  } else {
+    node.link = std::make_unique<transfer::HostLinkReceiver>();
+  }
+  node.probe = std::make_unique<decode_service::Probe>(node.metrics, node.link->name());
+  node.client = std::make_unique<RigPrefillClient>(*this, node);
+  node.scheduler = std::make_unique<decode_service::Scheduler>(
+      decode_service::SchedulerOptions{.worker_id = node.name,
+                                       .incarnation = IncarnationOf(node),
+                                       .local_prefill_tokens = 8,
+                                       .chunk_tokens = 16,
+                                       .token_budget = 32},
+      *node.engine, *node.link, *node.client, clock_, *node.probe);
+}
+
+Incarnation Rig::IncarnationOf(const DecodeNode& node) const {
+  return Incarnation(1000 * (&node - decode + 1) + node.life);
+}
+
+void Rig::Kill(PrefillNode& node) {
+  node.up = false;
+  ++node.life;
+  node.mail.clear();
+  node.scheduler.reset();
+  if (!node.hog.empty()) node.engine->pool().Release(std::exchange(node.hog, {}));
+}
+
+void Rig::Kill(DecodeNode& node) {
+  node.up = false;
+  ++node.life;
+  node.mail.clear();
+  // Memory and link go together.
+  if (node.scheduler != nullptr) node.scheduler->Abort(absl::UnavailableError("killed"));
+  if (node.slow != nullptr) node.slow->Close();
+  node.scheduler.reset();
+  if (!node.hog.empty()) node.engine->pool().Release(std::exchange(node.hog, {}));
+}
+
+void Rig::Restart(PrefillNode& node) {
+  Kill(node);
+  node.up = true;
+  Boot(node);
+}
+
+void Rig::After(absl::Duration delay, std::function<void()> work) {
+  later_.emplace(clock_.Now() + delay, std::move(work));
+}
+
+Request& Rig::Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, uint32_t max_tokens,
+                  absl::Time deadline) {
+  requests_.push_back(std::make_unique<Request>());
+  Request& request = *requests_.back();
+  request.flow = std::make_unique<router::RequestFlow>(
+      router::RequestFlow::Options{.request_id = fmt::format("r{}", requests_.size()),
+                                   .router_id = "router",
+                                   .arrival = clock_.Now(),
+                                   .deadline = deadline},
+      &clock_, &probe_);
+  router::Prepared prepared;
+  for (TokenId token : prompt) prepared.request.add_token_ids(token.value());
+  v1::SamplingParams& sampling = *prepared.request.mutable_sampling();
+  sampling.set_temperature(params.temperature);
+  sampling.set_top_k(params.top_k);
+  sampling.set_top_p(params.top_p);
+  sampling.set_repetition_penalty(params.repetition_penalty);
+  sampling.set_presence_penalty(params.presence_penalty);
+  sampling.set_frequency_penalty(params.frequency_penalty);
+  prepared.seed = params.seed;
+  prepared.request.mutable_stop()->set_max_tokens(max_tokens);
+  prepared.request.mutable_stop()->set_ignore_eos(true);
+  prepared.request.mutable_output()->set_logits_digest(true);
+  prepared.request.set_salt("tenant");
+  prepared.token_ids = true;
+  prepared.model = "model";
+  router.Post([this, &request, prepared = std::move(prepared)]() mutable {
+    Perform(request, request.flow->OnPrepared(std::move(prepared)));
+  });
+  return request;
+}
+
+void Rig::Place(Request& request) {
+  for (DecodeNode& node : decode) {
+    const bool avoided =
+        std::find(request.avoid.begin(), request.avoid.end(), IncarnationOf(node)) != request.avoid.end();
+    if (!node.up || avoided) continue;
+    router::Placement placement;
+    placement.decode = std::make_shared<router::fleet::Worker>(
+        router::fleet::Worker::Identity{.seat = static_cast<int>(&node - decode),
+                                        .address = node.name,
+                                        .id = node.name,
+                                        .role = router::fleet::Role::kDecode,
+                                        .incarnation = IncarnationOf(node),
+                                        .fingerprint = transfer::ToProto(node.engine->fingerprint())});
+    for (PrefillNode& worker : prefill) {
+      placement.prefill.push_back(
+          std::make_shared<router::fleet::Worker>(router::fleet::Worker::Identity{.seat = 0,
+                                                                                  .address = worker.name,
+                                                                                  .id = worker.name,
+                                                                                  .role = {},
+                                                                                  .incarnation = {},
+                                                                                  .fingerprint = {}}));
+    }
+    request.wants_place = false;
+    request.decode = &node;
+    Perform(request, request.flow->OnPlaced(0, std::move(placement)));
+    return;
+  }
+  request.wants_place = false;
+  Perform(request, request.flow->OnPlaced(0, absl::UnavailableError("no decode worker is up")));
+}
+
+void Rig::Dial(Request& request, router::Dial dial) {
+  DecodeNode& node = decode[dial.seat];
+  const int choice = dial.choice, attempt = dial.attempt;
+  request.accepted = false;
+  auto wire = std::make_shared<DecodeWire>(
+      router, node,
+      DecodeWire::Reader{.event =
+                             [this, &request, choice, attempt](v1::DecodeEvent event) {
+                               if (request.router_dead) return;
+                               request.accepted |= event.has_accepted();
+                               Perform(request,
+                                       request.flow->OnDecodeEvent(choice, attempt, std::move(event)));
+                             },
+                         .done =
+                             [this, &request, choice, attempt](absl::Status status) {
+                               if (request.router_dead) return;
+                               Perform(request, request.flow->OnDecodeEnd(choice, attempt, status));
+                             }});
+  request.wire = wire;
+  wires_.push_back(wire);
+  After(kWire, [this, &request, &node, wire, to = End(node), asked = std::move(dial.request)] {
+    to.Post([this, &request, &node, wire, asked] {
+      auto sequence = decode_service::ParseRequest(asked, *node.engine, tokenizer_);
+      if (!sequence.ok()) {
+        wire->Finish(sequence.status());
+        return;
+      }
+      (*sequence)->send = [wire, &request](v1::DecodeEvent event) {
+        request.decode_finished |= event.has_finished();
+        wire->Send(std::move(event));
+      };
+      (*sequence)->finish = [wire](absl::Status status) { wire->Finish(std::move(status)); };
+      (*sequence)->congested = [wire, forget = without_.release] {
+        return wire->waiting() > 4 || (forget && wire->server_over());
+      };
+      const SequenceId id(next_id_++);
+      if (absl::Status admitted = node.scheduler->Submit(id, *std::move(sequence)); !admitted.ok()) {
+        wire->Finish(admitted);
+        return;
+      }
+      if (without_.release) return;
+      wire->SetCancelled([&node, id] { node.scheduler->Cancel(id); });
+    });
+  });
+}
+
+void Rig::Perform(Request& request, router::Actions actions) {
+  for (router::Action& action : actions) {
+    if (std::holds_alternative<router::Submit>(action)) {
+      request.wants_place = true;
+      request.may_place = clock_.Now();
+    } else if (auto* again = std::get_if<router::SubmitAgain>(&action)) {
+      request.wants_place = true;
+      request.avoid = again->avoid;
+      request.may_place = clock_.Now() + absl::Milliseconds(50);
+    } else if (std::holds_alternative<router::Withdraw>(action)) {
+      request.wants_place = false;
+    } else if (auto* dial = std::get_if<router::Dial>(&action)) {
+      Dial(request, std::move(*dial));
+    } else if (std::holds_alternative<router::ReadNext>(action)) {
+      request.wire->Next();
+    } else if (std::holds_alternative<router::HangUp>(action)) {
+      request.wire->Cancel();
+    } else if (auto* write = std::get_if<router::Write>(&action)) {
+      request.writing = true;
+      After(kTurn, [this, &request, response = std::move(write->response)] {
+        if (request.router_dead || request.vanished) return;
+        Seen& seen = request.seen;
+        seen.started += response.has_started();
+        const v1::Delta& delta = response.delta();
+        seen.tokens.insert(seen.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
+        seen.digests.insert(seen.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
+        seen.text += delta.text();
+        if (response.has_finished()) seen.finished = response.finished();
+        router.Post([this, &request] {
+          request.writing = false;
+          if (!request.router_dead) Perform(request, request.flow->OnWritten(true));
+        });
+      });
+    } else if (auto* finish = std::get_if<router::Finish>(&action)) {
+      request.flow_ended = true;
+      ++request.seen.ends;
+      request.seen.status = finish->status;
+      request.seen.ended = clock_.Now();
+    }
+  }
+}
+
+void Rig::Turn() {
+  clock_.Advance(kTurn);
+  while (!later_.empty() && later_.begin()->first <= clock_.Now()) {
+    const auto work = std::move(later_.begin()->second);
+    later_.erase(later_.begin());
+    work();
+  }
+  router.TakeMail();
+  for (const auto& request : requests_) {
+    if (request->wants_place && !request->router_dead && clock_.Now() >= request->may_place) Place(*request);
+  }
+  for (PrefillNode& node : prefill) {
+    if (!node.up || node.stopped) continue;
+    node.TakeMail();
+    node.scheduler->Step();
+  }
+  for (DecodeNode& node : decode) {
+    if (!node.up || node.stopped) continue;
+    node.TakeMail();
+    if (node.slow != nullptr) node.slow->Tick();
+    node.scheduler->Step();
+  }
+  for (size_t i = 0; i < wires_.size(); ++i) wires_[i]->Tick(clock_.Now());
+  std::erase_if(wires_, [](const auto& wire) { return wire->over(); });
+}
+
+void Rig::Settle(absl::Duration most) {
+  const absl::Time until = clock_.Now() + most;
+  const auto quiet = [&] {
+    return later_.empty() && wires_.empty() && router.mail.empty() &&
+           std::all_of(requests_.begin(), requests_.end(),
+                       [](const auto& request) { return request->seen.status.has_value(); }) &&
+           Leftovers().empty();
+  };
+  while (clock_.Now() < until && !quiet()) Turn();
+}
+
+void Rig::Abandon(Request& request) {
+  if (std::exchange(request.flow_ended, true)) return;
+  const router::Actions actions = request.flow->OnCancelled();
+  const bool finished = std::any_of(actions.begin(), actions.end(), [](const router::Action& action) {
+    return std::holds_alternative<router::Finish>(action);
+  });
+  if (!finished) (void)request.flow->OnWritten(false);
+}
+
+void Rig::KillRouter(Request& request) {
+  request.router_dead = true;
+  Abandon(request);
+  request.seen.status = absl::UnavailableError("connection reset by peer");
+  request.seen.ended = clock_.Now();
+  ++request.seen.ends;
+  request.wants_place = false;
+  router.mail.clear();
+  // A new life of the process; the calls of the old one break.
+  ++router.life;
+}
+
+void Rig::Cancel(Request& request) {
+  router.Post([this, &request] { Perform(request, request.flow->OnCancelled()); });
+}
+
+void Rig::Vanish(Request& request) {
+  request.vanished = true;
+  After(kNoticed, [this, &request] {
+    router.Post([this, &request] {
+      Perform(request, request.flow->OnCancelled());
+      if (std::exchange(request.writing, false)) Perform(request, request.flow->OnWritten(false));
+    });
+  });
+}
+
+void Rig::PassDeadline(Request& request) {
+  for (const auto& wire : wires_) wire->PassDeadline();
+  Cancel(request);
+}
+
+void Rig::HogPrefill(absl::Duration until) {
+  for (PrefillNode& node : prefill) {
+    node.hog = node.engine->pool().Allocate(node.engine->pool().available()).value();
+    After(until, [&node, to = End(node)] {
+      to.Post([&node] { node.engine->pool().Release(std::exchange(node.hog, {})); });
+    });
+  }
+}
+
+void Rig::FillPools(Request& request, absl::Duration until) {
+  if (prefill[0].hog.empty()) HogPrefill(until);
+  if (request.decode == nullptr) return;
+  DecodeNode& node = *request.decode;
+  if (node.engine->pool().available() == 0) return;
+  node.hog = node.engine->pool().Allocate(node.engine->pool().available()).value();
+  After(until, [&node, to = End(node)] {
+    to.Post([&node] { node.engine->pool().Release(std::exchange(node.hog, {})); });
+  });
+}
+
+std::string Rig::Leftovers() {
+  std::string found;
+  for (PrefillNode& node : prefill) {
+    if (!node.up || node.stopped) continue;
+    const auto counts = node.engine->pool().counts();
+    node.engine->pool().CheckConservation();
+    if (counts.held != 0) found += fmt::format("{} holds {} blocks; ", node.name, counts.held);
+    if (node.scheduler->queued() + node.scheduler->computing() != 0) {
+      found += fmt::format("{} has prompts; ", node.name);
+    }
+  }
+  for (DecodeNode& node : decode) {
+    if (!node.up || node.stopped) continue;
+    const auto counts = node.engine->pool().counts();
+    node.engine->pool().CheckConservation();
+    if (counts.held != 0) found += fmt::format("{} holds {} blocks; ", node.name, counts.held);
+    if (node.scheduler->sequences() != 0) found += fmt::format("{} has sequences; ", node.name);
+  }
+  return found;
+}
+
+}  // namespace baton::fault

@@ -1,0 +1,195 @@
+// Rig: the whole service in one thread and in virtual time: a client, the router's request flow, two decode
+// and two prefill workers with their real schedulers and engines, joined by Wires. A turn is a millisecond.
+// What only a process could do (die, hang, restart) is done to its Node; what it held goes with it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/engine/solo.h"
+#include "common/telemetry/metrics.h"
+#include "common/text/tokenizer.h"
+#include "common/transfer/host_link.h"
+#include "decode_service/scheduler.h"
+#include "prefill_service/scheduler.h"
+#include "router/request_flow.h"
+#include "tests/fault/wire.h"
+
+namespace baton::fault {
+
+using PrefillWire = Wire<v1::PrefillEvent>;
+using DecodeWire = Wire<v1::DecodeEvent>;
+
+// A safeguard replaced by a double without it, to see the matrix turn red.
+struct Without {
+  bool checksum = false;  // the link takes any bytes
+  bool fence = false;     // every chunk is made to name the ticket that is open
+  bool release = false;   // an ended call does not reach the scheduler
+};
+
+struct RigOptions {
+  Without without;
+  // How long a write into the pool takes; 0: it is done when the chunk has been taken.
+  absl::Duration write_takes;
+};
+
+// A link of its own beside the call, as between GPUs: a write ends a while after the message that announced
+// it came.
+class SlowReceiver final : public transfer::LinkReceiver {
+ public:
+  SlowReceiver(const Clock& clock, absl::Duration takes) : clock_(clock), takes_(takes) {}
+  std::string_view name() const override { return "host"; }
+  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override;
+  // Ends the writes that are due.
+  void Tick();
+  // The link is gone: every write ends.
+  void Close();
+  size_t writing() const { return writes_.size(); }
+
+ private:
+  struct Write {
+    const v1::KvChunk* chunk;
+    transfer::Pieces pieces;
+    Done done;
+    absl::Time due;
+  };
+  const Clock& clock_;
+  const absl::Duration takes_;
+  std::deque<Write> writes_;
+  transfer::HostLinkReceiver host_;
+};
+
+// What a client saw.
+struct Seen {
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> digests;
+  std::string text;
+  int started = 0;
+  std::optional<v1::Finished> finished;
+  std::optional<absl::Status> status;
+  int ends = 0;
+  absl::Time ended;
+};
+
+struct PrefillNode : Node {
+  engine::Engine* engine = nullptr;
+  transfer::HostLinkSender link;
+  telemetry::Metrics metrics;
+  std::unique_ptr<prefill_service::Probe> probe;
+  std::unique_ptr<prefill_service::Scheduler> scheduler;
+  std::vector<BlockId> hog;  // somebody else's blocks
+};
+
+class RigPrefillClient;
+
+struct DecodeNode : Node {
+  engine::Engine* engine = nullptr;
+  std::unique_ptr<transfer::LinkReceiver> link;
+  SlowReceiver* slow = nullptr;  // the same, if it is one
+  telemetry::Metrics metrics;
+  std::unique_ptr<decode_service::Probe> probe;
+  std::unique_ptr<RigPrefillClient> client;
+  std::unique_ptr<decode_service::Scheduler> scheduler;
+  std::vector<BlockId> hog;
+};
+
+// One request on its way: the router's flow and what its client sees.
+struct Request {
+  std::unique_ptr<router::RequestFlow> flow;
+  std::shared_ptr<DecodeWire> wire;  // of the newest attempt
+  DecodeNode* decode = nullptr;      // where it runs
+  bool wants_place = false;
+  absl::Time may_place;
+  std::vector<Incarnation> avoid;
+  bool router_dead = false;
+  bool flow_ended = false;
+  bool writing = false;   // a Write has not been answered
+  bool vanished = false;  // the client takes nothing more
+  Seen seen;
+  bool accepted = false;         // an Accepted has reached the router
+  bool decode_finished = false;  // Finished has left the decode worker's scheduler
+};
+
+class Rig {
+ public:
+  explicit Rig(const RigOptions& options = {});
+  ~Rig();
+
+  // Engines are shared by all rigs of the process, their caches emptied for each.
+  static engine::Engine& SoloEngine();
+
+  Request& Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, uint32_t max_tokens,
+               absl::Time deadline = absl::InfiniteFuture());
+  // A millisecond of everybody.
+  void Turn();
+  // Until the client has its answer and nobody does anything, at most `most` virtual time.
+  void Settle(absl::Duration most);
+  absl::Time now() const { return clock_.Now(); }
+
+  // What may happen to a process.
+  void Kill(PrefillNode& node);
+  void Kill(DecodeNode& node);
+  void Restart(PrefillNode& node);
+  void Stop(Node& node) { node.stopped = true; }
+  void Continue(Node& node) { node.stopped = false; }
+  void KillRouter(Request& request);
+  // And to a client.
+  void Cancel(Request& request);
+  void Vanish(Request& request);  // its host is gone: nothing is heard, keepalive has to tell
+  void PassDeadline(Request& request);
+  // Takes every block that can be had from both pools of the hand-off, and gives them back later.
+  void FillPools(Request& request, absl::Duration until);
+  void HogPrefill(absl::Duration until);
+
+  // The hand-off's wire that is or was the newest.
+  PrefillWire* handoff() { return handoff_.get(); }
+  std::vector<std::shared_ptr<WireBase>>& wires() { return wires_; }
+  // Chunks of an ended hand-off arrive in the next one on that decode worker.
+  void ReplayLate(std::vector<v1::KvChunk> chunks) { late_ = std::move(chunks); }
+  // All that arrived so far.
+  const std::vector<v1::KvChunk>& chunks() const { return chunks_; }
+  int chunks_taken() const { return static_cast<int>(chunks_.size()); }
+  bool request_reached_prefill() const { return reached_prefill_; }
+
+  // What running workers still hold; empty when that is nothing.
+  std::string Leftovers();
+
+  PrefillNode prefill[2];
+  DecodeNode decode[2];
+  Node router, client;
+
+ private:
+  friend class RigPrefillClient;
+  void Boot(PrefillNode& node);
+  void Boot(DecodeNode& node);
+  Incarnation IncarnationOf(const DecodeNode& node) const;
+  void Place(Request& request);
+  void Dial(Request& request, router::Dial dial);
+  void Perform(Request& request, router::Actions actions);
+  void After(absl::Duration delay, std::function<void()> work);
+  static void Empty(engine::Engine& engine);
+  // A flow that nobody listens to any more comes to its end.
+  static void Abandon(Request& request);
+
+  const Without without_;
+  const absl::Duration write_takes_;
+  FakeClock clock_;
+  telemetry::Metrics metrics_;
+  router::Probe probe_{&metrics_};
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::multimap<absl::Time, std::function<void()>> later_;
+  std::vector<std::shared_ptr<WireBase>> wires_;
+  std::vector<std::unique_ptr<Request>> requests_;
+  std::shared_ptr<PrefillWire> handoff_;
+  std::vector<v1::KvChunk> late_, chunks_;
+  bool reached_prefill_ = false;
+  uint64_t next_id_ = 1;
+};
+
+}  // namespace baton::fault
