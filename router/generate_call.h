@@ -53,6 +53,7 @@ class LiveCalls {
 struct CallContext {
   const Reception* reception = nullptr;
   Dispatcher* dispatcher = nullptr;
+  const fleet::Fleet* fleet = nullptr;
   Executor* executor = nullptr;
   const Clock* clock = nullptr;
   Probe* probe = nullptr;

@@ -129,7 +129,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   if (delta.tokens() > 0) {
     if (!state.first_token.has_value()) {
       state.first_token = now;
-      state.placement.booking.FirstToken();
+      state.placement.booking.FirstToken(now);
       if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
       first_token_seen_ = true;
     } else {
@@ -172,6 +172,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   probe_->Phases(phases);
   if (timing->has_tpot()) probe_->Pace(timing->tpot());
 
+  if (state.placement.learn) state.placement.learn(&finished);
   state.state = State::kDone;
   state.placement.booking.Release();
   v1::GenerateResponse response;

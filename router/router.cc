@@ -43,12 +43,14 @@ struct Router::Parts {
         model(std::move(served)),
         tenants(std::move(tenants_in)),
         probe(&metrics),
-        fleet(FleetOptions(options, model), &probe),
+        index({.max_bytes = options.index_bytes}),
+        fleet(FleetOptions(options, model), &probe, &index),
         reception(&model, &tenants, [] { return RandomU64(); }),
         executor(options.tokenizer_threads, kExecutorCapacity),
-        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe) {
+        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
     context.reception = &reception;
     context.dispatcher = &dispatcher;
+    context.fleet = &fleet;
     context.executor = &executor;
     context.clock = &clock;
     context.probe = &probe;
@@ -72,6 +74,7 @@ struct Router::Parts {
   const ServedModel model;
   const Tenants tenants;
   Probe probe;
+  index::PrefixIndex index;
   fleet::Fleet fleet;
   Reception reception;
   LiveCalls live;

@@ -24,6 +24,8 @@ struct RouterOptions {
   std::string health_listen;  // empty: no door for health checks alone
   std::string policy = "least_loaded";
   std::string tenant_salt_file;
+  // The prefix index takes at most this much memory.
+  int64_t index_bytes = int64_t{1} << 30;
   int tokenizer_threads = 2;
   int max_attempts = 3;
   Dispatcher::Options dispatcher;
