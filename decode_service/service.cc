@@ -48,7 +48,9 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
   if (const auto deadline = context->deadline(); deadline != std::chrono::system_clock::time_point::max()) {
     sequence->deadline = absl::FromChrono(deadline);
   }
-  sequence->send = [stream](v1::DecodeEvent event) { stream->Send(std::move(event)); };
+  // The router's booking lives as long as the sequence does.
+  sequence->send = [stream, booked = hub_.Book(request->router_id(), request->token_ids_size())](
+                       v1::DecodeEvent event) { stream->Send(std::move(event)); };
   sequence->finish = [stream](const absl::Status& status) { stream->Finish(status); };
   sequence->congested = [stream] { return stream->outbox_bytes() > kMaxOutboxBytes; };
   const SequenceId id(next_id_++);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "common/rpc/status.h"
@@ -11,29 +12,60 @@ namespace baton::router {
 
 using admission::EntryId;
 
+// Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
+// released.
+constexpr size_t kBelievedAtOnce = 256;
+
+struct Dispatcher::Decision {
+  std::shared_ptr<const fleet::Worker> decode;
+  std::vector<std::shared_ptr<const fleet::Worker>> prefill;
+  placement::Choice choice;
+  int64_t prompt_tokens = 0;
+  int64_t prompt_blocks = 0;
+  int64_t decode_matched = 0;
+  int64_t prefill_matched = 0;
+  bool debug = false;
+};
+
 namespace {
 
-std::vector<placement::WorkerState> StatesOf(std::span<const std::shared_ptr<fleet::Worker>> workers) {
-  std::vector<placement::WorkerState> states;
-  states.reserve(workers.size());
-  for (const auto& worker : workers) {
-    placement::WorkerState& state = states.emplace_back();
-    state.slot = WorkerSlot(static_cast<uint32_t>(worker->identity().seat));
-    state.queued_tokens = worker->QueuedTokens();
-    state.running = worker->Requests();
-    state.total_blocks = worker->TotalBlocks();
+// The workers as numbers, and what the numbers lean on.
+struct States {
+  std::vector<placement::WorkerState> workers;
+  std::deque<std::vector<placement::Booked>> booked;
+
+  States(std::span<const std::shared_ptr<fleet::Worker>> from, const index::Matches& matches) {
+    workers.reserve(from.size());
+    for (const auto& worker : from) {
+      placement::WorkerState& state = workers.emplace_back();
+      state.slot = worker->slot();
+      state.matched_blocks = matches.of(state.slot);
+      state.queued_tokens = worker->QueuedTokens();
+      state.running = worker->Requests();
+      state.context_tokens = worker->ContextTokens();
+      state.free_blocks = worker->FreeBlocks();
+      state.cached_blocks = worker->CachedBlocks();
+      state.total_blocks = worker->TotalBlocks();
+      const fleet::Worker::Prompts prompts = worker->prompts();
+      if (prompts.booked.empty()) continue;
+      auto& list = booked.emplace_back();
+      for (const fleet::BookedPrompt& prompt : prompts.booked) {
+        list.push_back({.due = prompt.due, .seconds = prompt.seconds, .tokens = prompt.tokens});
+      }
+      state.booked = list;
+    }
   }
-  return states;
-}
+};
 
 }  // namespace
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
-                       const Clock* clock, Probe* probe)
+                       const Clock* clock, Probe* probe, index::PrefixIndex* index)
     : options_(options),
       fleet_(fleet),
       clock_(clock),
       probe_(probe),
+      index_(index),
       started_(clock->Now()),
       policy_name_(policy->name()),
       policy_(std::move(policy)),
@@ -57,19 +89,22 @@ void Dispatcher::StartTicking() {
 
 void Dispatcher::TickUntilStopped() {
   while (true) {
+    bool waiting;
     {
       absl::MutexLock lock(&mutex_);
       const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !desk_.queue().empty();
       };
-      if (!mutex_.AwaitWithTimeout(absl::Condition(&needed), kShow)) {
+      waiting = mutex_.AwaitWithTimeout(absl::Condition(&needed), kShow);
+      if (waiting) {
+        mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
+        if (stopping_) return;
+      } else {
         for (const admission::TenantId tenant : tenants_) Show(tenant);
-        continue;
       }
-      mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
-      if (stopping_) return;
     }
-    Tick();
+    if (waiting) Tick();
+    MaintainIndex();
   }
 }
 
@@ -189,6 +224,14 @@ void Dispatcher::Tick() {
   Deliver(std::move(deliveries));
 }
 
+void Dispatcher::MaintainIndex() {
+  if (index_ == nullptr) return;
+  constexpr int kMost = 64;  // a bounded piece of work each, some milliseconds in all
+  for (int i = 0; i < kMost && index_->Maintain(clock_->Now()); ++i) {
+  }
+  probe_->Index(index_->stats());
+}
+
 absl::Time Dispatcher::Expiry(const Ask& ask, absl::Time now) const {
   return std::min(ask.deadline, now + options_.max_wait);
 }
@@ -228,6 +271,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     return worker->BookedRequests() < options_.worker_concurrency && worker->GateAllows(now);
   };
   std::vector<std::shared_ptr<fleet::Worker>> some;
+  for (const WorkerSlot slot : fleet_->TakeDeparted()) policy_->Forget(slot);
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = desk_.First()) {
     if (view->decode.empty()) {
@@ -244,7 +288,8 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       if (open.empty()) break;
     }
     const Waiting& waiting = waiting_.at(*id);
-    auto result = TryPlace(waiting, *view, open, now);
+    std::vector<Belief> beliefs;
+    auto result = TryPlace(waiting, *view, open, now, &beliefs);
     if (result.has_value() && !result->ok()) {
       desk_.Withdraw(*id, now);
     } else {
@@ -256,12 +301,14 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     }
     if (result->ok()) probe_->admission().Waited(waiting.ask->tenant, now - waiting.came);
     deliveries->push_back(Take(*id, std::move(*result)));
+    deliveries->back().beliefs = std::move(beliefs);
   }
   for (const EntryId id : passed_over) desk_.PutBack(id, waiting_.at(id).expires, now);
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                              Candidates open, absl::Time now) {
+                                                              Candidates open, absl::Time now,
+                                                              std::vector<Belief>* beliefs) {
   const placement::Request& request = waiting.ask->request;
   const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
   const auto avoided = [&](const std::shared_ptr<fleet::Worker>& worker) {
@@ -297,20 +344,113 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
     return std::nullopt;
   }
 
-  const placement::Choice choice = policy_->Choose(request, StatesOf(open), StatesOf(view.prefill));
+  return Place(*waiting.ask, view, open, now, beliefs);
+}
+
+Placement Dispatcher::Place(const Ask& ask, const fleet::View& view, Candidates open, absl::Time now,
+                            std::vector<Belief>* beliefs) {
+  if (index_ != nullptr) index_->Match(ask.chain, &matches_);
+  const placement::Request& request = ask.request;
+  const States decode(open, matches_), prefill(view.prefill, matches_);
+  auto decision = std::make_shared<Decision>();
+  decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
+  const placement::Choice& choice = decision->choice;
+
   Placement placement;
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
-  placement.booking = fleet_->Book(open[choice.decode],
-                                   choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()],
-                                   request.prompt_tokens, now);
-  probe_->Placed(policy_name_);
+  decision->decode = placement.decode;
+  decision->prefill = placement.prefill;
+  decision->prompt_tokens = request.prompt_tokens;
+  decision->prompt_blocks = std::ssize(ask.chain);
+  decision->decode_matched = decode.workers[choice.decode].matched_blocks;
+  decision->debug = ask.debug;
+
+  const std::shared_ptr<fleet::Worker> computes =
+      choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()];
+  if (computes != nullptr) decision->prefill_matched = prefill.workers[choice.prefill.front()].matched_blocks;
+  const int64_t matched = std::max(decision->decode_matched, decision->prefill_matched);
+  fleet::Work work(request.prompt_tokens);
+  work.uncached_tokens = choice.uncached_tokens > 0
+                             ? choice.uncached_tokens
+                             : std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
+  work.due = choice.due;
+  work.seconds = choice.predicted.prefill;
+  placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
+  placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
+
+  probe_->Placed(policy_name_, std::string(placement::ReasonName(choice.reason)));
+  probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
+                    decision->prefill_matched * request.block_tokens);
+  if (index_ == nullptr) return placement;
+  const absl::Time until =
+      now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
+  const auto believe = [&](WorkerSlot slot, int64_t from) {
+    const std::span<const kv::BlockHash> rest = std::span(ask.chain).subspan(from);
+    const size_t now_told = std::min(rest.size(), kBelievedAtOnce);
+    index_->Speculate(slot, rest.first(now_told), until);
+    if (now_told < rest.size()) beliefs->push_back({slot, from + now_told, until});
+  };
+  believe(placement.decode->slot(), decision->decode_matched);
+  if (computes != nullptr) believe(computes->slot(), decision->prefill_matched);
   return placement;
+}
+
+void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
+  const v1::Usage& usage = finished->usage();
+  const v1::Timing& timing = finished->timing();
+  const v1::Relay& relay = finished->relay();
+  probe_->Cached(usage.decode_cached_tokens(), usage.prefill_cached_tokens());
+  if (decision.debug) {
+    v1::PlacementInfo* info = finished->mutable_placement();
+    info->set_policy(policy_name_);
+    info->set_reason(std::string(placement::ReasonName(decision.choice.reason)));
+    info->set_predicted_ttft(decision.choice.predicted.ttft());
+    info->set_prompt_blocks(static_cast<uint32_t>(decision.prompt_blocks));
+    info->set_decode_matched_blocks(static_cast<uint32_t>(decision.decode_matched));
+    info->set_prefill_matched_blocks(static_cast<uint32_t>(decision.prefill_matched));
+    for (const auto& worker : decision.prefill) info->add_prefill_workers(worker->identity().id);
+  }
+
+  placement::Outcome outcome;
+  const fleet::Worker* computed = decision.decode.get();
+  int64_t cached = usage.decode_cached_tokens();
+  if (!relay.prefill_worker().empty()) {
+    const auto found =
+        std::find_if(decision.prefill.begin(), decision.prefill.end(),
+                     [&](const auto& worker) { return worker->identity().id == relay.prefill_worker(); });
+    if (found == decision.prefill.end()) return;  // not of our choosing
+    computed = found->get();
+    // It reports what it had beyond the decode worker's; if that is nothing, it had at most as much.
+    if (usage.prefill_cached_tokens() > 0) {
+      cached += usage.prefill_cached_tokens();
+    } else {
+      cached = std::min(cached, decision.prefill_matched * kBlockTokens);
+    }
+    outcome.wait_seconds = timing.prefill_queue();
+    outcome.ship_seconds = timing.transfer();
+    outcome.shipped_bytes = static_cast<int64_t>(relay.shipped_bytes());
+  }
+  if (computed->departed() || decision.decode->departed()) return;
+  outcome.prefill = computed->slot();
+  outcome.decode = decision.decode->slot();
+  outcome.cached_tokens = cached;
+  outcome.uncached_tokens = std::max<int64_t>(0, decision.prompt_tokens - cached);
+  outcome.compute_seconds = timing.prefill();
+  if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
+  outcome.batch = decision.decode->Requests();
+  outcome.context_tokens = decision.decode->ContextTokens();
+  absl::MutexLock lock(&mutex_);
+  policy_->Observe(outcome);
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {
   for (Delivery& delivery : deliveries) {
-    delivery.waiting.ask->result(delivery.waiting.choice, std::move(delivery.result));
+    const std::shared_ptr<const Ask> ask = delivery.waiting.ask;
+    ask->result(delivery.waiting.choice, std::move(delivery.result));
+    for (const Belief& belief : delivery.beliefs) {
+      index_->Speculate(belief.slot, std::span(ask->chain).subspan(belief.from), belief.until);
+    }
   }
 }
 

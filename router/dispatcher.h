@@ -22,20 +22,26 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "baton/v1/generation.pb.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/kv/index/block_hash.h"
 #include "router/admission/desk.h"
 #include "router/fleet/fleet.h"
+#include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 #include "router/probe.h"
 
 namespace baton::router {
 
-// Where a choice goes. The booking is already made.
+// Where a choice goes. The booking is already made, and the prefix index believes that both workers will hold
+// the prompt.
 struct Placement {
   fleet::Booking booking;
   std::shared_ptr<const fleet::Worker> decode;
   std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
+  // The choice is finished: placement learns from what it really took, and explains itself if asked to.
+  std::function<void(v1::Finished* finished)> learn;
 };
 
 class Dispatcher {
@@ -57,15 +63,18 @@ class Dispatcher {
     admission::TenantId tenant;
     int choices = 1;
     placement::Request request;
+    std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
+    bool debug = false;
     int64_t bytes = 0;  // of the prompt, per choice
     int priority = 0;
     absl::Time deadline = absl::InfiniteFuture();  // of the client, on the injected clock
     Result result;                                 // once per choice, unless withdrawn
   };
 
-  // All outlive the dispatcher, which becomes the fleet's listener.
+  // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: nobody holds
+  // anything.
   Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
-             const Clock* clock, Probe* probe);
+             const Clock* clock, Probe* probe, index::PrefixIndex* index = nullptr);
   ~Dispatcher();
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
@@ -101,10 +110,19 @@ class Dispatcher {
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the deadline
   };
+  // Blocks of the prompt that a worker will hold, from the first that was not told to the index yet.
+  struct Belief {
+    WorkerSlot slot;
+    size_t from = 0;
+    absl::Time until;
+  };
   struct Delivery {
     Waiting waiting;
     absl::StatusOr<Placement> result;
+    std::vector<Belief> beliefs = {};
   };
+  // What was decided about a choice, for its end.
+  struct Decision;
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
@@ -112,8 +130,14 @@ class Dispatcher {
   using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                    Candidates open, absl::Time now)
+                                                    Candidates open, absl::Time now,
+                                                    std::vector<Belief>* beliefs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Chooses among workers that fit, books, and tells the index.
+  Placement Place(const Ask& ask, const fleet::View& view, Candidates open, absl::Time now,
+                  std::vector<Belief>* beliefs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Learn(const Decision& decision, v1::Finished* finished);
+  void MaintainIndex();
   // When a choice has waited too long.
   absl::Time Expiry(const Ask& ask, absl::Time now) const;
   absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -122,13 +146,14 @@ class Dispatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The tenant's gauges.
   void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void Deliver(std::vector<Delivery> deliveries);
+  void Deliver(std::vector<Delivery> deliveries);
   void TickUntilStopped();
 
   const Options options_;
   fleet::Fleet* const fleet_;
   const Clock* const clock_;
   Probe* const probe_;
+  index::PrefixIndex* const index_;
   const absl::Time started_;
   const std::string policy_name_;
 
@@ -137,6 +162,7 @@ class Dispatcher {
   admission::Desk desk_ ABSL_GUARDED_BY(mutex_);
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  index::Matches matches_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/random.h"
+#include "common/kv/index/block_hash.h"
 #include "common/rpc/status.h"
 #include "router/wire.h"
 
@@ -15,6 +16,15 @@ namespace {
 absl::Time OnClock(const Clock& clock, std::chrono::system_clock::time_point deadline) {
   if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
   return clock.Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+}
+
+// The hashes of the prompt's blocks as the workers make them.
+std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::string& domain) {
+  if (domain.empty()) return {};  // nobody is up, or nobody says
+  static_assert(sizeof(TokenId) == sizeof(int32_t));
+  const std::span tokens(reinterpret_cast<const TokenId*>(request.token_ids().data()),
+                         request.token_ids_size() - request.resumed_tokens());
+  return kv::HashChain(kv::RootHash(domain, kv::TenantSalt(request.salt())), tokens);
 }
 
 }  // namespace
@@ -131,6 +141,11 @@ void GenerateCall::Do(Submit&) {
   ask_->request.prompt_tokens = request.token_ids_size();
   ask_->request.max_tokens = request.stop().max_tokens();
   ask_->bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
+  ask_->request.arrival = flow_.options().arrival;
+  ask_->request.deadline = flow_.options().deadline;
+  ask_->request.session = flow_.prepared().session;
+  ask_->debug = flow_.prepared().debug;
+  ask_->chain = ChainOf(request, context_->fleet->view()->block_hash_domain);
   ask_->priority = request.priority();
   ask_->deadline = flow_.options().deadline;
   ask_->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {

@@ -55,6 +55,7 @@ struct CallContext {
   const Door* door = nullptr;
   const Reception* reception = nullptr;
   Dispatcher* dispatcher = nullptr;
+  const fleet::Fleet* fleet = nullptr;
   Executor* executor = nullptr;
   const Clock* clock = nullptr;
   Probe* probe = nullptr;

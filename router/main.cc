@@ -45,6 +45,11 @@ int main(int argc, char** argv) {
                  "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)");
   app.add_option("--metrics", metrics_listen, "Prometheus address")->capture_default_str();
   app.add_option("--policy", options.policy, "Placement: least_loaded or round_robin")->capture_default_str();
+  app.add_option("--index-memory", options.index_bytes,
+                 "Memory of the prefix index, for example 1GiB; beyond it, cold prefixes are forgotten")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--queue-requests", options.dispatcher.limits.entries,
                  "Choices that may wait for a decode worker")
       ->capture_default_str()

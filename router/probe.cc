@@ -1,5 +1,7 @@
 #include "router/probe.h"
 
+#include <algorithm>
+
 namespace baton::router {
 namespace {
 
@@ -12,6 +14,19 @@ prometheus::Histogram& Phase(telemetry::Metrics* metrics, const std::string& pha
 prometheus::Counter& Lost(telemetry::Metrics* metrics, const std::string& when) {
   return metrics->Counter("baton_router_decode_lost_total", "Decode workers lost under a request",
                           {{"when", when}});
+}
+
+prometheus::Counter& PredictedTokens(telemetry::Metrics* metrics, const std::string& pool) {
+  return metrics->Counter("baton_router_predicted_cached_tokens_total",
+                          "Prompt tokens that the chosen worker was believed to hold; prefill: beyond the "
+                          "decode worker's",
+                          {{"pool", pool}});
+}
+
+prometheus::Counter& CachedTokens(telemetry::Metrics* metrics, const std::string& pool) {
+  return metrics->Counter("baton_router_cached_tokens_total",
+                          "Prompt tokens that the chosen worker held; prefill: beyond the decode worker's",
+                          {{"pool", pool}});
 }
 
 prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role) {
@@ -49,6 +64,19 @@ Probe::Probe(telemetry::Metrics* metrics)
                                 "Choices refused by a decode worker for want of blocks")),
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
+      placed_tokens_(metrics->Counter("baton_router_placed_tokens_total",
+                                      "Prompt tokens of placements, retries included")),
+      predicted_decode_(PredictedTokens(metrics, "decode")),
+      predicted_prefill_(PredictedTokens(metrics, "prefill")),
+      cached_decode_(CachedTokens(metrics, "decode")),
+      cached_prefill_(CachedTokens(metrics, "prefill")),
+      index_pairs_(metrics->Gauge("baton_router_index_pairs", "(block, worker) pairs in the prefix index")),
+      index_blocks_(metrics->Gauge("baton_router_index_blocks", "Blocks in the prefix index")),
+      index_bytes_(metrics->Gauge("baton_router_index_bytes", "Memory of the prefix index")),
+      index_speculative_(metrics->Gauge("baton_router_index_speculative_pairs",
+                                        "Pairs believed since a placement and not confirmed by the worker")),
+      index_evicted_(metrics->Gauge("baton_router_index_evicted_blocks",
+                                    "Blocks forgotten since the start for want of memory")),
       decode_workers_(router::Workers(metrics, "decode")),
       prefill_workers_(router::Workers(metrics, "prefill")),
       draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
@@ -90,9 +118,30 @@ void Probe::Queued(int64_t count, int64_t bytes) {
   queue_bytes_.Set(static_cast<double>(bytes));
 }
 
-void Probe::Placed(const std::string& policy) {
-  metrics_->Counter("baton_router_placements_total", "Placements by policy", {{"policy", policy}})
+void Probe::Placed(const std::string& policy, const std::string& reason) {
+  metrics_
+      ->Counter("baton_router_placements_total", "Placements by policy and reason",
+                {{"policy", policy}, {"reason", reason}})
       .Increment();
+}
+
+void Probe::Predicted(int64_t prompt, int64_t decode, int64_t prefill) {
+  placed_tokens_.Increment(static_cast<double>(prompt));
+  predicted_decode_.Increment(static_cast<double>(decode));
+  predicted_prefill_.Increment(static_cast<double>(std::max<int64_t>(0, prefill - decode)));
+}
+
+void Probe::Cached(int64_t decode, int64_t prefill) {
+  cached_decode_.Increment(static_cast<double>(decode));
+  cached_prefill_.Increment(static_cast<double>(prefill));
+}
+
+void Probe::Index(const index::PrefixIndex::Stats& stats) {
+  index_pairs_.Set(static_cast<double>(stats.pairs));
+  index_blocks_.Set(static_cast<double>(stats.blocks));
+  index_bytes_.Set(static_cast<double>(stats.bytes));
+  index_speculative_.Set(static_cast<double>(stats.speculative));
+  index_evicted_.Set(static_cast<double>(stats.evicted_blocks));
 }
 
 void Probe::Workers(int decode, int prefill) {

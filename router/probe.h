@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
 #include "router/admission/probe.h"
+#include "router/index/prefix_index.h"
 
 namespace baton::router {
 
@@ -38,7 +39,12 @@ class Probe {
   // Turned away at the door.
   void Denied(const std::string& reason);
   void Queued(int64_t count, int64_t bytes);
-  void Placed(const std::string& policy);
+  void Placed(const std::string& policy, const std::string& reason);
+  // A placement: prompt tokens, and those that the chosen workers were believed to hold; at the end, those
+  // that they held: on the decode worker, and more on the prefill worker.
+  void Predicted(int64_t prompt, int64_t decode, int64_t prefill);
+  void Cached(int64_t decode, int64_t prefill);
+  void Index(const index::PrefixIndex::Stats& stats);
   void Booked(int delta) { bookings_.Increment(delta); }
   // A decode worker had no blocks, or was lost, before it accepted; or was lost with tokens already sent.
   void WorkerRefused() { refused_.Increment(); }
@@ -73,6 +79,16 @@ class Probe {
   prometheus::Counter& refused_;
   prometheus::Counter& lost_before_;
   prometheus::Counter& lost_running_;
+  prometheus::Counter& placed_tokens_;
+  prometheus::Counter& predicted_decode_;
+  prometheus::Counter& predicted_prefill_;
+  prometheus::Counter& cached_decode_;
+  prometheus::Counter& cached_prefill_;
+  prometheus::Gauge& index_pairs_;
+  prometheus::Gauge& index_blocks_;
+  prometheus::Gauge& index_bytes_;
+  prometheus::Gauge& index_speculative_;
+  prometheus::Gauge& index_evicted_;
   prometheus::Gauge& decode_workers_;
   prometheus::Gauge& prefill_workers_;
   prometheus::Gauge& draining_;

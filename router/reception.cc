@@ -101,6 +101,10 @@ absl::StatusOr<Prepared> Reception::Complete(const Request& request, const Tenan
   prepared.request = std::move(decode);
   prepared.model = model_->name;
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
+  if (!request.options().session_id().empty()) {
+    prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
+  }
+  prepared.debug = request.options().debug();
   prepared.token_ids = request.output().token_ids();
   return prepared;
 }

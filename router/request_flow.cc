@@ -134,7 +134,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   ChoiceState& state = choices_[choice];
   const absl::Time now = clock_->Now();
   if (delta.tokens() > 0) {
-    state.placement.booking.FirstToken();
+    state.placement.booking.FirstToken(now);
     if (!state.first_token.has_value()) {
       state.first_token = now;
       if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
@@ -190,6 +190,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   probe_->Phases(phases);
   if (timing->has_tpot()) probe_->Pace(timing->tpot());
 
+  if (state.placement.learn) state.placement.learn(&finished);
   state.state = State::kDone;
   state.placement.booking.Release();
   v1::GenerateResponse response;

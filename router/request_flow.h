@@ -37,6 +37,10 @@ struct Prepared {
   std::string model;
   int choices = 1;
   uint64_t seed = 0;
+  // Hash of the session's id; 0: none.
+  uint64_t session = 0;
+  // Explain the placement.
+  bool debug = false;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
 };

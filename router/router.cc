@@ -42,12 +42,14 @@ struct Router::Parts {
       : drain(options.drain),
         model(std::move(served)),
         probe(&metrics),
-        fleet(FleetOptions(options, model), &probe),
+        index({.max_bytes = options.index_bytes}),
+        fleet(FleetOptions(options, model), &probe, &index),
         reception(&model, [] { return RandomU64(); }),
         executor(options.tokenizer_threads, kExecutorCapacity),
-        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe) {
+        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
     context.reception = &reception;
     context.dispatcher = &dispatcher;
+    context.fleet = &fleet;
     context.executor = &executor;
     context.clock = &clock;
     context.probe = &probe;
@@ -72,6 +74,7 @@ struct Router::Parts {
   std::shared_ptr<const rpc::Security> security;
   const ServedModel model;
   Probe probe;
+  index::PrefixIndex index;
   fleet::Fleet fleet;
   Reception reception;
   LiveCalls live;

@@ -29,6 +29,8 @@ struct RouterOptions {
   Tenants::Options tenants;
   // What it shows to clients and workers, and whom it believes.
   rpc::SecurityOptions security;
+  // The prefix index takes at most this much memory.
+  int64_t index_bytes = int64_t{1} << 30;
   int tokenizer_threads = 2;
   int max_attempts = 3;
   int max_migrations = 3;

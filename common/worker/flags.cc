@@ -58,6 +58,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   info.set_role(role);
   info.set_incarnation(incarnation.value());
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
+  info.set_block_hash_domain(engine.fingerprint().Digest());
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();
   info.set_model(options.model_name.empty() ? folder.string() : options.model_name);

@@ -65,7 +65,8 @@ bool Host::Step(const std::function<StepReport()>& step) {
   report.load.set_held_blocks(blocks.held);
   report.load.set_cached_blocks(blocks.cached);
   report.load.set_total_blocks(blocks.total);
-  hub_.Publish(report.load, pool.TakeChanges(), [&pool] { return pool.Published(); });
+  hub_.Publish(
+      std::move(report.load), pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
   return report.busy;
 }
 

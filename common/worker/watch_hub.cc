@@ -13,16 +13,32 @@ void Append(std::string& bytes, const std::vector<kv::BlockHash>& hashes) {
   for (const kv::BlockHash& hash : hashes) bytes += hash.bytes();
 }
 
+bool SameBookings(const v1::Load& a, const v1::Load& b) {
+  if (a.booked_size() != b.booked_size()) return false;
+  for (const auto& [router, booked] : a.booked()) {
+    const auto other = b.booked().find(router);
+    if (other == b.booked().end() || other->second.requests() != booked.requests() ||
+        other->second.tokens() != booked.tokens()) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
-void WatchHub::Publish(const v1::Load& load, kv::BlockPool::Changes changes,
-                       absl::FunctionRef<std::vector<kv::BlockHash>()> published) {
+void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
+                       absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now) {
   std::vector<absl::AnyInvocable<void()>> idle;
   {
     absl::MutexLock lock(&mutex_);
+    load.mutable_booked()->insert(booked_.begin(), booked_.end());
     const bool changed = changes.reset || !changes.stored.empty() || !changes.evicted.empty() ||
                          !google::protobuf::util::MessageDifferencer::Equals(load, load_);
-    load_ = load;
+    const bool urgent =
+        load.queued() != load_.queued() || load.running() != load_.running() || !SameBookings(load, load_);
+    load_ = std::move(load);
+    published_at_ = now;
     published_once_ = true;
     for (Watcher& watcher : watchers_) {
       if (watcher.blocks && !watcher.needs_snapshot) {
@@ -33,6 +49,7 @@ void WatchHub::Publish(const v1::Load& load, kv::BlockPool::Changes changes,
         }
       }
       watcher.changed |= changed;
+      watcher.urgent |= urgent;
       if (watcher.needs_snapshot && !watcher.writing) {
         v1::WatchEvent event;
         event.set_sequence(++watcher.sequence);
@@ -41,12 +58,13 @@ void WatchHub::Publish(const v1::Load& load, kv::BlockPool::Changes changes,
         *snapshot.mutable_load() = load_;
         snapshot.set_draining(draining_);
         if (watcher.blocks) Append(*snapshot.mutable_stored(), published());
-        watcher.needs_snapshot = watcher.changed = false;
+        watcher.needs_snapshot = watcher.changed = watcher.urgent = false;
+        watcher.told = now;
         watcher.stored.clear();
         watcher.evicted.clear();
         watcher.writing = watcher.stream->Send(std::move(event));
       } else {
-        Flush(watcher);
+        Flush(watcher, now);
       }
     }
     idle = TakeIdleCallbacks();
@@ -54,8 +72,9 @@ void WatchHub::Publish(const v1::Load& load, kv::BlockPool::Changes changes,
   for (auto& callback : idle) callback();
 }
 
-void WatchHub::Flush(Watcher& watcher) {
+void WatchHub::Flush(Watcher& watcher, absl::Time now) {
   if (watcher.writing || watcher.needs_snapshot || !watcher.changed) return;
+  if (!watcher.urgent && now - watcher.told < kPace) return;
   v1::WatchEvent event;
   event.set_sequence(++watcher.sequence);
   v1::WatchDelta& delta = *event.mutable_delta();
@@ -63,8 +82,23 @@ void WatchHub::Flush(Watcher& watcher) {
   delta.set_draining(draining_);
   delta.set_stored(std::exchange(watcher.stored, {}));
   delta.set_evicted(std::exchange(watcher.evicted, {}));
-  watcher.changed = false;
+  watcher.changed = watcher.urgent = false;
+  watcher.told = now;
   watcher.writing = watcher.stream->Send(std::move(event));
+}
+
+std::shared_ptr<const void> WatchHub::Book(const std::string& router_id, int64_t tokens) {
+  absl::MutexLock lock(&mutex_);
+  v1::Booked& booked = booked_[router_id];
+  booked.set_requests(booked.requests() + 1);
+  booked.set_tokens(booked.tokens() + tokens);
+  return std::shared_ptr<const void>(this, [this, router_id, tokens](const void*) {
+    absl::MutexLock lock(&mutex_);
+    const auto found = booked_.find(router_id);
+    found->second.set_requests(found->second.requests() - 1);
+    found->second.set_tokens(found->second.tokens() - tokens);
+    if (found->second.requests() == 0) booked_.erase(found);
+  });
 }
 
 void WatchHub::Attach(std::shared_ptr<Stream> stream, bool blocks) {
@@ -88,7 +122,7 @@ void WatchHub::Drained(const Stream* stream) {
   for (Watcher& watcher : watchers_) {
     if (watcher.stream.get() != stream) continue;
     watcher.writing = false;
-    Flush(watcher);
+    Flush(watcher, published_at_);
   }
 }
 
@@ -105,8 +139,8 @@ void WatchHub::SetDraining(bool draining) {
   absl::MutexLock lock(&mutex_);
   draining_ = draining;
   for (Watcher& watcher : watchers_) {
-    watcher.changed = true;
-    Flush(watcher);
+    watcher.changed = watcher.urgent = true;
+    Flush(watcher, published_at_);
   }
 }
 

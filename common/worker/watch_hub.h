@@ -1,10 +1,12 @@
 // WatchHub: what a worker tells its watchers (Worker/Watch): a snapshot, then deltas with consecutive
-// sequence numbers. A watcher that reads slowly gets fewer, merged deltas, never a growing queue. Any thread;
-// the engine thread publishes.
+// sequence numbers. A watcher that reads slowly gets fewer, merged deltas, never a growing queue. Requests
+// that come and go are told at once; what changes with every step (blocks, tokens left to compute) at most
+// every kPace while there are steps. Any thread; the engine thread publishes.
 #pragma once
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/kv/index/block_pool.h"
 #include "common/rpc/server_stream.h"
@@ -27,10 +30,16 @@ class WatchHub {
 
   const v1::WorkerInfo& info() const { return info_; }
 
+  static constexpr absl::Duration kPace = absl::Milliseconds(20);
+
   // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
-  // snapshot.
-  void Publish(const v1::Load& load, kv::BlockPool::Changes changes,
-               absl::FunctionRef<std::vector<kv::BlockHash>()> published);
+  // snapshot. What is booked is added to the load here.
+  void Publish(v1::Load load, kv::BlockPool::Changes changes,
+               absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now);
+
+  // A router's request is on this worker until the last copy of what this returns is gone. Counts at the next
+  // Publish. The hub outlives it.
+  std::shared_ptr<const void> Book(const std::string& router_id, int64_t tokens);
 
   // A watcher; it gets its snapshot at the next Publish.
   void Attach(std::shared_ptr<Stream> stream, bool blocks);
@@ -49,15 +58,17 @@ class WatchHub {
     bool needs_snapshot = true;
     bool writing = false;
     uint64_t sequence = 0;
-    // What has happened since the last event; sent when the last one is out.
+    // What has happened since the last event; sent when the last one is out, and its time has come.
     bool changed = false;
+    bool urgent = false;
+    absl::Time told = absl::InfinitePast();
     std::string stored;
     std::string evicted;
   };
   // More than this many bytes of pending hashes are dropped in favour of a new snapshot.
   static constexpr size_t kMaxPendingBytes = 1 << 20;
 
-  void Flush(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Flush(Watcher& watcher, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drained(const Stream* stream);
   void Detach(const Stream* stream);
   std::vector<absl::AnyInvocable<void()>> TakeIdleCallbacks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -65,6 +76,8 @@ class WatchHub {
   const v1::WorkerInfo info_;
   mutable absl::Mutex mutex_;
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
+  absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
   bool published_once_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -7,14 +7,15 @@
 namespace baton::router::fleet {
 
 Booking::Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill,
-                 int64_t tokens, bool trial)
+                 const Work& work, bool trial, absl::Time now)
     : fleet_(fleet),
       decode_(std::move(decode)),
-      prefill_(std::move(prefill)),
-      tokens_(tokens),
+      computes_(prefill == nullptr ? decode_ : std::move(prefill)),
+      tokens_(work.context_tokens),
       trial_(trial) {
   decode_->Book(tokens_);
-  if (prefill_ != nullptr) prefill_->Book(tokens_);
+  prompt_ = computes_->BookPrompt(
+      {.id = 0, .due = work.due, .seconds = work.seconds, .tokens = work.uncached_tokens}, now);
 }
 
 Booking::Booking(Booking&& other) noexcept { *this = std::move(other); }
@@ -24,7 +25,8 @@ Booking& Booking::operator=(Booking&& other) noexcept {
   Release();
   fleet_ = std::exchange(other.fleet_, nullptr);
   decode_ = std::move(other.decode_);
-  prefill_ = std::move(other.prefill_);
+  computes_ = std::move(other.computes_);
+  prompt_ = other.prompt_;
   tokens_ = other.tokens_;
   trial_ = std::exchange(other.trial_, false);
   accepted_ = std::exchange(other.accepted_, false);
@@ -46,10 +48,10 @@ void Booking::Refused(absl::Time now) {
   Release();
 }
 
-void Booking::FirstToken() {
-  if (prefill_ == nullptr) return;
-  prefill_->Unbook(tokens_);
-  prefill_ = nullptr;
+void Booking::FirstToken(absl::Time now) {
+  if (computes_ == nullptr) return;
+  computes_->UnbookPrompt(prompt_, now);
+  computes_ = nullptr;
 }
 
 void Booking::Release() {

@@ -15,6 +15,16 @@ namespace baton::router::fleet {
 
 class Fleet;
 
+// What a request weighs.
+struct Work {
+  Work(int64_t tokens) : context_tokens(tokens), uncached_tokens(tokens) {}  // NOLINT: tests book tokens
+  int64_t context_tokens = 0;                                                // of its prompt
+  int64_t uncached_tokens = 0;                                               // to compute
+  // In the queue of whoever computes them, and for how long, as predicted.
+  absl::Time due = absl::InfiniteFuture();
+  double seconds = 0;
+};
+
 class Booking {
  public:
   Booking() = default;
@@ -29,18 +39,19 @@ class Booking {
   void Accepted();
   // The decode worker had no blocks. Releases.
   void Refused(absl::Time now);
-  // The prompt is computed: the prefill worker's part ends.
-  void FirstToken();
+  // The prompt is computed: the part of whoever did it ends. When, if it is known.
+  void FirstToken(absl::Time now = absl::InfiniteFuture());
   void Release();
 
  private:
   friend class Fleet;
-  Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
-          bool trial);
+  Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
+          bool trial, absl::Time now);
 
   Fleet* fleet_ = nullptr;
   std::shared_ptr<Worker> decode_;
-  std::shared_ptr<Worker> prefill_;
+  std::shared_ptr<Worker> computes_;  // until the first token
+  uint64_t prompt_ = 0;               // booked on it
   int64_t tokens_ = 0;
   bool trial_ = false;
   bool accepted_ = false;

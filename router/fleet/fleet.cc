@@ -16,9 +16,10 @@ const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill
 
 }  // namespace
 
-Fleet::Fleet(Options options, Probe* probe)
+Fleet::Fleet(Options options, Probe* probe, index::PrefixIndex* index)
     : options_(std::move(options)),
       probe_(probe),
+      index_(index),
       seats_(options_.seats.size()),
       view_(std::make_shared<View>()) {
   for (SeatState& seat : seats_) seat.trouble = "not answered yet";
@@ -26,20 +27,54 @@ Fleet::Fleet(Options options, Probe* probe)
 
 absl::Status Fleet::OnEvent(int seat, const v1::WatchEvent& event) {
   absl::Status status;
+  BlockNews news;
   {
     absl::MutexLock lock(&mutex_);
-    status = Apply(seat, event);
+    status = Apply(seat, event, &news);
   }
+  if (status.ok()) Tell(news);
   if (absl::IsDataLoss(status)) probe_->WatchRestarted("gap");
   Changed();
   return status;
 }
 
-absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event) {
+void Fleet::Tell(const BlockNews& news) const {
+  if (index_ == nullptr) return;
+  const auto hashes = [](std::string_view bytes) {
+    std::vector<kv::BlockHash> blocks;
+    blocks.reserve(bytes.size() / kv::BlockHash::kBytes);
+    for (; bytes.size() >= kv::BlockHash::kBytes; bytes.remove_prefix(kv::BlockHash::kBytes)) {
+      blocks.push_back(kv::BlockHash::FromBytes(bytes.substr(0, kv::BlockHash::kBytes)));
+    }
+    return blocks;
+  };
+  if (!news.evicted.empty()) index_->Evict(news.slot, hashes(news.evicted));
+  if (!news.stored.empty()) index_->Store(news.slot, hashes(news.stored));
+}
+
+std::optional<WorkerSlot> Fleet::JoinIndex(int seat) {
+  return index_ == nullptr ? WorkerSlot(static_cast<uint32_t>(seat)) : index_->Join();
+}
+
+void Fleet::LeaveIndex(SeatState& state) {
+  if (state.worker == nullptr) return;
+  if (index_ != nullptr) index_->Leave(state.worker->slot());
+  state.worker->Depart();
+  departed_.push_back(state.worker->slot());
+}
+
+std::vector<WorkerSlot> Fleet::TakeDeparted() {
+  absl::MutexLock lock(&mutex_);
+  return std::exchange(departed_, {});
+}
+
+absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event, BlockNews* news) {
   SeatState& state = seats_[seat];
   if (event.has_snapshot()) {
     state.sequence = event.sequence();
-    return TakeSnapshot(seat, event.snapshot());
+    BATON_RETURN_IF_ERROR(TakeSnapshot(seat, event.snapshot()));
+    *news = {.slot = state.worker->slot(), .stored = event.snapshot().stored(), .evicted = {}};
+    return absl::OkStatus();
   }
   if (state.sequence == 0 || event.sequence() != state.sequence + 1) {
     return absl::DataLossError(fmt::format("event {} of {} follows event {}", event.sequence(),
@@ -48,6 +83,7 @@ absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event) {
   state.sequence = event.sequence();
   if (state.worker == nullptr) return absl::OkStatus();
   const v1::WatchDelta& delta = event.delta();
+  *news = {.slot = state.worker->slot(), .stored = delta.stored(), .evicted = delta.evicted()};
   if (delta.has_load()) state.worker->Report(delta.load(), options_.router_id);
   if (delta.has_draining() && delta.draining() != state.draining) {
     state.draining = delta.draining();
@@ -75,6 +111,16 @@ absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
                     "the same model",
                     listed.address, info.vocabulary_tokens(), options_.vocabulary));
   }
+  LeaveIndex(state);  // whatever it held, the snapshot says what it holds
+  std::optional<WorkerSlot> slot;
+  if (refused.ok()) {
+    slot = JoinIndex(seat);
+    if (!slot.has_value()) {
+      refused = absl::FailedPreconditionError(
+          fmt::format("{} is one worker more than the {} that a router can watch", listed.address,
+                      index::SlotSets::kMaxSlots));
+    }
+  }
   if (!refused.ok()) {
     if (state.trouble != refused.message()) spdlog::error("{}", refused.ToString());
     state.worker = nullptr;
@@ -90,10 +136,13 @@ absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
                                                              .id = info.worker_id(),
                                                              .role = listed.role,
                                                              .incarnation = incarnation,
-                                                             .fingerprint = info.fingerprint()});
+                                                             .fingerprint = info.fingerprint()},
+                                            *slot);
+    state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
+  state.worker->SetSlot(*slot);
   state.worker->Report(snapshot.load(), options_.router_id);
   Rebuild();
   return absl::OkStatus();
@@ -108,6 +157,7 @@ void Fleet::OnDown(int seat, const absl::Status& why) {
                    state.worker->identity().id, options_.seats[seat].address, std::string(why.message()));
       probe_->WatchRestarted("down");
     }
+    LeaveIndex(state);
     state = SeatState();
     state.answered = true;
     state.trouble = std::string(why.message());
@@ -141,6 +191,7 @@ int Fleet::Reference() const {
 void Fleet::Rebuild() {
   const int reference = Reference();
   auto view = std::make_shared<View>();
+  if (reference >= 0) view->block_hash_domain = seats_[reference].block_hash_domain;
   for (size_t i = 0; i < seats_.size(); ++i) {
     SeatState& state = seats_[i];
     state.usable = false;
@@ -200,11 +251,11 @@ absl::Status Fleet::NoDecodeWorker() const {
       "no decode worker is up: {}. Start one there, or give the router the right --decode addresses", seats));
 }
 
-Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
+Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                     absl::Time now) {
   const bool trial = decode->PassGate(now);
   probe_->Booked(1);
-  return Booking(this, std::move(decode), std::move(prefill), tokens, trial);
+  return Booking(this, std::move(decode), std::move(prefill), work, trial, now);
 }
 
 void Fleet::BookingEnded() const {

@@ -1,14 +1,17 @@
 // Fleet: which workers there are and which may be used, from what their Watch streams say. Plain state, no
 // gRPC: the Watcher feeds it, placement reads View, an immutable list that is replaced when membership
-// changes. Workers of one model must have one fingerprint: the largest group with a decode worker is used
-// (ties: first in the list), the others are left out, logged and counted with the field that differs. Any
-// thread; the listener runs without a lock held, on the thread of whoever changed something.
+// changes, and the prefix index learns from it who holds what. Workers of one model must have one
+// fingerprint: the largest group with a decode worker is used (ties: first in the list), the others are left
+// out, logged and counted with the field that differs. Any thread; the listener runs without a lock held, on
+// the thread of whoever changed something.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +21,7 @@
 #include "common/base/clock.h"
 #include "router/fleet/booking.h"
 #include "router/fleet/worker.h"
+#include "router/index/prefix_index.h"
 #include "router/probe.h"
 
 namespace baton::router::fleet {
@@ -26,6 +30,8 @@ namespace baton::router::fleet {
 struct View {
   std::vector<std::shared_ptr<Worker>> decode;
   std::vector<std::shared_ptr<Worker>> prefill;
+  // What, besides the tenant's salt, the roots of their block hashes are made of.
+  std::string block_hash_domain;
 };
 
 class Fleet {
@@ -41,7 +47,8 @@ class Fleet {
     int64_t vocabulary = 0;
   };
 
-  Fleet(Options options, Probe* probe);
+  // Without an index a worker's slot is its seat.
+  Fleet(Options options, Probe* probe, index::PrefixIndex* index = nullptr);
 
   // Called after anything that may let a waiting request be placed, or must fail it. Set once, before use.
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
@@ -61,9 +68,12 @@ class Fleet {
   // UNAVAILABLE, naming each decode address and why it can't be used.
   absl::Status NoDecodeWorker() const;
 
-  // Books `tokens` on both (prefill may be null) and goes through the decode worker's gate.
-  Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, int64_t tokens,
+  // Books the work on both (without a prefill worker the decode worker computes the prompt) and goes through
+  // the decode worker's gate.
+  Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                absl::Time now);
+  // Slots whose workers have left since the last call: whoever keeps something by slot forgets it.
+  std::vector<WorkerSlot> TakeDeparted();
   void Changed() const {
     if (listener_) listener_();
   }
@@ -78,11 +88,24 @@ class Fleet {
     bool usable = false;  // in the view
     std::string trouble;  // why it is not usable, for people
     std::string differing_field;
+    std::string block_hash_domain;
+  };
+  // What an event says of blocks, to be told to the index once the lock is released: the events of a seat
+  // come one after the other.
+  struct BlockNews {
+    WorkerSlot slot;
+    std::string_view stored;
+    std::string_view evicted;
   };
 
   void BookingEnded() const;
-  absl::Status Apply(int seat, const v1::WatchEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Apply(int seat, const v1::WatchEvent& event, BlockNews* news)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeSnapshot(int seat, const v1::Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const BlockNews& news) const;
+  // A slot for the seat's worker that holds nothing yet. Nothing if there are too many workers.
+  std::optional<WorkerSlot> JoinIndex(int seat);
+  void LeaveIndex(SeatState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses the fingerprint group and replaces the view.
   void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The seat whose fingerprint the fleet goes by, or -1.
@@ -90,10 +113,12 @@ class Fleet {
 
   const Options options_;
   Probe* const probe_;
+  index::PrefixIndex* const index_;
   std::function<void()> listener_;
   mutable absl::Mutex mutex_;
   std::vector<SeatState> seats_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WorkerSlot> departed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::router::fleet

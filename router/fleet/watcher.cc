@@ -56,6 +56,7 @@ class Watcher::Subscription {
   void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     v1::WatchRequest request;
     request.set_router_id(fleet_->router_id());
+    request.set_blocks(true);
     again_at_once_ = false;
     stream_ = Stream::Call(
         std::move(request), std::make_unique<grpc::ClientContext>(),

@@ -5,25 +5,38 @@
 namespace baton::router::fleet {
 
 void Worker::Report(const v1::Load& load, std::string_view router_id) {
-  const auto mine = load.booked().find(std::string(router_id));
-  const int64_t own = mine == load.booked().end() ? 0 : mine->second;
+  int64_t own = 0, others_tokens = 0;
+  for (const auto& [router, booked] : load.booked()) {
+    if (router == router_id) {
+      own = booked.requests();
+    } else {
+      others_tokens += static_cast<int64_t>(booked.tokens());
+    }
+  }
+  reported_tokens_.store(others_tokens, std::memory_order_relaxed);
   const int64_t all = int64_t{load.running()} + load.queued();
   reported_requests_.store(std::max<int64_t>(0, all - own), std::memory_order_relaxed);
   queued_tokens_.store(static_cast<int64_t>(load.queued_tokens()), std::memory_order_relaxed);
   total_blocks_.store(static_cast<int64_t>(load.total_blocks()), std::memory_order_relaxed);
+  free_blocks_.store(static_cast<int64_t>(load.free_blocks()), std::memory_order_relaxed);
+  cached_blocks_.store(static_cast<int64_t>(load.cached_blocks()), std::memory_order_relaxed);
   GateRelief();
 }
 
 int64_t Worker::Requests() const {
   const int64_t reported = reported_requests_.load(std::memory_order_relaxed);
-  const int64_t booked = booked_requests_.load(std::memory_order_relaxed);
   // A decode worker's report leaves this router's requests out; a prefill worker's includes them.
-  return identity_.role == Role::kDecode ? reported + booked : std::max(reported, booked);
+  return identity_.role == Role::kDecode ? reported + booked_requests_.load(std::memory_order_relaxed)
+                                         : std::max(reported, prompt_count_.load(std::memory_order_relaxed));
 }
 
 int64_t Worker::QueuedTokens() const {
   return std::max(queued_tokens_.load(std::memory_order_relaxed),
-                  booked_tokens_.load(std::memory_order_relaxed));
+                  prompt_tokens_.load(std::memory_order_relaxed));
+}
+
+int64_t Worker::ContextTokens() const {
+  return reported_tokens_.load(std::memory_order_relaxed) + booked_tokens_.load(std::memory_order_relaxed);
 }
 
 bool Worker::GateAllows(absl::Time now) const {
@@ -71,6 +84,37 @@ void Worker::Book(int64_t tokens) {
 void Worker::Unbook(int64_t tokens) {
   booked_requests_.fetch_sub(1, std::memory_order_relaxed);
   booked_tokens_.fetch_sub(tokens, std::memory_order_relaxed);
+}
+
+uint64_t Worker::BookPrompt(BookedPrompt prompt, absl::Time now) {
+  prompt_count_.fetch_add(1, std::memory_order_relaxed);
+  prompt_tokens_.fetch_add(prompt.tokens, std::memory_order_relaxed);
+  absl::MutexLock lock(&prompts_mutex_);
+  prompt.id = ++last_prompt_;
+  if (prompts_.booked.empty()) prompts_.busy_since = now;
+  prompts_.booked.push_back(prompt);
+  return prompt.id;
+}
+
+void Worker::UnbookPrompt(uint64_t id, absl::Time now) {
+  absl::MutexLock lock(&prompts_mutex_);
+  const auto found = std::find_if(prompts_.booked.begin(), prompts_.booked.end(),
+                                  [id](const BookedPrompt& prompt) { return prompt.id == id; });
+  prompt_count_.fetch_sub(1, std::memory_order_relaxed);
+  prompt_tokens_.fetch_sub(found->tokens, std::memory_order_relaxed);
+  *found = prompts_.booked.back();
+  prompts_.booked.pop_back();
+  if (prompts_.booked.empty()) {
+    prompts_.busy_since = absl::InfiniteFuture();
+  } else if (now != absl::InfiniteFuture()) {
+    prompts_.busy_since = now;
+  }
+}
+
+Worker::Prompts Worker::prompts() const {
+  if (prompt_count_.load(std::memory_order_relaxed) == 0) return {};
+  absl::MutexLock lock(&prompts_mutex_);
+  return prompts_;
 }
 
 }  // namespace baton::router::fleet

@@ -1,21 +1,34 @@
 // Worker: one incarnation of a worker as this router sees it: who it is, what it last reported, what this
 // router has booked on it, and whether it is worth asking. A restart makes a new Worker, so bookings on the
-// dead one can't weigh on the living. Identity is immutable and the rest is atomic: any thread, no lock.
+// dead one can't weigh on the living. Identity is immutable, the numbers are atomic, the prompts booked have
+// a lock of their own that is a leaf: any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "baton/v1/handoff.pb.h"
 #include "baton/v1/worker.pb.h"
 #include "common/base/ids.h"
+#include "router/index/worker_slot.h"
 
 namespace baton::router::fleet {
 
 enum class Role { kPrefill, kDecode };
+
+// A prompt that this router has booked on whoever will compute it, until its first token.
+struct BookedPrompt {
+  uint64_t id = 0;
+  absl::Time due = absl::InfiniteFuture();
+  double seconds = 0;
+  int64_t tokens = 0;  // uncached
+};
 
 class Worker {
  public:
@@ -29,20 +42,35 @@ class Worker {
     v1::Fingerprint fingerprint;
   };
 
-  explicit Worker(Identity identity) : identity_(std::move(identity)) {}
+  explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0))
+      : identity_(std::move(identity)), slot_(slot.value()) {}
 
   const Identity& identity() const { return identity_; }
+  // Its place in the prefix index and in placement's tables. Another one after a new snapshot.
+  WorkerSlot slot() const { return WorkerSlot(slot_.load(std::memory_order_relaxed)); }
+  // The slot is void: the worker has left, or begins anew.
+  bool departed() const { return departed_.load(std::memory_order_relaxed); }
+  void Depart() { departed_.store(true, std::memory_order_relaxed); }
+  void SetSlot(WorkerSlot slot) {
+    slot_.store(slot.value(), std::memory_order_relaxed);
+    departed_.store(false, std::memory_order_relaxed);
+  }
 
   // What the worker says about itself. Also relief for a worker that had refused.
   void Report(const v1::Load& load, std::string_view router_id);
 
   // Requests on the worker: what others put there by its last report, and what this router has booked.
   int64_t Requests() const;
-  // Tokens waiting to be prefilled there. Prefill workers don't say whose they are, so it is the larger of
-  // what the worker reported and what this router has booked.
+  // Tokens waiting to be prefilled there. Workers don't say whose they are, so it is the larger of what the
+  // worker reported and what this router has booked.
   int64_t QueuedTokens() const;
+  // Prompt tokens of what runs or is queued on a decode worker: others' by its last report, and this
+  // router's.
+  int64_t ContextTokens() const;
   // 0 until reported.
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
+  int64_t FreeBlocks() const { return free_blocks_.load(std::memory_order_relaxed); }
+  int64_t CachedBlocks() const { return cached_blocks_.load(std::memory_order_relaxed); }
   int64_t BookedRequests() const { return booked_requests_.load(std::memory_order_relaxed); }
 
   // The gate: a worker that refused for want of blocks is asked again when it reports, when a request that it
@@ -58,20 +86,41 @@ class Worker {
   // The trial ended without an answer to the question.
   void GateTrialVoid();
 
+  // A request with a context of so many tokens, on a decode worker, for its whole life.
   void Book(int64_t tokens);
   void Unbook(int64_t tokens);
+  // A prompt, on whoever computes it, until its first token. The id is for Unbook.
+  uint64_t BookPrompt(BookedPrompt prompt, absl::Time now);
+  // `now` is unknown if it ended without a first token.
+  void UnbookPrompt(uint64_t id, absl::Time now);
+  struct Prompts {
+    std::vector<BookedPrompt> booked;
+    // Since when it has been busy with one of them; InfiniteFuture: idle.
+    absl::Time busy_since = absl::InfiniteFuture();
+  };
+  Prompts prompts() const;
 
  private:
   enum Gate : int { kOpen, kRefused, kTrial, kTrialOut };
 
   const Identity identity_;
+  std::atomic<uint32_t> slot_;
+  std::atomic<bool> departed_{false};
   std::atomic<int64_t> reported_requests_{0};  // without this router's own
+  std::atomic<int64_t> reported_tokens_{0};    // others' contexts
   std::atomic<int64_t> queued_tokens_{0};
   std::atomic<int64_t> total_blocks_{0};
+  std::atomic<int64_t> free_blocks_{0};
+  std::atomic<int64_t> cached_blocks_{0};
+  std::atomic<int64_t> prompt_count_{0};
+  std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> booked_requests_{0};
   std::atomic<int64_t> booked_tokens_{0};
   std::atomic<int> gate_{kOpen};
   std::atomic<int64_t> refused_at_nanos_{0};
+  mutable absl::Mutex prompts_mutex_;
+  Prompts prompts_ ABSL_GUARDED_BY(prompts_mutex_);
+  uint64_t last_prompt_ ABSL_GUARDED_BY(prompts_mutex_) = 0;
 };
 
 }  // namespace baton::router::fleet

@@ -241,6 +241,43 @@ TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
   EXPECT_EQ(results_[2].size(), 1u);
 }
 
+TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
+  index::PrefixIndex index({});
+  fleet::Fleet fleet({.router_id = "me", .seats = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0}, &probe_,
+                     &index);
+  Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_,
+                        &index);
+  v1::WatchEvent event;
+  event.set_sequence(1);
+  v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+  info->set_worker_id("d0");
+  info->set_role(v1::ROLE_DECODE);
+  info->set_incarnation(1);
+  ASSERT_TRUE(fleet.OnEvent(0, event).ok());
+
+  const auto ask = Ask(1, 2);
+  ask->debug = true;
+  ask->chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
+                             std::vector<TokenId>(600 * kBlockTokens, TokenId(7)));
+  ASSERT_TRUE(dispatcher.Submit(ask).ok());
+  ASSERT_EQ(results_[1].size(), 2u);
+  EXPECT_EQ(index.stats().speculative, 600)
+      << "what came first is told at once, the rest before Submit returns";
+  v1::Finished finished;
+  results_[1][1]->learn(&finished);
+  EXPECT_EQ(finished.placement().policy(), "least_loaded");
+  EXPECT_EQ(finished.placement().reason(), "load");
+  EXPECT_EQ(finished.placement().prompt_blocks(), 600u);
+  EXPECT_GE(finished.placement().decode_matched_blocks(), 256u)
+      << "the second choice found the first one's tail";
+  // Nothing came of it.
+  clock_.Advance(absl::Seconds(60));
+  while (index.Maintain(clock_.Now())) {
+  }
+  EXPECT_EQ(index.stats().pairs, 0);
+  results_.clear();
+}
+
 TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
   MonotonicClock real;
   Dispatcher dispatcher(Options(), &fleet_, *placement::MakePolicy("round_robin", 1), &real, &probe_);

@@ -50,15 +50,21 @@ TEST(WorkerTest, DoesNotCountItsOwnRequestsTwice) {
                                  .id = "w",
                                  .role = Role::kDecode,
                                  .incarnation = Incarnation(1),
-                                 .fingerprint = {}});
+                                 .fingerprint = {}},
+                WorkerSlot(0));
   worker.Book(10);
   worker.Book(10);
   v1::Load load;
   load.set_running(5);
-  (*load.mutable_booked())["me"] = 2;
-  (*load.mutable_booked())["another"] = 3;
+  v1::Booked& mine = (*load.mutable_booked())["me"];
+  mine.set_requests(2);
+  mine.set_tokens(20);
+  v1::Booked& anothers = (*load.mutable_booked())["another"];
+  anothers.set_requests(3);
+  anothers.set_tokens(300);
   worker.Report(load, "me");
   EXPECT_EQ(worker.Requests(), 5);
+  EXPECT_EQ(worker.ContextTokens(), 320);
   worker.Unbook(10);
   EXPECT_EQ(worker.Requests(), 4) << "an ended request leaves at once";
 }
@@ -195,6 +201,104 @@ TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
   fleet_.Book(worker, nullptr, 10, now).Refused(now);
   trial.Release();
   EXPECT_TRUE(worker->GateAllows(now)) << "a request that ran there ended";
+}
+
+class FleetIndexTest : public ::testing::Test {
+ protected:
+  static std::vector<kv::BlockHash> Chain() {
+    return kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
+                         std::vector<TokenId>(4 * kBlockTokens, TokenId(7)));
+  }
+  static std::string Bytes(size_t from, size_t to) {
+    std::string bytes;
+    for (size_t i = from; i < to; ++i) bytes += Chain()[i].bytes();
+    return bytes;
+  }
+  static v1::WatchEvent Holding(size_t blocks, uint64_t incarnation = 1) {
+    v1::WatchEvent event = Hello(v1::ROLE_DECODE, incarnation);
+    event.mutable_snapshot()->set_stored(Bytes(0, blocks));
+    event.mutable_snapshot()->mutable_info()->set_block_hash_domain("domain");
+    return event;
+  }
+  uint32_t Longest() {
+    index::Matches matches;
+    index_.Match(Chain(), &matches);
+    return matches.longest;
+  }
+
+  telemetry::Metrics metrics_;
+  Probe probe_{&metrics_};
+  index::PrefixIndex index_{{}};
+  Fleet fleet_{{.router_id = "me", .seats = {{"d0:1", Role::kDecode}}, .vocabulary = 100}, &probe_, &index_};
+};
+
+TEST_F(FleetIndexTest, LearnsFromSnapshotsAndDeltas) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(2)).ok());
+  EXPECT_EQ(fleet_.view()->block_hash_domain, "domain");
+  EXPECT_EQ(Longest(), 2u);
+  v1::WatchEvent event;
+  event.set_sequence(2);
+  event.mutable_delta()->set_stored(Bytes(2, 4));
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  EXPECT_EQ(Longest(), 4u);
+  event.set_sequence(3);
+  event.mutable_delta()->set_stored("");
+  event.mutable_delta()->set_evicted(Bytes(1, 2));
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  EXPECT_EQ(Longest(), 1u);
+}
+
+TEST_F(FleetIndexTest, ANewSnapshotReplacesEverythingBefore) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(4)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(1)).ok());
+  EXPECT_EQ(Longest(), 1u);
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(3, 2)).ok());
+  EXPECT_EQ(Longest(), 3u);
+  EXPECT_EQ(index_.stats().workers, 1);
+  EXPECT_EQ(index_.stats().pairs, 3);
+}
+
+TEST_F(FleetIndexTest, AWorkerThatIsDownHoldsNothingAndIsForgotten) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(4)).ok());
+  const WorkerSlot slot = fleet_.view()->decode[0]->slot();
+  const auto worker = fleet_.view()->decode[0];
+  EXPECT_TRUE(fleet_.TakeDeparted().empty());
+  fleet_.OnDown(0, absl::UnavailableError("gone"));
+  EXPECT_EQ(Longest(), 0u);
+  EXPECT_EQ(index_.stats().workers, 0);
+  EXPECT_TRUE(worker->departed());
+  EXPECT_EQ(fleet_.TakeDeparted(), std::vector<WorkerSlot>{slot});
+}
+
+TEST_F(FleetIndexTest, ARefusedSnapshotTellsTheIndexNothing) {
+  v1::WatchEvent event = Holding(4);
+  event.mutable_snapshot()->mutable_info()->set_role(v1::ROLE_PREFILL);
+  EXPECT_FALSE(fleet_.OnEvent(0, event).ok());
+  EXPECT_EQ(index_.stats().pairs, 0);
+  EXPECT_EQ(index_.stats().workers, 0);
+}
+
+TEST(WorkerTest, KnowsSinceWhenItHasBeenBusy) {
+  Worker worker(Worker::Identity{.seat = 0,
+                                 .address = "",
+                                 .id = "w",
+                                 .role = Role::kPrefill,
+                                 .incarnation = Incarnation(1),
+                                 .fingerprint = {}},
+                WorkerSlot(0));
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_EQ(worker.prompts().busy_since, absl::InfiniteFuture());
+  const uint64_t first = worker.BookPrompt({.seconds = 1, .tokens = 100}, start);
+  const uint64_t second = worker.BookPrompt({.seconds = 2, .tokens = 200}, start + absl::Seconds(1));
+  EXPECT_EQ(worker.QueuedTokens(), 300);
+  EXPECT_EQ(worker.Requests(), 2);
+  EXPECT_EQ(worker.prompts().busy_since, start);
+  worker.UnbookPrompt(first, start + absl::Seconds(3));
+  EXPECT_EQ(worker.prompts().busy_since, start + absl::Seconds(3));
+  EXPECT_EQ(worker.QueuedTokens(), 200);
+  worker.UnbookPrompt(second, absl::InfiniteFuture());
+  EXPECT_EQ(worker.prompts().busy_since, absl::InfiniteFuture());
+  EXPECT_EQ(worker.QueuedTokens(), 0);
 }
 
 TEST(DifferingFieldTest, NamesEachField) {
