@@ -8,6 +8,7 @@
 #include "common/transfer/fingerprint_wire.h"
 #include "decode_service/request.h"
 #include "fmt/format.h"
+#include "spdlog/spdlog.h"
 #include "tests/fault/rig_prefill_client.h"
 
 namespace baton::fault {
@@ -82,6 +83,7 @@ Rig::Rig(const RigOptions& options)
     : without_(options.without),
       write_takes_(options.write_takes),
       clock_(absl::UnixEpoch() + absl::Hours(1)) {
+  spdlog::set_level(spdlog::level::off);  // the faults are meant; their warnings would bury a failure
   tokenizer_ = text::Tokenizer::Load(kModel).value();
   router.name = "router";
   client.name = "client";
@@ -158,6 +160,12 @@ void Rig::Kill(DecodeNode& node) {
 }
 
 void Rig::Restart(PrefillNode& node) {
+  Kill(node);
+  node.up = true;
+  Boot(node);
+}
+
+void Rig::Restart(DecodeNode& node) {
   Kill(node);
   node.up = true;
   Boot(node);

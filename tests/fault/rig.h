@@ -136,6 +136,7 @@ class Rig {
   void Kill(PrefillNode& node);
   void Kill(DecodeNode& node);
   void Restart(PrefillNode& node);
+  void Restart(DecodeNode& node);
   void Stop(Node& node) { node.stopped = true; }
   void Continue(Node& node) { node.stopped = false; }
   void KillRouter(Request& request);
