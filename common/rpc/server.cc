@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     return CantListen(options.listen);
   }
   std::unique_ptr<grpc::Server> health;
+  std::string health_address;
   if (!options.health_listen.empty()) {
     grpc::ServerBuilder plain;
     int health_port = 0;
@@ -78,9 +79,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     plain.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     health = plain.BuildAndStart();
     if (health == nullptr || health_port == 0) return CantListen(options.health_listen);
+    health_address =
+        absl::StrCat(options.health_listen.substr(0, options.health_listen.rfind(':')), ":", health_port);
   }
   std::string address = absl::StrCat(options.listen.substr(0, colon), ":", port);
-  return std::unique_ptr<Server>(new Server(std::move(server), std::move(health), std::move(address)));
+  auto result = std::unique_ptr<Server>(new Server(std::move(server), std::move(health), std::move(address)));
+  result->health_address_ = std::move(health_address);
+  return result;
 }
 
 Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health,

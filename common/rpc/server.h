@@ -36,6 +36,8 @@ class Server {
 
   // host:port that clients can dial.
   const std::string& address() const { return address_; }
+  // Of the plain door for health checks; empty without one.
+  const std::string& health_address() const { return health_address_; }
   // What grpc.health.v1 answers for "": ready for work. Its service "live" is always SERVING: the process
   // lives, whatever its peers do.
   void SetServing(bool serving);
@@ -47,6 +49,7 @@ class Server {
 
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> health_;
+  std::string health_address_;
   std::string address_;
 };
 

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "common/telemetry/certificate.h"
 #include "common/telemetry/process.h"
 
 namespace baton::telemetry {
@@ -44,7 +45,8 @@ prometheus::Histogram::BucketBoundaries EndToEndBuckets() {
 }
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen,
-                                                                    const Metrics& metrics) {
+                                                                    const Metrics& metrics,
+                                                                    const std::string& certificate) {
   const size_t colon = listen.rfind(':');
   if (colon == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("metrics address \"", listen, "\": use host:port"));
@@ -52,19 +54,20 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   try {  // the library's HTTP server reports a taken port by an exception
     auto exposer = std::make_unique<prometheus::Exposer>(listen);
     exposer->RegisterCollectable(metrics.registry());
-    auto process = std::make_shared<ProcessMetrics>();
-    exposer->RegisterCollectable(process);
+    std::vector<std::shared_ptr<prometheus::Collectable>> own = {
+        std::make_shared<ProcessMetrics>(), std::make_shared<CertificateMetrics>(certificate)};
+    for (const auto& one : own) exposer->RegisterCollectable(one);
     std::string address = absl::StrCat(listen.substr(0, colon), ":", exposer->GetListeningPorts().front());
     return std::unique_ptr<MetricsServer>(
-        new MetricsServer(std::move(process), std::move(exposer), std::move(address)));
+        new MetricsServer(std::move(own), std::move(exposer), std::move(address)));
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat("can't serve metrics on ", listen, ": ", error.what()));
   }
 }
 
-MetricsServer::MetricsServer(std::shared_ptr<ProcessMetrics> process,
+MetricsServer::MetricsServer(std::vector<std::shared_ptr<prometheus::Collectable>> own,
                              std::unique_ptr<prometheus::Exposer> exposer, std::string address)
-    : process_(std::move(process)), exposer_(std::move(exposer)), address_(std::move(address)) {}
+    : own_(std::move(own)), exposer_(std::move(exposer)), address_(std::move(address)) {}
 
 MetricsServer::~MetricsServer() = default;
 

@@ -3,6 +3,7 @@
 // base units. Any thread.
 #pragma once
 
+#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
@@ -11,6 +12,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -19,8 +21,6 @@ class Exposer;
 }
 
 namespace baton::telemetry {
-
-class ProcessMetrics;
 
 class Metrics {
  public:
@@ -48,20 +48,23 @@ prometheus::Histogram::BucketBoundaries TtftBuckets();
 prometheus::Histogram::BucketBoundaries PerTokenBuckets();
 prometheus::Histogram::BucketBoundaries EndToEndBuckets();
 
-// GET /metrics on an address of its own: the registry, and what the process says of itself (process.h).
+// GET /metrics on an address of its own: the registry, and what the process says of itself (process.h,
+// certificate.h).
 class MetricsServer {
  public:
-  // host:port, port 0 lets the system choose. UNAVAILABLE if it can't be bound.
+  // host:port, port 0 lets the system choose. `certificate`: the PEM file of this process's own, if it speaks
+  // TLS; its end is shown. UNAVAILABLE if the address can't be bound.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& listen,
-                                                              const Metrics& metrics);
+                                                              const Metrics& metrics,
+                                                              const std::string& certificate = "");
   ~MetricsServer();
   const std::string& address() const { return address_; }
 
  private:
-  MetricsServer(std::shared_ptr<ProcessMetrics> process, std::unique_ptr<prometheus::Exposer> exposer,
-                std::string address);
-  // The exposer holds it weakly.
-  std::shared_ptr<ProcessMetrics> process_;
+  MetricsServer(std::vector<std::shared_ptr<prometheus::Collectable>> own,
+                std::unique_ptr<prometheus::Exposer> exposer, std::string address);
+  // What the process says of itself; the exposer holds it weakly.
+  std::vector<std::shared_ptr<prometheus::Collectable>> own_;
   std::unique_ptr<prometheus::Exposer> exposer_;
   std::string address_;
 };

@@ -197,6 +197,11 @@ class Discovery(unittest.TestCase):
         self.assertEqual(service["metadata"]["annotations"], {"a": "b"})
         self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["grpc"], "metrics at the public door")
 
+    def test_proxies_hear_whether_it_is_plain(self):
+        port = lambda values: Release(values).one("Service", "r-baton")["spec"]["ports"][0]
+        self.assertEqual(port({})["appProtocol"], "kubernetes.io/h2c")
+        self.assertNotIn("appProtocol", port({"tls": {"enabled": True, "existingSecret": "x"}}))
+
     def test_two_releases_share_nothing(self):
         one, other = Release(), Release(name="q")
         names = lambda release: {(o["kind"], o["metadata"]["name"]) for o in release.objects}

@@ -29,7 +29,10 @@ spec:
     - name: grpc
       port: {{ ternary $root.Values.router.service.port 8470 (eq $role "router") }}
       targetPort: grpc
+      {{- if not $root.Values.tls.enabled }}
+      # For proxies and gateways: HTTP/2 without TLS.
       appProtocol: kubernetes.io/h2c
+      {{- end }}
     {{- if ne $role "router" }}
     - name: metrics
       port: 9470
@@ -75,6 +78,8 @@ spec:
   {{- else }}
   maxUnavailable: {{ $r.pdb.maxUnavailable }}
   {{- end }}
+  # A pod that is not ready serves nobody: it may not hold up a node's drain.
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       {{- include "baton.selector" $root | nindent 6 }}

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Every flag that the chart or the compose file passes is one that the binary has."""
+import re
+import subprocess
+import unittest
+
+import yaml
+from chart import CHART, Release
+from relay import BIN, ROOT
+
+# Flags that the chart knows and this build does not have, with the reason.
+TLS = "TLS is being built; the chart's switch is off by default"
+NOT_HERE = {flag: TLS for flag in ("--tls-cert", "--tls-key", "--tls-ca", "--tls-client-ca", "--fleet-key-file")}
+
+
+def known(binary, *command):
+    done = subprocess.run([BIN / binary, *command, "--help"], capture_output=True, text=True)
+    return set(re.findall(r"(?<!\S)(--[a-z][a-z-]*)", done.stdout))
+
+
+class Flags(unittest.TestCase):
+    def check(self, container):
+        binary = container["command"][0].rsplit("/", 1)[1]
+        sub = [container["args"][0]] if binary == "baton" else []
+        for flag in container["args"][len(sub) :]:
+            name = flag.split("=")[0]
+            if name.startswith("--") and name not in NOT_HERE:
+                self.assertIn(name, known(binary, *sub), f"{binary} {' '.join(sub)}")
+
+    def test_of_the_chart(self):
+        cases = [{}]
+        cases += [yaml.safe_load(path.read_text()) for folder in (CHART / "presets", CHART.parent / "cases") for path in sorted(folder.glob("*.yaml"))]
+        for values in cases:
+            release = Release(values)
+            pods = [one["spec"]["template"]["spec"] for one in release.all("Deployment")] + [one["spec"] for one in release.all("Pod")]
+            for pod in pods:
+                for container in pod["containers"] + pod.get("initContainers", []):
+                    if container["command"][0] != "sh":
+                        with self.subTest(container["name"]):
+                            self.check(container)
+
+    def test_of_compose(self):
+        compose = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())
+        ours = [one for one in compose["services"].values() if one["image"].startswith("baton:")]
+        self.assertEqual(len(ours), 3)
+        for service in ours:
+            self.check({"command": service["entrypoint"], "args": service["command"]})
+
+    def test_exceptions_are_said(self):
+        every = set().union(*(known(binary) for binary in ("baton-router", "baton-prefill", "baton-decode")))
+        for flag, reason in NOT_HERE.items():
+            print(f"  {flag}: {'is here: take it off NOT_HERE' if flag in every else reason}")
+
+
+class Compose(unittest.TestCase):
+    def test_mounts_are_there(self):
+        home = ROOT / "deploy" / "compose"
+        compose = yaml.safe_load((home / "compose.yaml").read_text())
+        for service in compose["services"].values():
+            for mount in service.get("volumes", []):
+                self.assertTrue((home / mount.split(":")[0]).exists(), mount)
+
+    def test_prometheus_takes_its_configuration(self):
+        config = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text())
+        compose = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())
+        for job in config["scrape_configs"]:
+            for group in job["static_configs"]:
+                host, port = group["targets"][0].split(":")
+                flags = " ".join(compose["services"][host]["command"])
+                self.assertIn(f"--metrics=0.0.0.0:{port}", flags)
+                self.assertEqual(set(group["labels"]), {"namespace", "release", "component", "pod"})
+
+
+if __name__ == "__main__":
+    unittest.main()
