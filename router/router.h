@@ -24,7 +24,7 @@ struct RouterOptions {
   std::vector<std::string> prefill;
   std::string listen = "127.0.0.1:0";
   std::string health_listen;  // empty: no door for health checks alone
-  std::string policy = "least_loaded";
+  std::string policy = "prefix_affinity";
   // Who may call (tenants.h). Without a file, everybody.
   Tenants::Options tenants;
   // What it shows to clients and workers, and whom it believes.
