@@ -194,6 +194,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
 
 bool Scheduler::Step() {
   Sweep();
+  Pause();
   Readmit();
   Grow();
   const std::vector<SequenceId> planned = PlanStep();
@@ -336,9 +337,25 @@ void Scheduler::Readmit() {
   }
 }
 
+void Scheduler::Pause() {
+  const absl::Time now = clock_.Now();
+  std::vector<SequenceId> stalled;
+  for (auto& [id, sequence] : sequences_) {
+    const bool congested = sequence->congested();
+    if (congested && !sequence->paused) sequence->paused_since = now;
+    sequence->paused = congested;
+    if (congested && now - sequence->paused_since > options_.stall_patience) stalled.push_back(id);
+  }
+  for (SequenceId id : stalled) {
+    sequences_.at(id)->finish(absl::ResourceExhaustedError(
+        fmt::format("the client took nothing for {} s and held {} KV blocks that others need: read faster",
+                    absl::ToDoubleSeconds(options_.stall_patience), sequences_.at(id)->kv->blocks().size())));
+    End(id, Probe::Outcome::kFailed);
+  }
+}
+
 void Scheduler::Grow() {
   for (auto& [id, sequence] : sequences_) {
-    sequence->paused = sequence->congested();
     while (sequence->phase == Phase::kRunning && !sequence->paused &&
            !sequence->kv->Grow(sequence->size()).ok()) {
       const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {

@@ -40,6 +40,8 @@ struct SchedulerOptions {
   // Rows of one prompt in one step, and of all prompts and running sequences together.
   int64_t chunk_tokens = 256;
   int64_t token_budget = 512;
+  // A client that takes nothing for so long loses its answer: it holds blocks that others wait for.
+  absl::Duration stall_patience = absl::Seconds(60);
 };
 
 class Scheduler {
@@ -76,6 +78,8 @@ class Scheduler {
   void Emit(SequenceId id, Sequence& sequence, std::span<const float> logits);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
   void Readmit();
+  // Pauses whose client has not taken enough, and ends whose client takes nothing.
+  void Pause();
   // Blocks for the token that each running sequence computes next.
   void Grow();
   void Preempt(Sequence& sequence);

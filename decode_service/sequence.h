@@ -40,7 +40,8 @@ struct Sequence {
 
   // Where it is.
   Phase phase = Phase::kPreempted;
-  bool paused = false;          // congested when the step began
+  bool paused = false;  // congested when the step began
+  absl::Time paused_since;
   std::vector<TokenId> tokens;  // prompt and answer
   sampling::History history;
   std::unique_ptr<Outbox> outbox;

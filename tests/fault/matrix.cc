@@ -77,8 +77,7 @@ bool EndsTheRequest(Fault fault) {
 
 void DamageChunk(Fault fault, v1::KvChunk& chunk) {
   std::string& data = *chunk.mutable_data();
-  // The exponent's top bit in a value of the block's first token (the last block's later ones are not used):
-  // no attention weight is small enough to hide it.
+  // The exponent's top bit in a value of the block's first token (the last block's later ones are not used).
   if (fault == Fault::kCorrupt) data[data.size() / 2 + 3] ^= 0x40;
   if (fault == Fault::kTruncate) data.resize(data.size() / 2);
 }

@@ -80,9 +80,15 @@ void ExpectRed(const Without& without, State state, const std::vector<Fault>& fa
 TEST(NegativeControlTest, WithoutTheChecksumDamageBecomesTokens) {
   for (State state : {State::kRequested, State::kReceiving, State::kComputing}) {
     ExpectRed({.checksum = true}, state, {Fault::kTruncate}, "WRONG TOKENS");
-    // Wrong ones, or none: the damage may make every logit a NaN.
-    ExpectRed({.checksum = true}, state, {Fault::kCorrupt}, "");
   }
+  // One bit may fall where no attention looks, so not every cell need turn red.
+  int red = 0;
+  for (State state : {State::kReserved, State::kRequested, State::kReceiving, State::kQueued,
+                      State::kComputing, State::kShipped}) {
+    red += !TryCell(state, Fault::kCorrupt, {.without = {.checksum = true}}).wrong.empty();
+  }
+  std::printf("one bit flipped, nobody looks: %d of 6 cells are red\n", red);
+  EXPECT_GT(red, 0);
 }
 
 TEST(NegativeControlTest, WithoutTheFenceALateWriteBecomesTokens) {

@@ -161,5 +161,22 @@ TEST(PublicFailureTest, N18ThePathTakenIsTold) {
   EXPECT_EQ(alone.seen.finished->relay().failovers(), 2u);
 }
 
+// Not among the nineteen: a client that stops reading is paused, holds nobody up, and is ended after a while.
+TEST(SlowClientTest, IsPausedThenEndedAndHoldsNobody) {
+  Rig rig;
+  Request& slow = rig.Ask(Alone(1).prompt, kSampling, kAnswer);
+  while (slow.seen.tokens.size() < 2) rig.Turn();
+  slow.vanished = true;  // it takes nothing more, and its connection lives
+  Request& other = rig.Ask(Alone(2).prompt, kSampling, kAnswer);
+  const absl::Time begin = rig.now();
+  while (rig.now() - begin < absl::Seconds(55)) rig.Turn();
+  EXPECT_EQ(Judge(other.seen, Alone(2), false), "");
+  EXPECT_FALSE(rig.Leftovers().empty()) << "it was not paused but ended";
+  while (rig.now() - begin < absl::Seconds(62)) rig.Turn();
+  EXPECT_EQ(rig.Leftovers(), "");
+  const size_t taken = slow.seen.tokens.size();
+  EXPECT_LT(taken, kAnswer);
+}
+
 }  // namespace
 }  // namespace baton::fault
