@@ -88,6 +88,7 @@ void Dispatcher::StartTicking() {
 }
 
 void Dispatcher::TickUntilStopped() {
+  absl::Time shown = clock_->Now();
   while (true) {
     bool waiting;
     {
@@ -99,8 +100,10 @@ void Dispatcher::TickUntilStopped() {
       if (waiting) {
         mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
         if (stopping_) return;
-      } else {
-        for (const admission::TenantId tenant : tenants_) Show(tenant);
+      }
+      if (const absl::Time now = clock_->Now(); !waiting || now - shown >= kShow) {
+        shown = now;
+        ShowLimits();
       }
     }
     if (waiting) Tick();
@@ -115,6 +118,7 @@ void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
   desk_.SetTenant(tenant, limits, clock_->Now());
   if (std::find(tenants_.begin(), tenants_.end(), tenant) == tenants_.end()) tenants_.push_back(tenant);
   Show(tenant);
+  ShowLimits();
 }
 
 absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Ask> ask) {
@@ -256,7 +260,12 @@ void Dispatcher::Show(admission::TenantId tenant) {
   const admission::Queue& queue = desk_.queue();
   probe_->Queued(queue.size(), queue.bytes());
   probe_->admission().Depth(tenant, queue.depth(tenant), desk_.running(tenant));
-  probe_->admission().Left(tenant, desk_.LeftOver(tenant, clock_->Now()));
+}
+
+void Dispatcher::ShowLimits() {
+  const absl::Time now = clock_->Now();
+  for (const admission::TenantId tenant : tenants_)
+    probe_->admission().Left(tenant, desk_.LeftOver(tenant, now));
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {

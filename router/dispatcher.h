@@ -55,7 +55,7 @@ class Dispatcher {
     absl::Duration settle_patience = absl::Seconds(3);
   };
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
-  // How often gauges of limits are shown anew when nothing happens.
+  // How often what is left of limits is shown.
   static constexpr absl::Duration kShow = absl::Seconds(1);
 
   using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
@@ -144,8 +144,9 @@ class Dispatcher {
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The tenant's gauges.
+  // The tenant's gauges; and what all tenants have left of their limits, which moves by itself.
   void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(std::vector<Delivery> deliveries);
   void TickUntilStopped();
 
