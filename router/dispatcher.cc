@@ -88,6 +88,7 @@ void Dispatcher::StartTicking() {
 }
 
 void Dispatcher::TickUntilStopped() {
+  absl::Time shown = clock_->Now();
   while (true) {
     bool waiting;
     {
@@ -99,8 +100,10 @@ void Dispatcher::TickUntilStopped() {
       if (waiting) {
         mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
         if (stopping_) return;
-      } else {
-        for (const admission::TenantId tenant : tenants_) Show(tenant);
+      }
+      if (const absl::Time now = clock_->Now(); !waiting || now - shown >= kShow) {
+        shown = now;
+        ShowLimits();
       }
     }
     if (waiting) Tick();
@@ -115,6 +118,7 @@ void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
   desk_.SetTenant(tenant, limits, clock_->Now());
   if (std::find(tenants_.begin(), tenants_.end(), tenant) == tenants_.end()) tenants_.push_back(tenant);
   Show(tenant);
+  ShowLimits();
 }
 
 absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Ask> ask) {
@@ -123,6 +127,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
+    const absl::Duration ttft = PredictedTtft(*ask, now);
     auto decided = desk_.Admit({.tenant = ask->tenant,
                                 .choices = ask->choices,
                                 .prompt_tokens = ask->request.prompt_tokens,
@@ -130,7 +135,8 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
                                 .bytes = ask->bytes,
                                 .priority = ask->priority,
                                 .deadline = ask->deadline,
-                                .patience = options_.max_wait},
+                                .patience = options_.max_wait,
+                                .predicted_ttft = ttft},
                                now);
     if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
     auto& admitted = std::get<admission::Desk::Admitted>(decided);
@@ -145,7 +151,8 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
     for (int choice = 0; choice < ask->choices; ++choice) {
       waiting_.emplace(
           ids[choice],
-          Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = Expiry(*ask, now)});
+          Waiting{
+              .ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = Expiry(*ask, ttft, now)});
     }
     probe_->admission().Admitted(ask->tenant);
     Show(ask->tenant);
@@ -181,7 +188,7 @@ void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice,
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Time expires = Expiry(*ask, now);
+    const absl::Time expires = Expiry(*ask, absl::ZeroDuration(), now);
     desk_.PutBack(id, expires, now);
     Show(ask->tenant);
     waiting_.emplace(id, Waiting{.ask = std::move(ask),
@@ -232,13 +239,39 @@ void Dispatcher::MaintainIndex() {
   probe_->Index(index_->stats());
 }
 
-absl::Time Dispatcher::Expiry(const Ask& ask, absl::Time now) const {
-  return std::min(ask.deadline, now + options_.max_wait);
+absl::Duration Dispatcher::PredictedTtft(const Ask& ask, absl::Time now) {
+  if (ask.deadline == absl::InfiniteFuture() || !predicts_ || outcomes_ < kOutcomesToTrust) {
+    return absl::ZeroDuration();
+  }
+  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  // While nothing runs, nothing would correct a prediction that is too long: such a request is tried.
+  const bool idle = std::all_of(view->decode.begin(), view->decode.end(),
+                                [](const auto& worker) { return worker->BookedRequests() == 0; });
+  if (idle) return absl::ZeroDuration();
+  if (index_ != nullptr) index_->Match(ask.chain, &matches_);
+  const States decode(view->decode, matches_), prefill(view->prefill, matches_);
+  placement::Request request = ask.request;
+  request.now = now;
+  return absl::Seconds(policy_->Choose(request, decode.workers, prefill.workers).predicted.ttft());
+}
+
+absl::Time Dispatcher::Expiry(const Ask& ask, absl::Duration ttft, absl::Time now) const {
+  return std::min(ask.deadline - ttft, now + options_.max_wait);
 }
 
 absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
   if (waiting.ask->deadline <= now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
+  }
+  if (waiting.expires < waiting.came + options_.max_wait) {
+    return Refuse(
+        waiting.ask->tenant,
+        {admission::Reason::kDeadline,
+         fmt::format(
+             "the deadline is in {:.3f} s, and even a worker that had room now would need longer for the "
+             "first token: allow more time or try again later",
+             absl::ToDoubleSeconds(waiting.ask->deadline - now)),
+         desk_.RetryDelay()});
   }
   return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
                                       fmt::format("no decode worker had room for {} s; try again later",
@@ -256,7 +289,12 @@ void Dispatcher::Show(admission::TenantId tenant) {
   const admission::Queue& queue = desk_.queue();
   probe_->Queued(queue.size(), queue.bytes());
   probe_->admission().Depth(tenant, queue.depth(tenant), desk_.running(tenant));
-  probe_->admission().Left(tenant, desk_.LeftOver(tenant, clock_->Now()));
+}
+
+void Dispatcher::ShowLimits() {
+  const absl::Time now = clock_->Now();
+  for (const admission::TenantId tenant : tenants_)
+    probe_->admission().Left(tenant, desk_.LeftOver(tenant, now));
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
@@ -355,6 +393,7 @@ Placement Dispatcher::Place(const Ask& ask, const fleet::View& view, Candidates 
   auto decision = std::make_shared<Decision>();
   decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
   const placement::Choice& choice = decision->choice;
+  predicts_ |= choice.predicted.ttft() > 0;
 
   Placement placement;
   placement.decode = open[choice.decode];
@@ -442,6 +481,7 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   outcome.context_tokens = decision.decode->ContextTokens();
   absl::MutexLock lock(&mutex_);
   policy_->Observe(outcome);
+  ++outcomes_;
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

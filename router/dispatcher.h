@@ -55,7 +55,9 @@ class Dispatcher {
     absl::Duration settle_patience = absl::Seconds(3);
   };
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
-  // How often gauges of limits are shown anew when nothing happens.
+  // Outcomes before a prediction may refuse somebody.
+  static constexpr int64_t kOutcomesToTrust = 8;
+  // How often what is left of limits is shown.
   static constexpr absl::Duration kShow = absl::Seconds(1);
 
   using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
@@ -138,14 +140,18 @@ class Dispatcher {
                   std::vector<Belief>* beliefs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void MaintainIndex();
-  // When a choice has waited too long.
-  absl::Time Expiry(const Ask& ask, absl::Time now) const;
+  // What placement predicts for the request if it is placed now. Zero for those without a deadline, and as
+  // long as placement doesn't predict or has seen little.
+  absl::Duration PredictedTtft(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When a choice has waited too long, if it takes `ttft` from its placement on.
+  absl::Time Expiry(const Ask& ask, absl::Duration ttft, absl::Time now) const;
   absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The tenant's gauges.
+  // The tenant's gauges; and what all tenants have left of their limits, which moves by itself.
   void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(std::vector<Delivery> deliveries);
   void TickUntilStopped();
 
@@ -163,6 +169,8 @@ class Dispatcher {
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   index::Matches matches_ ABSL_GUARDED_BY(mutex_);
+  bool predicts_ ABSL_GUARDED_BY(mutex_) = false;  // the policy has said what something takes
+  int64_t outcomes_ ABSL_GUARDED_BY(mutex_) = 0;   // that it has learnt from
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

@@ -72,18 +72,21 @@ void Probe::Depth(TenantId tenant, const Queue::Depth& depth, int64_t running) {
 }
 
 void Probe::Left(TenantId tenant, const Meter::Left& left) {
-  const Tenant& known = tenants_.at(tenant);
+  Tenant& known = tenants_.at(tenant);
   if (!known.own) return;
-  const auto set = [&](const char* limit, double share) {
-    metrics_
-        ->Gauge("baton_router_tenant_limit_left", "Share of a tenant's limit that is left, 1 without a limit",
-                {{"tenant", known.label}, {"limit", limit}})
-        .Set(share);
-  };
-  set("requests", left.requests);
-  set("prompt_tokens", left.prompt_tokens);
-  set("output_tokens", left.output_tokens);
-  set("quota", left.quota);
+  const std::array<std::pair<const char*, double>, 4> shares = {{{"requests", left.requests},
+                                                                 {"prompt_tokens", left.prompt_tokens},
+                                                                 {"output_tokens", left.output_tokens},
+                                                                 {"quota", left.quota}}};
+  for (size_t i = 0; i < shares.size(); ++i) {
+    const auto& [limit, share] = shares[i];
+    if (known.left[i] == nullptr) {
+      known.left[i] = &metrics_->Gauge("baton_router_tenant_limit_left",
+                                       "Share of a tenant's limit that is left, 1 without a limit",
+                                       {{"tenant", known.label}, {"limit", limit}});
+    }
+    known.left[i]->Set(share);
+  }
 }
 
 }  // namespace baton::router::admission

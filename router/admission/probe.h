@@ -50,6 +50,8 @@ class Probe {
     // What was last added to the gauges, which several tenants may share.
     Queue::Depth depth;
     int64_t running = 0;
+    // By limit; made when first set.
+    std::array<prometheus::Gauge*, 4> left{};
   };
 
   telemetry::Metrics* const metrics_;

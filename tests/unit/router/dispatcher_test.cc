@@ -129,6 +129,47 @@ TEST_F(DispatcherTest, SettlingLetsATenantsNextRequestGo) {
             std::string::npos);
 }
 
+// Says that everything takes two seconds.
+class TwoSeconds final : public placement::Policy {
+ public:
+  std::string_view name() const override { return "two_seconds"; }
+  placement::Choice Choose(const placement::Request&, placement::Workers, placement::Workers) override {
+    placement::Choice choice;
+    choice.predicted.prefill = 2;
+    return choice;
+  }
+};
+
+TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
+  Dispatcher dispatcher(Options(), &fleet_, std::make_unique<TwoSeconds>(), &clock_, &probe_);
+  Up(0);
+  const auto submit = [&](int name, absl::Duration deadline) {
+    auto ask = Ask(name);
+    ask->deadline = clock_.Now() + deadline;
+    return dispatcher.Submit(ask).status();
+  };
+  for (int i = 0; i < Dispatcher::kOutcomesToTrust; ++i) {
+    ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
+    ASSERT_EQ(results_[i].size(), 1u);
+    v1::Finished finished;
+    finished.mutable_timing()->set_prefill(2);
+    results_[i][0]->learn(&finished);
+    results_[i][0]->booking.Release();
+  }
+  ASSERT_TRUE(submit(100, absl::Seconds(1)).ok()) << "nothing runs: tried";
+  const absl::Status refused = submit(101, absl::Seconds(1));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("first token is predicted in 2.000 s"));
+  EXPECT_TRUE(rpc::RetryDelay(refused).has_value());
+  EXPECT_TRUE(submit(102, absl::Seconds(3)).ok());
+  EXPECT_TRUE(submit(103, absl::Seconds(3)).ok()) << "waits: the worker takes two";
+  EXPECT_TRUE(results_[103].empty());
+  clock_.Advance(absl::Seconds(1));
+  dispatcher.Tick();
+  ASSERT_EQ(results_[103].size(), 1u) << "refused when it became hopeless, not when it was late";
+  EXPECT_TRUE(absl::IsResourceExhausted(results_[103][0].status())) << results_[103][0].status();
+}
+
 TEST_F(DispatcherTest, AllChoicesOrNone) {
   Up(0);
   for (int name = 0; name < 3; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());
