@@ -46,11 +46,17 @@ struct States {
       state.free_blocks = worker->FreeBlocks();
       state.cached_blocks = worker->CachedBlocks();
       state.total_blocks = worker->TotalBlocks();
+      state.confirmed_blocks = state.matched_blocks;
       const fleet::Worker::Prompts prompts = worker->prompts();
       if (prompts.booked.empty()) continue;
+      state.busy_since = prompts.busy_since;
       auto& list = booked.emplace_back();
       for (const fleet::BookedPrompt& prompt : prompts.booked) {
-        list.push_back({.due = prompt.due, .seconds = prompt.seconds, .tokens = prompt.tokens});
+        list.push_back({.due = prompt.due,
+                        .seconds = prompt.seconds,
+                        .tokens = prompt.tokens,
+                        .since = prompt.since,
+                        .request = prompt.id});
       }
       state.booked = list;
     }
@@ -388,7 +394,8 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
 Placement Dispatcher::Place(const Ask& ask, const fleet::View& view, Candidates open, absl::Time now,
                             std::vector<Belief>* beliefs) {
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
-  const placement::Request& request = ask.request;
+  placement::Request request = ask.request;
+  request.now = now;
   const States decode(open, matches_), prefill(view.prefill, matches_);
   auto decision = std::make_shared<Decision>();
   decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
@@ -451,6 +458,8 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
     for (const auto& worker : decision.prefill) info->add_prefill_workers(worker->identity().id);
   }
 
+  if (relay.migrations() > 0) return;  // its times are two workers'
+
   placement::Outcome outcome;
   const fleet::Worker* computed = decision.decode.get();
   int64_t cached = usage.decode_cached_tokens();
@@ -478,6 +487,7 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   outcome.compute_seconds = timing.prefill();
   if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
   outcome.batch = decision.decode->Requests();
+  outcome.output_tokens = usage.completion_tokens();
   outcome.context_tokens = decision.decode->ContextTokens();
   absl::MutexLock lock(&mutex_);
   policy_->Observe(outcome);

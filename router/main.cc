@@ -44,7 +44,8 @@ int main(int argc, char** argv) {
   app.add_option("--health", options.health_listen,
                  "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)");
   app.add_option("--metrics", metrics_listen, "Prometheus address")->capture_default_str();
-  app.add_option("--policy", options.policy, "Placement: prefix_affinity, least_loaded or round_robin")->capture_default_str();
+  app.add_option("--policy", options.policy, "Placement: prefix_affinity, least_loaded or round_robin")
+      ->capture_default_str();
   app.add_option("--index-memory", options.index_bytes,
                  "Memory of the prefix index, for example 1GiB; beyond it, cold prefixes are forgotten")
       ->transform(CLI::AsSizeValue(false))

@@ -91,6 +91,7 @@ uint64_t Worker::BookPrompt(BookedPrompt prompt, absl::Time now) {
   prompt_tokens_.fetch_add(prompt.tokens, std::memory_order_relaxed);
   absl::MutexLock lock(&prompts_mutex_);
   prompt.id = ++last_prompt_;
+  prompt.since = now;
   if (prompts_.booked.empty()) prompts_.busy_since = now;
   prompts_.booked.push_back(prompt);
   return prompt.id;

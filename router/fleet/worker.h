@@ -28,6 +28,7 @@ struct BookedPrompt {
   absl::Time due = absl::InfiniteFuture();
   double seconds = 0;
   int64_t tokens = 0;  // uncached
+  absl::Time since;    // when it was booked
 };
 
 class Worker {
