@@ -101,8 +101,8 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
     if (sample.predicted_ttft > 0) ttft_errors.push_back(error(sample.predicted_ttft, sample.ttft));
     if (sample.shipped_bytes <= 0 || sample.shipped_tokens <= 0) continue;
     bytes_per_token.push_back(sample.shipped_bytes / sample.shipped_tokens);
-    // KV leaves while its prompt is computed, so this is what the link did at least.
-    rates.push_back(sample.shipped_bytes / std::max(1e-9, sample.prefill_seconds + sample.transfer_seconds));
+    // KV leaves while its prompt is computed; what is seen of the link is the part that this did not hide.
+    rates.push_back(sample.shipped_bytes / std::max(1e-4, sample.transfer_seconds));
   }
   for (const Step& observed : steps) {
     step_errors.push_back(error(step.Predict(observed.features), observed.seconds));
@@ -111,18 +111,19 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   const forecast::LinearFit::Features weights = step.weights();
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   json["comment"] = fmt::format(
-      "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; link_bandwidth is what was seen",
+      "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; link_bandwidth is an upper "
+      "estimate: KV travels while prompts are computed",
       samples_.size(), 100 * Median(prefill_errors), 100 * Median(step_errors));
   json["prefill_workers"] = std::max(1, prefill_workers_);
   json["decode_workers"] = std::max(1, decode_workers_);
   json["prefill_base"] = cost.base;
-  json["prefill_token"] = cost.token;
+  json["prefill_token"] = std::max(1e-9, cost.token);
   json["prefill_pair"] = cost.pair;
   json["step_base"] = std::max(1e-6, weights[0]);
   json["step_sequence"] = weights[1];
   json["step_context"] = weights[2];
   if (!rates.empty()) {
-    json["link_bandwidth"] = *std::max_element(rates.begin(), rates.end());
+    json["link_bandwidth"] = Median(rates);
     json["kv_bytes_per_token"] = std::llround(Median(bytes_per_token));
   }
   if (!ttft_errors.empty()) {
