@@ -34,12 +34,38 @@ absl::Status Scheduler::Submit(JobId id, Job job) {
   event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
   event.mutable_progress()->set_queue_position(static_cast<uint32_t>(queued_.size()));
   prompt.job.send(std::move(event));
+  prompt.chain = kv::HashChain(prompt.job.root, prompt.job.tokens);
+  prompt.matched_blocks = engine_.pool().MatchPrefix(prompt.chain);
+  prompt.due = DueTime(prompt);
+  order_.Add(id, prompt.due);
   queued_.push_back(std::move(prompt));
+  waiting_.emplace(id, std::prev(queued_.end()));
   return absl::OkStatus();
+}
+
+absl::Time Scheduler::DueTime(const Prompt& prompt) const {
+  const int64_t cached = std::min(prompt.matched_blocks * kBlockTokens, prompt.size() - 1);
+  return forecast::VirtualDeadline(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
+                                   prompt.job.priority);
+}
+
+void Scheduler::Reconsider() {
+  if (!more_cached_) return;
+  more_cached_ = false;
+  for (Prompt& prompt : queued_) {
+    const auto rest = std::span(prompt.chain).subspan(prompt.matched_blocks);
+    const int64_t more = engine_.pool().MatchPrefix(rest);
+    if (more == 0) continue;
+    prompt.matched_blocks += more;
+    prompt.due = DueTime(prompt);
+    order_.Move(prompt.id, prompt.due);
+  }
 }
 
 void Scheduler::Cancel(JobId id) {
   const auto is_it = [id](const Prompt& prompt) { return prompt.id == id; };
+  order_.Remove(id);
+  waiting_.erase(id);
   // The blocks go back with the prompt.
   if (std::erase_if(queued_, is_it) + std::erase_if(computing_, is_it) > 0) probe_.Cancelled();
 }
@@ -47,10 +73,12 @@ void Scheduler::Cancel(JobId id) {
 void Scheduler::Abort(const absl::Status& status) {
   for (auto* list : {&queued_, &computing_}) {
     while (!list->empty()) {
+      order_.Remove(list->front().id);
       list->front().job.finish(status);
       list->pop_front();
     }
   }
+  waiting_.clear();
 }
 
 int64_t Scheduler::pending_tokens() const {
@@ -73,19 +101,29 @@ bool Scheduler::Step() {
   return shipped || computed;
 }
 
+// One more if the next step has rows to spare, or if it is due before all that run: then it goes between
+// their chunks.
+bool Scheduler::WantsAnother(const Prompt& next) const {
+  int64_t rows = 0;
+  bool first = true;
+  for (const Prompt& prompt : computing_) {
+    if (prompt.job.congested()) continue;
+    rows += std::min(prompt.remaining(), options_.chunk_tokens);
+    first = first && (prompt.remaining() == 0 || next.due < prompt.due);
+  }
+  return rows < options_.token_budget || first;
+}
+
 // Takes prompts off the queue while their blocks can be had. The first that can't holds back those behind it:
 // short prompts don't starve a long one.
 void Scheduler::Admit() {
-  if (queued_.empty()) return;
+  Reconsider();
   const absl::Time now = clock_.Now();
-  // Equal priorities keep their order of arrival, and age lifts the old above newer ones of better priority.
-  const auto rank = [&](const Prompt& prompt) {
-    return prompt.job.priority - absl::FDivDuration(now - prompt.arrival, options_.aging);
-  };
-  queued_.sort([&](const Prompt& a, const Prompt& b) { return rank(a) < rank(b); });
   const size_t before = queued_.size();
-  while (!queued_.empty()) {
-    Prompt& prompt = queued_.front();
+  while (const auto id = order_.First()) {
+    const auto next = waiting_.at(*id);
+    Prompt& prompt = *next;
+    if (!WantsAnother(prompt)) break;
     auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.job.root);
     if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) break;
     prompt.kv = std::move(kv);
@@ -99,7 +137,11 @@ void Scheduler::Admit() {
     event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->cached_tokens()));
     prompt.job.send(std::move(event));
     probe_.Began(now - prompt.arrival, prompt.size(), prompt.kv->cached_tokens());
-    computing_.splice(computing_.end(), queued_, queued_.begin());
+    order_.Remove(*id);
+    waiting_.erase(*id);
+    const auto behind = std::find_if(computing_.begin(), computing_.end(),
+                                     [&](const Prompt& other) { return prompt.due < other.due; });
+    computing_.splice(behind, queued_, next);
   }
   if (queued_.size() != before) ReportQueue();
 }
@@ -107,11 +149,11 @@ void Scheduler::Admit() {
 // Waiting is not death: everybody behind hears where it stands.
 void Scheduler::ReportQueue() {
   uint32_t position = 0;
-  for (Prompt& prompt : queued_) {
+  for (auto id = order_.First(); id.has_value(); id = order_.After(*id)) {
     v1::PrefillEvent event;
     event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
     event.mutable_progress()->set_queue_position(position++);
-    prompt.job.send(std::move(event));
+    waiting_.at(*id)->job.send(std::move(event));
   }
 }
 
@@ -181,12 +223,16 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
                                          });
     }
   });
-  probe_.Stepped(batch_.rows(), clock_.Now() - begin);
+  const absl::Duration step = clock_.Now() - begin;
+  probe_.Stepped(batch_.rows(), step);
+  more_cached_ = true;
   const int64_t vocabulary = engine_.config().vocabulary;
   int64_t logit_row = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
     Prompt& prompt = *plan[i].prompt;
     prompt.kv->Computed(prompt.job.tokens, prompt.kv->computed_tokens() + plan[i].rows);
+    prompt.compute_seconds +=
+        absl::ToDoubleSeconds(step) * static_cast<double>(plan[i].rows) / static_cast<double>(batch_.rows());
     const bool last = prompt.remaining() == 0;
     const auto row = last ? logits.subspan(logit_row++ * vocabulary, vocabulary) : std::span<const float>();
     if (!shipped[i].ok()) {
@@ -203,6 +249,8 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
 }
 
 void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
+  const int64_t cached = prompt.kv->cached_tokens();
+  forecast_.Observe(prompt.size() - cached, cached, prompt.compute_seconds);
   v1::PrefillEvent event;
   v1::PrefillDone& done = *event.mutable_done();
   done.set_logits(logits.data(), logits.size_bytes());

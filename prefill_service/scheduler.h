@@ -1,7 +1,7 @@
 // PrefillScheduler: which prompt tokens the next step computes, and the shipping of their KV. Several prompts
-// share a step under one token budget, each in chunks; first come first served, with priority and aging; a
-// prompt can be cancelled between chunks. A prompt begins only when all its blocks can be had, so two prompts
-// never wait for each other.
+// share a step under one token budget, each in chunks, by virtual deadline (queue.h): short uncached work
+// goes first, between the chunks of a long one too, and nobody starves. A prompt can be cancelled between
+// chunks. It begins only when all its blocks can be had, so two prompts never wait for each other.
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
@@ -15,15 +15,18 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/prefill.pb.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/sequence_kv.h"
+#include "common/forecast/prefill_forecast.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 #include "prefill_service/probe.h"
+#include "prefill_service/queue.h"
 
 namespace baton::prefill_service {
 
@@ -34,8 +37,6 @@ struct SchedulerOptions {
   int64_t token_budget = 512;
   // Prompts waiting before Submit refuses.
   size_t max_queued = 1024;
-  // Waiting this long counts as much as one step of priority.
-  absl::Duration aging = absl::Seconds(1);
   // Payload of one chunk message.
   int64_t max_chunk_bytes = 4 << 20;
 };
@@ -46,7 +47,7 @@ struct Job {
   std::vector<TokenId> tokens;
   kv::BlockHash root;
   transfer::Ticket ticket;
-  // Lower runs first.
+  // Lower runs first; a step is worth forecast::kPriorityStep of waiting.
   int priority = 0;
   std::function<void(v1::PrefillEvent)> send;
   // Once, at the end, unless cancelled.
@@ -54,8 +55,6 @@ struct Job {
   // The peer has not taken enough of what was sent: compute nothing more for it.
   std::function<bool()> congested;
 };
-
-using JobId = uint64_t;
 
 class Scheduler {
  public:
@@ -84,6 +83,11 @@ class Scheduler {
     Job job;
     absl::Time arrival;
     absl::Time started;
+    absl::Time due;
+    // While it waits: the chain of its full blocks, and how many of them are cached here.
+    std::vector<kv::BlockHash> chain;
+    int64_t matched_blocks = 0;
+    double compute_seconds = 0;  // its share of the steps that it was in
     std::unique_ptr<engine::SequenceKv> kv;
     std::unique_ptr<transfer::Shipment> shipment;
     int64_t cached_shipped = 0;  // blocks of the cached prefix that have left
@@ -98,7 +102,12 @@ class Scheduler {
     int64_t rows;
   };
 
+  absl::Time DueTime(const Prompt& prompt) const;
+  // More of a waiting prompt's prefix may be cached by now: then it is due earlier.
+  void Reconsider();
   void Admit();
+  // Whether the next prompt in order should begin now, rather than stay where a later one can still pass it.
+  bool WantsAnother(const Prompt& next) const;
   void ReportQueue();
   // Ships what is left of cached prefixes, as long as the peer takes it. True if anything left.
   bool ShipCached();
@@ -115,7 +124,11 @@ class Scheduler {
   const Clock& clock_;
   Probe& probe_;
   std::list<Prompt> queued_;
-  std::list<Prompt> computing_;  // in the order in which they began
+  absl::flat_hash_map<JobId, std::list<Prompt>::iterator> waiting_;  // those queued
+  Queue order_;                                                      // of service, of those queued
+  std::list<Prompt> computing_;                                      // in the order of service
+  forecast::PrefillForecast forecast_;
+  bool more_cached_ = false;  // since the last Reconsider
   engine::Batch batch_;
 };
 

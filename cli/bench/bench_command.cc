@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/bench/bench_flags.h"
+#include "cli/bench/profiler.h"
 #include "cli/bench/report.h"
 #include "cli/build_info.h"
 #include "cli/commands.h"
@@ -35,6 +36,8 @@ Examples:
   baton bench --shared-prefix-tokens 512 --prefix-groups 4 --turns 3 --think uniform:0:2
       conversations that share system prompts
   baton bench --trace mooncake_conversation.jsonl --trace-speed 2 --trace-limit 500 --trace-scale-lengths fit
+  baton bench --prompt-tokens uniform:32:1500 --rate 5 --requests 300 --profile fleet.json
+      how fast the workers are, for `baton plan --profile` and `baton simulate --fleet`
   baton bench --model models/small -c 4 --json result.json
       no server: the whole relay in one process
 
@@ -126,6 +129,12 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
                                              client, unmeasured, clock, surroundings.err);
     if (warmup.interrupted) return Fail("interrupted while warming up");
   }
+  bench::Profiler profiler(static_cast<int>(model->ready_prefill_workers()),
+                           static_cast<int>(model->ready_decode_workers()));
+  if (!flags.profile.empty()) {
+    plan->run.debug = true;  // the router's predictions
+    plan->recorder.succeeded = [&](const bench::RequestRecord& record) { profiler.Add(record); };
+  }
   bench::Recorder recorder(plan->recorder);
   const std::string time = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
   const bench::RunResult result = RunShown("measuring", plan->run, plan->expected_requests, *plan->workload,
@@ -150,6 +159,11 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
     const absl::Status status =
         WriteJson(bench::ReportToJson(summary, plan->recorder.slo, provenance, Settings(app)), flags.json);
     if (!status.ok()) return Fail(status);
+  }
+  if (!flags.profile.empty()) {
+    const absl::StatusOr<nlohmann::ordered_json> profile = profiler.Fit();
+    if (!profile.ok()) return Fail(profile.status());
+    if (const absl::Status status = WriteJson(*profile, flags.profile); !status.ok()) return Fail(status);
   }
   if (result.interrupted) return Fail("interrupted: the report covers what was done until then");
   if (summary.succeeded == 0) return Fail("no request succeeded");

@@ -192,6 +192,11 @@ void BenchFlags::AddTo(CLI::App& app) {
   app.add_option("--json", json, "Write everything as JSON; \"-\" is standard output, in place of the table")
       ->type_name("FILE")
       ->group(report);
+  app.add_option(
+         "--profile", profile,
+         "Write how fast the workers are, fitted to this run, for `baton plan` and `baton simulate --fleet`")
+      ->type_name("FILE")
+      ->group(report);
 }
 
 absl::Status CheckFlags(const BenchFlags& flags) {

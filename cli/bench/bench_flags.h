@@ -48,6 +48,7 @@ struct BenchFlags {
   std::string slo_ttft;
   std::string slo_tpot;
   std::string json;
+  std::string profile;
 
   void AddTo(CLI::App& app);
 };

@@ -34,6 +34,7 @@ void Recorder::Add(const RequestRecord& record) {
     if (error.count++ == 0) error.first_message = std::string(status.message());
     return;
   }
+  if (options_.succeeded) options_.succeeded(record);
   ++summary_.succeeded;
   summary_.input_tokens += record.prompt_tokens;
   summary_.output_tokens += outcome.tokens;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -51,6 +52,8 @@ struct RecorderOptions {
   Slo slo;
   // Answers must have exactly the length that was asked for (ignore_eos).
   bool exact_length = true;
+  // Called with each request that succeeded; may be empty.
+  std::function<void(const RequestRecord&)> succeeded = nullptr;
 };
 
 // Seconds, over the requests that succeeded.

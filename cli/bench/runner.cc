@@ -145,6 +145,7 @@ class Runner {
     request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(turn.output_tokens));
     request.mutable_stop()->set_ignore_eos(settings_.ignore_eos);
     request.mutable_output()->set_token_ids(settings_.keep_answers);
+    request.mutable_options()->set_debug(settings_.debug);
     if (talk->turn == 0) Note(*talk, turn);
 
     RequestRecord record;

@@ -38,6 +38,8 @@ struct RunSettings {
   bool ignore_eos = true;
   // Repeats answers in later turns: needs their token ids.
   bool keep_answers = false;
+  // Ask the router for what it expected of each request.
+  bool debug = false;
   v1::SamplingParams sampling;
   // Readable: stop sending and cut off what runs. -1: none.
   int interrupt_fd = -1;

@@ -23,7 +23,7 @@ Percentiles PercentilesOf(std::vector<double> values) {
   return percentiles;
 }
 
-Measures Measure(const std::string& policy, const Run& run, const Slo& slo, double ideal_hit_rate) {
+Measures Measure(const std::string& policy, const Played& run, const Slo& slo, double ideal_hit_rate) {
   Measures measures;
   measures.policy = policy;
   std::vector<double> ttft, tpot, wait;

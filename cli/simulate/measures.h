@@ -40,7 +40,7 @@ struct Measures {
 Percentiles PercentilesOf(std::vector<double> values);
 
 // `ideal_hit_rate` is IdealHitRate of the load.
-Measures Measure(const std::string& policy, const Run& run, const Slo& slo, double ideal_hit_rate);
+Measures Measure(const std::string& policy, const Played& run, const Slo& slo, double ideal_hit_rate);
 
 // The share of prompt tokens that one infinite cache would save, each request finding all that came before
 // it.

@@ -110,7 +110,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
       Progress progress(fmt::format("{} at {:g}/s", contenders[i].name, rate), std::ssize(load), stderr,
                         surroundings.err, clock);
       Simulation simulation(model, contenders[i], load, flags.seed);
-      const Run run = simulation.Play([&](int64_t ended) { progress.Update(ended); });
+      const Played run = simulation.Play([&](int64_t ended) { progress.Update(ended); });
       measured.push_back(Measure(contenders[i].name, run, slo, ideal));
       curves[i].points.emplace_back(rate, measured.back().goodput);
       results.push_back(ToJson(measured.back()));

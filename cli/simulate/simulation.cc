@@ -86,7 +86,7 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
   tickets_.resize(load_.size());
 }
 
-Run Simulation::Play(const std::function<void(int64_t)>& progress) {
+Played Simulation::Play(const std::function<void(int64_t)>& progress) {
   for (size_t i = 0; i < load_.size(); ++i) {
     tickets_[i].id = i;
     tickets_[i].request = &load_[i];
@@ -99,7 +99,7 @@ Run Simulation::Play(const std::function<void(int64_t)>& progress) {
   }
   progress(ended_);
   BATON_CHECK_EQ(ended_, std::ssize(tickets_)) << "some requests never ended";
-  Run run;
+  Played run;
   for (const auto& worker : prefill_) {
     run.prefill_busy.push_back(worker->busy_seconds());
     run.prefill_served.push_back(worker->served());

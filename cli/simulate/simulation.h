@@ -34,7 +34,7 @@ struct Contender {
   bool shared_cache = false;
 };
 
-struct Run {
+struct Played {
   std::vector<Ticket> tickets;       // in the order of the load
   std::vector<double> prefill_busy;  // seconds, by worker
   std::vector<int64_t> prefill_served;
@@ -47,7 +47,7 @@ class Simulation {
   Simulation(const FleetModel& model, const Contender& contender, const std::vector<Request>& load,
              uint64_t seed);
   // `progress` is told now and then how many requests have ended.
-  Run Play(const std::function<void(int64_t)>& progress);
+  Played Play(const std::function<void(int64_t)>& progress);
 
  private:
   using WorkerState = router::placement::WorkerState;

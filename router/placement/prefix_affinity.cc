@@ -19,12 +19,15 @@ constexpr LinearFit::Features kStepScale = {1, 100, 1e5};
 constexpr double kNoise = 0.01;
 constexpr double kNoiseSeconds = 1e-3;
 
+// Beyond any context there is.
+constexpr int64_t kMostTokens = int64_t{1} << 32;
+
 // Rows of a prompt in one step of a decode worker.
 constexpr int64_t kLocalChunk = 512;
-
 int64_t Reused(const Request& request, int64_t blocks) {
-  return std::clamp<int64_t>(blocks * request.block_tokens, 0,
-                             std::max<int64_t>(0, request.prompt_tokens - 1));
+  // Counts come from afar: no multiplication before they are known to be small.
+  blocks = std::clamp<int64_t>(blocks, 0, request.prompt_tokens / request.block_tokens);
+  return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
 }  // namespace
@@ -80,8 +83,8 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 // the slowest answer fast. Then the KV to ship.
 double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker) const {
   const LinearFit& step = Of(worker.slot).step;
-  const double batch = static_cast<double>(worker.requests());
-  const double context = static_cast<double>(worker.context_tokens);
+  const double batch = std::max(0.0, static_cast<double>(worker.requests()));
+  const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
   double cost = with * output_tokens_ * options_.decode_weight;
   cost += Transfer(request.prompt_tokens - Reused(request, worker.matched_blocks));
@@ -133,9 +136,11 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
 }
 
 PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefill, size_t at,
-                                          int64_t fetchable, double crowd) const {
+                                          int64_t fetchable) const {
   const WorkerState& worker = prefill[at];
   const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+  // Who waits there waits for what this adds.
+  const double crowd = options_.congestion * std::max(0.0, static_cast<double>(worker.requests()));
   const auto weigh = [&](int64_t blocks) {
     Way way;
     way.worker = at;
@@ -169,7 +174,7 @@ void PrefixAffinity::RankWays(Workers prefill, std::vector<Way>& ways, Choice& c
     const auto rest = ways.begin() + static_cast<int64_t>(place);
     double least = std::numeric_limits<double>::infinity();
     for (auto way = rest; way != ways.end(); ++way) least = std::min(least, way->cost);
-    const double alike = least + kNoiseSeconds + kNoise * least;
+    const double alike = least + kNoiseSeconds + kNoise * std::abs(least);
     auto best = ways.end();
     for (auto way = rest; way != ways.end(); ++way) {
       if (way->cost > alike) continue;
@@ -181,27 +186,25 @@ void PrefixAffinity::RankWays(Workers prefill, std::vector<Way>& ways, Choice& c
   }
 }
 
-Choice PrefixAffinity::Choose(const Request& request, Workers decode, Workers prefill) {
+Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers prefill) {
+  Request request = asked;
+  request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMostTokens);
+  request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMostTokens);
   const uint64_t draw = draws_++;
   Choice choice;
   choice.decode = ChooseDecode(request, decode, draw);
   const WorkerState& decoder = decode[choice.decode];
 
   int64_t longest = 0, fetchable = 0;
-  size_t queued = 0;
   for (const WorkerState& worker : prefill) {
     longest = std::max(longest, worker.matched_blocks);
     fetchable = std::max(fetchable, worker.confirmed_blocks);
-    queued += static_cast<size_t>(worker.requests());
   }
-  const double crowd = prefill.empty() ? 0
-                                       : options_.congestion * static_cast<double>(queued) /
-                                             static_cast<double>(prefill.size());
 
   std::vector<Way> ways;
   ways.reserve(prefill.size());
   for (size_t i = 0; i < prefill.size(); ++i) {
-    ways.push_back(Weigh(request, prefill, i, fetchable, crowd));
+    ways.push_back(Weigh(request, prefill, i, fetchable));
     ways.back().tie = Tie(seed_, draw, prefill[i].slot);
   }
   RankWays(prefill, ways, choice);
@@ -213,17 +216,21 @@ Choice PrefixAffinity::Choose(const Request& request, Workers decode, Workers pr
   {
     const forecast::PrefillForecast& forecast = Of(decoder.slot).prefill;
     local.prefill = forecast.Seconds(local_uncached, local_cached);
-    local.wait = decoder.queued_tokens > 0 ? forecast.Seconds(decoder.queued_tokens, 0) : 0;
+    const int64_t local_queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMostTokens);
+    local.wait = local_queued > 0 ? forecast.Seconds(local_queued, 0) : 0;
     // A chunk to a step.
     const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
     const double step =
-        running > 0 ? Of(decoder.slot).step.Predict({1, running, static_cast<double>(decoder.context_tokens)})
-                    : 0;
-    const double steps = static_cast<double>((local_uncached + decoder.queued_tokens) / kLocalChunk + 1);
+        running > 0
+            ? Of(decoder.slot)
+                  .step.Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))})
+            : 0;
+    const double steps = static_cast<double>((local_uncached + local_queued) / kLocalChunk + 1);
     local.wait += steps * step;
     local.interference = local.prefill * running;
   }
-  const double local_cost = local.ttft() + local.interference;
+  // What is computed here is cached where prompts are not sent for it.
+  const double local_cost = local.ttft() + local.interference + options_.lost_reuse * local.prefill;
 
   if (ways.empty() || local_cost < ways.front().cost) {
     choice.prefill.clear();

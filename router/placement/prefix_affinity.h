@@ -14,12 +14,14 @@ namespace baton::router::placement {
 class PrefixAffinity final : public Policy {
  public:
   struct Options {
-    // Times the fleet's mean queue: what a second of compute costs those who come later.
-    double congestion = 1.0;
+    // Times the worker's queue: what a second of compute there costs others.
+    double congestion = 2;
     // A second that a running sequence waits, against one of TTFT.
     double decode_weight = 0.1;
     // Of a second of compute that a cached block will save: what a second copy of it displaces.
     double displacement = 0.3;
+    // Of a second of compute that leaves its blocks on a decode worker: what prompts to come lose by it.
+    double lost_reuse = 0.6;
     // Prior of a transfer: seconds, and seconds per token.
     double transfer_base = 3e-3;
     double transfer_token = 6e-6;
@@ -54,7 +56,7 @@ class PrefixAffinity final : public Policy {
   double DecodeCost(const Request& request, const WorkerState& worker) const;
   // Seconds until a prompt that is due then would begin there.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
-  Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable, double crowd) const;
+  Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
 
   static void RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice);
 

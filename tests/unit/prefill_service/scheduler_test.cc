@@ -116,7 +116,7 @@ TEST_F(SchedulerTest, ChunksEndWithBlocksAndEveryBlockIsShippedOncePerLayer) {
 
 TEST_F(SchedulerTest, PriorityGoesFirstAndAgeMakesUpForIt) {
   // Room for one prompt at a time.
-  Make(4, {.chunk_tokens = 16, .token_budget = 16, .aging = absl::Seconds(1)});
+  Make(4, {.chunk_tokens = 16, .token_budget = 16});
   ASSERT_TRUE(Submit(1, 64, 0).ok());
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 64, 5).ok());
@@ -130,14 +130,25 @@ TEST_F(SchedulerTest, PriorityGoesFirstAndAgeMakesUpForIt) {
   EXPECT_THAT(order_, ElementsAre(1, 3, 4, 2, 5));
 }
 
-TEST_F(SchedulerTest, AShortPromptDoesNotOvertakeALongOneThatWaitsForBlocks) {
+TEST_F(SchedulerTest, AShortPromptOvertakesALongOneUntilThatIsDue) {
   Make(8, {.chunk_tokens = 16, .token_budget = 16});
   ASSERT_TRUE(Submit(1, 100).ok());
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 120).ok());
   ASSERT_TRUE(Submit(3, 10).ok());
+  clock_.Advance(absl::Seconds(forecast::kMostPatience));
+  ASSERT_TRUE(Submit(4, 10).ok());
   RunUntilIdle();
-  EXPECT_THAT(order_, ElementsAre(1, 2, 3));
+  EXPECT_THAT(order_, ElementsAre(3, 1, 2, 4));
+}
+
+TEST_F(SchedulerTest, AShortPromptGoesBetweenTheChunksOfALongOne) {
+  Make(64, {.chunk_tokens = 16, .token_budget = 16});
+  ASSERT_TRUE(Submit(1, 160).ok());
+  scheduler_->Step();
+  ASSERT_TRUE(Submit(2, 16).ok());
+  RunUntilIdle();
+  EXPECT_THAT(order_, ElementsAre(2, 1));
 }
 
 TEST_F(SchedulerTest, WhoWaitsHearsItsPosition) {

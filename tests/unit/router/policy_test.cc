@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
 
 #include "common/base/random.h"
@@ -122,6 +124,158 @@ TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
       }
     }
   }
+}
+
+// A fleet at random, its prompts booked and its prefixes held here and there.
+struct View {
+  States decode, prefill;
+  std::vector<std::vector<Booked>> booked;
+  Request request;
+};
+
+View RandomView(const std::function<int(int)>& draw) {
+  View view;
+  const absl::Time now = absl::UnixEpoch() + absl::Seconds(1000);
+  view.request = {.prompt_tokens = 1 + draw(40'000), .max_tokens = 100, .arrival = now, .now = now};
+  for (int i = 0; i <= draw(6); ++i) {
+    view.decode.push_back(Worker(static_cast<uint32_t>(100 + i), 1 + draw(30)));
+    view.decode.back().context_tokens = draw(300'000);
+  }
+  const int workers = 1 + draw(8);
+  view.booked.resize(static_cast<size_t>(workers));
+  for (int i = 0; i < workers; ++i) {
+    WorkerState worker = Worker(static_cast<uint32_t>(i));
+    worker.matched_blocks = draw(3) == 0 ? draw(static_cast<int>(view.request.prompt_tokens / 16) + 1) : 0;
+    worker.confirmed_blocks = worker.matched_blocks;
+    worker.can_fetch = draw(2) == 0;
+    auto& booked = view.booked[static_cast<size_t>(i)];
+    for (int k = draw(6); k > 0; --k) {
+      const absl::Time since = now - absl::Milliseconds(draw(2000));
+      booked.push_back({.due = since + absl::Milliseconds(draw(5000)),
+                        .seconds = 0.02 * draw(50),
+                        .tokens = draw(20'000),
+                        .since = since,
+                        .request = static_cast<uint64_t>(k)});
+      worker.queued_tokens += booked.back().tokens;
+    }
+    worker.waiting = std::ssize(booked);
+    worker.busy_since = now - absl::Milliseconds(draw(500));
+    worker.booked = booked;
+    view.prefill.push_back(worker);
+  }
+  return view;
+}
+
+WorkerSlot FirstOf(const Choice& choice, const View& view) {
+  return choice.prefill.empty() ? view.decode[choice.decode].slot : view.prefill[choice.prefill[0]].slot;
+}
+
+class PrefixAffinityProperty : public ::testing::Test {
+ protected:
+  const uint64_t seed_ = RandomU64();
+  uint64_t draws_ = 0;
+  const std::function<int(int)> draw_ = [this](int below) {
+    return static_cast<int>(UniformAt(seed_, draws_++) * below);
+  };
+  std::unique_ptr<Policy> policy() const { return *MakePolicy("prefix_affinity", seed_); }
+};
+
+// The chosen worker is given more of the prompt's prefix: it is chosen still.
+TEST_F(PrefixAffinityProperty, IsMonotoneInOverlap) {
+  SCOPED_TRACE(seed_);
+  for (int round = 0; round < 500; ++round) {
+    View view = RandomView(draw_);
+    for (WorkerState& worker : view.prefill) worker.can_fetch = false;
+    const Choice before = policy()->Choose(view.request, view.decode, view.prefill);
+    if (before.prefill.empty()) continue;
+    WorkerState& chosen = view.prefill[before.prefill[0]];
+    chosen.matched_blocks = std::min(view.request.prompt_tokens / 16, chosen.matched_blocks + 1 + draw_(500));
+    const Choice after = policy()->Choose(view.request, view.decode, view.prefill);
+    ASSERT_FALSE(after.prefill.empty());
+    EXPECT_EQ(after.prefill[0], before.prefill[0]) << "round " << round;
+    EXPECT_LE(after.predicted.prefill, before.predicted.prefill);
+  }
+}
+
+// Another worker is given more to do: it is not chosen for that.
+TEST_F(PrefixAffinityProperty, IsMonotoneInLoad) {
+  SCOPED_TRACE(seed_);
+  for (int round = 0; round < 500; ++round) {
+    View view = RandomView(draw_);
+    const Choice before = policy()->Choose(view.request, view.decode, view.prefill);
+    const size_t at = static_cast<size_t>(draw_(static_cast<int>(view.prefill.size())));
+    if (before.prefill.empty() || before.prefill[0] == at) continue;
+    WorkerState& other = view.prefill[at];
+    other.queued_tokens += 1 + draw_(50'000);
+    other.waiting += 1 + draw_(5);
+    const Choice after = policy()->Choose(view.request, view.decode, view.prefill);
+    EXPECT_NE(FirstOf(after, view), other.slot) << "round " << round;
+  }
+}
+
+// Numbers that no honest worker reports: an answer in range all the same, and finite predictions.
+TEST_F(PrefixAffinityProperty, HasNoIntegerTraps) {
+  SCOPED_TRACE(seed_);
+  constexpr int64_t kBad[] = {INT64_MIN, -1, 0, 1, INT32_MAX, int64_t{1} << 40, INT64_MAX / 64};
+  for (int round = 0; round < 500; ++round) {
+    View view = RandomView(draw_);
+    const auto spoil = [&](int64_t& field) {
+      if (draw_(3) == 0) field = kBad[draw_(7)];
+    };
+    for (States* states : {&view.prefill, &view.decode}) {
+      for (WorkerState& worker : *states) {
+        spoil(worker.matched_blocks);
+        spoil(worker.confirmed_blocks);
+        spoil(worker.queued_tokens);
+        spoil(worker.context_tokens);
+        if (draw_(3) == 0) worker.running = draw_(2) == 0 ? -1 : INT32_MAX;
+      }
+    }
+    spoil(view.request.prompt_tokens);
+    const Choice choice = policy()->Choose(view.request, view.decode, view.prefill);
+    ASSERT_LT(choice.decode, view.decode.size());
+    for (const size_t at : choice.prefill) ASSERT_LT(at, view.prefill.size());
+    ASSERT_TRUE(std::isfinite(choice.predicted.ttft())) << "round " << round;
+    ASSERT_GE(choice.uncached_tokens, 0);
+  }
+}
+
+TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
+  SCOPED_TRACE(seed_);
+  auto one = policy(), other = policy();
+  for (int round = 0; round < 500; ++round) {
+    const View view = RandomView(draw_);
+    View turned = view;
+    std::reverse(turned.prefill.begin(), turned.prefill.end());
+    std::reverse(turned.decode.begin(), turned.decode.end());
+    const Choice a = one->Choose(view.request, view.decode, view.prefill);
+    const Choice b = other->Choose(turned.request, turned.decode, turned.prefill);
+    EXPECT_EQ(view.decode[a.decode].slot, turned.decode[b.decode].slot);
+    EXPECT_EQ(FirstOf(a, view), FirstOf(b, turned));
+    EXPECT_EQ(a.fetch_from, b.fetch_from);
+  }
+}
+
+TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  for (int i = 0; i < 50; ++i) {
+    for (const auto& [slot, token] : {std::pair<uint32_t, double>{0, 200e-6}, {1, 20e-6}}) {
+      Outcome outcome;
+      outcome.prefill = WorkerSlot(slot);
+      outcome.uncached_tokens = 500 + 40 * i;
+      outcome.compute_seconds = 0.01 + token * static_cast<double>(outcome.uncached_tokens);
+      policy->Observe(outcome);
+    }
+  }
+  const States decode = {Worker(9, 50)};
+  const Request request = {.prompt_tokens = 1000};
+  const States prefill = {Worker(0), Worker(1)};
+  const Choice choice = policy->Choose(request, decode, prefill);
+  EXPECT_EQ(choice.prefill[0], 1u);
+  EXPECT_NEAR(choice.predicted.prefill, 0.03, 0.005);
+  policy->Forget(WorkerSlot(1));
+  EXPECT_GT(policy->Choose(request, decode, prefill).predicted.prefill, 0.032)
+      << "a stranger is an average worker";
 }
 
 TEST(MakePolicyTest, NamesWhatIsKnown) {

@@ -1,0 +1,136 @@
+#include "cli/bench/profiler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/forecast/linear_fit.h"
+#include "common/forecast/prefill_forecast.h"
+
+namespace baton::cli::bench {
+namespace {
+
+constexpr size_t kLeastSamples = 20;
+// Overlaps are counted pair by pair.
+constexpr size_t kMostSamples = 4000;
+// The fit forgets; several passes make the first request count like the last.
+constexpr int kPasses = 8;
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void Profiler::Add(const RequestRecord& record) {
+  const Outcome& outcome = record.outcome;
+  if (!outcome.status.ok() || !outcome.finished.has_value() || outcome.tokens < 1) return;
+  if (samples_.size() >= kMostSamples) return;
+  const v1::Finished& finished = *outcome.finished;
+  const v1::Timing& timing = finished.timing();
+  Sample sample;
+  sample.first_token = absl::ToDoubleSeconds(outcome.first_token - absl::UnixEpoch());
+  sample.last_token = absl::ToDoubleSeconds(outcome.last_token - absl::UnixEpoch());
+  sample.prompt_tokens = record.prompt_tokens;
+  sample.output_tokens = outcome.tokens;
+  // On a prefill worker it began with what either side had; what the decode worker had is not shipped.
+  const int64_t decode_cached = finished.usage().decode_cached_tokens();
+  const int64_t prefill_cached = finished.usage().prefill_cached_tokens();
+  const bool local = finished.relay().prefill_worker().empty();
+  sample.cached_tokens =
+      std::min(record.prompt_tokens - 1, local ? decode_cached : std::max(prefill_cached, int64_t{0}));
+  sample.uncached_tokens = record.prompt_tokens - sample.cached_tokens;
+  sample.prefill_seconds = timing.prefill();
+  sample.transfer_seconds = timing.transfer();
+  sample.shipped_bytes = static_cast<double>(finished.relay().shipped_bytes());
+  sample.shipped_tokens = local ? 0 : static_cast<double>(record.prompt_tokens - decode_cached);
+  sample.predicted_ttft = finished.placement().predicted_ttft();
+  sample.ttft = timing.ttft() - timing.admit();
+  samples_.push_back(sample);
+}
+
+absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
+  if (samples_.size() < kLeastSamples) {
+    return absl::FailedPreconditionError(fmt::format(
+        "a profile takes at least {} answered requests, there were {}", kLeastSamples, samples_.size()));
+  }
+  forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10});
+  forecast::LinearFit step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3});
+  std::vector<double> prefill_errors, step_errors, ttft_errors, rates, bytes_per_token;
+  struct Step {
+    forecast::LinearFit::Features features;
+    double seconds;
+  };
+  std::vector<Step> steps;
+  for (const Sample& one : samples_) {
+    const double lasted = one.last_token - one.first_token;
+    if (one.output_tokens < 2 || lasted <= 0) continue;
+    double batch = 0, context = 0;
+    for (const Sample& other : samples_) {
+      const double together =
+          std::min(one.last_token, other.last_token) - std::max(one.first_token, other.first_token);
+      if (together <= 0) continue;
+      const double share = together / lasted;
+      batch += share;
+      context += share * static_cast<double>(other.prompt_tokens + other.output_tokens / 2);
+    }
+    steps.push_back({{1, std::max(1.0, batch / decode_workers_), context / decode_workers_},
+                     lasted / static_cast<double>(one.output_tokens - 1)});
+  }
+  if (steps.size() < kLeastSamples) {
+    return absl::FailedPreconditionError(
+        "a profile takes answers of more than one token: raise --output-tokens");
+  }
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (const Sample& sample : samples_) {
+      prefill.Observe(sample.uncached_tokens, sample.cached_tokens, sample.prefill_seconds);
+    }
+    for (const Step& observed : steps) step.Observe(observed.features, observed.seconds);
+  }
+  const auto error = [](double predicted, double measured) {
+    return std::abs(predicted - measured) / std::max(1e-9, measured);
+  };
+  for (const Sample& sample : samples_) {
+    prefill_errors.push_back(
+        error(prefill.Seconds(sample.uncached_tokens, sample.cached_tokens), sample.prefill_seconds));
+    if (sample.predicted_ttft > 0) ttft_errors.push_back(error(sample.predicted_ttft, sample.ttft));
+    if (sample.shipped_bytes <= 0 || sample.shipped_tokens <= 0) continue;
+    bytes_per_token.push_back(sample.shipped_bytes / sample.shipped_tokens);
+    // KV leaves while its prompt is computed; what is seen of the link is the part that this did not hide.
+    rates.push_back(sample.shipped_bytes / std::max(1e-4, sample.transfer_seconds));
+  }
+  for (const Step& observed : steps) {
+    step_errors.push_back(error(step.Predict(observed.features), observed.seconds));
+  }
+  const forecast::PrefillCost cost = prefill.cost();
+  const forecast::LinearFit::Features weights = step.weights();
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  json["comment"] = fmt::format(
+      "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; link_bandwidth is an upper "
+      "estimate: KV travels while prompts are computed",
+      samples_.size(), 100 * Median(prefill_errors), 100 * Median(step_errors));
+  json["prefill_workers"] = std::max(1, prefill_workers_);
+  json["decode_workers"] = std::max(1, decode_workers_);
+  json["prefill_base"] = cost.base;
+  json["prefill_token"] = std::max(1e-9, cost.token);
+  json["prefill_pair"] = cost.pair;
+  json["step_base"] = std::max(1e-6, weights[0]);
+  json["step_sequence"] = weights[1];
+  json["step_context"] = weights[2];
+  if (!rates.empty()) {
+    json["link_bandwidth"] = Median(rates);
+    json["kv_bytes_per_token"] = std::llround(Median(bytes_per_token));
+  }
+  if (!ttft_errors.empty()) {
+    json["comment"] = fmt::format("{}; the router's prediction of TTFT was off by {:.0f}% (median)",
+                                  json["comment"].get<std::string>(), 100 * Median(ttft_errors));
+  }
+  return json;
+}
+
+}  // namespace baton::cli::bench

@@ -1,0 +1,43 @@
+// Profiler: how fast the workers behind a server are, fitted to what its requests took: a prefill of u tokens
+// after c cached ones as base + token * u + pair * u * (c + u / 2), a decode step as base + sequence * batch
+// + context * (tokens of context of the batch). The result is what `baton plan --profile` and `baton simulate
+// --fleet` read. Also how far the router's own predictions of TTFT were off. Plain arithmetic, one thread at
+// a time.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/bench/recorder.h"
+
+namespace baton::cli::bench {
+
+class Profiler {
+ public:
+  // Of the server: batches are the requests in flight over the decode workers.
+  Profiler(int prefill_workers, int decode_workers)
+      : prefill_workers_(prefill_workers), decode_workers_(decode_workers) {}
+
+  // Failed requests are left out.
+  void Add(const RequestRecord& record);
+  // FAILED_PRECONDITION says what was not seen enough of.
+  absl::StatusOr<nlohmann::ordered_json> Fit() const;
+
+ private:
+  struct Sample {
+    double first_token = 0, last_token = 0;  // seconds
+    int64_t prompt_tokens = 0, output_tokens = 0;
+    int64_t uncached_tokens = 0, cached_tokens = 0;  // where it was prefilled
+    double prefill_seconds = 0, transfer_seconds = 0;
+    double shipped_bytes = 0, shipped_tokens = 0;
+    double predicted_ttft = 0, ttft = 0;  // from placement; predicted 0: the router said nothing
+  };
+
+  const int prefill_workers_;
+  const int decode_workers_;
+  std::vector<Sample> samples_;
+};
+
+}  // namespace baton::cli::bench

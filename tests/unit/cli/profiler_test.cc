@@ -1,0 +1,76 @@
+#include "cli/bench/profiler.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/random.h"
+
+namespace baton::cli::bench {
+namespace {
+
+constexpr double kBase = 4e-3, kToken = 60e-6, kPair = 3e-9, kStepBase = 2e-3, kStepSequence = 1e-4;
+constexpr double kKvBytes = 4096;
+
+// A request alone on its workers, or together with others just like it that begin and end with it.
+RequestRecord Answered(double at, int64_t prompt, int64_t cached, int64_t tokens, double step) {
+  RequestRecord record;
+  record.intended = absl::UnixEpoch() + absl::Seconds(at);
+  record.prompt_tokens = prompt;
+  record.output_tokens = tokens;
+  Outcome& outcome = record.outcome;
+  outcome.tokens = tokens;
+  outcome.first_token = record.intended + absl::Seconds(1);
+  outcome.last_token = outcome.first_token + absl::Seconds(step * static_cast<double>(tokens - 1));
+  outcome.end = outcome.last_token;
+  v1::Finished& finished = outcome.finished.emplace();
+  const double u = static_cast<double>(prompt - cached), c = static_cast<double>(cached);
+  finished.mutable_timing()->set_prefill(kBase + kToken * u + kPair * u * (c + u / 2));
+  finished.mutable_timing()->set_ttft(0.5);
+  finished.mutable_usage()->set_prefill_cached_tokens(static_cast<uint32_t>(cached));
+  finished.mutable_relay()->set_prefill_worker("p0");
+  finished.mutable_relay()->set_shipped_bytes(static_cast<uint64_t>(kKvBytes * static_cast<double>(prompt)));
+  finished.mutable_placement()->set_predicted_ttft(0.4);
+  return record;
+}
+
+TEST(ProfilerTest, FindsWhatTheRequestsWereMadeWith) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  Profiler profiler(1, 1);
+  for (int group = 0; group < 120; ++group) {
+    const int batch = 1 + static_cast<int>(UniformAt(seed, 3 * group) * 8);
+    const auto prompt = 100 + static_cast<int64_t>(UniformAt(seed, 3 * group + 1) * 8000);
+    const auto cached =
+        static_cast<int64_t>(UniformAt(seed, 3 * group + 2) * static_cast<double>(prompt - 1));
+    for (int i = 0; i < batch; ++i) {
+      profiler.Add(Answered(100.0 * group, prompt, cached, 50, kStepBase + kStepSequence * batch));
+    }
+  }
+  const auto fit = profiler.Fit();
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  const auto prefill = [&](double u, double c) {
+    return fit->at("prefill_base").get<double>() + fit->at("prefill_token").get<double>() * u +
+           fit->at("prefill_pair").get<double>() * u * (c + u / 2);
+  };
+  EXPECT_NEAR(prefill(1000, 0), kBase + kToken * 1000 + kPair * 5e5, 5e-3);
+  EXPECT_NEAR(prefill(4000, 4000), kBase + kToken * 4000 + kPair * 4000 * 6000, 2e-2);
+  EXPECT_NEAR(fit->at("step_base").get<double>() + 4 * fit->at("step_sequence").get<double>(),
+              kStepBase + 4 * kStepSequence, 4e-4);
+  EXPECT_EQ(fit->at("kv_bytes_per_token").get<int64_t>(), 4096);
+  EXPECT_GT(fit->at("link_bandwidth").get<double>(), 0);
+  EXPECT_NE(fit->at("comment").get<std::string>().find("TTFT was off by 20%"), std::string::npos)
+      << fit->at("comment");
+}
+
+TEST(ProfilerTest, SaysWhatIsMissing) {
+  Profiler profiler(1, 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(profiler.Fit().status()));
+  for (int i = 0; i < 30; ++i) profiler.Add(Answered(10.0 * i, 100, 0, 1, 0));
+  const auto fit = profiler.Fit();
+  ASSERT_TRUE(absl::IsFailedPrecondition(fit.status()));
+  EXPECT_NE(std::string(fit.status().message()).find("--output-tokens"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace baton::cli::bench

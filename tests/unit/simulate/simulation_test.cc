@@ -1,0 +1,101 @@
+#include "cli/simulate/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/unit/simulate/scene.h"
+
+namespace baton::cli::simulate {
+namespace {
+
+TEST(SimulationTest, OneRequestTakesWhatTheModelSays) {
+  const FleetModel model;
+  const std::vector<Request> load = {LoadMaker::Make(0, {1, 2, 3}, 100, 11)};
+  Played run;
+  PlayPolicy("least_loaded", model, load, 1, &run);
+  const Ticket& ticket = run.tickets[0];
+  const double prefill = 15e-3 + 36e-6 * 1636 + 1e-9 * 1636 * 818;
+  EXPECT_NEAR(ticket.ttft(), prefill + 2.5e-3, 1e-9);
+  double answer = 0;
+  for (int i = 0; i < 10; ++i) answer += 9e-3 + 50e-6 + 50e-9 * (1637 + i);
+  EXPECT_NEAR(ticket.end - ticket.first_token, answer, 1e-9);
+}
+
+TEST(SimulationTest, EveryRequestEndsUnderEveryPolicyAndTheSameSeedGivesTheSame) {
+  const uint64_t seed = RandomU64() % 1'000'000;
+  SCOPED_TRACE(seed);
+  FleetModel model;
+  model.prefill_blocks = 200;  // next to nothing: fetches and blocks that can't be had
+  model.decode_blocks = 400;
+  for (const bool cache : {false, true}) {
+    model.decode_cache = cache;
+    const std::vector<Request> load = LoadMaker(seed).Sessions(60, 4, 5, 3);
+    for (const std::string& name : ContenderNames()) {
+      Played one, other;
+      const Measures a = PlayPolicy(name, model, load, seed, &one);
+      const Measures b = PlayPolicy(name, model, load, seed, &other);
+      EXPECT_EQ(a.goodput, b.goodput) << name;
+      for (size_t i = 0; i < load.size(); ++i) {
+        const Ticket& ticket = one.tickets[i];
+        ASSERT_EQ(ticket.end, other.tickets[i].end) << name;
+        ASSERT_GE(ticket.first_token, ticket.request->arrival) << name;
+        ASSERT_GE(ticket.end, ticket.first_token) << name;
+        ASSERT_LT(ticket.cached_tokens, ticket.request->prompt_tokens) << name;
+      }
+    }
+  }
+}
+
+TEST(SimulationTest, NothingBeatsTheIdealHitRate) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  const FleetModel model;
+  const std::vector<Request> load = LoadMaker(seed).Sessions(100, 5, 6, 8);
+  for (const std::string& name : ContenderNames()) {
+    const Measures measures = PlayPolicy(name, model, load, seed);
+    EXPECT_LE(measures.hit_share, 1 + 1e-9) << name;
+    EXPECT_EQ(measures.requests, std::ssize(load)) << name;
+  }
+  EXPECT_NEAR(PlayPolicy("bound", model, load, seed).hit_share, 1, 0.02);
+}
+
+TEST(SimulationTest, APrefixIsFetchedFromABusyHolder) {
+  const FleetModel model;
+  // A long prefix on one worker, then a burst of prompts that share it: more than one worker should serve,
+  // and nobody should compute the prefix again.
+  std::vector<uint64_t> prefix;
+  for (uint64_t id = 1; id <= 20; ++id) prefix.push_back(id);
+  std::vector<Request> load = {LoadMaker::Make(0, prefix, 10, 8)};
+  for (uint64_t i = 0; i < 64; ++i) {
+    std::vector<uint64_t> chain = prefix;
+    chain.push_back(1000 + 2 * i);
+    chain.push_back(1001 + 2 * i);
+    load.push_back(LoadMaker::Make(10 + 1e-3 * static_cast<double>(i), chain, 10, 8));
+  }
+  Played run;
+  const Measures with = PlayPolicy("prefix_affinity", model, load, 1, &run);
+  const Measures without = PlayPolicy("affinity-nofetch", model, load, 1);
+  EXPECT_GT(with.fetched_share, 0.02);
+  EXPECT_EQ(without.fetched_share, 0);
+  const auto served = std::count_if(run.prefill_served.begin(), run.prefill_served.end(),
+                                    [](int64_t requests) { return requests > 2; });
+  EXPECT_GE(served, 6) << "of 8";
+}
+
+// A small stretch of what docs/routing.md measures, so that a change that breaks the policy is seen here.
+TEST(SimulationTest, ServesMoreWithinTheSloThanTheField) {
+  constexpr uint64_t kSeed = 7;
+  const FleetModel model;
+  LoadMaker maker(kSeed);
+  const std::vector<Request> load = maker.Sessions(700, 13, 6, 10);
+  const Measures ours = PlayPolicy("prefix_affinity", model, load, kSeed);
+  for (const std::string& name : kField) {
+    const Measures theirs = PlayPolicy(name, model, load, kSeed);
+    EXPECT_GE(ours.ttft_share, theirs.ttft_share) << name;
+    EXPECT_GE(ours.hit_rate, 0.97 * theirs.hit_rate) << name;
+  }
+}
+
+}  // namespace
+}  // namespace baton::cli::simulate
