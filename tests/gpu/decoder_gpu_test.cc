@@ -143,7 +143,7 @@ TEST_P(DecoderGpuTest, LogitsAreThoseOfTheReference) {
   const auto judge = kernels::MakeReferenceKernels();
   Engine fast(*cuda, GetParam().keys, GetParam().values), slow(*judge, DType::kF32, DType::kF32);
   Compare(Run(fast), Run(slow), fast.vocabulary(), GetParam().tolerance);
-  EXPECT_GT(cuda->replays(), 0) << "no step was a replay";
+  EXPECT_GT(Replays(*cuda), 0) << "no step was a replay";
 }
 
 // Scaled KV is coarser: int8 about as fine as bf16, e4m3 with three bits of mantissa far less.
@@ -159,8 +159,8 @@ TEST(DecoderOnGpuTest, AGraphComputesWhatPlainLaunchesDo) {
   Engine with(*graphs, DType::kBF16, DType::kBF16), without(*plain, DType::kBF16, DType::kBF16);
   // Rows are padded in one and not in the other, so products may be summed in another order.
   Compare(Run(with), Run(without), with.vocabulary(), kTolerance);
-  EXPECT_EQ(graphs->replays(), kSteps - 2) << "the first step is plain, the second is captured";
-  EXPECT_EQ(plain->replays(), 0);
+  EXPECT_EQ(Replays(*graphs), kSteps - 2) << "the first step is plain, the second is captured";
+  EXPECT_EQ(Replays(*plain), 0);
 }
 
 TEST(DecoderOnGpuTest, TheSameStepTwiceGivesTheSameBits) {
