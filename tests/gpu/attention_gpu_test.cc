@@ -206,7 +206,7 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
   const AttentionShape shape_ = GetParam().shape;
   std::vector<float> cos_, sin_, q_norm_, k_norm_;
   kernels::Values cuda_cos_, cuda_sin_, cuda_q_norm_, cuda_k_norm_;
-  std::unique_ptr<kernels::cuda::CudaKernels> cuda_;
+  std::unique_ptr<kernels::Kernels> cuda_;
   std::unique_ptr<kernels::Kernels> judge_ = kernels::MakeReferenceKernels();
 };
 

@@ -91,7 +91,7 @@ constexpr int64_t kSteps = 8;
 const std::vector<int64_t> kPrompts = {5, 130, 47, 300, 1};
 
 // Prompts in two uneven chunks, then all lanes decode together. Logits of every step, one after the other.
-std::vector<float> Run(Engine& engine) {
+std::vector<float> Serve(Engine& engine) {
   std::vector<Lane> lanes = MakeLanes(engine.vocabulary(), kPrompts, kSteps);
   std::vector<Lane*> all;
   std::vector<int64_t> first, rest;
@@ -142,8 +142,8 @@ TEST_P(DecoderGpuTest, LogitsAreThoseOfTheReference) {
   ASSERT_NE(cuda, nullptr) << "these tests need a GPU";
   const auto judge = kernels::MakeReferenceKernels();
   Engine fast(*cuda, GetParam().keys, GetParam().values), slow(*judge, DType::kF32, DType::kF32);
-  Compare(Run(fast), Run(slow), fast.vocabulary(), GetParam().tolerance);
-  EXPECT_GT(cuda->replays(), 0) << "no step was a replay";
+  Compare(Serve(fast), Serve(slow), fast.vocabulary(), GetParam().tolerance);
+  EXPECT_GT(Replays(*cuda), 0) << "no step was a replay";
 }
 
 // Scaled KV is coarser: int8 about as fine as bf16, e4m3 with three bits of mantissa far less.
@@ -158,16 +158,16 @@ TEST(DecoderOnGpuTest, AGraphComputesWhatPlainLaunchesDo) {
   ASSERT_TRUE(graphs != nullptr && plain != nullptr) << "these tests need a GPU";
   Engine with(*graphs, DType::kBF16, DType::kBF16), without(*plain, DType::kBF16, DType::kBF16);
   // Rows are padded in one and not in the other, so products may be summed in another order.
-  Compare(Run(with), Run(without), with.vocabulary(), kTolerance);
-  EXPECT_EQ(graphs->replays(), kSteps - 2) << "the first step is plain, the second is captured";
-  EXPECT_EQ(plain->replays(), 0);
+  Compare(Serve(with), Serve(without), with.vocabulary(), kTolerance);
+  EXPECT_EQ(Replays(*graphs), kSteps - 2) << "the first step is plain, the second is captured";
+  EXPECT_EQ(Replays(*plain), 0);
 }
 
 TEST(DecoderOnGpuTest, TheSameStepTwiceGivesTheSameBits) {
   auto first = MakeKernels(), second = MakeKernels();
   ASSERT_TRUE(first != nullptr && second != nullptr) << "these tests need a GPU";
   Engine a(*first, DType::kBF16, DType::kBF16), b(*second, DType::kBF16, DType::kBF16);
-  EXPECT_EQ(Run(a), Run(b));
+  EXPECT_EQ(Serve(a), Serve(b));
 }
 
 }  // namespace

@@ -11,16 +11,15 @@
 #include <random>
 #include <vector>
 
-#include "common/kernels/cuda/cuda_kernels.h"
 #include "common/kernels/kernels.h"
 
 namespace baton::gpu {
 
-inline std::unique_ptr<kernels::cuda::CudaKernels> MakeKernels(bool graphs = true) {
-  auto kernels = kernels::cuda::CudaKernels::Create({.device = 0, .graphs = graphs});
-  EXPECT_TRUE(kernels.ok()) << kernels.status();
-  return kernels.ok() ? *std::move(kernels) : nullptr;
-}
+// The backend under test: on GPU 0 (cuda_backend.cc), or its device code on the CPU (emulation/). Null, and a
+// failure, if there is none.
+std::unique_ptr<kernels::Kernels> MakeKernels(bool graphs = true);
+// Steps that were replays of a graph.
+int64_t Replays(const kernels::Kernels& kernels);
 
 inline std::vector<float> Normals(std::mt19937& random, int64_t count, float scale = 1) {
   std::normal_distribution<float> normal(0, scale);

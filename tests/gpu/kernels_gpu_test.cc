@@ -28,7 +28,7 @@ class KernelsGpuTest : public testing::Test {
   }
 
   std::mt19937 random_{kSeed};
-  std::unique_ptr<kernels::cuda::CudaKernels> cuda_;
+  std::unique_ptr<kernels::Kernels> cuda_;
   std::unique_ptr<kernels::Kernels> judge_ = kernels::MakeReferenceKernels();
 };
 
@@ -144,35 +144,6 @@ TEST_F(KernelsGpuTest, GatherRows) {
       expected.insert(expected.end(), x.begin() + row * 264, x.begin() + row * 264 + 264);
     EXPECT_EQ(to.values(), expected);
   }
-}
-
-TEST_F(KernelsGpuTest, MemoryThatCantBeHadIsRefusedWithTheSum) {
-  const auto refused = cuda_->memory().Allocate(int64_t{1} << 50);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(std::string(refused.status().message()),
-              testing::HasSubstr("1125899906842624 bytes asked for"));
-  EXPECT_GT(cuda_->memory().available(), 0);
-  // The refusal is nobody else's error.
-  DeviceMatrix matrix(cuda_->memory(), 2, 8, DType::kF32);
-  EXPECT_EQ(matrix.values(), std::vector<float>(16));
-}
-
-TEST_F(KernelsGpuTest, CopiesOfEverySizeArrive) {
-  for (int64_t bytes : {int64_t{1}, int64_t{1000}, (int64_t{16} << 20) - 1, (int64_t{33} << 20) + 5}) {
-    std::vector<uint8_t> out(static_cast<size_t>(bytes)), in(static_cast<size_t>(bytes));
-    for (uint8_t& byte : out) byte = static_cast<uint8_t>(random_());
-    auto buffer = cuda_->memory().Allocate(bytes);
-    ASSERT_TRUE(buffer.ok()) << buffer.status();
-    ASSERT_TRUE(cuda_->memory().Upload(out.data(), buffer->get(), bytes).ok());
-    ASSERT_TRUE(cuda_->memory().Download(buffer->get(), in.data(), bytes).ok());
-    EXPECT_TRUE(out == in) << bytes;
-  }
-}
-
-TEST(NoGpuTest, ADeviceThatIsNotThereIsNamed) {
-  const auto kernels = kernels::MakeCudaKernels({.device = 4711});
-  EXPECT_EQ(kernels.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(kernels.status().message()), testing::HasSubstr("4711"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <cstdlib>
 
 #include "common/base/mailbox.h"
+#include "common/kernels/cuda/cuda_kernels.h"
 #include "common/transfer/nccl/cuda_payload.h"
 #include "common/transfer/nccl/nccl_link.h"
 #include "common/transfer/nccl/real_nccl.h"
@@ -29,7 +30,7 @@ constexpr uint64_t kSender = 1, kReceiver = 2;
 
 // A worker's half: engine, NCCL and link on GPU 0.
 struct Worker {
-  std::unique_ptr<kernels::cuda::CudaKernels> cuda = MakeKernels();
+  std::unique_ptr<kernels::cuda::CudaKernels> cuda = *kernels::cuda::CudaKernels::Create({});
   std::unique_ptr<transfer::RealNccl> nccl = *transfer::RealNccl::Create({.device = 0});
   std::unique_ptr<transfer::CudaPayload> payload = *transfer::CudaPayload::Create(
       0, cuda->memory(), cuda->stream(), static_cast<cudaStream_t>(nccl->stream()));

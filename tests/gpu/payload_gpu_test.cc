@@ -1,5 +1,6 @@
 // Packing on the GPU: what one side packs the other unpacks, and a single wrong bit is seen.
 #include "common/base/digest.h"
+#include "common/kernels/cuda/cuda_kernels.h"
 #include "common/transfer/nccl/cuda_payload.h"
 #include "tests/gpu/gpu.h"
 
@@ -11,8 +12,9 @@ constexpr uint32_t kSeed = 101;
 class PayloadGpuTest : public testing::Test {
  protected:
   void SetUp() override {
-    cuda_ = MakeKernels();
-    ASSERT_NE(cuda_, nullptr) << "these tests need a GPU";
+    auto cuda = kernels::cuda::CudaKernels::Create({});
+    ASSERT_TRUE(cuda.ok()) << "these tests need a GPU: " << cuda.status();
+    cuda_ = *std::move(cuda);
     auto payload = transfer::CudaPayload::Create(0, cuda_->memory(), cuda_->stream(), cuda_->stream());
     ASSERT_TRUE(payload.ok()) << payload.status();
     payload_ = *std::move(payload);

@@ -51,6 +51,18 @@ NcclLink::~NcclLink() {
     stopping_ = true;
   }
   thread_.join();
+  std::map<Peer, Lane> lanes;
+  {
+    absl::MutexLock lock(&mutex_);
+    lanes.swap(lanes_);
+  }
+  const auto end = [](Transfer& transfer) {
+    if (transfer.done != nullptr) transfer.done(absl::CancelledError("the nccl link is closed"));
+  };
+  for (auto& [peer, lane] : lanes) {
+    for (Transfer& transfer : lane.under_way) end(transfer);
+    for (auto& [sequence, transfer] : lane.waiting) end(transfer);
+  }
 }
 
 absl::StatusOr<NcclLink::Staging> NcclLink::TakeStaging(int64_t bytes) {
@@ -170,7 +182,7 @@ void NcclLink::Tell(Transfer transfer, absl::Status status) {
 }
 
 void NcclLink::Clear(const Peer& peer, Lane& lane, const std::string& why) {
-  const auto end = [&](Transfer& transfer) {
+  const auto end = [&](Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (peer.sends) {
       Tell(std::move(transfer), absl::UnavailableError("nccl link: " + why));
     } else {

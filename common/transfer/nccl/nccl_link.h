@@ -44,7 +44,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   // All outlive it. `self`: this worker's incarnation.
   NcclLink(NcclApi api, Payload& payload, const Clock& clock, Incarnation self, Post post,
            const NcclLinkOptions& options);
-  // Ends all pairs. What was not received yet is never told: the engine is gone by then.
+  // Ends all pairs and tells those who still wait, here and now. The engine thread has ended.
   ~NcclLink() override;
 
   std::string_view name() const override { return "nccl"; }

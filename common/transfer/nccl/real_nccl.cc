@@ -48,6 +48,8 @@ struct RealNccl::Impl {
 
   // Marks the end of the transfer that was put last.
   NcclState Mark(Open& open) {
+    if (cudaSetDevice(options.device) != cudaSuccess)
+      return NcclState::kFailed;  // the link's thread has none yet
     auto mark = device::cuda::MakeEvent();
     if (!mark.ok() || cudaEventRecord(mark->get(), stream.get()) != cudaSuccess) return NcclState::kFailed;
     open.marks.push_back(*std::move(mark));

@@ -172,6 +172,19 @@ TEST_F(NcclLinkTest, AnInlineChunkNamesTheFlag) {
   EXPECT_THAT(std::string(arrival.status->message()), HasSubstr("--link"));
 }
 
+TEST_F(NcclLinkTest, WhoStillWaitsWhenTheLinkEndsIsTold) {
+  const auto bytes = RandomBytes(100);
+  nccl_.HoldTransfers(true);
+  Arrival under_way, waiting;
+  Receive(*receiver_, Ship(*sender_, bytes), under_way);
+  Ship(*sender_, bytes);  // its message is lost, so that the next one waits
+  Receive(*receiver_, Ship(*sender_, bytes), waiting);
+  receiver_.reset();
+  ASSERT_TRUE(under_way.status.has_value() && waiting.status.has_value());
+  EXPECT_EQ(under_way.status->code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(waiting.status->code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(NcclLinkTest, StagingMemoryIsBoundedAndComesBack) {
   options_.staging_bytes = int64_t{1} << 20;
   auto small = Make(5);

@@ -49,6 +49,13 @@ TEST(ShipmentTest, WhatIsShippedIsWhatArrivesCutToSizeAndNeverOutsideTheTicket) 
   }
 }
 
+// Keys and values of different sizes, four heads to share out.
+constexpr kv::KvLayout kWhole = {.layers = 3,
+                                 .kv_heads = 4,
+                                 .head_dim = 8,
+                                 .key_dtype = tensor::DType::kI8,
+                                 .value_dtype = tensor::DType::kBF16};
+
 // The heads of a store of `ranks` ranks, filled with the bytes that an undivided block would have.
 struct Ranks {
   std::vector<std::unique_ptr<kv::KvStore>> shards;
@@ -74,11 +81,6 @@ struct Ranks {
 };
 
 TEST(ShipmentTest, TheTwoSidesMayHaveDifferentNumbersOfRanks) {
-  constexpr kv::KvLayout kWhole = {.layers = 3,
-                                   .kv_heads = 4,
-                                   .head_dim = 8,
-                                   .key_dtype = tensor::DType::kI8,
-                                   .value_dtype = tensor::DType::kBF16};
   const auto byte = [](size_t block, int layer, int head, bool value, int64_t i) {
     return static_cast<std::byte>(block * 101 + static_cast<size_t>(layer) * 37 +
                                   static_cast<size_t>(head) * 17 + (value ? 7 : 0) +

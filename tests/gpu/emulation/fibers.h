@@ -1,0 +1,56 @@
+// A grid of GPU threads on one CPU thread: blocks one after the other, the threads of a block as fibers, each
+// running until it comes to an operation of its whole warp or block. Fibers are resumed in a scrambled order,
+// so that what only works in the order of lanes does not work here.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+
+namespace emulation {
+
+struct Lane {
+  uint3 thread = {}, block = {};
+  dim3 grid;
+};
+// Of the fiber that runs.
+Lane& Current();
+
+// Runs `kernel` for every thread. Shared bytes and stream are for the likeness.
+void Run(dim3 grid, int threads, size_t shared, cudaStream_t stream, const std::function<void()>& kernel);
+
+// Meets the other 31 lanes, then calls combine(arguments) once, `arguments` having each lane's own.
+void MeetWarp(void* argument, const std::function<void(void* const* arguments)>& combine);
+void MeetBlock();
+
+}  // namespace emulation
+
+#ifndef __launch_bounds__
+#define __launch_bounds__(...)
+#endif
+#define threadIdx (::emulation::Current().thread)
+#define blockIdx (::emulation::Current().block)
+#define gridDim (::emulation::Current().grid)
+
+inline void __syncthreads() { ::emulation::MeetBlock(); }
+inline void __syncwarp() {
+  ::emulation::MeetWarp(nullptr, [](void* const*) {});
+}
+inline float __shfl_xor_sync(uint32_t, float value, int mask) {
+  struct Swap {
+    float in, out;
+  } own{value, 0};
+  ::emulation::MeetWarp(&own, [mask](void* const* lanes) {
+    for (int l = 0; l < 32; ++l) static_cast<Swap*>(lanes[l])->out = static_cast<Swap*>(lanes[l ^ mask])->in;
+  });
+  return own.out;
+}
+inline float __expf(float x) { return std::exp(x); }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
+template <typename T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}

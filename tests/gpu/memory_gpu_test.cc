@@ -1,0 +1,49 @@
+// A GPU's memory: refusals, copies of every size, and a GPU that is not there.
+#include <gmock/gmock.h>
+
+#include "tests/gpu/gpu.h"
+
+namespace baton::gpu {
+namespace {
+
+class MemoryGpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    cuda_ = MakeKernels();
+    ASSERT_NE(cuda_, nullptr) << "these tests need a GPU";
+  }
+  std::mt19937 random_{121};
+  std::unique_ptr<kernels::Kernels> cuda_;
+};
+
+TEST_F(MemoryGpuTest, MemoryThatCantBeHadIsRefusedWithTheSum) {
+  const auto refused = cuda_->memory().Allocate(int64_t{1} << 50);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()),
+              testing::HasSubstr("1125899906842624 bytes asked for"));
+  EXPECT_GT(cuda_->memory().available(), 0);
+  // The refusal is nobody else's error.
+  DeviceMatrix matrix(cuda_->memory(), 2, 8, tensor::DType::kF32);
+  EXPECT_EQ(matrix.values(), std::vector<float>(16));
+}
+
+TEST_F(MemoryGpuTest, CopiesOfEverySizeArrive) {
+  for (int64_t bytes : {int64_t{1}, int64_t{1000}, (int64_t{16} << 20) - 1, (int64_t{33} << 20) + 5}) {
+    std::vector<uint8_t> out(static_cast<size_t>(bytes)), in(static_cast<size_t>(bytes));
+    for (uint8_t& byte : out) byte = static_cast<uint8_t>(random_());
+    auto buffer = cuda_->memory().Allocate(bytes);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    ASSERT_TRUE(cuda_->memory().Upload(out.data(), buffer->get(), bytes).ok());
+    ASSERT_TRUE(cuda_->memory().Download(buffer->get(), in.data(), bytes).ok());
+    EXPECT_TRUE(out == in) << bytes;
+  }
+}
+
+TEST(NoGpuTest, ADeviceThatIsNotThereIsNamed) {
+  const auto kernels = kernels::MakeCudaKernels({.device = 4711});
+  EXPECT_EQ(kernels.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(kernels.status().message()), testing::HasSubstr("4711"));
+}
+
+}  // namespace
+}  // namespace baton::gpu
