@@ -16,7 +16,8 @@ class RelayEqualityTest : public testing::TestWithParam<const char*> {};
 TEST_P(RelayEqualityTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
   const std::string chunk = GetParam();
   const std::vector<std::string> flags = {"--chunk-tokens", chunk, "--token-budget", "512"};
-  Fleet fleet({.prefill_flags = flags, .decode_flags = flags});
+  // prefix_affinity would let an idle decode worker prefill such short prompts itself.
+  Fleet fleet({.prefill_flags = flags, .decode_flags = flags, .router_flags = {"--policy", "least_loaded"}});
   auto engine = engine::Engine::Load({.model_folder = kModel, .threads = 2, .kv_bytes = 64 << 20}).value();
   const uint32_t seed = 1234;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
