@@ -9,8 +9,7 @@ from chart import CHART, Release
 from relay import BIN, ROOT
 
 # Flags that the chart knows and this build does not have, with the reason.
-TLS = "TLS is being built; the chart's switch is off by default"
-NOT_HERE = {flag: TLS for flag in ("--tls-cert", "--tls-key", "--tls-ca", "--tls-client-ca", "--fleet-key-file")}
+NOT_HERE = {}
 
 
 def known(binary, *command):
