@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Every flag that the chart or the compose file passes is one that the binary has."""
+import functools
 import re
 import subprocess
 import unittest
@@ -12,6 +13,7 @@ from relay import BIN, ROOT
 NOT_HERE = {}
 
 
+@functools.cache
 def known(binary, *command):
     done = subprocess.run([BIN / binary, *command, "--help"], capture_output=True, text=True)
     return set(re.findall(r"(?<!\S)(--[a-z][a-z-]*)", done.stdout))
