@@ -102,7 +102,8 @@ int main(int argc, char** argv) {
   if (absl::Status status = baton::rpc::SetUpLogging("router", log_level); !status.ok()) return Fail(status);
   auto router = baton::router::Router::Start(options);
   if (!router.ok()) return Fail(router.status());
-  auto metrics = baton::telemetry::MetricsServer::Start(metrics_listen, (*router)->metrics());
+  auto metrics =
+      baton::telemetry::MetricsServer::Start(metrics_listen, (*router)->metrics(), options.security.cert);
   if (!metrics.ok()) return Fail(metrics.status());
   baton::rpc::AnnounceReady({{"grpc", (*router)->address()}, {"metrics", (*metrics)->address()}});
   baton::rpc::WaitForStop(exit_with_parent);

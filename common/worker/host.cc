@@ -45,7 +45,8 @@ Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security
 Host::~Host() = default;
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
-  BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_));
+  BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
+                                                                          options_.security.cert));
   BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
                                                       .health_listen = options_.health_listen,
                                                       .security = security_},

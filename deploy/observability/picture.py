@@ -28,6 +28,8 @@ LEFT, TOP, BOTTOM = 56, 40, 58
 
 
 def shown(value, unit):
+    if unit == "s" and 0 < value < 1e-3:
+        return f"{value * 1e6:.0f} us"
     if unit == "s":
         return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
     if unit == "percentunit":
@@ -80,7 +82,8 @@ def draw(panel, x, y, lines, begin, end):
         out.append(f'<text x="{x + LEFT - 6}" y="{at_y(value) + 4:.1f}" class="axis" text-anchor="end">{shown(value, unit)}</text>')
     for part in range(5):
         t = begin + (end - begin) * part / 4
-        out.append(f'<text x="{at_x(t):.1f}" y="{y + HEIGHT - BOTTOM + 16}" class="axis" text-anchor="middle">{time.strftime("%H:%M:%S", time.gmtime(t))}</text>')
+        anchor = "end" if part == 4 else "middle"
+        out.append(f'<text x="{at_x(t):.1f}" y="{y + HEIGHT - BOTTOM + 16}" class="axis" text-anchor="{anchor}">{time.strftime("%H:%M", time.gmtime(t))}</text>')
     for index, (name, values, low, high) in enumerate(layers):
         colour = COLOURS[index % len(COLOURS)]
         points = [f"{at_x(t):.1f},{at_y(high[t]):.1f}" for t in sorted(high)]
@@ -106,15 +109,16 @@ def main():
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--out", required=True)
     parser.add_argument("--caption", default="")
+    parser.add_argument("--end", type=float, default=time.time(), help="seconds since 1970; default: now")
     given = parser.parse_args()
-    end = time.time()
+    end = given.end
     begin = end - 60 * given.minutes
     step = max(1, round(60 * given.minutes / 120))
     rows = math.ceil(len(PANELS) / COLUMNS)
     width, height = COLUMNS * (WIDTH + GAP) + GAP, rows * (HEIGHT + GAP) + GAP + 30
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Inter, Helvetica, Arial, sans-serif">',
-        "<style>.title{fill:#d8d9da;font-size:14px;font-weight:500}.axis{fill:#9fa7b3;font-size:10.5px}</style>",
+        "<style>.title{fill:#d8d9da;font-size:14px;font-weight:500}.axis{fill:#9fa7b3;font-size:9.5px}</style>",
         f'<rect width="{width}" height="{height}" fill="#111217"/>',
     ]
     for index, (board, title) in enumerate(PANELS):

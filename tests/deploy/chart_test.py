@@ -274,7 +274,7 @@ class Model(unittest.TestCase):
 
 class Secrets(unittest.TestCase):
     def test_keys(self):
-        release = Release({"auth": {"tenants": {"existingSecret": "t"}, "fleetKey": {"existingSecret": "f", "key": "k"}, "tenantSalt": {"existingSecret": "s"}}})
+        release = Release({"auth": {"tenants": {"existingSecret": "t"}, "testKey": {"existingSecret": "a"}, "fleetKey": {"existingSecret": "f", "key": "k"}, "tenantSalt": {"existingSecret": "s"}}})
         router, decode = release.flags("router"), release.flags("decode")
         self.assertEqual(router["--tenants"], "/etc/baton/tenants/tenants.json")
         self.assertEqual(router["--tenant-salt-file"], "/etc/baton/salt/salt")
@@ -289,6 +289,7 @@ class Secrets(unittest.TestCase):
             self.assertEqual(release.flags(role)["--tls-cert"], "/etc/baton/tls/tls.crt")
             volume = next(v for v in release.pod(role)["volumes"] if v["name"] == "tls")
             self.assertEqual(volume["secret"]["secretName"], "x")
+            self.assertEqual(release.flags(role)["--tls-peer-name"], "r-baton.ns.svc")
         self.assertEqual(release.flags("router")["--tls-client-ca"], "/etc/baton/client-ca/ca.crt")
         self.assertNotIn("--tls-client-ca", release.flags("decode"))
         self.assertFalse(release.all("Certificate"))
@@ -299,6 +300,7 @@ class Secrets(unittest.TestCase):
         volume = next(v for v in release.pod("decode")["volumes"] if v["name"] == "tls")
         self.assertEqual(volume["secret"]["secretName"], certificate["secretName"])
         for service in release.all("Service"):
+            self.assertIn(release.flags("decode")["--tls-peer-name"], certificate["dnsNames"])
             if not service["metadata"]["name"].endswith("metrics"):
                 self.assertIn(f"{service['metadata']['name']}.ns.svc", certificate["dnsNames"])
 
@@ -466,6 +468,11 @@ class HelmTest(unittest.TestCase):
             self.assertIn("--tls-ca=/etc/baton/tls/ca.crt", container["args"])
             self.assertEqual(container["volumeMounts"][0]["mountPath"], "/etc/baton/tls")
 
+    def test_with_tenants(self):
+        pod = Release({"auth": {"tenants": {"existingSecret": "t"}, "testKey": {"existingSecret": "a", "key": "k"}}}).one("Pod", "r-baton-test")
+        self.assertIn("--api-key-file=/etc/baton/key/k", pod["spec"]["containers"][0]["args"])
+        self.assertEqual(pod["spec"]["volumes"][0]["secret"]["secretName"], "a")
+
 
 class ServiceAccount(unittest.TestCase):
     def test_made_or_given(self):
@@ -498,6 +505,7 @@ class Mistakes(unittest.TestCase):
         "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, ["tls.certManager.issuerRef"]),
         "a certificate that nobody uses": ({"tls": {"certManager": {"enabled": True, "issuerRef": {"name": "i"}}}}, ["tls.enabled"]),
         "a rollout that can't move": ({"decode": {"strategy": {"maxSurge": 0, "maxUnavailable": 0}}}, ["decode.strategy"]),
+        "tenants without a key to test with": ({"auth": {"tenants": {"existingSecret": "t"}}}, ["auth.testKey.existingSecret"]),
         "an unknown policy": ({"router": {"policy": "best"}}, ["policy"]),
         "a flag without dashes": ({"decode": {"extraArgs": ["chunk-tokens=64"]}}, ["extraArgs"]),
         "a model without a name": ({"model": {"name": ""}}, ["name"]),

@@ -25,6 +25,9 @@
 {{- if and $v.tls.certManager.enabled (not $v.tls.enabled) -}}
 {{- fail "tls.certManager.enabled needs tls.enabled: the certificate would be made and not used" -}}
 {{- end -}}
+{{- if and $v.auth.tenants.existingSecret (not $v.auth.testKey.existingSecret) (not $v.tls.clientCaSecret) -}}
+{{- fail "auth.tenants: name a Secret with an API key in auth.testKey.existingSecret, so that `helm test` may ask something (or let clients show certificates: tls.clientCaSecret)" -}}
+{{- end -}}
 {{- range $role := list "router" "prefill" "decode" -}}
 {{- $r := index $v $role -}}
 {{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}

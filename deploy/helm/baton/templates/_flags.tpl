@@ -61,6 +61,8 @@
 - --tls-cert=/etc/baton/tls/tls.crt
 - --tls-key=/etc/baton/tls/tls.key
 - --tls-ca=/etc/baton/tls/ca.crt
+# Workers are dialed by address; this name is in every party's certificate.
+- --tls-peer-name={{ include "baton.peerName" $root }}
 {{- end }}
 {{- if $v.auth.fleetKey.existingSecret }}
 - --fleet-key-file=/etc/baton/fleet/{{ $v.auth.fleetKey.key }}

@@ -48,6 +48,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- .Values.tls.existingSecret | default (printf "%s-tls" (include "baton.fullname" .)) -}}
 {{- end -}}
 
+{{- define "baton.peerName" -}}
+{{- .Values.tls.peerName | default (printf "%s.%s.svc" (include "baton.fullname" .) .Release.Namespace) -}}
+{{- end -}}
+
 {{- define "baton.downloads" -}}
 {{- if has .Values.model.source (list "huggingFace" "s3") -}}true{{- end -}}
 {{- end -}}
