@@ -106,6 +106,21 @@ TEST(AffinityTest, ABurstOfEqualPromptsFindsItsOwnTail) {
   EXPECT_EQ(texts.size(), 1u) << "a hit changes no token";
 }
 
+TEST(AffinityTest, WorkersTellWhatEachRouterHasBookedAndAKilledRoutersBookingsEnd) {
+  Fleet fleet;
+  const auto prompt = Prompt(8, 100);
+  Answer answer;
+  std::jthread client([&] { answer = fleet.Generate(TokenRequest(prompt, 2000)); });
+  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) {
+    return load.booked_size() == 1 && load.booked().begin()->second.requests() == 1 &&
+           load.booked().begin()->second.tokens() == 100;
+  }));
+  fleet.router().Signal(SIGKILL);
+  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.booked().empty(); }));
+  client.join();
+  EXPECT_FALSE(answer.status.ok());
+}
+
 // Two routers with different salts, as two tenants are, in front of the same workers.
 TEST(AffinityTest, AnotherTenantsPrefixIsNotHit) {
   const std::string folder = testing::TempDir();

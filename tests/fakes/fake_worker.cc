@@ -46,7 +46,7 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
     std::function<Script(const v1::DecodeRequest&)> script;
     {
       absl::MutexLock lock(&state_->mutex);
-      state_->requests.push_back(request);
+      if (state_->options.remember) state_->requests.push_back(request);
       ++state_->counts.calls;
       ++state_->counts.running;
       script = state_->script;
@@ -141,6 +141,7 @@ class WorkerService final : public v1::Worker::CallbackService {
     info->set_incarnation(options.incarnation);
     *info->mutable_fingerprint() = options.fingerprint;
     info->set_vocabulary_tokens(options.vocabulary);
+    info->set_block_hash_domain(options.block_hash_domain);
     *event.mutable_snapshot()->mutable_load() = state_->load;
     event.mutable_snapshot()->set_draining(state_->draining);
     ++state_->counts.watches;

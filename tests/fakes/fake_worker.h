@@ -43,6 +43,10 @@ class FakeWorker {
     uint32_t vocabulary = 0;  // 0: does not say
     uint64_t total_blocks = 4096;
     std::string listen = "127.0.0.1:0";
+    // Says what its block hashes are made of, so that routers hash prompts for it.
+    std::string block_hash_domain = {};
+    // Keeps what it was asked, for requests().
+    bool remember = true;
   };
   struct Counts {
     int watches = 0;         // Watch calls so far
