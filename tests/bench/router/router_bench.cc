@@ -1,0 +1,336 @@
+// What the router's process costs: latency added, CPU per request, memory. Real gRPC on loopback: this
+// process is the client, one more hosts the fake workers (which answer at once with two tokens), the third is
+// baton-router.
+//
+// "Added" is the time from the call to its end through the router, less the median of the same call made to a
+// fake worker directly. CPU is the router's own, user and system, from /proc. Prompts are random: nobody
+// holds a prefix.
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "baton/v1/decode.grpc.pb.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "cli/build_info.h"
+#include "cli/serve/child.h"
+#include "common/base/check.h"
+#include "common/rpc/channel.h"
+#include "tests/fakes/fake_worker.h"
+
+namespace baton {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr int kVocabulary = 2048;
+// Both ends share this machine's cores: slowness is not death.
+constexpr rpc::Keepalive kPatient{.interval = absl::Seconds(60), .timeout = absl::Seconds(60)};
+
+double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// Reads a child's output up to the end of the first line that begins so.
+std::string AwaitLine(const cli::Child& child, const std::string& beginning) {
+  std::string output;
+  while (true) {
+    for (size_t at = 0, end; (end = output.find('\n', at)) != std::string::npos; at = end + 1) {
+      if (output.compare(at, beginning.size(), beginning) == 0) return output.substr(at, end - at);
+    }
+    pollfd fd = {child.output_fd(), POLLIN, 0};
+    BATON_CHECK(poll(&fd, 1, 120'000) > 0) << "no line \"" << beginning << "\"";
+    char buffer[1 << 16];
+    const ssize_t n = read(child.output_fd(), buffer, sizeof(buffer));
+    if (n > 0) output.append(buffer, n);
+    BATON_CHECK(n != 0) << "it ended: " << output;
+  }
+}
+
+// In the process of the workers: hosts them until standard input ends.
+int HostWorkers(int count) {
+  std::vector<std::unique_ptr<fakes::FakeWorker>> workers;
+  std::string addresses;
+  for (int i = 0; i < count; ++i) {
+    auto worker = fakes::FakeWorker::Start({.id = fmt::format("fake-{}", i),
+                                            .incarnation = static_cast<uint64_t>(i + 1),
+                                            .total_blocks = 1 << 20,
+                                            .block_hash_domain = "fake",
+                                            .remember = false});
+    BATON_CHECK(worker.ok()) << worker.status();
+    addresses += (addresses.empty() ? "" : ",") + (*worker)->address();
+    workers.push_back(*std::move(worker));
+  }
+  fmt::print("workers {}\n", addresses);
+  std::fflush(stdout);
+  char byte;
+  while (read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  return 0;
+}
+
+// The shipped model's folder but for a context that long prompts fit in; the router reads no weights.
+std::string LongModel() {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("router_bench_model_{}", getpid());
+  std::filesystem::create_directories(folder);
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"}) {
+    std::filesystem::copy_file(std::filesystem::path(kModel) / name, folder / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  std::ifstream in(std::filesystem::path(kModel) / "config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  config["max_position_embeddings"] = 262'144;
+  std::ofstream(folder / "config.json") << config.dump();
+  return folder.string();
+}
+
+struct Process {
+  pid_t pid;
+  double CpuSeconds() const {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    std::istringstream rest(text.substr(text.rfind(')') + 2));
+    std::string field;
+    double ticks = 0;
+    for (int i = 3; i <= 15 && rest >> field; ++i) {
+      if (i >= 14) ticks += std::stod(field);
+    }
+    return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  double RssMiB() const {
+    std::ifstream file(fmt::format("/proc/{}/statm", pid));
+    double pages = 0, resident = 0;
+    file >> pages >> resident;
+    return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+  }
+};
+
+v1::GenerateRequest IdsRequest(std::mt19937& random, int tokens) {
+  v1::GenerateRequest request;
+  auto* ids = request.mutable_token_ids()->mutable_ids();
+  ids->Reserve(tokens);
+  for (int i = 0; i < tokens; ++i) ids->Add(static_cast<int32_t>(3 + random() % (kVocabulary - 3)));
+  request.mutable_stop()->set_max_tokens(2);
+  return request;
+}
+
+std::string RandomText(std::mt19937& random, int words) {
+  static const char* const kWords[] = {"the ",  "light ", "of ",    "a ",    "relay ", "runs ",
+                                       "over ", "water ", "house ", "near ", "green ", "and ",
+                                       "old ",  "river ", "small ", "day "};
+  std::string text;
+  for (int i = 0; i < words; ++i) text += kWords[random() % std::size(kWords)];
+  return text;
+}
+
+double Call(v1::Inference::Stub& stub, const v1::GenerateRequest& request) {
+  grpc::ClientContext context;
+  const auto start = Clock::now();
+  const auto stream = stub.Generate(&context, request);
+  v1::GenerateResponse response;
+  while (stream->Read(&response)) {
+  }
+  const grpc::Status status = stream->Finish();
+  BATON_CHECK(status.ok()) << status.error_message();
+  return Since(start);
+}
+
+double CallDirectly(v1::Decode::Stub& stub, const v1::DecodeRequest& request) {
+  grpc::ClientContext context;
+  const auto start = Clock::now();
+  const auto stream = stub.Generate(&context, request);
+  v1::DecodeEvent event;
+  while (stream->Read(&event)) {
+  }
+  BATON_CHECK(stream->Finish().ok());
+  return Since(start);
+}
+
+double At(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<size_t>(static_cast<double>(values.size()) * share))];
+}
+
+class Bench {
+ public:
+  Bench(int workers, const std::string& self, const std::string& policy)
+      : model_(LongModel()), hosts_(Spawn(self, {"--host-workers", std::to_string(workers)})) {
+    const std::string addresses = AwaitLine(hosts_, "workers ").substr(8);
+    router_.emplace(
+        Spawn(BATON_BINARY_DIR "/bin/baton-router",
+              {"--model", model_, "--decode", addresses, "--policy", policy, "--listen", "127.0.0.1:0",
+               "--metrics", "127.0.0.1:0", "--log-level", "error", "--exit-with-parent"}));
+    const std::string ready = AwaitLine(*router_, "ready");
+    const size_t at = ready.find("grpc=") + 5;
+    process_.pid = router_->pid();
+    address_ = ready.substr(at, ready.find_first_of(" \n", at) - at);
+    stub_ = NewStub();
+    direct_ = v1::Decode::NewStub(rpc::MakeChannel(addresses.substr(0, addresses.find(',')), kPatient));
+    AwaitWorkers(workers);
+  }
+  ~Bench() {
+    std::error_code ignored;
+    std::filesystem::remove_all(model_, ignored);
+  }
+
+  // One after the other.
+  void Latency(const char* what, int tokens, int requests) {
+    v1::DecodeRequest direct;
+    std::vector<double> directly, through;
+    for (int i = 0; i < requests; ++i) {
+      const v1::GenerateRequest request = IdsRequest(random_, tokens);
+      *direct.mutable_token_ids() = request.token_ids().ids();
+      directly.push_back(CallDirectly(*direct_, direct));
+    }
+    for (int i = 0; i < requests / 10 + 1; ++i) Call(*stub_, IdsRequest(random_, tokens));
+    const double cpu = process_.CpuSeconds();
+    for (int i = 0; i < requests; ++i) through.push_back(Call(*stub_, IdsRequest(random_, tokens)));
+    Show(what, requests, through, At(directly, 0.5), process_.CpuSeconds() - cpu);
+  }
+
+  void Text(const char* what, int words, int requests) {
+    std::vector<double> through;
+    int64_t tokens = 0;
+    const double cpu = process_.CpuSeconds();
+    for (int i = 0; i < requests; ++i) {
+      v1::GenerateRequest request;
+      request.set_text(RandomText(random_, words));
+      request.mutable_stop()->set_max_tokens(2);
+      through.push_back(Call(*stub_, request));
+    }
+    const double used = process_.CpuSeconds() - cpu;
+    grpc::ClientContext context;
+    v1::TokenizeRequest tokenize;
+    tokenize.set_text(RandomText(random_, words));
+    v1::TokenizeResponse response;
+    if (stub_->Tokenize(&context, tokenize, &response).ok()) tokens = response.token_ids_size();
+    Show(fmt::format("{} ({} tokens)", what, tokens), requests, through, 0, used);
+  }
+
+  void Saturation(int clients, int tokens, int64_t requests) {
+    std::atomic<int64_t> left = requests;
+    std::vector<std::vector<double>> times(clients);
+    const double cpu = process_.CpuSeconds(), rss = process_.RssMiB();
+    std::vector<double> resident;
+    const auto start = Clock::now();
+    {
+      std::vector<std::jthread> threads;
+      for (int client = 0; client < clients; ++client) {
+        threads.emplace_back([&, client] {
+          std::mt19937 random(client + 1);
+          const auto stub = NewStub();
+          for (int64_t at; (at = left.fetch_sub(1)) > 0;) {
+            times[client].push_back(Call(*stub, IdsRequest(random, tokens)));
+            if (at % (requests / 4) == 0) fmt::print("    {} left: RSS {:.0f} MiB\n", at, process_.RssMiB());
+          }
+        });
+      }
+    }
+    const double wall = Since(start);
+    std::vector<double> all;
+    for (const auto& some : times) all.insert(all.end(), some.begin(), some.end());
+    fmt::print(
+        "  {} clients, {} tokens, {} requests: {:.0f} requests/s, p50 {:.2f} ms, p99 {:.2f} ms, router "
+        "{:.1f} us of CPU each, RSS {:.0f} -> {:.0f} MiB\n",
+        clients, tokens, requests, static_cast<double>(requests) / wall, At(all, 0.5) * 1e3,
+        At(all, 0.99) * 1e3, (process_.CpuSeconds() - cpu) / static_cast<double>(requests) * 1e6, rss,
+        process_.RssMiB());
+  }
+
+ private:
+  static cli::Child Spawn(const std::string& program, const std::vector<std::string>& arguments) {
+    auto child = cli::Child::Spawn(program, arguments);
+    BATON_CHECK(child.ok()) << child.status();
+    return *std::move(child);
+  }
+
+  std::unique_ptr<v1::Inference::Stub> NewStub() const {
+    return v1::Inference::NewStub(rpc::MakeChannel(address_, kPatient));
+  }
+
+  void AwaitWorkers(int workers) {
+    const auto start = Clock::now();
+    while (Since(start) < 300) {
+      grpc::ClientContext context;
+      v1::ListModelsResponse models;
+      const grpc::Status status = stub_->ListModels(&context, {}, &models);
+      BATON_CHECK(status.ok()) << status.error_message();
+      if (static_cast<int>(models.models(0).ready_decode_workers()) == workers) {
+        fmt::print("{} workers known after {:.2f} s; router's RSS {:.0f} MiB\n", workers, Since(start),
+                   process_.RssMiB());
+        return;
+      }
+      std::this_thread::yield();
+    }
+    BATON_CHECK(false) << "the router does not see all workers";
+  }
+
+  static void Show(const std::string& what, int requests, const std::vector<double>& through, double direct,
+                   double cpu) {
+    fmt::print("  {:<34} {:>6} requests: p50 {:.3f} ms, p99 {:.3f} ms", what, requests,
+               At(through, 0.5) * 1e3, At(through, 0.99) * 1e3);
+    if (direct > 0) {
+      fmt::print("; directly p50 {:.3f} ms; added p50 {:.3f} ms, p99 {:.3f} ms", direct * 1e3,
+                 (At(through, 0.5) - direct) * 1e3, (At(through, 0.99) - direct) * 1e3);
+    }
+    fmt::print("; router {:.3f} ms of CPU each\n", cpu / requests * 1e3);
+    std::fflush(stdout);
+  }
+
+  const std::string model_;
+  cli::Child hosts_;
+  std::optional<cli::Child> router_;
+  std::string address_;
+  Process process_{0};
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  std::unique_ptr<v1::Decode::Stub> direct_;
+  std::mt19937 random_{1};
+};
+
+}  // namespace
+}  // namespace baton
+
+int main(int argc, char** argv) {
+  int workers = 10, host = 0, clients = 16;
+  int64_t requests = 20'000;
+  double share = 1;
+  std::string policy = "prefix_affinity";
+  CLI::App app("Measures the router's process between real gRPC clients and fake workers.");
+  app.add_option("--workers", workers, "Fake decode workers")->capture_default_str();
+  app.add_option("--clients", clients, "Clients at saturation")->capture_default_str();
+  app.add_option("--requests", requests, "Requests at saturation")->capture_default_str();
+  app.add_option("--share", share, "Of the requests of the latency measurements")->capture_default_str();
+  app.add_option("--policy", policy, "Placement")->capture_default_str();
+  app.add_option("--host-workers", host)->group("");
+  CLI11_PARSE(app, argc, argv);
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  files.rlim_cur = files.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &files);
+  if (host > 0) return baton::HostWorkers(host);
+
+  fmt::print("commit {}, policy {}, {} cores\n", baton::cli::GetBuildInfo().commit, policy,
+             std::thread::hardware_concurrency());
+  baton::Bench bench(workers, "/proc/self/exe", policy);
+  const auto times = [share](int count) { return std::max(1, static_cast<int>(count * share)); };
+  bench.Latency("ids, 200 tokens", 200, times(2000));
+  bench.Latency("ids, 1,000 tokens", 1000, times(2000));
+  bench.Latency("ids, 100,000 tokens", 100'000, times(100));
+  bench.Text("text", 50'000, times(20));
+  bench.Saturation(clients, 200, requests);
+  return 0;
+}
