@@ -18,7 +18,11 @@ std::vector<int32_t> Prompt(int size, int salt) {
 }
 
 TEST(LeavingTest, APrefillWorkerLeavesWhenItsKvHas) {
-  Fleet fleet({.prefill = 1, .decode = 1, .prefill_flags = {"--chunk-tokens", "32", "--token-budget", "32"}});
+  // This policy hands every long prompt off.
+  Fleet fleet({.prefill = 1,
+               .decode = 1,
+               .prefill_flags = {"--chunk-tokens", "32", "--token-budget", "32"},
+               .router_flags = {"--policy", "least_loaded"}});
   Answer answer;
   std::thread client([&] { answer = fleet.Generate(TokenRequest(Prompt(1900, 1), 4)); });
   // It is at work: tell it to leave.
@@ -36,7 +40,7 @@ TEST(LeavingTest, ARollingRestartOfEveryWorkerUnderLoadFailsNoRequest) {
   // A grace so short that answers have to move.
   Fleet fleet({.prefill = 2, .decode = 2, .drain_grace = "0.05"});
   constexpr int kClients = 3;
-  constexpr int kAnswer = 300;
+  constexpr int kAnswer = 1000;
   std::vector<Answer> undisturbed;
   for (int i = 0; i < kClients; ++i) {
     undisturbed.push_back(fleet.Generate(TokenRequest(Prompt(120, i), kAnswer)));
