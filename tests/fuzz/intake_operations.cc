@@ -108,7 +108,8 @@ class Interpreter {
 
   // Any bytes that parse: whatever they say, nothing changes but by an accepted chunk.
   std::string SendBytes() {
-    const size_t size = std::min<size_t>(Next(), bytes_.size());
+    const size_t wanted = Next();
+    const size_t size = std::min(wanted, bytes_.size());
     auto sent = std::make_shared<v1::KvChunk>();
     const bool parses = sent->ParseFromArray(bytes_.data(), static_cast<int>(size));
     bytes_ = bytes_.subspan(size);
