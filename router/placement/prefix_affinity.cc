@@ -80,7 +80,7 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 }
 
 // Seconds that its answer takes there, each step with it in the batch: equal steps everywhere are what keeps
-// the slowest answer fast. Then the KV to ship.
+// the slowest answer fast. Then the KV to ship, and the wait for blocks.
 double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker) const {
   const LinearFit& step = Of(worker.slot).step;
   const double batch = std::max(0.0, static_cast<double>(worker.requests()));
@@ -88,21 +88,37 @@ double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& wor
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
   double cost = with * output_tokens_ * options_.decode_weight;
   cost += Transfer(request.prompt_tokens - Reused(request, worker.matched_blocks));
-  return cost;
+  return cost + BlockWait(request, worker, with * output_tokens_);
 }
 
+// Seconds until answers that end have given back what this one lacks, its matched blocks aside: each block is
+// held for about a lifetime, so `held` blocks come free in that time (Little's law).
+double PrefixAffinity::BlockWait(const Request& request, const WorkerState& worker, double lifetime) const {
+  if (worker.total_blocks <= 0) return 0;
+  const double available =
+      static_cast<double>(worker.free_blocks) + static_cast<double>(worker.cached_blocks);
+  const double tokens = static_cast<double>(request.prompt_tokens) + output_tokens_;
+  const double needed = tokens / static_cast<double>(std::max<int64_t>(1, request.block_tokens)) -
+                        static_cast<double>(worker.matched_blocks);
+  const double short_of = needed - available;
+  if (short_of <= 0) return 0;
+  return lifetime * short_of / std::max(1.0, static_cast<double>(worker.total_blocks) - available);
+}
+
+// The least, and among equals the tie's. A session's requests draw the same ties, and take costs within noise
+// for equal: so they stay together where nothing speaks against it.
 size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, uint64_t draw) const {
-  size_t best = 0;
-  double least = std::numeric_limits<double>::infinity();
-  uint64_t least_tie = 0;
+  std::vector<double> costs(decode.size());
+  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i]);
+  const double least = *std::min_element(costs.begin(), costs.end());
+  const double equal = request.session == 0 ? least : least * (1 + kNoise);
+  size_t best = decode.size();
+  uint64_t best_tie = 0;
   for (size_t i = 0; i < decode.size(); ++i) {
-    const double cost = DecodeCost(request, decode[i]);
     const uint64_t tie = Tie(seed_, draw, decode[i].slot);
-    if (cost < least || (cost == least && tie < least_tie)) {
-      best = i;
-      least = cost;
-      least_tie = tie;
-    }
+    if (costs[i] > equal || (best < decode.size() && tie >= best_tie)) continue;
+    best = i;
+    best_tie = tie;
   }
   return best;
 }
@@ -190,7 +206,7 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
   Request request = asked;
   request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMostTokens);
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMostTokens);
-  const uint64_t draw = draws_++;
+  const uint64_t draw = request.session != 0 ? request.session : draws_++;
   Choice choice;
   choice.decode = ChooseDecode(request, decode, draw);
   const WorkerState& decoder = decode[choice.decode];

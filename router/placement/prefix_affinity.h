@@ -54,6 +54,7 @@ class PrefixAffinity final : public Policy {
   double Transfer(int64_t tokens) const;
   size_t ChooseDecode(const Request& request, Workers decode, uint64_t draw) const;
   double DecodeCost(const Request& request, const WorkerState& worker) const;
+  double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt that is due then would begin there.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
   Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;

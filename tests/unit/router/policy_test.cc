@@ -228,6 +228,8 @@ TEST_F(PrefixAffinityProperty, HasNoIntegerTraps) {
         spoil(worker.confirmed_blocks);
         spoil(worker.queued_tokens);
         spoil(worker.context_tokens);
+        spoil(worker.free_blocks);
+        spoil(worker.total_blocks);
         if (draw_(3) == 0) worker.running = draw_(2) == 0 ? -1 : INT32_MAX;
       }
     }
@@ -254,6 +256,43 @@ TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
     EXPECT_EQ(FirstOf(a, view), FirstOf(b, turned));
     EXPECT_EQ(a.fetch_from, b.fetch_from);
   }
+}
+
+TEST(PrefixAffinityTest, ASessionStaysTogetherAmongEqualsOnly) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode;
+  for (uint32_t i = 0; i < 6; ++i) decode.push_back(Worker(i, 10));
+  const States prefill = {Worker(10), Worker(11), Worker(12)};
+  std::map<size_t, int> homes;
+  for (uint64_t session = 1; session <= 60; ++session) {
+    const Request request = {.prompt_tokens = 5000, .max_tokens = 100, .session = session};
+    const Choice first = policy->Choose(request, decode, prefill);
+    for (int turn = 0; turn < 5; ++turn) {
+      const Choice again = policy->Choose(request, decode, prefill);
+      ASSERT_EQ(again.decode, first.decode) << "session " << session;
+      ASSERT_EQ(again.prefill.front(), first.prefill.front()) << "session " << session;
+    }
+    ++homes[first.decode];
+    States busy = decode;
+    busy[first.decode].running = 200;
+    ASSERT_NE(policy->Choose(request, busy, prefill).decode, first.decode);
+  }
+  EXPECT_EQ(homes.size(), 6u) << "sessions spread";
+}
+
+TEST(PrefixAffinityTest, AFullPoolCostsTheWaitForItsBlocks) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(0, 10), Worker(1, 12)};
+  for (WorkerState& worker : decode) worker.total_blocks = 1000;
+  const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
+  decode[0].free_blocks = 50, decode[0].cached_blocks = 50;
+  decode[1].free_blocks = 500;
+  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 1u);
+  decode[0].cached_blocks = 500;
+  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "cached blocks can be had";
+  decode[0].cached_blocks = 50;
+  decode[0].matched_blocks = 200;
+  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "what it holds it need not find room for";
 }
 
 TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
