@@ -170,6 +170,17 @@ def kv():
         [
             panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": rate("baton_prefix_hit_tokens_total", by="component") + " / " + rate("baton_prefix_query_tokens_total", by="component")}, low=0, high=1),
             panel(
+                "Predicted and found",
+                "Share of placed prompt tokens that the router believed the chosen worker to hold, and that it did hold, by pool (prefill: beyond the decode worker's). Lines apart mean that the index is behind, or that caches evict what was promised.",
+                "percentunit",
+                {
+                    "{{pool}} predicted": rate("baton_router_predicted_cached_tokens_total", by="pool") + " / on() group_left() " + rate("baton_router_placed_tokens_total"),
+                    "{{pool}} found": rate("baton_router_cached_tokens_total", by="pool") + " / on() group_left() " + rate("baton_router_placed_tokens_total"),
+                },
+                low=0,
+            ),
+            panel("Why there", "Placements by reason: at the holder of the prefix, spread from a busy holder, cold, local, by load or in turn. Much `spread` means hot prefixes.", "ops", {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
+            panel(
                 "Hits against load",
                 "Per worker: share of prompt tokens hit. Beside it, the worker's share of all work; affinity that ignores load shows as one line far above the others.",
                 "percentunit",
@@ -203,6 +214,8 @@ def router():
             panel("Queue in bytes", "Bytes of the prompts that wait.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_queue_bytes{ALL})"}, low=0),
             panel("Booked", "Choices booked on decode workers.", "short", {"{{pod}}": "sum by (pod) (baton_router_bookings{ALL})"}, low=0),
             panel("Placements", "Choices placed on workers, by policy.", "ops", {"{{policy}}": rate("baton_router_placements_total", by="policy")}, low=0),
+            panel("Prefix index", "Memory of the index; at its cap (`--index-memory`) it forgets what nobody asked for.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_index_bytes{ALL})"}, low=0),
+            panel("Blocks known", "(block, worker) pairs in the index, and those only expected.", "short", {"{{pod}}": "sum by (pod) (baton_router_index_pairs{ALL})", "{{pod}} expected": "sum by (pod) (baton_router_index_speculative_pairs{ALL})"}, low=0),
             panel("Refused and lost", "Decode workers that had no room, and those lost before or after they accepted.", "ops", {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
             panel("Watch streams begun again", "By reason; a router keeps one per worker.", "ops", {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
             panel("Workers seen", "That placement may use, by role.", "short", {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
