@@ -91,6 +91,12 @@ int main(int argc, char** argv) {
                  "Tenants with a label of their own in metrics; the rest share \"other\"")
       ->capture_default_str()
       ->check(CLI::Range(0, 10000));
+  app.add_option("--slo-ttft", options.slo.ttft_seconds, "Seconds to the first token that an answer may take")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--slo-tpot", options.slo.tpot_seconds, "Seconds per token after it, in the mean")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--drain-seconds", drain_seconds, "Time for running requests after SIGTERM")
       ->capture_default_str();
   app.add_flag("--exit-with-parent", exit_with_parent, "Leave when standard input ends");

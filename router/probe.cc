@@ -29,14 +29,22 @@ prometheus::Counter& CachedTokens(telemetry::Metrics* metrics, const std::string
                           {{"pool", pool}});
 }
 
+prometheus::Counter& Answers(telemetry::Metrics* metrics, const std::string& slo) {
+  return metrics->Counter("baton_router_answers_total",
+                          "Finished answers that kept the SLO in TTFT and TPOT (--slo-ttft, --slo-tpot), and "
+                          "those that did not",
+                          {{"slo", slo}});
+}
+
 prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role) {
   return metrics->Gauge("baton_router_workers", "Workers that placement may use", {{"role", role}});
 }
 
 }  // namespace
 
-Probe::Probe(telemetry::Metrics* metrics)
+Probe::Probe(telemetry::Metrics* metrics, Slo slo)
     : metrics_(metrics),
+      slo_(slo),
       running_(metrics->Gauge("baton_router_running", "Generation requests inside the router")),
       prompt_tokens_(
           metrics->Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
@@ -48,6 +56,8 @@ Probe::Probe(telemetry::Metrics* metrics)
                                telemetry::PerTokenBuckets())),
       itl_(metrics->Histogram("baton_router_itl_seconds", "Time between consecutive tokens",
                               telemetry::PerTokenBuckets())),
+      slo_met_(Answers(metrics, "met")),
+      slo_missed_(Answers(metrics, "missed")),
       e2e_(metrics->Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
                               telemetry::EndToEndBuckets())),
       admit_(Phase(metrics, "admit")),
@@ -81,6 +91,11 @@ Probe::Probe(telemetry::Metrics* metrics)
       prefill_workers_(router::Workers(metrics, "prefill")),
       draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
       admission_(metrics) {}
+
+void Probe::Judge(double ttft_seconds, std::optional<double> tpot_seconds) {
+  const bool met = ttft_seconds <= slo_.ttft_seconds && tpot_seconds.value_or(0) <= slo_.tpot_seconds;
+  (met ? slo_met_ : slo_missed_).Increment();
+}
 
 void Probe::RequestCame() { running_.Increment(); }
 

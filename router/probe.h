@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,9 +20,15 @@ struct PhaseSeconds {
   double Sum() const { return admit + decode_queue + prefill_queue + prefill + transfer + first_token; }
 };
 
+// What an answer has to keep to count as goodput.
+struct Slo {
+  double ttft_seconds = 2;
+  double tpot_seconds = 0.05;
+};
+
 class Probe {
  public:
-  explicit Probe(telemetry::Metrics* metrics);
+  explicit Probe(telemetry::Metrics* metrics, Slo slo = {});
 
   // A generation request came in, and how it ended.
   void RequestCame();
@@ -35,6 +42,8 @@ class Probe {
   // A finished choice: what its TTFT was made of, and its pace (absent: one token).
   void Phases(const PhaseSeconds& phases);
   void Pace(double seconds_per_token) { tpot_.Observe(seconds_per_token); }
+  // Both of them against the SLO.
+  void Judge(double ttft_seconds, std::optional<double> tpot_seconds);
 
   // Turned away at the door.
   void Denied(const std::string& reason);
@@ -60,12 +69,15 @@ class Probe {
 
  private:
   telemetry::Metrics* const metrics_;
+  const Slo slo_;
   prometheus::Gauge& running_;
   prometheus::Counter& prompt_tokens_;
   prometheus::Counter& answer_tokens_;
   prometheus::Histogram& ttft_;
   prometheus::Histogram& tpot_;
   prometheus::Histogram& itl_;
+  prometheus::Counter& slo_met_;
+  prometheus::Counter& slo_missed_;
   prometheus::Histogram& e2e_;
   prometheus::Histogram& admit_;
   prometheus::Histogram& decode_queue_;

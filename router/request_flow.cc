@@ -189,6 +189,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   }
   probe_->Phases(phases);
   if (timing->has_tpot()) probe_->Pace(timing->tpot());
+  probe_->Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
   if (state.placement.learn) state.placement.learn(&finished);
   state.state = State::kDone;

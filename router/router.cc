@@ -41,7 +41,7 @@ struct Router::Parts {
   Parts(const RouterOptions& options, ServedModel served, std::unique_ptr<placement::Policy> policy)
       : drain(options.drain),
         model(std::move(served)),
-        probe(&metrics),
+        probe(&metrics, options.slo),
         index({.max_bytes = options.index_bytes}),
         fleet(FleetOptions(options, model), &probe, &index),
         reception(&model, [] { return RandomU64(); }),

@@ -34,6 +34,8 @@ struct RouterOptions {
   int tokenizer_threads = 2;
   int max_attempts = 3;
   int max_migrations = 3;
+  // What baton_router_answers_total judges by.
+  Slo slo;
   Dispatcher::Options dispatcher;
   // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within
   // their sum.

@@ -54,13 +54,10 @@ def overview():
             panel("TPOT", "Mean time per output token after the first, by request. The line is the SLO.", "s", quantiles("baton_router_tpot_seconds"), thresholds=steps((None, "transparent"), (0.05, "red")), low=0),
             panel(
                 "Goodput",
-                "Answers per second that began within the TTFT SLO (2 s), and that kept the TPOT SLO (50 ms). The lower line bounds goodput from above: histograms of TTFT and TPOT do not say which answers kept both.",
+                "Answers per second that kept the SLO in both TTFT and TPOT (the router's `--slo-ttft` and `--slo-tpot`), of all that finished.",
                 "reqps",
-                {
-                    "within TTFT": 'sum(rate(baton_router_ttft_seconds_bucket{ALL,le="2"}[$__rate_interval]))',
-                    "within TPOT": 'sum(rate(baton_router_tpot_seconds_bucket{ALL,le="0.05"}[$__rate_interval]))',
-                    "all": "sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval]))",
-                },
+                {"{{slo}}": rate("baton_router_answers_total", by="slo")},
+                stack=True,
                 low=0,
             ),
             panel(

@@ -455,6 +455,19 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
   flow_->OnWritten(true);
 }
 
+TEST(ProbeTest, AnAnswerIsGoodputWhenItKeepsBothBounds) {
+  telemetry::Metrics metrics;
+  Probe probe(&metrics, {.ttft_seconds = 1, .tpot_seconds = 0.02});
+  probe.Judge(1.0, 0.02);
+  probe.Judge(0.5, std::nullopt);  // a single token has no pace
+  probe.Judge(1.1, 0.01);
+  probe.Judge(0.1, 0.03);
+  probe.Judge(0.1, 0.021);
+  const std::string text = metrics.Text();
+  EXPECT_NE(text.find("baton_router_answers_total{slo=\"met\"} 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("baton_router_answers_total{slo=\"missed\"} 3"), std::string::npos) << text;
+}
+
 TEST(SplitTtftTest, NeverReportsMoreThanThereWas) {
   v1::Timing worker;
   worker.set_prefill(3);
