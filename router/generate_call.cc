@@ -1,9 +1,11 @@
 #include "router/generate_call.h"
 
 #include <fmt/format.h>
+#include <grpcpp/channel.h>
 
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/kv/index/block_hash.h"
 #include "common/rpc/status.h"
@@ -177,7 +179,9 @@ void GenerateCall::Do(Dial& dial) {
   auto client_context = std::make_unique<grpc::ClientContext>();
   client_context->set_deadline(wire_deadline_);
   const int choice = dial.choice, attempt = dial.attempt;
-  v1::Decode::Stub* stub = context_->decode[dial.seat].get();
+  const std::shared_ptr<grpc::Channel>& channel = dial.worker->identity().channel;
+  BATON_CHECK(channel != nullptr);
+  v1::Decode::Stub stub(channel);  // the call keeps the channel, and needs no stub once it has begun
   streams_[choice] = Stream::Call(std::move(dial.request), std::move(client_context),
                                   {.event =
                                        [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
@@ -192,8 +196,8 @@ void GenerateCall::Do(Dial& dial) {
                                            return flow.OnDecodeEnd(choice, attempt, status);
                                          });
                                        }},
-                                  [stub](auto* context, auto* request, auto* reactor) {
-                                    stub->async()->Generate(context, request, reactor);
+                                  [&stub](auto* context, auto* request, auto* reactor) {
+                                    stub.async()->Generate(context, request, reactor);
                                   });
 }
 

@@ -63,8 +63,6 @@ struct CallContext {
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;
-  // By seat of the fleet.
-  std::vector<std::unique_ptr<v1::Decode::Stub>> decode;
 };
 
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
-  double queue_seconds = 120, drain_seconds = 10;
+  double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5;
 
   CLI::App app(
       "The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.");
@@ -33,12 +33,18 @@ int main(int argc, char** argv) {
       ->required()
       ->check(CLI::ExistingDirectory);
   app.add_option("--model-name", options.model_name, "Name that clients use; default: the folder's name");
-  app.add_option("--decode", options.decode, "Decode workers, host:port, comma separated")
-      ->required()
+  app.add_option(
+         "--decode", options.decode,
+         "Decode workers, comma separated: host:port, or dns:///name:port for all addresses of a name")
       ->delimiter(',');
   app.add_option("--prefill", options.prefill,
-                 "Prefill workers, host:port, comma separated; none: decode workers prefill")
+                 "Prefill workers, written like --decode; none: decode workers prefill")
       ->delimiter(',');
+  app.add_option("--fleet-file", options.fleet_file,
+                 "JSON file of workers, {\"decode\": [...], \"prefill\": [...]}, read again when it changes");
+  app.add_option("--resolve-seconds", resolve_seconds, "How often dns:/// names are resolved again")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--listen", options.listen, "gRPC address; port 0 lets the system choose")
       ->capture_default_str();
   app.add_option("--health", options.health_listen,
@@ -103,6 +109,7 @@ int main(int argc, char** argv) {
   app.add_option("--log-level", log_level, "debug, info, warn, error or off")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   options.dispatcher.max_wait = absl::Seconds(queue_seconds);
+  options.resolve_interval = absl::Seconds(resolve_seconds);
   options.drain = absl::Seconds(drain_seconds);
 
   if (absl::Status status = baton::rpc::SetUpLogging("router", log_level); !status.ok()) return Fail(status);

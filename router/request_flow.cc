@@ -62,9 +62,11 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   ++state.attempt;
   state.open = true;
 
-  Dial dial{.choice = choice, .attempt = state.attempt, .seat = 0, .request = prepared_.request};
+  Dial dial{.choice = choice,
+            .attempt = state.attempt,
+            .worker = state.placement.decode,
+            .request = prepared_.request};
   const fleet::Worker::Identity& worker = state.placement.decode->identity();
-  dial.seat = worker.seat;
   dial.request.set_request_id(options_.request_id);
   dial.request.set_router_id(options_.router_id);
   *dial.request.mutable_fingerprint() = worker.fingerprint;

@@ -58,7 +58,7 @@ struct Withdraw {};
 struct Dial {
   int choice;
   int attempt;
-  int seat;
+  std::shared_ptr<const fleet::Worker> worker;
   v1::DecodeRequest request;
 };
 // Ask for the next event of the choice's call.

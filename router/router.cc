@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
+#include "router/discovery/discovery.h"
 #include "router/door.h"
 #include "router/executor.h"
 #include "router/fleet/watcher.h"
@@ -25,11 +26,9 @@ namespace {
 // Prompts that may wait for the tokenizer.
 constexpr size_t kExecutorCapacity = 4096;
 
-fleet::Fleet::Options FleetOptions(const RouterOptions& options, const ServedModel& model) {
+fleet::Fleet::Options FleetOptions(const ServedModel& model) {
   fleet::Fleet::Options result;
   result.router_id = fmt::format("{:016x}", RandomU64());
-  for (const std::string& address : options.decode) result.seats.push_back({address, fleet::Role::kDecode});
-  for (const std::string& address : options.prefill) result.seats.push_back({address, fleet::Role::kPrefill});
   result.vocabulary = model.vocabulary;
   return result;
 }
@@ -43,7 +42,7 @@ struct Router::Parts {
         model(std::move(served)),
         probe(&metrics, options.slo),
         index({.max_bytes = options.index_bytes}),
-        fleet(FleetOptions(options, model), &probe, &index),
+        fleet(FleetOptions(model), &probe, &index),
         reception(&model, [] { return RandomU64(); }),
         executor(options.tokenizer_threads, kExecutorCapacity),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
@@ -57,6 +56,10 @@ struct Router::Parts {
     context.router_id = fleet.router_id();
     context.max_attempts = options.max_attempts;
     context.max_migrations = options.max_migrations;
+  }
+  // Whoever tells the watcher what to follow ends before it.
+  ~Parts() {
+    if (discovery != nullptr) discovery->Stop();
   }
 
   // The health service follows the fleet.
@@ -83,6 +86,7 @@ struct Router::Parts {
   Dispatcher dispatcher;
   std::unique_ptr<Tenants> tenants;
   std::unique_ptr<Door> door;
+  std::unique_ptr<discovery::Discovery> discovery;
   std::unique_ptr<fleet::Watcher> watcher;
   std::unique_ptr<InferenceService> service;
   absl::Mutex health_mutex;
@@ -92,9 +96,6 @@ struct Router::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options) {
-  if (options.decode.empty()) {
-    return absl::InvalidArgumentError("--decode: name at least one decode worker (host:port)");
-  }
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(options.model_folder, options.model_name));
   BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64()));
@@ -111,12 +112,21 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     all->dispatcher.Pump();
     all->FollowFleet();
   });
+  discovery::Discovery::Options finding;
+  finding.decode = options.decode;
+  finding.prefill = options.prefill;
+  finding.fleet_file = options.fleet_file;
+  finding.resolve_every = options.resolve_interval;
+  BATON_ASSIGN_OR_RETURN(all->discovery,
+                         discovery::Discovery::Open(finding, nullptr, &all->clock, [all](const auto& found) {
+                           // In this order: the fleet isn't settled before new seats have answered.
+                           all->watcher->Follow(found.decode, found.prefill);
+                           all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
+                         }));
   all->watcher = std::make_unique<fleet::Watcher>(
       &all->fleet, fleet::Watcher::Keepalive{options.keepalive_interval, options.keepalive_timeout},
-      security.get());
-  for (size_t seat = 0; seat < all->fleet.seats().size(); ++seat) {
-    all->context.decode.push_back(v1::Decode::NewStub(all->watcher->channel(static_cast<int>(seat))));
-  }
+      security.get(), [all] { all->discovery->Hurry(); });
+  all->discovery->Start();
   all->dispatcher.StartTicking();
   all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
   rpc::ServerOptions listening;
@@ -150,6 +160,7 @@ void Router::Stop() {
   parts_->server->Shutdown(parts_->drain);
   // Decode calls end a moment after the clients' calls that they were for.
   parts_->live.WaitUntilNone();
+  parts_->discovery->Stop();
   parts_->watcher = nullptr;
 }
 

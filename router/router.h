@@ -20,8 +20,12 @@ namespace baton::router {
 struct RouterOptions {
   std::string model_folder;
   std::string model_name;  // empty: the folder's name
+  // Addresses and DNS names of workers, a file of more of them, and how often names are resolved
+  // (discovery/). At least one decode entry or a file.
   std::vector<std::string> decode;
   std::vector<std::string> prefill;
+  std::string fleet_file;
+  absl::Duration resolve_interval = absl::Seconds(5);
   std::string listen = "127.0.0.1:0";
   std::string health_listen;  // empty: no door for health checks alone
   std::string policy = "prefix_affinity";

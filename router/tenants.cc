@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 #include <tuple>
 
@@ -17,15 +16,6 @@ namespace {
 
 constexpr char kDefault[] = "default";
 constexpr size_t kLeastSaltBytes = 16;
-
-// What changes when a file's content does. A path through symbolic links is followed, so a mounted secret
-// that is swapped is noticed.
-std::string VersionOf(const std::string& file) {
-  struct stat info = {};
-  if (stat(file.c_str(), &info) != 0) return "";
-  return fmt::format("{}/{}/{}/{}.{:09}", info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec,
-                     info.st_mtim.tv_nsec);
-}
 
 }  // namespace
 
@@ -58,7 +48,6 @@ absl::StatusOr<std::unique_ptr<Tenants>> Tenants::Open(const Options& options, O
   }
   std::unique_ptr<Tenants> tenants(new Tenants(options, std::move(on_tenant), std::move(secret)));
   if (!options.file.empty()) {
-    tenants->first_version_ = VersionOf(options.file);
     BATON_RETURN_IF_ERROR(tenants->Reload());
     return tenants;
   }
@@ -72,14 +61,6 @@ absl::StatusOr<std::unique_ptr<Tenants>> Tenants::Open(const Options& options, O
   table->all.push_back(table->anonymous);
   tenants->Install(std::move(table));
   return tenants;
-}
-
-Tenants::~Tenants() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  if (watcher_.joinable()) watcher_.join();
 }
 
 std::shared_ptr<const Tenants::Table> Tenants::table() const {
@@ -181,23 +162,12 @@ std::shared_ptr<const Tenant> Tenants::Identify(const Caller& caller, Denied* de
 }
 
 void Tenants::Watch(absl::Duration interval) {
-  if (!options_.file.empty()) watcher_ = std::thread([this, interval] { WatchUntilStopped(interval); });
-}
-
-void Tenants::WatchUntilStopped(absl::Duration interval) {
-  std::string seen = first_version_;
-  while (true) {
-    {
-      absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), interval)) return;
-    }
-    const std::string now = VersionOf(options_.file);
-    if (now == seen) continue;
-    seen = now;
+  if (options_.file.empty()) return;
+  file_.Watch(interval, [this] {
     if (absl::Status status = Reload(); !status.ok()) {
       spdlog::error("the tenants stay as they were: {}", std::string(status.message()));
     }
-  }
+  });
 }
 
 }  // namespace baton::router

@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/kv/index/block_hash.h"
 #include "router/tenants_file.h"
+#include "router/watched_file.h"
 
 namespace baton::router {
 
@@ -60,8 +60,6 @@ class Tenants {
   using OnTenant = std::function<void(const Tenant&)>;
 
   static absl::StatusOr<std::unique_ptr<Tenants>> Open(const Options& options, OnTenant on_tenant);
-  ~Tenants();
-
   // Who is calling, by key, else by certificate, else anonymously. Nothing, and why, for a stranger.
   std::shared_ptr<const Tenant> Identify(const Caller& caller, Denied* denied) const;
 
@@ -84,11 +82,13 @@ class Tenants {
   };
 
   Tenants(const Options& options, OnTenant on_tenant, std::string secret)
-      : options_(options), on_tenant_(std::move(on_tenant)), secret_(std::move(secret)) {}
+      : options_(options),
+        on_tenant_(std::move(on_tenant)),
+        secret_(std::move(secret)),
+        file_(options_.file) {}
   std::shared_ptr<const Table> table() const;
   void Install(std::shared_ptr<const Table> table);
   kv::TenantSalt SaltOf(const TenantEntry& entry) const;
-  void WatchUntilStopped(absl::Duration interval);
 
   const Options options_;
   const OnTenant on_tenant_;
@@ -98,9 +98,7 @@ class Tenants {
   absl::flat_hash_map<std::string, admission::TenantId> ids_ ABSL_GUARDED_BY(reload_mutex_);
   mutable absl::Mutex mutex_;
   std::shared_ptr<const Table> table_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::string first_version_;  // of the file, when Open read it
-  std::thread watcher_;
+  WatchedFile file_;  // the last member: its thread reads the others
 };
 
 }  // namespace baton::router

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -20,9 +21,43 @@ Fleet::Fleet(Options options, Probe* probe, index::PrefixIndex* index)
     : options_(std::move(options)),
       probe_(probe),
       index_(index),
-      seats_(options_.seats.size()),
+      listing_(options_.listing),
       view_(std::make_shared<View>()) {
-  for (SeatState& seat : seats_) seat.trouble = "not answered yet";
+  for (const Seat& seat : options_.seats) AddSeat(seat);
+}
+
+int Fleet::AddSeat(Seat seat) {
+  absl::MutexLock lock(&mutex_);
+  const int number = next_seat_++;
+  seats_.emplace(number, SeatState{.listed = std::move(seat)});
+  return number;
+}
+
+void Fleet::RemoveSeat(int seat) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto found = seats_.find(seat);
+    if (found == seats_.end()) return;
+    SeatState& state = found->second;
+    if (state.worker != nullptr) {
+      const int64_t running = state.worker->BookedRequests();
+      spdlog::info("{} worker {} at {} is no longer listed{}", Name(state.listed.role),
+                   state.worker->identity().id, state.listed.address,
+                   running == 0 ? "" : fmt::format("; the {} requests that it runs go on", running));
+    }
+    LeaveIndex(state);
+    seats_.erase(found);
+    Rebuild();
+  }
+  Changed();
+}
+
+void Fleet::SetListing(Listing listing) {
+  {
+    absl::MutexLock lock(&mutex_);
+    listing_ = std::move(listing);
+  }
+  Changed();
 }
 
 absl::Status Fleet::OnEvent(int seat, const v1::WatchEvent& event) {
@@ -69,16 +104,18 @@ std::vector<WorkerSlot> Fleet::TakeDeparted() {
 }
 
 absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event, BlockNews* news) {
-  SeatState& state = seats_[seat];
+  const auto found = seats_.find(seat);
+  if (found == seats_.end()) return absl::NotFoundError("the worker is no longer listed");
+  SeatState& state = found->second;
   if (event.has_snapshot()) {
     state.sequence = event.sequence();
-    BATON_RETURN_IF_ERROR(TakeSnapshot(seat, event.snapshot()));
+    BATON_RETURN_IF_ERROR(TakeSnapshot(seat, state, event.snapshot()));
     *news = {.slot = state.worker->slot(), .stored = event.snapshot().stored(), .evicted = {}};
     return absl::OkStatus();
   }
   if (state.sequence == 0 || event.sequence() != state.sequence + 1) {
     return absl::DataLossError(fmt::format("event {} of {} follows event {}", event.sequence(),
-                                           options_.seats[seat].address, state.sequence));
+                                           state.listed.address, state.sequence));
   }
   state.sequence = event.sequence();
   if (state.worker == nullptr) return absl::OkStatus();
@@ -92,9 +129,8 @@ absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event, BlockNews* news
   return absl::OkStatus();
 }
 
-absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
-  SeatState& state = seats_[seat];
-  const Seat& listed = options_.seats[seat];
+absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot& snapshot) {
+  const Seat& listed = state.listed;
   const v1::WorkerInfo& info = snapshot.info();
   state.answered = true;
   state.draining = snapshot.draining();
@@ -136,7 +172,8 @@ absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
                                                              .id = info.worker_id(),
                                                              .role = listed.role,
                                                              .incarnation = incarnation,
-                                                             .fingerprint = info.fingerprint()},
+                                                             .fingerprint = info.fingerprint(),
+                                                             .channel = listed.channel},
                                             *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
@@ -151,14 +188,16 @@ absl::Status Fleet::TakeSnapshot(int seat, const v1::Snapshot& snapshot) {
 void Fleet::OnDown(int seat, const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    SeatState& state = seats_[seat];
+    const auto found = seats_.find(seat);
+    if (found == seats_.end()) return;
+    SeatState& state = found->second;
     if (state.worker != nullptr) {
-      spdlog::warn("{} worker {} at {} is down: {}", Name(options_.seats[seat].role),
-                   state.worker->identity().id, options_.seats[seat].address, std::string(why.message()));
+      spdlog::warn("{} worker {} at {} is down: {}", Name(state.listed.role), state.worker->identity().id,
+                   state.listed.address, std::string(why.message()));
       probe_->WatchRestarted("down");
     }
     LeaveIndex(state);
-    state = SeatState();
+    state = SeatState{.listed = std::move(state.listed)};
     state.answered = true;
     state.trouble = std::string(why.message());
     Rebuild();
@@ -166,39 +205,41 @@ void Fleet::OnDown(int seat, const absl::Status& why) {
   Changed();
 }
 
-int Fleet::Reference() const {
+const Fleet::SeatState* Fleet::Reference() const {
   struct Group {
-    int first_decode = -1;
+    const SeatState* first_decode = nullptr;
+    int number = 0;  // of its seat
     int size = 0;
   };
   absl::flat_hash_map<std::string, Group> groups;  // by the fingerprint's bytes
-  for (size_t i = 0; i < seats_.size(); ++i) {
-    if (seats_[i].worker == nullptr) continue;
-    Group& group = groups[seats_[i].worker->identity().fingerprint.SerializeAsString()];
+  for (const auto& [number, state] : seats_) {
+    if (state.worker == nullptr) continue;
+    Group& group = groups[state.worker->identity().fingerprint.SerializeAsString()];
     ++group.size;
-    if (group.first_decode < 0 && options_.seats[i].role == Role::kDecode)
-      group.first_decode = static_cast<int>(i);
+    if (group.first_decode == nullptr && state.listed.role == Role::kDecode) {
+      group.first_decode = &state;
+      group.number = number;
+    }
   }
   Group best;
   for (const auto& [bytes, group] : groups) {
-    if (group.first_decode < 0) continue;
-    const bool tie = group.size == best.size && group.first_decode < best.first_decode;
+    if (group.first_decode == nullptr) continue;
+    const bool tie = group.size == best.size && group.number < best.number;
     if (group.size > best.size || tie) best = group;
   }
   return best.first_decode;
 }
 
 void Fleet::Rebuild() {
-  const int reference = Reference();
+  const SeatState* const reference = Reference();
   auto view = std::make_shared<View>();
-  if (reference >= 0) view->block_hash_domain = seats_[reference].block_hash_domain;
-  for (size_t i = 0; i < seats_.size(); ++i) {
-    SeatState& state = seats_[i];
+  if (reference != nullptr) view->block_hash_domain = reference->block_hash_domain;
+  for (auto& [number, state] : seats_) {
     state.usable = false;
     if (state.worker == nullptr) continue;
     const Worker::Identity& identity = state.worker->identity();
-    if (reference >= 0) {
-      const Worker::Identity& model = seats_[reference].worker->identity();
+    if (reference != nullptr) {
+      const Worker::Identity& model = reference->worker->identity();
       std::string field = DifferingField(identity.fingerprint, model.fingerprint);
       if (field != state.differing_field && !field.empty()) {
         spdlog::error("{} worker {} at {} is not used: its fingerprint differs from {}'s in {}",
@@ -231,22 +272,25 @@ std::shared_ptr<const View> Fleet::view() const {
 
 bool Fleet::settled() const {
   absl::MutexLock lock(&mutex_);
-  for (const SeatState& seat : seats_) {
-    if (!seat.answered) return false;
-  }
-  return true;
+  return listing_.complete &&
+         std::all_of(seats_.begin(), seats_.end(), [](const auto& seat) { return seat.second.answered; });
 }
 
 absl::Status Fleet::NoDecodeWorker() const {
   std::string seats;
   {
     absl::MutexLock lock(&mutex_);
-    for (size_t i = 0; i < seats_.size(); ++i) {
-      if (options_.seats[i].role != Role::kDecode || seats_[i].usable) continue;
+    for (const auto& [number, state] : seats_) {
+      if (state.listed.role != Role::kDecode || state.usable) continue;
       if (!seats.empty()) seats += "; ";
-      seats += fmt::format("{} ({})", options_.seats[i].address, seats_[i].trouble);
+      seats += fmt::format("{} ({})", state.listed.address, state.trouble);
+    }
+    if (!listing_.trouble.empty()) {
+      if (!seats.empty()) seats += "; ";
+      seats += listing_.trouble;
     }
   }
+  if (seats.empty()) seats = "none is listed";
   return absl::UnavailableError(fmt::format(
       "no decode worker is up: {}. Start one there, or give the router the right --decode addresses", seats));
 }

@@ -1,13 +1,15 @@
 // Fleet: which workers there are and which may be used, from what their Watch streams say. Plain state, no
 // gRPC: the Watcher feeds it, placement reads View, an immutable list that is replaced when membership
-// changes, and the prefix index learns from it who holds what. Workers of one model must have one
-// fingerprint: the largest group with a decode worker is used (ties: first in the list), the others are left
-// out, logged and counted with the field that differs. Any thread; the listener runs without a lock held, on
-// the thread of whoever changed something.
+// changes, and the prefix index learns from it who holds what. Seats come and go at run time: one that goes
+// leaves the view and the index at once, and what runs on its worker goes on. Workers of one model must have
+// one fingerprint: the largest group with a decode worker is used (ties: the oldest seat), the others are
+// left out, logged and counted with the field that differs. Any thread; the listener runs without a lock
+// held, on the thread of whoever changed something.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,10 +41,19 @@ class Fleet {
   struct Seat {
     std::string address;
     Role role = Role::kDecode;
+    std::shared_ptr<grpc::Channel> channel = nullptr;
+  };
+  // What is known of where workers should be.
+  struct Listing {
+    // Every source has answered or failed at least once.
+    bool complete = true;
+    // Decode addresses that are not known, and why, for people.
+    std::string trouble;
   };
   struct Options {
     std::string router_id;
-    std::vector<Seat> seats;
+    std::vector<Seat> seats;  // from the start; their numbers are 0, 1, ...
+    Listing listing = {};
     // Of the router's own model folder; a worker that serves another vocabulary is left out. 0: not checked.
     int64_t vocabulary = 0;
   };
@@ -53,17 +64,23 @@ class Fleet {
   // Called after anything that may let a waiting request be placed, or must fail it. Set once, before use.
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
 
-  const std::vector<Seat>& seats() const { return options_.seats; }
   const std::string& router_id() const { return options_.router_id; }
 
+  // A number that no other seat ever had or will have.
+  int AddSeat(Seat seat);
+  // Its Watch stream has ended: no event of it is on its way.
+  void RemoveSeat(int seat);
+  void SetListing(Listing listing);
+
   // An event of a seat's Watch stream. DATA_LOSS when it does not follow the one before: subscribe again.
-  // FAILED_PRECONDITION when the worker is not what the list says; it is left out.
+  // FAILED_PRECONDITION when the worker is not what the list says; it is left out. NOT_FOUND when the seat
+  // has gone.
   absl::Status OnEvent(int seat, const v1::WatchEvent& event);
   // The Watch stream ended and the worker can't be reached.
   void OnDown(int seat, const absl::Status& why);
 
   std::shared_ptr<const View> view() const;
-  // Every seat has answered or failed at least once.
+  // The listing is complete and every seat has answered or failed at least once.
   bool settled() const;
   // UNAVAILABLE, naming each decode address and why it can't be used.
   absl::Status NoDecodeWorker() const;
@@ -81,14 +98,15 @@ class Fleet {
  private:
   friend class Booking;
   struct SeatState {
-    std::shared_ptr<Worker> worker;  // null when down
-    uint64_t sequence = 0;           // of the last event; 0 before the snapshot
+    Seat listed;
+    std::shared_ptr<Worker> worker = nullptr;  // null when down
+    uint64_t sequence = 0;                     // of the last event; 0 before the snapshot
     bool draining = false;
     bool answered = false;
-    bool usable = false;  // in the view
-    std::string trouble;  // why it is not usable, for people
-    std::string differing_field;
-    std::string block_hash_domain;
+    bool usable = false;                       // in the view
+    std::string trouble = "not answered yet";  // why it is not usable, for people
+    std::string differing_field = {};
+    std::string block_hash_domain = {};
   };
   // What an event says of blocks, to be told to the index once the lock is released: the events of a seat
   // come one after the other.
@@ -99,24 +117,28 @@ class Fleet {
   };
 
   void BookingEnded() const;
+  using Seats = std::map<int, SeatState>;  // by number, so the oldest is the first
   absl::Status Apply(int seat, const v1::WatchEvent& event, BlockNews* news)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeSnapshot(int seat, const v1::Snapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeSnapshot(int seat, SeatState& state, const v1::Snapshot& snapshot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const BlockNews& news) const;
   // A slot for the seat's worker that holds nothing yet. Nothing if there are too many workers.
   std::optional<WorkerSlot> JoinIndex(int seat);
   void LeaveIndex(SeatState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses the fingerprint group and replaces the view.
   void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The seat whose fingerprint the fleet goes by, or -1.
-  int Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The seat whose fingerprint the fleet goes by, or null.
+  const SeatState* Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   Probe* const probe_;
   index::PrefixIndex* const index_;
   std::function<void()> listener_;
   mutable absl::Mutex mutex_;
-  std::vector<SeatState> seats_ ABSL_GUARDED_BY(mutex_);
+  Seats seats_ ABSL_GUARDED_BY(mutex_);
+  int next_seat_ ABSL_GUARDED_BY(mutex_) = 0;
+  Listing listing_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
   std::vector<WorkerSlot> departed_ ABSL_GUARDED_BY(mutex_);
 };

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <string>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -26,10 +25,12 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 // alarm.
 class Watcher::Subscription {
  public:
-  Subscription(Fleet* fleet, int seat, const rpc::Keepalive& keepalive, const rpc::Security* security)
+  Subscription(Fleet* fleet, Role role, const std::string& address, const rpc::Keepalive& keepalive,
+               const rpc::Security* security, const std::function<void()>& on_lost)
       : fleet_(fleet),
-        seat_(seat),
-        channel_(rpc::MakeChannel(fleet->seats()[seat].address, keepalive, security)),
+        on_lost_(on_lost),
+        channel_(rpc::MakeChannel(address, keepalive, security)),
+        seat_(fleet->AddSeat({.address = address, .role = role, .channel = channel_})),
         stub_(v1::Worker::NewStub(channel_)) {
     absl::MutexLock lock(&mutex_);
     Begin();
@@ -48,7 +49,7 @@ class Watcher::Subscription {
     mutex_.Await(absl::Condition(&ended_));
   }
 
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  int seat() const { return seat_; }
 
  private:
   using Stream = rpc::ClientStream<v1::WatchRequest, v1::WatchEvent>;
@@ -74,19 +75,22 @@ class Watcher::Subscription {
       stream_->Cancel();
       return;
     }
+    up_ = true;
     backoff_ = kFirstBackoff;
     stream_->Next();
   }
 
   void OnDone(const absl::Status& status) {
-    bool down;
+    bool down, lost;
     {
       absl::MutexLock lock(&mutex_);
       down = !stopping_ && !again_at_once_;
+      lost = down && std::exchange(up_, false);
     }
     if (down) {
       fleet_->OnDown(seat_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
     }
+    if (lost && on_lost_) on_lost_();
     absl::MutexLock lock(&mutex_);
     stream_ = nullptr;
     if (stopping_) {
@@ -112,33 +116,49 @@ class Watcher::Subscription {
   }
 
   Fleet* const fleet_;
-  const int seat_;
+  const std::function<void()>& on_lost_;
   const std::shared_ptr<grpc::Channel> channel_;
+  const int seat_;
   const std::unique_ptr<v1::Worker::Stub> stub_;
   absl::Mutex mutex_;
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
   grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
   absl::Duration backoff_ ABSL_GUARDED_BY(mutex_) = kFirstBackoff;
+  bool up_ ABSL_GUARDED_BY(mutex_) = false;  // it has said something since it was last lost
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
   bool again_at_once_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-Watcher::Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security) {
-  const rpc::Keepalive both{.interval = keepalive.interval, .timeout = keepalive.timeout};
-  for (size_t seat = 0; seat < fleet->seats().size(); ++seat) {
-    subscriptions_.push_back(std::make_unique<Subscription>(fleet, static_cast<int>(seat), both, security));
-  }
-}
+Watcher::Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security,
+                 std::function<void()> on_lost)
+    : fleet_(fleet), keepalive_(keepalive), security_(security), on_lost_(std::move(on_lost)) {}
 
 Watcher::~Watcher() {
-  for (const auto& subscription : subscriptions_) subscription->Stop();
-  for (const auto& subscription : subscriptions_) subscription->Join();
+  for (const auto& [key, subscription] : subscriptions_) subscription->Stop();
+  for (const auto& [key, subscription] : subscriptions_) subscription->Join();
 }
 
-const std::shared_ptr<grpc::Channel>& Watcher::channel(int seat) const {
-  return subscriptions_[seat]->channel();
+void Watcher::Follow(std::span<const std::string> decode, std::span<const std::string> prefill) {
+  const rpc::Keepalive both{.interval = keepalive_.interval, .timeout = keepalive_.timeout};
+  std::map<std::pair<Role, std::string>, std::unique_ptr<Subscription>> gone;
+  gone.swap(subscriptions_);
+  for (const auto& [role, addresses] : {std::pair(Role::kDecode, decode), {Role::kPrefill, prefill}}) {
+    for (const std::string& address : addresses) {
+      std::unique_ptr<Subscription>& subscription = subscriptions_[{role, address}];
+      if (auto known = gone.extract({role, address}); !known.empty()) {
+        subscription = std::move(known.mapped());
+      } else if (subscription == nullptr) {
+        subscription = std::make_unique<Subscription>(fleet_, role, address, both, security_, on_lost_);
+      }
+    }
+  }
+  for (const auto& [key, subscription] : gone) subscription->Stop();
+  for (const auto& [key, subscription] : gone) {
+    subscription->Join();
+    fleet_->RemoveSeat(subscription->seat());
+  }
 }
 
 }  // namespace baton::router::fleet

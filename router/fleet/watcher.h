@@ -1,17 +1,18 @@
-// Watcher: keeps one channel and one Worker/Watch stream per seat and feeds the Fleet. A stream that breaks
-// is begun again after a backoff (100 ms doubling to 1 s); one with a gap in its sequence at once. The
-// channels are also the ones that requests go out on. Any thread; callbacks run on gRPC's threads and only
-// move events.
+// Watcher: keeps one channel and one Worker/Watch stream per listed address, gives each a seat in the Fleet,
+// and feeds it. A stream that breaks is begun again after a backoff (100 ms doubling to 1 s); one with a gap
+// in its sequence at once. The channels are also the ones that requests go out on, and live as long as one of
+// those. One thread at a time; callbacks run on gRPC's threads and only move events.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
-#include <vector>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "router/fleet/fleet.h"
 
-namespace grpc {
-class Channel;
-}
 namespace baton::rpc {
 class Security;
 }
@@ -26,17 +27,25 @@ class Watcher {
     absl::Duration interval;
     absl::Duration timeout;
   };
-  // `fleet` outlives the watcher. Streams start at once.
-  // With `security` (null: none) towards the workers.
-  Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security = nullptr);
+  // `fleet` outlives the watcher, and so does `security` (null: none) towards the workers. `on_lost` hears,
+  // on gRPC's threads, of each worker that was up and can't be reached any more.
+  Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security = nullptr,
+          std::function<void()> on_lost = nullptr);
   // Ends the streams and waits for their end.
   ~Watcher();
 
-  const std::shared_ptr<grpc::Channel>& channel(int seat) const;
+  // The addresses to watch from now on, each host:port once per role. Those that are new get a seat, in this
+  // order; those that are missing lose theirs, once their stream has ended, which this waits for.
+  void Follow(std::span<const std::string> decode, std::span<const std::string> prefill);
 
  private:
   class Subscription;
-  std::vector<std::unique_ptr<Subscription>> subscriptions_;
+
+  Fleet* const fleet_;
+  const Keepalive keepalive_;
+  const rpc::Security* const security_;
+  const std::function<void()> on_lost_;
+  std::map<std::pair<Role, std::string>, std::unique_ptr<Subscription>> subscriptions_;
 };
 
 }  // namespace baton::router::fleet

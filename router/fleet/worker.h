@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,10 @@
 #include "baton/v1/worker.pb.h"
 #include "common/base/ids.h"
 #include "router/index/worker_slot.h"
+
+namespace grpc {
+class Channel;
+}
 
 namespace baton::router::fleet {
 
@@ -34,13 +39,15 @@ struct BookedPrompt {
 class Worker {
  public:
   struct Identity {
-    // Place in the router's list; names the channel.
+    // The seat that it sits on; no other address ever has the same.
     int seat = 0;
     std::string address;
     std::string id;
     Role role = Role::kDecode;
     Incarnation incarnation;
     v1::Fingerprint fingerprint;
+    // Where requests to it go out. Theirs too: a call goes on after the worker's seat has gone.
+    std::shared_ptr<grpc::Channel> channel = nullptr;
   };
 
   explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0))

@@ -239,7 +239,7 @@ void Rig::Place(Request& request) {
 }
 
 void Rig::Dial(Request& request, router::Dial dial) {
-  DecodeNode& node = decode[dial.seat];
+  DecodeNode& node = decode[dial.worker->identity().seat];
   const int choice = dial.choice, attempt = dial.attempt;
   request.accepted = false;
   auto wire = std::make_shared<DecodeWire>(

@@ -203,6 +203,73 @@ TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
   EXPECT_TRUE(worker->GateAllows(now)) << "a request that ran there ended";
 }
 
+TEST_F(FleetTest, SeatsComeAndGoAndTheirNumbersDoNotComeBack) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  int changes = 0;
+  fleet_.SetListener([&] { ++changes; });
+  const int joined = fleet_.AddSeat({"d2:1", Role::kDecode});
+  EXPECT_EQ(joined, 3);
+  EXPECT_EQ(fleet_.view()->decode.size(), 1u) << "a seat is no worker yet";
+  ASSERT_TRUE(fleet_.OnEvent(joined, Hello(v1::ROLE_DECODE)).ok());
+  EXPECT_EQ(fleet_.view()->decode.size(), 2u);
+  changes = 0;
+  fleet_.RemoveSeat(joined);
+  EXPECT_EQ(changes, 1) << "what waits may have to go elsewhere, or fail";
+  ASSERT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
+  fleet_.RemoveSeat(joined);
+  EXPECT_EQ(fleet_.AddSeat({"d2:1", Role::kDecode}), 4) << "not the old number, even for the old address";
+}
+
+TEST_F(FleetTest, WhatRunsOnAWorkerOutlivesItsSeat) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  const auto worker = fleet_.view()->decode[0];
+  Booking booking = fleet_.Book(worker, nullptr, 10, absl::UnixEpoch());
+  booking.Accepted();
+  fleet_.RemoveSeat(0);
+  EXPECT_TRUE(fleet_.view()->decode.empty());
+  EXPECT_TRUE(worker->departed());
+  EXPECT_EQ(worker->BookedRequests(), 1);
+  booking.Release();
+  EXPECT_EQ(worker->BookedRequests(), 0);
+}
+
+TEST_F(FleetTest, ASeatThatHasGoneHearsNothing) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
+  fleet_.RemoveSeat(0);
+  EXPECT_TRUE(absl::IsNotFound(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE))));
+  fleet_.OnDown(0, absl::UnavailableError("gone"));
+  EXPECT_TRUE(fleet_.view()->decode.empty());
+  EXPECT_EQ(fleet_.NoDecodeWorker().message().find("d0:1"), absl::string_view::npos);
+}
+
+TEST_F(FleetTest, IsNotSettledBeforeTheListingIsComplete) {
+  for (int seat : {0, 1, 2}) fleet_.OnDown(seat, absl::UnavailableError("connection refused"));
+  EXPECT_TRUE(fleet_.settled());
+  fleet_.SetListing({.complete = false, .trouble = "dns:///d:1 (not resolved yet)"});
+  EXPECT_FALSE(fleet_.settled());
+  EXPECT_NE(fleet_.NoDecodeWorker().message().find("; dns:///d:1 (not resolved yet)."),
+            absl::string_view::npos)
+      << fleet_.NoDecodeWorker();
+  fleet_.SetListing({});
+  EXPECT_TRUE(fleet_.settled());
+  const int joined = fleet_.AddSeat({"d2:1", Role::kDecode});
+  EXPECT_FALSE(fleet_.settled()) << "a new seat is heard first";
+  fleet_.RemoveSeat(joined);
+  EXPECT_TRUE(fleet_.settled());
+  for (int seat : {0, 1, 2}) fleet_.RemoveSeat(seat);
+  EXPECT_NE(fleet_.NoDecodeWorker().message().find("none is listed"), absl::string_view::npos);
+}
+
+TEST_F(FleetTest, TheFingerprintGroupFollowsTheSeats) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 1, Print("old"))).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("new"))).ok());
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
+  fleet_.RemoveSeat(0);
+  ASSERT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d1:1");
+}
+
 class FleetIndexTest : public ::testing::Test {
  protected:
   static std::vector<kv::BlockHash> Chain() {
@@ -267,6 +334,18 @@ TEST_F(FleetIndexTest, AWorkerThatIsDownHoldsNothingAndIsForgotten) {
   EXPECT_EQ(Longest(), 0u);
   EXPECT_EQ(index_.stats().workers, 0);
   EXPECT_TRUE(worker->departed());
+  EXPECT_EQ(fleet_.TakeDeparted(), std::vector<WorkerSlot>{slot});
+}
+
+TEST_F(FleetIndexTest, ASeatThatGoesLeavesTheIndex) {
+  const int other = fleet_.AddSeat({"d1:1", Role::kDecode});
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(4)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(other, Holding(2)).ok());
+  const WorkerSlot slot = fleet_.view()->decode[0]->slot();
+  fleet_.RemoveSeat(0);
+  EXPECT_EQ(Longest(), 2u);
+  EXPECT_EQ(index_.stats().workers, 1);
+  EXPECT_EQ(index_.stats().pairs, 2);
   EXPECT_EQ(fleet_.TakeDeparted(), std::vector<WorkerSlot>{slot});
 }
 

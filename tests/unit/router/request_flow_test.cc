@@ -161,7 +161,7 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   placement.prefill.push_back(prefill);
   const Actions actions = flow_->OnPlaced(1, std::move(placement));
   const Dial& dial = Only<Dial>(actions);
-  EXPECT_EQ(dial.seat, 1);
+  EXPECT_EQ(dial.worker->identity().seat, 1);
   EXPECT_EQ(dial.request.request_id(), "r");
   EXPECT_EQ(dial.request.router_id(), "me");
   EXPECT_EQ(dial.request.sampling().seed(), 101u);

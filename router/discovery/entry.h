@@ -1,0 +1,45 @@
+// Entry: what stands in a list of workers: an address, host:port, or a name, dns:///host:port, each of whose
+// IP addresses is a worker's. Lists: what one source says, by role; the fleet file is such a source. Pure;
+// any thread.
+//
+//   {"decode": ["10.0.0.7:8470", "[fd00::7]:8470", "dns:///decode.example.svc:8470"], "prefill": []}
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace baton::router::discovery {
+
+struct Entry {
+  std::string host;  // without brackets
+  uint16_t port = 0;
+  bool is_name = false;  // of many
+
+  // As it stands in a list.
+  std::string text() const;
+};
+
+struct Lists {
+  std::vector<Entry> decode;
+  std::vector<Entry> prefill;
+};
+
+// IPv6 addresses in brackets.
+std::string JoinHostPort(std::string_view host, uint16_t port);
+
+// INVALID_ARGUMENT quotes what is wrong and says what is right.
+absl::StatusOr<Entry> ParseEntry(std::string_view text);
+// `where` opens messages.
+absl::StatusOr<std::vector<Entry>> ParseEntries(const std::vector<std::string>& texts,
+                                                std::string_view where);
+
+inline constexpr int64_t kMostFleetFileBytes = 16 << 20;
+// Strict: what is unknown or not an entry refuses the whole file. A list that is missing is empty. `file` is
+// for messages.
+absl::StatusOr<Lists> ParseFleetFile(std::string_view text, std::string_view file);
+
+}  // namespace baton::router::discovery
