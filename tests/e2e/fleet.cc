@@ -6,12 +6,15 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <fstream>
 #include <span>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "nlohmann/json.hpp"
 
 namespace baton::e2e {
 namespace {
@@ -83,7 +86,7 @@ cli::ExitStatus Process::Wait() {
   }
 }
 
-Fleet::Fleet(const FleetOptions& options) {
+Fleet::Fleet(const FleetOptions& options) : fleet_file_(options.fleet_file) {
   const std::vector<std::string> worker = {"--model",           kModel,
                                            "--threads",         "1",
                                            "--kv-memory",       "64MiB",
@@ -100,14 +103,30 @@ Fleet::Fleet(const FleetOptions& options) {
         Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags));
     decode_.push_back(std::make_unique<Process>("baton-decode", decode_arguments_.back()));
   }
-  std::vector<std::string> router = {"--model",     kModel,  "--decode",          Addresses(decode_),
-                                     "--log-level", "error", "--exit-with-parent"};
-  if (!prefill_.empty()) router = Merge(router, {"--prefill", Addresses(prefill_)});
+  std::vector<std::string> router = {"--model", kModel, "--log-level", "error", "--exit-with-parent"};
+  if (!fleet_file_.empty()) {
+    ListDecode({0});
+    router = Merge(router, {"--fleet-file", fleet_file_});
+  } else {
+    router = Merge(router, {"--decode", Addresses(decode_)});
+    if (!prefill_.empty()) router = Merge(router, {"--prefill", Addresses(prefill_)});
+  }
   router_ = std::make_unique<Process>("baton-router", Merge(router, options.router_flags));
   channel_ = rpc::MakeChannel(router_->grpc(), {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)});
   stub_ = v1::Inference::NewStub(channel_);
   if (!options.impatient)
-    AwaitWorkers(static_cast<uint32_t>(options.prefill), static_cast<uint32_t>(options.decode));
+    AwaitWorkers(static_cast<uint32_t>(options.prefill),
+                 fleet_file_.empty() ? static_cast<uint32_t>(options.decode) : 1);
+}
+
+void Fleet::ListDecode(const std::vector<int>& listed) {
+  nlohmann::json lists = {{"decode", nlohmann::json::array()}, {"prefill", nlohmann::json::array()}};
+  for (int i : listed) lists["decode"].push_back(decode_.at(i)->grpc());
+  for (const auto& worker : prefill_) lists["prefill"].push_back(worker->grpc());
+  // As careful operators do it: no reader sees half of it.
+  const std::string next = fleet_file_ + ".next";
+  std::ofstream(next) << lists.dump();
+  BATON_CHECK(std::rename(next.c_str(), fleet_file_.c_str()) == 0) << fleet_file_;
 }
 
 cli::ExitStatus Fleet::Restart(const std::string& program, std::unique_ptr<Process>& process,

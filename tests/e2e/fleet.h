@@ -45,6 +45,8 @@ struct FleetOptions {
   std::vector<std::string> prefill_flags;
   std::vector<std::string> decode_flags;
   std::vector<std::string> router_flags;
+  // The router learns of the workers from this file, and of the first decode worker alone to begin with.
+  std::string fleet_file;
   // Seconds that workers give to what runs when they are told to leave.
   std::string drain_grace = "20";
   // Return before the router has seen the workers.
@@ -79,6 +81,9 @@ class Fleet {
     return Restart("baton-decode", decode_.at(i), decode_arguments_.at(i));
   }
 
+  // Writes the fleet file: all prefill workers and these decode workers.
+  void ListDecode(const std::vector<int>& listed);
+
   // Reads the stream to its end.
   Answer Generate(const v1::GenerateRequest& request);
   Answer Chat(const v1::ChatRequest& request);
@@ -92,6 +97,7 @@ class Fleet {
   static cli::ExitStatus Restart(const std::string& program, std::unique_ptr<Process>& process,
                                  std::vector<std::string> arguments);
 
+  const std::string fleet_file_;
   std::vector<std::vector<std::string>> prefill_arguments_, decode_arguments_;
   std::vector<std::unique_ptr<Process>> prefill_;
   std::vector<std::unique_ptr<Process>> decode_;
