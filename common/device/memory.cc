@@ -48,7 +48,9 @@ class HostMemoryImpl final : public Memory {
 }  // namespace
 
 Memory& HostMemory() {
-  static HostMemoryImpl memory;  // stateless: a name for what every process has
+  // Stateless: a name for what every process has. Never destroyed, as buffers of static objects may outlive
+  // any static of ours.
+  static Memory& memory = *new HostMemoryImpl;
   return memory;
 }
 

@@ -29,7 +29,9 @@ bool Says(const std::string& answer, const std::string& value) {
 }
 
 TEST(RecallTest, NineOfTenHeldOutFactsComeBackAtEveryDistance) {
-  Fleet fleet({.prefill_flags = {"--chunk-tokens", "256", "--token-budget", "256"}});
+  // This policy hands every long prompt off.
+  Fleet fleet({.prefill_flags = {"--chunk-tokens", "256", "--token-budget", "256"},
+               .router_flags = {"--policy", "least_loaded"}});
   std::ifstream file(std::string(kModel) + "/eval/recall.jsonl");
   std::vector<nlohmann::json> prompts;
   for (std::string line; std::getline(file, line);) prompts.push_back(nlohmann::json::parse(line));
