@@ -46,7 +46,8 @@ struct States {
       state.free_blocks = worker->FreeBlocks();
       state.cached_blocks = worker->CachedBlocks();
       state.total_blocks = worker->TotalBlocks();
-      state.confirmed_blocks = state.matched_blocks;
+      // The index doesn't tell confirmed blocks from expected ones, and a fetch may only count on the former:
+      // confirmed_blocks stays 0.
       const fleet::Worker::Prompts prompts = worker->prompts();
       if (prompts.booked.empty()) continue;
       state.busy_since = prompts.busy_since;
