@@ -17,12 +17,17 @@ def quantiles(metric, selector="ALL", more=""):
 def mean(metric, selector="ALL", by="pod"):
     return (
         f"sum by ({by}) (rate({metric}_sum{{{selector}}}[$__rate_interval]))"
-        f" / sum by ({by}) (rate({metric}_count{{{selector}}}[$__rate_interval]))"
+        f" / (sum by ({by}) (rate({metric}_count{{{selector}}}[$__rate_interval])) > 0)"
     )
 
 
 def rate(metric, selector="ALL", by=None):
     return ("sum by (%s)" % by if by else "sum") + f" (rate({metric}{{{selector}}}[$__rate_interval]))"
+
+
+def share(part, whole, on=""):
+    """part per whole, where there is any of the whole: nothing per nothing is no number."""
+    return f"{part} / {on}({whole} > 0)"
 
 
 def overview():
@@ -102,7 +107,7 @@ def ttft():
                 "Measured TTFT",
                 "Mean TTFT as the router saw it; compare with the height of the stack. They differ by requests that have begun and not ended.",
                 "s",
-                {"mean": "sum(rate(baton_router_ttft_seconds_sum{ALL}[$__rate_interval])) / sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval]))"},
+                {"mean": "sum(rate(baton_router_ttft_seconds_sum{ALL}[$__rate_interval])) / (sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval])) > 0)"},
                 height=12,
                 low=0,
             ),
@@ -129,7 +134,7 @@ def prefill():
             panel("Computed tokens", "Prompt tokens computed per second.", "wps", {"{{pod}}": rate("baton_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_prefill_step_seconds", "ONE"), low=0),
             panel("Outcomes", "Prefill requests that ended, by outcome.", "reqps", {"{{outcome}}": rate("baton_prefill_requests_total", "ONE", "outcome")}, stack=True, low=0),
-            panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod") + " / " + rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod")}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod"))}, low=0, high=1),
             panel("KV blocks", "Blocks by state: cached ones can be taken back at any time.", "short", {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
         ],
         extra=("worker",),
@@ -152,7 +157,7 @@ def decode():
             panel("Preemptions", "Sequences set aside for want of blocks.", "ops", {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
             panel("Outcomes", "Requests that ended on this pool, by outcome; refused ones went to another worker or back to the queue.", "reqps", {"{{outcome}}": rate("baton_decode_requests_total", "ONE", "outcome")}, stack=True, low=0),
             panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", "wps", {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
-            panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod") + " / " + rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod")}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod"))}, low=0, high=1),
             panel("Draining", "1: takes no new work.", "short", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
         ],
         extra=("worker",),
@@ -165,14 +170,14 @@ def kv():
         "KV and cache affinity",
         "What is cached, where it is, and what it costs to move.",
         [
-            panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": rate("baton_prefix_hit_tokens_total", by="component") + " / " + rate("baton_prefix_query_tokens_total", by="component")}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": share(rate("baton_prefix_hit_tokens_total", by="component"), rate("baton_prefix_query_tokens_total", by="component"))}, low=0, high=1),
             panel(
                 "Predicted and found",
                 "Share of placed prompt tokens that the router believed the chosen worker to hold, and that it did hold, by pool (prefill: beyond the decode worker's). Lines apart mean that the index is behind, or that caches evict what was promised.",
                 "percentunit",
                 {
-                    "{{pool}} predicted": rate("baton_router_predicted_cached_tokens_total", by="pool") + " / on() group_left() " + rate("baton_router_placed_tokens_total"),
-                    "{{pool}} found": rate("baton_router_cached_tokens_total", by="pool") + " / on() group_left() " + rate("baton_router_placed_tokens_total"),
+                    "{{pool}} predicted": share(rate("baton_router_predicted_cached_tokens_total", by="pool"), rate("baton_router_placed_tokens_total"), "on() group_left() "),
+                    "{{pool}} found": share(rate("baton_router_cached_tokens_total", by="pool"), rate("baton_router_placed_tokens_total"), "on() group_left() "),
                 },
                 low=0,
             ),
@@ -182,8 +187,8 @@ def kv():
                 "Per worker: share of prompt tokens hit. Beside it, the worker's share of all work; affinity that ignores load shows as one line far above the others.",
                 "percentunit",
                 {
-                    "{{pod}} hits": rate("baton_prefix_hit_tokens_total", by="pod") + " / " + rate("baton_prefix_query_tokens_total", by="pod"),
-                    "{{pod}} share of work": rate("baton_prefix_query_tokens_total", by="pod") + " / on() group_left() " + rate("baton_prefix_query_tokens_total"),
+                    "{{pod}} hits": share(rate("baton_prefix_hit_tokens_total", by="pod"), rate("baton_prefix_query_tokens_total", by="pod")),
+                    "{{pod}} share of work": share(rate("baton_prefix_query_tokens_total", by="pod"), rate("baton_prefix_query_tokens_total"), "on() group_left() "),
                 },
                 low=0,
                 width=16,
@@ -204,7 +209,7 @@ def router():
         "Router",
         "The door: what a request costs, what waits, whom it sees.",
         [
-            panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod") + " / " + rate("baton_router_requests_total", by="pod")}, low=0),
+            panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": share(rate("process_cpu_seconds_total", 'ALL,component="router"', "pod"), rate("baton_router_requests_total", by="pod"))}, low=0),
             panel("CPU", "Cores in use by the process.", "short", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod")}, low=0),
             panel("Memory", "Resident memory of the process.", "bytes", {"{{pod}}": 'sum by (pod) (process_resident_memory_bytes{ALL,component="router"})'}, low=0),
             panel("Queue", "Choices that wait for a decode worker.", "short", {"{{pod}}": "sum by (pod) (baton_router_queue_requests{ALL})"}, low=0),
