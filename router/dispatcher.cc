@@ -24,6 +24,7 @@ struct Dispatcher::Decision {
   int64_t prompt_blocks = 0;
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
+  bool begun = false;
   bool debug = false;
 };
 
@@ -76,7 +77,8 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       started_(clock->Now()),
       policy_name_(policy->name()),
       policy_(std::move(policy)),
-      desk_(options.limits) {
+      desk_(options.limits),
+      foresight_(options.default_ttft) {
   SetTenant(admission::TenantId(0), "default", {});
   fleet_->SetListener([this] { Pump(); });
 }
@@ -134,16 +136,17 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Duration ttft = PredictedTtft(*ask, now);
+    const Outlook outlook = OutlookOfWaiting(*ask, now);
     auto decided = desk_.Admit({.tenant = ask->tenant,
                                 .choices = ask->choices,
                                 .prompt_tokens = ask->request.prompt_tokens,
                                 .max_tokens = ask->request.max_tokens,
                                 .bytes = ask->bytes,
                                 .priority = ask->priority,
-                                .deadline = ask->deadline,
+                                .deadline = outlook.due,
+                                .clients_deadline = ask->deadline != absl::InfiniteFuture(),
                                 .patience = options_.max_wait,
-                                .predicted_ttft = ttft},
+                                .predicted_ttft = outlook.ttft},
                                now);
     if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
     auto& admitted = std::get<admission::Desk::Admitted>(decided);
@@ -155,11 +158,10 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
                            desk_.RetryDelay()})));
     }
     ids = std::move(admitted.entries);
+    const absl::Time expires = std::min(outlook.due - outlook.ttft, now + options_.max_wait);
     for (int choice = 0; choice < ask->choices; ++choice) {
-      waiting_.emplace(
-          ids[choice],
-          Waiting{
-              .ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = Expiry(*ask, ttft, now)});
+      waiting_.emplace(ids[choice],
+                       Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = expires});
     }
     probe_->admission().Admitted(ask->tenant);
     Show(ask->tenant);
@@ -190,17 +192,19 @@ void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
   Deliver(std::move(deliveries));
 }
 
-void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice,
-                       std::vector<Incarnation> avoid) {
+void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, std::vector<Incarnation> avoid,
+                       bool begun) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Time expires = Expiry(*ask, absl::ZeroDuration(), now);
+    const absl::Time due = begun ? ask->deadline : foresight_.Due(ask->deadline, ask->request.arrival);
+    const absl::Time expires = std::min(due, now + options_.max_wait);
     desk_.PutBack(id, expires, now);
     Show(ask->tenant);
     waiting_.emplace(id, Waiting{.ask = std::move(ask),
                                  .choice = choice,
                                  .avoid = std::move(avoid),
+                                 .begun = begun,
                                  .came = now,
                                  .expires = expires});
   }
@@ -246,24 +250,36 @@ void Dispatcher::MaintainIndex() {
   probe_->Index(index_->stats());
 }
 
-absl::Duration Dispatcher::PredictedTtft(const Ask& ask, absl::Time now) {
-  if (ask.deadline == absl::InfiniteFuture() || !predicts_ || outcomes_ < kOutcomesToTrust) {
-    return absl::ZeroDuration();
-  }
+Dispatcher::Outlook Dispatcher::OutlookOf(const Ask& ask, const placement::Prediction& predicted) const {
+  Outlook outlook;
+  if (foresight_.trusted()) outlook.ttft = foresight_.Cautious(predicted.ttft());
+  outlook.due = foresight_.Due(ask.deadline, ask.request.arrival,
+                               foresight_.Cautious(predicted.ttft() - predicted.wait));
+  return outlook;
+}
+
+Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now) {
+  const Outlook unknown = OutlookOf(ask, {});
+  if (unknown.due == absl::InfiniteFuture() || !foresight_.trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
-  // While nothing runs, nothing would correct a prediction that is too long: such a request is tried.
-  const bool idle = std::all_of(view->decode.begin(), view->decode.end(),
-                                [](const auto& worker) { return worker->BookedRequests() == 0; });
-  if (idle) return absl::ZeroDuration();
+  const bool goes_at_once =
+      desk_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
+                                           [&](const auto& worker) { return Takes(*worker, now); });
+  if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
   const States decode(view->decode, matches_), prefill(view->prefill, matches_);
   placement::Request request = ask.request;
   request.now = now;
-  return absl::Seconds(policy_->Choose(request, decode.workers, prefill.workers).predicted.ttft());
+  return OutlookOf(ask, policy_->Choose(request, decode.workers, prefill.workers).predicted);
 }
 
-absl::Time Dispatcher::Expiry(const Ask& ask, absl::Duration ttft, absl::Time now) const {
-  return std::min(ask.deadline - ttft, now + options_.max_wait);
+bool Dispatcher::Busy(const fleet::View& view) {
+  return std::any_of(view.decode.begin(), view.decode.end(),
+                     [](const auto& worker) { return worker->BookedRequests() > 0; });
+}
+
+bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now) const {
+  return worker.BookedRequests() < options_.worker_concurrency && worker.GateAllows(now);
 }
 
 absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
@@ -271,13 +287,18 @@ absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
   }
   if (waiting.expires < waiting.came + options_.max_wait) {
+    const bool clients = waiting.ask->deadline != absl::InfiniteFuture();
     return Refuse(
         waiting.ask->tenant,
         {admission::Reason::kDeadline,
-         fmt::format(
-             "the deadline is in {:.3f} s, and even a worker that had room now would need longer for the "
-             "first token: allow more time or try again later",
-             absl::ToDoubleSeconds(waiting.ask->deadline - now)),
+         clients ? fmt::format(
+                       "the deadline is in {:.3f} s, and even a worker that had room now would need longer "
+                       "for the first token: allow more time or try again later",
+                       absl::ToDoubleSeconds(waiting.ask->deadline - now))
+                 : fmt::format(
+                       "no worker could give the first token within {:.3f} s, which is what a request "
+                       "without a deadline may take here: set one that allows more time, or try again later",
+                       absl::ToDoubleSeconds(options_.default_ttft)),
          desk_.RetryDelay()});
   }
   return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
@@ -312,9 +333,7 @@ Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> resu
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   const std::shared_ptr<const fleet::View> view = fleet_->view();
-  const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) {
-    return worker->BookedRequests() < options_.worker_concurrency && worker->GateAllows(now);
-  };
+  const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const WorkerSlot slot : fleet_->TakeDeparted()) policy_->Forget(slot);
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
@@ -389,11 +408,12 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
     return std::nullopt;
   }
 
-  return Place(*waiting.ask, view, open, now, beliefs);
+  return Place(waiting, view, open, now, beliefs);
 }
 
-Placement Dispatcher::Place(const Ask& ask, const fleet::View& view, Candidates open, absl::Time now,
-                            std::vector<Belief>* beliefs) {
+absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, Candidates open,
+                                            absl::Time now, std::vector<Belief>* beliefs) {
+  const Ask& ask = *waiting.ask;
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
   placement::Request request = ask.request;
   request.now = now;
@@ -401,7 +421,15 @@ Placement Dispatcher::Place(const Ask& ask, const fleet::View& view, Candidates 
   auto decision = std::make_shared<Decision>();
   decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
   const placement::Choice& choice = decision->choice;
-  predicts_ |= choice.predicted.ttft() > 0;
+  if (!waiting.begun) {
+    const Outlook outlook = OutlookOf(ask, choice.predicted);
+    // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
+    if (const absl::Duration left = outlook.due - now;
+        outlook.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
+      return Refuse(ask.tenant, admission::Desk::TooLate(ask.deadline != absl::InfiniteFuture(), left,
+                                                         outlook.ttft, absl::ZeroDuration()));
+    }
+  }
 
   Placement placement;
   placement.decode = open[choice.decode];
@@ -411,6 +439,7 @@ Placement Dispatcher::Place(const Ask& ask, const fleet::View& view, Candidates 
   decision->prompt_tokens = request.prompt_tokens;
   decision->prompt_blocks = std::ssize(ask.chain);
   decision->decode_matched = decode.workers[choice.decode].matched_blocks;
+  decision->begun = waiting.begun;
   decision->debug = ask.debug;
 
   const std::shared_ptr<fleet::Worker> computes =
@@ -492,7 +521,9 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   outcome.context_tokens = decision.decode->ContextTokens();
   absl::MutexLock lock(&mutex_);
   policy_->Observe(outcome);
-  ++outcomes_;
+  if (!decision.begun) {
+    foresight_.Observe(decision.choice.predicted.ttft(), timing.ttft() - timing.admit());
+  }
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

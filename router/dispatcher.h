@@ -27,6 +27,7 @@
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/desk.h"
+#include "router/admission/foresight.h"
 #include "router/fleet/fleet.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
@@ -51,12 +52,12 @@ class Dispatcher {
     // Choices that this router puts on one decode worker at a time.
     int64_t worker_concurrency = 256;
     absl::Duration max_wait = absl::Seconds(120);
+    // What the first token of a request without a deadline may take (admission/foresight.h).
+    absl::Duration default_ttft = absl::InfiniteDuration();
     // How long after the start to wait for workers that have not answered yet, before saying that none is up.
     absl::Duration settle_patience = absl::Seconds(3);
   };
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
-  // Outcomes before a prediction may refuse somebody.
-  static constexpr int64_t kOutcomesToTrust = 8;
   // How often what is left of limits is shown.
   static constexpr absl::Duration kShow = absl::Seconds(1);
 
@@ -94,8 +95,9 @@ class Dispatcher {
   // The request that Submit let in has ended, with none of its choices waiting: what it really used.
   void Settle(admission::EntryId account, const admission::Meter::Use& used);
   // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
+  // `begun`: its answer goes on from where it was, and no first token is due any more.
   void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice,
-             std::vector<Incarnation> avoid);
+             std::vector<Incarnation> avoid, bool begun = false);
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
 
@@ -109,8 +111,9 @@ class Dispatcher {
     std::shared_ptr<const Ask> ask;
     int choice = 0;
     std::vector<Incarnation> avoid;
+    bool begun = false;
     absl::Time came;     // when it began to wait
-    absl::Time expires;  // max_wait, or what is too late for the deadline
+    absl::Time expires;  // max_wait, or what is too late for the first token
   };
   // Blocks of the prompt that a worker will hold, from the first that was not told to the index yet.
   struct Belief {
@@ -136,15 +139,24 @@ class Dispatcher {
                                                     std::vector<Belief>* beliefs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses among workers that fit, books, and tells the index.
-  Placement Place(const Ask& ask, const fleet::View& view, Candidates open, absl::Time now,
-                  std::vector<Belief>* beliefs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, Candidates open,
+                                  absl::Time now, std::vector<Belief>* beliefs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void MaintainIndex();
-  // What placement predicts for the request if it is placed now. Zero for those without a deadline, and as
-  // long as placement doesn't predict or has seen little.
-  absl::Duration PredictedTtft(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // When a choice has waited too long, if it takes `ttft` from its placement on.
-  absl::Time Expiry(const Ask& ask, absl::Duration ttft, absl::Time now) const;
+  // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
+  // placement doesn't predict, or has seen little.
+  struct Outlook {
+    absl::Duration ttft = absl::ZeroDuration();
+    absl::Time due;
+  };
+  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // If it were placed now, and it will have to wait: whoever goes at once is judged by its placement.
+  Outlook OutlookOfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Something runs that would correct a prediction that is too long.
+  static bool Busy(const fleet::View& view);
+  bool Takes(const fleet::Worker& worker, absl::Time now) const;
   absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
@@ -169,8 +181,7 @@ class Dispatcher {
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   index::Matches matches_ ABSL_GUARDED_BY(mutex_);
-  bool predicts_ ABSL_GUARDED_BY(mutex_) = false;  // the policy has said what something takes
-  int64_t outcomes_ ABSL_GUARDED_BY(mutex_) = 0;   // that it has learnt from
+  admission::Foresight foresight_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

@@ -4,7 +4,8 @@
 
 namespace baton::router {
 
-Executor::Executor(int threads, size_t capacity) : capacity_(capacity) {
+Executor::Executor(int threads, size_t capacity, size_t capacity_bytes)
+    : capacity_(capacity), capacity_bytes_(capacity_bytes) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -16,26 +17,29 @@ Executor::~Executor() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Executor::TryRun(std::function<void()> work) {
+bool Executor::TryRun(size_t bytes, std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
   if (closed_ || waiting_.size() >= capacity_) return false;
-  waiting_.push_back(std::move(work));
+  if (!waiting_.empty() && bytes_ + bytes > capacity_bytes_) return false;
+  bytes_ += bytes;
+  waiting_.push_back({.bytes = bytes, .work = std::move(work)});
   return true;
 }
 
 void Executor::Work() {
   while (true) {
-    std::function<void()> work;
+    Piece piece;
     {
       absl::MutexLock lock(&mutex_);
       const auto needed = [this]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ || !waiting_.empty(); };
       mutex_.Await(absl::Condition(&needed));
       if (waiting_.empty()) return;
-      work = std::move(waiting_.front());
+      piece = std::move(waiting_.front());
       waiting_.pop_front();
+      bytes_ -= piece.bytes;
     }
-    work();
+    piece.work();
   }
 }
 

@@ -1,6 +1,7 @@
 #include "router/generate_call.h"
 
 #include <fmt/format.h>
+#include <grpc/grpc.h>
 #include <grpcpp/channel.h>
 
 #include <utility>
@@ -31,22 +32,6 @@ std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::
 
 }  // namespace
 
-LiveCalls::Guard::Guard(LiveCalls* calls) : calls_(calls) {
-  absl::MutexLock lock(&calls_->mutex_);
-  ++calls_->count_;
-}
-
-LiveCalls::Guard::~Guard() {
-  absl::MutexLock lock(&calls_->mutex_);
-  --calls_->count_;
-}
-
-void LiveCalls::WaitUntilNone() {
-  absl::MutexLock lock(&mutex_);
-  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return count_ == 0; };
-  mutex_.Await(absl::Condition(&none));
-}
-
 template <typename Request>
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContext* context,
                                                                 grpc::CallbackServerContext* server_context,
@@ -64,14 +49,16 @@ template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::Cha
 
 GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerContext* server_context)
     : context_(context),
-      alive_(context->live),
+      server_context_(server_context),
+      alive_(context->live, this),
       wire_deadline_(server_context->deadline()),
       flow_({.request_id = fmt::format("{:016x}", RandomU64()),
              .router_id = context->router_id,
              .max_attempts = context->max_attempts,
              .max_migrations = context->max_migrations,
              .arrival = context->clock->Now(),
-             .deadline = OnClock(*context->clock, wire_deadline_)},
+             .deadline = OnClock(*context->clock, wire_deadline_),
+             .client_stall = context->client_stall},
             context->clock, context->probe) {}
 
 template <typename Request>
@@ -98,7 +85,7 @@ void GenerateCall::Receive(const grpc::ServerContextBase& server_context, const 
       return;
     }
   }
-  if (!context_->executor->TryRun(std::move(prepare))) {
+  if (!context_->executor->TryRun(bytes.Length(), std::move(prepare))) {
     Post([](RequestFlow& flow) {
       return flow.OnPrepared(rpc::WithRetryDelay(
           absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
@@ -166,7 +153,8 @@ void GenerateCall::Do(Submit&) {
 }
 
 void GenerateCall::Do(SubmitAgain& again) {
-  context_->dispatcher->Again(entries_[again.choice], ask_, again.choice, std::move(again.avoid));
+  context_->dispatcher->Again(entries_[again.choice], ask_, again.choice, std::move(again.avoid),
+                              again.begun);
 }
 
 void GenerateCall::Do(Withdraw&) {
@@ -207,7 +195,16 @@ void GenerateCall::Do(HangUp& hang_up) { streams_[hang_up.choice]->Cancel(); }
 
 void GenerateCall::Do(Write& write) {
   outgoing_ = SerializeMessage(write.response);
+  writing_since_.store(absl::ToUnixNanos(context_->clock->Now()), std::memory_order_relaxed);
   StartWrite(&outgoing_);
+}
+
+// Finish() would wait behind the message that the client doesn't take. Core's own cancellation sends the
+// status at once, past flow control, and drops the message.
+void GenerateCall::Do(Break& break_off) {
+  grpc_call_cancel_with_status(server_context_->c_call(),
+                               static_cast<grpc_status_code>(break_off.status.code()),
+                               std::string(break_off.status.message()).c_str(), nullptr);
 }
 
 void GenerateCall::Do(router::Finish& finish) {
@@ -218,11 +215,20 @@ void GenerateCall::Do(router::Finish& finish) {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
+  writing_since_.store(0, std::memory_order_relaxed);
   Post([ok](RequestFlow& flow) { return flow.OnWritten(ok); });
 }
 
 void GenerateCall::OnCancel() {
   Post([](RequestFlow& flow) { return flow.OnCancelled(); });
+}
+
+std::function<void()> GenerateCall::IfStalled(absl::Time now) {
+  const int64_t since = writing_since_.load(std::memory_order_relaxed);
+  if (since == 0 || now - absl::FromUnixNanos(since) < context_->client_stall) return nullptr;
+  std::shared_ptr<GenerateCall> self = weak_from_this().lock();
+  if (self == nullptr) return nullptr;
+  return [self] { self->Post([](RequestFlow& flow) { return flow.OnMaybeStalled(); }); };
 }
 
 void GenerateCall::OnDone() {

@@ -8,6 +8,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -23,32 +24,12 @@
 #include "router/dispatcher.h"
 #include "router/door.h"
 #include "router/executor.h"
+#include "router/live_calls.h"
 #include "router/probe.h"
 #include "router/reception.h"
 #include "router/request_flow.h"
 
 namespace baton::router {
-
-// Counts the calls that live, so that shutdown can wait for the last.
-class LiveCalls {
- public:
-  // One call's presence.
-  class Guard {
-   public:
-    explicit Guard(LiveCalls* calls);
-    ~Guard();
-    Guard(const Guard&) = delete;
-    Guard& operator=(const Guard&) = delete;
-
-   private:
-    LiveCalls* const calls_;
-  };
-  void WaitUntilNone();
-
- private:
-  absl::Mutex mutex_;
-  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
-};
 
 // What every call uses; all of it outlives the calls.
 struct CallContext {
@@ -63,9 +44,11 @@ struct CallContext {
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;
+  absl::Duration client_stall = absl::InfiniteDuration();
 };
 
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                           public LiveCall,
                            public std::enable_shared_from_this<GenerateCall> {
  public:
   // Handles `request`, a Request in bytes; return the result from the service method. Request is
@@ -94,13 +77,17 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Do(ReadNext& next);
   void Do(HangUp& hang_up);
   void Do(Write& write);
+  void Do(Break& break_off);
   void Do(router::Finish& finish);
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  std::function<void()> IfStalled(absl::Time now) override;
 
   const CallContext* const context_;
+  grpc::CallbackServerContext* const server_context_;  // lives until OnDone
+  std::atomic<int64_t> writing_since_{0};              // nanoseconds on our clock; 0: not writing
   const LiveCalls::Guard alive_;  // before, so destroyed after, all that shutdown waits for
   const std::chrono::system_clock::time_point wire_deadline_;
 

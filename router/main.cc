@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 
 #include "common/rpc/lifecycle.h"
@@ -24,7 +25,8 @@ int main(int argc, char** argv) {
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
-  double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5;
+  double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5, stall_seconds = 30;
+  std::optional<double> default_ttft;
 
   CLI::App app(
       "The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.");
@@ -68,13 +70,22 @@ int main(int argc, char** argv) {
   app.add_option("--queue-bytes", options.dispatcher.limits.bytes, "Bytes of prompts that may wait")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--queue-seconds", queue_seconds, "Longest wait of a request without a deadline")
+  app.add_option(
+         "--default-ttft-deadline", default_ttft,
+         "Seconds to the first token that a request without a deadline may be predicted to take; beyond "
+         "that it is refused with a retry delay. 0: any time. Default: --slo-ttft")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--queue-seconds", queue_seconds, "Longest wait for a decode worker in any case")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--worker-concurrency", options.dispatcher.worker_concurrency,
                  "Choices on one decode worker at a time, from this router")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--client-stall", stall_seconds,
+                 "Seconds after which a client that reads nothing of its answer is given up")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0));
   app.add_option("--max-attempts", options.max_attempts,
                  "Decode workers that may fail before a request gives up")
       ->capture_default_str()
@@ -109,6 +120,9 @@ int main(int argc, char** argv) {
   app.add_option("--log-level", log_level, "debug, info, warn, error or off")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   options.dispatcher.max_wait = absl::Seconds(queue_seconds);
+  const double ttft_seconds = default_ttft.value_or(options.slo.ttft_seconds);
+  options.dispatcher.default_ttft = ttft_seconds > 0 ? absl::Seconds(ttft_seconds) : absl::InfiniteDuration();
+  options.client_stall = absl::Seconds(stall_seconds);
   options.resolve_interval = absl::Seconds(resolve_seconds);
   options.drain = absl::Seconds(drain_seconds);
 

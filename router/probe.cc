@@ -74,6 +74,8 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
                                 "Choices refused by a decode worker for want of blocks")),
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
+      clients_stalled_(metrics->Counter("baton_router_clients_stalled_total",
+                                        "Requests ended because their client had stopped reading")),
       placed_tokens_(metrics->Counter("baton_router_placed_tokens_total",
                                       "Prompt tokens of placements, retries included")),
       predicted_decode_(PredictedTokens(metrics, "decode")),

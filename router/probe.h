@@ -59,6 +59,9 @@ class Probe {
   void WorkerRefused() { refused_.Increment(); }
   void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
 
+  // A client stopped reading, and its request was ended.
+  void ClientStalled() { clients_stalled_.Increment(); }
+
   // By tenant.
   admission::Probe& admission() { return admission_; }
 
@@ -91,6 +94,7 @@ class Probe {
   prometheus::Counter& refused_;
   prometheus::Counter& lost_before_;
   prometheus::Counter& lost_running_;
+  prometheus::Counter& clients_stalled_;
   prometheus::Counter& placed_tokens_;
   prometheus::Counter& predicted_decode_;
   prometheus::Counter& predicted_prefill_;

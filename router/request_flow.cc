@@ -226,7 +226,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
     probe_->WorkerRefused();
     state.state = State::kWaiting;
     state.placement.booking.Refused(clock_->Now());
-    actions.push_back(SubmitAgain{choice, state.avoid});
+    actions.push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
   } else if (WorkerLost(status)) {
     LostBeforeAccepted(choice, status, &actions);
   } else {
@@ -250,7 +250,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   }
   state.state = State::kWaiting;
   state.placement.booking.Release();
-  actions->push_back(SubmitAgain{choice, state.avoid});
+  actions->push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
 }
 
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
@@ -270,7 +270,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;
   state.placement.booking.Release();
-  actions->push_back(SubmitAgain{choice, state.avoid});
+  actions->push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
 }
 
 absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
@@ -294,11 +294,22 @@ Actions RequestFlow::OnWritten(bool ok) {
       actions.push_back(ReadNext{choice});
     }
     if (!outbox_.empty()) {
-      writing_ = true;
-      actions.push_back(Write{outbox_.front().response});
+      WriteFront(&actions);
     }
   }
   FinishIfDone(&actions);
+  return actions;
+}
+
+Actions RequestFlow::OnMaybeStalled() {
+  Actions actions;
+  if (!writing_ || broken_ || clock_->Now() - write_began_ < options_.client_stall) return actions;
+  broken_ = true;
+  probe_->ClientStalled();
+  EndWith(absl::AbortedError(fmt::format("the client did not read for {} s; read on, or cancel",
+                                         absl::ToDoubleSeconds(options_.client_stall))),
+          &actions);
+  actions.push_back(Break{*end_});
   return actions;
 }
 
@@ -320,9 +331,13 @@ admission::Meter::Use RequestFlow::Used() const {
 
 void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
   outbox_.push_back(std::move(outgoing));
-  if (writing_) return;
+  if (!writing_) WriteFront(actions);
+}
+
+void RequestFlow::WriteFront(Actions* actions) {
   writing_ = true;
-  actions->push_back(Write{outbox_.front().response});
+  write_began_ = clock_->Now();
+  actions->push_back(Write{std::move(outbox_.front().response)});
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {

@@ -51,6 +51,8 @@ struct Submit {};
 struct SubmitAgain {
   int choice;
   std::vector<Incarnation> avoid;
+  // The client has had tokens of it.
+  bool begun = false;
 };
 // Take whatever still waits out of the queue.
 struct Withdraw {};
@@ -73,11 +75,15 @@ struct HangUp {
 struct Write {
   v1::GenerateResponse response;
 };
+// End the client's stream now, over a Write that it doesn't take. OnWritten(false) and then Finish follow.
+struct Break {
+  absl::Status status;
+};
 // End the client's call. Nothing follows.
 struct Finish {
   absl::Status status;
 };
-using Action = std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, Finish>;
+using Action = std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, Break, Finish>;
 using Actions = std::vector<Action>;
 
 class RequestFlow {
@@ -91,6 +97,8 @@ class RequestFlow {
     int max_migrations = 3;
     absl::Time arrival;
     absl::Time deadline = absl::InfiniteFuture();
+    // How long the client may leave a message untaken.
+    absl::Duration client_stall = absl::InfiniteDuration();
   };
   RequestFlow(Options options, const Clock* clock, Probe* probe);
   ~RequestFlow();
@@ -104,6 +112,8 @@ class RequestFlow {
   Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
   // A Write left, or (ok false) the client is gone.
   Actions OnWritten(bool ok);
+  // The client may have stopped reading: ends the request if a Write has waited for `client_stall`.
+  Actions OnMaybeStalled();
   // The client cancelled, went away, or its deadline passed.
   Actions OnCancelled();
 
@@ -147,6 +157,7 @@ class RequestFlow {
   // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
   static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
+  void WriteFront(Actions* actions);
   // The one way to a bad end.
   void EndWith(absl::Status status, Actions* actions);
   void FinishIfDone(Actions* actions);
@@ -159,6 +170,8 @@ class RequestFlow {
   std::vector<ChoiceState> choices_;
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
   bool writing_ = false;
+  absl::Time write_began_;
+  bool broken_ = false;
   bool started_ = false;
   bool first_token_seen_ = false;
   std::optional<absl::Status> end_;  // decided; Finish follows when no Write is outstanding

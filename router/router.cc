@@ -25,6 +25,7 @@ namespace {
 
 // Prompts that may wait for the tokenizer.
 constexpr size_t kExecutorCapacity = 4096;
+constexpr size_t kExecutorBytes = size_t{256} << 20;
 
 fleet::Fleet::Options FleetOptions(const ServedModel& model) {
   fleet::Fleet::Options result;
@@ -44,7 +45,7 @@ struct Router::Parts {
         index({.max_bytes = options.index_bytes}),
         fleet(FleetOptions(model), &probe, &index),
         reception(&model, [] { return RandomU64(); }),
-        executor(options.tokenizer_threads, kExecutorCapacity),
+        executor(options.tokenizer_threads, kExecutorCapacity, kExecutorBytes),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
     context.reception = &reception;
     context.dispatcher = &dispatcher;
@@ -56,6 +57,8 @@ struct Router::Parts {
     context.router_id = fleet.router_id();
     context.max_attempts = options.max_attempts;
     context.max_migrations = options.max_migrations;
+    context.client_stall = options.client_stall;
+    live.Watch(options.client_stall);
   }
   // Whoever tells the watcher what to follow ends before it.
   ~Parts() {
@@ -80,7 +83,7 @@ struct Router::Parts {
   index::PrefixIndex index;
   fleet::Fleet fleet;
   Reception reception;
-  LiveCalls live;
+  LiveCalls live{&clock};
   CallContext context;
   Executor executor;
   Dispatcher dispatcher;

@@ -38,6 +38,8 @@ struct RouterOptions {
   int tokenizer_threads = 2;
   int max_attempts = 3;
   int max_migrations = 3;
+  // A client that takes no message for so long is given up.
+  absl::Duration client_stall = absl::Seconds(30);
   // What baton_router_answers_total judges by.
   Slo slo;
   Dispatcher::Options dispatcher;

@@ -21,8 +21,9 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
   return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
 }
 
-void InferenceService::Answer(grpc::ServerUnaryReactor* reactor, std::function<grpc::Status()> work) {
-  if (!context_->executor->TryRun([reactor, work = std::move(work)] { reactor->Finish(work()); })) {
+void InferenceService::Answer(grpc::ServerUnaryReactor* reactor, size_t bytes,
+                              std::function<grpc::Status()> work) {
+  if (!context_->executor->TryRun(bytes, [reactor, work = std::move(work)] { reactor->Finish(work()); })) {
     reactor->Finish(rpc::ToGrpc(rpc::WithRetryDelay(
         absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
         absl::Milliseconds(200))));
@@ -40,7 +41,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  Answer(reactor, [this, parsed, response] {
+  Answer(reactor, request->Length(), [this, parsed, response] {
     const auto answer = context_->reception->Tokenize(*parsed);
     if (answer.ok()) *response = SerializeMessage(*answer);
     return rpc::ToGrpc(answer.status());
@@ -58,7 +59,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  Answer(reactor, [this, parsed, response] {
+  Answer(reactor, request->Length(), [this, parsed, response] {
     const auto answer = context_->reception->Detokenize(*parsed);
     if (answer.ok()) *response = SerializeMessage(*answer);
     return rpc::ToGrpc(answer.status());

@@ -29,8 +29,8 @@ class InferenceService final
                                        grpc::ByteBuffer* response) override;
 
  private:
-  // Finishes `reactor` with what `work` makes of the request, on the executor.
-  void Answer(grpc::ServerUnaryReactor* reactor, std::function<grpc::Status()> work);
+  // Finishes `reactor` with what `work` makes of the request of so many bytes, on the executor.
+  void Answer(grpc::ServerUnaryReactor* reactor, size_t bytes, std::function<grpc::Status()> work);
 
   const CallContext* const context_;
   const fleet::Fleet* const fleet_;

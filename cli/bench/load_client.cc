@@ -70,6 +70,7 @@ class LoadClient::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
   void OnDone(const grpc::Status& status) override {
     outcome_.end = state_->clock.Now();
     outcome_.status = rpc::FromGrpc(status);
+    outcome_.retry_delay = rpc::RetryDelay(outcome_.status);
     done_(std::move(outcome_));
     // Kept past the erase: it may hold the last reference, and this object goes first.
     const std::shared_ptr<State> state = state_;

@@ -30,6 +30,10 @@ void Recorder::Add(const RequestRecord& record) {
   summary_.lateness.Add(std::max(0.0, absl::ToDoubleSeconds(outcome.sent - record.intended)));
   if (const absl::Status status = Judge(record); !status.ok()) {
     ++summary_.failed;
+    if (absl::IsResourceExhausted(status) && outcome.tokens == 0) {
+      summary_.refused.Add(absl::ToDoubleSeconds(outcome.end - record.intended));
+      summary_.refused_with_delay += outcome.retry_delay.has_value();
+    }
     Summary::Error& error = summary_.errors[absl::StatusCodeToString(status.code())];
     if (error.count++ == 0) error.first_message = std::string(status.message());
     return;

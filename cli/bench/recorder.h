@@ -31,6 +31,8 @@ struct Outcome {
   std::vector<float> gaps;
   // If they were asked for.
   std::vector<int32_t> token_ids;
+  // Of a refusal: when to come again, as the server said.
+  std::optional<absl::Duration> retry_delay;
   // Absent if the stream ended without one.
   std::optional<v1::Finished> finished;
 };
@@ -62,6 +64,9 @@ struct Summary {
   double seconds = 0;
   int64_t succeeded = 0;
   int64_t failed = 0;
+  // Of those, refused: RESOURCE_EXHAUSTED before a token; how soon, and how many with a time to come again.
+  Samples refused;
+  int64_t refused_with_delay = 0;
   // Given up by the client: the run was over.
   int64_t cut_off = 0;
   // Never sent: longer than the model's context.

@@ -78,6 +78,12 @@ std::string RenderOutcomes(const Summary& summary, const Terminal& terminal) {
                  fmt::format("{} x {}: {}", ShowCount(error.count), code, error.first_message)) +
            "\n";
   }
+  if (summary.refused.count() > 0) {
+    out += Label(terminal, "refused") +
+           fmt::format("{}, told in {} (p50) and {} (p99); {} with a time to come again\n",
+                       ShowCount(summary.refused.count()), ShowSeconds(summary.refused.Percentile(0.5)),
+                       ShowSeconds(summary.refused.Percentile(0.99)), ShowCount(summary.refused_with_delay));
+  }
   return out;
 }
 
@@ -156,6 +162,8 @@ Json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& prov
   for (const auto& [code, error] : summary.errors) {
     json["errors"][code] = {{"count", error.count}, {"first_message", error.first_message}};
   }
+  json["refused"] = LatencyJson(summary.refused);
+  json["refused"]["with_retry_delay"] = summary.refused_with_delay;
   json["tokens"] = {{"input", summary.input_tokens},
                     {"output", summary.output_tokens},
                     {"input_per_second", PerSecond(summary.input_tokens, summary)},

@@ -108,6 +108,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      if (!prefill_names.empty()) set("--prefill", Addresses(book, prefill_names));
                      set("--listen", Known(book, kRouterName, "grpc", plan.listen));
                      set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
+                     set("--default-ttft-deadline", fmt::format("{}", plan.default_ttft_seconds));
                      set("--log-level", plan.log_level);
                      AddSecurity(plan.security, &arguments);
                      if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);

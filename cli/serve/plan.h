@@ -29,6 +29,9 @@ struct ServePlan {
   int token_budget = 0;
   int local_prefill_tokens = -1;
   int max_running = 0;
+  // What the first token of a request without a deadline may be predicted to take; 0: any time. Whoever
+  // serves on one machine waits rather than being turned away.
+  double default_ttft_seconds = 0;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.

@@ -226,6 +226,11 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
   app->add_option("--log-dir", flags->log_folder, "A log file per process in this folder")
       ->type_name("DIR")
       ->group(service);
+  app->add_option(
+         "--default-ttft-deadline", plan.default_ttft_seconds,
+         "Refuse requests without a deadline whose first token is predicted later, in seconds; 0: none")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);

@@ -35,12 +35,7 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
         PredictedWait(petition.tenant, petition.priority).value_or(absl::ZeroDuration());
     const absl::Duration needed = wait + petition.predicted_ttft;
     if (const absl::Duration left = petition.deadline - now; needed > left && left > absl::ZeroDuration()) {
-      return Refusal{Reason::kDeadline,
-                     fmt::format("the deadline is in {:.3f} s, and the first token is predicted in {:.3f} s "
-                                 "({:.3f} s of them in the queue): allow more time or try again later",
-                                 absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed),
-                                 absl::ToDoubleSeconds(wait)),
-                     std::clamp(needed - left, kLeastRetry, kLongestRetry)};
+      return TooLate(petition.clients_deadline, left, needed, wait);
     }
   }
 
@@ -76,6 +71,22 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
       admitted.entries.front(),
       Account{.tenant = petition.tenant, .choices = petition.choices, .charged = use, .entry = entry});
   return admitted;
+}
+
+Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration needed,
+                      absl::Duration queued) {
+  const double allowed = absl::ToDoubleSeconds(left), seconds = absl::ToDoubleSeconds(needed);
+  const std::string predicted =
+      fmt::format("the first token is predicted in {:.3f} s ({:.3f} s of them in the queue)", seconds,
+                  absl::ToDoubleSeconds(queued));
+  return {Reason::kDeadline,
+          clients_deadline
+              ? fmt::format("the deadline is in {:.3f} s, and {}: allow more time or try again later",
+                            allowed, predicted)
+              : fmt::format("{}, and without a deadline it may take {:.3f} s here: set one that allows more "
+                            "time, or try again later",
+                            predicted, allowed),
+          std::clamp(needed - left, kLeastRetry, kLongestRetry)};
 }
 
 std::optional<Refusal> Desk::AdmitCheapCall(TenantId tenant, absl::Time now) {

@@ -33,8 +33,10 @@ class Desk {
     int64_t max_tokens = 0;
     int64_t bytes = 0;
     int priority = 0;
+    // By when the first token is due: the client's deadline, or what this router allows.
     absl::Time deadline = absl::InfiniteFuture();
-    // How long it may wait if it has no deadline.
+    bool clients_deadline = true;
+    // How long it may wait in any case.
     absl::Duration patience = absl::InfiniteDuration();
     // From its placement to its first token, as placement predicts it.
     absl::Duration predicted_ttft = absl::ZeroDuration();
@@ -51,6 +53,9 @@ class Desk {
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
 
   std::variant<Admitted, Refusal> Admit(const Petition& petition, absl::Time now);
+  // The refusal of one whose first token is due in `left` and predicted in `needed`, `queued` of it here.
+  static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration needed,
+                         absl::Duration queued);
   // Counts against the rate of requests without an account: for calls that take no worker.
   std::optional<Refusal> AdmitCheapCall(TenantId tenant, absl::Time now);
 

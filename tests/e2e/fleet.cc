@@ -103,7 +103,9 @@ Fleet::Fleet(const FleetOptions& options) : fleet_file_(options.fleet_file) {
         Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags));
     decode_.push_back(std::make_unique<Process>("baton-decode", decode_arguments_.back()));
   }
-  std::vector<std::string> router = {"--model", kModel, "--log-level", "error", "--exit-with-parent"};
+  // Nobody is refused for a machine that is slow today.
+  std::vector<std::string> router = {
+      "--model", kModel, "--log-level", "error", "--exit-with-parent", "--default-ttft-deadline", "0"};
   if (!fleet_file_.empty()) {
     ListDecode({0});
     router = Merge(router, {"--fleet-file", fleet_file_});

@@ -1,5 +1,7 @@
 #include "tests/fakes/fake_worker.h"
 
+#include <grpcpp/alarm.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -71,8 +73,22 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
       case Step::Kind::kHold:
         state_->holding.push_back(this);
         return;
+      case Step::Kind::kUntil:
+        sleeping_ = true;
+        alarm_.Set(absl::ToChronoTime(step.until), [this](bool) { Wake(); });
+        return;
       case Step::Kind::kEnd:
         return End(step.status);
+    }
+  }
+
+  void Wake() {
+    absl::MutexLock lock(&state_->mutex);
+    sleeping_ = false;
+    if (cancelled_) {
+      End(absl::CancelledError("cancelled"));
+    } else {
+      Advance();
     }
   }
 
@@ -100,7 +116,8 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
     if (ended_) return;
     cancelled_ = true;
     ++state_->counts.cancelled;
-    if (!writing_) End(absl::CancelledError("cancelled"));
+    if (sleeping_) alarm_.Cancel();
+    if (!writing_ && !sleeping_) End(absl::CancelledError("cancelled"));
   }
 
   void OnDone() override { delete this; }
@@ -108,7 +125,9 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
   State* const state_;
   Script script_;
   size_t next_ = 0;
+  grpc::Alarm alarm_;
   bool writing_ = false;
+  bool sleeping_ = false;
   bool cancelled_ = false;
   bool ended_ = false;
 };
@@ -183,6 +202,13 @@ Step Step::Finish(v1::FinishReason reason) {
 Step Step::Hold() {
   Step step;
   step.kind = Kind::kHold;
+  return step;
+}
+
+Step Step::Until(absl::Time time) {
+  Step step;
+  step.kind = Kind::kUntil;
+  step.until = time;
   return step;
 }
 

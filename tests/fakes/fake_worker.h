@@ -11,24 +11,28 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/worker.pb.h"
 
 namespace baton::fakes {
 
-// What a Decode call does next: send an event, wait for FakeWorker::Release, or end. A script that runs out
-// ends OK.
+// What a Decode call does next: send an event, wait for FakeWorker::Release or for a time to come, or end. A
+// script that runs out ends OK.
 struct Step {
-  enum class Kind { kSend, kHold, kEnd };
+  enum class Kind { kSend, kHold, kUntil, kEnd };
   Kind kind = Kind::kSend;
   v1::DecodeEvent event;
   absl::Status status;
+  absl::Time until;
 
   static Step Accept();
   // One token, with its id.
   static Step Token(int32_t id, const std::string& text);
   static Step Finish(v1::FinishReason reason = v1::FINISH_REASON_LENGTH);
   static Step Hold();
+  // By the machine's clock.
+  static Step Until(absl::Time time);
   static Step End(absl::Status status);
 };
 using Script = std::vector<Step>;

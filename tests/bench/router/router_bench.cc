@@ -6,7 +6,6 @@
 // fake worker directly. CPU is the router's own, user and system, from /proc. Prompts are random: nobody
 // holds a prefix.
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -29,11 +28,15 @@
 #include "cli/serve/child.h"
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
+#include "tests/bench/router/measured_process.h"
 #include "tests/fakes/fake_worker.h"
 
 namespace baton {
 namespace {
 
+using bench::AwaitGrpcAddress;
+using bench::AwaitLine;
+using bench::MeasuredProcess;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
@@ -42,22 +45,6 @@ constexpr int kVocabulary = 2048;
 constexpr rpc::Keepalive kPatient{.interval = absl::Seconds(60), .timeout = absl::Seconds(60)};
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-// Reads a child's output up to the end of the first line that begins so.
-std::string AwaitLine(const cli::Child& child, const std::string& beginning) {
-  std::string output;
-  while (true) {
-    for (size_t at = 0, end; (end = output.find('\n', at)) != std::string::npos; at = end + 1) {
-      if (output.compare(at, beginning.size(), beginning) == 0) return output.substr(at, end - at);
-    }
-    pollfd fd = {child.output_fd(), POLLIN, 0};
-    BATON_CHECK(poll(&fd, 1, 120'000) > 0) << "no line \"" << beginning << "\"";
-    char buffer[1 << 16];
-    const ssize_t n = read(child.output_fd(), buffer, sizeof(buffer));
-    if (n > 0) output.append(buffer, n);
-    BATON_CHECK(n != 0) << "it ended: " << output;
-  }
-}
 
 // In the process of the workers: hosts them until standard input ends.
 int HostWorkers(int count) {
@@ -97,27 +84,6 @@ std::string LongModel() {
   std::ofstream(folder / "config.json") << config.dump();
   return folder.string();
 }
-
-struct Process {
-  pid_t pid;
-  double CpuSeconds() const {
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string text((std::istreambuf_iterator<char>(file)), {});
-    std::istringstream rest(text.substr(text.rfind(')') + 2));
-    std::string field;
-    double ticks = 0;
-    for (int i = 3; i <= 15 && rest >> field; ++i) {
-      if (i >= 14) ticks += std::stod(field);
-    }
-    return ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
-  }
-  double RssMiB() const {
-    std::ifstream file(fmt::format("/proc/{}/statm", pid));
-    double pages = 0, resident = 0;
-    file >> pages >> resident;
-    return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
-  }
-};
 
 v1::GenerateRequest IdsRequest(std::mt19937& random, int tokens) {
   v1::GenerateRequest request;
@@ -174,10 +140,8 @@ class Bench {
         Spawn(BATON_BINARY_DIR "/bin/baton-router",
               {"--model", model_, "--decode", addresses, "--policy", policy, "--listen", "127.0.0.1:0",
                "--metrics", "127.0.0.1:0", "--log-level", "error", "--exit-with-parent"}));
-    const std::string ready = AwaitLine(*router_, "ready");
-    const size_t at = ready.find("grpc=") + 5;
     process_.pid = router_->pid();
-    address_ = ready.substr(at, ready.find_first_of(" \n", at) - at);
+    address_ = AwaitGrpcAddress(*router_);
     stub_ = NewStub();
     direct_ = v1::Decode::NewStub(rpc::MakeChannel(addresses.substr(0, addresses.find(',')), kPatient));
     AwaitWorkers(workers);
@@ -295,7 +259,7 @@ class Bench {
   cli::Child hosts_;
   std::optional<cli::Child> router_;
   std::string address_;
-  Process process_{0};
+  MeasuredProcess process_;
   std::unique_ptr<v1::Inference::Stub> stub_;
   std::unique_ptr<v1::Decode::Stub> direct_;
   std::mt19937 random_{1};

@@ -215,5 +215,34 @@ TEST_F(RouterTest, ASlowClientSlowsTheWorkerDown) {
   EXPECT_EQ(rest.deltas.size(), static_cast<size_t>(kEvents));
 }
 
+TEST_F(RouterTest, AClientThatStopsReadingIsGivenUpAndHoldsNobody) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest& request) {
+    Script script = {Step::Accept()};
+    const int events = request.stop().max_tokens() == 1000 ? 4000 : 2;
+    for (int i = 0; i < events; ++i) script.push_back(Step::Token(5, std::string(16384, 'x')));
+    script.push_back(Step::Finish());
+    return script;
+  });
+  StartRouter({.client_stall = absl::Milliseconds(500)});
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_stop()->set_max_tokens(1000);
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, request);
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  // It reads no further; others are served, on the same connection too.
+  EXPECT_TRUE(Generate(TextRequest()).status.ok());
+  // Everything is let go while the client still sits there.
+  ASSERT_TRUE(AwaitMetric("baton_router_clients_stalled_total ", 1));
+  ASSERT_TRUE(AwaitMetric("baton_router_bookings ", 0));
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.running == 0; }));
+  EXPECT_TRUE(AwaitMetric("baton_router_running ", 0)) << "no call is left behind";
+  const Answer rest = ReadAll(&context, reader.get());
+  EXPECT_TRUE(absl::IsAborted(rest.status)) << rest.status;
+  EXPECT_THAT(std::string(rest.status.message()), HasSubstr("the client did not read for 0.5 s"));
+  EXPECT_LT(rest.deltas.size(), 4000u);
+}
+
 }  // namespace
 }  // namespace baton::router

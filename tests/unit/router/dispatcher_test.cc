@@ -146,9 +146,11 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
   const auto submit = [&](int name, absl::Duration deadline) {
     auto ask = Ask(name);
     ask->deadline = clock_.Now() + deadline;
-    return dispatcher.Submit(ask).status();
+    const absl::Status taken = dispatcher.Submit(ask).status();
+    // Whoever needn't wait is judged as it is placed.
+    return taken.ok() && !results_[name].empty() ? results_[name][0].status() : taken;
   };
-  for (int i = 0; i < Dispatcher::kOutcomesToTrust; ++i) {
+  for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
     ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
     ASSERT_EQ(results_[i].size(), 1u);
     v1::Finished finished;
@@ -168,6 +170,104 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
   dispatcher.Tick();
   ASSERT_EQ(results_[103].size(), 1u) << "refused when it became hopeless, not when it was late";
   EXPECT_TRUE(absl::IsResourceExhausted(results_[103][0].status())) << results_[103][0].status();
+}
+
+// Says that a request waits for a second per request that runs, and then takes one.
+class ASecondEach final : public placement::Policy {
+ public:
+  std::string_view name() const override { return "a_second_each"; }
+  placement::Choice Choose(const placement::Request&, placement::Workers decode,
+                           placement::Workers) override {
+    placement::Choice choice;
+    choice.predicted.prefill = 1;
+    choice.predicted.wait = static_cast<double>(decode[0].running);
+    return choice;
+  }
+};
+
+class DefaultDeadlineTest : public DispatcherTest {
+ protected:
+  DefaultDeadlineTest() { Up(0); }
+
+  static Dispatcher::Options WithDeadline() {
+    Dispatcher::Options options = Options();
+    options.limits.entries = 100;
+    options.worker_concurrency = 100;
+    options.default_ttft = absl::Seconds(3);
+    return options;
+  }
+  // Enough answers that came as predicted.
+  void Teach() {
+    for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
+      ASSERT_TRUE(dispatcher2_.Submit(Ask(1000 + i)).ok());
+      ASSERT_TRUE(results_[1000 + i][0].ok());
+      End(1000 + i);
+    }
+  }
+  void End(int name) {
+    v1::Finished finished;
+    finished.mutable_timing()->set_ttft(1);
+    results_[name][0]->learn(&finished);
+    results_[name][0]->booking.Release();
+  }
+  std::shared_ptr<Dispatcher::Ask> Now(int name) {
+    auto ask = Ask(name);
+    ask->request.arrival = clock_.Now();
+    return ask;
+  }
+
+  Dispatcher dispatcher2_{WithDeadline(), &fleet_, std::make_unique<ASecondEach>(), &clock_, &probe_};
+};
+
+TEST_F(DefaultDeadlineTest, RefusesAtOnceWhatWouldComeTooLate) {
+  Teach();
+  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
+  for (int name = 0; name < 3; ++name) EXPECT_TRUE(results_[name][0].ok()) << name;
+  for (int name = 3; name < 6; ++name) {
+    ASSERT_EQ(results_[name].size(), 1u) << "told at once";
+    const absl::Status status = results_[name][0].status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr("the first token is predicted in 4.000 s (0.000 s of them in the queue), and without "
+                  "a deadline it may take 3.000 s here"));
+    EXPECT_EQ(rpc::RetryDelay(status), absl::Seconds(1));
+  }
+  End(0);
+  ASSERT_TRUE(dispatcher2_.Submit(Now(7)).ok());
+  EXPECT_TRUE(results_[7][0].ok()) << "there is time again";
+}
+
+TEST_F(DefaultDeadlineTest, TheClientsOwnDeadlineCounts) {
+  Teach();
+  for (int name = 0; name < 5; ++name) {
+    auto ask = Now(name);
+    ask->deadline = clock_.Now() + absl::Seconds(60);
+    ASSERT_TRUE(dispatcher2_.Submit(ask).ok());
+    EXPECT_TRUE(results_[name][0].ok()) << name;
+  }
+}
+
+TEST_F(DefaultDeadlineTest, PredictionsAreNotBelievedBeforeTheyWereSeenToHold) {
+  for (int name = 0; name < 10; ++name) {
+    ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
+    EXPECT_TRUE(results_[name][0].ok()) << name;
+  }
+}
+
+TEST_F(DefaultDeadlineTest, AnAnswerThatGoesOnElsewhereIsNotRefusedForItsFirstToken) {
+  Teach();
+  std::vector<admission::EntryId> entries;
+  auto ask = Now(0);
+  for (int name = 0; name < 3; ++name) {
+    auto submitted = dispatcher2_.Submit(name == 0 ? ask : Now(name));
+    ASSERT_TRUE(submitted.ok());
+    entries.push_back(submitted->front());
+  }
+  clock_.Advance(absl::Seconds(10));
+  dispatcher2_.Again(entries[0], ask, 0, {}, /*begun=*/true);
+  ASSERT_EQ(results_[0].size(), 2u);
+  EXPECT_TRUE(results_[0][1].ok()) << results_[0][1].status();
 }
 
 TEST_F(DispatcherTest, AllChoicesOrNone) {

@@ -28,6 +28,9 @@ std::string Names(const Actions& actions) {
       if (write.response.has_delta()) return "write:" + write.response.delta().text();
       return "write:finished" + std::to_string(write.response.finished().choice());
     }
+    std::string operator()(const Break& break_off) {
+      return "break:" + absl::StatusCodeToString(break_off.status.code());
+    }
     std::string operator()(const Finish& finish) {
       return "finish:" + absl::StatusCodeToString(finish.status.code());
     }
@@ -89,7 +92,8 @@ class RequestFlowTest : public ::testing::Test {
                                                                .router_id = "me",
                                                                .max_attempts = 2,
                                                                .arrival = clock_.Now(),
-                                                               .deadline = deadline},
+                                                               .deadline = deadline,
+                                                               .client_stall = absl::Seconds(30)},
                                           &clock_, &probe_);
   }
 
@@ -376,6 +380,43 @@ TEST_F(RequestFlowTest, CancelFinishesWhenTheWriteIsBack) {
   EXPECT_EQ(Names(flow_->OnCancelled()), "withdraw hangup:0");
   EXPECT_EQ(Bookings(), 0);
   EXPECT_EQ(Names(flow_->OnWritten(false)), "finish:CANCELLED");
+}
+
+TEST_F(RequestFlowTest, AClientThatStopsReadingIsGivenUpAndTheWorkerLetGoAtOnce) {
+  Run();
+  clock_.Advance(absl::Seconds(29));
+  EXPECT_EQ(Names(flow_->OnMaybeStalled()), "") << "Started has waited for 29 s";
+  clock_.Advance(absl::Seconds(1));
+  const Actions actions = flow_->OnMaybeStalled();
+  EXPECT_EQ(Names(actions), "withdraw hangup:0 break:ABORTED");
+  EXPECT_THAT(std::string(Only<Break>(actions).status.message()), HasSubstr("did not read for 30 s"));
+  EXPECT_EQ(Bookings(), 0);
+  EXPECT_EQ(Names(flow_->OnMaybeStalled()), "") << "once";
+  EXPECT_EQ(Names(flow_->OnWritten(false)), "finish:ABORTED");
+  EXPECT_THAT(metrics_.Text(), HasSubstr("baton_router_clients_stalled_total 1"));
+}
+
+TEST_F(RequestFlowTest, ASlowClientIsNotAStalledOne) {
+  Run();
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(absl::Seconds(29));
+    EXPECT_EQ(Names(flow_->OnMaybeStalled()), "");
+    EXPECT_EQ(Names(flow_->OnWritten(true)), i == 0 ? "" : "read:0");
+    clock_.Advance(absl::Seconds(60));
+    EXPECT_EQ(Names(flow_->OnMaybeStalled()), "") << "it is the worker that takes its time";
+    EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "write:a");
+  }
+  flow_->OnCancelled();
+  flow_->OnWritten(false);
+}
+
+TEST_F(RequestFlowTest, AStalledClientOfAFailedAnswerHearsOfTheFailure) {
+  Run();
+  flow_->OnDecodeEvent(0, 1, Done());
+  flow_->OnDecodeEnd(0, 1, absl::OkStatus());
+  clock_.Advance(absl::Seconds(30));
+  EXPECT_EQ(Names(flow_->OnMaybeStalled()), "withdraw break:ABORTED") << "nothing else would end it";
+  EXPECT_EQ(Names(flow_->OnWritten(false)), "finish:ABORTED");
 }
 
 TEST_F(RequestFlowTest, CancelWhileWaitingWithdraws) {

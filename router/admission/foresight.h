@@ -1,0 +1,41 @@
+// Foresight: by when a request's first token is due, and how far a prediction of it is to be believed. A
+// request without a deadline of its own is given one, so that under overload nobody is served too late to be
+// of use. Learns from every outcome by how much predictions fall short. Plain, without a lock or a clock.
+//
+// Refuses nothing itself: whoever asks compares Cautious() with what is left until Due().
+#pragma once
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace baton::router::admission {
+
+class Foresight {
+ public:
+  // Outcomes before a prediction may refuse somebody.
+  static constexpr int64_t kOutcomesToTrust = 8;
+
+  // `default_ttft`: what a request without a deadline may take to its first token; infinite: any time.
+  explicit Foresight(absl::Duration default_ttft) : default_ttft_(default_ttft) {}
+
+  // A first token was predicted so many seconds after its placement, and came then.
+  void Observe(double predicted, double actual);
+  bool trusted() const { return outcomes_ >= kOutcomesToTrust; }
+  // The time within which nine in ten first tokens came that had this prediction.
+  absl::Duration Cautious(double predicted) const { return absl::Seconds(predicted * margin_); }
+  double margin() const { return margin_; }
+
+  // The client's own deadline, if it has one. Otherwise `default_ttft` from the arrival, or twice what the
+  // request takes by itself: a long prompt is refused for the queue that it finds, not for its length.
+  absl::Time Due(absl::Time deadline, absl::Time arrival,
+                 absl::Duration by_itself = absl::ZeroDuration()) const;
+  absl::Duration default_ttft() const { return default_ttft_; }
+
+ private:
+  const absl::Duration default_ttft_;
+  int64_t outcomes_ = 0;
+  double margin_ = 1;
+};
+
+}  // namespace baton::router::admission
