@@ -30,7 +30,8 @@ void ReportPhases(const Sequence& sequence, v1::Timing& timing) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
-                     PrefillClient& prefill, const Clock& clock, Probe& probe, const fetch::Exchange& exchange)
+                     PrefillClient& prefill, const Clock& clock, Probe& probe,
+                     const fetch::Exchange& exchange)
     : options_(options),
       engine_(engine),
       link_(link),
@@ -93,8 +94,7 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
                                  [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
   const auto reserve = [&] { return sequence.kv->Reserve(sequence.tokens, sequence.size() + 1).ok(); };
   // Those who were set aside come first, peers last.
-  if (queue ||
-      !(reserve() || (exchange_.holder != nullptr && exchange_.holder->MakeRoom() && reserve()))) {
+  if (queue || !(reserve() || (exchange_.holder != nullptr && exchange_.holder->MakeRoom() && reserve()))) {
     return rpc::WithRetryDelay(
         absl::ResourceExhaustedError(fmt::format(
             "decode worker {} has no KV blocks for a prompt of {} tokens now: {} of {} can be had",
@@ -126,15 +126,15 @@ bool Scheduler::StartFetch(SequenceId id, Sequence& sequence) {
   const std::vector<kv::BlockHash> chain =
       kv::HashChain(engine_.RootFor(kv::TenantSalt(sequence.salt)), prefix);
   sequence.phase = Phase::kFetching;
-  sequence.fetch = exchange_.fetcher->Start(
-      sequence.peer, sequence.request_id, std::span(chain).subspan(from),
-      sequence.kv->blocks().subspan(from, count), 0, saved,
-      {.committed =
-           [this, id, from](int64_t blocks) {
-             Sequence& fetching = *sequences_.at(id);
-             fetching.kv->Computed(fetching.tokens, (from + blocks) * kBlockTokens);
-           },
-       .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
+  sequence.fetch =
+      exchange_.fetcher->Start(sequence.peer, sequence.request_id, std::span(chain).subspan(from),
+                               sequence.kv->blocks().subspan(from, count), 0, saved,
+                               {.committed =
+                                    [this, id, from](int64_t blocks) {
+                                      Sequence& fetching = *sequences_.at(id);
+                                      fetching.kv->Computed(fetching.tokens, (from + blocks) * kBlockTokens);
+                                    },
+                                .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
   return true;
 }
 
@@ -150,7 +150,8 @@ void Scheduler::OnFetchEnded(SequenceId id) {
         static_cast<uint32_t>(std::min(sequence.kv->computed_tokens(), sequence.prompt_tokens)));
   }
   // We may be in its callback.
-  leaving_.push_back({.sequence = nullptr, .handoff = nullptr, .fetch = std::move(sequence.fetch), .kv = nullptr});
+  leaving_.push_back(
+      {.sequence = nullptr, .handoff = nullptr, .fetch = std::move(sequence.fetch), .kv = nullptr});
   StartPrefill(id, sequence);
 }
 

@@ -50,7 +50,7 @@ struct Sequence {
   std::unique_ptr<engine::SequenceKv> kv;
   std::unique_ptr<Handoff> handoff;
   std::unique_ptr<fetch::Fetch> fetch;  // of blocks that it lacks, before anything else
-  int64_t handoff_tokens = 0;  // length of `tokens` when the hand-off was asked for
+  int64_t handoff_tokens = 0;           // length of `tokens` when the hand-off was asked for
   size_t next_target = 0;
   int64_t prefill_from = 0;  // computed when its local prefill began
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on

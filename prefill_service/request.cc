@@ -42,7 +42,8 @@ absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine
   job.priority = request.priority();
   job.peer = request.fetch();
   // The last token is computed here in any case.
-  job.peer.set_blocks(std::min<uint32_t>(job.peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
+  job.peer.set_blocks(
+      std::min<uint32_t>(job.peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
   return job;
 }
 

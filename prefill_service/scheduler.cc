@@ -66,11 +66,10 @@ void Scheduler::BeginFetch(Prompt& prompt) {
   if (!exchange_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
   prompt.matched_before_fetch = prompt.matched_blocks;
   const JobId id = prompt.id;
-  prompt.landing =
-      fetch::Landing::Begin(*exchange_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
-                            prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
-                            {.landed = [this, id](int64_t blocks) { OnLanded(id, blocks); },
-                             .ended = [this, id] { LetGoFetch(*waiting_.at(id)); }});
+  prompt.landing = fetch::Landing::Begin(*exchange_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
+                                         prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
+                                         {.landed = [this, id](int64_t blocks) { OnLanded(id, blocks); },
+                                          .ended = [this, id] { LetGoFetch(*waiting_.at(id)); }});
   prompt.due = DueTime(prompt);
   order_.Move(id, prompt.due);
 }
@@ -212,9 +211,9 @@ void Scheduler::Admit() {
       break;
     }
     if (prompt.landed_blocks > 0) {
-      prompt.fetched_tokens = std::max<int64_t>(
-          0, std::min(prompt.landed_blocks * kBlockTokens, kv->cached_tokens()) -
-                 prompt.matched_before_fetch * kBlockTokens);
+      prompt.fetched_tokens =
+          std::max<int64_t>(0, std::min(prompt.landed_blocks * kBlockTokens, kv->cached_tokens()) -
+                                   prompt.matched_before_fetch * kBlockTokens);
     }
     prompt.kv = std::move(kv);
     prompt.started = now;

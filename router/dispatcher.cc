@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "common/rpc/status.h"
+#include "router/worker_states.h"
 
 namespace baton::router {
 
@@ -25,47 +25,9 @@ struct Dispatcher::Decision {
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
   bool begun = false;
+  std::string fetch_from;
   bool debug = false;
 };
-
-namespace {
-
-// The workers as numbers, and what the numbers lean on.
-struct States {
-  std::vector<placement::WorkerState> workers;
-  std::deque<std::vector<placement::Booked>> booked;
-
-  States(std::span<const std::shared_ptr<fleet::Worker>> from, const index::Matches& matches) {
-    workers.reserve(from.size());
-    for (const auto& worker : from) {
-      placement::WorkerState& state = workers.emplace_back();
-      state.slot = worker->slot();
-      state.matched_blocks = matches.of(state.slot);
-      state.queued_tokens = worker->QueuedTokens();
-      state.running = worker->Requests();
-      state.context_tokens = worker->ContextTokens();
-      state.free_blocks = worker->FreeBlocks();
-      state.cached_blocks = worker->CachedBlocks();
-      state.total_blocks = worker->TotalBlocks();
-      // The index doesn't tell confirmed blocks from expected ones, and a fetch may only count on the former:
-      // confirmed_blocks stays 0.
-      const fleet::Worker::Prompts prompts = worker->prompts();
-      if (prompts.booked.empty()) continue;
-      state.busy_since = prompts.busy_since;
-      auto& list = booked.emplace_back();
-      for (const fleet::BookedPrompt& prompt : prompts.booked) {
-        list.push_back({.due = prompt.due,
-                        .seconds = prompt.seconds,
-                        .tokens = prompt.tokens,
-                        .since = prompt.since,
-                        .request = prompt.id});
-      }
-      state.booked = list;
-    }
-  }
-};
-
-}  // namespace
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe, index::PrefixIndex* index)
@@ -267,7 +229,8 @@ Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now)
                                            [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
-  const States decode(view->decode, matches_), prefill(view->prefill, matches_);
+  WorkerStates decode(view->decode, matches_), prefill(view->prefill, matches_);
+  ConfirmPeers(index_, ask.chain, decode, prefill);
   placement::Request request = ask.request;
   request.now = now;
   return OutlookOf(ask, policy_->Choose(request, decode.workers, prefill.workers).predicted);
@@ -417,7 +380,8 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
   placement::Request request = ask.request;
   request.now = now;
-  const States decode(open, matches_), prefill(view.prefill, matches_);
+  WorkerStates decode(open, matches_), prefill(view.prefill, matches_);
+  ConfirmPeers(index_, ask.chain, decode, prefill);
   auto decision = std::make_shared<Decision>();
   decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
   const placement::Choice& choice = decision->choice;
@@ -434,6 +398,16 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   Placement placement;
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
+  if (choice.fetch_from.has_value()) {
+    for (const Candidates peers : {Candidates(view.prefill), open}) {
+      const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
+        return worker->slot() == *choice.fetch_from;
+      });
+      if (peer != peers.end()) placement.fetch_from = *peer;
+    }
+    placement.fetch_blocks = choice.fetch_blocks;
+  }
+  if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;
   decision->prompt_tokens = request.prompt_tokens;
@@ -486,6 +460,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
     info->set_decode_matched_blocks(static_cast<uint32_t>(decision.decode_matched));
     info->set_prefill_matched_blocks(static_cast<uint32_t>(decision.prefill_matched));
     for (const auto& worker : decision.prefill) info->add_prefill_workers(worker->identity().id);
+    if (!decision.fetch_from.empty()) {
+      info->set_fetch_from(decision.fetch_from);
+      info->set_fetch_blocks(static_cast<uint32_t>(decision.choice.fetch_blocks));
+    }
   }
 
   if (relay.migrations() > 0) return;  // its times are two workers'
@@ -515,6 +493,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   outcome.cached_tokens = cached;
   outcome.uncached_tokens = std::max<int64_t>(0, decision.prompt_tokens - cached);
   outcome.compute_seconds = timing.prefill();
+  if (relay.fetched_tokens() > 0) {
+    outcome.fetch_seconds = relay.fetch_seconds();
+    outcome.fetched_tokens = relay.fetched_tokens();
+  }
   if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
   outcome.batch = decision.decode->Requests();
   outcome.output_tokens = usage.completion_tokens();

@@ -41,6 +41,9 @@ struct Placement {
   fleet::Booking booking;
   std::shared_ptr<const fleet::Worker> decode;
   std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
+  // Whoever computes the prompt had best fetch that many of its leading blocks from this peer; null: nothing.
+  std::shared_ptr<const fleet::Worker> fetch_from;
+  int64_t fetch_blocks = 0;
   // The choice is finished: placement learns from what it really took, and explains itself if asked to.
   std::function<void(v1::Finished* finished)> learn;
 };

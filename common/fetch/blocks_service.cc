@@ -33,9 +33,9 @@ absl::StatusOr<Ask> ParseRequest(const v1::FetchRequest& request, const engine::
   Ask ask;
   ask.ticket = transfer::Ticket::FromProto(request.ticket());
   if (ask.ticket.first_block != 0 || static_cast<size_t>(ask.ticket.blocks()) != count) {
-    return absl::InvalidArgumentError(
-        fmt::format("ticket: covers blocks [{}, {}), the hashes name {}", ask.ticket.first_block,
-                    ask.ticket.first_block + ask.ticket.blocks(), count));
+    return absl::InvalidArgumentError(fmt::format("ticket: covers blocks [{}, {}), the hashes name {}",
+                                                  ask.ticket.first_block,
+                                                  ask.ticket.first_block + ask.ticket.blocks(), count));
   }
   ask.request_id = request.request_id();
   ask.hashes.reserve(count);

@@ -1,6 +1,6 @@
-// BlocksService: baton.v1.Blocks over gRPC, the same on prefill and decode workers. A reaction checks who asks
-// and what, posts it to the engine's loop and returns. A worker that drains still answers: what it holds may
-// be wanted elsewhere before it leaves. gRPC callback threads.
+// BlocksService: baton.v1.Blocks over gRPC, the same on prefill and decode workers. A reaction checks who
+// asks and what, posts it to the engine's loop and returns. A worker that drains still answers: what it holds
+// may be wanted elsewhere before it leaves. gRPC callback threads.
 #pragma once
 
 #include <atomic>

@@ -27,10 +27,10 @@ void Fetch::Release() {
 }
 
 void Fetch::Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
-                  absl::Time deadline) {
+                  absl::Duration patience) {
   *request.mutable_ticket() = intake_.ticket().ToProto();
   intake_.Request();
-  call_ = client.Call(address, std::move(request), deadline,
+  call_ = client.Call(address, std::move(request), patience,
                       {.event =
                            [this](v1::FetchEvent event) {
                              // Shared with the write that it may begin.

@@ -1,8 +1,8 @@
 // Fetch: one attempt to have blocks filled by a peer that holds them: the call, and the intake that checks
-// and commits what arrives (transfer/intake.h), as a plain state machine: no gRPC, no clock. What is committed
-// stays good whatever the end; a fetch that fails costs its caller a computation and no more. Release, at any
-// time, cancels the call and all callbacks; a write that has begun may still end after it, and until
-// writing() is false the object and the blocks stay. Engine thread.
+// and commits what arrives (transfer/intake.h), as a plain state machine: no gRPC, no clock. What is
+// committed stays good whatever the end; a fetch that fails costs its caller a computation and no more.
+// Release, at any time, cancels the call and all callbacks; a write that has begun may still end after it,
+// and until writing() is false the object and the blocks stay. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ class Fetch {
   ~Fetch();
 
   // `request` lacks only the ticket.
-  void Start(FetchClient& client, const std::string& address, v1::FetchRequest request, absl::Time deadline);
+  void Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
+             absl::Duration patience);
 
   // Begins no further write, ends the call and all callbacks. May be called from a callback.
   void Release();

@@ -18,10 +18,10 @@ class FetchClient {
  public:
   using Callbacks = rpc::EventCallbacks<v1::FetchEvent>;
   virtual ~FetchClient() = default;
-  // Starts a call. Callbacks come on the engine thread, after Call has returned. After the deadline the call
+  // Starts a call. Callbacks come on the engine thread, after Call has returned. After `patience` the call
   // ends with DEADLINE_EXCEEDED.
   virtual std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                               absl::Time deadline, Callbacks callbacks) = 0;
+                                               absl::Duration patience, Callbacks callbacks) = 0;
 };
 
 // Over gRPC, with one channel per address, kept for the next call. Engine thread; events are posted to
@@ -32,7 +32,7 @@ class GrpcFetchClient final : public FetchClient {
   GrpcFetchClient(engine::Loop& loop, const rpc::Security& security)
       : security_(security), calls_([&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                       absl::Time deadline, Callbacks callbacks) override;
+                                       absl::Duration patience, Callbacks callbacks) override;
 
  private:
   // Peers come and go; a worker that talks to more than this many starts its channels anew.

@@ -35,12 +35,12 @@ double Fetcher::Seconds(int64_t blocks) const { return seconds_.Predict(Features
 bool Fetcher::Worthwhile(const v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const {
   if (blocks < 1 || running_ >= options_.most) return false;
   if (peer.address().empty() || peer.worker() == options_.worker_id) return false;
-  return Seconds(blocks) < wait + saved;
+  return options_.always || Seconds(blocks) < wait + saved;
 }
 
 bool Fetcher::WorthWaiting(const Fetch& fetch, double saved) const {
   const double elapsed = absl::ToDoubleSeconds(clock_.Now() - fetch.started());
-  if (elapsed < absl::ToDoubleSeconds(options_.patience)) return true;
+  if (options_.always || elapsed < absl::ToDoubleSeconds(options_.patience)) return true;
   const int64_t blocks = fetch.found().value_or(fetch.asked());
   double left;
   if (fetch.committed() > 0) {  // at its own pace
@@ -69,8 +69,9 @@ std::unique_ptr<Fetch> Fetcher::Start(const v1::PeerPrefix& peer, const std::str
       [this](const Fetch& ended, const absl::Status& status) { Over(ended, status); });
   ++running_;
   probe_.Began();
-  fetch->Start(client_, peer.address(), std::move(request),
-               now + std::max(options_.patience, absl::Seconds(wait + saved)));
+  const absl::Duration patience =
+      options_.always ? options_.longest : std::max(options_.patience, absl::Seconds(wait + saved));
+  fetch->Start(client_, peer.address(), std::move(request), std::min(patience, options_.longest));
   return fetch;
 }
 

@@ -25,6 +25,9 @@ struct FetcherOptions {
   int most = 32;
   // A fetch gets this long before a prediction may end it.
   absl::Duration patience = absl::Milliseconds(20);
+  // No prediction is asked: for tests, benchmarks, and links that are known to be good.
+  bool always = false;
+  absl::Duration longest = absl::Seconds(30);  // that one may take even so
 };
 
 class Fetcher {

@@ -50,13 +50,12 @@ bool Holder::Step() {
       continue;
     }
     const int64_t count = std::min(budget, held - serving.shipped);
-    const absl::Status sent =
-        serving.shipment->Ship(serving.blocks, serving.shipped, count, 0, engine_.store().layout().layers,
-                               [&](v1::KvChunk chunk) {
-                                 v1::FetchEvent event;
-                                 *event.mutable_chunk() = std::move(chunk);
-                                 serving.ask.send(std::move(event));
-                               });
+    const absl::Status sent = serving.shipment->Ship(serving.blocks, serving.shipped, count, 0,
+                                                     engine_.store().layout().layers, [&](v1::KvChunk chunk) {
+                                                       v1::FetchEvent event;
+                                                       *event.mutable_chunk() = std::move(chunk);
+                                                       serving.ask.send(std::move(event));
+                                                     });
     serving.shipped += count;
     budget -= count;
     if (!sent.ok() || serving.shipped == held) {

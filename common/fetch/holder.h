@@ -3,7 +3,8 @@
 // fetches, a bounded number of bytes per step, and when its own worker wants for blocks, MakeRoom ends them
 // all. It never waits: a peer that takes nothing keeps its place until its call ends.
 //
-//   Submit --pinned, found sent--> shipping --last chunk sent--> gone   (any --Cancel, Abort, MakeRoom--> gone)
+//   Submit --pinned, found sent--> shipping --last chunk sent--> gone   (any --Cancel, Abort, MakeRoom-->
+//   gone)
 //
 // No gRPC, no thread, no clock: driven by the engine's loop. Engine thread.
 #pragma once

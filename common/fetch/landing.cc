@@ -19,16 +19,15 @@ std::unique_ptr<Landing> Landing::Begin(Fetcher& fetcher, kv::BlockPool& pool, c
                                         double wait, double saved, Callbacks callbacks) {
   const int64_t target = peer.blocks();
   BATON_CHECK(target * kBlockTokens < std::ssize(tokens) && target <= std::ssize(chain));
-  auto landing =
-      std::unique_ptr<Landing>(new Landing(pool, root, tokens, target, std::move(callbacks)));
+  auto landing = std::unique_ptr<Landing>(new Landing(pool, root, tokens, target, std::move(callbacks)));
   if (!landing->kv_.Reserve(landing->tokens_, target * kBlockTokens).ok()) return nullptr;
   landing->here_ = landing->kv_.cached_tokens() / kBlockTokens;
   if (landing->here_ >= target) return nullptr;
-  landing->fetch_ = fetcher.Start(
-      peer, request_id, chain.subspan(landing->here_, target - landing->here_),
-      landing->kv_.blocks().subspan(landing->here_), wait, saved,
-      {.committed = [raw = landing.get()](int64_t blocks) { raw->OnCommitted(blocks); },
-       .ended = [raw = landing.get()](const absl::Status&) { raw->OnEnded(); }});
+  landing->fetch_ =
+      fetcher.Start(peer, request_id, chain.subspan(landing->here_, target - landing->here_),
+                    landing->kv_.blocks().subspan(landing->here_), wait, saved,
+                    {.committed = [raw = landing.get()](int64_t blocks) { raw->OnCommitted(blocks); },
+                     .ended = [raw = landing.get()](const absl::Status&) { raw->OnEnded(); }});
   return landing;
 }
 

@@ -41,8 +41,8 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       served_cancelled_(ServeOutcome(metrics, link, "cancelled")),
       served_refused_(ServeOutcome(metrics, link, "refused")),
       served_failed_(ServeOutcome(metrics, link, "failed")),
-      served_blocks_(metrics.Counter("baton_peer_served_blocks_total", "KV blocks sent to peers, by link.",
-                                     Link(link))),
+      served_blocks_(
+          metrics.Counter("baton_peer_served_blocks_total", "KV blocks sent to peers, by link.", Link(link))),
       served_bytes_(
           metrics.Counter("baton_peer_served_bytes_total", "KV bytes sent to peers, by link.", Link(link))),
       serving_(metrics.Gauge("baton_peer_serving", "Fetches by peers under way.")) {}

@@ -1,6 +1,7 @@
-// PostedCalls: server-streaming calls to peers whose events are dealt with by one thread of the caller's: what
-// comes on gRPC's threads is posted there, one event at a time. The owner's end of a call is an EventCall:
-// letting it go cancels the call, and no callback comes after that. Calls and EventCalls: the owner's thread.
+// PostedCalls: server-streaming calls to peers whose events are dealt with by one thread of the caller's:
+// what comes on gRPC's threads is posted there, one event at a time. The owner's end of a call is an
+// EventCall: letting it go cancels the call, and no callback comes after that. Calls and EventCalls: the
+// owner's thread.
 #pragma once
 
 #include <functional>

@@ -40,7 +40,7 @@ struct Host::PeerFetch {
         client(host.loop_, *host.security_),
         fetcher({.worker_id = host.worker_id(),
                  .incarnation = host.incarnation(),
-                 .patience = absl::Seconds(host.options_.fetch_patience)},
+                 .always = host.options_.peer_fetch == "always"},
                 *host.engine_, receiver, client, host.clock_, probe),
         holder({.max_chunk_bytes = rpc::kMaxChunkBytes}, *host.engine_, sender, probe),
         service(*host.engine_, host.loop_, holder, host.peers_) {}
@@ -70,7 +70,7 @@ Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security
              }),
       hub_(std::move(info)),
       loop_(kMailboxCapacity) {
-  if (options_.peer_fetch) peer_fetch_ = std::make_unique<PeerFetch>(*this);
+  if (options_.peer_fetch != "never") peer_fetch_ = std::make_unique<PeerFetch>(*this);
 }
 
 Host::~Host() = default;

@@ -173,7 +173,8 @@ absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot&
                                                              .role = listed.role,
                                                              .incarnation = incarnation,
                                                              .fingerprint = info.fingerprint(),
-                                                             .channel = listed.channel},
+                                                             .channel = listed.channel,
+                                                             .peer_fetch = info.peer_fetch()},
                                             *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();

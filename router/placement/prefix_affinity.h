@@ -59,6 +59,8 @@ class PrefixAffinity final : public Policy {
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
   Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
 
+  // The least loaded of those that hold so many blocks for certain.
+  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t draw) const;
   static void RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice);
 
   const Options options_;
