@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -21,6 +22,8 @@ using e2e::Answer;
 using e2e::Fleet;
 
 constexpr int kRequests = 6;
+// Blocks. How many travel is placement's choice: a prompt may be computed where it is used.
+constexpr uint64_t kSome = 10;
 
 v1::GenerateRequest Request(int which) {
   std::vector<int32_t> prompt;
@@ -60,7 +63,7 @@ class NetworkTest : public testing::Test {
                                      .prefill_namespace = wire_->far_namespace()});
   }
 
-  // Asks for it `times` times, all at once each time, under that trouble.
+  // Asks for all of them at once, under that trouble.
   void AskAllUnder(const Trouble& trouble) {
     wire_->Set(trouble);
     const auto begin = std::chrono::steady_clock::now();
@@ -70,21 +73,23 @@ class NetworkTest : public testing::Test {
       clients.emplace_back([&, which] { answers[which] = fleet_->Generate(Request(which)); });
     }
     for (std::thread& client : clients) client.join();
-    uint64_t shipped = 0;
+    uint64_t shipped = 0, failovers = 0;
     for (int which = 0; which < kRequests; ++which) {
       const Answer& answer = answers[which];
       ASSERT_TRUE(answer.status.ok()) << answer.status;
       EXPECT_EQ(answer.tokens, expected_[which].tokens) << "request " << which;
       EXPECT_EQ(answer.digests, expected_[which].digests) << "request " << which;
       shipped += answer.end().relay().shipped_blocks();
+      failovers += answer.end().relay().failovers();
     }
     shipped_ = shipped;
     const BadWire::Counts counts = wire_->counts();
     fmt::print(
-        "{} answers in {:.1f} s, {} blocks shipped; frames: {} passed, {} lost, {} repeated, {} damaged, {} "
+        "{} answers in {:.1f} s, {} blocks shipped, {} failovers; frames: {} passed, {} lost, {} repeated, "
+        "{} damaged, {} "
         "late\n",
-        kRequests, SecondsSince(begin), shipped, counts.passed, counts.lost, counts.repeated, counts.damaged,
-        counts.reordered);
+        kRequests, SecondsSince(begin), shipped, failovers, counts.passed, counts.lost, counts.repeated,
+        counts.damaged, counts.reordered);
     wire_->Set({});
     fleet_->ExpectNothingHeld();
   }
@@ -97,7 +102,7 @@ class NetworkTest : public testing::Test {
 
 TEST_F(NetworkTest, AGoodCableShipsEverything) {
   AskAllUnder({});
-  EXPECT_GT(shipped_, 50u);
+  EXPECT_GT(shipped_, kSome);
   EXPECT_GT(wire_->counts().passed, 100);
 }
 
@@ -108,7 +113,7 @@ TEST_F(NetworkTest, LossCostsTimeAndNoToken) {
 
 TEST_F(NetworkTest, DelayIsNotDeath) {
   AskAllUnder({.delay = absl::Milliseconds(100)});
-  EXPECT_GT(shipped_, 50u) << "100 ms are less than keepalive's patience";
+  EXPECT_GT(shipped_, kSome) << "100 ms are less than keepalive's patience";
 }
 
 TEST_F(NetworkTest, RepeatedFramesChangeNothing) {
@@ -162,7 +167,7 @@ TEST_F(NetworkTest, ACutCableMidPromptCostsNoAnswerAndIsForgotten) {
   fleet_->ExpectNothingHeld();
   fmt::print("nothing held {:.2f} s after the cut\n", SecondsSince(cut));
   AskAllUnder({});
-  EXPECT_GT(shipped_, 50u);
+  EXPECT_GT(shipped_, kSome);
 }
 
 }  // namespace
