@@ -44,6 +44,29 @@ class FleetTest : public ::testing::Test {
                &probe_};
 };
 
+// A worker's report is another process's word.
+TEST(WorkerTest, BelievesNoNumberThatNoWorkerCanHave) {
+  Worker worker(Worker::Identity{.seat = 0,
+                                 .address = "",
+                                 .id = "w",
+                                 .role = Role::kDecode,
+                                 .incarnation = Incarnation(1),
+                                 .fingerprint = {}},
+                WorkerSlot(0));
+  v1::Load load;
+  load.set_queued_tokens(UINT64_MAX);
+  load.set_total_blocks(UINT64_MAX);
+  load.set_free_blocks(UINT64_MAX / 2 + 1);
+  load.set_cached_blocks(UINT64_MAX);
+  for (const char* router : {"a", "b", "c"}) (*load.mutable_booked())[router].set_tokens(UINT64_MAX / 2);
+  worker.Report(load, "me");
+  for (const int64_t number : {worker.QueuedTokens(), worker.ContextTokens(), worker.TotalBlocks(),
+                               worker.FreeBlocks(), worker.CachedBlocks()}) {
+    EXPECT_GT(number, 0);
+    EXPECT_LT(number, int64_t{1} << 50);
+  }
+}
+
 TEST(WorkerTest, DoesNotCountItsOwnRequestsTwice) {
   Worker worker(Worker::Identity{.seat = 0,
                                  .address = "",
