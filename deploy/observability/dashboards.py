@@ -197,6 +197,16 @@ def kv():
             panel("Cached share", "Blocks that hold reusable KV, of all.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
             panel("Shipped", "KV bytes sent by prefill workers, by link.", "Bps", {"{{link}} sent": rate("baton_kv_shipped_bytes_total", by="link"), "{{link}} received": rate("baton_kv_received_bytes_total", by="link")}, low=0),
             panel("Transfer", "Shipping of a prompt's KV that computing did not hide.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
+            panel(
+                "Link against its floor",
+                "What the test at start measured, by link and peer, and the least that the worker asks for (`--link-floor-gbps`): below it the worker takes no work.",
+                "Bps",
+                {
+                    "{{pod}} {{link}} from {{peer}}": "min by (pod, link, peer) (baton_link_measured_bytes_per_second{ALL})",
+                    "{{pod}} {{link}} floor": "max by (pod, link) (baton_link_floor_bytes_per_second{ALL})",
+                },
+                low=0,
+            ),
             panel("Hand-offs", "By outcome; a failed one goes on elsewhere from what was committed.", "ops", {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
             panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for a former life of the worker. They are refused, never written.", "ops", {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
         ],

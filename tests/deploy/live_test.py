@@ -20,10 +20,14 @@ SILENT = {
     "rule BatonHitRateCollapse": "compares with yesterday",
     "rule BatonFingerprintMismatch": "all workers of this relay agree",
     "rule BatonCertificateExpiry": "this relay speaks no TLS",
+    "rule BatonLinkBelowFloor": "this relay does not test its link",
+    "kv: Link against its floor": "this relay does not test its link",
     "tenants: Refused": "nobody is refused",
 }
 EMPTY_METRICS = {
     "baton_router_fingerprint_mismatches_total": "all workers agree",
+    "baton_link_floor_bytes_per_second": "the link is not tested",
+    "baton_link_measured_bytes_per_second": "the link is not tested",
     "baton_tls_certificate_expiry_timestamp_seconds": "no TLS",
 }
 
