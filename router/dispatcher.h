@@ -41,6 +41,8 @@ struct Placement {
   fleet::Booking booking;
   std::shared_ptr<const fleet::Worker> decode;
   std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
+  // Its first token came, so long after it was dialed.
+  std::function<void(absl::Duration took)> first_token;
   // The choice is finished: placement learns from what it really took, and explains itself if asked to.
   std::function<void(v1::Finished* finished)> learn;
 };
@@ -143,6 +145,7 @@ class Dispatcher {
                                   absl::Time now, std::vector<Belief>* beliefs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
+  void OnFirstToken(double predicted, absl::Duration took);
   void MaintainIndex();
   // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
   // placement doesn't predict, or has seen little.
