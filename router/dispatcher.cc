@@ -24,7 +24,6 @@ struct Dispatcher::Decision {
   int64_t prompt_blocks = 0;
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
-  bool begun = false;
   std::string fetch_from;
   bool debug = false;
 };
@@ -307,6 +306,13 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
       continue;
     }
+    if (!foresight_.trusted()) {
+      int64_t unanswered = 0;
+      for (const auto* pool : {&view->decode, &view->prefill}) {
+        for (const auto& worker : *pool) unanswered += worker->PromptsBooked();
+      }
+      if (!foresight_.MayTry(unanswered, std::ssize(view->decode))) break;
+    }
     Candidates open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
       some.clear();
@@ -413,7 +419,6 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   decision->prompt_tokens = request.prompt_tokens;
   decision->prompt_blocks = std::ssize(ask.chain);
   decision->decode_matched = decode.workers[choice.decode].matched_blocks;
-  decision->begun = waiting.begun;
   decision->debug = ask.debug;
 
   const std::shared_ptr<fleet::Worker> computes =
@@ -428,6 +433,9 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   work.seconds = choice.predicted.prefill;
   placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
+  placement.first_token = [this, predicted = choice.predicted.ttft()](absl::Duration took) {
+    OnFirstToken(predicted, took);
+  };
 
   probe_->Placed(policy_name_, std::string(placement::ReasonName(choice.reason)));
   probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
@@ -444,6 +452,16 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   believe(placement.decode->slot(), decision->decode_matched);
   if (computes != nullptr) believe(computes->slot(), decision->prefill_matched);
   return placement;
+}
+
+void Dispatcher::OnFirstToken(double predicted, absl::Duration took) {
+  bool may_wait = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    may_wait = !foresight_.trusted();
+    foresight_.Observe(predicted, absl::ToDoubleSeconds(took));
+  }
+  if (may_wait) Pump();
 }
 
 void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
@@ -503,9 +521,6 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   outcome.context_tokens = decision.decode->ContextTokens();
   absl::MutexLock lock(&mutex_);
   policy_->Observe(outcome);
-  if (!decision.begun) {
-    foresight_.Observe(decision.choice.predicted.ttft(), timing.ttft() - timing.admit());
-  }
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

@@ -44,6 +44,8 @@ struct Placement {
   // Whoever computes the prompt had best fetch that many of its leading blocks from this peer; null: nothing.
   std::shared_ptr<const fleet::Worker> fetch_from;
   int64_t fetch_blocks = 0;
+  // Its first token came, so long after it was dialed.
+  std::function<void(absl::Duration took)> first_token;
   // The choice is finished: placement learns from what it really took, and explains itself if asked to.
   std::function<void(v1::Finished* finished)> learn;
 };
@@ -146,6 +148,7 @@ class Dispatcher {
                                   absl::Time now, std::vector<Belief>* beliefs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
+  void OnFirstToken(double predicted, absl::Duration took);
   void MaintainIndex();
   // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
   // placement doesn't predict, or has seen little.

@@ -148,6 +148,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
     state.placement.booking.FirstToken(now);
     if (!state.first_token.has_value()) {
       state.first_token = now;
+      if (state.placement.first_token) state.placement.first_token(now - state.dialed);
       if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
       first_token_seen_ = true;
     } else {

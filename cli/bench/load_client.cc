@@ -97,9 +97,13 @@ LoadClient::LoadClient(const std::string& address, int connections, const Clock&
 
 LoadClient::~LoadClient() {
   CancelAll();
+  // Channels end here and not with whoever holds the state last: that may be one of gRPC's own threads, which
+  // would wait for itself.
+  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
   absl::MutexLock lock(&state_->mutex);
   const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mutex) { return state_->calls.empty(); };
   state_->mutex.Await(absl::Condition(&none));
+  stubs.swap(state_->stubs);
 }
 
 void LoadClient::Start(v1::GenerateRequest request, absl::Duration timeout,

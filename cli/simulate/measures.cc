@@ -33,6 +33,7 @@ Measures Measure(const std::string& policy, const Played& run, const Slo& slo, d
     ++measures.requests;
     if (ticket.refused) {
       ++measures.refused;
+      measures.too_long += ticket.too_long;
       continue;
     }
     ttft.push_back(ticket.ttft());

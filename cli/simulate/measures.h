@@ -23,6 +23,7 @@ struct Measures {
   std::string policy;
   int64_t requests = 0;
   int64_t refused = 0;
+  int64_t too_long = 0;      // of those: for any worker's cache
   double offered_rate = 0;   // requests per second
   double goodput = 0;        // requests per second within the SLO
   double good_share = 0;     // of the requests

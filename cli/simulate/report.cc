@@ -30,8 +30,12 @@ std::string RenderTable(const std::vector<Measures>& policies) {
                     m.policy, m.goodput, 100 * m.good_share, 100 * m.hit_rate, 100 * m.hit_share,
                     ShowSeconds(m.ttft.p50), ShowSeconds(m.ttft.p99), ShowSeconds(m.tpot.p50),
                     ShowSeconds(m.tpot.p99), 100 * m.utilisation, m.imbalance);
-    if (m.refused > 0)
-      table += fmt::format("{:<17}{} refused: longer than a worker's cache\n", "", m.refused);
+    if (m.too_long > 0)
+      table += fmt::format("{:<17}{} refused: longer than a worker's cache\n", "", m.too_long);
+    if (m.refused > m.too_long) {
+      table += fmt::format("{:<17}{} refused at once: the first token would have come too late\n", "",
+                           m.refused - m.too_long);
+    }
   }
   return table;
 }
@@ -41,6 +45,7 @@ Json ToJson(const Measures& m) {
   json["policy"] = m.policy;
   json["requests"] = m.requests;
   json["refused"] = m.refused;
+  json["too_long"] = m.too_long;
   json["offered_per_second"] = m.offered_rate;
   json["goodput_per_second"] = m.goodput;
   json["good_share"] = m.good_share;

@@ -50,7 +50,7 @@ struct Flags {
   int64_t limit = 0;
   uint64_t seed = 1;
   int64_t prefill_blocks = 0;
-  std::string slo_ttft = "2s", slo_tpot = "50ms";
+  std::string slo_ttft = "2s", slo_tpot = "50ms", default_ttft = "0";
   std::string json;
   std::string plot;
 };
@@ -80,7 +80,8 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   }
   if (flags.trace.empty()) return Misused("--trace is required");
   const auto ttft = ParseDuration(flags.slo_ttft), tpot = ParseDuration(flags.slo_tpot);
-  for (const auto& limit : {ttft, tpot}) {
+  const auto default_ttft = ParseDuration(flags.default_ttft);
+  for (const auto& limit : {ttft, tpot, default_ttft}) {
     if (!limit.ok()) return Misused(std::string(limit.status().message()));
   }
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
@@ -88,6 +89,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   for (const std::string& name : flags.policies) {
     absl::StatusOr<Contender> contender = FindContender(name, model);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
+    contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
   }
   const absl::StatusOr<std::vector<bench::TraceEntry>> trace = bench::ReadTrace(flags.trace, flags.limit);
@@ -170,6 +172,10 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
   app->add_option("--slo-ttft", flags->slo_ttft, "A good request's time to first token")
       ->capture_default_str();
   app->add_option("--slo-tpot", flags->slo_tpot, "A good request's time per token after it")
+      ->capture_default_str();
+  app->add_option(
+         "--default-ttft-deadline", flags->default_ttft,
+         "Refuse at once what is predicted to take longer to its first token, as the router does; 0: nobody")
       ->capture_default_str();
   app->add_option("--json", flags->json, "Write the results as JSON; - is standard output");
   app->add_option("--plot", flags->plot, "Write goodput against rate as SVG");

@@ -30,7 +30,9 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
       load_(load),
       links_(model.prefill_workers + model.decode_workers, model.link_bandwidth, model.link_latency),
       policy_(contender.policy(seed)),
-      waiting_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
+      desk_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
+      foresight_(contender.default_ttft > 0 ? absl::Seconds(contender.default_ttft)
+                                            : absl::InfiniteDuration()),
       index_(IndexOptions()),
       confirmed_(IndexOptions()) {
   int64_t all_blocks = 1;
@@ -116,22 +118,49 @@ void Simulation::Arrive(size_t at) {
                     (ticket.request->prompt_tokens + ticket.request->output_tokens) / model_.block_tokens <
                         model_.decode_blocks;
   if (!fits) {
-    ticket.refused = true;
-    ++ended_;
+    ticket.too_long = true;
+    Refuse(ticket);
     return;
   }
-  entries_.emplace(waiting_.Add({.tokens = ticket.request->prompt_tokens + ticket.request->output_tokens,
-                                 .arrival = Now()}),
-                   &ticket);
+  const auto decided = desk_.Admit({.prompt_tokens = ticket.request->prompt_tokens,
+                                    .max_tokens = ticket.request->output_tokens,
+                                    .deadline = foresight_.Due(absl::InfiniteFuture(), Now()),
+                                    .clients_deadline = false},
+                                   Now());
+  if (std::holds_alternative<router::admission::Refusal>(decided)) {
+    Refuse(ticket);
+    return;
+  }
+  ticket.account = std::get<router::admission::Desk::Admitted>(decided).entries.front();
+  entries_.emplace(*ticket.account, &ticket);
   Pump();
+}
+
+void Simulation::Refuse(Ticket& ticket) {
+  ticket.refused = true;
+  ++ended_;
+  if (ticket.account.has_value()) desk_.Settle(*ticket.account, {.requests = 1}, Now());
 }
 
 void Simulation::Pump() {
   index_.Maintain(Now());
-  while (const auto id = waiting_.First()) {
-    if (!Place(*entries_.at(*id))) return;  // in order: nobody is passed for want of room
-    waiting_.Serve(*id);
+  for (const EntryId id : desk_.TakeExpired(Now())) {
+    Ticket* const late = entries_.at(id);
+    entries_.erase(id);
+    Refuse(*late);
+  }
+  while (const auto id = desk_.First()) {
+    if (!foresight_.MayTry(unanswered_, model_.decode_workers)) return;
+    Ticket& ticket = *entries_.at(*id);
+    const Placing placing = Place(ticket);
+    if (placing == Placing::kNoRoom) return;  // in order: nobody is passed for want of room
     entries_.erase(*id);
+    if (placing == Placing::kTooLate) {
+      desk_.Withdraw(*id, Now());
+      Refuse(ticket);
+    } else {
+      desk_.Serve(*id, Now());
+    }
   }
 }
 
@@ -173,10 +202,10 @@ void Simulation::Look(const Ticket& ticket) {
   }
 }
 
-bool Simulation::Place(Ticket& ticket) {
+Simulation::Placing Simulation::Place(Ticket& ticket) {
   const Request& request = *ticket.request;
   Look(ticket);
-  if (open_decode_.empty()) return false;
+  if (open_decode_.empty()) return Placing::kNoRoom;
   const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(request.arrival);
   ticket.choice = policy_->Choose({.prompt_tokens = request.prompt_tokens,
                                    .max_tokens = request.output_tokens,
@@ -184,6 +213,16 @@ bool Simulation::Place(Ticket& ticket) {
                                    .now = Now(),
                                    .block_tokens = model_.block_tokens},
                                   open_decode_, open_prefill_);
+  // As the dispatcher judges a placement.
+  const router::placement::Prediction& predicted = ticket.choice.predicted;
+  const absl::Time due =
+      foresight_.Due(absl::InfiniteFuture(), arrival, foresight_.Cautious(predicted.ttft() - predicted.wait));
+  const bool busy = std::any_of(decode_states_.begin(), decode_states_.end(),
+                                [](const WorkerState& state) { return state.running > 0; });
+  if (foresight_.trusted() && busy && Now() + foresight_.Cautious(predicted.ttft()) > due) {
+    return Placing::kTooLate;
+  }
+  ++unanswered_;
   ticket.placed = events_.now();
   ticket.decode = open_decode_numbers_[ticket.choice.decode];
   ticket.prefill = ticket.choice.prefill.empty() ? -1 : open_prefill_numbers_[ticket.choice.prefill.front()];
@@ -204,7 +243,7 @@ bool Simulation::Place(Ticket& ticket) {
   Tell(decode, decode_states_[ticket.decode].slot);
   if (ticket.prefill < 0) {
     decode.PrefillLocally(ticket);
-    return true;
+    return Placing::kPlaced;
   }
   PrefillWorker* source = nullptr;
   if (contender_.fetch && ticket.choice.fetch_from.has_value()) {
@@ -213,7 +252,7 @@ bool Simulation::Place(Ticket& ticket) {
     }
   }
   prefill_[ticket.prefill]->Submit(ticket, source);
-  return true;
+  return Placing::kPlaced;
 }
 
 void Simulation::Book(Ticket& ticket) {
@@ -268,6 +307,10 @@ void Simulation::Computed(Ticket& ticket) {
 void Simulation::FirstToken(Ticket& ticket) {
   ticket.first_token = events_.now();
   Unbook(ticket);
+  --unanswered_;
+  const bool may_wait = !foresight_.trusted();
+  foresight_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed);
+  if (may_wait) Pump();
 }
 
 void Simulation::Finished(Ticket& ticket) {
@@ -280,7 +323,12 @@ void Simulation::Finished(Ticket& ticket) {
   outcome.output_tokens = ticket.request->output_tokens;
   policy_->Observe(outcome);
   ++ended_;
-  if (!waiting_.empty()) Pump();
+  desk_.Settle(*ticket.account,
+               {.requests = 1,
+                .prompt_tokens = ticket.request->prompt_tokens,
+                .output_tokens = ticket.request->output_tokens},
+               Now());
+  if (!desk_.queue().empty()) Pump();
 }
 
 // The worker's event stream.

@@ -16,7 +16,8 @@
 #include "cli/simulate/load.h"
 #include "cli/simulate/prefill_worker.h"
 #include "cli/simulate/ticket.h"
-#include "router/admission/queue.h"
+#include "router/admission/desk.h"
+#include "router/admission/foresight.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 
@@ -32,6 +33,8 @@ struct Contender {
   bool fetch = false;
   // All prefill workers share one cache that never forgets: the bound.
   bool shared_cache = false;
+  // What a first token may take before its request is refused, in seconds; 0: any time.
+  double default_ttft = 0;
 };
 
 struct Played {
@@ -54,7 +57,9 @@ class Simulation {
 
   void Arrive(size_t at);
   void Pump();
-  bool Place(Ticket& ticket);
+  enum class Placing { kPlaced, kNoRoom, kTooLate };
+  Placing Place(Ticket& ticket);
+  void Refuse(Ticket& ticket);
   void Look(const Ticket& ticket);
   void Book(Ticket& ticket);
   void Unbook(const Ticket& ticket);
@@ -71,7 +76,8 @@ class Simulation {
   Events events_;
   Links links_;
   std::unique_ptr<router::placement::Policy> policy_;
-  router::admission::Queue waiting_;
+  router::admission::Desk desk_;
+  router::admission::Foresight foresight_;
   absl::flat_hash_map<router::admission::EntryId, Ticket*> entries_;
   router::index::PrefixIndex index_;
   // What workers have said, without what is only expected: for fetches.
@@ -94,6 +100,7 @@ class Simulation {
 
   std::vector<Ticket> tickets_;
   int64_t ended_ = 0;
+  int64_t unanswered_ = 0;  // placed, and no first token yet
   int64_t steps_ = 0;
 };
 

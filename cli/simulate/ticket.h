@@ -8,6 +8,7 @@
 
 #include "cli/simulate/load.h"
 #include "common/base/ids.h"
+#include "router/admission/queue.h"
 #include "router/placement/policy.h"
 
 namespace baton::cli::simulate {
@@ -33,7 +34,9 @@ struct Ticket {
   double end = -1;
   int64_t cached_tokens = 0;   // reused where it was prefilled
   int64_t fetched_tokens = 0;  // of those, brought from a peer
-  bool refused = false;
+  bool refused = false;        // too long for a worker's cache, or its first token could not come in time
+  bool too_long = false;
+  std::optional<router::admission::EntryId> account;
 
   double ttft() const { return first_token - request->arrival; }
   double tpot() const {

@@ -11,14 +11,17 @@ namespace {
 constexpr double kShare = 0.9;
 constexpr double kStep = 0.1;
 constexpr double kLeastMargin = 1, kMostMargin = 3;
-// Below this what is off is the wire and the clock, which a factor says nothing about.
-constexpr double kLeastSeconds = 0.05;
+// What a small prediction is off by (the wire, a busy machine) says nothing about the large ones that refuse
+// somebody: a factor is learnt from those above this share of the default, or so many seconds without one.
+constexpr double kLeastShare = 0.25;
+constexpr double kLeastSeconds = 0.25;
 
 }  // namespace
 
 void Foresight::Observe(double predicted, double actual) {
   ++outcomes_;
-  if (predicted < kLeastSeconds) return;
+  const bool bounded = default_ttft_ != absl::InfiniteDuration();
+  if (predicted < (bounded ? kLeastShare * absl::ToDoubleSeconds(default_ttft_) : kLeastSeconds)) return;
   const bool late = actual > predicted * margin_;
   margin_ *= late ? 1 + kStep * kShare : 1 - kStep * (1 - kShare);
   margin_ = std::clamp(margin_, kLeastMargin, kMostMargin);

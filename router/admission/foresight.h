@@ -15,6 +15,7 @@ class Foresight {
  public:
   // Outcomes before a prediction may refuse somebody.
   static constexpr int64_t kOutcomesToTrust = 8;
+  static constexpr int64_t kUntriedPerWorker = 16;
 
   // `default_ttft`: what a request without a deadline may take to its first token; infinite: any time.
   explicit Foresight(absl::Duration default_ttft) : default_ttft_(default_ttft) {}
@@ -22,6 +23,11 @@ class Foresight {
   // A first token was predicted so many seconds after its placement, and came then.
   void Observe(double predicted, double actual);
   bool trusted() const { return outcomes_ >= kOutcomesToTrust; }
+  // Whether another prompt may be sent off, with so many out that have had no first token. Before predictions
+  // can be trusted that is what keeps a cold start under load from a backlog; whoever must wait, waits here.
+  bool MayTry(int64_t unanswered, int64_t workers) const {
+    return trusted() || default_ttft_ == absl::InfiniteDuration() || unanswered < kUntriedPerWorker * workers;
+  }
   // The time within which nine in ten first tokens came that had this prediction.
   absl::Duration Cautious(double predicted) const { return absl::Seconds(predicted * margin_); }
   double margin() const { return margin_; }

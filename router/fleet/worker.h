@@ -81,6 +81,8 @@ class Worker {
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
   int64_t FreeBlocks() const { return free_blocks_.load(std::memory_order_relaxed); }
   int64_t CachedBlocks() const { return cached_blocks_.load(std::memory_order_relaxed); }
+  // Prompts of this router's that it has given no first token for.
+  int64_t PromptsBooked() const { return prompt_count_.load(std::memory_order_relaxed); }
   int64_t BookedRequests() const { return booked_requests_.load(std::memory_order_relaxed); }
 
   // The gate: a worker that refused for want of blocks is asked again when it reports, when a request that it

@@ -80,14 +80,23 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 }
 
 // Seconds that its answer takes there, each step with it in the batch: equal steps everywhere are what keeps
-// the slowest answer fast. Then the KV to ship, and the wait for blocks.
-double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker) const {
+// the slowest answer fast. Then the KV to ship, and the wait for blocks. Where there are no prefill workers
+// (`alone`): its own queue, and what it would compute.
+double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker, bool alone) const {
   const LinearFit& step = Of(worker.slot).step;
   const double batch = std::max(0.0, static_cast<double>(worker.requests()));
   const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
   double cost = with * output_tokens_ * options_.decode_weight;
-  cost += Transfer(request.prompt_tokens - Reused(request, worker.matched_blocks));
+  const int64_t cached = Reused(request, worker.matched_blocks);
+  if (alone) {
+    const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+    const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMostTokens);
+    if (queued > 0) cost += forecast.Seconds(queued, 0);
+    cost += forecast.Seconds(request.prompt_tokens - cached, cached);
+  } else {
+    cost += Transfer(request.prompt_tokens - cached);
+  }
   return cost + BlockWait(request, worker, with * output_tokens_);
 }
 
@@ -107,9 +116,9 @@ double PrefixAffinity::BlockWait(const Request& request, const WorkerState& work
 
 // The least, and among equals the tie's. A session's requests draw the same ties, and take costs within noise
 // for equal: so they stay together where nothing speaks against it.
-size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, uint64_t draw) const {
+size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool alone, uint64_t draw) const {
   std::vector<double> costs(decode.size());
-  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i]);
+  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], alone);
   const double least = *std::min_element(costs.begin(), costs.end());
   const double equal = request.session == 0 ? least : least * (1 + kNoise);
   size_t best = decode.size();
@@ -224,7 +233,7 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMostTokens);
   const uint64_t draw = request.session != 0 ? request.session : draws_++;
   Choice choice;
-  choice.decode = ChooseDecode(request, decode, draw);
+  choice.decode = ChooseDecode(request, decode, prefill.empty(), draw);
   const WorkerState& decoder = decode[choice.decode];
 
   int64_t longest = 0, fetchable = 0;

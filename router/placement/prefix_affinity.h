@@ -52,8 +52,8 @@ class PrefixAffinity final : public Policy {
   const Learnt& Of(WorkerSlot slot) const;
   Learnt& Learn(WorkerSlot slot);
   double Transfer(int64_t tokens) const;
-  size_t ChooseDecode(const Request& request, Workers decode, uint64_t draw) const;
-  double DecodeCost(const Request& request, const WorkerState& worker) const;
+  size_t ChooseDecode(const Request& request, Workers decode, bool alone, uint64_t draw) const;
+  double DecodeCost(const Request& request, const WorkerState& worker, bool alone) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt that is due then would begin there.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;

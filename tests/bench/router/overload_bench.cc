@@ -153,13 +153,15 @@ Step RunStep(const Flags& flags, double load, const std::string& address, const 
   const Summary& summary = recorder.summary();
   const int64_t all = summary.succeeded + summary.failed;
   Step step;
-  step.goodput = static_cast<double>(summary.good.value_or(0)) / flags.seconds;
+  // Over the time until the last answer, so that a backlog does not count as speed.
+  const double seconds = std::max(flags.seconds, summary.seconds);
+  step.goodput = static_cast<double>(summary.good.value_or(0)) / seconds;
   step.peak_mib = router.pid > 0 ? router.PeakRssMiB() : 0;
   fmt::print("{:>5.1f}x {:>8.1f}/s {:>8.1f}/s {:>8.1f}/s {:>8.2f} s {:>7} {:>9.1f} ms {:>9.1f} ms {:>7}",
-             load, static_cast<double>(all) / flags.seconds,
-             static_cast<double>(summary.succeeded) / flags.seconds, step.goodput,
-             summary.ttft.Percentile(0.99), summary.refused.count(), summary.refused.Percentile(0.5) * 1e3,
-             summary.refused.Percentile(0.99) * 1e3, summary.failed - summary.refused_with_delay);
+             load, static_cast<double>(all) / flags.seconds, static_cast<double>(summary.succeeded) / seconds,
+             step.goodput, summary.ttft.Percentile(0.99), summary.refused.count(),
+             summary.refused.Percentile(0.5) * 1e3, summary.refused.Percentile(0.99) * 1e3,
+             summary.failed - summary.refused_with_delay);
   if (router.pid > 0) {
     fmt::print(" {:>7.0f} MiB {:>6.3f} ms", step.peak_mib,
                (router.CpuSeconds() - cpu) / static_cast<double>(std::max<int64_t>(1, all)) * 1e3);

@@ -153,9 +153,7 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
   for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
     ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
     ASSERT_EQ(results_[i].size(), 1u);
-    v1::Finished finished;
-    finished.mutable_timing()->set_prefill(2);
-    results_[i][0]->learn(&finished);
+    results_[i][0]->first_token(absl::Seconds(2));
     results_[i][0]->booking.Release();
   }
   ASSERT_TRUE(submit(100, absl::Seconds(1)).ok()) << "nothing runs: tried";
@@ -205,9 +203,7 @@ class DefaultDeadlineTest : public DispatcherTest {
     }
   }
   void End(int name) {
-    v1::Finished finished;
-    finished.mutable_timing()->set_ttft(1);
-    results_[name][0]->learn(&finished);
+    results_[name][0]->first_token(absl::Seconds(1));
     results_[name][0]->booking.Release();
   }
   std::shared_ptr<Dispatcher::Ask> Now(int name) {
@@ -248,11 +244,22 @@ TEST_F(DefaultDeadlineTest, TheClientsOwnDeadlineCounts) {
   }
 }
 
-TEST_F(DefaultDeadlineTest, PredictionsAreNotBelievedBeforeTheyWereSeenToHold) {
-  for (int name = 0; name < 10; ++name) {
-    ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
+TEST_F(DefaultDeadlineTest, BeforePredictionsWereSeenToHoldNobodyIsRefusedByThemAndFewAreTried) {
+  constexpr int kTried = admission::Foresight::kUntriedPerWorker;
+  for (int name = 0; name < kTried + 2; ++name) ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
+  for (int name = 0; name < kTried; ++name) {
+    ASSERT_EQ(results_[name].size(), 1u) << name;
     EXPECT_TRUE(results_[name][0].ok()) << name;
   }
+  EXPECT_TRUE(results_[kTried].empty()) << "waits for the first tokens of others";
+  results_[0][0]->booking.FirstToken(clock_.Now());
+  results_[0][0]->first_token(absl::Seconds(1));
+  ASSERT_EQ(results_[kTried].size(), 1u);
+  EXPECT_TRUE(results_[kTried][0].ok());
+  clock_.Advance(absl::Seconds(3));
+  dispatcher2_.Tick();
+  ASSERT_EQ(results_[kTried + 1].size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(results_[kTried + 1][0].status())) << "not for ever";
 }
 
 TEST_F(DefaultDeadlineTest, AnAnswerThatGoesOnElsewhereIsNotRefusedForItsFirstToken) {

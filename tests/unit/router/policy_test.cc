@@ -295,6 +295,17 @@ TEST(PrefixAffinityTest, AFullPoolCostsTheWaitForItsBlocks) {
   EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "what it holds it need not find room for";
 }
 
+TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCount) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(0, 10), Worker(1, 11)};
+  const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
+  decode[0].queued_tokens = 20'000;
+  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 1u) << "a second of prompts waits on the other";
+  decode[1].queued_tokens = 19'000;
+  decode[0].matched_blocks = 190;
+  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "nearly nothing to compute";
+}
+
 TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
   auto policy = *MakePolicy("prefix_affinity", 1);
   for (int i = 0; i < 50; ++i) {

@@ -22,6 +22,29 @@ TEST(SimulationTest, OneRequestTakesWhatTheModelSays) {
   EXPECT_NEAR(ticket.end - ticket.first_token, answer, 1e-9);
 }
 
+// The shape that tests/bench/router/overload_bench finds with real processes.
+TEST(SimulationTest, GoodputHoldsUnderAnyLoadWhenNobodyIsServedTooLate) {
+  const uint64_t seed = RandomU64() % 1'000'000;
+  SCOPED_TRACE(seed);
+  const FleetModel model;
+  constexpr double kCapacity = 8 / (15e-3 + 36e-6 * 2148 + 1e-9 * 2148 * 1074);
+  const auto goodput = [&](double load, double default_ttft) {
+    const auto contender = FindContender("prefix_affinity", model);
+    BATON_CHECK(contender.ok());
+    Contender with = *contender;
+    with.default_ttft = default_ttft;
+    const std::vector<Request> requests =
+        LoadMaker(seed).SharedPrompt(static_cast<int>(20 * load * kCapacity), load * kCapacity, 0, 4);
+    Simulation simulation(model, with, requests, seed);
+    return Measure("", simulation.Play([](int64_t) {}), {}, 0).goodput;
+  };
+  double most = 0;
+  for (const double load : {0.5, 1.0, 2.0, 5.0}) most = std::max(most, goodput(load, 2));
+  EXPECT_GT(most, 0.85 * kCapacity);
+  EXPECT_GE(goodput(10, 2), 0.9 * most);
+  EXPECT_LT(goodput(10, 0), 0.5 * most) << "without a deadline nearly all of it comes too late";
+}
+
 TEST(SimulationTest, EveryRequestEndsUnderEveryPolicyAndTheSameSeedGivesTheSame) {
   const uint64_t seed = RandomU64() % 1'000'000;
   SCOPED_TRACE(seed);
