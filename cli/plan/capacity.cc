@@ -88,6 +88,11 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   const double share = tokens_per_second / decode_count;
   decode.batch = share * profile.step_base / (1 - share * per_sequence);
   decode.tpot = profile.StepSeconds(decode.batch, decode.batch * pools.context_mean);
+  if (decode.batch < 1) {
+    // Most of the time nothing runs; but whatever runs is a sequence, and no part of one.
+    decode.tpot = profile.StepSeconds(1, pools.context_mean);
+    decode.batch = share * decode.tpot;
+  }
   decode.kv_used = decode.batch * pools.context_mean * static_cast<double>(profile.kv_bytes_per_token) /
                    static_cast<double>(load.kv_bytes);
   decode.workers = static_cast<int>(decode_count) + load.spare;

@@ -67,6 +67,16 @@ TEST(Capacity, ABatchIsWhatLittlesLawSays) {
               1e-6);
 }
 
+TEST(Capacity, WhatRunsAloneIsAWholeSequence) {
+  Load load = SomeLoad();
+  load.rate = 1e-3;
+  const Profile profile = *ParseProfile(kProfile);
+  const Pools pools = Plan(load);
+  EXPECT_EQ(pools.decode.workers, 1);
+  EXPECT_LT(pools.decode.batch, 0.01);
+  EXPECT_DOUBLE_EQ(pools.decode.tpot, profile.StepSeconds(1, pools.context_mean));
+}
+
 TEST(Capacity, MoreLoadNeverNeedsFewer) {
   int prefill = 0, decode = 0;
   for (double rate = 1; rate < 2000; rate *= 1.7) {
