@@ -307,7 +307,14 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  for (const WorkerSlot slot : fleet_->TakeDeparted()) policy_->Forget(slot);
+  for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
+    if (move.arrived) {
+      policy_->Recall(move.slot, move.incarnation.value());
+    } else {
+      policy_->Keep(move.slot, move.incarnation.value());
+      policy_->Forget(move.slot);
+    }
+  }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = desk_.First()) {
     if (view->decode.empty()) {

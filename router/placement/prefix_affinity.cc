@@ -50,6 +50,21 @@ PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
   return learnt;
 }
 
+void PrefixAffinity::Keep(WorkerSlot slot, uint64_t life) {
+  if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
+  if (kept_.size() >= kMostKept) kept_.pop_front();
+  kept_.emplace_back(life, learnt_[slot.value()]);
+}
+
+void PrefixAffinity::Recall(WorkerSlot slot, uint64_t life) {
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [life](const auto& kept) { return kept.first == life; });
+  if (found == kept_.end()) return;
+  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
+  learnt_[slot.value()] = std::move(found->second);
+  kept_.erase(found);
+}
+
 void PrefixAffinity::Forget(WorkerSlot slot) {
   if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
 }
@@ -270,8 +285,8 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
     const double steps = static_cast<double>((local_uncached + local_queued) / kLocalChunk + 1);
     local.wait += steps * step;
     local.interference = local.prefill * running;
-    local.fetch = std::max(
-        0.0, Transfer(local_cached - Reused(request, decoder.matched_blocks)) - local.wait);
+    local.fetch =
+        std::max(0.0, Transfer(local_cached - Reused(request, decoder.matched_blocks)) - local.wait);
     return local;
   };
   // What is computed here is cached where prompts are not sent for it.
