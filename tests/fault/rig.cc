@@ -333,18 +333,18 @@ void Rig::Perform(Request& request, router::Actions actions) {
       request.writing = true;
       After(kTurn, [this, &request, response = std::move(write->response)] {
         if (request.router_dead || request.vanished) return;
-        Seen& seen = request.seen;
-        seen.started += response.has_started();
-        const v1::Delta& delta = response.delta();
-        seen.tokens.insert(seen.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
-        seen.digests.insert(seen.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
-        seen.text += delta.text();
-        if (response.has_finished()) seen.finished = response.finished();
+        request.seen.Take(response);
         router.Post([this, &request] {
           request.writing = false;
           if (!request.router_dead) Perform(request, request.flow->OnWritten(true));
         });
       });
+    } else if (auto* last = std::get_if<router::WriteLast>(&action)) {
+      request.flow_ended = true;
+      if (!request.vanished) request.seen.Take(last->response);
+      ++request.seen.ends;
+      request.seen.status = absl::OkStatus();
+      request.seen.ended = clock_.Now();
     } else if (auto* finish = std::get_if<router::Finish>(&action)) {
       request.flow_ended = true;
       ++request.seen.ends;

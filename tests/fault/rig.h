@@ -83,6 +83,15 @@ struct Seen {
   std::optional<absl::Status> status;
   int ends = 0;
   absl::Time ended;
+
+  void Take(const v1::GenerateResponse& response) {
+    started += response.has_started();
+    const v1::Delta& delta = response.delta();
+    tokens.insert(tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
+    digests.insert(digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
+    text += delta.text();
+    if (response.has_finished()) finished = response.finished();
+  }
 };
 
 struct PrefillNode : Node {
