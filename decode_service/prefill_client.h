@@ -3,37 +3,23 @@
 // at a time.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/any_invocable.h"
-#include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
+#include "common/rpc/posted_calls.h"
 #include "common/rpc/security.h"
 
 namespace baton::decode_service {
 
-// One call, from start to end. Destroying it cancels the call if it still runs; no callback comes after that.
-class PrefillCall {
- public:
-  virtual ~PrefillCall() = default;
-  // The event has been dealt with: the next one may come.
-  virtual void Next() = 0;
-};
+using PrefillCall = rpc::EventCall;
 
 class PrefillClient {
  public:
-  struct Callbacks {
-    std::function<void(v1::PrefillEvent)> event;
-    // Exactly once, last. OK: the worker has sent everything.
-    std::function<void(absl::Status)> done;
-  };
+  using Callbacks = rpc::EventCallbacks<v1::PrefillEvent>;
   virtual ~PrefillClient() = default;
   // Starts a call. Callbacks come on the engine thread, after Call has returned.
   virtual std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
@@ -45,8 +31,8 @@ class PrefillClient {
 class GrpcPrefillClient final : public PrefillClient {
  public:
   // Both outlive it.
-  GrpcPrefillClient(engine::Loop& loop, const rpc::Security& security) : loop_(loop), security_(security) {}
-  ~GrpcPrefillClient() override;
+  GrpcPrefillClient(engine::Loop& loop, const rpc::Security& security)
+      : security_(security), calls_([&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
                                     absl::Time deadline, Callbacks callbacks) override;
 
@@ -54,15 +40,9 @@ class GrpcPrefillClient final : public PrefillClient {
   // Peers come and go; a worker that talks to more than this many starts its channels anew.
   static constexpr size_t kMaxPeers = 1024;
 
-  struct Outstanding {
-    absl::Mutex mutex;
-    int calls ABSL_GUARDED_BY(mutex) = 0;
-  };
-
-  engine::Loop& loop_;
   const rpc::Security& security_;
-  const std::shared_ptr<Outstanding> outstanding_ = std::make_shared<Outstanding>();
   absl::flat_hash_map<std::string, std::shared_ptr<v1::Prefill::Stub>> stubs_;
+  rpc::PostedCalls<v1::PrefillRequest, v1::PrefillEvent> calls_;
 };
 
 }  // namespace baton::decode_service

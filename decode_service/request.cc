@@ -1,5 +1,6 @@
 #include "decode_service/request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
@@ -70,6 +71,10 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   sequence->salt = request.salt();
   sequence->fingerprint = request.fingerprint();
   sequence->targets.assign(request.prefill().begin(), request.prefill().end());
+  sequence->peer = request.fetch();
+  // The last token is computed here or handed off in any case.
+  sequence->peer.set_blocks(
+      std::min<uint32_t>(sequence->peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
   sequence->priority = request.priority();
   sequence->choice = request.choice();
   sequence->outbox =

@@ -5,6 +5,8 @@
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
+#include "common/fetch/fetcher.h"
+#include "common/fetch/holder.h"
 #include "common/rpc/status.h"
 #include "fmt/format.h"
 #include "spdlog/spdlog.h"
@@ -28,8 +30,15 @@ void ReportPhases(const Sequence& sequence, v1::Timing& timing) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
-                     PrefillClient& prefill, const Clock& clock, Probe& probe)
-    : options_(options), engine_(engine), link_(link), prefill_(prefill), clock_(clock), probe_(probe) {
+                     PrefillClient& prefill, const Clock& clock, Probe& probe,
+                     const fetch::Exchange& exchange)
+    : options_(options),
+      engine_(engine),
+      link_(link),
+      prefill_(prefill),
+      clock_(clock),
+      probe_(probe),
+      exchange_(exchange) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.token_budget >= kBlockTokens);
 }
 
@@ -44,7 +53,9 @@ int64_t Scheduler::pending_tokens() const {
   int64_t tokens = 0;
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase == Phase::kPreempted) tokens += sequence->size();
-    if (sequence->phase == Phase::kPrefilling) tokens += sequence->remaining();
+    if (sequence->phase == Phase::kPrefilling || sequence->phase == Phase::kFetching) {
+      tokens += sequence->remaining();
+    }
   }
   return tokens;
 }
@@ -81,8 +92,9 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   }
   const bool queue = std::any_of(sequences_.begin(), sequences_.end(),
                                  [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
-  // Those who were set aside come first.
-  if (queue || !sequence.kv->Reserve(sequence.tokens, sequence.size() + 1).ok()) {
+  const auto reserve = [&] { return sequence.kv->Reserve(sequence.tokens, sequence.size() + 1).ok(); };
+  // Those who were set aside come first, peers last.
+  if (queue || !(reserve() || (exchange_.holder != nullptr && exchange_.holder->MakeRoom() && reserve()))) {
     return rpc::WithRetryDelay(
         absl::ResourceExhaustedError(fmt::format(
             "decode worker {} has no KV blocks for a prompt of {} tokens now: {} of {} can be had",
@@ -94,20 +106,85 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
       static_cast<uint32_t>(std::min(sequence.kv->cached_tokens(), sequence.prompt_tokens)));
   probe_.Admitted(sequence.size(), sequence.kv->cached_tokens());
   sequences_.emplace(id, std::move(owned));
-  StartPrefill(id, sequence);
+  if (!StartFetch(id, sequence)) StartPrefill(id, sequence);
   v1::DecodeEvent event;
   v1::Accepted& accepted = *event.mutable_accepted();
   accepted.set_cached_tokens(static_cast<uint32_t>(sequence.kv->cached_tokens()));
   accepted.set_reserved_blocks(static_cast<uint32_t>(sequence.kv->blocks().size()));
-  accepted.set_local_prefill(sequence.phase == Phase::kPrefilling);
+  accepted.set_local_prefill(sequence.phase != Phase::kHandoff);
   sequence.send(std::move(event));
   return absl::OkStatus();
+}
+
+bool Scheduler::StartFetch(SequenceId id, Sequence& sequence) {
+  const int64_t from = sequence.kv->computed_tokens() / kBlockTokens;
+  const int64_t count = int64_t{sequence.peer.blocks()} - from;
+  if (exchange_.fetcher == nullptr || count < 1) return false;
+  const double saved = Saved(sequence, int64_t{sequence.peer.blocks()} * kBlockTokens);
+  if (!exchange_.fetcher->Worthwhile(sequence.peer, count, 0, saved)) return false;
+  const auto prefix = std::span(sequence.tokens).first(int64_t{sequence.peer.blocks()} * kBlockTokens);
+  const std::vector<kv::BlockHash> chain =
+      kv::HashChain(engine_.RootFor(kv::TenantSalt(sequence.salt)), prefix);
+  sequence.phase = Phase::kFetching;
+  sequence.fetch =
+      exchange_.fetcher->Start(sequence.peer, sequence.request_id, std::span(chain).subspan(from),
+                               sequence.kv->blocks().subspan(from, count), 0, saved,
+                               {.committed =
+                                    [this, id, from](int64_t blocks) {
+                                      Sequence& fetching = *sequences_.at(id);
+                                      fetching.kv->Computed(fetching.tokens, (from + blocks) * kBlockTokens);
+                                    },
+                                .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
+  return true;
+}
+
+void Scheduler::OnFetchEnded(SequenceId id) {
+  Sequence& sequence = *sequences_.at(id);
+  sequence.times.fetch = absl::ToDoubleSeconds(clock_.Now() - sequence.fetch->started());
+  const int64_t tokens = sequence.fetch->committed() * kBlockTokens;
+  if (tokens > 0) {
+    sequence.relay.set_fetched_tokens(static_cast<uint32_t>(tokens));
+    sequence.relay.set_fetched_from(sequence.peer.worker());
+    sequence.relay.set_fetch_seconds(sequence.times.fetch);
+    sequence.usage.set_decode_cached_tokens(
+        static_cast<uint32_t>(std::min(sequence.kv->computed_tokens(), sequence.prompt_tokens)));
+  }
+  // We may be in its callback.
+  leaving_.push_back(
+      {.sequence = nullptr, .handoff = nullptr, .fetch = std::move(sequence.fetch), .kv = nullptr});
+  StartPrefill(id, sequence);
+}
+
+double Scheduler::Saved(const Sequence& sequence, int64_t prefix) const {
+  const int64_t now = sequence.kv->computed_tokens();
+  const int64_t then = std::max(now, prefix);
+  return forecast_.Seconds(sequence.size() - now, now) - forecast_.Seconds(sequence.size() - then, then);
+}
+
+void Scheduler::ReviewFetches() {
+  for (auto& [id, sequence] : sequences_) {
+    // Blocks that a link still writes can't be computed into.
+    if (sequence->phase != Phase::kFetching || sequence->fetch->writing()) continue;
+    const double saved = Saved(*sequence, int64_t{sequence->peer.blocks()} * kBlockTokens);
+    if (exchange_.fetcher->WorthWaiting(*sequence->fetch, saved)) continue;
+    sequence->fetch->Release();
+    OnFetchEnded(id);
+  }
+}
+
+absl::Status Scheduler::GrowKv(Sequence& sequence, int64_t capacity) {
+  absl::Status grown = sequence.kv->Grow(capacity);
+  if (!grown.ok() && exchange_.holder != nullptr && exchange_.holder->MakeRoom()) {
+    grown = sequence.kv->Grow(capacity);
+  }
+  return grown;
 }
 
 void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   if (sequence.next_target >= sequence.targets.size() ||
       sequence.remaining() <= options_.local_prefill_tokens) {
     sequence.phase = Phase::kPrefilling;
+    sequence.prefill_from = sequence.kv->computed_tokens();
     return;
   }
   const v1::PrefillTarget& target = sequence.targets[sequence.next_target];
@@ -123,6 +200,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
   request.set_salt(sequence.salt);
   request.set_priority(sequence.priority);
+  if (target.fetch().address() != target.address()) *request.mutable_fetch() = target.fetch();
   sequence.phase = Phase::kHandoff;
   sequence.handoff_tokens = sequence.size();
   if (sequence.times.prefill_started == absl::Time()) sequence.times.prefill_started = clock_.Now();
@@ -139,13 +217,18 @@ void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1:
   Sequence& sequence = *sequences_.at(id);
   if (sequence.times.first_token == absl::Time()) {
     const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
-    sequence.times.prefill_queue = done.queue_seconds();
+    sequence.times.prefill_queue = sequence.times.fetch + done.queue_seconds();
     sequence.times.prefill = done.compute_seconds();
     // What neither waiting nor computing explains: shipping, the wire, and attempts that failed before.
     sequence.times.transfer =
         std::max(0.0, absl::ToDoubleSeconds(taken) - done.queue_seconds() - done.compute_seconds());
     sequence.usage.set_prefill_cached_tokens(
         std::max<int64_t>(0, int64_t{done.cached_tokens()} - sequence.usage.decode_cached_tokens()));
+    if (done.fetched_tokens() > 0) {
+      sequence.relay.set_fetched_tokens(sequence.relay.fetched_tokens() + done.fetched_tokens());
+      sequence.relay.set_fetched_from(done.fetched_from());
+      sequence.relay.set_fetch_seconds(done.fetch_seconds());
+    }
   }
   Emit(id, sequence, logits);
 }
@@ -162,7 +245,8 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   int64_t computed = intake.committed_blocks() * kBlockTokens;
   const Handoff& handoff = *sequence.handoff;
   // We are in its callback.
-  leaving_.push_back({.sequence = nullptr, .handoff = std::move(sequence.handoff), .kv = nullptr});
+  leaving_.push_back(
+      {.sequence = nullptr, .handoff = std::move(sequence.handoff), .fetch = nullptr, .kv = nullptr});
   if (status.ok()) {
     sequence.relay.set_prefill_worker(handoff.worker());
     probe_.HandedOff(intake.received_blocks(), intake.received_bytes(),
@@ -185,7 +269,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
     Finish(id, sequence, *sequence.pending_end);
     return;
   }
-  if (absl::Status grown = sequence.kv->Grow(sequence.size() + 1); !grown.ok()) {
+  if (!GrowKv(sequence, sequence.size() + 1).ok()) {
     Preempt(sequence);
     return;
   }
@@ -195,6 +279,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
 bool Scheduler::Step() {
   Sweep();
   Pause();
+  ReviewFetches();
   Readmit();
   Grow();
   const std::vector<SequenceId> planned = PlanStep();
@@ -218,6 +303,8 @@ bool Scheduler::Step() {
           sequence.times.prefill_queue =
               absl::ToDoubleSeconds(sequence.times.prefill_started - sequence.times.reserved);
           sequence.times.transfer = 0;
+          forecast_.Observe(sequence.size() - sequence.prefill_from, sequence.prefill_from,
+                            sequence.times.prefill);
         }
       }
       const int64_t vocabulary = engine_.config().vocabulary;
@@ -225,10 +312,10 @@ bool Scheduler::Step() {
     }
     probe_.Stepped(batch_.rows() - prefill_rows, prefill_rows, clock_.Now() - begin);
   }
-  size_t counts[4] = {};
+  size_t counts[5] = {};
   for (const auto& [id, sequence] : sequences_) ++counts[static_cast<int>(sequence->phase)];
   Sweep();
-  probe_.Observe(counts[0], counts[1], counts[2], counts[3], engine_.pool().counts());
+  probe_.Observe(counts[0], counts[1] + counts[4], counts[2], counts[3], engine_.pool().counts());
   return !planned.empty();
 }
 
@@ -357,7 +444,7 @@ void Scheduler::Pause() {
 void Scheduler::Grow() {
   for (auto& [id, sequence] : sequences_) {
     while (sequence->phase == Phase::kRunning && !sequence->paused &&
-           !sequence->kv->Grow(sequence->size()).ok()) {
+           !GrowKv(*sequence, sequence->size()).ok()) {
       const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {
         return entry.second->phase != Phase::kPreempted && !entry.second->pending_end.has_value();
       });
@@ -367,7 +454,7 @@ void Scheduler::Grow() {
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
-  LetGo(nullptr, std::move(sequence.handoff), std::move(sequence.kv));
+  LetGo(nullptr, std::move(sequence.handoff), std::move(sequence.fetch), std::move(sequence.kv));
   sequence.kv =
       std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(sequence.salt)));
   sequence.phase = Phase::kPreempted;
@@ -392,22 +479,23 @@ void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
   sequences_.erase(found);
   probe_.Ended(outcome, clock_.Now() - sequence->times.arrival);
   auto handoff = std::move(sequence->handoff);
+  auto fetch = std::move(sequence->fetch);
   auto kv = std::move(sequence->kv);
-  LetGo(std::move(sequence), std::move(handoff), std::move(kv));
+  LetGo(std::move(sequence), std::move(handoff), std::move(fetch), std::move(kv));
 }
 
 void Scheduler::LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
-                      std::unique_ptr<engine::SequenceKv> kv) {
+                      std::unique_ptr<fetch::Fetch> fetch, std::unique_ptr<engine::SequenceKv> kv) {
+  Leaving leaving{std::move(sequence), std::move(handoff), std::move(fetch), std::move(kv)};
+  if (leaving.handoff != nullptr) leaving.handoff->Release();
+  if (leaving.fetch != nullptr) leaving.fetch->Release();
   // Writes end before the blocks go back.
-  if (handoff != nullptr) handoff->Release();
-  if (handoff == nullptr || !handoff->writing()) kv->Release();
-  leaving_.push_back({std::move(sequence), std::move(handoff), std::move(kv)});
+  if (!leaving.writing()) leaving.kv->Release();
+  leaving_.push_back(std::move(leaving));
 }
 
 void Scheduler::Sweep() {
-  std::erase_if(leaving_, [](const Leaving& leaving) {
-    return leaving.handoff == nullptr || !leaving.handoff->writing();
-  });
+  std::erase_if(leaving_, [](const Leaving& leaving) { return !leaving.writing(); });
 }
 
 }  // namespace baton::decode_service

@@ -22,6 +22,8 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
+#include "common/fetch/exchange.h"
+#include "common/forecast/prefill_forecast.h"
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
 #include "decode_service/prefill_client.h"
@@ -48,7 +50,7 @@ class Scheduler {
  public:
   // All outlive it.
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
-            PrefillClient& prefill, const Clock& clock, Probe& probe);
+            PrefillClient& prefill, const Clock& clock, Probe& probe, const fetch::Exchange& exchange = {});
   ~Scheduler();
 
   // Reserves blocks for the sequence and starts it, or refuses before anything is computed:
@@ -70,6 +72,16 @@ class Scheduler {
  private:
   using Sequences = std::map<SequenceId, std::unique_ptr<Sequence>>;  // in the order of arrival
 
+  // A sequence with reserved blocks: has a peer fill what it holds of them, if that is worth it. Otherwise
+  // false, and nothing has changed.
+  bool StartFetch(SequenceId id, Sequence& sequence);
+  void OnFetchEnded(SequenceId id);
+  // Seconds of computing that a prefix of so many tokens spares.
+  double Saved(const Sequence& sequence, int64_t prefix) const;
+  // Gives up fetches that have become slower than computing.
+  void ReviewFetches();
+  // Blocks for `capacity` tokens in all; peers are served only from what nobody here needs.
+  absl::Status GrowKv(Sequence& sequence, int64_t capacity);
   // A sequence with reserved blocks: hands its prompt off, or has it prefilled here.
   void StartPrefill(SequenceId id, Sequence& sequence);
   void OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done);
@@ -84,9 +96,9 @@ class Scheduler {
   void Grow();
   void Preempt(Sequence& sequence);
   void End(SequenceId id, Probe::Outcome outcome);
-  // The one place where blocks go back. `handoff` may be none.
+  // The one place where blocks go back. `handoff` and `fetch` may be none.
   void LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
-             std::unique_ptr<engine::SequenceKv> kv);
+             std::unique_ptr<fetch::Fetch> fetch, std::unique_ptr<engine::SequenceKv> kv);
   void Sweep();
   std::vector<SequenceId> PlanStep();
 
@@ -96,7 +108,9 @@ class Scheduler {
   PrefillClient& prefill_;
   const Clock& clock_;
   Probe& probe_;
+  const fetch::Exchange exchange_;
   sampling::Sampler sampler_;
+  forecast::PrefillForecast forecast_;  // of prompts computed here
   engine::Batch batch_;
   Sequences sequences_;
   uint64_t next_ticket_ = 1;
@@ -105,7 +119,12 @@ class Scheduler {
   struct Leaving {
     std::unique_ptr<Sequence> sequence;
     std::unique_ptr<Handoff> handoff;
+    std::unique_ptr<fetch::Fetch> fetch;
     std::unique_ptr<engine::SequenceKv> kv;
+
+    bool writing() const {
+      return (handoff != nullptr && handoff->writing()) || (fetch != nullptr && fetch->writing());
+    }
   };
   std::vector<Leaving> leaving_;
 };

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
 #include "common/engine/sequence_kv.h"
+#include "common/fetch/fetch.h"
 #include "common/sampling/sampler.h"
 #include "decode_service/handoff.h"
 #include "decode_service/outbox.h"
@@ -19,7 +20,7 @@
 namespace baton::decode_service {
 
 struct Sequence {
-  enum class Phase { kHandoff, kPrefilling, kRunning, kPreempted };
+  enum class Phase { kHandoff, kPrefilling, kRunning, kPreempted, kFetching };
 
   // What was asked. Constant after Submit.
   std::string request_id;
@@ -27,6 +28,7 @@ struct Sequence {
   std::string salt;
   v1::Fingerprint fingerprint;
   std::vector<v1::PrefillTarget> targets;
+  v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere
   int priority = 0;
   int64_t max_tokens = 0;
   int64_t resumed_tokens = 0;  // answered elsewhere before
@@ -47,8 +49,10 @@ struct Sequence {
   std::unique_ptr<Outbox> outbox;
   std::unique_ptr<engine::SequenceKv> kv;
   std::unique_ptr<Handoff> handoff;
-  int64_t handoff_tokens = 0;  // length of `tokens` when the hand-off was asked for
+  std::unique_ptr<fetch::Fetch> fetch;  // of blocks that it lacks, before anything else
+  int64_t handoff_tokens = 0;           // length of `tokens` when the hand-off was asked for
   size_t next_target = 0;
+  int64_t prefill_from = 0;  // computed when its local prefill began
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
   // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all
   // of it.
@@ -59,7 +63,7 @@ struct Sequence {
   v1::Relay relay;
   struct {
     absl::Time arrival, reserved, prefill_started, logits, first_token, last_token;
-    double prefill_queue = 0, prefill = 0, transfer = 0;
+    double fetch = 0, prefill_queue = 0, prefill = 0, transfer = 0;
   } times;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }

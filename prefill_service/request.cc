@@ -1,5 +1,7 @@
 #include "prefill_service/request.h"
 
+#include <algorithm>
+
 #include "common/transfer/fingerprint_wire.h"
 #include "fmt/format.h"
 
@@ -38,6 +40,10 @@ absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine
   job.request_id = request.request_id();
   job.root = engine.RootFor(kv::TenantSalt(request.salt()));
   job.priority = request.priority();
+  job.peer = request.fetch();
+  // The last token is computed here in any case.
+  job.peer.set_blocks(
+      std::min<uint32_t>(job.peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
   return job;
 }
 

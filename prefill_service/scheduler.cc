@@ -5,16 +5,20 @@
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
+#include "common/fetch/fetcher.h"
+#include "common/fetch/holder.h"
 #include "fmt/format.h"
 
 namespace baton::prefill_service {
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
-                     const Clock& clock, Probe& probe)
-    : options_(options), engine_(engine), link_(link), clock_(clock), probe_(probe) {
+                     const Clock& clock, Probe& probe, const fetch::Exchange& exchange)
+    : options_(options), engine_(engine), link_(link), clock_(clock), probe_(probe), exchange_(exchange) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.chunk_tokens % kBlockTokens == 0);
   BATON_CHECK(options_.token_budget >= kBlockTokens);
 }
+
+Scheduler::~Scheduler() = default;
 
 absl::Status Scheduler::Submit(JobId id, Job job) {
   const auto needed = BlocksFor(static_cast<int64_t>(job.tokens.size()));
@@ -40,11 +44,78 @@ absl::Status Scheduler::Submit(JobId id, Job job) {
   order_.Add(id, prompt.due);
   queued_.push_back(std::move(prompt));
   waiting_.emplace(id, std::prev(queued_.end()));
+  BeginFetch(queued_.back());
   return absl::OkStatus();
 }
 
+void Scheduler::BeginFetch(Prompt& prompt) {
+  const int64_t target = prompt.job.peer.blocks();
+  if (exchange_.fetcher == nullptr || target <= prompt.matched_blocks) return;
+  // Room for all of the prompt, or it would be fetched in vain.
+  if (engine_.pool().available() < BlocksFor(prompt.size())) return;
+  double wait = 0;
+  for (const Prompt& other : computing_) {
+    wait += forecast_.Seconds(other.remaining(), other.kv->computed_tokens());
+  }
+  for (const Prompt& other : queued_) {
+    if (other.id == prompt.id || other.due > prompt.due) continue;
+    const int64_t cached = std::min(other.matched_blocks * kBlockTokens, other.size() - 1);
+    wait += forecast_.Seconds(other.size() - cached, cached);
+  }
+  const double saved = Saved(prompt);
+  if (!exchange_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
+  prompt.matched_before_fetch = prompt.matched_blocks;
+  const JobId id = prompt.id;
+  prompt.landing = fetch::Landing::Begin(*exchange_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
+                                         prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
+                                         {.landed = [this, id](int64_t blocks) { OnLanded(id, blocks); },
+                                          .ended = [this, id] { LetGoFetch(*waiting_.at(id)); }});
+  prompt.due = DueTime(prompt);
+  order_.Move(id, prompt.due);
+}
+
+void Scheduler::OnLanded(JobId id, int64_t blocks) {
+  Prompt& prompt = *waiting_.at(id);
+  prompt.matched_blocks = std::max(prompt.matched_blocks, blocks);
+  prompt.landed_blocks = blocks;
+  prompt.landed = clock_.Now();
+  more_cached_ = true;  // for others too
+}
+
+double Scheduler::Saved(const Prompt& prompt) const {
+  const int64_t now = std::min(prompt.matched_blocks * kBlockTokens, prompt.size() - 1);
+  const int64_t then = std::max<int64_t>(now, int64_t{prompt.job.peer.blocks()} * kBlockTokens);
+  return forecast_.Seconds(prompt.size() - now, now) - forecast_.Seconds(prompt.size() - then, then);
+}
+
+bool Scheduler::AwaitsBlocks(Prompt& prompt) {
+  if (exchange_.fetcher->WorthWaiting(prompt.landing->fetch(), Saved(prompt))) return true;
+  LetGoFetch(prompt);
+  return false;
+}
+
+void Scheduler::LetGoFetch(Prompt& prompt) {
+  if (prompt.landing == nullptr) return;
+  prompt.landing->Release();
+  if (prompt.landed_blocks > 0) {
+    prompt.fetch_seconds = absl::ToDoubleSeconds(prompt.landed - prompt.landing->fetch().started());
+  }
+  leaving_.push_back(std::move(prompt.landing));
+  prompt.due = DueTime(prompt);
+  if (waiting_.contains(prompt.id)) order_.Move(prompt.id, prompt.due);
+}
+
+bool Scheduler::MakeRoom() {
+  const int64_t before = engine_.pool().available();
+  if (exchange_.holder != nullptr) exchange_.holder->MakeRoom();
+  for (Prompt& prompt : queued_) LetGoFetch(prompt);
+  return engine_.pool().available() > before;
+}
+
 absl::Time Scheduler::DueTime(const Prompt& prompt) const {
-  const int64_t cached = std::min(prompt.matched_blocks * kBlockTokens, prompt.size() - 1);
+  const int64_t blocks =
+      std::max(prompt.matched_blocks, prompt.landing != nullptr ? prompt.landing->target() : 0);
+  const int64_t cached = std::min(blocks * kBlockTokens, prompt.size() - 1);
   return forecast::VirtualDeadline(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
                                    prompt.job.priority);
 }
@@ -65,7 +136,11 @@ void Scheduler::Reconsider() {
 void Scheduler::Cancel(JobId id) {
   const auto is_it = [id](const Prompt& prompt) { return prompt.id == id; };
   order_.Remove(id);
-  waiting_.erase(id);
+  if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
+    const auto prompt = waiting->second;
+    waiting_.erase(waiting);
+    LetGoFetch(*prompt);
+  }
   // The blocks go back with the prompt.
   if (std::erase_if(queued_, is_it) + std::erase_if(computing_, is_it) > 0) probe_.Cancelled();
 }
@@ -74,11 +149,12 @@ void Scheduler::Abort(const absl::Status& status) {
   for (auto* list : {&queued_, &computing_}) {
     while (!list->empty()) {
       order_.Remove(list->front().id);
+      waiting_.erase(list->front().id);
+      LetGoFetch(list->front());
       list->front().job.finish(status);
       list->pop_front();
     }
   }
-  waiting_.clear();
 }
 
 int64_t Scheduler::pending_tokens() const {
@@ -90,6 +166,7 @@ int64_t Scheduler::pending_tokens() const {
 }
 
 bool Scheduler::Step() {
+  std::erase_if(leaving_, [](const auto& landing) { return !landing->writing(); });
   Admit();
   const bool shipped = ShipCached();
   std::vector<Planned> plan = Plan();
@@ -115,17 +192,29 @@ bool Scheduler::WantsAnother(const Prompt& next) const {
 }
 
 // Takes prompts off the queue while their blocks can be had. The first that can't holds back those behind it:
-// short prompts don't starve a long one.
+// short prompts don't starve a long one. Those whose blocks are on their way let others pass.
 void Scheduler::Admit() {
   Reconsider();
   const absl::Time now = clock_.Now();
   const size_t before = queued_.size();
-  while (const auto id = order_.First()) {
+  for (auto id = order_.First(); id.has_value();) {
     const auto next = waiting_.at(*id);
     Prompt& prompt = *next;
+    if (prompt.landing != nullptr) {
+      id = AwaitsBlocks(prompt) ? order_.After(*id) : order_.First();  // given up, it has another place
+      continue;
+    }
     if (!WantsAnother(prompt)) break;
     auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.job.root);
-    if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) break;
+    if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) {
+      if (MakeRoom()) continue;
+      break;
+    }
+    if (prompt.landed_blocks > 0) {
+      prompt.fetched_tokens =
+          std::max<int64_t>(0, std::min(prompt.landed_blocks * kBlockTokens, kv->cached_tokens()) -
+                                   prompt.matched_before_fetch * kBlockTokens);
+    }
     prompt.kv = std::move(kv);
     prompt.started = now;
     prompt.shipment = std::make_unique<transfer::Shipment>(prompt.job.ticket, link_, engine_.store(),
@@ -142,6 +231,7 @@ void Scheduler::Admit() {
     const auto behind = std::find_if(computing_.begin(), computing_.end(),
                                      [&](const Prompt& other) { return prompt.due < other.due; });
     computing_.splice(behind, queued_, next);
+    id = order_.First();
   }
   if (queued_.size() != before) ReportQueue();
 }
@@ -257,6 +347,11 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
   done.set_logits_crc32c(Crc32c(done.logits()));
   done.set_cached_tokens(static_cast<uint32_t>(prompt.kv->cached_tokens()));
   done.set_computed_tokens(static_cast<uint32_t>(prompt.size() - prompt.kv->cached_tokens()));
+  if (prompt.fetched_tokens > 0) {
+    done.set_fetched_tokens(static_cast<uint32_t>(prompt.fetched_tokens));
+    done.set_fetch_seconds(prompt.fetch_seconds);
+    done.set_fetched_from(prompt.job.peer.worker());
+  }
   done.set_queue_seconds(absl::ToDoubleSeconds(prompt.started - prompt.arrival));
   done.set_compute_seconds(absl::ToDoubleSeconds(clock_.Now() - prompt.started));
   prompt.job.send(std::move(event));

@@ -5,6 +5,9 @@
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
+// While a prompt waits, what it lacks may be on its way from a peer (common/fetch/landing.h). When its turn
+// comes, it waits on or is computed, whichever is predicted to be sooner; others go first meanwhile.
+//
 // No gRPC, no thread of its own, no wall clock: driven by the engine's loop, tested by calling Step().
 #pragma once
 
@@ -22,6 +25,8 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/sequence_kv.h"
+#include "common/fetch/exchange.h"
+#include "common/fetch/landing.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
@@ -49,6 +54,8 @@ struct Job {
   transfer::Ticket ticket;
   // Lower runs first; a step is worth forecast::kPriorityStep of waiting.
   int priority = 0;
+  // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
+  v1::PeerPrefix peer;
   std::function<void(v1::PrefillEvent)> send;
   // Once, at the end, unless cancelled.
   std::function<void(absl::Status)> finish;
@@ -60,7 +67,8 @@ class Scheduler {
  public:
   // All outlive it.
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
-            const Clock& clock, Probe& probe);
+            const Clock& clock, Probe& probe, const fetch::Exchange& exchange = {});
+  ~Scheduler();
 
   // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full;
   // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone.
@@ -87,6 +95,13 @@ class Scheduler {
     // While it waits: the chain of its full blocks, and how many of them are cached here.
     std::vector<kv::BlockHash> chain;
     int64_t matched_blocks = 0;
+    // Its fetch, if it has one; and what came of it.
+    std::unique_ptr<fetch::Landing> landing;
+    int64_t matched_before_fetch = 0;
+    int64_t landed_blocks = 0;
+    absl::Time landed;  // the last of them
+    double fetch_seconds = 0;
+    int64_t fetched_tokens = 0;
     double compute_seconds = 0;  // its share of the steps that it was in
     std::unique_ptr<engine::SequenceKv> kv;
     std::unique_ptr<transfer::Shipment> shipment;
@@ -103,6 +118,16 @@ class Scheduler {
   };
 
   absl::Time DueTime(const Prompt& prompt) const;
+  void BeginFetch(Prompt& prompt);
+  void OnLanded(JobId id, int64_t blocks);
+  // What its fetch spares, if all comes that it was asked for. Seconds.
+  double Saved(const Prompt& prompt) const;
+  // One with a fetch had better wait for it. Gives the fetch up if not.
+  bool AwaitsBlocks(Prompt& prompt);
+  // The one place where fetches are let go.
+  void LetGoFetch(Prompt& prompt);
+  // Ends what is fetched and what peers fetch, for one whose turn it is. False if that frees nothing.
+  bool MakeRoom();
   // More of a waiting prompt's prefix may be cached by now: then it is due earlier.
   void Reconsider();
   void Admit();
@@ -129,6 +154,9 @@ class Scheduler {
   std::list<Prompt> computing_;                                      // in the order of service
   forecast::PrefillForecast forecast_;
   bool more_cached_ = false;  // since the last Reconsider
+  const fetch::Exchange exchange_;
+  // Fetches let go inside their own callbacks, or while a link still writes. Swept at every step.
+  std::vector<std::unique_ptr<fetch::Landing>> leaving_;
   engine::Batch batch_;
 };
 

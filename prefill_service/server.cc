@@ -35,8 +35,8 @@ absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOption
   parts->link = transfer::HostLinkSender(host.engine().store().memory());
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;
   parts->probe = std::make_unique<Probe>(host.metrics(), parts->link.name());
-  parts->scheduler =
-      std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link, host.clock(), *parts->probe);
+  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link, host.clock(),
+                                                 *parts->probe, host.exchange());
   parts->service = std::make_unique<PrefillService>(host.engine(), host.loop(), *parts->scheduler, host.hub(),
                                                     *parts->probe, host.peers());
   BATON_RETURN_IF_ERROR(host.Serve(*parts->service, [parts = parts.get()] { return parts->Step(); }));

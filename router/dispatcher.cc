@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
 #include "common/rpc/status.h"
+#include "router/worker_states.h"
 
 namespace baton::router {
 
@@ -24,47 +24,9 @@ struct Dispatcher::Decision {
   int64_t prompt_blocks = 0;
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
+  std::string fetch_from;
   bool debug = false;
 };
-
-namespace {
-
-// The workers as numbers, and what the numbers lean on.
-struct States {
-  std::vector<placement::WorkerState> workers;
-  std::deque<std::vector<placement::Booked>> booked;
-
-  States(std::span<const std::shared_ptr<fleet::Worker>> from, const index::Matches& matches) {
-    workers.reserve(from.size());
-    for (const auto& worker : from) {
-      placement::WorkerState& state = workers.emplace_back();
-      state.slot = worker->slot();
-      state.matched_blocks = matches.of(state.slot);
-      state.queued_tokens = worker->QueuedTokens();
-      state.running = worker->Requests();
-      state.context_tokens = worker->ContextTokens();
-      state.free_blocks = worker->FreeBlocks();
-      state.cached_blocks = worker->CachedBlocks();
-      state.total_blocks = worker->TotalBlocks();
-      // The index doesn't tell confirmed blocks from expected ones, and a fetch may only count on the former:
-      // confirmed_blocks stays 0.
-      const fleet::Worker::Prompts prompts = worker->prompts();
-      if (prompts.booked.empty()) continue;
-      state.busy_since = prompts.busy_since;
-      auto& list = booked.emplace_back();
-      for (const fleet::BookedPrompt& prompt : prompts.booked) {
-        list.push_back({.due = prompt.due,
-                        .seconds = prompt.seconds,
-                        .tokens = prompt.tokens,
-                        .since = prompt.since,
-                        .request = prompt.id});
-      }
-      state.booked = list;
-    }
-  }
-};
-
-}  // namespace
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe, index::PrefixIndex* index)
@@ -112,6 +74,7 @@ void Dispatcher::TickUntilStopped() {
       if (const absl::Time now = clock_->Now(); !waiting || now - shown >= kShow) {
         shown = now;
         ShowLimits();
+        ShowAffinity();
       }
     }
     if (waiting) Tick();
@@ -266,7 +229,8 @@ Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now)
                                            [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
-  const States decode(view->decode, matches_), prefill(view->prefill, matches_);
+  WorkerStates decode(view->decode, matches_), prefill(view->prefill, matches_);
+  ConfirmPeers(index_, ask.chain, decode, prefill);
   placement::Request request = ask.request;
   request.now = now;
   return OutlookOf(ask, policy_->Choose(request, decode.workers, prefill.workers).predicted);
@@ -324,6 +288,15 @@ void Dispatcher::ShowLimits() {
     probe_->admission().Left(tenant, desk_.LeftOver(tenant, now));
 }
 
+void Dispatcher::ShowAffinity() {
+  probe_->HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_->Now()));
+  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  std::vector<WorkerHits::Name> names;
+  for (const auto& worker : view->decode) names.emplace_back(worker->identity().id, "decode");
+  for (const auto& worker : view->prefill) names.emplace_back(worker->identity().id, "prefill");
+  probe_->worker_hits().Keep(names);
+}
+
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
   Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
   Show(delivery.waiting.ask->tenant);
@@ -334,7 +307,14 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  for (const WorkerSlot slot : fleet_->TakeDeparted()) policy_->Forget(slot);
+  for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
+    if (move.arrived) {
+      policy_->Recall(move.slot, move.incarnation.value());
+    } else {
+      policy_->Keep(move.slot, move.incarnation.value());
+      policy_->Forget(move.slot);
+    }
+  }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = desk_.First()) {
     if (view->decode.empty()) {
@@ -423,7 +403,8 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
   placement::Request request = ask.request;
   request.now = now;
-  const States decode(open, matches_), prefill(view.prefill, matches_);
+  WorkerStates decode(open, matches_), prefill(view.prefill, matches_);
+  ConfirmPeers(index_, ask.chain, decode, prefill);
   auto decision = std::make_shared<Decision>();
   decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
   const placement::Choice& choice = decision->choice;
@@ -440,6 +421,16 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   Placement placement;
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
+  if (choice.fetch_from.has_value()) {
+    for (const Candidates peers : {Candidates(view.prefill), open}) {
+      const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
+        return worker->slot() == *choice.fetch_from;
+      });
+      if (peer != peers.end()) placement.fetch_from = *peer;
+    }
+    placement.fetch_blocks = choice.fetch_blocks;
+  }
+  if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;
   decision->prompt_tokens = request.prompt_tokens;
@@ -466,7 +457,18 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   probe_->Placed(policy_name_, std::string(placement::ReasonName(choice.reason)));
   probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
                     decision->prefill_matched * request.block_tokens);
+  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, request.prompt_tokens,
+                               decision->decode_matched * request.block_tokens);
+  if (computes != nullptr) {
+    const int64_t beyond = std::max<int64_t>(0, decision->prefill_matched - decision->decode_matched);
+    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, request.prompt_tokens,
+                                 beyond * request.block_tokens);
+  }
   if (index_ == nullptr) return placement;
+  if (const size_t longest = std::min<size_t>(matches_.longest, ask.chain.size()); longest > 0) {
+    const auto holders = std::count(matches_.blocks.begin(), matches_.blocks.end(), matches_.longest);
+    hot_.Placed(ask.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
+  }
   const absl::Time until =
       now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
   const auto believe = [&](WorkerSlot slot, int64_t from) {
@@ -504,9 +506,17 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
     info->set_decode_matched_blocks(static_cast<uint32_t>(decision.decode_matched));
     info->set_prefill_matched_blocks(static_cast<uint32_t>(decision.prefill_matched));
     for (const auto& worker : decision.prefill) info->add_prefill_workers(worker->identity().id);
+    if (!decision.fetch_from.empty()) {
+      info->set_fetch_from(decision.fetch_from);
+      info->set_fetch_blocks(static_cast<uint32_t>(decision.choice.fetch_blocks));
+    }
   }
 
   if (relay.migrations() > 0) return;  // its times are two workers'
+  probe_->worker_hits().Found({decision.decode->identity().id, "decode"}, usage.decode_cached_tokens());
+  if (!relay.prefill_worker().empty()) {
+    probe_->worker_hits().Found({relay.prefill_worker(), "prefill"}, usage.prefill_cached_tokens());
+  }
 
   placement::Outcome outcome;
   const fleet::Worker* computed = decision.decode.get();
@@ -533,6 +543,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   outcome.cached_tokens = cached;
   outcome.uncached_tokens = std::max<int64_t>(0, decision.prompt_tokens - cached);
   outcome.compute_seconds = timing.prefill();
+  if (relay.fetched_tokens() > 0) {
+    outcome.fetch_seconds = relay.fetch_seconds();
+    outcome.fetched_tokens = relay.fetched_tokens();
+  }
   if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
   outcome.batch = decision.decode->Requests();
   outcome.output_tokens = usage.completion_tokens();

@@ -79,11 +79,20 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
     dial.request.mutable_token_ids()->Add(state.sent.begin(), state.sent.end());
     dial.request.set_resumed_tokens(static_cast<uint32_t>(state.sent.size()));
   }
+  const fleet::Worker* const peer = state.placement.fetch_from.get();
+  const auto name_peer = [&](const fleet::Worker::Identity& to, v1::PeerPrefix* hint) {
+    if (!to.peer_fetch || to.address == peer->identity().address) return;
+    hint->set_worker(peer->identity().id);
+    hint->set_address(peer->identity().address);
+    hint->set_blocks(static_cast<uint32_t>(state.placement.fetch_blocks));
+  };
   for (const auto& prefill : state.placement.prefill) {
     v1::PrefillTarget* target = dial.request.add_prefill();
     target->set_worker(prefill->identity().id);
     target->set_address(prefill->identity().address);
+    if (peer != nullptr) name_peer(prefill->identity(), target->mutable_fetch());
   }
+  if (peer != nullptr && state.placement.prefill.empty()) name_peer(worker, dial.request.mutable_fetch());
   actions.push_back(std::move(dial));
   return actions;
 }

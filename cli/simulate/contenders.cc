@@ -23,8 +23,9 @@ std::unique_ptr<Policy> Ours(uint64_t seed) {
 
 const std::vector<std::string>& ContenderNames() {
   static const auto& names = *new std::vector<std::string>{
-      "round_robin",    "least_loaded",  "sglang",           "dynamo",       "llm-d",           "mooncake",
-      "mooncake-fetch", "affinity-fifo", "affinity-nofetch", "affinity-lru", "prefix_affinity", "bound"};
+      "round_robin",      "least_loaded",   "sglang",          "dynamo",        "llm-d",
+      "mooncake",         "mooncake-fetch", "mooncake-pool",   "affinity-fifo", "affinity-nofetch",
+      "affinity-prefill", "affinity-lru",   "prefix_affinity", "bound"};
   return names;
 }
 
@@ -43,21 +44,24 @@ absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel&
     contender.policy = [](uint64_t seed) { return std::make_unique<BlockCost>(seed); };
   } else if (name == "llm-d") {
     contender.policy = [](uint64_t seed) { return std::make_unique<WeightedScores>(seed); };
-  } else if (name == "mooncake" || name == "mooncake-fetch") {
-    contender.fetch = name == "mooncake-fetch";
+  } else if (name == "mooncake" || name == "mooncake-fetch" || name == "mooncake-pool") {
+    if (name == "mooncake-fetch") contender.fetch = Fetch::kFromPrefill;
+    if (name == "mooncake-pool") contender.fetch = Fetch::kFromAll;
     const TtftEstimate::Truth truth = {
         .base = model.prefill_base,
         .token = model.prefill_token,
         .pair = model.prefill_pair,
         .transfer_base = model.link_latency,
         .transfer_token = static_cast<double>(model.kv_bytes_per_token) / model.link_bandwidth};
-    contender.policy = [truth, fetch = contender.fetch](uint64_t seed) {
+    contender.policy = [truth, fetch = contender.fetch != Fetch::kNever](uint64_t seed) {
       return std::make_unique<TtftEstimate>(truth, fetch, seed);
     };
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
-             name == "affinity-lru") {
+             name == "affinity-lru" || name == "affinity-prefill") {
     contender.policy = Ours;
-    contender.fetch = name != "affinity-nofetch";
+    contender.fetch = name == "affinity-nofetch"   ? Fetch::kNever
+                      : name == "affinity-prefill" ? Fetch::kFromPrefill
+                                                   : Fetch::kFromAll;
     if (name != "affinity-lru") contender.eviction = kv::Eviction::kForecast;
     contender.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {

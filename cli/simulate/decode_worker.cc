@@ -1,6 +1,7 @@
 #include "cli/simulate/decode_worker.h"
 
 #include <algorithm>
+#include <span>
 
 #include "common/base/check.h"
 
@@ -36,7 +37,22 @@ void DecodeWorker::PrefillLocally(Ticket& ticket) {
   if (!busy_) Begin();
 }
 
+// The prompt's KV is here: from now on others can use it.
+void DecodeWorker::Publish(Ticket& ticket) {
+  if (!model_.decode_cache) return;
+  const auto& chain = ticket.request->chain;
+  for (size_t i = ticket.decode_matched; i < chain.size(); ++i) {
+    const BlockId published = pool_.Publish(ticket.decode_blocks[i], chain[i]);
+    if (published == ticket.decode_blocks[i]) continue;
+    // Another prompt brought the same block meanwhile: one copy is enough.
+    pool_.Retain(published);
+    pool_.Release(std::span(&ticket.decode_blocks[i], 1));
+    ticket.decode_blocks[i] = published;
+  }
+}
+
 void DecodeWorker::Join(Ticket& ticket) {
+  Publish(ticket);
   if (ticket.request->output_tokens <= 1) {
     End(ticket);
     return;
@@ -98,11 +114,6 @@ void DecodeWorker::EndStep(int64_t local_rows) {
 
 void DecodeWorker::End(Ticket& ticket) {
   ticket.end = events_.now();
-  if (model_.decode_cache) {
-    const auto& chain = ticket.request->chain;
-    const size_t full = std::min(chain.size(), ticket.decode_blocks.size());
-    for (size_t i = 0; i < full; ++i) pool_.Publish(ticket.decode_blocks[i], chain[i]);
-  }
   pool_.Release(ticket.decode_blocks);
   ticket.decode_blocks.clear();
   setup_.finished(ticket);

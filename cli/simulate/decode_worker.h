@@ -55,6 +55,7 @@ class DecodeWorker {
 
   void Begin();
   void EndStep(int64_t local_rows);
+  void Publish(Ticket& ticket);
   void End(Ticket& ticket);
 
   const FleetModel& model_;

@@ -32,9 +32,8 @@ struct FleetModel {
   int64_t block_tokens = 512;
   int64_t prefill_blocks = 4000;
   int64_t decode_blocks = 16000;
-  // Decode workers keep the blocks of prompts that ended, as real ones do; the comparison in docs/routing.md
-  // is made without.
-  bool decode_cache = false;
+  // Decode workers keep the blocks of prompts as cached ones when they have ended, as real ones do.
+  bool decode_cache = true;
   // Rows of a local prefill in one decode step.
   int64_t local_chunk_tokens = 512;
   // Requests on a decode worker at a time.

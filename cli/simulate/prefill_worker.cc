@@ -26,29 +26,29 @@ absl::Time PrefillWorker::Due(const Job& job) const {
                                    seconds);
 }
 
-void PrefillWorker::Submit(Ticket& ticket, PrefillWorker* source) {
+void PrefillWorker::Submit(Ticket& ticket, std::optional<Peer> source) {
   Job& job = jobs_[ticket.id];
   job.ticket = &ticket;
   job.matched = ticket.known_blocks >= 0 ? ticket.known_blocks : pool_.MatchPrefix(ticket.request->chain);
-  if (source != nullptr && ticket.choice.fetch_blocks > job.matched) Fetch(job, *source);
+  if (source.has_value() && ticket.choice.fetch_blocks > job.matched) Fetch(job, *source);
   queue_.Add(ticket.id, Due(job));
   TryBegin();
 }
 
-void PrefillWorker::Fetch(Job& job, PrefillWorker& source) {
+void PrefillWorker::Fetch(Job& job, const Peer& source) {
   const auto& chain = job.ticket->request->chain;
   const auto wanted = std::span(chain).first(
       std::min<size_t>(chain.size(), static_cast<size_t>(job.ticket->choice.fetch_blocks)));
-  std::vector<BlockId> theirs = source.pool_.AcquirePrefix(wanted);
+  std::vector<BlockId> theirs = source.pool->AcquirePrefix(wanted);
   if (std::ssize(theirs) <= job.matched) {
-    source.pool_.Release(theirs);
+    source.pool->Release(theirs);
     return;
   }
   job.fetched = pool_.AcquirePrefix(wanted.first(job.matched));
   auto room = pool_.Allocate(std::ssize(theirs) - job.matched);
   if (!room.ok()) {
     pool_.Release(job.fetched);
-    source.pool_.Release(theirs);
+    source.pool->Release(theirs);
     job.fetched.clear();
     return;
   }
@@ -57,9 +57,9 @@ void PrefillWorker::Fetch(Job& job, PrefillWorker& source) {
   job.matched = std::ssize(theirs);
   job.fetching = true;
   const int64_t bytes = job.fetched_blocks * model_.block_tokens * model_.kv_bytes_per_token;
-  const double arrives = links_.Send(events_.now(), source.setup_.number, setup_.number, bytes);
-  events_.At(arrives, [this, id = job.ticket->id, theirs = std::move(theirs), from = &source] {
-    from->pool_.Release(theirs);
+  const double arrives = links_.Send(events_.now(), source.port, setup_.number, bytes);
+  events_.At(arrives, [this, id = job.ticket->id, theirs = std::move(theirs), from = source.pool] {
+    from->Release(theirs);
     Job& ready = jobs_.at(id);
     ready.fetching = false;
     for (size_t i = 0; i < ready.fetched.size(); ++i) {

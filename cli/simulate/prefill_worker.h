@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,8 +34,13 @@ class PrefillWorker {
   // All outlive it.
   PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links, kv::BlockPool& pool);
 
-  // `source` is where to fetch the ticket's prefix from; may be null.
-  void Submit(Ticket& ticket, PrefillWorker* source);
+  // A worker, of either kind, that a prefix is fetched from: its cache and its port.
+  struct Peer {
+    kv::BlockPool* pool = nullptr;
+    size_t port = 0;
+  };
+  // `source` is where to fetch the ticket's prefix from, if from anywhere.
+  void Submit(Ticket& ticket, std::optional<Peer> source);
 
   kv::BlockPool& pool() { return pool_; }
   double busy_seconds() const { return busy_seconds_; }
@@ -51,7 +57,7 @@ class PrefillWorker {
 
   int64_t Reused(const Job& job, int64_t blocks) const;
   absl::Time Due(const Job& job) const;
-  void Fetch(Job& job, PrefillWorker& source);
+  void Fetch(Job& job, const Peer& source);
   void TryBegin();
   bool Begin(Job& job);
   void Finish(Ticket& ticket, std::vector<BlockId> blocks);

@@ -60,7 +60,7 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
         events_, links_, *pools_.back()));
     prefill_states_[i].slot = *index_.Join();
     BATON_CHECK(*confirmed_.Join() == prefill_states_[i].slot);
-    prefill_states_[i].can_fetch = contender_.fetch;
+    prefill_states_[i].can_fetch = contender_.fetch != Fetch::kNever;
   }
   decode_states_.resize(model_.decode_workers);
   for (int i = 0; i < model_.decode_workers; ++i) {
@@ -84,6 +84,7 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
                                 }},
         events_));
     decode_states_[i].slot = *index_.Join();
+    BATON_CHECK(*confirmed_.Join() == decode_states_[i].slot);
   }
   tickets_.resize(load_.size());
 }
@@ -170,7 +171,7 @@ void Simulation::Pump() {
 void Simulation::Look(const Ticket& ticket) {
   const Request& request = *ticket.request;
   index_.Match(request.chain, &matches_);
-  if (contender_.fetch) confirmed_.Match(request.chain, &confirmed_matches_);
+  if (contender_.fetch != Fetch::kNever) confirmed_.Match(request.chain, &confirmed_matches_);
   const int64_t shared = contender_.shared_cache ? pools_[0]->MatchPrefix(request.chain) : 0;
   open_prefill_.clear();
   open_prefill_numbers_.clear();
@@ -178,7 +179,7 @@ void Simulation::Look(const Ticket& ticket) {
     if (model_.JoinsAt(i) > events_.now()) continue;
     WorkerState state = prefill_states_[i];
     state.matched_blocks = contender_.shared_cache ? shared : matches_.of(state.slot);
-    state.confirmed_blocks = contender_.fetch ? confirmed_matches_.of(state.slot) : 0;
+    state.confirmed_blocks = contender_.fetch != Fetch::kNever ? confirmed_matches_.of(state.slot) : 0;
     state.booked = booked_[i];
     state.waiting = std::ssize(booked_[i]);
     const kv::BlockPool::Counts counts = prefill_[i]->pool().counts();
@@ -194,6 +195,7 @@ void Simulation::Look(const Ticket& ticket) {
     if (decode_states_[i].running >= model_.decode_concurrency || !decode_[i]->HasRoom(request)) continue;
     WorkerState state = decode_states_[i];
     state.matched_blocks = matches_.of(state.slot);
+    state.confirmed_blocks = contender_.fetch == Fetch::kFromAll ? confirmed_matches_.of(state.slot) : 0;
     state.queued_tokens = decode_[i]->waiting_local_tokens();
     const kv::BlockPool::Counts counts = decode_[i]->pool().counts();
     state.free_blocks = counts.free;
@@ -247,14 +249,22 @@ Simulation::Placing Simulation::Place(Ticket& ticket) {
     decode.PrefillLocally(ticket);
     return Placing::kPlaced;
   }
-  PrefillWorker* source = nullptr;
-  if (contender_.fetch && ticket.choice.fetch_from.has_value()) {
-    for (int i = 0; i < model_.prefill_workers; ++i) {
-      if (prefill_states_[i].slot == *ticket.choice.fetch_from) source = prefill_[i].get();
-    }
-  }
-  prefill_[ticket.prefill]->Submit(ticket, source);
+  prefill_[ticket.prefill]->Submit(ticket, FetchFrom(ticket));
   return Placing::kPlaced;
+}
+
+// Where the chosen prefill worker is to fetch the prefix from.
+std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const Ticket& ticket) {
+  if (contender_.fetch == Fetch::kNever || !ticket.choice.fetch_from.has_value()) return std::nullopt;
+  const router::WorkerSlot slot = *ticket.choice.fetch_from;
+  for (size_t i = 0; i < prefill_.size(); ++i) {
+    if (prefill_states_[i].slot == slot) return PrefillWorker::Peer{.pool = &prefill_[i]->pool(), .port = i};
+  }
+  for (size_t i = 0; i < decode_.size(); ++i) {
+    if (decode_states_[i].slot != slot) continue;
+    return PrefillWorker::Peer{.pool = &decode_[i]->pool(), .port = prefill_.size() + i};
+  }
+  return std::nullopt;
 }
 
 void Simulation::Book(Ticket& ticket) {
@@ -303,6 +313,7 @@ void Simulation::Computed(Ticket& ticket) {
   events_.At(arrives, [this, &ticket] {
     FirstToken(ticket);
     decode_[ticket.decode]->Join(ticket);
+    Tell(*decode_[ticket.decode], decode_states_[ticket.decode].slot);
   });
 }
 
@@ -335,22 +346,20 @@ void Simulation::Finished(Ticket& ticket) {
 
 // The worker's event stream.
 void Simulation::Tell(int worker) {
-  if (contender_.shared_cache) return;
-  const kv::BlockPool::Changes changes = prefill_[worker]->pool().TakeChanges();
-  const router::WorkerSlot slot = prefill_states_[worker].slot;
-  index_.Evict(slot, changes.evicted);
-  index_.Store(slot, changes.stored);
-  if (contender_.fetch) {
-    confirmed_.Evict(slot, changes.evicted);
-    confirmed_.Store(slot, changes.stored);
-  }
+  if (!contender_.shared_cache) Tell(prefill_[worker]->pool(), prefill_states_[worker].slot);
 }
 
 void Simulation::Tell(DecodeWorker& worker, router::WorkerSlot slot) {
-  if (!model_.decode_cache) return;
-  const kv::BlockPool::Changes changes = worker.pool().TakeChanges();
+  if (model_.decode_cache) Tell(worker.pool(), slot);
+}
+
+void Simulation::Tell(kv::BlockPool& pool, router::WorkerSlot slot) {
+  const kv::BlockPool::Changes changes = pool.TakeChanges();
   index_.Evict(slot, changes.evicted);
   index_.Store(slot, changes.stored);
+  if (contender_.fetch == Fetch::kNever) return;
+  confirmed_.Evict(slot, changes.evicted);
+  confirmed_.Store(slot, changes.stored);
 }
 
 }  // namespace baton::cli::simulate

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,14 +24,16 @@
 
 namespace baton::cli::simulate {
 
+// From whom prefill workers can fetch a prefix.
+enum class Fetch { kNever, kFromPrefill, kFromAll };
+
 // What is compared: a policy and how the workers under it behave.
 struct Contender {
   std::string name;
   std::function<std::unique_ptr<router::placement::Policy>(uint64_t seed)> policy;
   Discipline discipline = Discipline::kFirstCome;
   kv::Eviction eviction = kv::Eviction::kLeastRecentlyUsed;
-  // Prefill workers can fetch a prefix from one another.
-  bool fetch = false;
+  Fetch fetch = Fetch::kNever;
   // All prefill workers share one cache that never forgets: the bound.
   bool shared_cache = false;
   // What a first token may take before its request is refused, in seconds; 0: any time.
@@ -61,6 +64,7 @@ class Simulation {
   Placing Place(Ticket& ticket);
   void Refuse(Ticket& ticket);
   void Look(const Ticket& ticket);
+  std::optional<PrefillWorker::Peer> FetchFrom(const Ticket& ticket);
   void Book(Ticket& ticket);
   void Unbook(const Ticket& ticket);
   void Computed(Ticket& ticket);
@@ -68,6 +72,7 @@ class Simulation {
   void Finished(Ticket& ticket);
   void Tell(int prefill_worker);
   void Tell(DecodeWorker& worker, router::WorkerSlot slot);
+  void Tell(kv::BlockPool& pool, router::WorkerSlot slot);
   absl::Time Now() const { return absl::UnixEpoch() + absl::Seconds(events_.now()); }
 
   const FleetModel& model_;

@@ -46,6 +46,10 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  app.add_option("--peer-fetch", options.peer_fetch,
+                 "Blocks from peers: auto (where that beats computing them), always, or never, nor for peers")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
   rpc::AddFleetFlags(app, options.security);
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")->capture_default_str();
@@ -59,6 +63,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   info.set_incarnation(incarnation.value());
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
   info.set_block_hash_domain(engine.fingerprint().Digest());
+  info.set_peer_fetch(options.peer_fetch != "never");
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();
   info.set_model(options.model_name.empty() ? folder.string() : options.model_name);

@@ -30,6 +30,9 @@ struct Options {
   rpc::SecurityOptions security;
   // Seconds that running work may take after SIGTERM.
   double drain_grace = 30;
+  // "auto": blocks are fetched from peers where that is predicted to be faster than computing them; "always":
+  // wherever a peer is named; "never", nor are peers served.
+  std::string peer_fetch = "auto";
 };
 
 // Binds the flags to `options`, which outlives the parse.

@@ -6,6 +6,11 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/fetch/blocks_service.h"
+#include "common/fetch/fetcher.h"
+#include "common/fetch/holder.h"
+#include "common/rpc/channel.h"
+#include "common/transfer/host_link.h"
 #include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
@@ -16,6 +21,30 @@ namespace {
 constexpr size_t kMailboxCapacity = 4096;
 
 }  // namespace
+
+// In the order of construction: what comes later uses what comes before. Blocks go from peer to peer over the
+// host link, whatever hand-offs go by.
+struct Host::PeerFetch {
+  transfer::HostLinkSender sender;
+  transfer::HostLinkReceiver receiver;
+  fetch::Probe probe;
+  fetch::GrpcFetchClient client;
+  fetch::Fetcher fetcher;
+  fetch::Holder holder;
+  fetch::BlocksService service;
+
+  explicit PeerFetch(Host& host)
+      : sender(host.engine_->store().memory()),
+        receiver(host.engine_->store().memory()),
+        probe(host.metrics_, sender.name()),
+        client(host.loop_, *host.security_),
+        fetcher({.worker_id = host.worker_id(),
+                 .incarnation = host.incarnation(),
+                 .always = host.options_.peer_fetch == "always"},
+                *host.engine_, receiver, client, host.clock_, probe),
+        holder({.max_chunk_bytes = rpc::kMaxChunkBytes}, *host.engine_, sender, probe),
+        service(*host.engine_, host.loop_, holder, host.peers_) {}
+};
 
 absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::Role role,
                                                    const std::string& role_name) {
@@ -40,17 +69,26 @@ Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security
                denied.Increment();
              }),
       hub_(std::move(info)),
-      loop_(kMailboxCapacity) {}
+      loop_(kMailboxCapacity) {
+  if (options_.peer_fetch != "never") peer_fetch_ = std::make_unique<PeerFetch>(*this);
+}
 
 Host::~Host() = default;
+
+fetch::Exchange Host::exchange() const {
+  if (peer_fetch_ == nullptr) return {};
+  return {.fetcher = &peer_fetch_->fetcher, .holder = &peer_fetch_->holder};
+}
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
   BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
                                                                           options_.security.cert));
+  std::vector<grpc::Service*> services = {&service, &worker_service_};
+  if (peer_fetch_ != nullptr) services.push_back(&peer_fetch_->service);
   BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
                                                       .health_listen = options_.health_listen,
                                                       .security = security_},
-                                                     {&service, &worker_service_}));
+                                                     services));
   loop_.Start([this, step = std::move(step)] { return Step(step); });
   spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
                address(), metrics_address(), engine_->store().blocks());
@@ -59,6 +97,7 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
 
 bool Host::Step(const std::function<StepReport()>& step) {
   StepReport report = step();
+  if (peer_fetch_ != nullptr) report.busy |= peer_fetch_->holder.Step();
   if (hub_.draining()) draining_.Set(1);  // by Worker/Drain
   kv::BlockPool& pool = engine_->pool();
   const kv::BlockPool::Counts blocks = pool.counts();
@@ -83,7 +122,12 @@ void Host::Drain(absl::Duration grace) {
 void Host::Stop(std::function<void()> abort) {
   if (server_ == nullptr) return;
   Drain(absl::ZeroDuration());
-  loop_.Run(std::move(abort));
+  loop_.Run([&] {
+    abort();
+    if (peer_fetch_ != nullptr) {
+      peer_fetch_->holder.Abort(absl::UnavailableError("this worker is leaving: compute the blocks"));
+    }
+  });
   hub_.Close();
   // What has ended here may still be on its way: KV and last tokens leave before the process does.
   server_->Shutdown(absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0)));

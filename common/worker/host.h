@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
+#include "common/fetch/exchange.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
@@ -46,6 +47,8 @@ class Host {
   // What calls to peers go out with, and what their calls are checked by.
   const rpc::Security& security() const { return *security_; }
   const rpc::PeerCheck& peers() const { return peers_; }
+  // Peer fetch, if this worker takes part.
+  fetch::Exchange exchange() const;
   const std::string& worker_id() const { return hub_.info().worker_id(); }
   Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
 
@@ -62,6 +65,7 @@ class Host {
   void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
 
  private:
+  struct PeerFetch;
   Host(const Options& options, std::shared_ptr<const rpc::Security> security,
        std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info);
   bool Step(const std::function<StepReport()>& step);
@@ -76,6 +80,7 @@ class Host {
   WatchHub hub_;
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};
+  std::unique_ptr<PeerFetch> peer_fetch_;  // null: takes no part
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::unique_ptr<rpc::Server> server_;
 };

@@ -17,12 +17,17 @@ def quantiles(metric, selector="ALL", more=""):
 def mean(metric, selector="ALL", by="pod"):
     return (
         f"sum by ({by}) (rate({metric}_sum{{{selector}}}[$__rate_interval]))"
-        f" / sum by ({by}) (rate({metric}_count{{{selector}}}[$__rate_interval]))"
+        f" / (sum by ({by}) (rate({metric}_count{{{selector}}}[$__rate_interval])) > 0)"
     )
 
 
 def rate(metric, selector="ALL", by=None):
     return ("sum by (%s)" % by if by else "sum") + f" (rate({metric}{{{selector}}}[$__rate_interval]))"
+
+
+def share(part, whole, on=""):
+    """part per whole, where there is any of the whole: nothing per nothing is no number."""
+    return f"{part} / {on}({whole} > 0)"
 
 
 def overview():
@@ -102,7 +107,7 @@ def ttft():
                 "Measured TTFT",
                 "Mean TTFT as the router saw it; compare with the height of the stack. They differ by requests that have begun and not ended.",
                 "s",
-                {"mean": "sum(rate(baton_router_ttft_seconds_sum{ALL}[$__rate_interval])) / sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval]))"},
+                {"mean": "sum(rate(baton_router_ttft_seconds_sum{ALL}[$__rate_interval])) / (sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval])) > 0)"},
                 height=12,
                 low=0,
             ),
@@ -129,7 +134,7 @@ def prefill():
             panel("Computed tokens", "Prompt tokens computed per second.", "wps", {"{{pod}}": rate("baton_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_prefill_step_seconds", "ONE"), low=0),
             panel("Outcomes", "Prefill requests that ended, by outcome.", "reqps", {"{{outcome}}": rate("baton_prefill_requests_total", "ONE", "outcome")}, stack=True, low=0),
-            panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod") + " / " + rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod")}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod"))}, low=0, high=1),
             panel("KV blocks", "Blocks by state: cached ones can be taken back at any time.", "short", {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
         ],
         extra=("worker",),
@@ -152,7 +157,7 @@ def decode():
             panel("Preemptions", "Sequences set aside for want of blocks.", "ops", {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
             panel("Outcomes", "Requests that ended on this pool, by outcome; refused ones went to another worker or back to the queue.", "reqps", {"{{outcome}}": rate("baton_decode_requests_total", "ONE", "outcome")}, stack=True, low=0),
             panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", "wps", {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
-            panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod") + " / " + rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod")}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod"))}, low=0, high=1),
             panel("Draining", "1: takes no new work.", "short", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
         ],
         extra=("worker",),
@@ -165,25 +170,51 @@ def kv():
         "KV and cache affinity",
         "What is cached, where it is, and what it costs to move.",
         [
-            panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": rate("baton_prefix_hit_tokens_total", by="component") + " / " + rate("baton_prefix_query_tokens_total", by="component")}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": share(rate("baton_prefix_hit_tokens_total", by="component"), rate("baton_prefix_query_tokens_total", by="component"))}, low=0, high=1),
             panel(
                 "Predicted and found",
                 "Share of placed prompt tokens that the router believed the chosen worker to hold, and that it did hold, by pool (prefill: beyond the decode worker's). Lines apart mean that the index is behind, or that caches evict what was promised.",
                 "percentunit",
                 {
-                    "{{pool}} predicted": rate("baton_router_predicted_cached_tokens_total", by="pool") + " / on() group_left() " + rate("baton_router_placed_tokens_total"),
-                    "{{pool}} found": rate("baton_router_cached_tokens_total", by="pool") + " / on() group_left() " + rate("baton_router_placed_tokens_total"),
+                    "{{pool}} predicted": share(rate("baton_router_predicted_cached_tokens_total", by="pool"), rate("baton_router_placed_tokens_total"), "on() group_left() "),
+                    "{{pool}} found": share(rate("baton_router_cached_tokens_total", by="pool"), rate("baton_router_placed_tokens_total"), "on() group_left() "),
                 },
                 low=0,
             ),
+            panel(
+                "Predicted and found by worker",
+                "The same by worker. One that finds less than was predicted evicts too early, or was restarted; one far above the others with a long queue holds what everybody asks for. Fleets of more than 512 workers have only the pools' sums.",
+                "percentunit",
+                {
+                    "{{worker}} predicted": share(rate("baton_router_worker_predicted_tokens_total", by="worker"), rate("baton_router_worker_prompt_tokens_total", by="worker")),
+                    "{{worker}} found": share(rate("baton_router_worker_cached_tokens_total", by="worker"), rate("baton_router_worker_prompt_tokens_total", by="worker")),
+                },
+                low=0,
+            ),
+            panel(
+                "Hot prefixes",
+                "Placements a second that begin with the prefix of each rank, of about the last minute. A rank is no name: two may change places. Never text, and not even its hash.",
+                "ops",
+                {"rank {{rank}}": "sum by (rank) (baton_router_hot_prefix_placements_per_second{ALL})"},
+                stack=True,
+                low=0,
+            ),
+            panel(
+                "Holders of hot prefixes",
+                "Workers that hold all of it, by rank. A hot prefix with one holder makes one queue; placement spreads it when waiting costs more than computing it again.",
+                "short",
+                {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_holders{ALL})"},
+                low=0,
+            ),
+            panel("Length of hot prefixes", "In tokens, by rank: what each new holder would have to compute.", "short", {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
             panel("Why there", "Placements by reason: at the holder of the prefix, spread from a busy holder, cold, local, by load or in turn. Much `spread` means hot prefixes.", "ops", {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
             panel(
                 "Hits against load",
                 "Per worker: share of prompt tokens hit. Beside it, the worker's share of all work; affinity that ignores load shows as one line far above the others.",
                 "percentunit",
                 {
-                    "{{pod}} hits": rate("baton_prefix_hit_tokens_total", by="pod") + " / " + rate("baton_prefix_query_tokens_total", by="pod"),
-                    "{{pod}} share of work": rate("baton_prefix_query_tokens_total", by="pod") + " / on() group_left() " + rate("baton_prefix_query_tokens_total"),
+                    "{{pod}} hits": share(rate("baton_prefix_hit_tokens_total", by="pod"), rate("baton_prefix_query_tokens_total", by="pod")),
+                    "{{pod}} share of work": share(rate("baton_prefix_query_tokens_total", by="pod"), rate("baton_prefix_query_tokens_total"), "on() group_left() "),
                 },
                 low=0,
                 width=16,
@@ -192,6 +223,16 @@ def kv():
             panel("Cached share", "Blocks that hold reusable KV, of all.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
             panel("Shipped", "KV bytes sent by prefill workers, by link.", "Bps", {"{{link}} sent": rate("baton_kv_shipped_bytes_total", by="link"), "{{link}} received": rate("baton_kv_received_bytes_total", by="link")}, low=0),
             panel("Transfer", "Shipping of a prompt's KV that computing did not hide.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
+            panel(
+                "Link against its floor",
+                "What the test at start measured, by link and peer, and the least that the worker asks for (`--link-floor-gbps`): below it the worker takes no work.",
+                "Bps",
+                {
+                    "{{pod}} {{link}} from {{peer}}": "min by (pod, link, peer) (baton_link_measured_bytes_per_second{ALL})",
+                    "{{pod}} {{link}} floor": "max by (pod, link) (baton_link_floor_bytes_per_second{ALL})",
+                },
+                low=0,
+            ),
             panel("Hand-offs", "By outcome; a failed one goes on elsewhere from what was committed.", "ops", {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
             panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for a former life of the worker. They are refused, never written.", "ops", {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
         ],
@@ -204,7 +245,7 @@ def router():
         "Router",
         "The door: what a request costs, what waits, whom it sees.",
         [
-            panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod") + " / " + rate("baton_router_requests_total", by="pod")}, low=0),
+            panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": share(rate("process_cpu_seconds_total", 'ALL,component="router"', "pod"), rate("baton_router_requests_total", by="pod"))}, low=0),
             panel("CPU", "Cores in use by the process.", "short", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod")}, low=0),
             panel("Memory", "Resident memory of the process.", "bytes", {"{{pod}}": 'sum by (pod) (process_resident_memory_bytes{ALL,component="router"})'}, low=0),
             panel("Queue", "Choices that wait for a decode worker.", "short", {"{{pod}}": "sum by (pod) (baton_router_queue_requests{ALL})"}, low=0),

@@ -60,8 +60,8 @@ def burn(name, bound, fast):
     limit = round(factor * (1 - OBJECTIVE), 4)
     what = {"ttft": "first token", "tpot": "time per token"}[name]
     buckets = lambda good: {
-        f'baton_router_{name}_seconds_bucket{{{WHO},le="{bound}"}}': f"0+{good}x900",
-        f"baton_router_{name}_seconds_count{{{WHO}}}": "0+100x900",
+        f'baton_router_{name}_seconds_bucket{{{WHO},le="{bound}"}}': f"0+{good}x60",
+        f"baton_router_{name}_seconds_count{{{WHO}}}": "0+100x60",
     }
     return alert(
         f"Baton{name.capitalize()}Burn{'Fast' if fast else 'Slow'}",
@@ -74,7 +74,7 @@ def burn(name, bound, fast):
         # 80% slow, as against 2% slow: above the budget, below the factor
         fires=buckets(20),
         quiet=buckets(98),
-        at="8h",
+        at="1h",
     )
 
 
@@ -114,6 +114,10 @@ def alerts():
         f'baton_ttft_phase_seconds_count{{{WHO},phase="prefill"}}': "0+60x200",
         f'baton_ttft_phase_seconds_sum{{{WHO},phase="transfer"}}': f"0+{transfer}x200",
         f'baton_ttft_phase_seconds_count{{{WHO},phase="transfer"}}': "0+60x200",
+    }
+    link = lambda measured, floor: {
+        f'baton_link_measured_bytes_per_second{{{WORKER},link="nccl",peer="prefill-0:8470"}}': f"{measured:.0f}x200",
+        f'baton_link_floor_bytes_per_second{{{WORKER},link="nccl"}}': f"{floor:.0f}x200",
     }
     rules = [
         alert(
@@ -220,6 +224,16 @@ def alerts():
             at="45m",
         ),
         alert(
+            "BatonLinkBelowFloor",
+            f"baton_link_measured_bytes_per_second < on ({BY}, component, pod, link) group_left () baton_link_floor_bytes_per_second",
+            "5m",
+            "warning",
+            "The {{ $labels.link }} link from {{ $labels.peer }} to {{ $labels.pod }} is below its floor",
+            "Its test at start measured {{ $value | humanize }}B/s. The worker takes no work until a peer passes.",
+            fires=link(3e9, 10e9),
+            quiet=link(40e9, 10e9),
+        ),
+        alert(
             "BatonWatchReconnects",
             f"sum by ({BY}, pod) (increase(baton_router_watch_restarts_total[15m])) > 20",
             "5m",
@@ -254,7 +268,7 @@ def alerts():
                 f"baton_prefix_query_tokens_total{{{WORKER}}}": "0+100x1700",
                 f"baton_prefix_hit_tokens_total{{{WORKER}}}": "0+60x1400 84000+50x300",
             },
-            at="1560m",
+            at="26h",
         ),
         alert(
             "BatonQueueBacklog",

@@ -48,6 +48,8 @@ class Worker {
     v1::Fingerprint fingerprint;
     // Where requests to it go out. Theirs too: a call goes on after the worker's seat has gone.
     std::shared_ptr<grpc::Channel> channel = nullptr;
+    // It fetches blocks from peers, and serves them.
+    bool peer_fetch = false;
   };
 
   explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0))

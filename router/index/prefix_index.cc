@@ -316,6 +316,18 @@ void PrefixIndex::EraseEntryIfEmpty(Segment& segment, Segment::Entry* entry) {
   --blocks_;
 }
 
+int64_t PrefixIndex::Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> run) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  if (!Lives(slot)) return 0;
+  const Speculation::Holder holder{slot, slots_[slot.value()].life};
+  const auto believed = [&](const kv::BlockHash& block)
+                            ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
+  if (run.empty() || !believed(run.back())) return std::ssize(run);
+  return std::partition_point(run.begin(), run.end(),
+                              [&](const kv::BlockHash& block) { return !believed(block); }) -
+         run.begin();
+}
+
 void PrefixIndex::Match(std::span<const kv::BlockHash> chain, Matches* matches) const {
   absl::ReaderMutexLock lock(&mutex_);
   matches->blocks.assign(slots_.size(), 0);

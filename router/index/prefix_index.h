@@ -75,6 +75,11 @@ class PrefixIndex {
   // For every worker the length of its longest run of `chain` from the start.
   void Match(std::span<const kv::BlockHash> chain, Matches* matches) const;
 
+  // How many of the blocks of `run`, which Match found the worker to hold, it has said itself that it holds,
+  // from the start. Beliefs begin where what was known ended, so a few probes tell; a set that has changed
+  // since may be told a little wrong.
+  int64_t Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> run) const;
+
   // What is due: speculations to drop, entries of the departed to sweep up. A bounded amount of work; true if
   // there is more. Call it now and then.
   bool Maintain(absl::Time now);

@@ -79,7 +79,7 @@ enum class Reason {
   kCold,    // nobody holds a prefix: where it costs least
   kPrefix,  // the holder of the longest prefix
   kSpread,  // a holder of less, because the best holder's queue costs more than the difference
-  kFetch,   // a worker that fetches the prefix from a peer
+  kFetch,   // a prefill worker that fetches the prefix from a peer
   kLocal,   // the decode worker prefills itself
 };
 std::string_view ReasonName(Reason reason);
@@ -98,7 +98,8 @@ struct Prediction {
 struct Choice {
   size_t decode = 0;            // index among the decode candidates
   std::vector<size_t> prefill;  // indices among the prefill candidates, best first; empty: prefill locally
-  // The first prefill worker had best fetch this many leading blocks from this peer, a prefill candidate.
+  // Whoever computes the prompt (the first prefill worker, or the decode worker if there is none) had best
+  // fetch this many leading blocks from this peer, a candidate of either kind.
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
   // Uncached tokens to compute at the first choice, and when they are due there: what to book.
@@ -140,6 +141,10 @@ class Policy {
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
   virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
+  // The worker of this life is on its way out of the slot: what was learnt of it may be wanted again, on
+  // another slot, if it comes back. Forget follows.
+  virtual void Keep(WorkerSlot, uint64_t /*life*/) {}
+  virtual void Recall(WorkerSlot, uint64_t /*life*/) {}
   // The worker has left; its slot may become another's.
   virtual void Forget(WorkerSlot) {}
 };

@@ -50,6 +50,21 @@ PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
   return learnt;
 }
 
+void PrefixAffinity::Keep(WorkerSlot slot, uint64_t life) {
+  if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
+  if (kept_.size() >= kMostKept) kept_.pop_front();
+  kept_.emplace_back(life, learnt_[slot.value()]);
+}
+
+void PrefixAffinity::Recall(WorkerSlot slot, uint64_t life) {
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [life](const auto& kept) { return kept.first == life; });
+  if (found == kept_.end()) return;
+  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
+  learnt_[slot.value()] = std::move(found->second);
+  kept_.erase(found);
+}
+
 void PrefixAffinity::Forget(WorkerSlot slot) {
   if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
 }
@@ -211,6 +226,22 @@ void PrefixAffinity::RankWays(Workers prefill, std::vector<Way>& ways, Choice& c
   }
 }
 
+std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, int64_t blocks,
+                                               uint64_t draw) const {
+  std::optional<WorkerSlot> best;
+  std::pair<int64_t, uint64_t> best_rank;
+  for (const Workers peers : {prefill, decode}) {
+    for (const WorkerState& worker : peers) {
+      if (worker.confirmed_blocks < blocks) continue;
+      const std::pair rank(worker.queued_tokens, Tie(seed_, draw, worker.slot));
+      if (best.has_value() && rank >= best_rank) continue;
+      best = worker.slot;
+      best_rank = rank;
+    }
+  }
+  return best;
+}
+
 Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers prefill) {
   Request request = asked;
   request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMostTokens);
@@ -225,6 +256,7 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
     longest = std::max(longest, worker.matched_blocks);
     fetchable = std::max(fetchable, worker.confirmed_blocks);
   }
+  for (const WorkerState& worker : decode) fetchable = std::max(fetchable, worker.confirmed_blocks);
 
   std::vector<Way> ways;
   ways.reserve(prefill.size());
@@ -235,10 +267,10 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
   RankWays(prefill, ways, choice);
 
   // The decode worker itself: no queue, no transfer, but every running sequence waits for its chunks.
-  const int64_t local_cached = Reused(request, decoder.matched_blocks);
-  const int64_t local_uncached = request.prompt_tokens - local_cached;
-  Prediction local;
-  {
+  const auto weigh_local = [&](int64_t blocks) {
+    const int64_t local_cached = Reused(request, blocks);
+    const int64_t local_uncached = request.prompt_tokens - local_cached;
+    Prediction local;
     const forecast::PrefillForecast& forecast = Of(decoder.slot).prefill;
     local.prefill = forecast.Seconds(local_uncached, local_cached);
     const int64_t local_queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMostTokens);
@@ -253,35 +285,41 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
     const double steps = static_cast<double>((local_uncached + local_queued) / kLocalChunk + 1);
     local.wait += steps * step;
     local.interference = local.prefill * running;
-  }
+    local.fetch =
+        std::max(0.0, Transfer(local_cached - Reused(request, decoder.matched_blocks)) - local.wait);
+    return local;
+  };
   // What is computed here is cached where prompts are not sent for it.
-  const double local_cost = local.ttft() + local.interference + options_.lost_reuse * local.prefill;
+  const auto cost_of = [&](const Prediction& local) {
+    return local.ttft() + local.interference + options_.lost_reuse * local.prefill;
+  };
+  Prediction local = weigh_local(decoder.matched_blocks);
+  int64_t local_blocks = decoder.matched_blocks;
+  if (decoder.can_fetch && fetchable > decoder.matched_blocks) {
+    if (const Prediction fetching = weigh_local(fetchable); cost_of(fetching) < cost_of(local)) {
+      local = fetching;
+      local_blocks = fetchable;
+      choice.fetch_blocks = fetchable;
+    }
+  }
+  const double local_cost = cost_of(local);
 
   if (ways.empty() || local_cost < ways.front().cost) {
     choice.prefill.clear();
-    choice.uncached_tokens = local_uncached;
+    choice.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
+    if (choice.fetch_blocks > 0) choice.fetch_from = Peer(prefill, decode, choice.fetch_blocks, draw);
     choice.predicted = local;
     choice.due = request.arrival;
     choice.reason = Reason::kLocal;
     return choice;
   }
   const Way& way = ways.front();
+  choice.fetch_blocks = way.fetch_blocks;
   choice.uncached_tokens = request.prompt_tokens - way.cached_tokens;
   choice.predicted = way.predicted;
   choice.due = way.due;
   if (way.fetch_blocks > 0) {
-    choice.fetch_blocks = way.fetch_blocks;
-    uint64_t best_tie = 0;
-    int64_t best_queue = 0;
-    for (const WorkerState& worker : prefill) {
-      if (worker.confirmed_blocks < way.fetch_blocks) continue;
-      const uint64_t tie = Tie(seed_, draw, worker.slot);
-      if (choice.fetch_from && std::pair(worker.queued_tokens, tie) >= std::pair(best_queue, best_tie))
-        continue;
-      choice.fetch_from = worker.slot;
-      best_queue = worker.queued_tokens;
-      best_tie = tie;
-    }
+    choice.fetch_from = Peer(prefill, decode, way.fetch_blocks, draw);
     choice.reason = Reason::kFetch;
   } else if (longest == 0) {
     choice.reason = Reason::kCold;

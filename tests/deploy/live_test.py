@@ -8,23 +8,26 @@ import re
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
 import yaml
 from dashboards_test import BOARDS, FILES, RULES, panels, plain
 from metric_names import asked
-from relay import BIN, PATIENCE, Prometheus, Process, Relay
+from relay import BIN, Prometheus, Process, Relay, until
 
 # Queries that return nothing here, with the reason.
 SILENT = {
     "rule BatonHitRateCollapse": "compares with yesterday",
     "rule BatonFingerprintMismatch": "all workers of this relay agree",
     "rule BatonCertificateExpiry": "this relay speaks no TLS",
+    "rule BatonLinkBelowFloor": "this relay does not test its link",
+    "kv: Link against its floor": "this relay does not test its link",
     "tenants: Refused": "nobody is refused",
 }
 EMPTY_METRICS = {
     "baton_router_fingerprint_mismatches_total": "all workers agree",
+    "baton_link_floor_bytes_per_second": "the link is not tested",
+    "baton_link_measured_bytes_per_second": "the link is not tested",
     "baton_tls_certificate_expiry_timestamp_seconds": "no TLS",
 }
 
@@ -39,11 +42,16 @@ def queries():
                 yield f"{name}: {panel['title']}", plain(target["expr"]), panel["fieldConfig"]["defaults"]["unit"], target["legendFormat"]
 
 
-def wrong(samples, unit, legend):
+def wrong(samples, expression, unit, legend):
     """What a panel could not show; empty if all is well."""
     if not samples:
         return "no data"
+    # A worker that had no work lately has no quantile, and its line a gap; but some worker has one.
+    if all(math.isnan(value) for _, value in samples):
+        return f"no number, {len(samples)} times"
     for labels, value in samples:
+        if math.isnan(value) and "histogram_quantile" in expression:
+            continue
         if not math.isfinite(value):
             return f"{value} at {labels}"
         if value < 0:
@@ -65,26 +73,23 @@ class Live(unittest.TestCase):
         cls.addClassCleanup(cls.relay.stop)
         cls.prometheus = Prometheus(str(cls.relay.observability / "prometheus.yml"), os.path.join(cls.folder.name, "data"))
         cls.addClassCleanup(cls.prometheus.stop)
-        # Shared prefixes, long and short prompts; open loop, so that a slow machine does not fall silent. It outlasts the test.
+        # Shared prefixes, long and short prompts. Open loop, so that a slow machine does not fall silent, and never more than eight at a
+        # time, so that it is not buried either. It outlasts the test.
         cls.load = Process(
-            [BIN / "baton", "bench", "--server", cls.relay.router, "--rate", 4, "--duration", "15m", "--prompt-tokens", "uniform:8:400"]
+            [BIN / "baton", "bench", "--server", cls.relay.router, "--rate", 4, "--max-in-flight", 8, "--duration", "30m", "--prompt-tokens", "uniform:8:400"]
             + ["--output-tokens", "uniform:4:24", "--shared-prefix-tokens", 64, "--prefix-groups", 3, "--turns", 2, "--timeout", "2m"]
         )
         cls.addClassCleanup(cls.load.stop)
         # A worker that dies under load: watch streams begin again, hand-offs go elsewhere.
-        cls.until(lambda: cls.prometheus.query("sum(baton_router_requests_total) > 5"), "requests that ended")
+        until(lambda: cls.prometheus.query("sum(baton_router_requests_total) > 5"), lambda: f"requests that ended\n{cls.load.said()}\n{cls.relay.process.said()}")
         os.kill(cls.relay.pid("prefill-1"), signal.SIGKILL)
         # And a request that is no good, for an outcome other than OK.
         subprocess.run([BIN / "baton", "generate", "--server", cls.relay.router, "--token-ids", "99999999", "-m", "1"], capture_output=True)
 
-    @classmethod
-    def until(cls, ask, what):
-        deadline = time.monotonic() + PATIENCE
-        while not (answer := ask()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no {what} within {PATIENCE} s")
-            time.sleep(0.5)  # between two questions, not instead of one
-        return answer
+    def story(self, what):
+        """For a failure: what was wrong, and how those who should have made it right stand."""
+        up = self.prometheus.query("up")
+        return "\n".join([what, f"up: {up}", self.load.said(), self.relay.process.said()])
 
     def test_every_query_returns_what_its_panel_needs(self):
         pending = {}
@@ -96,18 +101,14 @@ class Live(unittest.TestCase):
 
         def ask():
             for key in list(pending):
-                reason = wrong(self.prometheus.query(key[1]), *pending[key])
+                reason = wrong(self.prometheus.query(key[1]), key[1], *pending[key])
                 if reason:
                     reasons[key] = reason
                 else:
                     del pending[key]
             return not pending
 
-        try:
-            self.until(ask, "data")
-        except AssertionError:
-            pass
-        self.assertFalse(pending, "\n" + "\n".join(f"{where}: {reasons[(where, e)]}\n    {e}" for where, e in pending))
+        until(ask, lambda: self.story("\n".join(f"{where}: {reasons[(where, e)]}\n    {e}" for where, e in pending)))
         print(f"{total} queries answered")
 
     def test_what_alerts_watch_is_there(self):
@@ -119,11 +120,12 @@ class Live(unittest.TestCase):
                 self.prometheus.query(rule["expr"])
                 for name in asked(rule["expr"]) - set(EMPTY_METRICS):
                     if f"rule {rule['alert']}" not in SILENT or name not in recorded:
-                        self.until(lambda: self.prometheus.query(f"count({name})"), name)
+                        until(lambda: self.prometheus.query(f"count({name})"), lambda: self.story(name))
 
     def test_no_alert_of_a_healthy_relay_is_critical(self):
+        """But for those about speed: how fast this machine is, and who else uses it, is not this test's business."""
         firing = [a for a in self.prometheus.get("alerts")["alerts"] if a["state"] == "firing" and a["labels"]["severity"] == "critical"]
-        self.assertEqual(firing, [])
+        self.assertEqual([a for a in firing if not re.fullmatch(r"Baton(Ttft|Tpot)Burn\w+", a["labels"]["alertname"])], [])
 
     def test_exceptions_are_still_needed(self):
         known = {where for where, *_ in queries()} | {f"rule {rule.get('alert')}" for rule in RULES}
@@ -133,10 +135,10 @@ class Live(unittest.TestCase):
         groups = self.prometheus.get("rules")["groups"]
         taken = [rule for group in groups for rule in group["rules"]]
         self.assertEqual(len(taken), len(RULES))
-        self.until(lambda: all(rule["health"] == "ok" for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]), "healthy rules")
+        until(lambda: all(rule["health"] == "ok" for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]), lambda: self.story("healthy rules"))
 
     def test_targets_have_the_charts_labels(self):
-        self.until(lambda: len(self.prometheus.query("up == 1")) == 5, "targets that are up")
+        until(lambda: len(self.prometheus.query("up == 1")) == 5, lambda: self.story("targets that are up"))
         for labels, _ in self.prometheus.query("up"):
             self.assertEqual(labels["namespace"], "local")
             self.assertIn(labels["component"], ("router", "prefill", "decode"))

@@ -1,10 +1,12 @@
 """A real relay (`baton serve`) and a real Prometheus beside it, for tests."""
+import collections
 import json
 import os
 import pathlib
 import queue
 import re
 import subprocess
+import tempfile
 import threading
 import time
 import urllib.parse
@@ -17,31 +19,56 @@ MODEL = ROOT / "models" / "baton-tiny"
 PATIENCE = 180
 
 
-class Process:
-    """A child whose lines are read by a thread; ends with stop()."""
+def until(ask, what, seconds=PATIENCE):
+    """What ask() says once it is true; AssertionError with what() or what if that takes too long."""
+    deadline = time.monotonic() + seconds
+    while not (answer := ask()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
+        time.sleep(0.2)  # between two questions, not instead of one
+    return answer
 
-    def __init__(self, command, stream="stdout", log=None):
-        self.log = open(log, "w") if log else subprocess.DEVNULL
+
+class Process:
+    """A child whose lines on one stream are read by a thread; what it says on the other is kept for failures. Ends with stop()."""
+
+    def __init__(self, command, stream="stdout"):
+        self.log = tempfile.TemporaryFile("w+")
         pipes = {"stdout": self.log, "stderr": self.log, stream: subprocess.PIPE}
         self.popen = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, text=True, **pipes)
         self.lines = queue.Queue()
+        self.seen = collections.deque(maxlen=20)
         self.source = getattr(self.popen, stream)
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
 
     def _read(self):
         for line in self.source:
+            self.seen.append(line)
             self.lines.put(line)
         self.lines.put(None)
 
+    def said(self):
+        """How it stands, and its last words on both streams."""
+        if self.log.closed:
+            return self.last
+        code = self.popen.poll()
+        size = os.fstat(self.log.fileno()).st_size
+        rest = os.pread(self.log.fileno(), 4000, max(0, size - 4000)).decode(errors="replace")
+        state = "is running" if code is None else f"ended with {code}"
+        return f"{' '.join(map(str, self.popen.args))}\n  {state}; it said:\n{''.join(self.seen)}{rest}"
+
     def wait_for(self, pattern):
         """The first line that matches."""
-        seen = []
         deadline = time.monotonic() + PATIENCE
         while True:
-            line = self.lines.get(timeout=max(0.1, deadline - time.monotonic()))
+            try:
+                line = self.lines.get(timeout=max(0.1, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"no line like {pattern} within {PATIENCE} s: {self.said()}") from None
             if line is None:
-                raise AssertionError(f"{self.popen.args[0]} ended: {''.join(seen[-20:])}")
-            seen.append(line)
+                self.popen.wait(PATIENCE)
+                raise AssertionError(f"no line like {pattern}: {self.said()}")
             if match := re.search(pattern, line):
                 return match
 
@@ -53,9 +80,11 @@ class Process:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
-        self.source.close()
-        if self.log is not subprocess.DEVNULL:
-            self.log.close()
+        self.reader.join(10)  # a grandchild may hold the pipe open
+        if not self.reader.is_alive():
+            self.source.close()
+        self.last = self.said()
+        self.log.close()
         return self.popen.returncode
 
 
@@ -64,7 +93,7 @@ class Relay:
         self.observability = pathlib.Path(folder, "observability")
         command = [BIN / "baton", "serve", "--model", MODEL, "--prefill", prefill, "--decode", decode, "--listen", "127.0.0.1:0"]
         command += ["--metrics", "127.0.0.1:0", "--threads", 1, "--kv-memory", "64MiB", "--json", "--observability", self.observability]
-        self.process = Process(command + list(more), log=str(pathlib.Path(folder, "serve.log")))
+        self.process = Process(command + list(more))
         self.announcement = json.loads(self.process.wait_for(r"^\{.*")[0])
         self.router = self.announcement["router"]
 

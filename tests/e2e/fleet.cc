@@ -1,7 +1,9 @@
 #include "tests/e2e/fleet.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -34,6 +36,25 @@ std::string Addresses(const Processes& processes) {
   for (const auto& process : processes) joined += (joined.empty() ? "" : ",") + process->grpc();
   return joined;
 }
+
+// The calling thread in another network namespace; children started meanwhile stay there. (The thread must be
+// this one: children end with the thread that started them.)
+class Elsewhere {
+ public:
+  explicit Elsewhere(int space) {
+    if (space < 0) return;
+    home_ = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    BATON_CHECK(home_ >= 0 && setns(space, CLONE_NEWNET) == 0);
+  }
+  ~Elsewhere() {
+    if (home_ < 0) return;
+    BATON_CHECK(setns(home_, CLONE_NEWNET) == 0);
+    close(home_);
+  }
+
+ private:
+  int home_ = -1;
+};
 
 void Take(const v1::GenerateResponse& response, Answer& answer) {
   if (response.has_started()) answer.started = response.started();
@@ -96,6 +117,7 @@ Fleet::Fleet(const FleetOptions& options) : fleet_file_(options.fleet_file) {
   for (int i = 0; i < options.prefill; ++i) {
     prefill_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags));
+    const Elsewhere there(options.prefill_namespace);
     prefill_.push_back(std::make_unique<Process>("baton-prefill", prefill_arguments_.back()));
   }
   for (int i = 0; i < options.decode; ++i) {

@@ -49,6 +49,8 @@ struct FleetOptions {
   std::string fleet_file;
   // Seconds that workers give to what runs when they are told to leave.
   std::string drain_grace = "20";
+  // A network namespace (setns) in which prefill workers are started; negative: the caller's.
+  int prefill_namespace = -1;
   // Return before the router has seen the workers.
   bool impatient = false;
 };

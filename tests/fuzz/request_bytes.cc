@@ -12,8 +12,11 @@
 #include "common/transfer/host_link.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
+#include "fmt/format.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
+#include "router/reception.h"
+#include "router/wire.h"
 
 namespace baton {
 namespace {
@@ -104,6 +107,60 @@ absl::Status Prefill(Workers& workers, const v1::PrefillRequest& request) {
   return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
 }
 
+// A public request as the router's service treats it. What the door lets through, a worker of the same model
+// takes: the client has nobody else to hear of its mistake from.
+template <typename Request>
+absl::Status Generate(Workers& workers, const router::Reception& door, const grpc::ByteBuffer& bytes) {
+  static const router::Tenant tenant{.salt = kv::TenantSalt("tenant")};
+  Request request;
+  if (const absl::Status parsed = router::ParseMessage(bytes, &request); !parsed.ok()) {
+    return Canonical(parsed) ? absl::OkStatus() : parsed;
+  }
+  if (const absl::Status checked = door.Check(request); !checked.ok()) {
+    return Canonical(checked) || absl::IsNotFound(checked) ? absl::OkStatus() : checked;
+  }
+  auto prepared = door.Prepare(request, tenant);
+  if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
+  v1::DecodeRequest& decode = prepared->request;
+  *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
+  if (const auto taken = decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer);
+      !taken.ok()) {
+    return absl::InternalError(
+        fmt::format("the worker refuses what the door let through: {}", taken.status().ToString()));
+  }
+  return Decode(workers, decode);
+}
+
+// Answers of the router itself.
+template <typename Answer>
+absl::Status Answered(const absl::StatusOr<Answer>& answer) {
+  return answer.ok() || Canonical(answer.status()) || absl::IsNotFound(answer.status()) ? absl::OkStatus()
+                                                                                        : answer.status();
+}
+
+absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> bytes) {
+  static const auto* model = new router::ServedModel(router::ServedModel::Load(kModel, "").value());
+  static const auto* door = new router::Reception(model, [] { return uint64_t{1}; });
+  grpc::Slice slice(bytes.data(), bytes.size());
+  const grpc::ByteBuffer buffer(&slice, 1);
+  switch (method) {
+    case 0:
+      return Generate<v1::GenerateRequest>(workers, *door, buffer);
+    case 1:
+      return Generate<v1::ChatRequest>(workers, *door, buffer);
+    case 2: {
+      v1::TokenizeRequest request;
+      if (!router::ParseMessage(buffer, &request).ok() || !door->Check(request).ok()) return absl::OkStatus();
+      return Answered(door->Tokenize(request));
+    }
+    default: {
+      v1::DetokenizeRequest request;
+      if (!router::ParseMessage(buffer, &request).ok()) return absl::OkStatus();
+      return Answered(door->Detokenize(request));
+    }
+  }
+}
+
 }  // namespace
 
 absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
@@ -111,6 +168,7 @@ absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
   Workers& workers = TheWorkers();
   const uint8_t choice = bytes.front();
   bytes = bytes.subspan(1);
+  if ((choice & 4) != 0) return Public(workers, choice & 3, bytes);
   const auto fingerprint = transfer::ToProto(workers.engine->fingerprint());
   const auto parse = [&](auto& request) {
     if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
@@ -149,6 +207,42 @@ std::string GoodRequestBytes(bool decode) {
   ticket.add_generations(1);
   ticket.add_generations(4);
   return decode ? to_decode.SerializeAsString() : to_prefill.SerializeAsString();
+}
+
+std::string GoodPublicRequestBytes(int method) {
+  v1::GenerateRequest generate;
+  generate.set_text("Hello there.");
+  generate.mutable_sampling()->set_temperature(0.5f);
+  generate.mutable_sampling()->set_top_p(0.9f);
+  generate.mutable_sampling()->set_repetition_penalty(1.1f);
+  (*generate.mutable_sampling()->mutable_logit_bias())[25] = 1;
+  generate.mutable_stop()->set_max_tokens(20);
+  generate.mutable_stop()->add_stop("stop");
+  generate.mutable_output()->set_top_logprobs(2);
+  generate.mutable_output()->set_logprobs(true);
+  generate.mutable_options()->set_priority(1);
+  v1::Conversation conversation;
+  v1::Message& message = *conversation.add_messages();
+  message.set_role("user");
+  message.set_content("What is the colour?");
+  v1::TokenizeRequest tokenize;
+  *tokenize.mutable_conversation() = conversation;
+  v1::DetokenizeRequest detokenize;
+  for (int token = 20; token < 30; ++token) detokenize.add_token_ids(token);
+  v1::ChatRequest chat;
+  *chat.mutable_conversation() = conversation;
+  *chat.mutable_sampling() = generate.sampling();
+  *chat.mutable_stop() = generate.stop();
+  switch (method) {
+    case 0:
+      return generate.SerializeAsString();
+    case 1:
+      return chat.SerializeAsString();
+    case 2:
+      return tokenize.SerializeAsString();
+    default:
+      return detokenize.SerializeAsString();
+  }
 }
 
 }  // namespace baton

@@ -1,6 +1,7 @@
-// What a stranger may send to a worker, through the real checks and the real schedulers: bytes that parse as
-// a request are either refused with a canonical error, or served for a few steps and cancelled; the pool is
-// whole afterwards. The seeded unit test and the libFuzzer target both drive it.
+// What a stranger may send to a router or a worker, through the real checks and the real schedulers: bytes
+// that parse as a request are either refused with a canonical error, or served for a few steps and cancelled;
+// the pool is whole afterwards, and what the router lets through a worker takes. The seeded unit test and the
+// libFuzzer target both drive it.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +12,13 @@
 
 namespace baton {
 
-// The first byte chooses: a DecodeRequest or a PrefillRequest, and whether the fingerprint is put right (bit
-// 1), for else nothing gets past it.
+// The first byte chooses. Bit 2 clear: a DecodeRequest or a PrefillRequest (bit 0), and whether the
+// fingerprint is put right (bit 1), for else nothing gets past it. Bit 2 set: the public method bits 0 and 1,
+// in the order Generate, Chat, Tokenize, Detokenize.
 absl::Status RunRequestBytes(std::span<const uint8_t> bytes);
 
 // A good request of either kind, to start from.
 std::string GoodRequestBytes(bool decode);
+std::string GoodPublicRequestBytes(int method);
 
 }  // namespace baton

@@ -129,11 +129,12 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
     return static_cast<double>(worker.context_tokens);
   });
   int64_t longest = 0;
-  size_t holder = 0;
-  for (size_t i = 0; i < prefill.size(); ++i) {
-    if (prefill[i].confirmed_blocks > longest) {
-      longest = prefill[i].confirmed_blocks;
-      holder = i;
+  router::WorkerSlot holder;
+  for (const Workers workers : {prefill, decode}) {
+    for (const WorkerState& worker : workers) {
+      if (worker.confirmed_blocks <= longest) continue;
+      longest = worker.confirmed_blocks;
+      holder = worker.slot;
     }
   }
   // Time to first token if it fetches the longest match, or not.
@@ -164,7 +165,7 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
       Chosen(request, prefill, decoder, at, prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
   choice.predicted.prefill = prefill_seconds(prefill[at]);
   if (fetches(prefill[at])) {
-    choice.fetch_from = prefill[holder].slot;
+    choice.fetch_from = holder;
     choice.fetch_blocks = longest;
     choice.uncached_tokens = request.prompt_tokens - Reused(request, longest);
     choice.reason = Reason::kFetch;

@@ -29,6 +29,9 @@ pub struct Table {
 const PRESENT: u8 = 1;
 const SPECIAL: u8 = 2;
 
+/// The table has an entry per id, so one absurd id would take all memory. The largest vocabularies have 262,144.
+const MAX_VOCABULARY: usize = 1 << 24;
+
 impl Tokenizer {
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         // Requests bring the parallelism; a thread pool under each Encode would only take cores from the engine.
@@ -61,6 +64,9 @@ impl Tokenizer {
         let plan = Plan::of(&decoder);
         let largest = self.inner.get_vocab(true).into_values().max();
         let count = largest.map_or(0, |id| id as usize + 1);
+        if count > MAX_VOCABULARY {
+            return Err(format!("token id {} is in the vocabulary; ids up to {} are served", count - 1, MAX_VOCABULARY - 1));
+        }
         let mut table = Table {
             bytes: Vec::with_capacity(count * 8),
             ends: Vec::with_capacity(count),

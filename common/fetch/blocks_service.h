@@ -1,0 +1,38 @@
+// BlocksService: baton.v1.Blocks over gRPC, the same on prefill and decode workers. A reaction checks who
+// asks and what, posts it to the engine's loop and returns. A worker that drains still answers: what it holds
+// may be wanted elsewhere before it leaves. gRPC callback threads.
+#pragma once
+
+#include <atomic>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/blocks.grpc.pb.h"
+#include "common/engine/engine.h"
+#include "common/engine/loop.h"
+#include "common/fetch/holder.h"
+#include "common/rpc/security.h"
+
+namespace baton::fetch {
+
+class BlocksService final : public v1::Blocks::CallbackService {
+ public:
+  // All outlive it.
+  BlocksService(engine::Engine& engine, engine::Loop& loop, Holder& holder, const rpc::PeerCheck& peers)
+      : engine_(engine), loop_(loop), holder_(holder), peers_(peers) {}
+
+  grpc::ServerWriteReactor<v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
+                                                  const v1::FetchRequest* request) override;
+
+ private:
+  engine::Engine& engine_;
+  engine::Loop& loop_;
+  Holder& holder_;
+  const rpc::PeerCheck& peers_;
+  std::atomic<FetchId> next_id_ = 1;
+};
+
+// What a peer asks, checked, without the functions. FAILED_PRECONDITION: the fingerprints differ;
+// INVALID_ARGUMENT names the field.
+absl::StatusOr<Ask> ParseRequest(const v1::FetchRequest& request, const engine::Engine& engine);
+
+}  // namespace baton::fetch

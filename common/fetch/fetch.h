@@ -1,0 +1,77 @@
+// Fetch: one attempt to have blocks filled by a peer that holds them: the call, and the intake that checks
+// and commits what arrives (transfer/intake.h), as a plain state machine: no gRPC, no clock. What is
+// committed stays good whatever the end; a fetch that fails costs its caller a computation and no more.
+// Release, at any time, cancels the call and all callbacks; a write that has begun may still end after it,
+// and until writing() is false the object and the blocks stay. Engine thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/fetch/fetch_client.h"
+#include "common/transfer/intake.h"
+
+namespace baton::fetch {
+
+class Fetch {
+ public:
+  struct Callbacks {
+    // Blocks [0, blocks) of those asked for are in place.
+    std::function<void(int64_t blocks)> committed;
+    // Once, last, unless released before, and with no write under way. OK: all that the peer had is here,
+    // which may be nothing.
+    std::function<void(absl::Status)> ended;
+  };
+
+  // The ticket's first_block is 0; it covers all of `blocks`. `over` hears, once, how it ended: CANCELLED if
+  // it was released.
+  Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
+        transfer::LinkReceiver& link, absl::Time started, Callbacks callbacks,
+        std::function<void(const Fetch&, const absl::Status&)> over);
+  ~Fetch();
+
+  // `request` lacks only the ticket.
+  void Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
+             absl::Duration patience);
+
+  // Begins no further write, ends the call and all callbacks. May be called from a callback.
+  void Release();
+  bool writing() const { return intake_.writing(); }
+  // Neither ended nor released.
+  bool running() const { return !ended_; }
+
+  const std::string& worker() const { return worker_; }
+  absl::Time started() const { return started_; }
+  // Blocks: asked for; those that the peer said it had; in place.
+  int64_t asked() const { return intake_.ticket().blocks(); }
+  std::optional<int64_t> found() const { return found_; }
+  int64_t committed() const { return intake_.received_blocks(); }
+  int64_t received_bytes() const { return intake_.received_bytes(); }
+
+ private:
+  void OnEvent(std::shared_ptr<const v1::FetchEvent> event);
+  void OnWritten(const absl::Status& status);
+  void OnDone(const absl::Status& status);
+  void End(absl::Status status);
+  void TellEnd();
+
+  const std::string worker_;
+  const absl::Time started_;
+  transfer::Intake intake_;
+  Callbacks callbacks_;
+  std::function<void(const Fetch&, const absl::Status&)> over_;
+  std::unique_ptr<rpc::EventCall> call_;
+  std::optional<int64_t> found_;
+  int64_t told_ = 0;  // committed blocks that the owner knows of
+  bool stream_done_ = false;
+  bool ended_ = false;                  // what comes now is not heeded
+  std::optional<absl::Status> untold_;  // the end, as long as a write is under way
+};
+
+}  // namespace baton::fetch

@@ -1,0 +1,69 @@
+// Fetcher: a worker as the one that lacks blocks. It starts fetches, bounds how many run at once, learns what
+// they take, and says whether one is worth it: fetched or computed, whichever is predicted to be sooner. It
+// owns no blocks: whoever starts a fetch holds those, and the Fetch. Engine thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/time/time.h"
+#include "baton/v1/blocks.pb.h"
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/fetch/fetch.h"
+#include "common/fetch/probe.h"
+#include "common/forecast/linear_fit.h"
+
+namespace baton::fetch {
+
+struct FetcherOptions {
+  std::string worker_id;
+  Incarnation incarnation;
+  // Fetches at once before further ones are not begun.
+  int most = 32;
+  // A fetch gets this long before a prediction may end it.
+  absl::Duration patience = absl::Milliseconds(20);
+  // No prediction is asked: for tests, benchmarks, and links that are known to be good.
+  bool always = false;
+  absl::Duration longest = absl::Seconds(30);  // that one may take even so
+};
+
+class Fetcher {
+ public:
+  // All outlive it.
+  Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkReceiver& link, FetchClient& client,
+          const Clock& clock, Probe& probe);
+
+  // What a fetch of so many blocks takes, in seconds, as learnt from others.
+  double Seconds(int64_t blocks) const;
+  // Whether to begin one: it spares `saved` seconds of computing, which would begin in `wait` seconds.
+  bool Worthwhile(const v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const;
+  // Whether to go on waiting for what it still lacks rather than compute that in `saved` seconds.
+  bool WorthWaiting(const Fetch& fetch, double saved) const;
+
+  // Asks `peer` for hashes[i] to be put into blocks[i], which the caller holds; both of one length, at least
+  // 1. Ends by itself after `wait + saved` seconds, or the patience. Not to be destroyed in a callback.
+  std::unique_ptr<Fetch> Start(const v1::PeerPrefix& peer, const std::string& request_id,
+                               std::span<const kv::BlockHash> hashes, std::span<const BlockId> blocks,
+                               double wait, double saved, Fetch::Callbacks callbacks);
+
+  int running() const { return running_; }
+
+ private:
+  void Over(const Fetch& fetch, const absl::Status& status);
+
+  const FetcherOptions options_;
+  engine::Engine& engine_;
+  transfer::LinkReceiver& link_;
+  FetchClient& client_;
+  const Clock& clock_;
+  Probe& probe_;
+  const v1::Fingerprint fingerprint_;
+  forecast::LinearFit seconds_;  // of {1, blocks, 0}
+  uint64_t next_ticket_ = 1;
+  int running_ = 0;
+};
+
+}  // namespace baton::fetch

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The chart against a real Kubernetes API: every preset is checked, defaulted and admitted by a kube-apiserver, installed and upgraded by
+helm. What no schema knows shows here: fields that can't change, references between fields, admission, features that are off."""
+import copy
+import re
+import tempfile
+import unittest
+
+import yaml
+from apiserver import Apiserver
+from chart import CHART, LOADER, Release
+
+PRESETS = {"defaults": None} | {path.stem: path for path in sorted((CHART / "presets").glob("*.yaml"))}
+CASES = {path.stem: path for path in sorted((CHART.parent / "cases").glob("*.yaml"))}
+EVERY = PRESETS | CASES
+# Pods that Kubernetes' strictest standard refuses, with what it refuses: GPUs' direct links and folders of the node have their price.
+PRIVILEGED = {
+    ("many-nodes", "r-baton-prefill"): "IPC_LOCK",
+    ("many-nodes", "r-baton-decode"): "IPC_LOCK",
+    **{("node-8gpu", f"r-baton-{role}"): "hostPath" for role in ("router", "prefill", "decode")},
+    **{("everything", f"r-baton-{role}"): "IPC_LOCK" for role in ("router", "prefill", "decode")},
+}
+SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+def load(path):
+    return yaml.load(path.read_text(), Loader=LOADER) if path else {}
+
+
+def quantity(value):
+    """1000m is 1 to the API. None: no quantity."""
+    match = re.fullmatch(r"([0-9.]+)([a-zA-Z]*)", str(value))
+    return float(match[1]) * SUFFIXES[match[2]] if match and match[2] in SUFFIXES else None
+
+
+def lost(said, stored, where=""):
+    """What was said and is not there any more, or otherwise."""
+    if isinstance(said, dict):
+        if not isinstance(stored, dict):
+            return [where]
+        # An empty value and none are one to the API.
+        wanted = {key: value for key, value in said.items() if value not in (None, {}, [], "", False)}
+        return [one for key, value in wanted.items() for one in (lost(value, stored[key], f"{where}.{key}") if key in stored else [f"{where}.{key}"])]
+    if isinstance(said, list):
+        if not isinstance(stored, list) or len(said) != len(stored):
+            return [where]
+        return [one for index, (a, b) in enumerate(zip(said, stored)) for one in lost(a, b, f"{where}[{index}]")]
+    same = said == stored or (quantity(said) is not None and quantity(said) == quantity(stored))
+    return [] if same else [f"{where}: {said!r} became {stored!r}"]
+
+
+class Api(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.api = Apiserver(folder.name)
+        cls.addClassCleanup(cls.api.stop)
+        print("kube-apiserver", cls.api.ask("GET", "/version")[1]["gitVersion"], "with", ", ".join(cls.api.take_crds()))
+        cls.api.namespace("ns", "privileged")
+        cls.api.namespace("strict", "restricted")
+        for name in ("inference", "high"):  # that presets name
+            cls.api.must_create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
+
+    def done(self, done):
+        self.assertEqual(done.returncode, 0, f"{' '.join(done.args)}\n{done.stdout}{done.stderr}")
+
+    def gone(self, name):
+        self.addCleanup(self.api.helm, "uninstall", name, "--ignore-not-found")
+
+    def test_the_api_takes_every_object_as_it_is(self):
+        for name, path in EVERY.items():
+            objects = Release(load(path)).objects
+            self.assertGreater(len(objects), 5)
+            for one in objects:
+                one["metadata"].pop("namespace", None)
+                with self.subTest(f"{name}: {one['kind']} {one['metadata']['name']}"):
+                    status, answer, warnings = self.api.create(one, dryRun="All", fieldValidation="Strict")
+                    self.assertEqual(status, 201, answer)
+                    self.assertEqual(warnings, [])
+                    self.assertEqual(lost(one, answer), [], "the API left out or changed what the chart said")
+
+    def test_pods_keep_the_strictest_standard(self):
+        for name, path in EVERY.items():
+            release = Release(load(path))
+            pods = {one["metadata"]["name"]: copy.deepcopy(one["spec"]["template"]) for one in release.all("Deployment")}
+            pods |= {one["metadata"]["name"]: copy.deepcopy(one) for one in release.all("Pod")}
+            for role, pod in pods.items():
+                pod |= {"apiVersion": "v1", "kind": "Pod"}
+                pod["metadata"]["name"] = "p"
+                # An account that stands there.
+                pod["spec"]["serviceAccountName"] = "default"
+                with self.subTest(f"{name}: {role}"):
+                    status, answer, _ = self.api.create(pod, "strict", dryRun="All", fieldValidation="Strict")
+                    if (name, role) in PRIVILEGED:
+                        self.assertEqual(status, 403, answer)
+                        self.assertIn("PodSecurity", answer["message"])
+                        self.assertIn(PRIVILEGED[(name, role)], answer["message"])
+                        status, answer, _ = self.api.create(pod, "ns", dryRun="All", fieldValidation="Strict")
+                    self.assertEqual(status, 201, answer)
+
+    def test_helm_installs_every_preset(self):
+        for name, path in EVERY.items():
+            with self.subTest(name):
+                release = f"i-{name}"[:20]
+                self.gone(release)
+                self.done(self.api.release("install", release, path, "--dry-run=server"))
+                self.done(self.api.release("install", release, path))
+                path = "/apis/apps/v1/namespaces/ns/deployments"
+                made = self.api.ask("GET", path, labelSelector=f"app.kubernetes.io/instance={release}")[1]["items"]
+                self.assertEqual(len(made), 2 if name == "s3-keda" else 3)
+
+    def test_helm_upgrades_from_each_preset_to_each(self):
+        """In one walk that takes each ordered pair once; then back by rollback."""
+        walk = [first := next(iter(PRESETS))]
+        left = {(a, b) for a in PRESETS for b in PRESETS if a != b}
+        while steps := sorted(b for a, b in left if a == walk[-1]):
+            # The way home last, or the walk would end too early.
+            walk.append(max(steps, key=lambda b: sum(a == b for a, _ in left)))
+            left.remove((walk[-2], walk[-1]))
+        self.assertEqual(left, set())
+        self.gone("u")
+        self.done(self.api.release("install", "u", PRESETS[first]))
+        for one in walk[1:] + list(CASES):
+            with self.subTest(f"to {one}"):
+                self.done(self.api.release("upgrade", "u", EVERY[one], "--reset-values"))
+        self.done(self.api.helm("rollback", "u"))
+
+    def test_the_api_refuses_what_a_schema_takes(self):
+        """Or this test would be worth nothing."""
+        values = {"decode": {"extraVolumeMounts": [{"name": "absent", "mountPath": "/v"}]}}
+        deployment = Release(values).one("Deployment", "r-baton-decode")
+        status, answer, _ = self.api.create(deployment, dryRun="All", fieldValidation="Strict")
+        self.assertEqual(status, 422, answer)
+        self.assertRegex(answer["message"], r'volumeMounts\[\d\]\.name: Not found: "absent"')
+        self.assertTrue(lost(deployment, Release().one("Deployment", "r-baton-decode")))
+        deployment = Release().one("Deployment", "r-baton-decode")
+        deployment["spec"]["template"]["spec"]["terminationGracePeriod"] = 1
+        status, answer, _ = self.api.create(deployment, dryRun="All", fieldValidation="Strict")
+        self.assertEqual(status, 400, answer)
+        self.assertIn("unknown field", answer["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()

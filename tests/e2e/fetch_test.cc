@@ -1,0 +1,405 @@
+// Peer fetch between real processes: blocks go from worker to worker by hash, the tokens stay those of the
+// engine alone, bit for bit, and whatever goes wrong costs a computation and no answer. Most tests speak to
+// the decode workers as a router would, so that who fetches what from whom is theirs to say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "baton/v1/blocks.grpc.pb.h"
+#include "baton/v1/decode.grpc.pb.h"
+#include "common/engine/solo.h"
+#include "common/kv/index/block_hash.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/security.h"
+#include "common/rpc/status.h"
+#include "tests/e2e/fleet.h"
+#include "tests/e2e/http_get.h"
+
+namespace baton::e2e {
+namespace {
+
+// The shipped model computes faster than a busy machine fetches.
+const std::vector<std::string> kAlways = {"--peer-fetch", "always"};
+
+std::vector<int32_t> Tokens(uint32_t seed, int count) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(20 + random() % 2000));
+  return tokens;
+}
+
+std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// `security`: whose keys are shown; null: a stranger's.
+v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* security = nullptr) {
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc(), {}, security));
+  grpc::ClientContext context;
+  const auto reader = stub->Watch(&context, v1::WatchRequest());
+  v1::WatchEvent event;
+  EXPECT_TRUE(reader->Read(&event));
+  context.TryCancel();
+  return event.snapshot().info();
+}
+
+// A sample of the worker's metrics page: the line that begins so, summed over labels.
+double Metric(const Process& worker, const std::string& name) {
+  const std::string page = HttpGet(worker.metrics(), "/metrics");
+  double sum = 0;
+  for (size_t at = 0; at < page.size();) {
+    const size_t end = std::min(page.find('\n', at), page.size());
+    const std::string line = page.substr(at, end - at);
+    if (line.rfind(name, 0) == 0) sum += std::stod(line.substr(line.rfind(' ') + 1));
+    at = end + 1;
+  }
+  return sum;
+}
+
+bool AwaitMetric(const Process& worker, const std::string& name, double value) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (std::chrono::steady_clock::now() < give_up) {
+    if (Metric(worker, name) == value) return true;
+  }
+  return false;
+}
+
+class FetchTest : public testing::Test {
+ protected:
+  FetchTest()
+      : engine_(engine::Engine::Load({.model_folder = kModel, .threads = 2, .kv_bytes = 64 << 20}).value()) {}
+
+  // As the engine alone answers, greedily.
+  engine::SoloRun Alone(const std::vector<int32_t>& prompt, int64_t count) {
+    std::vector<TokenId> ids;
+    for (int32_t id : prompt) ids.emplace_back(id);
+    return engine::GenerateSolo(*engine_, ids, {.temperature = 0}, count, {}, 0).value();
+  }
+
+  v1::DecodeRequest RequestTo(const Process& decode, const std::vector<int32_t>& prompt,
+                              uint32_t count) const {
+    v1::DecodeRequest request;
+    request.set_request_id("fetch-test");
+    *request.mutable_fingerprint() = InfoOf(decode, security_.get()).fingerprint();
+    request.mutable_token_ids()->Add(prompt.begin(), prompt.end());
+    request.set_salt("a tenant's salt");
+    request.mutable_sampling()->set_temperature(0);
+    request.mutable_stop()->set_max_tokens(count);
+    request.mutable_stop()->set_ignore_eos(true);
+    request.mutable_output()->set_token_ids(true);
+    request.mutable_output()->set_logits_digest(true);
+    return request;
+  }
+
+  v1::PrefillTarget* AddTarget(v1::DecodeRequest& request, const Process& prefill) const {
+    v1::PrefillTarget* target = request.add_prefill();
+    target->set_worker(InfoOf(prefill, security_.get()).worker_id());
+    target->set_address(prefill.grpc());
+    return target;
+  }
+
+  static void Hint(v1::PeerPrefix* hint, const Process& holder, size_t tokens) {
+    hint->set_worker("holder");
+    hint->set_address(holder.grpc());
+    hint->set_blocks(static_cast<uint32_t>(tokens / kBlockTokens));
+  }
+
+  Answer Run(const Process& decode, const v1::DecodeRequest& request) const {
+    Answer answer;
+    const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc(), {}, security_.get()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+    const auto reader = stub->Generate(&context, request);
+    for (v1::DecodeEvent event; reader->Read(&event);) {
+      if (event.has_finished()) answer.finished.push_back(event.finished());
+      const v1::Delta& delta = event.delta();
+      answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
+      answer.digests.insert(answer.digests.end(), delta.logits_digests().begin(),
+                            delta.logits_digests().end());
+    }
+    answer.status = rpc::FromGrpc(reader->Finish());
+    return answer;
+  }
+
+  void ExpectAsAlone(const Answer& answer, const std::vector<int32_t>& prompt, int64_t count) {
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    ASSERT_EQ(answer.finished.size(), 1u);
+    const engine::SoloRun alone = Alone(prompt, count);
+    std::vector<int32_t> expected;
+    for (TokenId token : alone.tokens) expected.push_back(token.value());
+    EXPECT_EQ(answer.tokens, expected);
+    EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
+  }
+
+  const std::unique_ptr<engine::Engine> engine_;
+  std::shared_ptr<const rpc::Security> security_;  // null: the fleet is open
+};
+
+// The heart of it: the answer of the first turn exists on the decode worker alone. The second turn's prompt
+// is computed elsewhere, for another decode worker, and only what is new of it is computed.
+TEST_F(FetchTest, APrefillWorkerGetsTheAnswersKvFromTheDecodeWorker) {
+  Fleet fleet({.prefill = 1, .decode = 2, .prefill_flags = kAlways});
+  const auto prompt = Tokens(1, 100);
+  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 60);
+  AddTarget(first, fleet.prefill());
+  const Answer one = Run(fleet.decode(0), first);
+  ExpectAsAlone(one, prompt, 60);
+
+  const auto history = Joined(prompt, one.tokens);
+  const auto next = Joined(history, Tokens(2, 70));
+  v1::DecodeRequest second = RequestTo(fleet.decode(1), next, 20);
+  // The last token of an answer is drawn and never computed.
+  Hint(AddTarget(second, fleet.prefill())->mutable_fetch(), fleet.decode(0), history.size() - 1);
+  const Answer two = Run(fleet.decode(1), second);
+  ExpectAsAlone(two, next, 20);
+  // 9 blocks are whole; the prefill worker computed 6 of them itself in the first turn.
+  EXPECT_EQ(two.end().relay().fetched_tokens(), (159 / 16 - 100 / 16) * 16u);
+  EXPECT_EQ(two.end().relay().fetched_from(), "holder");
+  EXPECT_GT(two.end().relay().fetch_seconds(), 0);
+  EXPECT_EQ(two.end().usage().prefill_cached_tokens(), 159 / 16 * 16u);
+  EXPECT_EQ(Metric(fleet.prefill(), "baton_peer_fetched_blocks_total"), 3);
+  EXPECT_EQ(Metric(fleet.prefill(), "baton_peer_fetches_total{link=\"host\",outcome=\"complete\"}"), 1);
+  EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_served_blocks_total"), 3);
+  EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_serves_total{link=\"host\",outcome=\"ok\"}"), 1);
+  // What was fetched is cached: nobody has to send it again.
+  v1::DecodeRequest again = RequestTo(fleet.decode(1), Joined(history, Tokens(3, 40)), 4);
+  Hint(AddTarget(again, fleet.prefill())->mutable_fetch(), fleet.decode(0), history.size() - 1);
+  const Answer three = Run(fleet.decode(1), again);
+  ASSERT_TRUE(three.status.ok()) << three.status;
+  EXPECT_EQ(three.end().relay().fetched_tokens(), 0u);
+  EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_serves_total"), 1);
+  fleet.ExpectNothingHeld();
+}
+
+TEST_F(FetchTest, APrefillWorkerFetchesFromAPrefillWorker) {
+  Fleet fleet({.prefill = 2, .decode = 2, .prefill_flags = kAlways});
+  const auto prompt = Tokens(4, 200);
+  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 4);
+  AddTarget(first, fleet.prefill(0));
+  ExpectAsAlone(Run(fleet.decode(0), first), prompt, 4);
+  const auto longer = Joined(prompt, Tokens(5, 64));
+  v1::DecodeRequest second = RequestTo(fleet.decode(1), longer, 12);
+  Hint(AddTarget(second, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
+  const Answer answer = Run(fleet.decode(1), second);
+  ExpectAsAlone(answer, longer, 12);
+  EXPECT_EQ(answer.end().relay().fetched_tokens(), 192u);
+  EXPECT_EQ(answer.end().relay().prefill_worker(), "prefill-1");
+  fleet.ExpectNothingHeld();
+}
+
+TEST_F(FetchTest, ADecodeWorkerFetchesForItsOwnPrefill) {
+  Fleet fleet({.prefill = 1, .decode = 2, .decode_flags = kAlways});
+  const auto prompt = Tokens(6, 130);
+  v1::DecodeRequest first = RequestTo(fleet.decode(0), prompt, 40);
+  AddTarget(first, fleet.prefill());
+  const Answer one = Run(fleet.decode(0), first);
+  ExpectAsAlone(one, prompt, 40);
+  const auto next = Joined(Joined(prompt, one.tokens), Tokens(7, 50));
+  // From a decode worker, without any prefill worker; then from a prefill worker, as far as that goes.
+  v1::DecodeRequest second = RequestTo(fleet.decode(1), next, 10);
+  Hint(second.mutable_fetch(), fleet.decode(0), 169);
+  const Answer two = Run(fleet.decode(1), second);
+  ExpectAsAlone(two, next, 10);
+  EXPECT_EQ(two.end().relay().fetched_tokens(), 160u);
+  EXPECT_EQ(two.end().usage().decode_cached_tokens(), 160u);
+  EXPECT_EQ(two.end().relay().link(), "local");
+  fleet.ExpectNothingHeld();
+}
+
+TEST_F(FetchTest, APeerThatHoldsLessOrNothingCostsNoAnswer) {
+  Fleet fleet({.prefill = 2, .decode = 1, .prefill_flags = kAlways});
+  const auto prompt = Tokens(8, 160);
+  v1::DecodeRequest half = RequestTo(fleet.decode(), std::vector(prompt.begin(), prompt.begin() + 80), 2);
+  AddTarget(half, fleet.prefill(0));
+  ASSERT_TRUE(Run(fleet.decode(), half).status.ok());
+  // It is said to hold everything, and holds 5 blocks.
+  v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 8);
+  Hint(AddTarget(request, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
+  const Answer answer = Run(fleet.decode(), request);
+  ExpectAsAlone(answer, prompt, 8);
+  EXPECT_EQ(answer.end().relay().fetched_tokens(), 80u);
+  EXPECT_EQ(Metric(fleet.prefill(1), "baton_peer_fetches_total{link=\"host\",outcome=\"partial\"}"), 1);
+  // Another tenant's: the very tokens, and nothing to be had.
+  v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 8);
+  other.set_salt("another tenant's salt");
+  Hint(AddTarget(other, fleet.prefill(0))->mutable_fetch(), fleet.prefill(1), prompt.size());
+  const Answer stranger = Run(fleet.decode(), other);
+  ExpectAsAlone(stranger, prompt, 8);
+  EXPECT_EQ(stranger.end().relay().fetched_tokens(), 0u);
+  EXPECT_EQ(stranger.end().usage().prefill_cached_tokens(), 0u);
+  EXPECT_EQ(Metric(fleet.prefill(0), "baton_peer_fetches_total{link=\"host\",outcome=\"missed\"}"), 1);
+  EXPECT_EQ(Metric(fleet.prefill(1), "baton_peer_served_blocks_total"), 0);
+  // Nobody is there.
+  v1::DecodeRequest nobody = RequestTo(fleet.decode(), Tokens(9, 160), 8);
+  v1::PeerPrefix* hint = AddTarget(nobody, fleet.prefill(0))->mutable_fetch();
+  Hint(hint, fleet.prefill(1), 160);
+  hint->set_address("127.0.0.1:1");
+  ExpectAsAlone(Run(fleet.decode(), nobody), Tokens(9, 160), 8);
+  EXPECT_EQ(Metric(fleet.prefill(0), "baton_peer_fetches_total{link=\"host\",outcome=\"failed\"}"), 1);
+  fleet.ExpectNothingHeld();
+}
+
+class HolderDiesTest : public FetchTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {
+  const bool decode_fetches = GetParam();
+  Fleet fleet({.prefill = 2, .decode = 1, .prefill_flags = kAlways, .decode_flags = kAlways});
+  const auto prompt = Tokens(10, 200);
+  v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 1);
+  // Somebody else's salt on the decode worker, so that it lacks the prompt itself.
+  AddTarget(other, fleet.prefill(0));
+  ASSERT_TRUE(Run(fleet.decode(), other).status.ok());
+  const auto longer = Joined(Tokens(11, 40), prompt);
+  v1::DecodeRequest request = RequestTo(fleet.decode(), longer, 16);
+  const Process& fetcher = decode_fetches ? fleet.decode() : fleet.prefill(1);
+  Hint(decode_fetches ? request.mutable_fetch() : AddTarget(request, fleet.prefill(1))->mutable_fetch(),
+       fleet.prefill(0), longer.size());
+  // It hears nothing of the call, which waits for it, and then it dies.
+  fleet.prefill(0).Signal(SIGSTOP);
+  Answer answer;
+  std::jthread client([&] { answer = Run(fleet.decode(), request); });
+  EXPECT_TRUE(AwaitMetric(fetcher, "baton_peer_fetching ", 1));
+  fleet.prefill(0).Signal(SIGKILL);
+  client.join();
+  ExpectAsAlone(answer, longer, 16);
+  EXPECT_EQ(answer.end().relay().fetched_tokens(), 0u);
+  EXPECT_EQ(Metric(fetcher, "baton_peer_fetches_total{link=\"host\",outcome=\"failed\"}"), 1);
+  EXPECT_TRUE(AwaitLoad(fetcher.grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Fetchers, HolderDiesTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Decode" : "Prefill"; });
+
+TEST_F(FetchTest, AWorkerThatTakesNoPartNeitherAsksNorAnswers) {
+  Fleet fleet({.prefill = 2, .decode = 1, .prefill_flags = {"--peer-fetch", "never"}});
+  EXPECT_FALSE(InfoOf(fleet.prefill(0)).peer_fetch());
+  EXPECT_TRUE(InfoOf(fleet.decode()).peer_fetch());
+  const auto prompt = Tokens(12, 120);
+  v1::DecodeRequest request = RequestTo(fleet.decode(), prompt, 8);
+  Hint(AddTarget(request, fleet.prefill(0))->mutable_fetch(), fleet.decode(), prompt.size());
+  const Answer answer = Run(fleet.decode(), request);
+  ExpectAsAlone(answer, prompt, 8);
+  EXPECT_EQ(Metric(fleet.decode(), "baton_peer_serves_total"), 0);
+  const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc()));
+  grpc::ClientContext context;
+  const auto reader = stub->Fetch(&context, v1::FetchRequest());
+  v1::FetchEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(FetchTest, OnlyTheFleetFetches) {
+  const std::string key_file = testing::TempDir() + "/fetch_fleet.key";
+  std::ofstream(key_file) << std::string(48, 'k');
+  security_ = rpc::Security::Load({.fleet_key_file = key_file}).value();
+  const std::vector<std::string> keyed = {"--fleet-key-file", key_file};
+  Fleet fleet({.prefill = 2,
+               .decode = 1,
+               .prefill_flags = {"--peer-fetch", "always", "--fleet-key-file", key_file},
+               .decode_flags = keyed,
+               .router_flags = keyed});
+  const auto prompt = Tokens(13, 100);
+  v1::DecodeRequest first = RequestTo(fleet.decode(), prompt, 1);
+  AddTarget(first, fleet.prefill(0));
+  ASSERT_TRUE(Run(fleet.decode(), first).status.ok());
+  // A stranger who knows what to ask for.
+  v1::FetchRequest request;
+  *request.mutable_fingerprint() = first.fingerprint();
+  std::vector<TokenId> ids;
+  for (int32_t id : prompt) ids.emplace_back(id);
+  const auto chain = kv::HashChain(engine_->RootFor(kv::TenantSalt(first.salt())), ids);
+  for (const kv::BlockHash& hash : chain) {
+    request.mutable_hashes()->append(hash.bytes());
+    request.mutable_ticket()->add_generations(1);
+  }
+  const auto fetch = [&](const rpc::Security* security) {
+    const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc(), {}, security));
+    grpc::ClientContext context;
+    const auto reader = stub->Fetch(&context, request);
+    int events = 0;
+    for (v1::FetchEvent event; reader->Read(&event);) ++events;
+    return std::pair(events, reader->Finish().error_code());
+  };
+  EXPECT_EQ(fetch(nullptr), std::pair(0, grpc::StatusCode::UNAUTHENTICATED));
+  EXPECT_EQ(Metric(fleet.prefill(0), "baton_worker_denied_total"), 1);
+  EXPECT_EQ(Metric(fleet.prefill(0), "baton_peer_served_blocks_total"), 0);
+  EXPECT_GT(fetch(security_.get()).first, 1) << "the control: it is there for the fleet";
+  // And the fleet's own workers do.
+  const auto longer = Joined(prompt, Tokens(14, 40));
+  v1::DecodeRequest second = RequestTo(fleet.decode(), longer, 6);
+  second.set_salt(first.salt());
+  Hint(AddTarget(second, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
+  const Answer answer = Run(fleet.decode(), second);
+  ExpectAsAlone(answer, longer, 6);
+  EXPECT_EQ(answer.end().relay().fetched_tokens(), 96u);
+}
+
+TEST_F(FetchTest, BadRequestsAreToldWhatIsWrong) {
+  Fleet fleet;
+  const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
+  const auto ask = [&](const v1::FetchRequest& request) {
+    grpc::ClientContext context;
+    const auto reader = stub->Fetch(&context, request);
+    v1::FetchEvent event;
+    while (reader->Read(&event)) {
+    }
+    return reader->Finish();
+  };
+  v1::FetchRequest request;
+  EXPECT_EQ(ask(request).error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "no fingerprint";
+  *request.mutable_fingerprint() = InfoOf(fleet.prefill()).fingerprint();
+  EXPECT_THAT(ask(request).error_message(), testing::HasSubstr("hashes: 0 bytes"));
+  request.set_hashes(std::string(17, 'h'));
+  EXPECT_THAT(ask(request).error_message(), testing::HasSubstr("hashes: 17 bytes"));
+  request.set_hashes(std::string(32, 'h'));
+  EXPECT_THAT(ask(request).error_message(), testing::HasSubstr("ticket: covers blocks [0, 0)"));
+  request.mutable_ticket()->add_generations(1);
+  request.mutable_ticket()->add_generations(1);
+  EXPECT_TRUE(ask(request).ok()) << "unknown hashes are no error: nothing is found";
+}
+
+// Through the router: the decode worker that has the conversation is busy with another answer, so the next
+// turn is computed on the prefill worker, which lacks the last answer. Conversations are tried until one
+// fetches: what a placement is predicted to cost depends on the machine.
+TEST_F(FetchTest, TheRouterNamesAPeerAndTheConversationGoesOnUnchanged) {
+  Fleet fleet({.prefill = 1, .decode = 1, .prefill_flags = kAlways});
+  int fetched = 0;
+  for (uint32_t seed = 100; seed < 130 && fetched == 0; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const auto prompt = Tokens(seed, 100);
+    v1::GenerateRequest turn = TokenRequest(prompt, 900);
+    turn.mutable_sampling()->set_repetition_penalty(1);
+    turn.mutable_options()->set_debug(true);
+    const Answer one = fleet.Generate(turn);
+    ExpectAsAlone(one, prompt, 900);
+    const auto next = Joined(Joined(prompt, one.tokens), Tokens(seed + 1000, 300));
+    v1::GenerateRequest following = TokenRequest(next, 12);
+    following.mutable_sampling()->set_repetition_penalty(1);
+    following.mutable_options()->set_debug(true);
+    Answer beside;
+    std::jthread client([&] { beside = fleet.Generate(TokenRequest(Tokens(seed + 2000, 20), 2000)); });
+    EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.running() == 1; }));
+    const Answer two = fleet.Generate(following);
+    client.join();
+    ASSERT_TRUE(beside.status.ok()) << beside.status;
+    ExpectAsAlone(two, next, 12);
+    const v1::Relay& relay = two.end().relay();
+    if (relay.fetched_tokens() == 0) continue;
+    ++fetched;
+    EXPECT_EQ(two.end().placement().reason(), "fetch");
+    EXPECT_EQ(two.end().placement().fetch_from(), "decode-0");
+    EXPECT_GE(two.end().placement().fetch_blocks(), relay.fetched_tokens() / kBlockTokens);
+    EXPECT_EQ(relay.fetched_from(), "decode-0");
+  }
+  EXPECT_GT(fetched, 0);
+  fleet.ExpectNothingHeld();
+}
+
+}  // namespace
+}  // namespace baton::e2e

@@ -1,0 +1,316 @@
+#include "tests/fuzz/decode_scheduler_operations.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/telemetry/metrics.h"
+#include "common/text/tokenizer.h"
+#include "common/transfer/fingerprint_wire.h"
+#include "decode_service/request.h"
+#include "decode_service/scheduler.h"
+#include "fmt/format.h"
+#include "tests/fuzz/scripted_prefill.h"
+#include "tests/fuzz/tiny_engine.h"
+
+namespace baton::fuzz {
+namespace {
+
+using decode_service::Scheduler;
+using decode_service::SchedulerOptions;
+
+constexpr char kTokenizer[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr int64_t kLongest = 100;
+constexpr int kPatience = 4000;  // turns in which everything must have ended
+
+// One request and what its client has seen of it.
+struct Client {
+  std::vector<TokenId> prompt;
+  int64_t resumed = 0;
+  int64_t max_tokens = 0;
+  int64_t tokens = 0;  // seen, resumed ones included
+  bool accepted = false;
+  bool finished = false;
+  bool congested = false, was_congested = false;
+  bool over = false;
+};
+
+class Interpreter {
+ public:
+  explicit Interpreter(std::span<const uint8_t> bytes) : bytes_(bytes) {
+    static const auto tokenizer = text::Tokenizer::Load(kTokenizer).value();
+    tokenizer_ = tokenizer;
+    engine_ = MakeTinyEngine(4 + Next() % 16);
+    link_.emplace(engine_->store(), engine_->pool());
+    Begin();
+  }
+  ~Interpreter() {
+    EndWrites();
+    scheduler_.reset();
+  }
+
+  absl::StatusOr<int64_t> Run() {
+    int64_t done = 0;
+    for (; !bytes_.empty(); ++done) {
+      const int operation = Next() % 24;
+      Do(operation);
+      Look();
+      if (!wrong_.empty())
+        return absl::InternalError(fmt::format("operation {} ({}): {}", done, operation, wrong_));
+    }
+    ComeToAnEnd();
+    if (!wrong_.empty()) return absl::InternalError(fmt::format("at the end: {}", wrong_));
+    return done;
+  }
+
+ private:
+  uint8_t Next() {
+    if (bytes_.empty()) return 0;
+    const uint8_t byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte;
+  }
+
+  void Wrong(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+
+  void Begin() {
+    options_.worker_id = std::string(1, 'd');
+    options_.incarnation = Incarnation(options_.incarnation.value() + 1);
+    options_.max_sequences = 1 + Next() % 8;
+    options_.local_prefill_tokens = Next() % 3 * kBlockTokens;
+    options_.chunk_tokens = kBlockTokens + Next() % 32;
+    options_.token_budget = kBlockTokens + Next() % 64;
+    scheduler_ = std::make_unique<Scheduler>(options_, *engine_, *link_, prefill_, clock_, probe_);
+  }
+
+  void Do(int operation) {
+    switch (operation) {
+      case 0:
+      case 1:
+      case 2:
+        return Submit();
+      case 3:
+        return Cancel();
+      case 4:
+        if (Client* client = Someone()) {
+          client->congested = !client->congested;
+          client->was_congested = true;
+        }
+        return;
+      case 5:
+        return clock_.Advance(absl::Milliseconds(400) * Next());
+      case 6:
+        return Hog();
+      case 7:
+        return Unhog();
+      case 8:
+        if (Next() % 8 == 0) Restart();
+        return;
+      case 9:
+        return prefill_.DeliverDamaged(Next(), Next());
+      case 10:
+        return prefill_.End(Next(), Next() % 2 == 0 ? absl::OkStatus() : absl::UnavailableError("gone"));
+      case 11:
+        link_->hold = !link_->hold;
+        return;
+      case 12:
+        return EndWrite();
+      case 13:
+      case 14:
+      case 15:
+      case 16:
+      case 17:
+        return prefill_.Deliver(Next());
+      default:
+        scheduler_->Step();
+    }
+  }
+
+  Client* Someone() {
+    if (clients_.empty()) return nullptr;
+    return &std::next(clients_.begin(), Next() % clients_.size())->second;
+  }
+
+  void Submit() {
+    const SequenceId id(next_id_++);
+    Client& client = clients_[id];
+    client.prompt = TinyPrompt(Next() % 3, 1 + Next() % kLongest);
+    client.max_tokens = 1 + Next() % SoloAnswers::kMostAnswer;
+    client.resumed = Next() % 3 == 0 ? Next() % (client.max_tokens + 1) : 0;
+    client.tokens = client.resumed;
+    v1::DecodeRequest request;
+    *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
+    for (TokenId token : client.prompt) request.add_token_ids(token.value());
+    const auto& answer = TheSoloAnswers().Answer(client.prompt);
+    for (int64_t i = 0; i < client.resumed; ++i) request.add_token_ids(answer.tokens[i].value());
+    request.set_resumed_tokens(static_cast<uint32_t>(client.resumed));
+    request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(client.max_tokens));
+    request.mutable_stop()->set_ignore_eos(true);
+    request.mutable_sampling()->set_temperature(0);
+    request.mutable_output()->set_token_ids(true);
+    request.mutable_output()->set_logits_digest(true);
+    request.set_salt(std::string(1, Next() % 2 == 0 ? 'a' : 'b'));
+    for (int targets = Next() % 3; targets > 0; --targets) request.add_prefill()->set_address("p");
+    auto sequence = decode_service::ParseRequest(request, *engine_, tokenizer_);
+    if (!sequence.ok()) return Wrong(fmt::format("refused: {}", sequence.status().ToString()));
+    (*sequence)->send = [this, &client](const v1::DecodeEvent& event) { Sent(client, event); };
+    (*sequence)->finish = [this, &client](const absl::Status& status) { Finished(client, status); };
+    (*sequence)->congested = [&client] { return client.congested; };
+    const auto size = static_cast<int64_t>(client.prompt.size());
+    const bool fits = BlocksFor(size + client.max_tokens) <= engine_->pool().counts().total;
+    const bool room = scheduler_->sequences() < options_.max_sequences;
+    const bool blocks = BlocksFor(size + client.resumed + 1) <= engine_->pool().available();
+    const bool waiting = scheduler_->pending_tokens() > 0;  // perhaps somebody who was set aside
+    const absl::Status status = scheduler_->Submit(id, *std::move(sequence));
+    if (status.ok()) {
+      if (!fits || !room) Wrong("admitted for want of nothing");
+      return;
+    }
+    client.over = true;
+    if (!fits && !absl::IsFailedPrecondition(status)) Wrong(fmt::format("too long: {}", status.ToString()));
+    if (fits && !absl::IsResourceExhausted(status)) Wrong(fmt::format("no room: {}", status.ToString()));
+    if (fits && room && blocks && !waiting) Wrong(fmt::format("refused without need: {}", status.ToString()));
+  }
+
+  void Cancel() {
+    if (clients_.empty()) return scheduler_->Cancel(SequenceId(next_id_));  // nobody's
+    const auto chosen = std::next(clients_.begin(), Next() % clients_.size());
+    scheduler_->Cancel(chosen->first);
+    chosen->second.over = true;
+  }
+
+  void Hog() {
+    const auto blocks = engine_->pool().Allocate(Next() % 5);
+    if (blocks.ok()) hog_.insert(hog_.end(), blocks->begin(), blocks->end());
+  }
+  void Unhog() {
+    engine_->pool().Release(hog_);
+    hog_.clear();
+  }
+
+  void EndWrite() {
+    if (!link_->EndOne()) Wrong("a block was given back while a link wrote it");
+  }
+  void EndWrites() {
+    while (link_->writing() > 0) EndWrite();
+  }
+
+  // Everybody is told, and the budgets are others.
+  void Restart() {
+    aborting_ = true;
+    scheduler_->Abort(absl::UnavailableError("leaving"));
+    aborting_ = false;
+    for (const auto& [id, client] : clients_) {
+      if (!client.over) Wrong(fmt::format("request {} was not told of the end", id.value()));
+    }
+    EndWrites();
+    Look();
+    Begin();
+  }
+
+  void Sent(Client& client, const v1::DecodeEvent& event) {
+    if (client.over || client.finished) return Wrong("sent after the end");
+    switch (event.event_case()) {
+      case v1::DecodeEvent::kAccepted:
+        if (client.accepted) Wrong("accepted twice");
+        client.accepted = true;
+        return;
+      case v1::DecodeEvent::kDelta:
+        return Delta(client, event.delta());
+      case v1::DecodeEvent::kFinished:
+        client.finished = true;
+        if (event.finished().reason() != v1::FINISH_REASON_LENGTH) Wrong("finished for another reason");
+        if (event.finished().usage().completion_tokens() != client.max_tokens) Wrong("usage");
+        return;
+      default:
+        Wrong("an empty event");
+    }
+  }
+
+  void Delta(Client& client, const v1::Delta& delta) {
+    const auto& answer = TheSoloAnswers().Answer(client.prompt);
+    if (delta.token_ids_size() != delta.logits_digests_size()) Wrong("a digest per token");
+    for (int i = 0; i < delta.token_ids_size(); ++i, ++client.tokens) {
+      if (client.tokens >= client.max_tokens) return Wrong("more tokens than asked for");
+      if (delta.token_ids(i) != answer.tokens[client.tokens].value() ||
+          delta.logits_digests(i) != answer.logits_digests[client.tokens]) {
+        return Wrong(fmt::format("token {} is not that of the engine alone", client.tokens));
+      }
+    }
+  }
+
+  void Finished(Client& client, const absl::Status& status) {
+    if (client.over) return Wrong("ended twice");
+    client.over = true;
+    if (aborting_) return;
+    if (absl::IsResourceExhausted(status) && client.was_congested) return;  // took nothing for too long
+    if (!status.ok()) return Wrong(fmt::format("failed: {}", status.ToString()));
+    if (!client.finished || client.tokens != client.max_tokens) Wrong("ended before its last token");
+  }
+
+  void Look() {
+    kv::BlockPool& pool = engine_->pool();
+    pool.CheckConservation();
+    const auto inside = std::ranges::count_if(clients_, [](const auto& entry) { return !entry.second.over; });
+    if (static_cast<size_t>(inside) != scheduler_->sequences()) {
+      Wrong(fmt::format("{} requests are inside, the scheduler has {}", inside, scheduler_->sequences()));
+    }
+    if (prefill_.live() > scheduler_->sequences()) Wrong("a call goes on without its request");
+    // What ended is swept with the next step; writes that have begun keep their blocks.
+    const int64_t held = pool.counts().held - static_cast<int64_t>(hog_.size());
+    if (held < 0) Wrong("somebody else's blocks were given back");
+    if (inside == 0 && link_->writing() == 0) {
+      scheduler_->Step();
+      if (const int64_t left = pool.counts().held - static_cast<int64_t>(hog_.size()); left != 0) {
+        Wrong(fmt::format("nobody is here and {} blocks are held", left));
+      }
+    }
+  }
+
+  void ComeToAnEnd() {
+    Unhog();
+    link_->hold = false;
+    for (auto& [id, client] : clients_) client.congested = false;
+    for (int turn = 0; turn < kPatience && wrong_.empty(); ++turn) {
+      EndWrites();
+      for (size_t call = 0; call < prefill_.live(); ++call) prefill_.Deliver(call);
+      scheduler_->Step();
+      Look();
+      if (scheduler_->sequences() == 0) break;
+    }
+    for (const auto& [id, client] : clients_) {
+      if (!client.over) Wrong(fmt::format("request {} never ended", id.value()));
+    }
+  }
+
+  std::span<const uint8_t> bytes_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<engine::Engine> engine_;
+  FakeClock clock_;
+  telemetry::Metrics metrics_;
+  decode_service::Probe probe_{metrics_, "held"};
+  std::optional<HeldReceiver> link_;
+  ScriptedPrefill prefill_{[this] { return Next(); }};
+  SchedulerOptions options_;
+  std::map<SequenceId, Client> clients_;
+  std::vector<BlockId> hog_;
+  uint64_t next_id_ = 1;
+  bool aborting_ = false;
+  std::string wrong_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunDecodeSchedulerOperations(std::span<const uint8_t> bytes) {
+  return Interpreter(bytes).Run();
+}
+
+}  // namespace baton::fuzz

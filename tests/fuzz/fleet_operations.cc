@@ -1,0 +1,230 @@
+#include "tests/fuzz/fleet_operations.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/telemetry/metrics.h"
+#include "fmt/format.h"
+#include "router/fleet/fleet.h"
+
+namespace baton::router::fleet {
+namespace {
+
+constexpr int64_t kVocabulary = 100;
+
+// Far more than any machine has, and far from where sums of a fleet's numbers overflow.
+constexpr int64_t kSane = int64_t{1} << 50;
+
+class Interpreter {
+ public:
+  explicit Interpreter(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+
+  absl::StatusOr<int64_t> Run() {
+    int64_t done = 0;
+    for (; !bytes_.empty(); ++done) {
+      const int operation = Next() % 16;
+      Do(operation);
+      Look();
+      if (!wrong_.empty())
+        return absl::InternalError(fmt::format("operation {} ({}): {}", done, operation, wrong_));
+    }
+    ComeToAnEnd();
+    if (!wrong_.empty()) return absl::InternalError(fmt::format("at the end: {}", wrong_));
+    return done;
+  }
+
+ private:
+  uint8_t Next() {
+    if (bytes_.empty()) return 0;
+    const uint8_t byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte;
+  }
+  std::string Bytes(size_t most) {
+    const size_t size = std::min(most, bytes_.size());
+    std::string bytes(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(size));
+    bytes_ = bytes_.subspan(size);
+    return bytes;
+  }
+  // Small, or as large as a message can say.
+  uint64_t Number() {
+    const uint8_t byte = Next();
+    return byte < 250 ? byte : UINT64_MAX >> (byte - 250);
+  }
+
+  void Wrong(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+
+  void Do(int operation) {
+    const absl::Time now = absl::UnixEpoch() + absl::Milliseconds(100) * step_++;
+    switch (operation) {
+      case 0:
+        if (seats_ < 12) {
+          fleet_.AddSeat({fmt::format("w{}:1", seats_), Next() % 2 == 0 ? Role::kDecode : Role::kPrefill});
+          ++seats_;
+        }
+        return;
+      case 1:
+        if (Next() % 4 == 0) fleet_.RemoveSeat(Seat());
+        return;
+      case 2:
+        return fleet_.OnDown(Seat(), absl::UnavailableError("down"));
+      case 3:
+      case 4:
+      case 5:
+        return Tell(Seat(), Snapshot());
+      case 6:
+      case 7:
+      case 8:
+        return Tell(Seat(), Delta());
+      case 9: {
+        v1::WatchEvent event;
+        if (event.ParseFromString(Bytes(Next()))) Tell(Seat(), event);
+        return;
+      }
+      case 10:
+      case 11:
+        return Book(now);
+      case 12:
+        if (!bookings_.empty()) bookings_[Next() % bookings_.size()].Accepted();
+        return;
+      case 13:
+        if (!bookings_.empty()) bookings_[Next() % bookings_.size()].Refused(now);
+        return;
+      case 14:
+        if (!bookings_.empty()) bookings_[Next() % bookings_.size()].FirstToken(now);
+        return;
+      default:
+        if (!bookings_.empty()) bookings_.erase(bookings_.begin() + Next() % bookings_.size());
+        index_.Maintain(now);
+    }
+  }
+
+  int Seat() { return Next() % (seats_ + 1); }  // one that was never there included
+
+  void Tell(int seat, const v1::WatchEvent& event) {
+    const absl::Status status = fleet_.OnEvent(seat, event);
+    if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsFailedPrecondition(status) &&
+        !absl::IsNotFound(status)) {
+      Wrong(fmt::format("an event: {}", status.ToString()));
+    }
+  }
+
+  v1::WatchEvent Snapshot() {
+    v1::WatchEvent event;
+    event.set_sequence(1);
+    v1::Snapshot& snapshot = *event.mutable_snapshot();
+    v1::WorkerInfo& info = *snapshot.mutable_info();
+    info.set_worker_id("w");
+    info.set_role(static_cast<v1::Role>(Next() % 3));
+    info.set_incarnation(Next() % 4);
+    info.set_vocabulary_tokens(Next() % 16 == 0 ? Next() : kVocabulary);
+    info.mutable_fingerprint()->set_weights(Next() % 8 == 0 ? "other" : "w");
+    snapshot.set_draining(Next() % 8 == 0);
+    FillLoad(*snapshot.mutable_load());
+    snapshot.set_stored(Hashes());
+    return event;
+  }
+
+  v1::WatchEvent Delta() {
+    v1::WatchEvent event;
+    event.set_sequence(Next() % 8 == 0 ? Number() : ++sequence_ % 6 + 2);
+    v1::WatchDelta& delta = *event.mutable_delta();
+    if (Next() % 4 == 0) delta.set_draining(Next() % 2 == 0);
+    if (Next() % 2 == 0) FillLoad(*delta.mutable_load());
+    delta.set_stored(Hashes());
+    delta.set_evicted(Hashes());
+    return event;
+  }
+
+  void FillLoad(v1::Load& load) {
+    load.set_queued(static_cast<uint32_t>(Number()));
+    load.set_queued_tokens(Number());
+    load.set_running(static_cast<uint32_t>(Number()));
+    load.set_free_blocks(Number());
+    load.set_cached_blocks(Number());
+    load.set_total_blocks(Number());
+    for (const char* router : {"me", "another", "third"}) {
+      if (Next() % 2 == 0) continue;
+      v1::Booked& booked = (*load.mutable_booked())[router];
+      booked.set_requests(static_cast<uint32_t>(Number()));
+      booked.set_tokens(Number());
+    }
+  }
+
+  // Of few blocks, so that they meet; sometimes with a rest that is no hash.
+  std::string Hashes() {
+    std::string hashes;
+    for (int i = Next() % 4; i > 0; --i) hashes += std::string(16, static_cast<char>(1 + Next() % 12));
+    if (Next() % 16 == 0) hashes += "rest";
+    return hashes;
+  }
+
+  void Book(absl::Time now) {
+    const auto view = fleet_.view();
+    if (view->decode.empty() || bookings_.size() >= 32) return;
+    auto decode = view->decode[Next() % view->decode.size()];
+    auto prefill =
+        view->prefill.empty() || Next() % 2 == 0 ? nullptr : view->prefill[Next() % view->prefill.size()];
+    known_.push_back(decode);
+    if (prefill != nullptr) known_.push_back(prefill);
+    bookings_.push_back(fleet_.Book(std::move(decode), std::move(prefill), Next(), now));
+  }
+
+  void Look() {
+    const auto view = fleet_.view();
+    for (const auto& [role, workers] :
+         {std::pair(Role::kDecode, &view->decode), std::pair(Role::kPrefill, &view->prefill)}) {
+      for (const auto& worker : *workers) {
+        if (worker->identity().role != role) Wrong("a worker in the other role's list");
+        if (worker->departed()) Wrong("a worker that left is in the view");
+        for (const int64_t number : {worker->Requests(), worker->QueuedTokens(), worker->ContextTokens(),
+                                     worker->TotalBlocks(), worker->FreeBlocks(), worker->CachedBlocks()}) {
+          if (number < 0 || number > kSane) Wrong(fmt::format("a load of {}", number));
+        }
+      }
+    }
+    if (view->decode.empty() && fleet_.NoDecodeWorker().message().empty()) Wrong("no worker and no words");
+    if (step_ % 16 == 0) index_.CheckConsistency();
+  }
+
+  void ComeToAnEnd() {
+    bookings_.clear();
+    for (const auto& worker : known_) {
+      if (worker->BookedRequests() != 0 || !worker->prompts().booked.empty()) Wrong("a booking is left");
+    }
+    for (int seat = 0; seat < seats_; ++seat) fleet_.RemoveSeat(seat);
+    if (!fleet_.view()->decode.empty() || !fleet_.view()->prefill.empty()) Wrong("a view of nobody");
+    index_.CheckConsistency();
+    if (index_.stats().workers != 0) Wrong("the index has workers of no seat");
+  }
+
+  std::span<const uint8_t> bytes_;
+  telemetry::Metrics metrics_;
+  Probe probe_{&metrics_};
+  index::PrefixIndex index_{{.max_bytes = 4 << 20, .max_speculative = 64}};
+  Fleet fleet_{{.router_id = "me",
+                .seats = {{"d:1", Role::kDecode}, {"p:1", Role::kPrefill}},
+                .vocabulary = kVocabulary},
+               &probe_,
+               &index_};
+  int seats_ = 2;
+  int64_t step_ = 0;
+  uint64_t sequence_ = 0;
+  std::vector<std::shared_ptr<Worker>> known_;
+  std::deque<Booking> bookings_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunFleetOperations(std::span<const uint8_t> bytes) {
+  return Interpreter(bytes).Run();
+}
+
+}  // namespace baton::router::fleet

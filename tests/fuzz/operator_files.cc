@@ -1,0 +1,45 @@
+#include "tests/fuzz/operator_files.h"
+
+#include <string>
+#include <string_view>
+
+#include "fmt/format.h"
+#include "router/api_key.h"
+#include "router/discovery/entry.h"
+#include "router/tenants_file.h"
+
+namespace baton::router {
+namespace {
+
+absl::Status Unsound(const std::string& what) { return absl::InternalError(what); }
+
+}  // namespace
+
+absl::Status RunOperatorFiles(std::span<const uint8_t> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto tenants = ParseTenants(text, "tenants.json");
+  if (!tenants.ok() && tenants.status().message().empty()) return Unsound("refused without a message");
+  if (tenants.ok()) {
+    for (const TenantEntry& tenant : *tenants) {
+      if (tenant.name.empty() || !(tenant.limits.weight > 0))
+        return Unsound("a tenant without name or weight");
+    }
+  }
+  const auto lists = discovery::ParseFleetFile(text, "fleet.json");
+  if (!lists.ok() && lists.status().message().empty()) return Unsound("refused without a message");
+  if (lists.ok()) {
+    for (const auto* list : {&lists->decode, &lists->prefill}) {
+      for (const discovery::Entry& entry : *list) {
+        const auto again = discovery::ParseEntry(entry.text());
+        if (!again.ok() || again->host != entry.host || again->port != entry.port) {
+          return Unsound(fmt::format("{} does not read as it is written", entry.text()));
+        }
+      }
+    }
+  }
+  if (const auto id = ApiKeyId(text); id.has_value() && id->size() != kKeyIdDigits)
+    return Unsound("a key id");
+  return absl::OkStatus();
+}
+
+}  // namespace baton::router

@@ -1,0 +1,289 @@
+#include "tests/fuzz/prefill_scheduler_operations.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/digest.h"
+#include "common/telemetry/metrics.h"
+#include "common/transfer/host_link.h"
+#include "fmt/format.h"
+#include "prefill_service/scheduler.h"
+#include "tests/fuzz/tiny_engine.h"
+
+namespace baton::fuzz {
+namespace {
+
+using prefill_service::Job;
+using prefill_service::JobId;
+using prefill_service::Scheduler;
+using prefill_service::SchedulerOptions;
+
+constexpr int64_t kLongest = 120;
+constexpr int kLayers = 2;
+constexpr int kPatience = 2000;  // steps in which everything must have ended
+
+// One prompt and what its peer has seen of it.
+struct Peer {
+  std::vector<TokenId> tokens;
+  transfer::Ticket ticket;
+  // It takes nothing; or it takes what comes when it is told to, and is full with so many chunks.
+  bool congested = false;
+  int room = 0, untaken = 0;
+  bool eager = false;
+  bool over = false;
+  bool logits = false;
+  std::vector<std::vector<bool>> shipped;  // [block of the ticket][layer]
+};
+
+class Interpreter {
+ public:
+  explicit Interpreter(std::span<const uint8_t> bytes) : bytes_(bytes) {
+    engine_ = MakeTinyEngine(4 + Next() % 16);
+    Begin();
+  }
+
+  absl::StatusOr<int64_t> Run() {
+    int64_t done = 0;
+    for (; !bytes_.empty(); ++done) {
+      const int operation = Next() % 16;
+      Do(operation);
+      Look();
+      if (!wrong_.empty())
+        return absl::InternalError(fmt::format("operation {} ({}): {}", done, operation, wrong_));
+    }
+    ComeToAnEnd();
+    if (!wrong_.empty()) return absl::InternalError(fmt::format("at the end: {}", wrong_));
+    return done;
+  }
+
+ private:
+  uint8_t Next() {
+    if (bytes_.empty()) return 0;
+    const uint8_t byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte;
+  }
+
+  void Wrong(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+
+  void Begin() {
+    options_.chunk_tokens = kBlockTokens * (1 + Next() % 3);
+    options_.token_budget = kBlockTokens + Next() % 64;
+    options_.max_queued = 1 + Next() % 6;
+    options_.max_chunk_bytes = 1 + Next() % 4 * 1500;
+    scheduler_ = std::make_unique<Scheduler>(options_, *engine_, link_, clock_, probe_);
+  }
+
+  void Do(int operation) {
+    switch (operation) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return Submit();
+      case 4:
+        return Cancel();
+      case 5:
+        if (Peer* peer = Someone()) peer->congested = !peer->congested;
+        return;
+      case 10:
+        if (Peer* peer = Someone()) peer->untaken = 0;
+        return;
+      case 6:
+        return clock_.Advance(absl::Milliseconds(50) * Next());
+      case 7:
+        return Hog();
+      case 8:
+        return Unhog();
+      case 9:
+        if (Next() % 8 == 0) Restart();
+        return;
+      default:
+        scheduler_->Step();
+    }
+  }
+
+  Peer* Someone() {
+    if (peers_.empty()) return nullptr;
+    return &std::next(peers_.begin(), Next() % peers_.size())->second;
+  }
+
+  void Submit() {
+    const JobId id = next_id_++;
+    Peer& peer = peers_[id];
+    peer.tokens = TinyPrompt(Next() % 3, 1 + Next() % kLongest);
+    const int64_t blocks = BlocksFor(static_cast<int64_t>(peer.tokens.size()));
+    const int64_t first = Next() % blocks;
+    peer.ticket = {Incarnation(9), TicketId(id), first,
+                   std::vector<Generation>(blocks - first, Generation(id))};
+    peer.shipped.assign(blocks - first, std::vector<bool>(kLayers));
+    Job job;
+    job.tokens = peer.tokens;
+    job.root = engine_->RootFor(kv::TenantSalt(Next() % 2 == 0 ? "a" : "b"));
+    job.ticket = peer.ticket;
+    job.priority = Next() % 5 - 2;
+    job.send = [this, &peer](const v1::PrefillEvent& event) { Sent(peer, event); };
+    job.finish = [this, &peer](const absl::Status& status) { Finished(peer, status); };
+    peer.room = 1 + Next() % 8;
+    peer.eager = Next() % 2 == 0;
+    job.congested = [&peer] {
+      const bool full = peer.untaken >= peer.room;
+      if (full && peer.eager) peer.untaken = 0;  // taken by the next time that somebody looks
+      return peer.congested || full;
+    };
+    const bool fits = blocks <= engine_->pool().counts().total;
+    const bool room = scheduler_->queued() < options_.max_queued;
+    const absl::Status status = scheduler_->Submit(id, std::move(job));
+    if (!status.ok()) peer.over = true;
+    if (status.ok() != (fits && room))
+      Wrong(fmt::format("a prompt of {} blocks: {}", blocks, status.ToString()));
+    if (!fits && !absl::IsFailedPrecondition(status)) Wrong(fmt::format("too long: {}", status.ToString()));
+    if (fits && !room && !absl::IsResourceExhausted(status))
+      Wrong(fmt::format("a full queue: {}", status.ToString()));
+  }
+
+  void Cancel() {
+    if (peers_.empty()) return scheduler_->Cancel(next_id_);  // nobody's
+    const auto chosen = std::next(peers_.begin(), Next() % peers_.size());
+    scheduler_->Cancel(chosen->first);
+    chosen->second.over = true;
+  }
+
+  void Hog() {
+    const auto blocks = engine_->pool().Allocate(Next() % 5);
+    if (blocks.ok()) hog_.insert(hog_.end(), blocks->begin(), blocks->end());
+  }
+  void Unhog() {
+    engine_->pool().Release(hog_);
+    hog_.clear();
+  }
+
+  // Everybody is told, and the budgets are others.
+  void Restart() {
+    aborting_ = true;
+    scheduler_->Abort(absl::UnavailableError("leaving"));
+    aborting_ = false;
+    for (const auto& [id, peer] : peers_) {
+      if (!peer.over) Wrong(fmt::format("prompt {} was not told of the end", id));
+    }
+    Look();
+    Begin();
+  }
+
+  void Sent(Peer& peer, const v1::PrefillEvent& event) {
+    if (peer.over) return Wrong("sent after the end");
+    if (event.has_chunk()) return Chunk(peer, event.chunk());
+    if (!event.has_done()) return;
+    if (peer.logits) return Wrong("logits twice");
+    peer.logits = true;
+    const auto& right = TheSoloAnswers().Prefill(peer.tokens).logits;
+    const v1::PrefillDone& done = event.done();
+    if (done.logits() !=
+        std::string_view(reinterpret_cast<const char*>(right.data()), right.size() * sizeof(float))) {
+      Wrong("other logits than the engine alone");
+    }
+    if (done.logits_crc32c() != Crc32c(done.logits())) Wrong("checksum of the logits");
+    if (done.cached_tokens() + done.computed_tokens() != peer.tokens.size()) Wrong("cached + computed");
+  }
+
+  void Chunk(Peer& peer, const v1::KvChunk& chunk) {
+    ++peer.untaken;
+    const auto& right = TheSoloAnswers().Prefill(peer.tokens);
+    if (chunk.incarnation() != peer.ticket.incarnation.value() ||
+        chunk.ticket_id() != peer.ticket.id.value() || chunk.crc32c() != Crc32c(chunk.data())) {
+      return Wrong("a chunk of another ticket, or its checksum is wrong");
+    }
+    const size_t size = chunk.generations_size() * chunk.layers();
+    if (size == 0 || chunk.data().size() % size != 0) return Wrong("a chunk's size");
+    const size_t bytes = chunk.data().size() / size;
+    size_t at = 0;
+    for (int i = 0; i < chunk.generations_size(); ++i) {
+      const int64_t index = int64_t{chunk.first_block()} + i;
+      const int64_t covered = index - peer.ticket.first_block;
+      if (covered < 0 || covered >= peer.ticket.blocks() ||
+          chunk.generations(i) != peer.ticket.generations[covered].value()) {
+        return Wrong(fmt::format("block {} is not the ticket's", index));
+      }
+      for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
+        if (layer >= kLayers || peer.shipped[covered][layer]) {
+          return Wrong(fmt::format("layer {} of block {} twice", layer, index));
+        }
+        peer.shipped[covered][layer] = true;
+        if (!TheSoloAnswers().SameLayer(right, static_cast<int64_t>(peer.tokens.size()), index,
+                                        static_cast<int>(layer),
+                                        std::string_view(chunk.data()).substr(at, bytes))) {
+          return Wrong(fmt::format("layer {} of block {} is not that of the engine alone", layer, index));
+        }
+        at += bytes;
+      }
+    }
+  }
+
+  void Finished(Peer& peer, const absl::Status& status) {
+    if (peer.over) return Wrong("ended twice");
+    peer.over = true;
+    if (aborting_) return;
+    if (!status.ok()) return Wrong(fmt::format("failed: {}", status.ToString()));
+    if (!peer.logits) return Wrong("ended without logits");
+    for (const auto& layers : peer.shipped) {
+      if (std::ranges::count(layers, true) != kLayers) return Wrong("ended before all blocks were shipped");
+    }
+  }
+
+  void Look() {
+    kv::BlockPool& pool = engine_->pool();
+    pool.CheckConservation();
+    const auto inside = std::ranges::count_if(peers_, [](const auto& entry) { return !entry.second.over; });
+    if (static_cast<size_t>(inside) != scheduler_->queued() + scheduler_->computing()) {
+      Wrong(fmt::format("{} prompts are inside, {} queued and {} computing", inside, scheduler_->queued(),
+                        scheduler_->computing()));
+    }
+    const auto hogged = static_cast<int64_t>(hog_.size());
+    if (scheduler_->computing() == 0 && pool.counts().held != hogged) {
+      Wrong(fmt::format("nothing computes and {} blocks are held", pool.counts().held - hogged));
+    }
+    if (inside == 0 && scheduler_->pending_tokens() != 0) Wrong("tokens wait and no prompt is inside");
+  }
+
+  void ComeToAnEnd() {
+    Unhog();
+    for (auto& [id, peer] : peers_) peer.congested = false;
+    for (int step = 0; step < kPatience && scheduler_->queued() + scheduler_->computing() > 0; ++step) {
+      for (auto& [id, peer] : peers_) peer.untaken = 0;
+      scheduler_->Step();
+      Look();
+    }
+    for (const auto& [id, peer] : peers_) {
+      if (!peer.over) Wrong(fmt::format("prompt {} never ended", id));
+    }
+  }
+
+  std::span<const uint8_t> bytes_;
+  std::unique_ptr<engine::Engine> engine_;
+  FakeClock clock_;
+  telemetry::Metrics metrics_;
+  prefill_service::Probe probe_{metrics_, "host"};
+  transfer::HostLinkSender link_;
+  SchedulerOptions options_;
+  std::map<JobId, Peer> peers_;
+  std::vector<BlockId> hog_;
+  JobId next_id_ = 1;
+  bool aborting_ = false;
+  std::string wrong_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+}  // namespace
+
+absl::StatusOr<int64_t> RunPrefillSchedulerOperations(std::span<const uint8_t> bytes) {
+  return Interpreter(bytes).Run();
+}
+
+}  // namespace baton::fuzz

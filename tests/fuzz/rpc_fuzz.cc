@@ -1,0 +1,11 @@
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/check.h"
+#include "tests/fuzz/rpc_bytes.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::Status status = baton::fuzz::RunRpcBytes({data, size});
+  BATON_CHECK(status.ok()) << status;
+  return 0;
+}

@@ -1,0 +1,54 @@
+// A model of a few kilobytes, engines on it, and what such an engine alone makes of a prompt: what the
+// schedulers' interpreters compare with. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/engine/engine.h"
+#include "common/engine/solo.h"
+
+namespace baton::fuzz {
+
+// A new engine with so many KV blocks. The same weights each time.
+std::unique_ptr<engine::Engine> MakeTinyEngine(int64_t blocks);
+
+// Texts that share their first block and differ after it: token `i` of text `which`.
+std::vector<TokenId> TinyPrompt(int which, int64_t size);
+
+class SoloAnswers {
+ public:
+  struct Prefilled {
+    // [block][layer]: the bytes of the KV; of a block that isn't full, the rows of no token are zero.
+    std::vector<std::vector<std::string>> layers;
+    std::vector<float> logits;  // of the last position
+  };
+
+  SoloAnswers();
+
+  const Prefilled& Prefill(const std::vector<TokenId>& tokens);
+  // Greedy, kMostAnswer tokens.
+  const engine::SoloRun& Answer(const std::vector<TokenId>& prompt);
+  static constexpr int64_t kMostAnswer = 24;
+  // The longest prompt.
+  static constexpr int64_t kMostPrompt = 160;
+
+  // Whether `bytes`, a layer of a block, holds the KV of the prompt's block `index` of `tokens` tokens. Rows
+  // of no token are not looked at.
+  bool SameLayer(const Prefilled& prefilled, int64_t tokens, int64_t index, int layer,
+                 std::string_view bytes) const;
+
+ private:
+  std::unique_ptr<engine::Engine> engine_;
+  std::map<std::vector<int32_t>, Prefilled> prefilled_;
+  std::map<std::vector<int32_t>, engine::SoloRun> answers_;
+};
+
+// One for the process: it remembers what it was asked.
+SoloAnswers& TheSoloAnswers();
+
+}  // namespace baton::fuzz
