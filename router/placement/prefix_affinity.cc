@@ -30,6 +30,12 @@ int64_t Reused(const Request& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
+// Its place in the worker's order by now.
+absl::Time DueNow(const Booked& booked, absl::Time now) {
+  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, booked.seconds);
+  return now <= deadline.latest ? booked.due : deadline.late;
+}
+
 }  // namespace
 
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
@@ -151,7 +157,7 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
       const double elapsed =
           request.now > worker.busy_since ? absl::ToDoubleSeconds(request.now - worker.busy_since) : 0;
       ahead += std::max(0.0, booked.seconds - elapsed);
-    } else if (booked.due <= due) {
+    } else if (DueNow(booked, request.now) <= due) {
       ahead += booked.seconds;
     }
   }
@@ -173,7 +179,7 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
     way.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
     Prediction& predicted = way.predicted;
     predicted.prefill = forecast.Seconds(request.prompt_tokens - way.cached_tokens, way.cached_tokens);
-    way.due = forecast::VirtualDeadline(request.arrival, predicted.prefill);
+    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill).At(request.now);
     predicted.wait = Wait(request, worker, way.due);
     const double fetch = Transfer(way.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);
@@ -270,8 +276,8 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
     const double steps = static_cast<double>((local_uncached + local_queued) / kLocalChunk + 1);
     local.wait += steps * step;
     local.interference = local.prefill * running;
-    local.fetch = std::max(
-        0.0, Transfer(local_cached - Reused(request, decoder.matched_blocks)) - local.wait);
+    local.fetch =
+        std::max(0.0, Transfer(local_cached - Reused(request, decoder.matched_blocks)) - local.wait);
     return local;
   };
   // What is computed here is cached where prompts are not sent for it.
