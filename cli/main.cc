@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/relay_in_process.h"
+#include "common/rpc/lifecycle.h"
 
 namespace baton::cli {
 namespace {
@@ -62,4 +63,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace baton::cli
 
-int main(int argc, char** argv) { return baton::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  baton::rpc::SkipLockOrderChecks();
+  return baton::cli::Main(argc, argv);
+}

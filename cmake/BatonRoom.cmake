@@ -23,14 +23,23 @@ function(baton_binary name)
 endfunction()
 
 # baton_test(<name> LABEL unit|contract|integration|e2e|golden SOURCES ... DEPS ...): a GoogleTest binary whose
-# tests CTest sees one by one.
+# tests CTest sees one by one. THREADS: several threads meet in what it tests. Its label says so, `baton_thread_tests` builds all
+# such binaries, and CI runs them under ThreadSanitizer.
 include(GoogleTest)
 function(baton_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  if(ARG_THREADS)
+    # One word: lists do not survive gtest_discover_tests.
+    string(APPEND ARG_LABEL +threads)
+    if(NOT TARGET baton_thread_tests)
+      add_custom_target(baton_thread_tests)
+    endif()
+    add_dependencies(baton_thread_tests ${name})
+  endif()
   target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main
                         $<TARGET_NAME_IF_EXISTS:baton_tsan_locks>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})

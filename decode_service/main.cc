@@ -7,6 +7,7 @@
 
 int main(int argc, char** argv) {
   using namespace baton;
+  rpc::SkipLockOrderChecks();
   rpc::CatchStopSignals();
   decode_service::ServerOptions options;
   CLI::App app{"baton-decode: receives the KV cache of prompts and generates their answers, token by token."};

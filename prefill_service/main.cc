@@ -7,6 +7,7 @@
 
 int main(int argc, char** argv) {
   using namespace baton;
+  rpc::SkipLockOrderChecks();
   rpc::CatchStopSignals();
   prefill_service::ServerOptions options;
   CLI::App app{"baton-prefill: computes the KV cache of prompts and ships it to decode workers."};

@@ -74,6 +74,7 @@ void Dispatcher::TickUntilStopped() {
       if (const absl::Time now = clock_->Now(); !waiting || now - shown >= kShow) {
         shown = now;
         ShowLimits();
+        ShowAffinity();
       }
     }
     if (waiting) Tick();
@@ -287,6 +288,15 @@ void Dispatcher::ShowLimits() {
     probe_->admission().Left(tenant, desk_.LeftOver(tenant, now));
 }
 
+void Dispatcher::ShowAffinity() {
+  probe_->HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_->Now()));
+  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  std::vector<WorkerHits::Name> names;
+  for (const auto& worker : view->decode) names.emplace_back(worker->identity().id, "decode");
+  for (const auto& worker : view->prefill) names.emplace_back(worker->identity().id, "prefill");
+  probe_->worker_hits().Keep(names);
+}
+
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
   Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
   Show(delivery.waiting.ask->tenant);
@@ -297,7 +307,14 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  for (const WorkerSlot slot : fleet_->TakeDeparted()) policy_->Forget(slot);
+  for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
+    if (move.arrived) {
+      policy_->Recall(move.slot, move.incarnation.value());
+    } else {
+      policy_->Keep(move.slot, move.incarnation.value());
+      policy_->Forget(move.slot);
+    }
+  }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = desk_.First()) {
     if (view->decode.empty()) {
@@ -440,7 +457,18 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   probe_->Placed(policy_name_, std::string(placement::ReasonName(choice.reason)));
   probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
                     decision->prefill_matched * request.block_tokens);
+  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, request.prompt_tokens,
+                               decision->decode_matched * request.block_tokens);
+  if (computes != nullptr) {
+    const int64_t beyond = std::max<int64_t>(0, decision->prefill_matched - decision->decode_matched);
+    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, request.prompt_tokens,
+                                 beyond * request.block_tokens);
+  }
   if (index_ == nullptr) return placement;
+  if (const size_t longest = std::min<size_t>(matches_.longest, ask.chain.size()); longest > 0) {
+    const auto holders = std::count(matches_.blocks.begin(), matches_.blocks.end(), matches_.longest);
+    hot_.Placed(ask.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
+  }
   const absl::Time until =
       now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
   const auto believe = [&](WorkerSlot slot, int64_t from) {
@@ -485,6 +513,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   }
 
   if (relay.migrations() > 0) return;  // its times are two workers'
+  probe_->worker_hits().Found({decision.decode->identity().id, "decode"}, usage.decode_cached_tokens());
+  if (!relay.prefill_worker().empty()) {
+    probe_->worker_hits().Found({relay.prefill_worker(), "prefill"}, usage.prefill_cached_tokens());
+  }
 
   placement::Outcome outcome;
   const fleet::Worker* computed = decision.decode.get();

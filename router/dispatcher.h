@@ -29,6 +29,7 @@
 #include "router/admission/desk.h"
 #include "router/admission/foresight.h"
 #include "router/fleet/fleet.h"
+#include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 #include "router/probe.h"
@@ -170,6 +171,8 @@ class Dispatcher {
   // The tenant's gauges; and what all tenants have left of their limits, which moves by itself.
   void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ShowLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hot prefixes, and hits by worker of the fleet as it is.
+  void ShowAffinity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(std::vector<Delivery> deliveries);
   void TickUntilStopped();
 
@@ -187,6 +190,7 @@ class Dispatcher {
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   index::Matches matches_ ABSL_GUARDED_BY(mutex_);
+  index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   admission::Foresight foresight_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;

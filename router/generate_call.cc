@@ -193,10 +193,20 @@ void GenerateCall::Do(ReadNext& next) { streams_[next.choice]->Next(); }
 
 void GenerateCall::Do(HangUp& hang_up) { streams_[hang_up.choice]->Cancel(); }
 
-void GenerateCall::Do(Write& write) {
-  outgoing_ = SerializeMessage(write.response);
+void GenerateCall::Serialize(const v1::GenerateResponse& response) {
+  outgoing_ = SerializeMessage(response);
   writing_since_.store(absl::ToUnixNanos(context_->clock->Now()), std::memory_order_relaxed);
+}
+
+void GenerateCall::Do(Write& write) {
+  Serialize(write.response);
   StartWrite(&outgoing_);
+}
+
+void GenerateCall::Do(WriteLast& last) {
+  Settle();
+  Serialize(last.response);
+  StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
 }
 
 // Finish() would wait behind the message that the client doesn't take. Core's own cancellation sends the
@@ -207,10 +217,14 @@ void GenerateCall::Do(Break& break_off) {
                                std::string(break_off.status.message()).c_str(), nullptr);
 }
 
-void GenerateCall::Do(router::Finish& finish) {
+void GenerateCall::Settle() {
   ask_ = nullptr;
   if (account_.has_value()) context_->dispatcher->Settle(*account_, flow_.Used());
   account_.reset();
+}
+
+void GenerateCall::Do(router::Finish& finish) {
+  Settle();
   grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(finish.status));
 }
 

@@ -70,6 +70,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   // Performing actions: only the thread that drains the inbox.
   void Perform(Action& action);
+  void Serialize(const v1::GenerateResponse& response);
+  // The request is over but for its last message on the way.
+  void Settle();
   void Do(Submit&);
   void Do(SubmitAgain& again);
   void Do(Withdraw&);
@@ -77,6 +80,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Do(ReadNext& next);
   void Do(HangUp& hang_up);
   void Do(Write& write);
+  void Do(WriteLast& last);
   void Do(Break& break_off);
   void Do(router::Finish& finish);
 

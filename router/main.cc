@@ -20,6 +20,7 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  baton::rpc::SkipLockOrderChecks();
   baton::rpc::CatchStopSignals();
   baton::router::RouterOptions options;
   std::string metrics_listen = "127.0.0.1:0";

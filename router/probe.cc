@@ -92,7 +92,20 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
       decode_workers_(router::Workers(metrics, "decode")),
       prefill_workers_(router::Workers(metrics, "prefill")),
       draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
-      admission_(metrics) {}
+      admission_(metrics),
+      worker_hits_(metrics) {
+  for (size_t rank = 1; rank <= kHotPrefixes; ++rank) {
+    const telemetry::Metrics::Labels labels{{"rank", std::to_string(rank)}};
+    hot_prefixes_.push_back(
+        {.rate = &metrics->Gauge("baton_router_hot_prefix_placements_per_second",
+                                 "Placements of prompts that begin with the prefix of this rank, of late",
+                                 labels),
+         .tokens =
+             &metrics->Gauge("baton_router_hot_prefix_tokens", "Length of the prefix of this rank", labels),
+         .holders = &metrics->Gauge("baton_router_hot_prefix_holders",
+                                    "Workers that hold all of the prefix of this rank", labels)});
+  }
+}
 
 void Probe::Judge(double ttft_seconds, std::optional<double> tpot_seconds) {
   const bool met = ttft_seconds <= slo_.ttft_seconds && tpot_seconds.value_or(0) <= slo_.tpot_seconds;
@@ -159,6 +172,15 @@ void Probe::Index(const index::PrefixIndex::Stats& stats) {
   index_bytes_.Set(static_cast<double>(stats.bytes));
   index_speculative_.Set(static_cast<double>(stats.speculative));
   index_evicted_.Set(static_cast<double>(stats.evicted_blocks));
+}
+
+void Probe::HotPrefixes(const std::vector<index::HotPrefixes::Hot>& top) {
+  for (size_t i = 0; i < hot_prefixes_.size(); ++i) {
+    const index::HotPrefixes::Hot hot = i < top.size() ? top[i] : index::HotPrefixes::Hot();
+    hot_prefixes_[i].rate->Set(hot.per_second);
+    hot_prefixes_[i].tokens->Set(static_cast<double>(hot.blocks * kBlockTokens));
+    hot_prefixes_[i].holders->Set(static_cast<double>(hot.holders));
+  }
 }
 
 void Probe::Workers(int decode, int prefill) {

@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
 #include "router/admission/probe.h"
+#include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
+#include "router/worker_hits.h"
 
 namespace baton::router {
 
@@ -53,7 +56,12 @@ class Probe {
   // that they held: on the decode worker, and more on the prefill worker.
   void Predicted(int64_t prompt, int64_t decode, int64_t prefill);
   void Cached(int64_t decode, int64_t prefill);
+  // The same by worker.
+  WorkerHits& worker_hits() { return worker_hits_; }
   void Index(const index::PrefixIndex::Stats& stats);
+  // The hottest first; at most kHotPrefixes of them are shown.
+  static constexpr size_t kHotPrefixes = 8;
+  void HotPrefixes(const std::vector<index::HotPrefixes::Hot>& top);
   void Booked(int delta) { bookings_.Increment(delta); }
   // A decode worker had no blocks, or was lost, before it accepted; or was lost with tokens already sent.
   void WorkerRefused() { refused_.Increment(); }
@@ -105,10 +113,17 @@ class Probe {
   prometheus::Gauge& index_bytes_;
   prometheus::Gauge& index_speculative_;
   prometheus::Gauge& index_evicted_;
+  struct HotPrefix {
+    prometheus::Gauge* rate;
+    prometheus::Gauge* tokens;
+    prometheus::Gauge* holders;
+  };
+  std::vector<HotPrefix> hot_prefixes_;  // by rank
   prometheus::Gauge& decode_workers_;
   prometheus::Gauge& prefill_workers_;
   prometheus::Gauge& draining_;
   admission::Probe admission_;
+  WorkerHits worker_hits_;
 };
 
 }  // namespace baton::router

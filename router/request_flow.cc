@@ -61,6 +61,8 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   if (!state.first_token.has_value()) state.dialed = clock_->Now();
   ++state.attempt;
   state.open = true;
+  state.held = 0;
+  state.asked = true;  // whoever dials asks for the first
 
   Dial dial{.choice = choice,
             .attempt = state.attempt,
@@ -100,6 +102,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
   if (end_.has_value()) return actions;
   ChoiceState& state = choices_[choice];
   if (state.attempt != attempt) return actions;
+  state.asked = false;
   if (state.state == State::kDone) {  // more after Finished: not wanted
     actions.push_back(HangUp{choice});
     return actions;
@@ -138,6 +141,13 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
     started->set_prompt_tokens(prepared_.request.token_ids_size());
     Send({.response = std::move(response)}, actions);
   }
+  Ask(choice, actions);
+}
+
+void RequestFlow::Ask(int choice, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  if (state.asked || state.held >= kHeldEvents) return;
+  state.asked = true;
   actions->push_back(ReadNext{choice});
 }
 
@@ -163,7 +173,9 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   if (!prepared_.token_ids) delta.clear_token_ids();
   v1::GenerateResponse response;
   *response.mutable_delta() = std::move(delta);
+  ++state.held;
   Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
+  Ask(choice, actions);
 }
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
@@ -208,8 +220,9 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   state.placement.booking.Release();
   v1::GenerateResponse response;
   *response.mutable_finished() = std::move(finished);
+  if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
+  state.asked = true;
   Send({.response = std::move(response)}, actions);
-  actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
 }
 
 Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& status) {
@@ -301,7 +314,8 @@ Actions RequestFlow::OnWritten(bool ok) {
   if (!end_.has_value()) {
     // The call that it came by may be gone, and the one that goes on has its own read out.
     if (choice >= 0 && choices_[choice].state == State::kRunning && choices_[choice].attempt == attempt) {
-      actions.push_back(ReadNext{choice});
+      --choices_[choice].held;
+      Ask(choice, &actions);
     }
     if (!outbox_.empty()) {
       WriteFront(&actions);
@@ -316,10 +330,10 @@ Actions RequestFlow::OnMaybeStalled() {
   if (!writing_ || broken_ || clock_->Now() - write_began_ < options_.client_stall) return actions;
   broken_ = true;
   probe_->ClientStalled();
-  EndWith(absl::AbortedError(fmt::format("the client did not read for {} s; read on, or cancel",
-                                         absl::ToDoubleSeconds(options_.client_stall))),
-          &actions);
-  actions.push_back(Break{*end_});
+  const absl::Status stalled = absl::AbortedError(fmt::format(
+      "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
+  EndWith(stalled, &actions);
+  actions.push_back(Break{stalled});
   return actions;
 }
 
@@ -347,7 +361,24 @@ void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
 void RequestFlow::WriteFront(Actions* actions) {
   writing_ = true;
   write_began_ = clock_->Now();
-  actions->push_back(Write{std::move(outbox_.front().response)});
+  if (outbox_.size() > 1 || !AllDone()) {
+    actions->push_back(Write{std::move(outbox_.front().response)});
+    return;
+  }
+  end_ = absl::OkStatus();
+  End();
+  actions->push_back(WriteLast{std::move(outbox_.front().response)});
+}
+
+bool RequestFlow::AllDone() const {
+  return !choices_.empty() && std::all_of(choices_.begin(), choices_.end(), [](const ChoiceState& choice) {
+    return choice.state == State::kDone;
+  });
+}
+
+void RequestFlow::End() {
+  finished_ = true;
+  probe_->RequestEnded(end_->code(), clock_->Now() - options_.arrival);
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {
@@ -367,14 +398,10 @@ void RequestFlow::EndWith(absl::Status status, Actions* actions) {
 void RequestFlow::FinishIfDone(Actions* actions) {
   if (finished_ || writing_) return;
   if (!end_.has_value()) {
-    const bool all = !choices_.empty() &&
-                     std::all_of(choices_.begin(), choices_.end(),
-                                 [](const ChoiceState& choice) { return choice.state == State::kDone; });
-    if (!all || !outbox_.empty()) return;
+    if (!AllDone() || !outbox_.empty()) return;
     end_ = absl::OkStatus();
   }
-  finished_ = true;
-  probe_->RequestEnded(end_->code(), clock_->Now() - options_.arrival);
+  End();
   actions->push_back(Finish{*end_});
 }
 

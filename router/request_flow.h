@@ -1,8 +1,8 @@
 // RequestFlow: the state machine of one generation request: events in, actions out. It knows neither gRPC nor
 // threads; GenerateCall feeds it one event at a time and performs what it asks for, in order. Its promises:
-// exactly one Finish; at most one Write outstanding; the next event of a choice is asked for only when the
-// client has taken the one before; and, whatever the end, every booking is released, every call hung up and
-// every waiting choice withdrawn.
+// exactly one Finish or WriteLast; at most one Write outstanding; of each choice at most kHeldEvents that the
+// client has not taken, and only then the next is asked for; and, whatever the end, every booking is
+// released, every call hung up and every waiting choice withdrawn.
 //
 // States of a choice: Waiting -> Dialing -> Running -> Done; from Dialing back to Waiting when a worker
 // refuses or is lost before it accepted; from Running back to Waiting when its worker is lost or leaves: the
@@ -75,7 +75,12 @@ struct HangUp {
 struct Write {
   v1::GenerateResponse response;
 };
-// End the client's stream now, over a Write that it doesn't take. OnWritten(false) and then Finish follow.
+// Send to the client and end the call well. Nothing follows; OnWritten does not come.
+struct WriteLast {
+  v1::GenerateResponse response;
+};
+// End the client's stream now, over a Write that it doesn't take. OnWritten(false) and then
+// Finish follow, unless it was the last.
 struct Break {
   absl::Status status;
 };
@@ -83,7 +88,8 @@ struct Break {
 struct Finish {
   absl::Status status;
 };
-using Action = std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, Break, Finish>;
+using Action =
+    std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, WriteLast, Break, Finish>;
 using Actions = std::vector<Action>;
 
 class RequestFlow {
@@ -100,6 +106,9 @@ class RequestFlow {
     // How long the client may leave a message untaken.
     absl::Duration client_stall = absl::InfiniteDuration();
   };
+  // One with the client and one behind it, so that reading and writing go on side by side.
+  static constexpr int kHeldEvents = 2;
+
   RequestFlow(Options options, const Clock* clock, Probe* probe);
   ~RequestFlow();
 
@@ -127,9 +136,11 @@ class RequestFlow {
   enum class State { kWaiting, kDialing, kRunning, kDone };
   struct ChoiceState {
     State state = State::kWaiting;
-    int attempt = 0;    // grows with every Dial; events of older ones are dropped
-    bool open = false;  // there is a call that has not ended
-    int lost = 0;       // workers in a row that did not accept
+    int attempt = 0;     // grows with every Dial; events of older ones are dropped
+    bool open = false;   // there is a call that has not ended
+    int held = 0;        // its events that the client has not taken
+    bool asked = false;  // its next event has been asked for
+    int lost = 0;        // workers in a row that did not accept
     int migrations = 0;
     std::vector<Incarnation> avoid;
     absl::Status last_loss;  // why the last of them is avoided
@@ -144,7 +155,7 @@ class RequestFlow {
   };
   struct Outgoing {
     v1::GenerateResponse response;
-    // Whose next event is asked for once this has left; -1 for none.
+    // Whose event it is; -1 for nobody's.
     int choice = -1;
     int attempt = 0;
   };
@@ -158,6 +169,11 @@ class RequestFlow {
   static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
   void WriteFront(Actions* actions);
+  void Ask(int choice, Actions* actions);
+  // All choices are done and nothing is on the way.
+  bool AllDone() const;
+  // The request is over: says so in metrics, once.
+  void End();
   // The one way to a bad end.
   void EndWith(absl::Status status, Actions* actions);
   void FinishIfDone(Actions* actions);

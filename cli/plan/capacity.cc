@@ -83,11 +83,18 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   const double tokens_per_second = load.rate * pools.output_mean;
   // A worker with the greatest batch gives most / step(most) tokens per second.
   const double step_at_most = profile.StepSeconds(most, most * pools.context_mean);
-  const auto decode_workers = static_cast<int64_t>(std::ceil(tokens_per_second * step_at_most / most));
+  // And however small the base of a step is, sequences alone may not fill a worker's time.
+  const auto decode_workers = static_cast<int64_t>(
+      std::ceil(tokens_per_second * std::max(step_at_most / most, per_sequence / kMostBusy)));
   const auto decode_count = static_cast<double>(std::max<int64_t>(1, decode_workers));
   const double share = tokens_per_second / decode_count;
   decode.batch = share * profile.step_base / (1 - share * per_sequence);
   decode.tpot = profile.StepSeconds(decode.batch, decode.batch * pools.context_mean);
+  if (decode.batch < 1) {
+    // Most of the time nothing runs; but whatever runs is a sequence, and no part of one.
+    decode.tpot = profile.StepSeconds(1, pools.context_mean);
+    decode.batch = share * decode.tpot;
+  }
   decode.kv_used = decode.batch * pools.context_mean * static_cast<double>(profile.kv_bytes_per_token) /
                    static_cast<double>(load.kv_bytes);
   decode.workers = static_cast<int>(decode_count) + load.spare;

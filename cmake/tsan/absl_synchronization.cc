@@ -27,7 +27,10 @@ class InsideTheLibrary {
   ~InsideTheLibrary() { AnnotateIgnoreReadsEnd(__FILE__, __LINE__); }
 };
 
-// Waits with the lock given up in between.
+// What readers did comes before the next writer, and is not ordered among themselves: an address of its own.
+void* ReadersOf(absl::Mutex* mutex) { return reinterpret_cast<char*>(mutex) + 1; }
+
+// Waits with the lock, held for writing, given up in between.
 template <typename Wait>
 auto GivingUp(absl::Mutex* mutex, Wait wait) {
   __tsan_release(mutex);
@@ -36,6 +39,7 @@ auto GivingUp(absl::Mutex* mutex, Wait wait) {
     return wait();
   }();
   __tsan_acquire(mutex);
+  __tsan_acquire(ReadersOf(mutex));
   return result;
 }
 
@@ -53,6 +57,7 @@ extern "C" {
 void _ZN4absl7debian35Mutex4LockEv(absl::Mutex* mutex) {
   BATON_NEXT(_ZN4absl7debian35Mutex4LockEv)(mutex);
   __tsan_acquire(mutex);
+  __tsan_acquire(ReadersOf(mutex));
 }
 
 void _ZN4absl7debian35Mutex6UnlockEv(absl::Mutex* mutex) {
@@ -63,8 +68,28 @@ void _ZN4absl7debian35Mutex6UnlockEv(absl::Mutex* mutex) {
 
 bool _ZN4absl7debian35Mutex7TryLockEv(absl::Mutex* mutex) {
   const bool locked = BATON_NEXT(_ZN4absl7debian35Mutex7TryLockEv)(mutex);
+  if (locked) {
+    __tsan_acquire(mutex);
+    __tsan_acquire(ReadersOf(mutex));
+  }
+  return locked;
+}
+
+void _ZN4absl7debian35Mutex10ReaderLockEv(absl::Mutex* mutex) {
+  BATON_NEXT(_ZN4absl7debian35Mutex10ReaderLockEv)(mutex);
+  __tsan_acquire(mutex);
+}
+
+bool _ZN4absl7debian35Mutex13ReaderTryLockEv(absl::Mutex* mutex) {
+  const bool locked = BATON_NEXT(_ZN4absl7debian35Mutex13ReaderTryLockEv)(mutex);
   if (locked) __tsan_acquire(mutex);
   return locked;
+}
+
+void _ZN4absl7debian35Mutex12ReaderUnlockEv(absl::Mutex* mutex) {
+  __tsan_release(ReadersOf(mutex));
+  const InsideTheLibrary inside;
+  BATON_NEXT(_ZN4absl7debian35Mutex12ReaderUnlockEv)(mutex);
 }
 
 void _ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(absl::Mutex* mutex, const absl::Condition& condition) {

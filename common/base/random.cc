@@ -1,6 +1,8 @@
 #include "common/base/random.h"
 
-#include <random>
+#include <unistd.h>
+
+#include "common/base/check.h"
 
 namespace baton {
 
@@ -26,8 +28,10 @@ double UniformAt(uint64_t seed, uint64_t position) {
 }
 
 uint64_t RandomU64() {
-  std::random_device device;
-  return static_cast<uint64_t>(device()) << 32 | device();
+  // Not std::random_device: it asks the CPU what it can do each time, which a virtual machine traps.
+  uint64_t bits = 0;
+  BATON_CHECK(getentropy(&bits, sizeof(bits)) == 0);
+  return bits;
 }
 
 }  // namespace baton

@@ -65,8 +65,12 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
   }
 
   void OnReadDone(bool ok) override {
+    Event event;
     {
       absl::MutexLock lock(&mutex_);
+      // Moved out before anybody may read again: Cancel() may do so as soon as reading_ is false, and so may
+      // the owner, with Next(), before this returns.
+      if (ok) event = std::move(event_);
       reading_ = false;
       if (!ok) {
         ended_ = true;
@@ -76,8 +80,6 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
       }
     }
     if (ok) {
-      // Moved out first: the owner may call Next() before this returns.
-      Event event = std::move(event_);
       callbacks_.event(std::move(event));
     } else {
       this->RemoveHold();

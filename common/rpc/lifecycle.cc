@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
 
 namespace baton::rpc {
@@ -36,6 +37,8 @@ absl::Status SetUpLogging(const std::string& role, const std::string& level) {
   spdlog::set_level(parsed);
   return absl::OkStatus();
 }
+
+void SkipLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 void CatchStopSignals() {
   const sigset_t signals = StopSignals();

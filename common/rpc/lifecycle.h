@@ -13,6 +13,10 @@ namespace baton::rpc {
 // Logs go to standard error, as "time level role: text". level: debug, info, warn or error.
 absl::Status SetUpLogging(const std::string& role, const std::string& level);
 
+// Turns off Abseil's checks of lock order, which distributions build in: each lock of each thread then goes
+// through one table under one spin lock. Tests keep them; servers can't afford them.
+void SkipLockOrderChecks();
+
 // Blocks SIGINT and SIGTERM in this thread and all that it starts later, so that WaitForStop gets them. Call
 // first.
 void CatchStopSignals();

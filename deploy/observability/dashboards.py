@@ -181,6 +181,32 @@ def kv():
                 },
                 low=0,
             ),
+            panel(
+                "Predicted and found by worker",
+                "The same by worker. One that finds less than was predicted evicts too early, or was restarted; one far above the others with a long queue holds what everybody asks for. Fleets of more than 512 workers have only the pools' sums.",
+                "percentunit",
+                {
+                    "{{worker}} predicted": share(rate("baton_router_worker_predicted_tokens_total", by="worker"), rate("baton_router_worker_prompt_tokens_total", by="worker")),
+                    "{{worker}} found": share(rate("baton_router_worker_cached_tokens_total", by="worker"), rate("baton_router_worker_prompt_tokens_total", by="worker")),
+                },
+                low=0,
+            ),
+            panel(
+                "Hot prefixes",
+                "Placements a second that begin with the prefix of each rank, of about the last minute. A rank is no name: two may change places. Never text, and not even its hash.",
+                "ops",
+                {"rank {{rank}}": "sum by (rank) (baton_router_hot_prefix_placements_per_second{ALL})"},
+                stack=True,
+                low=0,
+            ),
+            panel(
+                "Holders of hot prefixes",
+                "Workers that hold all of it, by rank. A hot prefix with one holder makes one queue; placement spreads it when waiting costs more than computing it again.",
+                "short",
+                {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_holders{ALL})"},
+                low=0,
+            ),
+            panel("Length of hot prefixes", "In tokens, by rank: what each new holder would have to compute.", "short", {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
             panel("Why there", "Placements by reason: at the holder of the prefix, spread from a busy holder, cold, local, by load or in turn. Much `spread` means hot prefixes.", "ops", {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
             panel(
                 "Hits against load",

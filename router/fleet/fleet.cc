@@ -95,12 +95,12 @@ void Fleet::LeaveIndex(SeatState& state) {
   if (state.worker == nullptr) return;
   if (index_ != nullptr) index_->Leave(state.worker->slot());
   state.worker->Depart();
-  departed_.push_back(state.worker->slot());
+  moves_.push_back({.slot = state.worker->slot(), .incarnation = state.worker->identity().incarnation});
 }
 
-std::vector<WorkerSlot> Fleet::TakeDeparted() {
+std::vector<Fleet::Move> Fleet::TakeMoves() {
   absl::MutexLock lock(&mutex_);
-  return std::exchange(departed_, {});
+  return std::exchange(moves_, {});
 }
 
 absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event, BlockNews* news) {
@@ -181,6 +181,7 @@ absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot&
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
   state.worker->SetSlot(*slot);
+  moves_.push_back({.slot = *slot, .incarnation = incarnation, .arrived = true});
   state.worker->Report(snapshot.load(), options_.router_id);
   Rebuild();
   return absl::OkStatus();
@@ -234,6 +235,7 @@ const Fleet::SeatState* Fleet::Reference() const {
 void Fleet::Rebuild() {
   const SeatState* const reference = Reference();
   auto view = std::make_shared<View>();
+  std::map<std::pair<Role, uint64_t>, const std::string*> seen;  // addresses, by incarnation
   if (reference != nullptr) view->block_hash_domain = reference->block_hash_domain;
   for (auto& [number, state] : seats_) {
     state.usable = false;
@@ -256,6 +258,13 @@ void Fleet::Rebuild() {
     }
     if (state.draining) {
       state.trouble = "draining";
+      continue;
+    }
+    // An incarnation of 0 is a worker that doesn't say.
+    if (const auto [first, is_first] =
+            seen.try_emplace({identity.role, identity.incarnation.value()}, &identity.address);
+        !is_first && identity.incarnation.value() != 0) {
+      state.trouble = fmt::format("it is the worker at {}", *first->second);
       continue;
     }
     state.usable = true;

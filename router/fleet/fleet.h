@@ -3,8 +3,9 @@
 // changes, and the prefix index learns from it who holds what. Seats come and go at run time: one that goes
 // leaves the view and the index at once, and what runs on its worker goes on. Workers of one model must have
 // one fingerprint: the largest group with a decode worker is used (ties: the oldest seat), the others are
-// left out, logged and counted with the field that differs. Any thread; the listener runs without a lock
-// held, on the thread of whoever changed something.
+// left out, logged and counted with the field that differs. A worker that is listed under two addresses (a
+// name with A and AAAA records) is used once. Any thread; the listener runs without a lock held, on the
+// thread of whoever changed something.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +90,15 @@ class Fleet {
   // the decode worker's gate.
   Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                absl::Time now);
-  // Slots whose workers have left since the last call: whoever keeps something by slot forgets it.
-  std::vector<WorkerSlot> TakeDeparted();
+  // Workers that got or lost their slot since the last call, in order: whoever keeps something by slot moves
+  // or forgets it. One that is back with its old incarnation is the same worker on another slot.
+  struct Move {
+    WorkerSlot slot;
+    Incarnation incarnation;
+    bool arrived = false;  // else it has left the slot
+    friend bool operator==(const Move&, const Move&) = default;
+  };
+  std::vector<Move> TakeMoves();
   void Changed() const {
     if (listener_) listener_();
   }
@@ -140,7 +148,7 @@ class Fleet {
   int next_seat_ ABSL_GUARDED_BY(mutex_) = 0;
   Listing listing_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
-  std::vector<WorkerSlot> departed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Move> moves_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::router::fleet

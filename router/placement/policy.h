@@ -141,6 +141,10 @@ class Policy {
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
   virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
+  // The worker of this life is on its way out of the slot: what was learnt of it may be wanted again, on
+  // another slot, if it comes back. Forget follows.
+  virtual void Keep(WorkerSlot, uint64_t /*life*/) {}
+  virtual void Recall(WorkerSlot, uint64_t /*life*/) {}
   // The worker has left; its slot may become another's.
   virtual void Forget(WorkerSlot) {}
 };

@@ -56,6 +56,21 @@ PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
   return learnt;
 }
 
+void PrefixAffinity::Keep(WorkerSlot slot, uint64_t life) {
+  if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
+  if (kept_.size() >= kMostKept) kept_.pop_front();
+  kept_.emplace_back(life, learnt_[slot.value()]);
+}
+
+void PrefixAffinity::Recall(WorkerSlot slot, uint64_t life) {
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [life](const auto& kept) { return kept.first == life; });
+  if (found == kept_.end()) return;
+  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
+  learnt_[slot.value()] = std::move(found->second);
+  kept_.erase(found);
+}
+
 void PrefixAffinity::Forget(WorkerSlot slot) {
   if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
 }

@@ -3,6 +3,8 @@
 // a worker that it has not seen at work is taken for an average one.
 #pragma once
 
+#include <deque>
+#include <utility>
 #include <vector>
 
 #include "common/forecast/linear_fit.h"
@@ -30,6 +32,8 @@ class PrefixAffinity final : public Policy {
   std::string_view name() const override { return "prefix_affinity"; }
   Choice Choose(const Request& request, Workers decode, Workers prefill) override;
   void Observe(const Outcome& outcome) override;
+  void Keep(WorkerSlot slot, uint64_t life) override;
+  void Recall(WorkerSlot slot, uint64_t life) override;
   void Forget(WorkerSlot slot) override;
 
  private:
@@ -66,7 +70,11 @@ class PrefixAffinity final : public Policy {
   const Options options_;
   const uint64_t seed_;
   uint64_t draws_ = 0;
+  // Of workers that left, the oldest goes first.
+  static constexpr size_t kMostKept = 1024;
+
   std::vector<Learnt> learnt_;  // by slot
+  std::deque<std::pair<uint64_t, Learnt>> kept_;
   Learnt average_;
   forecast::LinearFit transfer_;
   double output_tokens_ = 256;

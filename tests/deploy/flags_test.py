@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Every flag that the chart or the compose file passes is one that the binary has."""
 import functools
+import json
 import re
 import subprocess
 import unittest
 
+import jsonschema
 import yaml
 from chart import CHART, Release
 from relay import BIN, ROOT
@@ -54,6 +56,15 @@ class Flags(unittest.TestCase):
 
 
 class Compose(unittest.TestCase):
+    def test_the_compose_specification_takes_it(self):
+        schema = json.loads((ROOT / "build" / "tools" / "schemas" / "compose-spec.json").read_text())
+        compose = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text())
+        check = jsonschema.validators.validator_for(schema)(schema)
+        self.assertEqual([f"{error.json_path}: {error.message}" for error in check.iter_errors(compose)], [])
+        # It can refuse.
+        compose["services"]["router"]["read_onyl"] = True
+        self.assertTrue(list(check.iter_errors(compose)))
+
     def test_mounts_are_there(self):
         home = ROOT / "deploy" / "compose"
         compose = yaml.safe_load((home / "compose.yaml").read_text())

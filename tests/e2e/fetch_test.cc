@@ -6,13 +6,16 @@
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <random>
 #include <thread>
 
 #include "baton/v1/blocks.grpc.pb.h"
 #include "baton/v1/decode.grpc.pb.h"
 #include "common/engine/solo.h"
+#include "common/kv/index/block_hash.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/security.h"
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/http_get.h"
@@ -35,8 +38,9 @@ std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& 
   return a;
 }
 
-v1::WorkerInfo InfoOf(const Process& worker) {
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
+// `security`: whose keys are shown; null: a stranger's.
+v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* security = nullptr) {
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc(), {}, security));
   grpc::ClientContext context;
   const auto reader = stub->Watch(&context, v1::WatchRequest());
   v1::WatchEvent event;
@@ -78,11 +82,11 @@ class FetchTest : public testing::Test {
     return engine::GenerateSolo(*engine_, ids, {.temperature = 0}, count, {}, 0).value();
   }
 
-  static v1::DecodeRequest RequestTo(const Process& decode, const std::vector<int32_t>& prompt,
-                                     uint32_t count) {
+  v1::DecodeRequest RequestTo(const Process& decode, const std::vector<int32_t>& prompt,
+                              uint32_t count) const {
     v1::DecodeRequest request;
     request.set_request_id("fetch-test");
-    *request.mutable_fingerprint() = InfoOf(decode).fingerprint();
+    *request.mutable_fingerprint() = InfoOf(decode, security_.get()).fingerprint();
     request.mutable_token_ids()->Add(prompt.begin(), prompt.end());
     request.set_salt("a tenant's salt");
     request.mutable_sampling()->set_temperature(0);
@@ -93,9 +97,9 @@ class FetchTest : public testing::Test {
     return request;
   }
 
-  static v1::PrefillTarget* AddTarget(v1::DecodeRequest& request, const Process& prefill) {
+  v1::PrefillTarget* AddTarget(v1::DecodeRequest& request, const Process& prefill) const {
     v1::PrefillTarget* target = request.add_prefill();
-    target->set_worker(InfoOf(prefill).worker_id());
+    target->set_worker(InfoOf(prefill, security_.get()).worker_id());
     target->set_address(prefill.grpc());
     return target;
   }
@@ -106,9 +110,9 @@ class FetchTest : public testing::Test {
     hint->set_blocks(static_cast<uint32_t>(tokens / kBlockTokens));
   }
 
-  static Answer Run(const Process& decode, const v1::DecodeRequest& request) {
+  Answer Run(const Process& decode, const v1::DecodeRequest& request) const {
     Answer answer;
-    const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc()));
+    const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc(), {}, security_.get()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
     const auto reader = stub->Generate(&context, request);
@@ -134,6 +138,7 @@ class FetchTest : public testing::Test {
   }
 
   const std::unique_ptr<engine::Engine> engine_;
+  std::shared_ptr<const rpc::Security> security_;  // null: the fleet is open
 };
 
 // The heart of it: the answer of the first turn exists on the decode worker alone. The second turn's prompt
@@ -287,6 +292,52 @@ TEST_F(FetchTest, AWorkerThatTakesNoPartNeitherAsksNorAnswers) {
   v1::FetchEvent event;
   EXPECT_FALSE(reader->Read(&event));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(FetchTest, OnlyTheFleetFetches) {
+  const std::string key_file = testing::TempDir() + "/fetch_fleet.key";
+  std::ofstream(key_file) << std::string(48, 'k');
+  security_ = rpc::Security::Load({.fleet_key_file = key_file}).value();
+  const std::vector<std::string> keyed = {"--fleet-key-file", key_file};
+  Fleet fleet({.prefill = 2,
+               .decode = 1,
+               .prefill_flags = {"--peer-fetch", "always", "--fleet-key-file", key_file},
+               .decode_flags = keyed,
+               .router_flags = keyed});
+  const auto prompt = Tokens(13, 100);
+  v1::DecodeRequest first = RequestTo(fleet.decode(), prompt, 1);
+  AddTarget(first, fleet.prefill(0));
+  ASSERT_TRUE(Run(fleet.decode(), first).status.ok());
+  // A stranger who knows what to ask for.
+  v1::FetchRequest request;
+  *request.mutable_fingerprint() = first.fingerprint();
+  std::vector<TokenId> ids;
+  for (int32_t id : prompt) ids.emplace_back(id);
+  const auto chain = kv::HashChain(engine_->RootFor(kv::TenantSalt(first.salt())), ids);
+  for (const kv::BlockHash& hash : chain) {
+    request.mutable_hashes()->append(hash.bytes());
+    request.mutable_ticket()->add_generations(1);
+  }
+  const auto fetch = [&](const rpc::Security* security) {
+    const auto stub = v1::Blocks::NewStub(rpc::MakeChannel(fleet.prefill(0).grpc(), {}, security));
+    grpc::ClientContext context;
+    const auto reader = stub->Fetch(&context, request);
+    int events = 0;
+    for (v1::FetchEvent event; reader->Read(&event);) ++events;
+    return std::pair(events, reader->Finish().error_code());
+  };
+  EXPECT_EQ(fetch(nullptr), std::pair(0, grpc::StatusCode::UNAUTHENTICATED));
+  EXPECT_EQ(Metric(fleet.prefill(0), "baton_worker_denied_total"), 1);
+  EXPECT_EQ(Metric(fleet.prefill(0), "baton_peer_served_blocks_total"), 0);
+  EXPECT_GT(fetch(security_.get()).first, 1) << "the control: it is there for the fleet";
+  // And the fleet's own workers do.
+  const auto longer = Joined(prompt, Tokens(14, 40));
+  v1::DecodeRequest second = RequestTo(fleet.decode(), longer, 6);
+  second.set_salt(first.salt());
+  Hint(AddTarget(second, fleet.prefill(1))->mutable_fetch(), fleet.prefill(0), prompt.size());
+  const Answer answer = Run(fleet.decode(), second);
+  ExpectAsAlone(answer, longer, 6);
+  EXPECT_EQ(answer.end().relay().fetched_tokens(), 96u);
 }
 
 TEST_F(FetchTest, BadRequestsAreToldWhatIsWrong) {

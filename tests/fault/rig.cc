@@ -9,6 +9,7 @@
 #include "decode_service/request.h"
 #include "fmt/format.h"
 #include "spdlog/spdlog.h"
+#include "tests/fault/rig_fetch_client.h"
 #include "tests/fault/rig_prefill_client.h"
 
 namespace baton::fault {
@@ -18,6 +19,8 @@ constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
 constexpr int64_t kBlocks = 96;
 constexpr absl::Duration kTurn = absl::Milliseconds(1);
+// Blocks that are fetched of every prompt.
+constexpr int64_t kFetched = 4;
 // A request takes this long to arrive.
 constexpr absl::Duration kWire = absl::Milliseconds(4);
 
@@ -82,6 +85,7 @@ void Rig::Empty(engine::Engine& engine) {
 Rig::Rig(const RigOptions& options)
     : without_(options.without),
       write_takes_(options.write_takes),
+      fetches_(options.fetches),
       clock_(absl::UnixEpoch() + absl::Hours(1)) {
   spdlog::set_level(spdlog::level::off);  // the faults are meant; their warnings would bury a failure
   tokenizer_ = text::Tokenizer::Load(kModel).value();
@@ -108,9 +112,19 @@ Rig::~Rig() {
 void Rig::Boot(PrefillNode& node) {
   Empty(*node.engine);
   node.probe = std::make_unique<prefill_service::Probe>(node.metrics, node.link.name());
+  node.fetch_probe = std::make_unique<fetch::Probe>(node.metrics, node.link.name());
+  node.fetch_client = std::make_unique<RigFetchClient>(*this, node);
+  node.fetcher = std::make_unique<fetch::Fetcher>(
+      fetch::FetcherOptions{
+          .worker_id = node.name, .incarnation = Incarnation(100 + node.life), .always = true},
+      *node.engine, node.receiver, *node.fetch_client, clock_, *node.fetch_probe);
+  // A block to a step.
+  node.holder = std::make_unique<fetch::Holder>(
+      fetch::HolderOptions{.max_chunk_bytes = kBlockBytes, .step_bytes = kBlockBytes}, *node.engine,
+      node.link, *node.fetch_probe);
   node.scheduler = std::make_unique<prefill_service::Scheduler>(
       prefill_service::SchedulerOptions{.chunk_tokens = 16, .token_budget = 16}, *node.engine, node.link,
-      clock_, *node.probe);
+      clock_, *node.probe, fetch::Exchange{.fetcher = node.fetcher.get(), .holder = node.holder.get()});
 }
 
 void Rig::Boot(DecodeNode& node) {
@@ -127,13 +141,19 @@ void Rig::Boot(DecodeNode& node) {
   }
   node.probe = std::make_unique<decode_service::Probe>(node.metrics, node.link->name());
   node.client = std::make_unique<RigPrefillClient>(*this, node);
+  node.fetch_probe = std::make_unique<fetch::Probe>(node.metrics, node.link->name());
+  node.fetch_client = std::make_unique<RigFetchClient>(*this, node);
+  node.fetcher = std::make_unique<fetch::Fetcher>(
+      fetch::FetcherOptions{.worker_id = node.name, .incarnation = IncarnationOf(node), .always = true},
+      *node.engine, *node.link, *node.fetch_client, clock_, *node.fetch_probe);
   node.scheduler = std::make_unique<decode_service::Scheduler>(
       decode_service::SchedulerOptions{.worker_id = node.name,
                                        .incarnation = IncarnationOf(node),
                                        .local_prefill_tokens = 8,
                                        .chunk_tokens = 16,
                                        .token_budget = 32},
-      *node.engine, *node.link, *node.client, clock_, *node.probe);
+      *node.engine, *node.link, *node.client, clock_, *node.probe,
+      fetch::Exchange{.fetcher = node.fetcher.get()});
 }
 
 Incarnation Rig::IncarnationOf(const DecodeNode& node) const {
@@ -145,6 +165,7 @@ void Rig::Kill(PrefillNode& node) {
   ++node.life;
   node.mail.clear();
   node.scheduler.reset();
+  node.holder.reset();
   if (!node.hog.empty()) node.engine->pool().Release(std::exchange(node.hog, {}));
 }
 
@@ -219,7 +240,8 @@ void Rig::Place(Request& request) {
                                         .id = node.name,
                                         .role = router::fleet::Role::kDecode,
                                         .incarnation = IncarnationOf(node),
-                                        .fingerprint = transfer::ToProto(node.engine->fingerprint())});
+                                        .fingerprint = transfer::ToProto(node.engine->fingerprint()),
+                                        .peer_fetch = true});
     for (PrefillNode& worker : prefill) {
       placement.prefill.push_back(
           std::make_shared<router::fleet::Worker>(router::fleet::Worker::Identity{.seat = 0,
@@ -227,7 +249,13 @@ void Rig::Place(Request& request) {
                                                                                   .id = worker.name,
                                                                                   .role = {},
                                                                                   .incarnation = {},
-                                                                                  .fingerprint = {}}));
+                                                                                  .fingerprint = {},
+                                                                                  .peer_fetch = true}));
+    }
+    if (fetches_ != Fetches::kNobody) {
+      placement.fetch_from = placement.prefill[1];
+      placement.fetch_blocks = kFetched;
+      if (fetches_ == Fetches::kDecode) placement.prefill.clear();
     }
     request.wants_place = false;
     request.decode = &node;
@@ -305,18 +333,18 @@ void Rig::Perform(Request& request, router::Actions actions) {
       request.writing = true;
       After(kTurn, [this, &request, response = std::move(write->response)] {
         if (request.router_dead || request.vanished) return;
-        Seen& seen = request.seen;
-        seen.started += response.has_started();
-        const v1::Delta& delta = response.delta();
-        seen.tokens.insert(seen.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
-        seen.digests.insert(seen.digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
-        seen.text += delta.text();
-        if (response.has_finished()) seen.finished = response.finished();
+        request.seen.Take(response);
         router.Post([this, &request] {
           request.writing = false;
           if (!request.router_dead) Perform(request, request.flow->OnWritten(true));
         });
       });
+    } else if (auto* last = std::get_if<router::WriteLast>(&action)) {
+      request.flow_ended = true;
+      if (!request.vanished) request.seen.Take(last->response);
+      ++request.seen.ends;
+      request.seen.status = absl::OkStatus();
+      request.seen.ended = clock_.Now();
     } else if (auto* finish = std::get_if<router::Finish>(&action)) {
       request.flow_ended = true;
       ++request.seen.ends;
@@ -341,6 +369,7 @@ void Rig::Turn() {
     if (!node.up || node.stopped) continue;
     node.TakeMail();
     node.scheduler->Step();
+    node.holder->Step();
   }
   for (DecodeNode& node : decode) {
     if (!node.up || node.stopped) continue;
@@ -350,6 +379,16 @@ void Rig::Turn() {
   }
   for (size_t i = 0; i < wires_.size(); ++i) wires_[i]->Tick(clock_.Now());
   std::erase_if(wires_, [](const auto& wire) { return wire->over(); });
+}
+
+void Rig::Warm(PrefillNode& node, const std::vector<TokenId>& prompt) {
+  engine::SequenceKv kv(node.engine->pool(), node.engine->RootFor(kv::TenantSalt("tenant")));
+  const auto size = std::ssize(prompt);
+  BATON_CHECK(kv.Reserve(prompt, size).ok());
+  engine::Batch batch;
+  batch.Add(std::span(prompt).subspan(kv.computed_tokens()), kv.computed_tokens(), kv.blocks(), true);
+  node.engine->Forward(batch, [](int) {});
+  kv.Computed(prompt, size);
 }
 
 void Rig::Settle(absl::Duration most) {
@@ -432,6 +471,9 @@ std::string Rig::Leftovers() {
     if (counts.held != 0) found += fmt::format("{} holds {} blocks; ", node.name, counts.held);
     if (node.scheduler->queued() + node.scheduler->computing() != 0) {
       found += fmt::format("{} has prompts; ", node.name);
+    }
+    if (node.holder->serving() + node.fetcher->running() != 0) {
+      found += fmt::format("{} has fetches; ", node.name);
     }
   }
   for (DecodeNode& node : decode) {

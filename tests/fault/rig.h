@@ -13,6 +13,8 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/solo.h"
+#include "common/fetch/fetcher.h"
+#include "common/fetch/holder.h"
 #include "common/telemetry/metrics.h"
 #include "common/text/tokenizer.h"
 #include "common/transfer/host_link.h"
@@ -25,6 +27,7 @@ namespace baton::fault {
 
 using PrefillWire = Wire<v1::PrefillEvent>;
 using DecodeWire = Wire<v1::DecodeEvent>;
+using FetchWire = Wire<v1::FetchEvent>;
 
 // A safeguard replaced by a double without it, to see the matrix turn red.
 struct Without {
@@ -33,10 +36,15 @@ struct Without {
   bool release = false;   // an ended call does not reach the scheduler
 };
 
+// Who fetches the prompt's first blocks from the second prefill worker: nobody, the first prefill worker, or
+// the decode worker, which then computes the rest itself.
+enum class Fetches { kNobody, kPrefill, kDecode };
+
 struct RigOptions {
   Without without;
   // How long a write into the pool takes; 0: it is done when the chunk has been taken.
   absl::Duration write_takes;
+  Fetches fetches = Fetches::kNobody;
 };
 
 // A link of its own beside the call, as between GPUs: a write ends a while after the message that announced
@@ -75,6 +83,15 @@ struct Seen {
   std::optional<absl::Status> status;
   int ends = 0;
   absl::Time ended;
+
+  void Take(const v1::GenerateResponse& response) {
+    started += response.has_started();
+    const v1::Delta& delta = response.delta();
+    tokens.insert(tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
+    digests.insert(digests.end(), delta.logits_digests().begin(), delta.logits_digests().end());
+    text += delta.text();
+    if (response.has_finished()) finished = response.finished();
+  }
 };
 
 struct PrefillNode : Node {
@@ -82,6 +99,12 @@ struct PrefillNode : Node {
   transfer::HostLinkSender link;
   telemetry::Metrics metrics;
   std::unique_ptr<prefill_service::Probe> probe;
+  // Over the host link, whatever the rig's hand-offs go by.
+  transfer::HostLinkReceiver receiver;
+  std::unique_ptr<fetch::Probe> fetch_probe;
+  std::unique_ptr<fetch::FetchClient> fetch_client;
+  std::unique_ptr<fetch::Fetcher> fetcher;
+  std::unique_ptr<fetch::Holder> holder;
   std::unique_ptr<prefill_service::Scheduler> scheduler;
   std::vector<BlockId> hog;  // somebody else's blocks
 };
@@ -95,6 +118,9 @@ struct DecodeNode : Node {
   telemetry::Metrics metrics;
   std::unique_ptr<decode_service::Probe> probe;
   std::unique_ptr<RigPrefillClient> client;
+  std::unique_ptr<fetch::Probe> fetch_probe;
+  std::unique_ptr<fetch::FetchClient> fetch_client;
+  std::unique_ptr<fetch::Fetcher> fetcher;
   std::unique_ptr<decode_service::Scheduler> scheduler;
   std::vector<BlockId> hog;
 };
@@ -158,6 +184,12 @@ class Rig {
   int chunks_taken() const { return static_cast<int>(chunks_.size()); }
   bool request_reached_prefill() const { return reached_prefill_; }
 
+  // The worker holds the full blocks of the prompt from now on.
+  static void Warm(PrefillNode& node, const std::vector<TokenId>& prompt);
+  // The fetch's wire that is or was the newest, and the events that its caller took.
+  FetchWire* fetch() { return fetch_.get(); }
+  int fetch_events() const { return fetch_events_; }
+
   // What running workers still hold; empty when that is nothing.
   std::string Leftovers();
 
@@ -166,6 +198,7 @@ class Rig {
   Node router, client;
 
  private:
+  friend class RigFetchClient;
   friend class RigPrefillClient;
   void Boot(PrefillNode& node);
   void Boot(DecodeNode& node);
@@ -180,6 +213,7 @@ class Rig {
 
   const Without without_;
   const absl::Duration write_takes_;
+  const Fetches fetches_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
   router::Probe probe_{&metrics_};
@@ -188,6 +222,8 @@ class Rig {
   std::vector<std::shared_ptr<WireBase>> wires_;
   std::vector<std::unique_ptr<Request>> requests_;
   std::shared_ptr<PrefillWire> handoff_;
+  std::shared_ptr<FetchWire> fetch_;
+  int fetch_events_ = 0;
   std::vector<v1::KvChunk> late_, chunks_;
   bool reached_prefill_ = false;
   uint64_t next_id_ = 1;

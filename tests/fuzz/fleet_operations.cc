@@ -190,7 +190,6 @@ class Interpreter {
       }
     }
     if (view->decode.empty() && fleet_.NoDecodeWorker().message().empty()) Wrong("no worker and no words");
-    fleet_.TakeDeparted();
     if (step_ % 16 == 0) index_.CheckConsistency();
   }
 

@@ -133,13 +133,12 @@ double At(std::vector<double> values, double share) {
 
 class Bench {
  public:
-  Bench(int workers, const std::string& self, const std::string& policy)
+  Bench(int workers, const std::string& self, const std::string& router, const std::string& policy)
       : model_(LongModel()), hosts_(Spawn(self, {"--host-workers", std::to_string(workers)})) {
     const std::string addresses = AwaitLine(hosts_, "workers ").substr(8);
-    router_.emplace(
-        Spawn(BATON_BINARY_DIR "/bin/baton-router",
-              {"--model", model_, "--decode", addresses, "--policy", policy, "--listen", "127.0.0.1:0",
-               "--metrics", "127.0.0.1:0", "--log-level", "error", "--exit-with-parent"}));
+    router_.emplace(Spawn(
+        router, {"--model", model_, "--decode", addresses, "--policy", policy, "--listen", "127.0.0.1:0",
+                 "--metrics", "127.0.0.1:0", "--log-level", "error", "--exit-with-parent"}));
     process_.pid = router_->pid();
     address_ = AwaitGrpcAddress(*router_);
     stub_ = NewStub();
@@ -272,13 +271,15 @@ int main(int argc, char** argv) {
   int workers = 10, host = 0, clients = 16;
   int64_t requests = 20'000;
   double share = 1;
-  std::string policy = "prefix_affinity";
+  std::string policy = "prefix_affinity", router = BATON_BINARY_DIR "/bin/baton-router";
   CLI::App app("Measures the router's process between real gRPC clients and fake workers.");
   app.add_option("--workers", workers, "Fake decode workers")->capture_default_str();
   app.add_option("--clients", clients, "Clients at saturation")->capture_default_str();
   app.add_option("--requests", requests, "Requests at saturation")->capture_default_str();
   app.add_option("--share", share, "Of the requests of the latency measurements")->capture_default_str();
   app.add_option("--policy", policy, "Placement")->capture_default_str();
+  app.add_option("--router", router, "The router to measure, to compare two builds of it")
+      ->capture_default_str();
   app.add_option("--host-workers", host)->group("");
   CLI11_PARSE(app, argc, argv);
   rlimit files{};
@@ -289,7 +290,7 @@ int main(int argc, char** argv) {
 
   fmt::print("commit {}, policy {}, {} cores\n", baton::cli::GetBuildInfo().commit, policy,
              std::thread::hardware_concurrency());
-  baton::Bench bench(workers, "/proc/self/exe", policy);
+  baton::Bench bench(workers, "/proc/self/exe", router, policy);
   const auto times = [share](int count) { return std::max(1, static_cast<int>(count * share)); };
   bench.Latency("ids, 200 tokens", 200, times(2000));
   bench.Latency("ids, 1,000 tokens", 1000, times(2000));

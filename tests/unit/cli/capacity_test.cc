@@ -67,6 +67,27 @@ TEST(Capacity, ABatchIsWhatLittlesLawSays) {
               1e-6);
 }
 
+TEST(Capacity, WhatRunsAloneIsAWholeSequence) {
+  Load load = SomeLoad();
+  load.rate = 1e-3;
+  const Profile profile = *ParseProfile(kProfile);
+  const Pools pools = Plan(load);
+  EXPECT_EQ(pools.decode.workers, 1);
+  EXPECT_LT(pools.decode.batch, 0.01);
+  EXPECT_DOUBLE_EQ(pools.decode.tpot, profile.StepSeconds(1, pools.context_mean));
+}
+
+TEST(Capacity, AStepWithoutABaseStillTakesItsTime) {
+  // The greatest batch has no part in this: twice the batch takes twice the time.
+  Load load = SomeLoad();
+  Profile profile = *ParseProfile(kProfile);
+  profile.step_base = 0;
+  const auto pools = PlanPools(profile, load);
+  ASSERT_TRUE(pools.ok()) << pools.status();
+  const double per_sequence = profile.step_sequence + profile.step_context * pools->context_mean;
+  EXPECT_LE(load.rate * pools->output_mean * per_sequence / pools->decode.workers, 0.85);
+}
+
 TEST(Capacity, MoreLoadNeverNeedsFewer) {
   int prefill = 0, decode = 0;
   for (double rate = 1; rate < 2000; rate *= 1.7) {

@@ -15,7 +15,8 @@ v1::Fingerprint Print(const std::string& weights = "w") {
   return fingerprint;
 }
 
-v1::WatchEvent Hello(v1::Role role, uint64_t incarnation = 1, const v1::Fingerprint& fingerprint = Print()) {
+// An incarnation of 0 is that of nobody else.
+v1::WatchEvent Hello(v1::Role role, uint64_t incarnation = 0, const v1::Fingerprint& fingerprint = Print()) {
   v1::WatchEvent event;
   event.set_sequence(1);
   v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
@@ -352,12 +353,41 @@ TEST_F(FleetIndexTest, AWorkerThatIsDownHoldsNothingAndIsForgotten) {
   ASSERT_TRUE(fleet_.OnEvent(0, Holding(4)).ok());
   const WorkerSlot slot = fleet_.view()->decode[0]->slot();
   const auto worker = fleet_.view()->decode[0];
-  EXPECT_TRUE(fleet_.TakeDeparted().empty());
+  fleet_.TakeMoves();
   fleet_.OnDown(0, absl::UnavailableError("gone"));
   EXPECT_EQ(Longest(), 0u);
   EXPECT_EQ(index_.stats().workers, 0);
   EXPECT_TRUE(worker->departed());
-  EXPECT_EQ(fleet_.TakeDeparted(), std::vector<WorkerSlot>{slot});
+  EXPECT_EQ(fleet_.TakeMoves().back(), (Fleet::Move{slot, Incarnation(1), false}));
+}
+
+// A gap: the same worker on another slot. A restart: another worker.
+TEST_F(FleetIndexTest, MovesNameTheLifeThatMoves) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(4, 7)).ok());
+  const WorkerSlot first = fleet_.view()->decode[0]->slot();
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(4, 7)).ok());
+  const WorkerSlot second = fleet_.view()->decode[0]->slot();
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(1, 8)).ok());
+  const WorkerSlot third = fleet_.view()->decode[0]->slot();
+  EXPECT_EQ(fleet_.TakeMoves(), (std::vector<Fleet::Move>{{first, Incarnation(7), true},
+                                                          {first, Incarnation(7), false},
+                                                          {second, Incarnation(7), true},
+                                                          {second, Incarnation(7), false},
+                                                          {third, Incarnation(8), true}}));
+}
+
+// A name with A and AAAA records, or a host under two names.
+TEST_F(FleetTest, AWorkerUnderTwoAddressesIsUsedOnce) {
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 5)).ok());
+  ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 5)).ok());
+  ASSERT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
+  // If one of the ways is cut, the other is there.
+  fleet_.OnDown(0, absl::UnavailableError("no IPv6 here"));
+  ASSERT_EQ(fleet_.view()->decode.size(), 1u);
+  EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d1:1");
+  ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 6)).ok());
+  EXPECT_EQ(fleet_.view()->decode.size(), 2u) << "another one has taken the address";
 }
 
 TEST_F(FleetIndexTest, ASeatThatGoesLeavesTheIndex) {
@@ -369,7 +399,7 @@ TEST_F(FleetIndexTest, ASeatThatGoesLeavesTheIndex) {
   EXPECT_EQ(Longest(), 2u);
   EXPECT_EQ(index_.stats().workers, 1);
   EXPECT_EQ(index_.stats().pairs, 2);
-  EXPECT_EQ(fleet_.TakeDeparted(), std::vector<WorkerSlot>{slot});
+  EXPECT_EQ(fleet_.TakeMoves().back(), (Fleet::Move{slot, Incarnation(1), false}));
 }
 
 TEST_F(FleetIndexTest, ARefusedSnapshotTellsTheIndexNothing) {

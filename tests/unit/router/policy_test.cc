@@ -306,6 +306,68 @@ TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCo
   EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "nearly nothing to compute";
 }
 
+// What a decode worker alone holds is fetched from there: the answer of the last turn.
+TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(0, 40), Worker(1, 0)};
+  States prefill = {Worker(2), Worker(3)};
+  for (WorkerState& worker : prefill) worker.can_fetch = true;
+  decode[0].matched_blocks = 200;
+  const Request request = {.prompt_tokens = 4000, .max_tokens = 100};
+  EXPECT_FALSE(policy->Choose(request, decode, prefill).fetch_from.has_value())
+      << "believed to come is not there";
+  decode[0].confirmed_blocks = 190;
+  const Choice choice = policy->Choose(request, decode, prefill);
+  ASSERT_FALSE(choice.prefill.empty());
+  EXPECT_EQ(choice.reason, Reason::kFetch);
+  EXPECT_EQ(choice.fetch_from, WorkerSlot(0));
+  EXPECT_EQ(choice.fetch_blocks, 190);
+  EXPECT_EQ(choice.uncached_tokens, 4000 - 190 * 16);
+  // Without prefill workers the decode worker fetches itself, if it can.
+  States free = {Worker(1, 0)};
+  free[0].can_fetch = true;
+  WorkerState holder = Worker(0, 400);
+  holder.matched_blocks = holder.confirmed_blocks = 190;
+  const Choice local = policy->Choose(request, States{free[0], holder}, {});
+  ASSERT_TRUE(local.prefill.empty());
+  ASSERT_EQ(local.decode, 0u) << "the holder is far too busy";
+  EXPECT_EQ(local.fetch_from, WorkerSlot(0));
+  EXPECT_EQ(local.fetch_blocks, 190);
+}
+
+// A worker that comes back on another slot, after a gap in its events, is known; another life is not.
+TEST(PrefixAffinityTest, WhatIsLearntFollowsTheWorker) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  for (int i = 0; i < 50; ++i) {
+    for (const auto& [slot, token] : {std::pair<uint32_t, double>{0, 200e-6}, {1, 20e-6}}) {
+      Outcome outcome;
+      outcome.prefill = WorkerSlot(slot);
+      outcome.uncached_tokens = 500 + 40 * i;
+      outcome.compute_seconds = 0.01 + token * static_cast<double>(outcome.uncached_tokens);
+      policy->Observe(outcome);
+    }
+  }
+  const auto leave = [&](uint32_t slot, uint64_t life) {
+    policy->Keep(WorkerSlot(slot), life);
+    policy->Forget(WorkerSlot(slot));
+  };
+  leave(0, 70);
+  leave(1, 71);
+  // They come back the other way round.
+  policy->Recall(WorkerSlot(1), 70);
+  policy->Recall(WorkerSlot(0), 71);
+  const States decode = {Worker(9, 50)};
+  const Request request = {.prompt_tokens = 1000};
+  const Choice back = policy->Choose(request, decode, States{Worker(0), Worker(1)});
+  EXPECT_EQ(back.prefill[0], 0u);
+  EXPECT_NEAR(back.predicted.prefill, 0.03, 0.005);
+  leave(0, 71);
+  policy->Recall(WorkerSlot(0), 99);
+  EXPECT_EQ(policy->Choose(request, decode, States{Worker(0)}).predicted.prefill,
+            policy->Choose(request, decode, States{Worker(5)}).predicted.prefill)
+      << "a stranger is taken for an average one";
+}
+
 TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
   auto policy = *MakePolicy("prefix_affinity", 1);
   for (int i = 0; i < 50; ++i) {

@@ -28,6 +28,9 @@ std::string Names(const Actions& actions) {
       if (write.response.has_delta()) return "write:" + write.response.delta().text();
       return "write:finished" + std::to_string(write.response.finished().choice());
     }
+    std::string operator()(const WriteLast& last) {
+      return "last:finished" + std::to_string(last.response.finished().choice());
+    }
     std::string operator()(const Break& break_off) {
       return "break:" + absl::StatusCodeToString(break_off.status.code());
     }
@@ -142,14 +145,13 @@ class RequestFlowTest : public ::testing::Test {
 TEST_F(RequestFlowTest, OneChoiceFromBeginningToEnd) {
   Run();
   EXPECT_EQ(Names(flow_->OnWritten(true)), "");
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "write:a");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "write:a read:0");
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "");
   EXPECT_EQ(Bookings(), 1);
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Done())), "write:finished0 read:0");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Done())), "read:0 last:finished0") << "with the call's end";
   EXPECT_EQ(Bookings(), 0);
   EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 1, absl::OkStatus())), "");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "finish:OK");
-  EXPECT_EQ(Names(flow_->OnCancelled()), "") << "nothing follows Finish";
+  EXPECT_EQ(Names(flow_->OnCancelled()), "") << "nothing follows the last";
 }
 
 TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
@@ -176,12 +178,13 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   flow_->OnCancelled();
 }
 
-TEST_F(RequestFlowTest, ReadsOnlyWhenTheClientHasTakenTheLast) {
+TEST_F(RequestFlowTest, HoldsTwoEventsThatTheClientHasNotTakenAndReadsNoFurther) {
   Run();  // Started is with the client and has not left
-  const Actions arrived = flow_->OnDecodeEvent(0, 1, Token("a"));
-  EXPECT_EQ(Names(arrived), "") << "neither written beside Started nor read on";
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "read:0") << "not written beside Started";
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("b"))), "") << "that is enough";
   EXPECT_EQ(Names(flow_->OnWritten(true)), "write:a");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0");
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0 write:b") << "one was taken";
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "") << "it has been asked for";
   flow_->OnCancelled();
 }
 
@@ -269,7 +272,7 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   clock_.Advance(absl::Seconds(1));
   flow_->OnDecodeEvent(0, 1, first);
   flow_->OnWritten(true);
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("b", 6))), "write:b");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("b", 6))), "write:b read:0");
   const Actions lost = flow_->OnDecodeEnd(0, 1, absl::UnavailableError("socket closed"));
   EXPECT_EQ(Names(lost), "again:0");
   EXPECT_EQ(Only<SubmitAgain>(lost).avoid, std::vector<Incarnation>{Incarnation(1)});
@@ -284,8 +287,8 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
       << "the write was of the lost call: nothing more to read there";
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("ghost"))), "") << "the lost worker's last words";
   clock_.Advance(absl::Seconds(3));
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("c", 7))), "write:c");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("c", 7))), "write:c read:0");
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "");
   v1::DecodeEvent done = Done();
   v1::Finished& told = *done.mutable_finished();
   told.mutable_timing()->set_prefill(77);
@@ -293,7 +296,7 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   told.mutable_usage()->set_completion_tokens(3);
   told.mutable_usage()->set_decode_cached_tokens(2);
   const Actions end = flow_->OnDecodeEvent(0, 2, done);
-  const v1::Finished& finished = Only<Write>(end).response.finished();
+  const v1::Finished& finished = Only<WriteLast>(end).response.finished();
   EXPECT_EQ(finished.relay().migrations(), 1u);
   EXPECT_EQ(finished.relay().decode_worker(), "d1");
   EXPECT_EQ(finished.usage().completion_tokens(), 3u);
@@ -302,20 +305,20 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   EXPECT_NEAR(finished.timing().ttft(), 1, 1e-12);
   EXPECT_NEAR(finished.timing().tpot(), 1.5, 1e-12) << "the break counts";
   EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 2, absl::OkStatus())), "");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "finish:OK");
   EXPECT_EQ(Bookings(), 0);
 }
 
 TEST_F(RequestFlowTest, ADeltaOfTheLostCallThatWaitsIsWrittenOnceAndAsksForNothing) {
   Run();  // Started is still with the client
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a", 5))), "");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a", 5))), "read:0");
   EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"))), "again:0");
   flow_->OnPlaced(0, Place(1));
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Accepted())), "read:0");
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("b", 6))), "");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("b", 6))), "read:0");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("c", 7))), "");
   EXPECT_EQ(Names(flow_->OnWritten(true)), "write:a");
   EXPECT_EQ(Names(flow_->OnWritten(true)), "write:b");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0");
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0 write:c");
   flow_->OnCancelled();
 }
 
@@ -401,22 +404,30 @@ TEST_F(RequestFlowTest, ASlowClientIsNotAStalledOne) {
   for (int i = 0; i < 5; ++i) {
     clock_.Advance(absl::Seconds(29));
     EXPECT_EQ(Names(flow_->OnMaybeStalled()), "");
-    EXPECT_EQ(Names(flow_->OnWritten(true)), i == 0 ? "" : "read:0");
+    EXPECT_EQ(Names(flow_->OnWritten(true)), "");
     clock_.Advance(absl::Seconds(60));
     EXPECT_EQ(Names(flow_->OnMaybeStalled()), "") << "it is the worker that takes its time";
-    EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "write:a");
+    EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "write:a read:0");
   }
   flow_->OnCancelled();
   flow_->OnWritten(false);
 }
 
-TEST_F(RequestFlowTest, AStalledClientOfAFailedAnswerHearsOfTheFailure) {
+TEST_F(RequestFlowTest, AClientThatNeverReadIsGivenUpThoughItsAnswerIsDone) {
   Run();
   flow_->OnDecodeEvent(0, 1, Done());
   flow_->OnDecodeEnd(0, 1, absl::OkStatus());
   clock_.Advance(absl::Seconds(30));
   EXPECT_EQ(Names(flow_->OnMaybeStalled()), "withdraw break:ABORTED") << "nothing else would end it";
   EXPECT_EQ(Names(flow_->OnWritten(false)), "finish:ABORTED");
+}
+
+TEST_F(RequestFlowTest, TheLastMessageToo) {
+  Run();
+  flow_->OnWritten(true);
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Done())), "read:0 last:finished0");
+  clock_.Advance(absl::Seconds(30));
+  EXPECT_EQ(Names(flow_->OnMaybeStalled()), "break:ABORTED");
 }
 
 TEST_F(RequestFlowTest, CancelWhileWaitingWithdraws) {
@@ -442,15 +453,14 @@ TEST_F(RequestFlowTest, ChoicesShareOneStream) {
   flow_->OnPlaced(1, Place(1));
   EXPECT_EQ(Names(flow_->OnDecodeEvent(1, 1, Accepted())), "write:started read:1");
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Accepted())), "read:0") << "one Started";
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(1, 1, Token("b"))), "");
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(1, 1, Token("b"))), "read:1");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a"))), "read:0");
   EXPECT_EQ(Names(flow_->OnWritten(true)), "write:b");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:1 write:a");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0");
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Done())), "write:finished0 read:0");
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "write:a");
   EXPECT_EQ(Names(flow_->OnWritten(true)), "");
-  EXPECT_EQ(Names(flow_->OnDecodeEvent(1, 1, Done())), "write:finished1 read:1");
-  EXPECT_EQ(Names(flow_->OnWritten(true)), "finish:OK");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Done())), "read:0 write:finished0");
+  EXPECT_EQ(Names(flow_->OnDecodeEvent(1, 1, Done())), "read:1");
+  EXPECT_EQ(Names(flow_->OnWritten(true)), "last:finished1");
 }
 
 TEST_F(RequestFlowTest, OneFailedChoiceEndsAll) {
@@ -483,7 +493,7 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
   done.mutable_finished()->mutable_timing()->set_prefill(0.060);
   done.mutable_finished()->mutable_timing()->set_first_token(0.001);
   const Actions actions = flow_->OnDecodeEvent(0, 1, done);
-  const v1::Timing& timing = Only<Write>(actions).response.finished().timing();
+  const v1::Timing& timing = Only<WriteLast>(actions).response.finished().timing();
   EXPECT_DOUBLE_EQ(timing.admit(), 0.005);
   EXPECT_DOUBLE_EQ(timing.decode_queue(), 0.010);
   EXPECT_DOUBLE_EQ(timing.prefill(), 0.060);
@@ -493,7 +503,6 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
                                timing.prefill() + timing.transfer() + timing.first_token());
   EXPECT_NEAR(timing.tpot(), 0.020, 1e-12);
   EXPECT_NEAR(timing.e2e(), 0.125, 1e-12);
-  flow_->OnWritten(true);
 }
 
 TEST(ProbeTest, AnAnswerIsGoodputWhenItKeepsBothBounds) {
@@ -555,7 +564,7 @@ TEST_F(RequestFlowTest, KeepsItsPromisesUnderRandomEvents) {
         } else if (std::holds_alternative<Write>(action)) {
           ASSERT_FALSE(writing);
           writing = true;
-        } else if (std::holds_alternative<Finish>(action)) {
+        } else if (std::holds_alternative<Finish>(action) || std::holds_alternative<WriteLast>(action)) {
           ASSERT_FALSE(writing);
           ++finishes;
         }

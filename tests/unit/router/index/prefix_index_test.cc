@@ -126,6 +126,27 @@ TEST(PrefixIndexTest, ABurstOfEqualPromptsFindsItsOwnTail) {
   index.CheckConsistency();
 }
 
+TEST(PrefixIndexTest, TellsWhatAWorkerHasSaidFromWhatIsBelievedOfIt) {
+  PrefixIndex index({});
+  const WorkerSlot a = *index.Join(), b = *index.Join();
+  const auto chain = Chain(100);
+  index.Store(a, First(chain, 40));
+  index.Speculate(a, std::span(chain).subspan(40), kNow + absl::Seconds(5));
+  index.Speculate(b, chain, kNow + absl::Seconds(5));
+  EXPECT_EQ(index.Confirmed(a, chain), 40);
+  EXPECT_EQ(index.Confirmed(a, First(chain, 30)), 30);
+  EXPECT_EQ(index.Confirmed(a, First(chain, 41)), 40);
+  EXPECT_EQ(index.Confirmed(a, {}), 0);
+  EXPECT_EQ(index.Confirmed(b, chain), 0);
+  // Its own word comes, block by block.
+  index.Store(a, std::span(chain).subspan(40, 30));
+  EXPECT_EQ(index.Confirmed(a, chain), 70);
+  index.Store(a, chain);
+  EXPECT_EQ(index.Confirmed(a, chain), 100);
+  index.Leave(a);
+  EXPECT_EQ(index.Confirmed(a, chain), 0);
+}
+
 TEST(PrefixIndexTest, ASpeculationOutlivesNoWorker) {
   PrefixIndex index({});
   const auto chain = Chain(10);

@@ -1,0 +1,60 @@
+#include "tests/fault/rig_fetch_client.h"
+
+#include <utility>
+
+#include "common/fetch/blocks_service.h"
+
+namespace baton::fault {
+namespace {
+
+// A request takes this long to arrive.
+constexpr absl::Duration kWire = absl::Milliseconds(4);
+
+class Handle final : public rpc::EventCall {
+ public:
+  explicit Handle(std::shared_ptr<FetchWire> wire) : wire_(std::move(wire)) {}
+  ~Handle() override { wire_->LetGo(); }
+  void Next() override { wire_->Next(); }
+
+ private:
+  std::shared_ptr<FetchWire> wire_;
+};
+
+}  // namespace
+
+std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address, v1::FetchRequest request,
+                                                     absl::Duration patience, Callbacks callbacks) {
+  PrefillNode& node = rig_.prefill[address == rig_.prefill[0].name ? 0 : 1];
+  auto take = [&rig = rig_, event = std::move(callbacks.event)](v1::FetchEvent message) {
+    rig.fetch_events_ += 1;
+    event(std::move(message));
+  };
+  auto wire = std::make_shared<FetchWire>(
+      caller_, node, FetchWire::Reader{.event = std::move(take), .done = std::move(callbacks.done)});
+  rig_.fetch_ = wire;
+  rig_.wires_.push_back(wire);
+  rig_.After(patience, [wire] {
+    if (!wire->over()) wire->PassDeadline();
+  });
+  rig_.After(kWire, [&rig = rig_, &node, wire, to = End(node), request = std::move(request)] {
+    to.Post([&rig, &node, wire, request] {
+      auto ask = fetch::ParseRequest(request, *node.engine);
+      if (!ask.ok()) {
+        wire->Finish(ask.status());
+        return;
+      }
+      const fetch::FetchId id = rig.next_id_++;
+      ask->send = [wire](v1::FetchEvent event) { wire->Send(std::move(event)); };
+      ask->finish = [wire](absl::Status status) { wire->Finish(std::move(status)); };
+      ask->congested = [wire] { return wire->waiting() > 3; };
+      if (absl::Status served = node.holder->Submit(id, *std::move(ask)); !served.ok()) {
+        wire->Finish(served);
+        return;
+      }
+      wire->SetCancelled([&node, id] { node.holder->Cancel(id); });
+    });
+  });
+  return std::make_unique<Handle>(std::move(wire));
+}
+
+}  // namespace baton::fault
