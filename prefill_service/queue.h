@@ -1,7 +1,7 @@
 // Queue: the prompts that wait on a prefill worker, in the order in which they are served: by virtual
-// deadline (common/forecast/prefill_forecast.h), equals by arrival. Plain bookkeeping without a clock: its
-// owner says when a prompt came and how long it will take, and may correct the latter when more of its prefix
-// has become cached. Engine thread only.
+// deadline (common/forecast/prefill_forecast.h), equals by arrival. Who has waited too long to meet its
+// target makes way once. Plain bookkeeping without a clock: its owner says what time it is, when a prompt is
+// due, and may correct that when more of its prefix has become cached. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
+#include "common/forecast/prefill_forecast.h"
 
 namespace baton::prefill_service {
 
@@ -19,9 +20,11 @@ using JobId = uint64_t;
 class Queue {
  public:
   // The order of service: a due time of InfinitePast goes before everything else.
-  void Add(JobId id, absl::Time due);
-  // A new due time; the place among equals stays.
-  void Move(JobId id, absl::Time due);
+  void Add(JobId id, const forecast::VirtualDeadline& deadline);
+  // A new deadline; the place among equals stays.
+  void Move(JobId id, const forecast::VirtualDeadline& deadline);
+  // It is `now`: those whose latest time to begin has passed are late. O(log n) for each of them, once.
+  void Advance(absl::Time now);
   // False if it does not wait.
   bool Remove(JobId id);
 
@@ -44,8 +47,18 @@ class Queue {
     friend bool operator==(const Place& a, const Place& b) = default;
   };
 
+  struct Waiting {
+    Place place;
+    forecast::VirtualDeadline deadline;
+    bool late = false;
+  };
+
+  void Insert(Waiting& waiting);
+  void Erase(const Waiting& waiting);
+
   std::set<Place> order_;
-  absl::flat_hash_map<JobId, Place> places_;
+  std::set<std::pair<absl::Time, JobId>> in_time_;  // by the latest time to begin
+  absl::flat_hash_map<JobId, Waiting> waiting_;
   uint64_t arrivals_ = 0;
 };
 

@@ -53,12 +53,13 @@ void Scheduler::BeginFetch(Prompt& prompt) {
   if (exchange_.fetcher == nullptr || target <= prompt.matched_blocks) return;
   // Room for all of the prompt, or it would be fetched in vain.
   if (engine_.pool().available() < BlocksFor(prompt.size())) return;
+  const absl::Time now = clock_.Now();
   double wait = 0;
   for (const Prompt& other : computing_) {
     wait += forecast_.Seconds(other.remaining(), other.kv->computed_tokens());
   }
   for (const Prompt& other : queued_) {
-    if (other.id == prompt.id || other.due > prompt.due) continue;
+    if (other.id == prompt.id || other.due.At(now) > prompt.due.At(now)) continue;
     const int64_t cached = std::min(other.matched_blocks * kBlockTokens, other.size() - 1);
     wait += forecast_.Seconds(other.size() - cached, cached);
   }
@@ -112,12 +113,12 @@ bool Scheduler::MakeRoom() {
   return engine_.pool().available() > before;
 }
 
-absl::Time Scheduler::DueTime(const Prompt& prompt) const {
+forecast::VirtualDeadline Scheduler::DueTime(const Prompt& prompt) const {
   const int64_t blocks =
       std::max(prompt.matched_blocks, prompt.landing != nullptr ? prompt.landing->target() : 0);
   const int64_t cached = std::min(blocks * kBlockTokens, prompt.size() - 1);
-  return forecast::VirtualDeadline(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
-                                   prompt.job.priority);
+  return forecast::DeadlineOf(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
+                              prompt.job.priority);
 }
 
 void Scheduler::Reconsider() {
@@ -181,12 +182,13 @@ bool Scheduler::Step() {
 // One more if the next step has rows to spare, or if it is due before all that run: then it goes between
 // their chunks.
 bool Scheduler::WantsAnother(const Prompt& next) const {
+  const absl::Time due = next.due.At(clock_.Now());
   int64_t rows = 0;
   bool first = true;
   for (const Prompt& prompt : computing_) {
     if (prompt.job.congested()) continue;
     rows += std::min(prompt.remaining(), options_.chunk_tokens);
-    first = first && (prompt.remaining() == 0 || next.due < prompt.due);
+    first = first && (prompt.remaining() == 0 || due < prompt.due.due);
   }
   return rows < options_.token_budget || first;
 }
@@ -196,6 +198,7 @@ bool Scheduler::WantsAnother(const Prompt& next) const {
 void Scheduler::Admit() {
   Reconsider();
   const absl::Time now = clock_.Now();
+  order_.Advance(now);
   const size_t before = queued_.size();
   for (auto id = order_.First(); id.has_value();) {
     const auto next = waiting_.at(*id);
@@ -217,6 +220,7 @@ void Scheduler::Admit() {
     }
     prompt.kv = std::move(kv);
     prompt.started = now;
+    prompt.due = {.due = prompt.due.At(now)};
     prompt.shipment = std::make_unique<transfer::Shipment>(prompt.job.ticket, link_, engine_.store(),
                                                            options_.max_chunk_bytes);
     // What lies before the ticket is on the other side already.
@@ -229,7 +233,7 @@ void Scheduler::Admit() {
     order_.Remove(*id);
     waiting_.erase(*id);
     const auto behind = std::find_if(computing_.begin(), computing_.end(),
-                                     [&](const Prompt& other) { return prompt.due < other.due; });
+                                     [&](const Prompt& other) { return prompt.due.due < other.due.due; });
     computing_.splice(behind, queued_, next);
     id = order_.First();
   }

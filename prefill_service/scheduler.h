@@ -91,7 +91,7 @@ class Scheduler {
     Job job;
     absl::Time arrival;
     absl::Time started;
-    absl::Time due;
+    forecast::VirtualDeadline due;  // fixed when it begins
     // While it waits: the chain of its full blocks, and how many of them are cached here.
     std::vector<kv::BlockHash> chain;
     int64_t matched_blocks = 0;
@@ -117,7 +117,7 @@ class Scheduler {
     int64_t rows;
   };
 
-  absl::Time DueTime(const Prompt& prompt) const;
+  forecast::VirtualDeadline DueTime(const Prompt& prompt) const;
   void BeginFetch(Prompt& prompt);
   void OnLanded(JobId id, int64_t blocks);
   // What its fetch spares, if all comes that it was asked for. Seconds.

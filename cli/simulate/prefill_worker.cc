@@ -17,13 +17,11 @@ int64_t PrefillWorker::Reused(const Job& job, int64_t blocks) const {
   return std::min(blocks * model_.block_tokens, job.ticket->request->prompt_tokens - 1);
 }
 
-absl::Time PrefillWorker::Due(const Job& job) const {
-  const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(events_.now());
-  if (setup_.discipline == Discipline::kFirstCome) return absl::InfinitePast();  // equals go by arrival
+forecast::VirtualDeadline PrefillWorker::Due(const Job& job) const {
+  if (setup_.discipline == Discipline::kFirstCome) return {};  // equals go by arrival
   const int64_t reused = Reused(job, job.matched);
-  const double seconds = forecast_.Seconds(job.ticket->request->prompt_tokens - reused, reused);
-  return forecast::VirtualDeadline(std::min(arrival, absl::UnixEpoch() + absl::Seconds(job.ticket->placed)),
-                                   seconds);
+  return forecast::DeadlineOf(absl::UnixEpoch() + absl::Seconds(job.ticket->placed),
+                              forecast_.Seconds(job.ticket->request->prompt_tokens - reused, reused));
 }
 
 void PrefillWorker::Submit(Ticket& ticket, std::optional<Peer> source) {
@@ -71,6 +69,7 @@ void PrefillWorker::Fetch(Job& job, const Peer& source) {
 
 void PrefillWorker::TryBegin() {
   if (busy_) return;
+  queue_.Advance(absl::UnixEpoch() + absl::Seconds(events_.now()));
   for (auto id = queue_.First(); id.has_value(); id = queue_.After(*id)) {
     Job& job = jobs_.at(*id);
     if (job.fetching) continue;

@@ -56,7 +56,7 @@ class PrefillWorker {
   };
 
   int64_t Reused(const Job& job, int64_t blocks) const;
-  absl::Time Due(const Job& job) const;
+  forecast::VirtualDeadline Due(const Job& job) const;
   void Fetch(Job& job, const Peer& source);
   void TryBegin();
   bool Begin(Job& job);

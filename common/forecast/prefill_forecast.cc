@@ -36,9 +36,12 @@ PrefillCost PrefillForecast::cost() const {
   return {.base = weights[0], .token = weights[1], .pair = weights[2]};
 }
 
-absl::Time VirtualDeadline(absl::Time arrival, double seconds, int priority) {
-  const double slack = std::min(kMostPatience, kPatience * std::clamp(seconds, 0.0, kMostSeconds));
-  return arrival + absl::Seconds(slack) + priority * kPriorityStep;
+VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, int priority) {
+  seconds = std::clamp(seconds, 0.0, kMostSeconds);
+  const absl::Time from = arrival + priority * kPriorityStep;
+  return {.due = from + absl::Seconds(std::min(kTarget, kPatience * seconds)),
+          .latest = from + absl::Seconds(kTarget - seconds),
+          .late = from + absl::Seconds(std::max(0.0, kLateTarget - seconds))};
 }
 
 }  // namespace baton::forecast

@@ -37,13 +37,26 @@ class PrefillForecast {
   LinearFit fit_;
 };
 
-// The order in which prefill workers serve. A prompt is due at its arrival plus kPatience times the time that
-// it takes by itself, kMostPatience at most: a short one passes long ones that came a little earlier, and a
-// long one is passed only by what arrives before it is due, so nobody starves. A step of priority is worth a
-// second of waiting.
+// The order in which prefill workers serve: by virtual deadline.
+//
+// A prompt is due at its arrival plus kPatience times the seconds that it takes by itself, kTarget at most: a
+// short one passes long ones that came a little earlier. One that has not begun when it would have to, to end
+// within kTarget, can't meet it any more, and makes way once for those that can: from then on it is due when
+// it must begin to end within kLateTarget. So the longest of the late go first, which is what keeps the worst
+// wait down, and nobody starves: a prompt is passed only by what arrives less than kLateTarget after it.
+// A step of priority is worth a second of waiting.
 inline constexpr double kPatience = 5.0;
-inline constexpr double kMostPatience = 5.0;  // seconds
+inline constexpr double kTarget = 1.95;  // seconds: an SLO of 2, less what follows a prefill
+inline constexpr double kLateTarget = 6.0;
 inline constexpr absl::Duration kPriorityStep = absl::Seconds(1);
-absl::Time VirtualDeadline(absl::Time arrival, double seconds, int priority = 0);
+
+struct VirtualDeadline {
+  absl::Time due = absl::InfinitePast();       // its place in the order,
+  absl::Time latest = absl::InfiniteFuture();  // if it begins by then;
+  absl::Time late = absl::InfinitePast();      // its place after that
+
+  absl::Time At(absl::Time now) const { return now <= latest ? due : late; }
+};
+VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, int priority = 0);
 
 }  // namespace baton::forecast

@@ -30,6 +30,12 @@ int64_t Reused(const Request& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
+// Its place in the worker's order by now.
+absl::Time DueNow(const Booked& booked, absl::Time now) {
+  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, booked.seconds);
+  return now <= deadline.latest ? booked.due : deadline.late;
+}
+
 }  // namespace
 
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
@@ -166,7 +172,7 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
       const double elapsed =
           request.now > worker.busy_since ? absl::ToDoubleSeconds(request.now - worker.busy_since) : 0;
       ahead += std::max(0.0, booked.seconds - elapsed);
-    } else if (booked.due <= due) {
+    } else if (DueNow(booked, request.now) <= due) {
       ahead += booked.seconds;
     }
   }
@@ -188,7 +194,7 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
     way.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
     Prediction& predicted = way.predicted;
     predicted.prefill = forecast.Seconds(request.prompt_tokens - way.cached_tokens, way.cached_tokens);
-    way.due = forecast::VirtualDeadline(request.arrival, predicted.prefill);
+    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill).At(request.now);
     predicted.wait = Wait(request, worker, way.due);
     const double fetch = Transfer(way.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);

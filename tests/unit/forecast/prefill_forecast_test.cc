@@ -58,18 +58,37 @@ TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
     for (const int64_t tokens : {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{100'000}, kMost}) {
       const double predicted = forecast.Seconds(tokens, tokens);
       ASSERT_TRUE(std::isfinite(predicted) && predicted >= 0) << tokens << " at " << i;
-      ASSERT_LT(VirtualDeadline(absl::UnixEpoch(), predicted), absl::InfiniteFuture());
+      ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted).due, absl::InfiniteFuture());
+      ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted).late, absl::InfiniteFuture());
     }
   }
 }
 
 TEST(VirtualDeadlineTest, ShortOnesPassLongOnesForABoundedTime) {
   const absl::Time noon = absl::UnixEpoch();
-  EXPECT_LT(VirtualDeadline(noon + absl::Seconds(1), 0.02), VirtualDeadline(noon, 1));
-  const absl::Duration longest = VirtualDeadline(noon, 1e9) - noon;
-  EXPECT_LE(longest, absl::Seconds(kMostPatience));
-  EXPECT_GE(VirtualDeadline(noon + longest, 0), VirtualDeadline(noon, 1e9)) << "nobody waits for ever";
-  EXPECT_LT(VirtualDeadline(noon, 0.1, -1), VirtualDeadline(noon, 0.1, 0));
+  EXPECT_LT(DeadlineOf(noon + absl::Seconds(1), 0.02).due, DeadlineOf(noon, 1).due);
+  EXPECT_LT(DeadlineOf(noon, 0.1, -1).due, DeadlineOf(noon, 0.1, 0).due);
+  // Whatever it takes, and early or late: a prompt goes before what arrives a late target after it.
+  for (const double seconds : {0.0, 0.3, 1.9, 3.0, 10.0, 1e9}) {
+    const VirtualDeadline mine = DeadlineOf(noon, seconds);
+    const absl::Time much_later = noon + absl::Seconds(kLateTarget);
+    for (const double theirs : {0.0, 1.0, 1e9}) {
+      const VirtualDeadline other = DeadlineOf(much_later, theirs);
+      EXPECT_LE(std::max(mine.due, mine.late), std::min(other.due, other.late)) << seconds << " " << theirs;
+    }
+  }
+}
+
+TEST(VirtualDeadlineTest, WhoCantMeetTheTargetMakesWayForWhoCan) {
+  const absl::Time noon = absl::UnixEpoch();
+  const VirtualDeadline deadline = DeadlineOf(noon, 0.5);
+  const absl::Time just_in_time = noon + absl::Seconds(kTarget - 0.5);
+  EXPECT_EQ(deadline.At(just_in_time), deadline.due);
+  const absl::Time too_late = just_in_time + absl::Milliseconds(1);
+  EXPECT_GT(deadline.At(too_late), DeadlineOf(too_late, 0.5).At(too_late));
+  // One that never could is late from the beginning; of the late, the longer goes first.
+  EXPECT_EQ(DeadlineOf(noon, 3).At(noon), DeadlineOf(noon, 3).late);
+  EXPECT_LT(DeadlineOf(noon, 4).At(noon), DeadlineOf(noon, 3).At(noon));
 }
 
 }  // namespace

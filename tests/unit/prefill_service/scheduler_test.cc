@@ -136,10 +136,32 @@ TEST_F(SchedulerTest, AShortPromptOvertakesALongOneUntilThatIsDue) {
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 120).ok());
   ASSERT_TRUE(Submit(3, 10).ok());
-  clock_.Advance(absl::Seconds(forecast::kMostPatience));
+  clock_.Advance(absl::Seconds(forecast::kTarget / 2));
   ASSERT_TRUE(Submit(4, 10).ok());
   RunUntilIdle();
   EXPECT_THAT(order_, ElementsAre(3, 1, 2, 4));
+}
+
+TEST_F(SchedulerTest, APromptThatIsTooLateMakesWayForOneThatIsNot) {
+  Make(8, {.chunk_tokens = 16, .token_budget = 16});
+  ASSERT_TRUE(Submit(1, 100).ok());
+  scheduler_->Step();
+  ASSERT_TRUE(Submit(2, 100).ok());
+  clock_.Advance(absl::Seconds(forecast::kTarget));
+  ASSERT_TRUE(Submit(3, 120).ok());
+  RunUntilIdle();
+  EXPECT_THAT(order_, ElementsAre(1, 3, 2));
+}
+
+TEST_F(SchedulerTest, APromptThatIsTooLateIsNotPassedForEver) {
+  Make(8, {.chunk_tokens = 16, .token_budget = 16});
+  ASSERT_TRUE(Submit(1, 100).ok());
+  scheduler_->Step();
+  ASSERT_TRUE(Submit(2, 100).ok());
+  clock_.Advance(absl::Seconds(forecast::kLateTarget));
+  ASSERT_TRUE(Submit(3, 16).ok());
+  RunUntilIdle();
+  EXPECT_THAT(order_, ElementsAre(1, 2, 3));
 }
 
 TEST_F(SchedulerTest, AShortPromptGoesBetweenTheChunksOfALongOne) {

@@ -11,16 +11,30 @@ namespace {
 
 constexpr double kMostOverMean = 1.3;
 
-double BestHitRate(const FleetModel& model, const std::vector<Request>& load, uint64_t seed) {
-  double best = 0;
-  for (const std::string& name : kField) best = std::max(best, PlayPolicy(name, model, load, seed).hit_rate);
-  return best;
+double MostOverMean(const std::vector<double>& load) {
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  return *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum;
 }
 
-void ExpectSpreadAndCached(const FleetModel& model, const std::vector<Request>& load, uint64_t seed) {
-  const Measures ours = PlayPolicy("prefix_affinity", model, load, seed);
-  EXPECT_LE(ours.imbalance, kMostOverMean);
-  EXPECT_GE(ours.hit_rate, 0.99 * BestHitRate(model, load, seed));
+// What each prefill worker is loaded with is the time that it is busy, so a slow one is not asked for more
+// than its share; from `since` on, for one that joins late.
+double Imbalance(const Played& run, int workers, double since) {
+  std::vector<double> busy(workers, 0);
+  for (const Ticket& ticket : run.tickets) {
+    if (ticket.prefill >= 0 && ticket.placed >= since) busy[ticket.prefill] += ticket.computed - ticket.began;
+  }
+  return MostOverMean(busy);
+}
+
+Played ExpectSpreadAndCached(const FleetModel& model, const std::vector<Request>& load, uint64_t seed,
+                             double since = 0) {
+  Played run;
+  const Measures ours = PlayPolicy("prefix_affinity", model, load, seed, &run);
+  EXPECT_LE(Imbalance(run, model.prefill_workers, since), kMostOverMean);
+  for (const std::string& name : kField) {
+    EXPECT_GE(ours.hit_rate, 0.99 * PlayPolicy(name, model, load, seed).hit_rate) << name;
+  }
+  return run;
 }
 
 TEST(ScenesTest, OneSystemPromptForAll) {
@@ -36,11 +50,10 @@ TEST(ScenesTest, SingleTurnsOnOnePrefillAndFiveDecodeWorkers) {
   model.prefill_workers = 1;
   model.decode_workers = 5;
   const std::vector<Request> load = LoadMaker(seed).SharedPrompt(2000, 8, 1, 2);
-  Played run;
-  PlayPolicy("prefix_affinity", model, load, seed, &run);
+  const Played run = ExpectSpreadAndCached(model, load, seed);
   std::vector<double> decoded(5, 0);
   for (const Ticket& ticket : run.tickets) ++decoded[ticket.decode];
-  EXPECT_LE(*std::max_element(decoded.begin(), decoded.end()) * 5, kMostOverMean * 2000);
+  EXPECT_LE(MostOverMean(decoded), kMostOverMean);
 }
 
 TEST(ScenesTest, PacedSessions) {
@@ -49,14 +62,23 @@ TEST(ScenesTest, PacedSessions) {
   ExpectSpreadAndCached(FleetModel(), LoadMaker(seed).Sessions(600, 6, 6, 10), seed);
 }
 
+// All 64 are there before the first is computed: who sends them all to one worker computes the prompt once
+// and leaves seven idle, who spreads them computes it eight times. Ours keeps the limit, and whoever else
+// keeps it has no more hits.
 TEST(ScenesTest, ABurstOfEqualPrompts) {
   const FleetModel model;
   const std::vector<uint64_t> chain = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
   std::vector<Request> load;
   for (int i = 0; i < 64; ++i) load.push_back(LoadMaker::Make(1e-3 * i, chain, 100, 32));
-  const Measures ours = PlayPolicy("prefix_affinity", model, load, 1);
+  Played run;
+  const Measures ours = PlayPolicy("prefix_affinity", model, load, 1, &run);
+  EXPECT_LE(Imbalance(run, model.prefill_workers, 0), kMostOverMean);
   for (const std::string& name : kField) {
-    EXPECT_LE(ours.ttft.p99, 1.1 * PlayPolicy(name, model, load, 1).ttft.p99) << name;
+    Played theirs;
+    const Measures measures = PlayPolicy(name, model, load, 1, &theirs);
+    EXPECT_LE(ours.ttft.p99, 1.1 * measures.ttft.p99) << name;
+    if (Imbalance(theirs, model.prefill_workers, 0) > kMostOverMean) continue;
+    EXPECT_GE(ours.hit_rate, 0.99 * measures.hit_rate) << name;
   }
 }
 
@@ -66,15 +88,15 @@ TEST(ScenesTest, ASlowWorkerGetsLess) {
   FleetModel model;
   model.prefill_slowness = {4};
   const std::vector<Request> load = LoadMaker(seed).Sessions(600, 10, 5, 10);
-  Played run;
-  const Measures ours = PlayPolicy("prefix_affinity", model, load, seed, &run);
+  const Played run = ExpectSpreadAndCached(model, load, seed);
   // Nobody told the router: it serves about a quarter of what another does, and nobody waits for it.
   const double others = static_cast<double>(std::accumulate(run.prefill_served.begin() + 1,
                                                             run.prefill_served.end(), int64_t{0})) /
                         7;
   EXPECT_LT(static_cast<double>(run.prefill_served[0]), 0.6 * others);
+  const double p99 = Measure("", run, Slo(), 0).ttft.p99;
   for (const std::string& name : kField) {
-    EXPECT_LE(ours.ttft.p99, 1.1 * PlayPolicy(name, model, load, seed).ttft.p99) << name;
+    EXPECT_LE(p99, 1.1 * PlayPolicy(name, model, load, seed).ttft.p99) << name;
   }
 }
 
@@ -85,15 +107,14 @@ TEST(ScenesTest, AWorkerThatJoinsEmptyIsPutToUse) {
   const std::vector<Request> load = LoadMaker(seed).Sessions(800, 10, 5, 10);
   const double joins = load.back().arrival / 2;
   model.prefill_joins = {joins};
-  Played run;
-  PlayPolicy("prefix_affinity", model, load, seed, &run);
-  std::vector<double> since(8, 0);
+  const Played run = ExpectSpreadAndCached(model, load, seed, joins);
+  double mine = 0, all = 0;
   for (const Ticket& ticket : run.tickets) {
-    if (ticket.prefill >= 0 && ticket.placed > joins) since[ticket.prefill] += ticket.computed - ticket.began;
+    if (ticket.prefill < 0 || ticket.placed < joins) continue;
+    all += ticket.computed - ticket.began;
+    if (ticket.prefill == 0) mine += ticket.computed - ticket.began;
   }
-  const double mean = std::accumulate(since.begin(), since.end(), 0.0) / 8;
-  EXPECT_GT(since[0], 0.6 * mean);
-  EXPECT_LE(*std::max_element(since.begin(), since.end()), kMostOverMean * mean);
+  EXPECT_GT(mine, 0.6 * all / 8);
 }
 
 }  // namespace
