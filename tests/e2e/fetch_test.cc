@@ -70,6 +70,17 @@ bool AwaitMetric(const Process& worker, const std::string& name, double value) {
   return false;
 }
 
+// A signal is on its way for a while.
+void AwaitStopped(Process& process) {
+  const std::string path = "/proc/" + std::to_string(process.pid()) + "/stat";
+  while (true) {
+    std::ifstream file(path);
+    std::string stat;
+    std::getline(file, stat);
+    if (stat.substr(stat.rfind(')') + 2, 1) == "T") return;
+  }
+}
+
 class FetchTest : public testing::Test {
  protected:
   FetchTest()
@@ -311,6 +322,7 @@ TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {
        fleet.prefill(0), longer.size());
   // It hears nothing of the call, which waits for it, and then it dies.
   fleet.prefill(0).Signal(SIGSTOP);
+  AwaitStopped(fleet.prefill(0));
   Answer answer;
   std::jthread client([&] { answer = Run(fleet.decode(), request); });
   EXPECT_TRUE(AwaitMetric(fetcher, "baton_peer_fetching ", 1));
