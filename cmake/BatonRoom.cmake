@@ -31,6 +31,10 @@ function(baton_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  # Sanitizers take time, and nothing else than time.
+  if(BATON_SANITIZE)
+    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   if(ARG_THREADS)
     # One word: lists do not survive gtest_discover_tests.
@@ -43,7 +47,8 @@ function(baton_test name)
   target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main
                         $<TARGET_NAME_IF_EXISTS:baton_tsan_locks>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_compile_definitions(${name} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}"
+                             $<$<BOOL:${BATON_SANITIZE}>:BATON_PATIENCE=4>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/base/ids.h"
 #include "common/forecast/linear_fit.h"
 #include "common/forecast/prefill_forecast.h"
 
@@ -38,12 +39,18 @@ void Profiler::Add(const RequestRecord& record) {
   sample.last_token = absl::ToDoubleSeconds(outcome.last_token - absl::UnixEpoch());
   sample.prompt_tokens = record.prompt_tokens;
   sample.output_tokens = outcome.tokens;
-  // On a prefill worker it began with what either side had; what the decode worker had is not shipped.
+  // What the decode worker had is not shipped. A prefill worker reports what it had beyond that; if that is
+  // nothing, it had what placement believed, and at most as much.
   const int64_t decode_cached = finished.usage().decode_cached_tokens();
   const int64_t prefill_cached = finished.usage().prefill_cached_tokens();
   const bool local = finished.relay().prefill_worker().empty();
-  sample.cached_tokens =
-      std::min(record.prompt_tokens - 1, local ? decode_cached : std::max(prefill_cached, int64_t{0}));
+  int64_t cached = decode_cached;
+  if (!local && prefill_cached > 0) {
+    cached += prefill_cached;
+  } else if (!local) {
+    cached = std::min(cached, int64_t{finished.placement().prefill_matched_blocks()} * kBlockTokens);
+  }
+  sample.cached_tokens = std::min(record.prompt_tokens - 1, cached);
   sample.uncached_tokens = record.prompt_tokens - sample.cached_tokens;
   sample.prefill_seconds = timing.prefill();
   sample.transfer_seconds = timing.transfer();
@@ -51,6 +58,8 @@ void Profiler::Add(const RequestRecord& record) {
   sample.shipped_tokens = local ? 0 : static_cast<double>(record.prompt_tokens - decode_cached);
   sample.predicted_ttft = finished.placement().predicted_ttft();
   sample.ttft = timing.ttft() - timing.admit();
+  sample.overhead = absl::ToDoubleSeconds(outcome.first_token - outcome.sent) - timing.prefill_queue() -
+                    timing.prefill() - timing.transfer();
   samples_.push_back(sample);
 }
 
@@ -61,7 +70,7 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   }
   forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10});
   forecast::LinearFit step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3});
-  std::vector<double> prefill_errors, step_errors, ttft_errors, rates, bytes_per_token;
+  std::vector<double> prefill_errors, step_errors, ttft_errors, rates, latencies, bytes_per_token, overheads;
   struct Step {
     forecast::LinearFit::Features features;
     double seconds;
@@ -98,11 +107,13 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   for (const Sample& sample : samples_) {
     prefill_errors.push_back(
         error(prefill.Seconds(sample.uncached_tokens, sample.cached_tokens), sample.prefill_seconds));
+    overheads.push_back(std::max(0.0, sample.overhead));
     if (sample.predicted_ttft > 0) ttft_errors.push_back(error(sample.predicted_ttft, sample.ttft));
     if (sample.shipped_bytes <= 0 || sample.shipped_tokens <= 0) continue;
     bytes_per_token.push_back(sample.shipped_bytes / sample.shipped_tokens);
     // KV leaves while its prompt is computed; what is seen of the link is the part that this did not hide.
     rates.push_back(sample.shipped_bytes / std::max(1e-4, sample.transfer_seconds));
+    latencies.push_back(std::max(0.0, sample.transfer_seconds));
   }
   for (const Step& observed : steps) {
     step_errors.push_back(error(step.Predict(observed.features), observed.seconds));
@@ -125,7 +136,10 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   if (!rates.empty()) {
     json["link_bandwidth"] = Median(rates);
     json["kv_bytes_per_token"] = std::llround(Median(bytes_per_token));
+    json["link_latency"] = Median(latencies);
   }
+  json["request_overhead"] = Median(overheads);
+  json["decode_cache"] = true;
   if (!ttft_errors.empty()) {
     json["comment"] = fmt::format("{}; the router's prediction of TTFT was off by {:.0f}% (median)",
                                   json["comment"].get<std::string>(), 100 * Median(ttft_errors));

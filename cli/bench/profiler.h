@@ -1,6 +1,8 @@
 // Profiler: how fast the workers behind a server are, fitted to what its requests took: a prefill of u tokens
 // after c cached ones as base + token * u + pair * u * (c + u / 2), a decode step as base + sequence * batch
-// + context * (tokens of context of the batch). The result is what `baton plan --profile` and `baton simulate
+// + context * (tokens of context of the batch). And what every request takes besides: the client's TTFT less
+// queue, prefill and transfer, which on a small model or a busy machine is most of it. The result is what
+// `baton plan --profile` and `baton simulate
 // --fleet` read. Also how far the router's own predictions of TTFT were off. Plain arithmetic, one thread at
 // a time.
 #pragma once
@@ -33,6 +35,7 @@ class Profiler {
     double prefill_seconds = 0, transfer_seconds = 0;
     double shipped_bytes = 0, shipped_tokens = 0;
     double predicted_ttft = 0, ttft = 0;  // from placement; predicted 0: the router said nothing
+    double overhead = 0;                  // of the client's TTFT: neither queue nor prefill nor transfer
   };
 
   const int prefill_workers_;

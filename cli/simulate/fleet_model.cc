@@ -24,6 +24,7 @@ void ForEachNumber(Model& model, Visit visit) {
   visit("step_context", model.step_context, 0.0, 1.0);
   visit("link_bandwidth", model.link_bandwidth, 1.0, 1e15);
   visit("link_latency", model.link_latency, 0.0, 1e3);
+  visit("request_overhead", model.request_overhead, 0.0, 1e3);
   visit("kv_bytes_per_token", model.kv_bytes_per_token, 0.0, 1e9);
   visit("block_tokens", model.block_tokens, 1.0, 1e6);
   visit("prefill_blocks", model.prefill_blocks, 1.0, 1e8);

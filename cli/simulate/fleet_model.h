@@ -25,6 +25,9 @@ struct FleetModel {
   // Every worker's network, each way; and what a transfer takes besides.
   double link_bandwidth = 25e9;
   double link_latency = 2.5e-3;
+  // What a request takes besides queues, prefill and transfer: admission, reservation, the first token's draw
+  // and all the ways between processes. It delays the request before it is placed.
+  double request_overhead = 0;
   int64_t kv_bytes_per_token = 128 << 10;
   int64_t block_tokens = 512;
   int64_t prefill_blocks = 4000;

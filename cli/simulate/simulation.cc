@@ -94,7 +94,7 @@ Played Simulation::Play(const std::function<void(int64_t)>& progress) {
     tickets_[i].id = i;
     tickets_[i].request = &load_[i];
   }
-  if (!load_.empty()) events_.At(load_[0].arrival, [this] { Arrive(0); });
+  if (!load_.empty()) events_.At(load_[0].arrival + model_.request_overhead, [this] { Arrive(0); });
   constexpr int64_t kTellEvery = 1024;
   int64_t told = 0;
   while (events_.Step()) {
@@ -114,7 +114,9 @@ Played Simulation::Play(const std::function<void(int64_t)>& progress) {
 
 void Simulation::Arrive(size_t at) {
   Ticket& ticket = tickets_[at];
-  if (at + 1 < load_.size()) events_.At(load_[at + 1].arrival, [this, at] { Arrive(at + 1); });
+  if (at + 1 < load_.size()) {
+    events_.At(load_[at + 1].arrival + model_.request_overhead, [this, at] { Arrive(at + 1); });
+  }
   const bool fits = std::ssize(ticket.request->chain) < model_.prefill_blocks &&
                     (ticket.request->prompt_tokens + ticket.request->output_tokens) / model_.block_tokens <
                         model_.decode_blocks;

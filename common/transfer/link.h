@@ -27,6 +27,9 @@ class LinkSender {
   // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are
   // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
   virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
+  // So much is on its way that nothing more should be shipped now. When that is over, the engine's loop is
+  // woken.
+  virtual bool congested() const { return false; }
 };
 
 // The decode worker's end. Engine thread.

@@ -245,6 +245,55 @@ TEST_F(FetchTest, APeerThatHoldsLessOrNothingCostsNoAnswer) {
   fleet.ExpectNothingHeld();
 }
 
+// The relay changes nothing, whoever fetches what from whom: conversations over all workers at random.
+TEST_F(FetchTest, TokensAndLogitsAreThoseOfTheEngineAloneWhoeverFetches) {
+  const std::vector<std::string> flags = {"--peer-fetch", "always", "--chunk-tokens", "64"};
+  Fleet fleet({.prefill = 2, .decode = 2, .prefill_flags = flags, .decode_flags = flags});
+  const uint32_t seed = 4321;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  struct History {
+    std::vector<int32_t> tokens;
+    int decode;  // who answered last
+  };
+  std::vector<History> histories;
+  int by_prefill = 0, by_decode = 0;
+  for (uint32_t i = 0; i < BATON_EQUALITY_PROMPTS / 2; ++i) {
+    SCOPED_TRACE(i);
+    std::vector<int32_t> prompt = Tokens(seed + i, static_cast<int>(34 + random() % 120));
+    int here = static_cast<int>(random() % 2);
+    Process* holder = random() % 2 == 0 ? &fleet.decode(1 - here) : &fleet.prefill(here);
+    if (!histories.empty() && i % 4 != 0) {
+      const History& history = histories[random() % histories.size()];
+      prompt = Joined(history.tokens, prompt);
+      // Mostly on the other decode worker, and from the one that has it.
+      if (random() % 4 != 0) {
+        here = 1 - history.decode;
+        holder = &fleet.decode(history.decode);
+      }
+    }
+    if (prompt.size() > 1200) continue;
+    const Process& decode = fleet.decode(here);
+    v1::DecodeRequest request = RequestTo(decode, prompt, 12);
+    if (random() % 2 == 0) {
+      v1::PrefillTarget* target = AddTarget(request, fleet.prefill(static_cast<int>(random() % 2)));
+      Hint(target->mutable_fetch(), *holder, prompt.size());
+    } else {
+      Hint(request.mutable_fetch(), *holder, prompt.size());
+    }
+    const Answer answer = Run(decode, request);
+    ExpectAsAlone(answer, prompt, 12);
+    if (HasFailure()) break;
+    if (answer.end().relay().fetched_tokens() > 0) ++(request.prefill().empty() ? by_decode : by_prefill);
+    histories.push_back({Joined(prompt, answer.tokens), here});
+  }
+  std::printf("%d answers with blocks fetched by a prefill worker, %d by the decode worker\n", by_prefill,
+              by_decode);
+  EXPECT_GT(by_prefill, 0);
+  EXPECT_GT(by_decode, 0);
+  fleet.ExpectNothingHeld();
+}
+
 class HolderDiesTest : public FetchTest, public testing::WithParamInterface<bool> {};
 
 TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {

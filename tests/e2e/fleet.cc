@@ -21,9 +21,9 @@
 namespace baton::e2e {
 namespace {
 
-constexpr int kReadyMilliseconds = 120'000;
+constexpr int kReadyMilliseconds = 120'000 * BATON_PATIENCE;
 // Loaded machines and sanitizers: keepalive must not take slowness for death.
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kPatience = std::chrono::seconds(120 * BATON_PATIENCE);
 
 std::vector<std::string> Merge(std::vector<std::string> flags, const std::vector<std::string>& more) {
   flags.insert(flags.end(), more.begin(), more.end());

@@ -16,6 +16,11 @@
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/serve/child.h"
 
+// How many times longer than usual to wait before giving up; sanitizers set it (baton_test).
+#ifndef BATON_PATIENCE
+#define BATON_PATIENCE 1
+#endif
+
 namespace baton::e2e {
 
 inline constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
@@ -48,7 +53,7 @@ struct FleetOptions {
   // The router learns of the workers from this file, and of the first decode worker alone to begin with.
   std::string fleet_file;
   // Seconds that workers give to what runs when they are told to leave.
-  std::string drain_grace = "20";
+  std::string drain_grace = std::to_string(20 * BATON_PATIENCE);
   // A network namespace (setns) in which prefill workers are started; negative: the caller's.
   int prefill_namespace = -1;
   // Return before the router has seen the workers.

@@ -53,6 +53,7 @@ NcclApi FakeNccl::Api() {
             done = end.wire->matched;
             return NcclState::kOk;
           },
+      .memory = [](Communicator) { return int64_t{1000}; },
       .abort =
           [this](Communicator communicator) {
             absl::MutexLock lock(&mutex_);

@@ -16,7 +16,7 @@ class Chaos {
 
   void Run(int steps) {
     for (int step = 0; step < steps; ++step) {
-      Do(Draw(16));
+      Do(Draw(17));
       for (int turns = 1 + Draw(40); turns > 0; --turns) Turn();
     }
     // The world is mended, and everything comes to its end.
@@ -35,12 +35,13 @@ class Chaos {
       if (request->seen.finished.has_value()) {
         migrations += static_cast<int>(request->seen.finished->relay().migrations());
         failovers += static_cast<int>(request->seen.finished->relay().failovers());
+        fetched += request->seen.finished->relay().fetched_tokens() > 0;
       }
     }
   }
 
   std::map<absl::StatusCode, int> ends;
-  int migrations = 0, failovers = 0;
+  int migrations = 0, failovers = 0, fetched = 0;
 
  private:
   int Draw(int below) { return static_cast<int>(UniformAt(seed_, draws_++) * below); }
@@ -104,8 +105,18 @@ class Chaos {
         if (request != nullptr && !request->seen.status.has_value()) rig_.Cancel(*request);
         break;
       case 8:
-        if (rig_.handoff() != nullptr) Damage(*rig_.handoff(), Draw(4));
+        if (rig_.handoff() != nullptr) Damage<v1::PrefillEvent>(*rig_.handoff(), Draw(4));
+        if (rig_.fetch() != nullptr) Damage<v1::FetchEvent>(*rig_.fetch(), Draw(4));
         break;
+      case 9: {
+        // The second prefill worker has what others may fetch.
+        PrefillNode& holder = rig_.prefill[1];
+        const Expected& held = Alone(static_cast<uint32_t>(1 + Draw(5)));
+        if (!holder.up || holder.stopped) break;
+        if (holder.engine->pool().available() < BlocksFor(kPromptTokens)) break;
+        Rig::Warm(holder, held.prompt);
+        break;
+      }
       default: {
         const auto prompt = static_cast<uint32_t>(1 + Draw(5));
         asked_.emplace_back(&rig_.Ask(Alone(prompt).prompt, kSampling, kAnswer), prompt);
@@ -113,8 +124,9 @@ class Chaos {
     }
   }
 
-  static void Damage(PrefillWire& wire, int kind) {
-    wire.SetDamage([kind](std::deque<v1::PrefillEvent>& waiting) {
+  template <typename Event>
+  static void Damage(Wire<Event>& wire, int kind) {
+    wire.SetDamage([kind](std::deque<Event>& waiting) {
       if (!waiting.front().has_chunk()) return false;
       switch (kind) {
         case 0:
@@ -143,23 +155,27 @@ class Chaos {
 TEST(RandomFaultsTest, NoSequenceOfFaultsLeaksHangsOrServesAWrongToken) {
   const uint64_t seed = RandomU64();
   std::map<absl::StatusCode, int> ends;
-  int migrations = 0, failovers = 0;
+  int migrations = 0, failovers = 0, fetched = 0;
   for (uint64_t round = 0; round < BATON_RANDOM_ROUNDS; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
-    Chaos chaos(seed + round, {.write_takes = absl::Milliseconds(round % 3 * 4)});
+    Chaos chaos(seed + round, {.write_takes = absl::Milliseconds(round % 3 * 4),
+                               .fetches = static_cast<Fetches>(round / 3 % 3)});
     chaos.Run(60);
     for (const auto& [code, count] : chaos.ends) ends[code] += count;
     migrations += chaos.migrations;
     failovers += chaos.failovers;
+    fetched += chaos.fetched;
     if (HasFailure()) break;
   }
   for (const auto& [code, count] : ends) {
     std::printf("%s: %d\n", absl::StatusCodeToString(code).c_str(), count);
   }
-  std::printf("%d migrations, %d failovers\n", migrations, failovers);
+  std::printf("%d migrations, %d failovers, %d answers with fetched blocks\n", migrations, failovers,
+              fetched);
   EXPECT_GT(ends[absl::StatusCode::kOk], BATON_RANDOM_ROUNDS);
   EXPECT_GT(migrations, 0);
   EXPECT_GT(failovers, 0);
+  EXPECT_GT(fetched, 0);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ TEST(RequestBytesTest, AnyBytesAreRefusedOrServedAndLeaveThePoolWhole) {
   };
   for (int round = 0; round < 1500; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
-    const bool decode = draw(2) == 0;
-    std::string request = GoodRequestBytes(decode);
+    const bool decode = draw(2) == 0, fetch = draw(3) == 0;
+    std::string request = fetch ? GoodFetchRequestBytes() : GoodRequestBytes(decode);
     for (size_t changes = draw(6); changes > 0; --changes) {
       const size_t at = draw(request.size());
       switch (draw(3)) {
@@ -37,7 +37,8 @@ TEST(RequestBytesTest, AnyBytesAreRefusedOrServedAndLeaveThePoolWhole) {
           request.erase(at, 1 + draw(3));
       }
     }
-    std::vector<uint8_t> bytes = {static_cast<uint8_t>((decode ? 1 : 0) | (draw(8) == 0 ? 0 : 2))};
+    std::vector<uint8_t> bytes = {
+        static_cast<uint8_t>((decode ? 1 : 0) | (fetch ? 8 : 0) | (draw(8) == 0 ? 0 : 2))};
     bytes.insert(bytes.end(), request.begin(), request.end());
     const absl::Status status = RunRequestBytes(bytes);
     ASSERT_TRUE(status.ok()) << status;

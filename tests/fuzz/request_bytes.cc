@@ -6,6 +6,8 @@
 
 #include "common/base/check.h"
 #include "common/engine/engine.h"
+#include "common/fetch/blocks_service.h"
+#include "common/fetch/holder.h"
 #include "common/telemetry/metrics.h"
 #include "common/text/tokenizer.h"
 #include "common/transfer/fingerprint_wire.h"
@@ -50,6 +52,8 @@ struct Workers {
   decode_service::Scheduler decode{
       {.worker_id = "d", .incarnation = Incarnation(1)}, *engine, receiver, client, clock, decode_probe};
   prefill_service::Scheduler prefill{{}, *engine, sender, clock, prefill_probe};
+  fetch::Probe fetch_probe{metrics, "host"};
+  fetch::Holder holder{{}, *engine, sender, fetch_probe};
 };
 
 Workers& TheWorkers() {
@@ -103,6 +107,23 @@ absl::Status Prefill(Workers& workers, const v1::PrefillRequest& request) {
     workers.prefill.Cancel(1);
   } else if (!Canonical(queued)) {
     return queued;
+  }
+  return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
+}
+
+absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
+  auto ask = fetch::ParseRequest(request, *workers.engine);
+  if (!ask.ok()) return Canonical(ask.status()) ? absl::OkStatus() : ask.status();
+  int ends = 0;
+  ask->send = [](const v1::FetchEvent&) {};
+  ask->finish = [&ends](const absl::Status&) { ++ends; };
+  ask->congested = [] { return false; };
+  const absl::Status served = workers.holder.Submit(1, *std::move(ask));
+  if (served.ok()) {
+    for (int step = 0; step < kSteps; ++step) workers.holder.Step();
+    workers.holder.Cancel(1);
+  } else if (!Canonical(served)) {
+    return served;
   }
   return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
 }
@@ -175,12 +196,28 @@ absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
     if ((choice & 2) != 0) *request.mutable_fingerprint() = fingerprint;
     return true;
   };
+  if ((choice & 8) != 0) {
+    v1::FetchRequest request;
+    return parse(request) ? Fetch(workers, request) : absl::OkStatus();
+  }
   if ((choice & 1) != 0) {
     v1::DecodeRequest request;
     return parse(request) ? Decode(workers, request) : absl::OkStatus();
   }
   v1::PrefillRequest request;
   return parse(request) ? Prefill(workers, request) : absl::OkStatus();
+}
+
+std::string GoodFetchRequestBytes() {
+  v1::FetchRequest request;
+  request.set_request_id("request");
+  request.set_hashes(std::string(2 * kv::BlockHash::kBytes, 'h'));
+  v1::Ticket& ticket = *request.mutable_ticket();
+  ticket.set_incarnation(1);
+  ticket.set_id(2);
+  ticket.add_generations(1);
+  ticket.add_generations(4);
+  return request.SerializeAsString();
 }
 
 std::string GoodRequestBytes(bool decode) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "baton/v1/blocks.pb.h"
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "baton/v1/prefill.pb.h"
@@ -79,6 +80,8 @@ struct Servers {
     add(v1::WatchRequest::descriptor()->file(), At::kDecode);
     add(v1::WatchRequest::descriptor()->file(), At::kPrefill);
     add(v1::DrainRequest::descriptor()->file(), At::kSpare, "Drain");
+    add(v1::FetchRequest::descriptor()->file(), At::kDecode);
+    add(v1::FetchRequest::descriptor()->file(), At::kPrefill);
   }
 
   std::unique_ptr<prefill_service::PrefillServer> prefill;

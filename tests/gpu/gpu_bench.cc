@@ -2,7 +2,7 @@
 // limit that it is judged by, and their ratio. Timed by CUDA events over enough repetitions; the best of
 // five.
 //
-//   gpu_bench [--commit=REV] [--quick]
+//   gpu_bench [--commit=REV] [--quick] [--only=decode|prefill|attention]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -37,12 +37,13 @@ class Bench {
     cuda_ = *std::move(made);
   }
 
-  void All(const std::string& commit) {
+  // The limits are measured in every run: ratios are of one run.
+  void Run(const std::string& commit, const std::string& only) {
     Machine(commit);
     Limits();
-    Decode();
-    Prefill();
-    AttentionKernels();
+    if (only.empty() || only == "decode") Decode();
+    if (only.empty() || only == "prefill") Prefill();
+    if (only.empty() || only == "attention") AttentionKernels();
   }
 
  private:
@@ -323,6 +324,9 @@ int main(int argc, char** argv) {
   bool quick = false;
   app.add_option("--commit", commit, "What was measured");
   app.add_flag("--quick", quick, "Fewer repetitions");
+  std::string only;
+  app.add_option("--only", only, "One part, beside the limits")
+      ->check(CLI::IsMember({"decode", "prefill", "attention"}));
   CLI11_PARSE(app, argc, argv);
-  baton::Bench(quick).All(commit);
+  baton::Bench(quick).Run(commit, only);
 }

@@ -31,9 +31,12 @@ constexpr uint64_t kSender = 1, kReceiver = 2;
 // A worker's half: engine, NCCL and link on GPU 0.
 struct Worker {
   std::unique_ptr<kernels::cuda::CudaKernels> cuda = *kernels::cuda::CudaKernels::Create({});
-  std::unique_ptr<transfer::RealNccl> nccl = *transfer::RealNccl::Create({.device = 0});
-  std::unique_ptr<transfer::CudaPayload> payload = *transfer::CudaPayload::Create(
-      0, cuda->memory(), cuda->stream(), static_cast<cudaStream_t>(nccl->stream()));
+  std::unique_ptr<transfer::CudaPayload> payload =
+      *transfer::CudaPayload::Create(0, cuda->memory(), cuda->stream());
+  std::unique_ptr<transfer::RealNccl> nccl =
+      *transfer::RealNccl::Create({.device = 0, .before_send = [payload = payload.get()](void* stream) {
+                                     payload->OrderAfterPack(static_cast<cudaStream_t>(stream));
+                                   }});
   MonotonicClock clock;
   Mailbox<absl::AnyInvocable<void()>> engine{1000};
   transfer::NcclLink link;

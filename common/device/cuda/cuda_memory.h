@@ -15,6 +15,8 @@ class CudaMemory final : public Memory {
   // `stream` outlives it.
   static absl::StatusOr<std::unique_ptr<CudaMemory>> Create(int device, cudaStream_t stream);
 
+  int device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }
   std::string name() const override;
   bool host() const override { return false; }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override;

@@ -8,10 +8,14 @@ namespace baton::device::cuda {
 
 absl::Status Use(int device) { return ToStatus(cudaSetDevice(device), fmt::format("using GPU {}", device)); }
 
-absl::StatusOr<Stream> MakeStream() {
+absl::StatusOr<Stream> MakeStream(bool urgent) {
+  int least = 0, greatest = 0;
+  BATON_RETURN_IF_ERROR(
+      ToStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams"));
   cudaStream_t stream = nullptr;
   BATON_RETURN_IF_ERROR(
-      ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "creating a stream"));
+      ToStatus(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least),
+               "creating a stream"));
   return Stream(stream);
 }
 

@@ -43,8 +43,8 @@ using Blas = std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, DestroyBla
 // Page-locked host memory: what copies can overlap with kernels.
 using PinnedBytes = std::unique_ptr<std::byte[], FreeHost>;
 
-// Does not wait for the legacy default stream.
-absl::StatusOr<Stream> MakeStream();
+// Does not wait for the legacy default stream. Urgent: its kernels start before those of others that wait.
+absl::StatusOr<Stream> MakeStream(bool urgent = false);
 absl::StatusOr<Event> MakeEvent(bool timed = false);
 absl::StatusOr<Blas> MakeBlas();
 absl::StatusOr<PinnedBytes> AllocatePinned(int64_t bytes);

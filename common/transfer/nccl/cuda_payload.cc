@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
 #include "common/transfer/nccl/payload_launch.h"
+#include "fmt/format.h"
 
 namespace baton::transfer {
 namespace {
@@ -38,13 +39,25 @@ void ForTables(PieceSpan pieces, std::byte* staging, bool to_staging, cudaStream
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(int device, device::Memory& memory,
-                                                                 cudaStream_t compute, cudaStream_t link) {
+                                                                 cudaStream_t compute) {
   BATON_RETURN_IF_ERROR(device::cuda::Use(device));
-  auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(device, memory, compute, link));
+  auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(device, memory, compute));
   BATON_ASSIGN_OR_RETURN(payload->packed_, device::cuda::MakeEvent());
   BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(sizeof(uint32_t)));
   BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(sizeof(uint32_t)));
   return payload;
+}
+
+absl::StatusOr<device::Memory::Buffer> CudaPayload::Stage(int64_t bytes) {
+  BATON_RETURN_IF_ERROR(device::cuda::Use(device_));
+  void* data = nullptr;
+  // Not by the engine's Memory, which clears what it gives, on the engine's stream: that could come after
+  // what a transfer has written.
+  const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
+  if (error != cudaSuccess) (void)cudaGetLastError();  // it is told here, and not to the next launch
+  BATON_RETURN_IF_ERROR(
+      device::cuda::ToStatus(error, fmt::format("GPU {}: {} bytes of staging memory", device_, bytes)));
+  return device::Memory::Buffer(static_cast<std::byte*>(data), device::Memory::Release{&memory_, bytes});
 }
 
 int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
@@ -61,9 +74,9 @@ void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
 }
 
-void CudaPayload::OrderAfter() {
+void CudaPayload::OrderAfterPack(cudaStream_t transfer) {
   // The last Pack comes after all before it: one event says enough.
-  CheckOk(cudaStreamWaitEvent(link_, packed_.get(), 0), "ordering a payload");
+  CheckOk(cudaStreamWaitEvent(transfer, packed_.get(), 0), "ordering a payload");
 }
 
 absl::Status CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {

@@ -10,7 +10,9 @@ namespace {
 
 class HostPayload final : public Payload {
  public:
-  device::Memory& memory() override { return device::HostMemory(); }
+  absl::StatusOr<device::Memory::Buffer> Stage(int64_t bytes) override {
+    return device::HostMemory().Allocate(bytes);
+  }
   int64_t TrailerBytes(int64_t) const override { return sizeof(uint32_t); }
 
   void Pack(ConstPieces pieces, std::byte* staging) override {
@@ -22,8 +24,6 @@ class HostPayload final : public Payload {
     const uint32_t crc = Crc32c(std::span<const std::byte>(staging, to));
     std::memcpy(to, &crc, sizeof crc);
   }
-
-  void OrderAfter() override {}
 
   absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
     uint32_t expected;

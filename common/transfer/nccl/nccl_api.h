@@ -28,6 +28,8 @@ struct NcclApi {
   std::function<NcclState(Communicator communicator, std::byte* data, size_t bytes)> receive;
   // How many of the communicator's transfers are done, in the order in which they were put.
   std::function<NcclState(Communicator communicator, int64_t& done)> done;
+  // Bytes of device memory that the communicator took, as far as is known.
+  std::function<int64_t(Communicator communicator)> memory;
   // Gives the communicator and all that hangs on it up, at once, whatever its state.
   std::function<void(Communicator communicator)> abort;
   std::function<std::string(Communicator communicator)> last_error;

@@ -17,7 +17,10 @@ Pairs::~Pairs() {
 absl::StatusOr<NcclId> Pairs::Open(const Peer& peer, absl::Time now) {
   if (const auto found = pairs_.find(peer); found != pairs_.end()) {
     Pair& pair = found->second;
-    if (pair.state != State::kQuarantined) return pair.id;
+    if (pair.state != State::kQuarantined) {
+      if (!pair.busy()) pair.last_used = now;  // a transfer follows: it is not the one to give up next
+      return pair.id;
+    }
     BATON_RETURN_IF_ERROR(Quarantined(pair, now));
   }
   NcclId id = {};
@@ -35,10 +38,7 @@ absl::Status Pairs::Join(const Peer& peer, const NcclId& id, absl::Time now) {
     if (pair.id == id && pair.state != State::kQuarantined) return absl::OkStatus();
     if (pair.state == State::kQuarantined) BATON_RETURN_IF_ERROR(Quarantined(pair, now));
     if (pair.id == id) return absl::UnavailableError(fmt::format("this pair has failed: {}", pair.why));
-    if (pair.communicator != nullptr) {
-      api_.abort(pair.communicator);
-      pair.communicator = nullptr;
-    }
+    Abort(pair);
   }
   return Start(peer, id, 1, now);
 }
@@ -130,6 +130,10 @@ std::vector<Pairs::Peer> Pairs::Poll(absl::Time now) {
           now);
     }
   }
+  std::erase_if(pairs_, [&](const auto& entry) {
+    const Pair& pair = entry.second;
+    return pair.state == State::kQuarantined && now - pair.since > pair.quarantine + options_.remembered;
+  });
   return std::exchange(failed_now_, {});
 }
 
@@ -140,8 +144,7 @@ void Pairs::Fail(const Peer& peer, std::string why, absl::Time now) {
 }
 
 void Pairs::End(const Peer& peer, Pair& pair, std::string why, absl::Time now) {
-  if (pair.communicator != nullptr) api_.abort(pair.communicator);
-  pair.communicator = nullptr;
+  Abort(pair);
   pair.put = pair.done = 0;
   pair.state = State::kQuarantined;
   pair.since = now;
@@ -156,8 +159,15 @@ void Pairs::End(const Peer& peer, Pair& pair, std::string why, absl::Time now) {
 void Pairs::Forget(const Peer& peer) {
   const auto found = pairs_.find(peer);
   if (found == pairs_.end()) return;
-  if (found->second.communicator != nullptr) api_.abort(found->second.communicator);
+  Abort(found->second);
   pairs_.erase(found);
+}
+
+void Pairs::Abort(Pair& pair) {
+  if (pair.communicator == nullptr) return;
+  api_.abort(pair.communicator);
+  pair.communicator = nullptr;
+  ++aborted_;
 }
 
 void Pairs::MakeRoom() {
@@ -169,7 +179,7 @@ void Pairs::MakeRoom() {
       if (oldest == pairs_.end() || pair.last_used < oldest->second.last_used) oldest = it;
     }
     if (oldest == pairs_.end()) return;  // all are at work: one more for a while, rather than none
-    api_.abort(oldest->second.communicator);
+    Abort(oldest->second);
     pairs_.erase(oldest);
   }
 }
@@ -182,6 +192,19 @@ std::optional<Pairs::State> Pairs::state(const Peer& peer) const {
 std::string Pairs::reason(const Peer& peer) const {
   const auto found = pairs_.find(peer);
   return found == pairs_.end() ? "" : found->second.why;
+}
+
+size_t Pairs::quarantined() const {
+  return static_cast<size_t>(std::ranges::count_if(
+      pairs_, [](const auto& entry) { return entry.second.state == State::kQuarantined; }));
+}
+
+int64_t Pairs::memory_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [peer, pair] : pairs_) {
+    if (pair.communicator != nullptr) bytes += api_.memory(pair.communicator);
+  }
+  return bytes;
 }
 
 size_t Pairs::open() const {

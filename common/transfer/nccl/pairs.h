@@ -35,6 +35,8 @@ struct PairOptions {
   absl::Duration transfer_timeout = absl::Seconds(5);
   absl::Duration first_quarantine = absl::Seconds(1);
   absl::Duration longest_quarantine = absl::Seconds(60);
+  // A pair that has not been used for so long after its quarantine is forgotten: its peer is dead.
+  absl::Duration remembered = absl::Minutes(10);
 };
 
 class Pairs {
@@ -81,8 +83,12 @@ class Pairs {
   // Why the pair is in quarantine.
   std::string reason(const Peer& peer) const;
   size_t open() const;
+  size_t quarantined() const;
+  // Of all open communicators.
+  int64_t memory_bytes() const;
   int64_t joined_total() const { return joined_; }
   int64_t failed_total() const { return failed_; }
+  int64_t aborted_total() const { return aborted_; }
 
  private:
   struct Pair {
@@ -104,6 +110,7 @@ class Pairs {
   NcclState Transfer(const Peer& peer, absl::Time now, const std::function<NcclState(Communicator)>& put);
   void End(const Peer& peer, Pair& pair, std::string why, absl::Time now);
   void MakeRoom();
+  void Abort(Pair& pair);
 
   const NcclApi& api_;
   const PairOptions options_;
@@ -111,6 +118,7 @@ class Pairs {
   std::vector<Peer> failed_now_;
   int64_t joined_ = 0;
   int64_t failed_ = 0;
+  int64_t aborted_ = 0;
 };
 
 }  // namespace baton::transfer

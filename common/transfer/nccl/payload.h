@@ -1,12 +1,13 @@
 // Payload: what a link does with bytes where KV lies: pieces of blocks into one run of staging memory with a
 // checksum behind it, and back. One level deep: HostPayload here, CudaPayload on GPUs. Pack and Unpack are
-// the engine thread's, in the order of its kernels; OrderAfter is the link thread's.
+// the engine thread's, in the order of its kernels; Stage is called under the link's lock, by either thread.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/device/memory.h"
 #include "common/transfer/link.h"
 
@@ -15,13 +16,12 @@ namespace baton::transfer {
 class Payload {
  public:
   virtual ~Payload() = default;
-  virtual device::Memory& memory() = 0;
+  // Staging memory. Nothing of it is written before somebody packs or receives into it.
+  virtual absl::StatusOr<device::Memory::Buffer> Stage(int64_t bytes) = 0;
   // Bytes behind `bytes` of payload that its checksums take.
   virtual int64_t TrailerBytes(int64_t bytes) const = 0;
   // Copies the pieces to `staging` and writes the trailer. May go on after it returns.
   virtual void Pack(ConstPieces pieces, std::byte* staging) = 0;
-  // What the link puts on its stream from now on comes after all that Pack has begun.
-  virtual void OrderAfter() = 0;
   // Checks `bytes` of payload against the trailer, then copies them to the pieces. DATA_LOSS: nothing was
   // copied.
   virtual absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) = 0;

@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -17,6 +18,7 @@ static_assert(sizeof(ncclUniqueId) == sizeof(NcclId));
 
 // What a Communicator points to.
 struct Open {
+  device::cuda::Stream stream;
   ncclComm_t communicator = nullptr;
   int rank = 0;
   // A non-blocking call may still be under way after it returned: until NCCL says that it is not, nothing
@@ -24,6 +26,10 @@ struct Open {
   bool pending = false;
   std::deque<device::cuda::Event> marks;  // one per transfer under way, in order
   int64_t done = 0;
+  // Device memory: free before it joined, and what it had taken when its first transfer was done, because
+  // NCCL allocates most of it then. Whatever else was allocated in between is in it.
+  size_t free_before = 0;
+  int64_t taken = 0;
 };
 
 Open& Of(Communicator communicator) { return *static_cast<Open*>(communicator); }
@@ -33,11 +39,15 @@ NcclState StateOf(ncclResult_t result) {
   return result == ncclInProgress ? NcclState::kBusy : NcclState::kFailed;
 }
 
+size_t FreeMemory() {
+  size_t free = 0, total = 0;
+  return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
+}
+
 }  // namespace
 
 struct RealNccl::Impl {
   RealNcclOptions options;
-  device::cuda::Stream stream;
 
   // The communicator's own word, and that of the peer's end.
   static NcclState Ask(const Open& open) {
@@ -51,7 +61,8 @@ struct RealNccl::Impl {
     if (cudaSetDevice(options.device) != cudaSuccess)
       return NcclState::kFailed;  // the link's thread has none yet
     auto mark = device::cuda::MakeEvent();
-    if (!mark.ok() || cudaEventRecord(mark->get(), stream.get()) != cudaSuccess) return NcclState::kFailed;
+    if (!mark.ok() || cudaEventRecord(mark->get(), open.stream.get()) != cudaSuccess)
+      return NcclState::kFailed;
     open.marks.push_back(*std::move(mark));
     open.pending = false;
     return NcclState::kOk;
@@ -82,14 +93,11 @@ absl::StatusOr<std::unique_ptr<RealNccl>> RealNccl::Create(const RealNcclOptions
   BATON_RETURN_IF_ERROR(device::cuda::Use(options.device));
   auto impl = std::make_unique<Impl>();
   impl->options = options;
-  BATON_ASSIGN_OR_RETURN(impl->stream, device::cuda::MakeStream());
   return std::unique_ptr<RealNccl>(new RealNccl(std::move(impl)));
 }
 
 RealNccl::RealNccl(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RealNccl::~RealNccl() = default;
-
-void* RealNccl::stream() const { return impl_->stream.get(); }
 
 NcclApi RealNccl::Api() {
   Impl* const impl = impl_.get();
@@ -110,8 +118,12 @@ NcclApi RealNccl::Api() {
             config.blocking = 0;
             config.minCTAs = 1;
             config.maxCTAs = impl->options.channels;
+            auto stream = device::cuda::MakeStream(true);
+            if (!stream.ok()) return NcclState::kFailed;
             auto open = std::make_unique<Open>();
+            open->stream = *std::move(stream);
             open->rank = rank;
+            open->free_before = FreeMemory();
             const NcclState state =
                 StateOf(ncclCommInitRankConfig(&open->communicator, 2, bytes, rank, &config));
             if (state == NcclState::kFailed) {
@@ -126,15 +138,16 @@ NcclApi RealNccl::Api() {
           [impl](Communicator communicator, const std::byte* data, size_t bytes) {
             Open& open = Of(communicator);
             if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
+            if (impl->options.before_send != nullptr) impl->options.before_send(open.stream.get());
             return impl->Put(
-                open, ncclSend(data, bytes, ncclUint8, 1 - open.rank, open.communicator, impl->stream.get()));
+                open, ncclSend(data, bytes, ncclUint8, 1 - open.rank, open.communicator, open.stream.get()));
           },
       .receive =
           [impl](Communicator communicator, std::byte* data, size_t bytes) {
             Open& open = Of(communicator);
             if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
             return impl->Put(
-                open, ncclRecv(data, bytes, ncclUint8, 1 - open.rank, open.communicator, impl->stream.get()));
+                open, ncclRecv(data, bytes, ncclUint8, 1 - open.rank, open.communicator, open.stream.get()));
           },
       .done =
           [impl](Communicator communicator, int64_t& done) {
@@ -145,11 +158,14 @@ NcclApi RealNccl::Api() {
               if (mark == cudaErrorNotReady) break;
               if (mark != cudaSuccess) return NcclState::kFailed;
               open.marks.pop_front();
-              ++open.done;
+              if (++open.done > 1) continue;
+              open.taken = std::max<int64_t>(
+                  0, static_cast<int64_t>(open.free_before) - static_cast<int64_t>(FreeMemory()));
             }
             done = open.done;
             return NcclState::kOk;
           },
+      .memory = [](Communicator communicator) { return Of(communicator).taken; },
       .abort =
           [](Communicator communicator) {
             const std::unique_ptr<Open> open(&Of(communicator));

@@ -1,8 +1,12 @@
 // The NCCL that links use on GPUs: non-blocking communicators of two ranks, each with few channels so that it
-// takes little memory and few multiprocessors, on a stream of the link's own. At most one per process and
-// GPU.
+// takes little memory and few multiprocessors, each on a stream of its own: on a common one a transfer whose
+// peer hangs would hold up all others, and two senders that serve two receivers in different orders would
+// wait for each other. NCCL promises progress to transfers on several streams as long as all of them fit on
+// the GPU at once: `channels` times the link's most pairs, of 108 multiprocessors or more. At most one per
+// process and GPU.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -14,6 +18,8 @@ struct RealNcclOptions {
   int device = 0;
   // Thread blocks that NCCL may use per communicator. The default leaves nearly the whole GPU to the engine.
   int channels = 4;
+  // Called with the stream (a cudaStream_t) before a send is put on it.
+  std::function<void(void* stream)> before_send;
 };
 
 class RealNccl {
@@ -23,8 +29,6 @@ class RealNccl {
 
   // Valid as long as this.
   NcclApi Api();
-  // The link's stream (a cudaStream_t), for CudaPayload to put in order.
-  void* stream() const;
 
  private:
   struct Impl;

@@ -133,6 +133,28 @@ TEST(BenchTest, WarmUpIsNotMeasuredAndHasOtherPrompts) {
   }
 }
 
+// With the shipped model, in one process.
+TEST(BenchTest, WhatProfileWritesPlanAndSimulateRead) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("baton_profile_{}", getpid());
+  std::filesystem::create_directories(folder);
+  const std::string profile = folder / "profile.json";
+  const cli::Outcome bench =
+      RunBaton({"bench", "--model", BATON_SOURCE_DIR "/models/baton-tiny", "--requests", "40", "-c", "4",
+                "--prompt-tokens", "uniform:64:512", "--output-tokens", "8", "--profile", profile});
+  ASSERT_EQ(bench.code, 0) << bench.err;
+  const cli::Outcome plan =
+      RunBaton({"plan", "--profile", profile, "--rate", "1", "--prompt-tokens", "256", "--output-tokens", "8",
+                "--kv-memory", "64MiB", "--slo-ttft", "1h", "--slo-tpot", "1h"});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  const std::string trace = folder / "trace.jsonl";
+  std::ofstream(trace) << R"({"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]})";
+  const cli::Outcome simulate =
+      RunBaton({"simulate", "--trace", trace, "--fleet", profile, "--policies", "prefix_affinity"});
+  EXPECT_EQ(simulate.code, 0) << simulate.err;
+  std::filesystem::remove_all(folder);
+}
+
 TEST(BenchTest, FailuresAreCountedByCodeAndSpoilNothing) {
   std::atomic<int> count = 0;
   FakeInference server({.generate = [&](const v1::GenerateRequest&) -> Script {

@@ -20,12 +20,14 @@ RequestRecord Answered(double at, int64_t prompt, int64_t cached, int64_t tokens
   record.output_tokens = tokens;
   Outcome& outcome = record.outcome;
   outcome.tokens = tokens;
+  outcome.sent = record.intended;
   outcome.first_token = record.intended + absl::Seconds(1);
   outcome.last_token = outcome.first_token + absl::Seconds(step * static_cast<double>(tokens - 1));
   outcome.end = outcome.last_token;
   v1::Finished& finished = outcome.finished.emplace();
   const double u = static_cast<double>(prompt - cached), c = static_cast<double>(cached);
   finished.mutable_timing()->set_prefill(kBase + kToken * u + kPair * u * (c + u / 2));
+  finished.mutable_timing()->set_transfer(7e-3);
   finished.mutable_timing()->set_ttft(0.5);
   finished.mutable_usage()->set_prefill_cached_tokens(static_cast<uint32_t>(cached));
   finished.mutable_relay()->set_prefill_worker("p0");
@@ -59,8 +61,48 @@ TEST(ProfilerTest, FindsWhatTheRequestsWereMadeWith) {
               kStepBase + 4 * kStepSequence, 4e-4);
   EXPECT_EQ(fit->at("kv_bytes_per_token").get<int64_t>(), 4096);
   EXPECT_GT(fit->at("link_bandwidth").get<double>(), 0);
+  EXPECT_NEAR(fit->at("link_latency").get<double>(), 7e-3, 1e-9);
   EXPECT_NE(fit->at("comment").get<std::string>().find("TTFT was off by 20%"), std::string::npos)
       << fit->at("comment");
+}
+
+TEST(ProfilerTest, CountsWhatARequestTakesBesidesItsPhases) {
+  Profiler profiler(1, 1);
+  for (int i = 0; i < 40; ++i) {
+    RequestRecord record = Answered(10.0 * i, 100 + 50 * i, 0, 10, kStepBase);
+    const v1::Timing& timing = record.outcome.finished->timing();
+    record.outcome.first_token =
+        record.outcome.sent + absl::Seconds(timing.prefill() + timing.transfer() + 0.025);
+    record.outcome.last_token = record.outcome.first_token + absl::Seconds(9 * kStepBase);
+    profiler.Add(record);
+  }
+  const auto fit = profiler.Fit();
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_NEAR(fit->at("request_overhead").get<double>(), 0.025, 1e-8);
+}
+
+// A prefill worker that had what the decode worker had reports nothing beyond it.
+TEST(ProfilerTest, APrefixThatBothHadWasNotComputed) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  Profiler profiler(1, 1);
+  for (int i = 0; i < 200; ++i) {
+    const auto blocks = static_cast<int64_t>(UniformAt(seed, 2 * i) * 200);
+    const auto more = 1 + static_cast<int64_t>(UniformAt(seed, 2 * i + 1) * 800);
+    RequestRecord record = Answered(10.0 * i, 16 * blocks + more, 16 * blocks, 10, kStepBase);
+    v1::Finished& finished = *record.outcome.finished;
+    finished.mutable_usage()->set_prefill_cached_tokens(0);
+    finished.mutable_usage()->set_decode_cached_tokens(static_cast<uint32_t>(16 * blocks));
+    finished.mutable_placement()->set_prefill_matched_blocks(static_cast<uint32_t>(blocks));
+    profiler.Add(record);
+  }
+  const auto fit = profiler.Fit();
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  const double predicted = fit->at("prefill_base").get<double>() +
+                           400 * fit->at("prefill_token").get<double>() +
+                           fit->at("prefill_pair").get<double>() * 400 * (1600 + 200);
+  const double truth = kBase + kToken * 400 + kPair * 400 * 1800;
+  EXPECT_NEAR(predicted, truth, 0.15 * truth);
 }
 
 TEST(ProfilerTest, SaysWhatIsMissing) {

@@ -426,6 +426,64 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   results_.clear();
 }
 
+// A busy decode worker says that it holds the conversation, and the next turn is computed elsewhere: from
+// what it has said, and from nothing that is only believed of it, blocks are to be fetched.
+TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
+  for (const bool takes_part : {true, false}) {
+    SCOPED_TRACE(takes_part);
+    index::PrefixIndex index({});
+    fleet::Fleet fleet({.router_id = "me",
+                        .seats = {{"d0:1", fleet::Role::kDecode}, {"p0:1", fleet::Role::kPrefill}},
+                        .vocabulary = 0},
+                       &probe_, &index);
+    Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("prefix_affinity", 1), &clock_, &probe_,
+                          &index);
+    const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
+                                     std::vector<TokenId>(250 * kBlockTokens, TokenId(7)));
+    for (const int seat : {0, 1}) {
+      v1::WatchEvent event;
+      event.set_sequence(1);
+      v1::Snapshot& snapshot = *event.mutable_snapshot();
+      snapshot.mutable_info()->set_worker_id(seat == 0 ? "d0" : "p0");
+      snapshot.mutable_info()->set_role(seat == 0 ? v1::ROLE_DECODE : v1::ROLE_PREFILL);
+      snapshot.mutable_info()->set_incarnation(seat + 1);
+      snapshot.mutable_info()->set_peer_fetch(takes_part);
+      snapshot.mutable_load()->set_total_blocks(10'000);
+      snapshot.mutable_load()->set_free_blocks(9'000);
+      if (seat == 0) {
+        snapshot.mutable_load()->set_running(60);
+        for (int i = 0; i < 200; ++i) snapshot.mutable_stored()->append(chain[i].bytes());
+      }
+      ASSERT_TRUE(fleet.OnEvent(seat, event).ok());
+    }
+    index.Speculate(fleet.view()->decode[0]->slot(), std::span(chain).subspan(200),
+                    clock_.Now() + absl::Seconds(10));
+    const auto ask = Ask(1, 1, 251 * kBlockTokens);
+    ask->debug = true;
+    ask->chain = chain;
+    ASSERT_TRUE(dispatcher.Submit(ask).ok());
+    ASSERT_EQ(results_[1].size(), 1u);
+    const Placement& first = *results_[1][0];
+    ASSERT_EQ(first.prefill.size(), 1u);
+    v1::Finished finished;
+    if (!takes_part) {
+      EXPECT_EQ(first.fetch_from, nullptr);
+    } else {
+      ASSERT_NE(first.fetch_from, nullptr);
+      EXPECT_EQ(first.fetch_from->identity().id, "d0");
+      EXPECT_EQ(first.fetch_blocks, 200) << "the last 50 are expected there, and not said";
+      finished.mutable_relay()->set_prefill_worker("p0");
+      finished.mutable_relay()->set_fetched_tokens(3200);
+      finished.mutable_relay()->set_fetch_seconds(1);
+    }
+    first.learn(&finished);
+    EXPECT_EQ(finished.placement().fetch_from(), takes_part ? "d0" : "");
+    EXPECT_EQ(finished.placement().fetch_blocks(), takes_part ? 200u : 0u);
+    EXPECT_EQ(finished.placement().reason() == "fetch", takes_part);
+    results_.clear();
+  }
+}
+
 TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
   MonotonicClock real;
   Dispatcher dispatcher(Options(), &fleet_, *placement::MakePolicy("round_robin", 1), &real, &probe_);

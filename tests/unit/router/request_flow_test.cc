@@ -154,6 +154,47 @@ TEST_F(RequestFlowTest, OneChoiceFromBeginningToEnd) {
   EXPECT_EQ(Names(flow_->OnCancelled()), "") << "nothing follows the last";
 }
 
+TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
+  const auto worker = [](const std::string& id, bool peer_fetch) {
+    return std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 7,
+                                                                   .address = id + ":1",
+                                                                   .id = id,
+                                                                   .role = fleet::Role::kPrefill,
+                                                                   .incarnation = {},
+                                                                   .fingerprint = {},
+                                                                   .peer_fetch = peer_fetch});
+  };
+  const auto peer = worker("peer", true);
+  for (const bool prefill : {true, false}) {
+    Make();
+    flow_->OnPrepared(Request());
+    Placement placement = Place(0);
+    const auto decode = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 0,
+                                                                                .address = "d0:1",
+                                                                                .id = "d0",
+                                                                                .role = fleet::Role::kDecode,
+                                                                                .incarnation = Incarnation(1),
+                                                                                .fingerprint = {},
+                                                                                .peer_fetch = true});
+    placement.decode = decode;
+    if (prefill) placement.prefill = {worker("p0", true), worker("p1", false), peer};
+    placement.fetch_from = peer;
+    placement.fetch_blocks = 12;
+    const Actions actions = flow_->OnPlaced(0, std::move(placement));
+    const v1::DecodeRequest& request = Only<Dial>(actions).request;
+    EXPECT_EQ(request.fetch().blocks(), prefill ? 0u : 12u) << "the decode worker's own, if it prefills";
+    if (!prefill) continue;
+    ASSERT_EQ(request.prefill_size(), 3);
+    EXPECT_EQ(request.prefill(0).fetch().worker(), "peer");
+    EXPECT_EQ(request.prefill(0).fetch().address(), "peer:1");
+    EXPECT_EQ(request.prefill(0).fetch().blocks(), 12u);
+    EXPECT_EQ(request.prefill(1).fetch().blocks(), 0u) << "it takes no part";
+    EXPECT_EQ(request.prefill(2).fetch().blocks(), 0u) << "it is the peer";
+    flow_->OnCancelled();
+    flow_->OnDecodeEnd(0, 1, absl::CancelledError(""));
+  }
+}
+
 TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   Make();
   flow_->OnPrepared(Request(2));

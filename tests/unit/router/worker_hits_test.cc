@@ -71,12 +71,13 @@ TEST(WorkerHitsTest, AFleetTooLargeHasNone) {
 TEST(WorkerHitsTest, WorkersComeAndGoWhileTheyAreCounted) {
   telemetry::Metrics metrics;
   WorkerHits hits(&metrics);
+  hits.Placed(kOne, 1, 1);
   std::thread counts([&] {
     for (int i = 0; i < 2000; ++i) hits.Placed(i % 2 == 0 ? kOne : kTwo, 1, 1);
   });
   for (int i = 0; i < 200; ++i) {
     hits.Keep({kOne});
-    EXPECT_FALSE(metrics.Text().empty());
+    EXPECT_THAT(metrics.Text(), HasSubstr("decode-0"));
   }
   counts.join();
   hits.Keep({});
