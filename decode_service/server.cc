@@ -40,8 +40,9 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
   options.scheduler.incarnation = host.incarnation();
   parts->probe = std::make_unique<Probe>(host.metrics(), parts->link.name());
   parts->prefill = std::make_unique<GrpcPrefillClient>(host.loop(), host.security());
-  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link,
-                                                 *parts->prefill, host.clock(), *parts->probe, host.exchange());
+  parts->scheduler =
+      std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link, *parts->prefill,
+                                  host.clock(), *parts->probe, host.exchange());
   parts->service = std::make_unique<DecodeService>(host.engine(), host.loop(), *parts->scheduler, host.hub(),
                                                    std::move(tokenizer), *parts->probe, host.peers());
   BATON_RETURN_IF_ERROR(host.Serve(*parts->service, [parts = parts.get()] { return parts->Step(); }));
