@@ -35,6 +35,7 @@ class ServerStream final : public grpc::ServerWriteReactor<Event> {
   // Return `->reactor()` of the result from the service method.
   static std::shared_ptr<ServerStream> Create() {
     auto stream = std::shared_ptr<ServerStream>(new ServerStream);
+    absl::MutexLock lock(&stream->mutex_);
     stream->self_ = stream;
     return stream;
   }
