@@ -173,7 +173,7 @@ TEST_F(FetchingSchedulerTest, WhoeverRunsNowHasTheRoom) {
   client_.Hang(true);
   ASSERT_TRUE(Submit(*scheduler_, 2, Prefix(200), 10).ok());
   EXPECT_EQ(here_->pool().counts().held, 18);
-  ASSERT_TRUE(Submit(*scheduler_, 3, Tokens(24, 38)).ok());  // nearly all blocks
+  ASSERT_TRUE(Submit(*scheduler_, 3, Tokens(24, 31)).ok());  // more than are left
   Run();
   ASSERT_NE(peers_[3].done(), nullptr);
   EXPECT_TRUE(absl::IsResourceExhausted(*served));

@@ -183,6 +183,8 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     const Actions actions = flow_->OnPlaced(0, std::move(placement));
     const v1::DecodeRequest& request = Only<Dial>(actions).request;
     EXPECT_EQ(request.fetch().blocks(), prefill ? 0u : 12u) << "the decode worker's own, if it prefills";
+    flow_->OnCancelled();
+    flow_->OnDecodeEnd(0, 1, absl::CancelledError(""));
     if (!prefill) continue;
     ASSERT_EQ(request.prefill_size(), 3);
     EXPECT_EQ(request.prefill(0).fetch().worker(), "peer");
@@ -190,8 +192,6 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     EXPECT_EQ(request.prefill(0).fetch().blocks(), 12u);
     EXPECT_EQ(request.prefill(1).fetch().blocks(), 0u) << "it takes no part";
     EXPECT_EQ(request.prefill(2).fetch().blocks(), 0u) << "it is the peer";
-    flow_->OnCancelled();
-    flow_->OnDecodeEnd(0, 1, absl::CancelledError(""));
   }
 }
 
@@ -361,6 +361,8 @@ TEST_F(RequestFlowTest, ADeltaOfTheLostCallThatWaitsIsWrittenOnceAndAsksForNothi
   EXPECT_EQ(Names(flow_->OnWritten(true)), "write:b");
   EXPECT_EQ(Names(flow_->OnWritten(true)), "read:0 write:c");
   flow_->OnCancelled();
+  flow_->OnDecodeEnd(0, 2, absl::CancelledError(""));
+  flow_->OnWritten(false);
 }
 
 TEST_F(RequestFlowTest, MigrationsAreLimitedAndTheEndIsSaidClearly) {
