@@ -161,10 +161,10 @@ TEST_F(FetchingSchedulerTest, CancelAndAbortLetGoOfTheFetch) {
 // Blocks on their way never keep those from running whose turn it is, and nor do blocks that peers fetch.
 TEST_F(FetchingSchedulerTest, WhoeverRunsNowHasTheRoom) {
   ComputeThere(1, Prefix(160));
-  Hold(*here_, Tokens(23, 8), 8);
+  Hold(*here_, Tokens(23, 15), 15);
   fetch::Ask ask;
-  ask.hashes = Chain(*here_, Tokens(23, 8));
-  ask.ticket = {Incarnation(9), TicketId(1), 0, std::vector<Generation>(8, Generation(1))};
+  ask.hashes = Chain(*here_, Tokens(23, 15));
+  ask.ticket = {Incarnation(9), TicketId(1), 0, std::vector<Generation>(15, Generation(1))};
   std::optional<absl::Status> served;
   ask.send = [](v1::FetchEvent) {};
   ask.finish = [&](absl::Status status) { served = std::move(status); };
@@ -172,8 +172,8 @@ TEST_F(FetchingSchedulerTest, WhoeverRunsNowHasTheRoom) {
   ASSERT_TRUE(here_holder_.Submit(1, std::move(ask)).ok());
   client_.Hang(true);
   ASSERT_TRUE(Submit(*scheduler_, 2, Prefix(200), 10).ok());
-  EXPECT_EQ(here_->pool().counts().held, 18);
-  ASSERT_TRUE(Submit(*scheduler_, 3, Tokens(24, 31)).ok());  // more than are left
+  EXPECT_EQ(here_->pool().counts().held, 25);
+  ASSERT_TRUE(Submit(*scheduler_, 3, Tokens(24, 15)).ok());  // one block more than is left
   Run();
   ASSERT_NE(peers_[3].done(), nullptr);
   EXPECT_TRUE(absl::IsResourceExhausted(*served));
