@@ -15,6 +15,7 @@
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "fmt/format.h"
+#include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/scripted_prefill.h"
 #include "tests/fuzz/tiny_engine.h"
 
@@ -40,46 +41,21 @@ struct Client {
   bool over = false;
 };
 
-class Interpreter {
+class Interpreter final : public OperationSequence {
  public:
-  explicit Interpreter(std::span<const uint8_t> bytes) : bytes_(bytes) {
+  explicit Interpreter(std::span<const uint8_t> bytes) : OperationSequence(bytes, 24) {
     static const auto tokenizer = text::Tokenizer::Load(kTokenizer).value();
     tokenizer_ = tokenizer;
     engine_ = MakeTinyEngine(4 + Next() % 16);
     link_.emplace(engine_->store(), engine_->pool());
     Begin();
   }
-  ~Interpreter() {
+  ~Interpreter() override {
     EndWrites();
     scheduler_.reset();
   }
 
-  absl::StatusOr<int64_t> Run() {
-    int64_t done = 0;
-    for (; !bytes_.empty(); ++done) {
-      const int operation = Next() % 24;
-      Do(operation);
-      Look();
-      if (!wrong_.empty())
-        return absl::InternalError(fmt::format("operation {} ({}): {}", done, operation, wrong_));
-    }
-    ComeToAnEnd();
-    if (!wrong_.empty()) return absl::InternalError(fmt::format("at the end: {}", wrong_));
-    return done;
-  }
-
  private:
-  uint8_t Next() {
-    if (bytes_.empty()) return 0;
-    const uint8_t byte = bytes_.front();
-    bytes_ = bytes_.subspan(1);
-    return byte;
-  }
-
-  void Wrong(std::string what) {
-    if (wrong_.empty()) wrong_ = std::move(what);
-  }
-
   void Begin() {
     options_.worker_id = std::string(1, 'd');
     options_.incarnation = Incarnation(options_.incarnation.value() + 1);
@@ -90,7 +66,7 @@ class Interpreter {
     scheduler_ = std::make_unique<Scheduler>(options_, *engine_, *link_, prefill_, clock_, probe_);
   }
 
-  void Do(int operation) {
+  void Do(int operation) override {
     switch (operation) {
       case 0:
       case 1:
@@ -255,7 +231,7 @@ class Interpreter {
     if (!client.finished || client.tokens != client.max_tokens) Wrong("ended before its last token");
   }
 
-  void Look() {
+  void Look() override {
     kv::BlockPool& pool = engine_->pool();
     pool.CheckConservation();
     const auto inside = std::ranges::count_if(clients_, [](const auto& entry) { return !entry.second.over; });
@@ -274,11 +250,11 @@ class Interpreter {
     }
   }
 
-  void ComeToAnEnd() {
+  void ComeToAnEnd() override {
     Unhog();
     link_->hold = false;
     for (auto& [id, client] : clients_) client.congested = false;
-    for (int turn = 0; turn < kPatience && wrong_.empty(); ++turn) {
+    for (int turn = 0; turn < kPatience && sound(); ++turn) {
       EndWrites();
       for (size_t call = 0; call < prefill_.live(); ++call) prefill_.Deliver(call);
       scheduler_->Step();
@@ -290,7 +266,6 @@ class Interpreter {
     }
   }
 
-  std::span<const uint8_t> bytes_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::unique_ptr<engine::Engine> engine_;
   FakeClock clock_;
@@ -303,7 +278,6 @@ class Interpreter {
   std::vector<BlockId> hog_;
   uint64_t next_id_ = 1;
   bool aborting_ = false;
-  std::string wrong_;
   std::unique_ptr<Scheduler> scheduler_;
 };
 

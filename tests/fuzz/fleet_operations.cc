@@ -10,6 +10,7 @@
 #include "common/telemetry/metrics.h"
 #include "fmt/format.h"
 #include "router/fleet/fleet.h"
+#include "tests/fuzz/operation_sequence.h"
 
 namespace baton::router::fleet {
 namespace {
@@ -19,31 +20,11 @@ constexpr int64_t kVocabulary = 100;
 // Far more than any machine has, and far from where sums of a fleet's numbers overflow.
 constexpr int64_t kSane = int64_t{1} << 50;
 
-class Interpreter {
+class Interpreter final : public OperationSequence {
  public:
-  explicit Interpreter(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-
-  absl::StatusOr<int64_t> Run() {
-    int64_t done = 0;
-    for (; !bytes_.empty(); ++done) {
-      const int operation = Next() % 16;
-      Do(operation);
-      Look();
-      if (!wrong_.empty())
-        return absl::InternalError(fmt::format("operation {} ({}): {}", done, operation, wrong_));
-    }
-    ComeToAnEnd();
-    if (!wrong_.empty()) return absl::InternalError(fmt::format("at the end: {}", wrong_));
-    return done;
-  }
+  explicit Interpreter(std::span<const uint8_t> bytes) : OperationSequence(bytes, 16) {}
 
  private:
-  uint8_t Next() {
-    if (bytes_.empty()) return 0;
-    const uint8_t byte = bytes_.front();
-    bytes_ = bytes_.subspan(1);
-    return byte;
-  }
   std::string Bytes(size_t most) {
     const size_t size = std::min(most, bytes_.size());
     std::string bytes(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(size));
@@ -56,11 +37,7 @@ class Interpreter {
     return byte < 250 ? byte : UINT64_MAX >> (byte - 250);
   }
 
-  void Wrong(std::string what) {
-    if (wrong_.empty()) wrong_ = std::move(what);
-  }
-
-  void Do(int operation) {
+  void Do(int operation) override {
     const absl::Time now = absl::UnixEpoch() + absl::Milliseconds(100) * step_++;
     switch (operation) {
       case 0:
@@ -176,7 +153,7 @@ class Interpreter {
     bookings_.push_back(fleet_.Book(std::move(decode), std::move(prefill), Next(), now));
   }
 
-  void Look() {
+  void Look() override {
     const auto view = fleet_.view();
     for (const auto& [role, workers] :
          {std::pair(Role::kDecode, &view->decode), std::pair(Role::kPrefill, &view->prefill)}) {
@@ -193,7 +170,7 @@ class Interpreter {
     if (step_ % 16 == 0) index_.CheckConsistency();
   }
 
-  void ComeToAnEnd() {
+  void ComeToAnEnd() override {
     bookings_.clear();
     for (const auto& worker : known_) {
       if (worker->BookedRequests() != 0 || !worker->prompts().booked.empty()) Wrong("a booking is left");
@@ -204,7 +181,6 @@ class Interpreter {
     if (index_.stats().workers != 0) Wrong("the index has workers of no seat");
   }
 
-  std::span<const uint8_t> bytes_;
   telemetry::Metrics metrics_;
   Probe probe_{&metrics_};
   index::PrefixIndex index_{{.max_bytes = 4 << 20, .max_speculative = 64}};
@@ -218,7 +194,6 @@ class Interpreter {
   uint64_t sequence_ = 0;
   std::vector<std::shared_ptr<Worker>> known_;
   std::deque<Booking> bookings_;
-  std::string wrong_;
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "common/transfer/host_link.h"
 #include "fmt/format.h"
 #include "prefill_service/scheduler.h"
+#include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/tiny_engine.h"
 
 namespace baton::fuzz {
@@ -40,39 +41,14 @@ struct Peer {
   std::vector<std::vector<bool>> shipped;  // [block of the ticket][layer]
 };
 
-class Interpreter {
+class Interpreter final : public OperationSequence {
  public:
-  explicit Interpreter(std::span<const uint8_t> bytes) : bytes_(bytes) {
+  explicit Interpreter(std::span<const uint8_t> bytes) : OperationSequence(bytes, 16) {
     engine_ = MakeTinyEngine(4 + Next() % 16);
     Begin();
   }
 
-  absl::StatusOr<int64_t> Run() {
-    int64_t done = 0;
-    for (; !bytes_.empty(); ++done) {
-      const int operation = Next() % 16;
-      Do(operation);
-      Look();
-      if (!wrong_.empty())
-        return absl::InternalError(fmt::format("operation {} ({}): {}", done, operation, wrong_));
-    }
-    ComeToAnEnd();
-    if (!wrong_.empty()) return absl::InternalError(fmt::format("at the end: {}", wrong_));
-    return done;
-  }
-
  private:
-  uint8_t Next() {
-    if (bytes_.empty()) return 0;
-    const uint8_t byte = bytes_.front();
-    bytes_ = bytes_.subspan(1);
-    return byte;
-  }
-
-  void Wrong(std::string what) {
-    if (wrong_.empty()) wrong_ = std::move(what);
-  }
-
   void Begin() {
     options_.chunk_tokens = kBlockTokens * (1 + Next() % 3);
     options_.token_budget = kBlockTokens + Next() % 64;
@@ -81,7 +57,7 @@ class Interpreter {
     scheduler_ = std::make_unique<Scheduler>(options_, *engine_, link_, clock_, probe_);
   }
 
-  void Do(int operation) {
+  void Do(int operation) override {
     switch (operation) {
       case 0:
       case 1:
@@ -237,7 +213,7 @@ class Interpreter {
     }
   }
 
-  void Look() {
+  void Look() override {
     kv::BlockPool& pool = engine_->pool();
     pool.CheckConservation();
     const auto inside = std::ranges::count_if(peers_, [](const auto& entry) { return !entry.second.over; });
@@ -252,7 +228,7 @@ class Interpreter {
     if (inside == 0 && scheduler_->pending_tokens() != 0) Wrong("tokens wait and no prompt is inside");
   }
 
-  void ComeToAnEnd() {
+  void ComeToAnEnd() override {
     Unhog();
     for (auto& [id, peer] : peers_) peer.congested = false;
     for (int step = 0; step < kPatience && scheduler_->queued() + scheduler_->computing() > 0; ++step) {
@@ -265,7 +241,6 @@ class Interpreter {
     }
   }
 
-  std::span<const uint8_t> bytes_;
   std::unique_ptr<engine::Engine> engine_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
@@ -276,7 +251,6 @@ class Interpreter {
   std::vector<BlockId> hog_;
   JobId next_id_ = 1;
   bool aborting_ = false;
-  std::string wrong_;
   std::unique_ptr<Scheduler> scheduler_;
 };
 
