@@ -9,6 +9,7 @@
 #include "fmt/format.h"
 #include "spdlog/spdlog.h"
 #include "tests/fault/matrix.h"
+#include "tests/fault/table.h"
 
 namespace baton::fault {
 namespace {
@@ -42,8 +43,6 @@ constexpr const char* kFetchFaults[] = {"none",      "cancel",    "cl.crash",  "
                                         "h.STOP",    "h.restart", "h.room",    "f.KILL",   "f.STOP",
                                         "f.restart", "r.KILL",    "link-drop", "delay",    "duplicate",
                                         "reorder",   "corrupt",   "truncate",  "stale"};
-constexpr int kFetchFaultCount = 19;
-constexpr int kFetchStateCount = 4;
 
 bool Reached(FetchState state, Rig& rig) {
   switch (state) {
@@ -165,9 +164,7 @@ void Apply(FetchFault fault, Rig& rig, Request& request, Fetches fetches,
   }
 }
 
-struct FetchCell {
-  std::string wrong;
-  absl::Duration noticed, answered;
+struct FetchCell : Cell {
   uint32_t fetched = 0;
 };
 
@@ -219,32 +216,13 @@ FetchCell Try(FetchState state, FetchFault fault, const RigOptions& options) {
 }
 
 void RunMatrix(const RigOptions& options) {
-  int red = 0;
-  absl::Duration longest_noticed, longest_answer;
-  std::string table = fmt::format("{:12}", "");
-  for (const char* fault : kFetchFaults) table += fmt::format("{:>10}", fault);
-  table += "\n";
-  for (int state = 0; state < kFetchStateCount; ++state) {
-    table += fmt::format("{:12}", kFetchStates[state]);
-    for (int fault = 0; fault < kFetchFaultCount; ++fault) {
-      const FetchCell cell = Try(static_cast<FetchState>(state), static_cast<FetchFault>(fault), options);
-      EXPECT_EQ(cell.wrong, "") << kFetchStates[state] << " x " << kFetchFaults[fault];
-      if (static_cast<FetchFault>(fault) == FetchFault::kNone) {
-        EXPECT_EQ(cell.fetched, 64u) << "the table would prove little if nothing were fetched";
-      }
-      red += !cell.wrong.empty();
-      longest_noticed = std::max(longest_noticed, cell.noticed);
-      longest_answer = std::max(longest_answer, cell.answered);
-      table += cell.wrong.empty() ? fmt::format("{:>10}", absl::ToInt64Milliseconds(cell.answered))
-                                  : fmt::format("{:>10}", "RED");
+  TryAll(kFetchStates, kFetchFaults, [&](int state, int fault) {
+    const FetchCell cell = Try(static_cast<FetchState>(state), static_cast<FetchFault>(fault), options);
+    if (static_cast<FetchFault>(fault) == FetchFault::kNone) {
+      EXPECT_EQ(cell.fetched, 64u) << "the table would prove little if nothing were fetched";
     }
-    table += "\n";
-  }
-  std::printf("Milliseconds (virtual) from the fault to the client's end:\n%s", table.c_str());
-  std::printf(
-      "%d cells, %d red; longest until the survivors let go: %.3f s; longest until the answer: %.3f s\n",
-      kFetchStateCount * kFetchFaultCount, red, absl::ToDoubleSeconds(longest_noticed),
-      absl::ToDoubleSeconds(longest_answer));
+    return cell;
+  });
 }
 
 TEST(FetchFaultMatrixTest, APrefillWorkersFetchSurvivesEveryFault) {

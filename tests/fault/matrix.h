@@ -55,8 +55,6 @@ inline constexpr const char* kFaults[] = {"none",      "cancel",    "cl.crash", 
                                           "p.STOP",    "p.restart", "d.KILL",    "d.STOP",   "r.KILL",
                                           "link-drop", "delay",     "duplicate", "reorder",  "corrupt",
                                           "truncate",  "full-pool", "log-full"};
-inline constexpr int kFaultCount = 18;
-inline constexpr int kStateCount = 10;
 
 inline constexpr int64_t kPromptTokens = 70;
 inline constexpr int kChunks = 5 * 6;  // blocks x layers: one chunk message each

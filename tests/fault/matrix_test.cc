@@ -7,34 +7,15 @@
 #include <cstdio>
 
 #include "fmt/format.h"
+#include "tests/fault/table.h"
 
 namespace baton::fault {
 namespace {
 
 void RunMatrix(const RigOptions& options) {
-  int red = 0;
-  absl::Duration longest_noticed, longest_answer;
-  std::string table = fmt::format("{:12}", "");
-  for (const char* fault : kFaults) table += fmt::format("{:>10}", fault);
-  table += "\n";
-  for (int state = 0; state < kStateCount; ++state) {
-    table += fmt::format("{:12}", kStates[state]);
-    for (int fault = 0; fault < kFaultCount; ++fault) {
-      const Cell cell = TryCell(static_cast<State>(state), static_cast<Fault>(fault), options);
-      EXPECT_EQ(cell.wrong, "") << kStates[state] << " x " << kFaults[fault];
-      red += !cell.wrong.empty();
-      longest_noticed = std::max(longest_noticed, cell.noticed);
-      longest_answer = std::max(longest_answer, cell.answered);
-      table += cell.wrong.empty() ? fmt::format("{:>10}", absl::ToInt64Milliseconds(cell.answered))
-                                  : fmt::format("{:>10}", "RED");
-    }
-    table += "\n";
-  }
-  std::printf("Milliseconds (virtual) from the fault to the client's end:\n%s", table.c_str());
-  std::printf(
-      "%d cells, %d red; longest until the survivors let go: %.3f s; longest until the answer: %.3f s\n",
-      kStateCount * kFaultCount, red, absl::ToDoubleSeconds(longest_noticed),
-      absl::ToDoubleSeconds(longest_answer));
+  TryAll(kStates, kFaults, [&](int state, int fault) {
+    return TryCell(static_cast<State>(state), static_cast<Fault>(fault), options);
+  });
 }
 
 TEST(FaultMatrixTest, EveryStateSurvivesEveryFault) { RunMatrix({}); }

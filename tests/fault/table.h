@@ -1,0 +1,44 @@
+// A fault matrix tried cell by cell: every red cell is a failed expectation, and the table goes to stdout.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "fmt/format.h"
+#include "tests/fault/matrix.h"
+
+namespace baton::fault {
+
+inline void TryAll(std::span<const char* const> states, std::span<const char* const> faults,
+                   const std::function<Cell(int state, int fault)>& try_cell) {
+  int red = 0;
+  absl::Duration longest_noticed, longest_answer;
+  std::string table = fmt::format("{:12}", "");
+  for (const char* fault : faults) table += fmt::format("{:>10}", fault);
+  table += "\n";
+  for (size_t state = 0; state < states.size(); ++state) {
+    table += fmt::format("{:12}", states[state]);
+    for (size_t fault = 0; fault < faults.size(); ++fault) {
+      const Cell cell = try_cell(static_cast<int>(state), static_cast<int>(fault));
+      EXPECT_EQ(cell.wrong, "") << states[state] << " x " << faults[fault];
+      red += !cell.wrong.empty();
+      longest_noticed = std::max(longest_noticed, cell.noticed);
+      longest_answer = std::max(longest_answer, cell.answered);
+      table += cell.wrong.empty() ? fmt::format("{:>10}", absl::ToInt64Milliseconds(cell.answered))
+                                  : fmt::format("{:>10}", "RED");
+    }
+    table += "\n";
+  }
+  std::printf("Milliseconds (virtual) from the fault to the client's end:\n%s", table.c_str());
+  std::printf(
+      "%zu cells, %d red; longest until the survivors let go: %.3f s; longest until the answer: %.3f s\n",
+      states.size() * faults.size(), red, absl::ToDoubleSeconds(longest_noticed),
+      absl::ToDoubleSeconds(longest_answer));
+}
+
+}  // namespace baton::fault
