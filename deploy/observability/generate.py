@@ -36,8 +36,12 @@ def rules_yaml():
 
 def tests_yaml(days):
     """Each alert in two scenes. That it fires is asked of the ALERTS series, so that labels and texts need no second copy.
-    promtool evaluates every rule at every step of every scene, so those that take days have a file of their own, with longer steps."""
-    lines = [MADE + f"rule_files: [../../helm/baton/files/baton.rules.yaml]\nevaluation_interval: {'15m' if days else '1m'}\ntests:"]
+    promtool evaluates every rule at every step of every scene, so those that take days have a file of their own, with longer steps.
+    It takes groups in no fixed order unless told: an alert evaluated before the recording it reads would see the step before."""
+    lines = [
+        MADE + "rule_files: [../../helm/baton/files/baton.rules.yaml]",
+        f"group_eval_order: [baton.recording, baton.alerts]\nevaluation_interval: {'15m' if days else '1m'}\ntests:",
+    ]
     for rule in rules.alerts():
         test = rule["_test"]
         if (test["at"] == "26h") != days:
