@@ -109,12 +109,13 @@ class Chaos {
         if (rig_.fetch() != nullptr) Damage<v1::FetchEvent>(*rig_.fetch(), Draw(4));
         break;
       case 9: {
-        // The second prefill worker has what others may fetch.
+        // The second prefill worker has what others may fetch, and it is asked for.
         PrefillNode& holder = rig_.prefill[1];
-        const Expected& held = Alone(static_cast<uint32_t>(1 + Draw(5)));
+        const auto prompt = static_cast<uint32_t>(6 + Draw(20));
         if (!holder.up || holder.stopped) break;
         if (holder.engine->pool().available() < BlocksFor(kPromptTokens)) break;
-        Rig::Warm(holder, held.prompt);
+        Rig::Warm(holder, Alone(prompt).prompt);
+        asked_.emplace_back(&rig_.Ask(Alone(prompt).prompt, kSampling, kAnswer), prompt);
         break;
       }
       default: {
@@ -172,6 +173,8 @@ TEST(RandomFaultsTest, NoSequenceOfFaultsLeaksHangsOrServesAWrongToken) {
   }
   std::printf("%d migrations, %d failovers, %d answers with fetched blocks\n", migrations, failovers,
               fetched);
+  // That it all came about; a few rounds alone may well miss some of it.
+  if (BATON_RANDOM_ROUNDS < 60) return;
   EXPECT_GT(ends[absl::StatusCode::kOk], BATON_RANDOM_ROUNDS);
   EXPECT_GT(migrations, 0);
   EXPECT_GT(failovers, 0);
