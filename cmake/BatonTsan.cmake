@@ -3,5 +3,6 @@
 add_compile_options(-U__SANITIZE_THREAD__)
 
 # What every program of a tsan build links besides: see there.
-add_library(baton_tsan_locks OBJECT ${PROJECT_SOURCE_DIR}/cmake/tsan/absl_synchronization.cc)
-target_link_libraries(baton_tsan_locks PUBLIC absl::synchronization ${CMAKE_DL_LIBS})
+add_library(baton_tsan_order OBJECT
+  ${PROJECT_SOURCE_DIR}/cmake/tsan/absl_synchronization.cc ${PROJECT_SOURCE_DIR}/cmake/tsan/grpc_operations.cc)
+target_link_libraries(baton_tsan_order PUBLIC absl::synchronization ${CMAKE_DL_LIBS})

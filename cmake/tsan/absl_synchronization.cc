@@ -1,14 +1,16 @@
-// ThreadSanitizer's view of Abseil's locks. Debian's libabsl is built without it, so a tsan build would take
-// all that an absl::Mutex guards for a race, in Baton and in gRPC, whose own locks they are too. The
-// definitions here come before the library's, for the program and for every shared library; they call the
-// library's and tell the sanitizer what the lock orders. Conditions are also evaluated inside Unlock() and
-// Await(), by whoever holds the lock at that moment: their reads are ordered by the lock and left out.
+// ThreadSanitizer's view of Abseil's locks and notifications. Debian's libabsl is built without it, so a tsan
+// build would take all that an absl::Mutex guards for a race, in Baton and in gRPC, whose own locks they are
+// too. The definitions here come before the library's, for the program and for every shared library; they
+// call the library's and tell the sanitizer what the lock orders. Conditions are also evaluated inside
+// Unlock() and Await(), by whoever holds the lock at that moment: their reads are ordered by the lock and
+// left out.
 //
 // Linked into every program of a tsan build (see BatonRoom.cmake). The names are those of Debian's build of
 // Abseil, whose inline namespace is debian3.
 #include <dlfcn.h>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
 extern "C" {
@@ -139,6 +141,33 @@ bool _ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::Con
     return BATON_NEXT(_ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE)(variable, mutex,
                                                                                          deadline);
   });
+}
+
+// Who finds it notified takes no lock.
+void _ZN4absl7debian312Notification6NotifyEv(absl::Notification* notification) {
+  __tsan_release(notification);
+  BATON_NEXT(_ZN4absl7debian312Notification6NotifyEv)(notification);
+}
+
+void _ZNK4absl7debian312Notification19WaitForNotificationEv(absl::Notification* notification) {
+  BATON_NEXT(_ZNK4absl7debian312Notification19WaitForNotificationEv)(notification);
+  __tsan_acquire(notification);
+}
+
+bool _ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(
+    absl::Notification* notification, absl::Duration timeout) {
+  const bool notified = BATON_NEXT(
+      _ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE)(notification, timeout);
+  if (notified) __tsan_acquire(notification);
+  return notified;
+}
+
+bool _ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE(
+    absl::Notification* notification, absl::Time deadline) {
+  const bool notified = BATON_NEXT(
+      _ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE)(notification, deadline);
+  if (notified) __tsan_acquire(notification);
+  return notified;
 }
 
 }  // extern "C"
