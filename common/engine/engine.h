@@ -33,6 +33,9 @@ struct EngineOptions {
   int64_t kv_bytes = int64_t{256} << 20;
   tensor::DType key_dtype = tensor::DType::kF32;
   tensor::DType value_dtype = tensor::DType::kF32;
+  // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
+  // worker alone. GPUs promise no bits, so there it changes nothing.
+  bool tolerant = false;
 };
 
 class Engine {
@@ -48,6 +51,8 @@ class Engine {
   int64_t weight_bytes() const;
 
   kv::BlockPool& pool() { return pool_; }
+  // Where each rank keeps its part of the blocks.
+  std::vector<device::Memory*> memories() const;
   // Of all ranks together.
   kv::KvStore& store() { return joint_ ? *joint_ : *ranks_.front().store; }
 
@@ -62,7 +67,7 @@ class Engine {
     std::unique_ptr<model::Decoder> decoder;
     std::optional<kv::KvStore> store;
   };
-  Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads);
+  Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant);
 
   std::vector<Rank> ranks_;
   const std::unique_ptr<RankThreads> threads_;

@@ -67,7 +67,13 @@ HeadShape ShapeOf(const AttentionShape& shape) {
 
 absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptions& options) {
   int count = 0;
-  BATON_RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (const absl::Status looked = ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"); !looked.ok()) {
+    return absl::Status(
+        looked.code(),
+        fmt::format("--backend cuda: {}: this needs an NVIDIA GPU that the process may see, and a "
+                    "driver for CUDA {} or newer: see nvidia-smi, or use --backend cpu",
+                    std::string(looked.message()), CUDART_VERSION / 1000));
+  }
   if (options.device >= count) {
     return absl::UnavailableError(
         fmt::format("GPU {} is wanted, this machine has {}: lower --tp, or see "
