@@ -126,15 +126,29 @@ kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
 std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   logits_.resize(batch.logit_count() * config().vocabulary);
   const auto ignore = [](int) {};
+  const model::ForwardBatch view = batch.View();
+  std::vector<TokenId> tokens(view.draws.size(), TokenId(-1));
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     if (r == 0) {
-      rank.decoder->Forward(batch.View(), *rank.store, logits_, layer_done);
+      rank.decoder->Forward(view, *rank.store, logits_, layer_done, tokens);
     } else {
-      rank.decoder->Forward(batch.View(), *rank.store, logits_, ignore);
+      model::ForwardBatch other = view;
+      other.draws = {};
+      rank.decoder->Forward(other, *rank.store, logits_, ignore);
     }
   });
+  drawn_.clear();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != TokenId(-1)) drawn_.emplace(view.draws[i].row, tokens[i]);
+  }
   return logits_;
+}
+
+std::optional<TokenId> Engine::drawn(int64_t logit_row) const {
+  const auto found = drawn_.find(logit_row);
+  if (found == drawn_.end()) return std::nullopt;
+  return found->second;
 }
 
 }  // namespace baton::engine

@@ -4,6 +4,7 @@
 // and fingerprint(). Under tensor parallelism that thread is rank 0 and leads the others (rank_threads.h).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,9 @@ class Engine {
   // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the
   // next call. layer_done(l): layer l's KV of all rows is in the store.
   std::span<const float> Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
+  // The token that the backend drew from that step's row of logits, which then has no logits. None: it was
+  // not asked to, or could not.
+  std::optional<TokenId> drawn(int64_t logit_row) const;
 
  private:
   struct Rank {
@@ -76,6 +80,7 @@ class Engine {
   const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
+  std::map<int64_t, TokenId> drawn_;  // by row of the logits
 };
 
 }  // namespace baton::engine
