@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/rpc/lifecycle.h"
+#include "common/transfer/nccl/nccl.h"
 #include "common/worker/process.h"
 #include "decode_service/server.h"
 
@@ -26,6 +27,14 @@ int main(int argc, char** argv) {
   app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
+  app.add_option("--link-peers", options.link_check.peers,
+                 "Prefill workers (host:port) to test the link with before this worker is ready")
+      ->delimiter(',');
+  app.add_option("--link-floor-gbps", options.link_check.floor_gbps,
+                 "Gigabytes (10^9 bytes) per second that the link to one of --link-peers has to carry")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  options.worker.link.open_nccl = transfer::OpenNccl;
   CLI11_PARSE(app, argc, argv);
   return worker::RunProcess<decode_service::DecodeServer>(
       "decode", options.worker, [&] { return decode_service::DecodeServer::Start(options); });

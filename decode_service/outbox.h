@@ -40,6 +40,8 @@ class Outbox {
   // The next token. Fills `delta` with what may leave, and says if and why the answer ends with it.
   std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta);
 
+  // The client is told something of the logits, beside the token.
+  bool shows_logits() const { return output_.logprobs() || output_.logits_digest(); }
   // How many top log probabilities to ask the sampler for.
   std::optional<int> logprobs() const;
   // Tokens generated, resumed ones included.

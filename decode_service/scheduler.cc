@@ -131,6 +131,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   v1::PrefillRequest request;
   request.set_request_id(sequence.request_id);
   *request.mutable_fingerprint() = sequence.fingerprint;
+  request.mutable_fingerprint()->set_link(std::string(link_.name()));
   request.mutable_token_ids()->Reserve(static_cast<int>(sequence.size()));
   for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
   request.set_salt(sequence.salt);
@@ -165,7 +166,7 @@ void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1:
       sequence.relay.set_fetch_seconds(done.fetch_seconds());
     }
   }
-  Emit(id, sequence, logits);
+  SampleAndEmit(id, sequence, logits);
 }
 
 void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
@@ -243,7 +244,12 @@ bool Scheduler::Step() {
         }
       }
       const int64_t vocabulary = engine_.config().vocabulary;
-      Emit(planned[i], sequence, logits.subspan(logit_row++ * vocabulary, vocabulary));
+      const int64_t row = logit_row++;
+      if (const std::optional<TokenId> token = engine_.drawn(row)) {
+        Emit(planned[i], sequence, {.token = *token}, 0);
+      } else {
+        SampleAndEmit(planned[i], sequence, logits.subspan(row * vocabulary, vocabulary));
+      }
     }
     probe_.Stepped(batch_.rows() - prefill_rows, prefill_rows, clock_.Now() - begin);
   }
@@ -258,9 +264,17 @@ std::vector<SequenceId> Scheduler::PlanStep() {
   std::vector<SequenceId> planned;
   batch_.Clear();
   int64_t budget = options_.token_budget;
+  // Of the sequence that was added last: the backend draws its token, where it can and nobody asks for
+  // logits.
+  const auto let_draw = [this](const Sequence& sequence) {
+    if (!sequence.outbox->shows_logits()) {
+      batch_.Draw(sequence.sampling, static_cast<uint64_t>(sequence.size()));
+    }
+  };
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kRunning || sequence->paused) continue;
     batch_.Add(std::span(sequence->tokens).last(1), sequence->size() - 1, sequence->kv->blocks(), true);
+    let_draw(*sequence);
     planned.push_back(id);
     --budget;
   }
@@ -274,14 +288,14 @@ std::vector<SequenceId> Scheduler::PlanStep() {
     if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
     batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(),
                rows == sequence->remaining());
+    if (rows == sequence->remaining()) let_draw(*sequence);
     planned.push_back(id);
     budget -= rows;
   }
   return planned;
 }
 
-void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
-  const absl::Time now = clock_.Now();
+void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
   const absl::StatusOr<sampling::Draw> draw =
       sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
                       sequence.outbox->logprobs());
@@ -290,10 +304,14 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> l
     End(id, Probe::Outcome::kFailed);
     return;
   }
-  sequence.history.AddOutput(draw->token);
-  sequence.tokens.push_back(draw->token);
+  Emit(id, sequence, *draw, sequence.outbox->shows_logits() ? Crc32c(std::as_bytes(logits)) : 0);
+}
+
+void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest) {
+  sequence.history.AddOutput(draw.token);
+  sequence.tokens.push_back(draw.token);
   v1::DecodeEvent event;
-  const auto end = sequence.outbox->Push(*draw, Crc32c(std::as_bytes(logits)), *event.mutable_delta());
+  const auto end = sequence.outbox->Push(draw, logits_digest, *event.mutable_delta());
   if (sequence.times.first_token == absl::Time() && sequence.resumed_tokens == 0) {
     ReportPhases(sequence, *event.mutable_opening()->mutable_timing());
     *event.mutable_opening()->mutable_usage() = sequence.usage;
@@ -301,7 +319,6 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, std::span<const float> l
   sequence.send(std::move(event));
   const absl::Time sent = clock_.Now();
   if (sequence.times.first_token == absl::Time()) {
-    sequence.times.logits = now;
     sequence.times.first_token = sent;
     probe_.FirstToken(sent - sequence.times.arrival);
   } else {

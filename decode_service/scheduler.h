@@ -86,8 +86,10 @@ class Scheduler {
   void StartPrefill(SequenceId id, Sequence& sequence);
   void OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done);
   void OnHandoffEnded(SequenceId id, const absl::Status& status);
-  // Draws and sends the next token. Ends the sequence if that was its last.
-  void Emit(SequenceId id, Sequence& sequence, std::span<const float> logits);
+  // Draws the next token and sends it.
+  void SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits);
+  // Sends a token that was drawn. Ends the sequence if that was its last.
+  void Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
   void Readmit();
   // Pauses whose client has not taken enough, and ends whose client takes nothing.

@@ -62,7 +62,7 @@ struct Sequence {
   v1::Usage usage;
   v1::Relay relay;
   struct {
-    absl::Time arrival, reserved, prefill_started, logits, first_token, last_token;
+    absl::Time arrival, reserved, prefill_started, first_token, last_token;
     double fetch = 0, prefill_queue = 0, prefill = 0, transfer = 0;
   } times;
 

@@ -4,7 +4,6 @@
 
 #include "common/base/status.h"
 #include "common/text/tokenizer.h"
-#include "common/transfer/host_link.h"
 #include "common/worker/host.h"
 #include "decode_service/service.h"
 
@@ -13,11 +12,11 @@ namespace baton::decode_service {
 // In the order of construction: what comes later uses what comes before.
 struct DecodeServer::Parts {
   std::unique_ptr<worker::Host> host;
-  transfer::HostLinkReceiver link;
   std::unique_ptr<Probe> probe;
   std::unique_ptr<GrpcPrefillClient> prefill;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<DecodeService> service;
+  std::unique_ptr<LinkCheck> link_check;
 
   worker::StepReport Step() {
     worker::StepReport report;
@@ -31,27 +30,37 @@ struct DecodeServer::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions options) {
+  if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
+    return absl::InvalidArgumentError("--link-floor-gbps says how fast, not to whom: add --link-peers");
+  }
   auto parts = std::make_unique<Parts>();
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_DECODE, "decode"));
   BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
   worker::Host& host = *parts->host;
-  parts->link = transfer::HostLinkReceiver(host.engine().store().memory());
+  transfer::LinkReceiver& link = host.link().receiver();
   options.scheduler.worker_id = host.worker_id();
   options.scheduler.incarnation = host.incarnation();
-  parts->probe = std::make_unique<Probe>(host.metrics(), parts->link.name());
+  parts->probe = std::make_unique<Probe>(host.metrics(), link.name());
   parts->prefill = std::make_unique<GrpcPrefillClient>(host.loop(), host.security());
-  parts->scheduler =
-      std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link, *parts->prefill,
-                                  host.clock(), *parts->probe, host.exchange());
+  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), link, *parts->prefill,
+                                                 host.clock(), *parts->probe, host.exchange());
   parts->service = std::make_unique<DecodeService>(host.engine(), host.loop(), *parts->scheduler, host.hub(),
                                                    std::move(tokenizer), *parts->probe, host.peers());
-  BATON_RETURN_IF_ERROR(host.Serve(*parts->service, [parts = parts.get()] { return parts->Step(); }));
+  const bool tested = !options.link_check.peers.empty();
+  BATON_RETURN_IF_ERROR(host.Serve(
+      *parts->service, [parts = parts.get()] { return parts->Step(); }, !tested));
+  if (tested) {
+    host.link().probe().Floor(options.link_check.floor_gbps * 1e9);
+    parts->link_check =
+        std::make_unique<LinkCheck>(std::move(options.link_check), host, [&host] { host.SetReady(); });
+  }
   return std::unique_ptr<DecodeServer>(new DecodeServer(std::move(parts)));
 }
 
 DecodeServer::DecodeServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 DecodeServer::~DecodeServer() {
+  parts_->link_check.reset();
   parts_->host->Stop(
       [this] { parts_->scheduler->Abort(absl::UnavailableError("the decode worker is leaving")); });
 }

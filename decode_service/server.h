@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/worker/flags.h"
+#include "decode_service/link_check.h"
 #include "decode_service/scheduler.h"
 
 namespace baton::decode_service {
@@ -16,11 +17,12 @@ struct ServerOptions {
   worker::Options worker;
   // worker_id and incarnation are filled in by Start.
   SchedulerOptions scheduler;
+  LinkCheckOptions link_check;
 };
 
 class DecodeServer {
  public:
-  // Loads the model and listens.
+  // Loads the model and listens. With peers to test the link with, it takes work once a test has passed.
   static absl::StatusOr<std::unique_ptr<DecodeServer>> Start(ServerOptions options);
   // Refuses new work, waits up to `grace` for what runs, then ends it (UNAVAILABLE) and stops listening.
   ~DecodeServer();

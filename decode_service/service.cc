@@ -35,7 +35,9 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
     return reactor;
   }
   if (hub_.draining()) {
-    stream->Finish(absl::UnavailableError("this decode worker is draining: use another"));
+    stream->Finish(absl::UnavailableError(
+        hub_.ready() ? "this decode worker is draining: use another"
+                     : "this decode worker is not ready: its link has not passed its test"));
     return reactor;
   }
   auto parsed = ParseRequest(*request, engine_, tokenizer_);

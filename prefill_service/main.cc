@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/rpc/lifecycle.h"
+#include "common/transfer/nccl/nccl.h"
 #include "common/worker/process.h"
 #include "prefill_service/server.h"
 
@@ -21,6 +22,7 @@ int main(int argc, char** argv) {
   app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
+  options.worker.link.open_nccl = transfer::OpenNccl;
   CLI11_PARSE(app, argc, argv);
   return worker::RunProcess<prefill_service::PrefillServer>(
       "prefill", options.worker, [&] { return prefill_service::PrefillServer::Start(options); });

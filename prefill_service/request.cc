@@ -2,19 +2,30 @@
 
 #include <algorithm>
 
+#include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "fmt/format.h"
 
 namespace baton::prefill_service {
 
-absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine::Engine& engine) {
-  const model::ModelConfig& config = engine.config();
-  if (const auto difference =
-          model::FirstDifference(engine.fingerprint(), transfer::FromProto(request.fingerprint()));
+absl::Status CheckPair(const v1::Fingerprint& theirs, const engine::Engine& engine, std::string_view link) {
+  if (const auto difference = model::FirstDifference(engine.fingerprint(), transfer::FromProto(theirs));
       difference.has_value()) {
     return absl::FailedPreconditionError(
         fmt::format("fingerprints differ, prefill worker against decode worker: {}", *difference));
   }
+  const std::string_view other = theirs.link().empty() ? "host" : std::string_view(theirs.link());
+  if (other == link) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("links differ, prefill worker against decode worker: {} here, {} there; start both with "
+                  "the same --link",
+                  link, other));
+}
+
+absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine::Engine& engine,
+                                 std::string_view link) {
+  const model::ModelConfig& config = engine.config();
+  BATON_RETURN_IF_ERROR(CheckPair(request.fingerprint(), engine, link));
   const int64_t size = request.token_ids_size();
   if (size == 0) return absl::InvalidArgumentError("token_ids: the prompt is empty");
   if (size > config.context) {

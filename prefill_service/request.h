@@ -2,6 +2,8 @@
 // (send, finish, congested). Pure; any thread.
 #pragma once
 
+#include <string_view>
+
 #include "absl/status/statusor.h"
 #include "baton/v1/prefill.pb.h"
 #include "common/engine/engine.h"
@@ -9,7 +11,10 @@
 
 namespace baton::prefill_service {
 
-// INVALID_ARGUMENT names the field; FAILED_PRECONDITION names what differs between fingerprints.
-absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine::Engine& engine);
+// FAILED_PRECONDITION names what differs between the fingerprints, or the links.
+absl::Status CheckPair(const v1::Fingerprint& theirs, const engine::Engine& engine, std::string_view link);
+// INVALID_ARGUMENT names the field; FAILED_PRECONDITION as above.
+absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine::Engine& engine,
+                                 std::string_view link = "host");
 
 }  // namespace baton::prefill_service

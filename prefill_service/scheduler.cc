@@ -257,7 +257,8 @@ bool Scheduler::ShipCached() {
   const int64_t run = std::max<int64_t>(1, options_.max_chunk_bytes / engine_.store().layout().block_bytes());
   for (auto prompt = computing_.begin(); prompt != computing_.end();) {
     const auto current = prompt++;
-    while (current->cached_shipped < current->cached_blocks() && !current->job.congested()) {
+    while (current->cached_shipped < current->cached_blocks() && !current->job.congested() &&
+           !link_.congested()) {
       const int64_t count = std::min(run, current->cached_blocks() - current->cached_shipped);
       const absl::Status sent = current->shipment->Ship(current->kv->blocks(), current->cached_shipped, count,
                                                         0, layers, [&](v1::KvChunk chunk) {
@@ -279,6 +280,7 @@ bool Scheduler::ShipCached() {
 std::vector<Scheduler::Planned> Scheduler::Plan() {
   std::vector<Planned> plan;
   int64_t budget = options_.token_budget;
+  if (link_.congested()) return plan;  // what it computes could not leave
   for (auto prompt = computing_.begin(); prompt != computing_.end() && budget > 0; ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
     int64_t rows = std::min({prompt->remaining(), options_.chunk_tokens, budget});

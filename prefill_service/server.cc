@@ -4,7 +4,6 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
-#include "common/transfer/host_link.h"
 #include "common/worker/host.h"
 #include "prefill_service/service.h"
 
@@ -13,7 +12,6 @@ namespace baton::prefill_service {
 // In the order of construction: what comes later uses what comes before.
 struct PrefillServer::Parts {
   std::unique_ptr<worker::Host> host;
-  transfer::HostLinkSender link;
   std::unique_ptr<Probe> probe;
   std::unique_ptr<Scheduler> scheduler;
   std::unique_ptr<PrefillService> service;
@@ -30,15 +28,16 @@ struct PrefillServer::Parts {
 
 absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOptions options) {
   auto parts = std::make_unique<Parts>();
+  options.worker.link.step_tokens = options.scheduler.token_budget;
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_PREFILL, "prefill"));
   worker::Host& host = *parts->host;
-  parts->link = transfer::HostLinkSender(host.engine().store().memory());
+  transfer::LinkSender& link = host.link().sender();
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;
-  parts->probe = std::make_unique<Probe>(host.metrics(), parts->link.name());
-  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), parts->link, host.clock(),
+  parts->probe = std::make_unique<Probe>(host.metrics(), link.name());
+  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), link, host.clock(),
                                                  *parts->probe, host.exchange());
-  parts->service = std::make_unique<PrefillService>(host.engine(), host.loop(), *parts->scheduler, host.hub(),
-                                                    *parts->probe, host.peers());
+  parts->service = std::make_unique<PrefillService>(host.engine(), link, host.loop(), *parts->scheduler,
+                                                    host.hub(), *parts->probe, host.peers());
   BATON_RETURN_IF_ERROR(host.Serve(*parts->service, [parts = parts.get()] { return parts->Step(); }));
   return std::unique_ptr<PrefillServer>(new PrefillServer(std::move(parts)));
 }

@@ -2,7 +2,9 @@
 
 #include <utility>
 
+#include "common/rpc/channel.h"
 #include "common/rpc/server_stream.h"
+#include "prefill_service/link_test.h"
 #include "prefill_service/request.h"
 
 namespace baton::prefill_service {
@@ -27,7 +29,7 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
     stream->Finish(absl::UnavailableError("this prefill worker is draining: use another"));
     return reactor;
   }
-  auto job = ParseRequest(*request, engine_);
+  auto job = ParseRequest(*request, engine_, link_.name());
   if (!job.ok()) {
     probe_.Refused();
     stream->Finish(job.status());
@@ -51,6 +53,26 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
     probe_.Refused();
     stream->Finish(absl::ResourceExhaustedError("this prefill worker's mailbox is full: use another"));
   }
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackServerContext* context,
+                                                                const v1::TestLinkRequest* request) {
+  auto stream = rpc::ServerStream<v1::KvChunk>::Create();
+  auto* reactor = stream->reactor();
+  absl::Status refused = peers_(*context);
+  if (refused.ok()) refused = CheckPair(request->fingerprint(), engine_, link_.name());
+  if (!refused.ok()) {
+    stream->Finish(std::move(refused));
+    return reactor;
+  }
+  const bool posted = loop_.TryPost([this, stream, ticket = transfer::Ticket::FromProto(request->ticket())] {
+    if (stream->cancelled()) return;
+    stream->Finish(ShipTest(ticket, engine_, link_, rpc::kMaxChunkBytes,
+                            [&](v1::KvChunk chunk) { stream->Send(std::move(chunk)); }));
+  });
+  if (!posted)
+    stream->Finish(absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"));
   return reactor;
 }
 

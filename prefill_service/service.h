@@ -16,15 +16,24 @@ namespace baton::prefill_service {
 class PrefillService final : public v1::Prefill::CallbackService {
  public:
   // All outlive it.
-  PrefillService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
-                 Probe& probe, const rpc::PeerCheck& peers)
-      : engine_(engine), loop_(loop), scheduler_(scheduler), hub_(hub), probe_(probe), peers_(peers) {}
+  PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop, Scheduler& scheduler,
+                 worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers)
+      : engine_(engine),
+        link_(link),
+        loop_(loop),
+        scheduler_(scheduler),
+        hub_(hub),
+        probe_(probe),
+        peers_(peers) {}
 
   grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
                                                       const v1::PrefillRequest* request) override;
+  grpc::ServerWriteReactor<v1::KvChunk>* TestLink(grpc::CallbackServerContext* context,
+                                                  const v1::TestLinkRequest* request) override;
 
  private:
   engine::Engine& engine_;
+  transfer::LinkSender& link_;
   engine::Loop& loop_;
   Scheduler& scheduler_;
   worker::WatchHub& hub_;

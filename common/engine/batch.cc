@@ -1,6 +1,7 @@
 #include "common/engine/batch.h"
 
 #include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace baton::engine {
 
@@ -14,10 +15,22 @@ void Batch::Add(std::span<const TokenId> tokens, int64_t first_position, std::sp
   if (want_logits) logit_rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
 }
 
+void Batch::Draw(const sampling::Params& params, uint64_t position) {
+  BATON_CHECK(!logit_rows_.empty() && logit_rows_.back() + 1 == rows());
+  if (params.ChangesLogits()) return;
+  draws_.push_back({.uniform = UniformAt(params.seed, position),
+                    .row = static_cast<int32_t>(logit_rows_.size()) - 1,
+                    .temperature = params.temperature,
+                    .top_k = params.top_k,
+                    .top_p = params.top_p,
+                    .min_p = params.min_p});
+}
+
 void Batch::Clear() {
   tokens_.clear();
   sequences_.clear();
   logit_rows_.clear();
+  draws_.clear();
 }
 
 }  // namespace baton::engine

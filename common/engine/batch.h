@@ -7,6 +7,7 @@
 
 #include "common/base/ids.h"
 #include "common/model/decoder.h"
+#include "common/sampling/sampler.h"
 
 namespace baton::engine {
 
@@ -16,17 +17,21 @@ class Batch {
   // memory must outlive the batch. With want_logits, the last row's logits are computed.
   void Add(std::span<const TokenId> tokens, int64_t first_position, std::span<const BlockId> blocks,
            bool want_logits);
+  // Lets the backend draw the token that follows the sequence added last, at `position`: then the step gives
+  // Engine::drawn and no logits. Not where penalties or a bias change the logits first: those stay here.
+  void Draw(const sampling::Params& params, uint64_t position);
   void Clear();
 
   bool empty() const { return tokens_.empty(); }
   int64_t rows() const { return static_cast<int64_t>(tokens_.size()); }
   int64_t logit_count() const { return static_cast<int64_t>(logit_rows_.size()); }
-  model::ForwardBatch View() const { return {tokens_, sequences_, logit_rows_}; }
+  model::ForwardBatch View() const { return {tokens_, sequences_, logit_rows_, draws_}; }
 
  private:
   std::vector<TokenId> tokens_;
   std::vector<kernels::SequenceRows> sequences_;
   std::vector<int64_t> logit_rows_;
+  std::vector<kernels::RowDraw> draws_;
 };
 
 }  // namespace baton::engine

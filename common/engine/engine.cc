@@ -38,8 +38,9 @@ absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayou
 }
 
 // Bits depend on how many ranks a sum is split over; where the backend promises bits, that is told.
-std::string Numerics(const kernels::Kernels& kernels, size_t ranks) {
+std::string Numerics(const kernels::Kernels& kernels, size_t ranks, bool tolerant) {
   std::string numerics(kernels.numerics());
+  if (tolerant && kernels.exact()) return numerics + "~";
   if (ranks > 1 && kernels.exact()) numerics += fmt::format("+tp{}", ranks);
   return numerics;
 }
@@ -89,21 +90,27 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     BATON_ASSIGN_OR_RETURN(auto store, kv::KvStore::Create(layout, blocks, rank.kernels->memory()));
     rank.store.emplace(std::move(store));
   }
-  return std::unique_ptr<Engine>(new Engine(std::move(ranks), std::move(threads)));
+  return std::unique_ptr<Engine>(new Engine(std::move(ranks), std::move(threads), options.tolerant));
 }
 
-Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads)
+Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant)
     : ranks_(std::move(ranks)),
       threads_(std::move(threads)),
       fingerprint_(model::MakeFingerprint(config(), ranks_.front().decoder->weights_digest(),
                                           WholeLayout(ranks_.front().store->layout(), ranks_.size()),
-                                          Numerics(*ranks_.front().kernels, ranks_.size()))),
+                                          Numerics(*ranks_.front().kernels, ranks_.size(), tolerant))),
       pool_(ranks_.front().store->blocks()) {
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;
   for (Rank& rank : ranks_) shards.push_back(&*rank.store);
   ranks_memory_.emplace(shards);
   joint_.emplace(kv::KvStore::Joint(std::move(shards), *ranks_memory_));
+}
+
+std::vector<device::Memory*> Engine::memories() const {
+  std::vector<device::Memory*> memories;
+  for (const Rank& rank : ranks_) memories.push_back(&rank.kernels->memory());
+  return memories;
 }
 
 int64_t Engine::weight_bytes() const {
@@ -119,15 +126,29 @@ kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
 std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   logits_.resize(batch.logit_count() * config().vocabulary);
   const auto ignore = [](int) {};
+  const model::ForwardBatch view = batch.View();
+  std::vector<TokenId> tokens(view.draws.size(), TokenId(-1));
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     if (r == 0) {
-      rank.decoder->Forward(batch.View(), *rank.store, logits_, layer_done);
+      rank.decoder->Forward(view, *rank.store, logits_, layer_done, tokens);
     } else {
-      rank.decoder->Forward(batch.View(), *rank.store, logits_, ignore);
+      model::ForwardBatch other = view;
+      other.draws = {};
+      rank.decoder->Forward(other, *rank.store, logits_, ignore);
     }
   });
+  drawn_.clear();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] != TokenId(-1)) drawn_.emplace(view.draws[i].row, tokens[i]);
+  }
   return logits_;
+}
+
+std::optional<TokenId> Engine::drawn(int64_t logit_row) const {
+  const auto found = drawn_.find(logit_row);
+  if (found == drawn_.end()) return std::nullopt;
+  return found->second;
 }
 
 }  // namespace baton::engine

@@ -4,6 +4,7 @@
 // and fingerprint(). Under tensor parallelism that thread is rank 0 and leads the others (rank_threads.h).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,9 @@ struct EngineOptions {
   int64_t kv_bytes = int64_t{256} << 20;
   tensor::DType key_dtype = tensor::DType::kF32;
   tensor::DType value_dtype = tensor::DType::kF32;
+  // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
+  // worker alone. GPUs promise no bits, so there it changes nothing.
+  bool tolerant = false;
 };
 
 class Engine {
@@ -48,12 +52,17 @@ class Engine {
   int64_t weight_bytes() const;
 
   kv::BlockPool& pool() { return pool_; }
+  // Where each rank keeps its part of the blocks.
+  std::vector<device::Memory*> memories() const;
   // Of all ranks together.
   kv::KvStore& store() { return joint_ ? *joint_ : *ranks_.front().store; }
 
   // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the
   // next call. layer_done(l): layer l's KV of all rows is in the store.
   std::span<const float> Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
+  // The token that the backend drew from that step's row of logits, which then has no logits. None: it was
+  // not asked to, or could not.
+  std::optional<TokenId> drawn(int64_t logit_row) const;
 
  private:
   struct Rank {
@@ -62,7 +71,7 @@ class Engine {
     std::unique_ptr<model::Decoder> decoder;
     std::optional<kv::KvStore> store;
   };
-  Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads);
+  Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant);
 
   std::vector<Rank> ranks_;
   const std::unique_ptr<RankThreads> threads_;
@@ -71,6 +80,7 @@ class Engine {
   const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
+  std::map<int64_t, TokenId> drawn_;  // by row of the logits
 };
 
 }  // namespace baton::engine

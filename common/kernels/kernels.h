@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/device/memory.h"
+#include "common/kernels/draw.h"
 #include "common/kv/store/kv_store.h"
 #include "common/tensor/dtype.h"
 
@@ -193,6 +194,12 @@ class Kernels {
 
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
+
+  // tokens[i]: drawn as draws[i] says from its row of logits (float32); -1 if none of them is a number above
+  // -inf. Waits for the tokens. False: this backend does not draw, and sampling::Sampler does on the host.
+  virtual bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) {
+    return false;
+  }
 };
 
 // Plain float32, single thread, one obvious loop per formula.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <vector>
 
 #include "common/base/check.h"
@@ -209,6 +211,13 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
+  bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) override {
+    for (size_t i = 0; i < draws.size(); ++i) {
+      tokens[i] = DrawOne({logits.row(draws[i].row), static_cast<size_t>(logits.cols)}, draws[i]);
+    }
+    return true;
+  }
+
  private:
   // keys [kv_heads][head_dim][kBlockTokens], values [kv_heads][kBlockTokens][head_dim] (kv/store/kv_layout.h)
   static void StoreHead(const kv::KvLayout& layout, std::byte* block, int layer, int head, int64_t token,
@@ -269,6 +278,39 @@ class ReferenceKernels final : public Kernels {
     for (int d = 0; d < shape.head_dim; ++d) {
       out[d] = static_cast<float>(weighted_[static_cast<size_t>(d)] / total);
     }
+  }
+
+  // As draw.h says it: sorted, weighed, cut three times, and added up until the share is passed.
+  static TokenId DrawOne(std::span<const float> logits, const RowDraw& draw) {
+    struct Token {
+      float logit;
+      int32_t id;
+      double weight;  // in units of the likeliest one's
+    };
+    std::vector<Token> order;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (!(logits[i] > -INFINITY)) continue;  // NaN, too
+      order.push_back({std::min(logits[i], std::numeric_limits<float>::max()), static_cast<int32_t>(i), 1});
+    }
+    std::ranges::stable_sort(order, std::greater(), &Token::logit);
+    if (order.empty()) return TokenId(-1);
+    if (draw.temperature == 0) return TokenId(order.front().id);
+    if (draw.top_k > 0 && std::ssize(order) > draw.top_k) order.resize(static_cast<size_t>(draw.top_k));
+    double mass = 0;
+    for (Token& token : order) {
+      token.weight = std::exp((double{token.logit} - double{order.front().logit}) / double{draw.temperature});
+      mass += token.weight;
+    }
+    const double enough = draw.top_p < 1 ? draw.top_p * mass : INFINITY;
+    mass = 0;
+    size_t kept = 0;
+    for (; kept < order.size() && mass < enough && order[kept].weight >= draw.min_p; ++kept) {
+      mass += order[kept].weight;
+    }
+    double passed = 0;
+    size_t drawn = 0;
+    while ((passed += order[drawn].weight) <= draw.uniform * mass && drawn + 1 < kept) ++drawn;
+    return TokenId(order[drawn].id);
   }
 
   std::vector<float> scores_;     // of one row and head

@@ -1,5 +1,6 @@
 #include "common/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -65,13 +66,16 @@ struct Decoder::Impl {
   }
 
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-               absl::FunctionRef<void(int layer)> layer_done);
-  // Copies this rank's columns of the first rows of `from` to the host, if they are not there already.
-  void Deliver(Matrix from, int64_t rows, Range columns, std::span<float> logits);
+               absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens);
+  // Draws the tokens of `draws`, and says which of the first `rows` rows have none: their logits are wanted.
+  std::vector<int64_t> DrawTokens(Matrix scores, int64_t rows, std::span<const kernels::RowDraw> draws,
+                                  std::span<TokenId> tokens);
+  // Copies this rank's columns of `rows` of `from` to the host, if they are not there already.
+  void Deliver(Matrix from, std::span<const int64_t> rows, Range columns, std::span<float> logits);
 };
 
 void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-                            absl::FunctionRef<void(int layer)> layer_done) {
+                            absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens) {
   const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
   BATON_CHECK_EQ(static_cast<int64_t>(logits.size()), wanted * config.vocabulary);
   if (batch.tokens.empty()) return;
@@ -159,16 +163,35 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
     if (group != nullptr) group->Barrier();
     for (int l = 0; l < config.layers; ++l) layer_done(l);
   }
-  Deliver(scores, wanted, vocabulary, logits);
+  Deliver(scores, DrawTokens(scores, wanted, batch.draws, tokens), vocabulary, logits);
   kernels.End();
 }
 
-void Decoder::Impl::Deliver(Matrix from, int64_t rows, Range columns, std::span<float> logits) {
-  if (rows == 0 || from.row(0) == logits.data() + columns.begin) return;
-  const bool dense = from.stride == config.vocabulary && columns.count == config.vocabulary;
-  const int64_t copies = dense ? 1 : rows;
-  const int64_t values = dense ? rows * config.vocabulary : columns.count;
-  for (int64_t r = 0; r < copies; ++r) {
+std::vector<int64_t> Decoder::Impl::DrawTokens(Matrix scores, int64_t rows,
+                                               std::span<const kernels::RowDraw> draws,
+                                               std::span<TokenId> tokens) {
+  constexpr TokenId kNone(-1);
+  BATON_CHECK_EQ(draws.size(), tokens.size());
+  // A rank of a group has a part of each row only.
+  const bool drawn = !draws.empty() && group == nullptr && kernels.Draw(scores, draws, tokens);
+  if (!drawn) std::ranges::fill(tokens, kNone);
+  std::vector<int64_t> without;
+  for (int64_t r = 0, d = 0; r < rows; ++r) {
+    const bool asked = d < std::ssize(draws) && draws[static_cast<size_t>(d)].row == r;
+    if (!asked || tokens[static_cast<size_t>(d)] == kNone) without.push_back(r);
+    d += asked ? 1 : 0;
+  }
+  return without;
+}
+
+void Decoder::Impl::Deliver(Matrix from, std::span<const int64_t> rows, Range columns,
+                            std::span<float> logits) {
+  if (rows.empty() || from.row(0) == logits.data() + columns.begin) return;
+  // All of a step's rows lie side by side more often than not, and are one copy then.
+  const bool dense = from.stride == config.vocabulary && columns.count == config.vocabulary &&
+                     rows.back() - rows.front() + 1 == std::ssize(rows);
+  const int64_t values = dense ? std::ssize(rows) * config.vocabulary : columns.count;
+  for (const int64_t r : dense ? rows.first(1) : rows) {
     const absl::Status copied =
         kernels.memory().Download(from.bytes(r), logits.data() + r * config.vocabulary + columns.begin,
                                   values * static_cast<int64_t>(sizeof(float)));
@@ -210,8 +233,8 @@ kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const 
 }
 
 void Decoder::Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-                      absl::FunctionRef<void(int layer)> layer_done) {
-  impl_->Forward(batch, store, logits, layer_done);
+                      absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens) {
+  impl_->Forward(batch, store, logits, layer_done, tokens);
 }
 
 }  // namespace baton::model

@@ -23,6 +23,9 @@ struct ForwardBatch {
   std::span<const TokenId> tokens;                   // [rows]
   std::span<const kernels::SequenceRows> sequences;  // cover all rows, in order
   std::span<const int64_t> logit_rows;               // rows whose logits are wanted, ascending
+  // Of those, rows whose token is wanted rather than the logits, where it can be had. RowDraw::row counts
+  // among the logit rows, ascending.
+  std::span<const kernels::RowDraw> draws = {};
 };
 
 class Decoder {
@@ -53,8 +56,10 @@ class Decoder {
   // rank of a group only the columns of its part of the vocabulary, and all ranks must compute the same batch
   // at the same time. layer_done(l) is called when layer l's KV of all rows is in the store, on every rank:
   // what may leave, leaves then.
+  // tokens [draws]: the token of each draw, whose row of `logits` is nobody's then; or -1, and the logits are
+  // there: the backend does not draw, no rank has the whole row, or no logit is a number.
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-               absl::FunctionRef<void(int layer)> layer_done);
+               absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
 
  private:
   struct Impl;

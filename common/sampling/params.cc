@@ -14,6 +14,10 @@ absl::Status Refuse(std::string_view field, double value, std::string_view range
 
 }  // namespace
 
+bool Params::ChangesLogits() const {
+  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+}
+
 // Each comparison is written so that NaN fails it.
 absl::Status Params::Validate(int64_t vocabulary) const {
   if (!(temperature >= 0) || std::isinf(temperature))

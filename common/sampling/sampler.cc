@@ -44,7 +44,7 @@ std::span<const float> Sampler::Adjust(std::span<const float> logits, const Para
   const bool counts = params.presence_penalty != 0 || params.frequency_penalty != 0;
   constexpr float kLargest = std::numeric_limits<float>::max();
   const bool overflown = Max(logits) > kLargest;
-  if (!repetition && !counts && params.logit_bias.empty() && !overflown) return logits;
+  if (!params.ChangesLogits() && !overflown) return logits;
 
   adjusted_.assign(logits.begin(), logits.end());
   if (overflown) {

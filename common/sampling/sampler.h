@@ -35,6 +35,8 @@ struct Params {
 
   // INVALID_ARGUMENT names the field, the value and the range. Non-finite values are refused.
   absl::Status Validate(int64_t vocabulary) const;
+  // Penalties or a bias change the logits before anything is drawn.
+  bool ChangesLogits() const;
 };
 
 struct TokenLogprob {

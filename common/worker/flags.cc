@@ -43,6 +43,20 @@ void AddFlags(CLI::App& app, Options& options) {
       ->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--value-dtype", options.engine.value_dtype, "Precision of values in the KV cache")
       ->transform(CLI::CheckedTransformer(dtypes));
+  app.add_flag(
+      "--tolerant", options.engine.tolerant,
+      "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");
+  app.add_option("--link", options.link.name, "What carries KV between workers; both sides have the same")
+      ->check(CLI::IsMember({"host", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--link-timeout", options.link.timeout_seconds,
+                 "Seconds after which a transfer that gets nowhere ends its pair (nccl)")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  app.add_option("--link-pairs", options.link.most_pairs,
+                 "Communicators that a sender keeps open; beyond it the least used one goes (nccl)")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
@@ -62,6 +76,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   info.set_role(role);
   info.set_incarnation(incarnation.value());
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
+  info.mutable_fingerprint()->set_link(options.link.name);
   info.set_block_hash_domain(engine.fingerprint().Digest());
   info.set_peer_fetch(options.peer_fetch != "never");
   // A trailing slash would leave no name.

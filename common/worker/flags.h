@@ -7,6 +7,7 @@
 #include "common/base/ids.h"
 #include "common/engine/engine.h"
 #include "common/rpc/security_options.h"
+#include "common/worker/kv_link.h"
 
 namespace CLI {
 class App;
@@ -16,6 +17,7 @@ namespace baton::worker {
 
 struct Options {
   engine::EngineOptions engine;
+  LinkOptions link;
   // What clients call the model; empty: the folder's name.
   std::string model_name;
   // Name of this worker in metrics and answers; empty: role and address.

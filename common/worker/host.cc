@@ -55,7 +55,11 @@ absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::R
                                     ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)
                                     : options.worker_id;
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine);
-  return std::unique_ptr<Host>(new Host(options, std::move(security), std::move(engine), std::move(info)));
+  auto host =
+      std::unique_ptr<Host>(new Host(options, std::move(security), std::move(engine), std::move(info)));
+  BATON_ASSIGN_OR_RETURN(host->link_, KvLink::Create(options.link, *host->engine_, host->loop_, host->clock_,
+                                                     incarnation, host->metrics_));
+  return host;
 }
 
 Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security,
@@ -80,7 +84,8 @@ fetch::Exchange Host::exchange() const {
   return {.fetcher = &peer_fetch_->fetcher, .holder = &peer_fetch_->holder};
 }
 
-absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step) {
+absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step, bool ready) {
+  hub_.SetReady(ready);
   BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
                                                                           options_.security.cert));
   std::vector<grpc::Service*> services = {&service, &worker_service_};
@@ -89,16 +94,24 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
                                                       .health_listen = options_.health_listen,
                                                       .security = security_},
                                                      services));
+  if (!ready) server_->SetServing(false);
   loop_.Start([this, step = std::move(step)] { return Step(step); });
   spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
                address(), metrics_address(), engine_->store().blocks());
   return absl::OkStatus();
 }
 
+void Host::SetReady() {
+  absl::MutexLock lock(&serving_);
+  if (!drained_) server_->SetServing(true);
+  hub_.SetReady(true);
+}
+
 bool Host::Step(const std::function<StepReport()>& step) {
   StepReport report = step();
   if (peer_fetch_ != nullptr) report.busy |= peer_fetch_->holder.Step();
-  if (hub_.draining()) draining_.Set(1);  // by Worker/Drain
+  draining_.Set(hub_.draining() ? 1 : 0);  // by Worker/Drain too
+  link_->Observe();
   kv::BlockPool& pool = engine_->pool();
   const kv::BlockPool::Counts blocks = pool.counts();
   report.load.set_free_blocks(blocks.free);
@@ -111,7 +124,11 @@ bool Host::Step(const std::function<StepReport()>& step) {
 }
 
 void Host::Drain(absl::Duration grace) {
-  server_->SetServing(false);
+  {
+    absl::MutexLock lock(&serving_);
+    drained_ = true;
+    server_->SetServing(false);
+  }
   hub_.SetDraining(true);
   draining_.Set(1);
   const auto idle = std::make_shared<absl::Notification>();
@@ -130,9 +147,12 @@ void Host::Stop(std::function<void()> abort) {
   });
   hub_.Close();
   // What has ended here may still be on its way: KV and last tokens leave before the process does.
-  server_->Shutdown(absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0)));
+  const absl::Duration last = absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0));
+  server_->Shutdown(last);
+  link_->Flush(last);
   // Last words of calls that were let go are dropped by the stopped loop.
   loop_.Stop();
+  link_->Close();
   server_.reset();
 }
 

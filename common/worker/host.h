@@ -9,8 +9,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
@@ -20,6 +22,7 @@
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
 #include "common/worker/flags.h"
+#include "common/worker/kv_link.h"
 #include "common/worker/watch_hub.h"
 #include "common/worker/worker_service.h"
 
@@ -33,7 +36,7 @@ struct StepReport {
 
 class Host {
  public:
-  // Loads the model. `role_name` begins the worker's id if it was given none.
+  // Loads the model and opens the link. `role_name` begins the worker's id if it was given none.
   static absl::StatusOr<std::unique_ptr<Host>> Create(const Options& options, v1::Role role,
                                                       const std::string& role_name);
   // Stop has been called, or Serve has not.
@@ -42,6 +45,7 @@ class Host {
   engine::Engine& engine() { return *engine_; }
   engine::Loop& loop() { return loop_; }
   WatchHub& hub() { return hub_; }
+  KvLink& link() { return *link_; }
   telemetry::Metrics& metrics() { return metrics_; }
   const Clock& clock() const { return clock_; }
   // What calls to peers go out with, and what their calls are checked by.
@@ -53,7 +57,10 @@ class Host {
   Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
 
   // Listens, and runs step() on the engine thread from now on. What both use outlives Stop.
-  absl::Status Serve(grpc::Service& service, std::function<StepReport()> step);
+  // Unless `ready`, health checks and watchers hear that it takes no work, until SetReady.
+  absl::Status Serve(grpc::Service& service, std::function<StepReport()> step, bool ready = true);
+  // Any thread, once.
+  void SetReady();
   const std::string& address() const { return server_->address(); }
   const std::string& metrics_address() const { return metrics_server_->address(); }
 
@@ -80,9 +87,12 @@ class Host {
   WatchHub hub_;
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};
+  std::unique_ptr<KvLink> link_;
   std::unique_ptr<PeerFetch> peer_fetch_;  // null: takes no part
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::unique_ptr<rpc::Server> server_;
+  absl::Mutex serving_;
+  bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more
 };
 
 }  // namespace baton::worker

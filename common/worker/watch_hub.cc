@@ -56,7 +56,7 @@ void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
         v1::Snapshot& snapshot = *event.mutable_snapshot();
         *snapshot.mutable_info() = info_;
         *snapshot.mutable_load() = load_;
-        snapshot.set_draining(draining_);
+        snapshot.set_draining(draining_ || !ready_);
         if (watcher.blocks) Append(*snapshot.mutable_stored(), published());
         watcher.needs_snapshot = watcher.changed = watcher.urgent = false;
         watcher.told = now;
@@ -79,7 +79,7 @@ void WatchHub::Flush(Watcher& watcher, absl::Time now) {
   event.set_sequence(++watcher.sequence);
   v1::WatchDelta& delta = *event.mutable_delta();
   *delta.mutable_load() = load_;
-  delta.set_draining(draining_);
+  delta.set_draining(draining_ || !ready_);
   delta.set_stored(std::exchange(watcher.stored, {}));
   delta.set_evicted(std::exchange(watcher.evicted, {}));
   watcher.changed = watcher.urgent = false;
@@ -135,18 +135,33 @@ void WatchHub::Detach(const Stream* stream) {
   }
 }
 
-void WatchHub::SetDraining(bool draining) {
-  absl::MutexLock lock(&mutex_);
-  draining_ = draining;
+void WatchHub::TellAll() {
   for (Watcher& watcher : watchers_) {
     watcher.changed = watcher.urgent = true;
     Flush(watcher, published_at_);
   }
 }
 
+void WatchHub::SetDraining(bool draining) {
+  absl::MutexLock lock(&mutex_);
+  draining_ = draining;
+  TellAll();
+}
+
+void WatchHub::SetReady(bool ready) {
+  absl::MutexLock lock(&mutex_);
+  ready_ = ready;
+  TellAll();
+}
+
+bool WatchHub::ready() const {
+  absl::MutexLock lock(&mutex_);
+  return ready_;
+}
+
 bool WatchHub::draining() const {
   absl::MutexLock lock(&mutex_);
-  return draining_;
+  return draining_ || !ready_;
 }
 
 void WatchHub::Close() {

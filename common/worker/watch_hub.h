@@ -45,6 +45,11 @@ class WatchHub {
   void Attach(std::shared_ptr<Stream> stream, bool blocks);
 
   void SetDraining(bool draining);
+  // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it
+  // takes no work.
+  void SetReady(bool ready);
+  bool ready() const;
+  // Takes no new work: draining, or not ready.
   bool draining() const;
   // Ends all watches: the process leaves.
   void Close();
@@ -71,6 +76,7 @@ class WatchHub {
   void Flush(Watcher& watcher, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drained(const Stream* stream);
   void Detach(const Stream* stream);
+  void TellAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<absl::AnyInvocable<void()>> TakeIdleCallbacks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const v1::WorkerInfo info_;
@@ -80,6 +86,7 @@ class WatchHub {
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
   bool published_once_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<Watcher> watchers_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::AnyInvocable<void()>> idle_ ABSL_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@ std::string DifferingField(const v1::Fingerprint& a, const v1::Fingerprint& b) {
   if (a.kv().key_dtype() != b.kv().key_dtype()) return "kv.key_dtype";
   if (a.kv().value_dtype() != b.kv().value_dtype()) return "kv.value_dtype";
   if (a.numerics() != b.numerics()) return "numerics";
+  if (a.link() != b.link()) return "link";
   if (a.model() != b.model()) return "model";
   return "";
 }

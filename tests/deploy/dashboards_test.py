@@ -14,11 +14,6 @@ from metric_names import ROOT, asked, exported, family
 FILES = ROOT / "deploy" / "helm" / "baton" / "files"
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((FILES / "dashboards").glob("*.json"))}
 RULES = [rule for group in yaml.safe_load((FILES / "baton.rules.yaml").read_text())["groups"] for rule in group["rules"]]
-# Names that no source states whole, with the reason.
-NOT_IN_CODE = {
-    "baton_link_measured_bytes_per_second": "of the link's test at start",
-    "baton_link_floor_bytes_per_second": "of the link's test at start",
-}
 
 
 def panels(board):
@@ -118,7 +113,7 @@ class Names(unittest.TestCase):
                 names = asked(plain(expression))
                 self.assertTrue(names, expression)
                 for name in names - {"up"}:
-                    self.assertTrue(name in recorded or name in code or family(name) in code or name in NOT_IN_CODE, f"{name} is exported by nobody")
+                    self.assertTrue(name in recorded or name in code or family(name) in code, f"{name} is exported by nobody")
 
     def test_the_chart_and_the_adapter_ask_for_them_too(self):
         code, recorded = exported(), {rule["record"] for rule in RULES if "record" in rule}

@@ -17,6 +17,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
+#include "tests/e2e/http_get.h"
 
 namespace baton::e2e {
 namespace {
@@ -107,8 +108,9 @@ cli::ExitStatus Process::Wait() {
   }
 }
 
-Fleet::Fleet(const FleetOptions& options) : fleet_file_(options.fleet_file) {
-  const std::vector<std::string> worker = {"--model",           kModel,
+Fleet::Fleet(const FleetOptions& options)
+    : fleet_file_(options.fleet_file), worker_folder_(options.worker_folder) {
+  const std::vector<std::string> worker = {"--model",           options.model,
                                            "--threads",         "1",
                                            "--kv-memory",       "64MiB",
                                            "--log-level",       "warn",
@@ -118,16 +120,17 @@ Fleet::Fleet(const FleetOptions& options) : fleet_file_(options.fleet_file) {
     prefill_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags));
     const Elsewhere there(options.prefill_namespace);
-    prefill_.push_back(std::make_unique<Process>("baton-prefill", prefill_arguments_.back()));
+    prefill_.push_back(
+        std::make_unique<Process>(worker_folder_ + "baton-prefill", prefill_arguments_.back()));
   }
   for (int i = 0; i < options.decode; ++i) {
     decode_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags));
-    decode_.push_back(std::make_unique<Process>("baton-decode", decode_arguments_.back()));
+    decode_.push_back(std::make_unique<Process>(worker_folder_ + "baton-decode", decode_arguments_.back()));
   }
   // Nobody is refused for a machine that is slow today.
   std::vector<std::string> router = {
-      "--model", kModel, "--log-level", "error", "--exit-with-parent", "--default-ttft-deadline", "0"};
+      "--model", options.model, "--log-level", "error", "--exit-with-parent", "--default-ttft-deadline", "0"};
   if (!fleet_file_.empty()) {
     ListDecode({0});
     router = Merge(router, {"--fleet-file", fleet_file_});
@@ -180,6 +183,12 @@ Answer Fleet::Chat(const v1::ChatRequest& request) {
   for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
   answer.status = rpc::FromGrpc(reader->Finish());
   return answer;
+}
+
+double Metric(Process& process, const std::string& name) {
+  const std::string page = HttpGet(process.metrics(), "/metrics");
+  const size_t at = page.find("\n" + name + " ");
+  return at == std::string::npos ? 0 : std::stod(page.substr(at + name.size() + 2));
 }
 
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle) {

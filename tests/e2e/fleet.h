@@ -52,6 +52,9 @@ struct FleetOptions {
   std::vector<std::string> router_flags;
   // The router learns of the workers from this file, and of the first decode worker alone to begin with.
   std::string fleet_file;
+  std::string model = kModel;
+  // Where the workers' programs lie, seen from build/<preset>/bin.
+  std::string worker_folder;
   // Seconds that workers give to what runs when they are told to leave.
   std::string drain_grace = std::to_string(20 * BATON_PATIENCE);
   // A network namespace (setns) in which prefill workers are started; negative: the caller's.
@@ -82,10 +85,10 @@ class Fleet {
 
   // SIGTERM; a new process on the same address once the old one has left. Returns how it left.
   cli::ExitStatus RestartPrefill(int i) {
-    return Restart("baton-prefill", prefill_.at(i), prefill_arguments_.at(i));
+    return Restart(worker_folder_ + "baton-prefill", prefill_.at(i), prefill_arguments_.at(i));
   }
   cli::ExitStatus RestartDecode(int i) {
-    return Restart("baton-decode", decode_.at(i), decode_arguments_.at(i));
+    return Restart(worker_folder_ + "baton-decode", decode_.at(i), decode_arguments_.at(i));
   }
 
   // Writes the fleet file: all prefill workers and these decode workers.
@@ -105,6 +108,7 @@ class Fleet {
                                  std::vector<std::string> arguments);
 
   const std::string fleet_file_;
+  const std::string worker_folder_;
   std::vector<std::vector<std::string>> prefill_arguments_, decode_arguments_;
   std::vector<std::unique_ptr<Process>> prefill_;
   std::vector<std::unique_ptr<Process>> decode_;
@@ -115,6 +119,10 @@ class Fleet {
 
 // Greedy, answers of exactly `max_tokens` tokens, with ids and digests.
 v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t max_tokens);
+
+// The value of a metric on a worker's page, by its name and labels as the page has them; 0 if it is not
+// there.
+double Metric(Process& process, const std::string& name);
 
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle);

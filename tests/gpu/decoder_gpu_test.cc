@@ -4,7 +4,6 @@
 // independent, so a logit vector is off by a few percent of its norm at most. 4% is allowed, and where the
 // reference's two likeliest tokens lie further apart than what was off, the likeliest is the same.
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "common/model/decoder.h"
@@ -16,11 +15,6 @@ namespace {
 using kernels::SequenceRows;
 using tensor::DType;
 
-// Where scripts/gpu has put the model, on a machine without the source.
-std::string Model() {
-  const char* packed = std::getenv("BATON_TEST_MODEL");
-  return packed != nullptr ? packed : BATON_SOURCE_DIR "/models/baton-tiny";
-}
 constexpr uint32_t kSeed = 91;
 constexpr double kTolerance = 0.04;
 

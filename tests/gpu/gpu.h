@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "common/kernels/kernels.h"
@@ -20,6 +22,12 @@ namespace baton::gpu {
 std::unique_ptr<kernels::Kernels> MakeKernels(bool graphs = true);
 // Steps that were replays of a graph.
 int64_t Replays(const kernels::Kernels& kernels);
+
+// Where scripts/gpu has put the model, on a machine without the source.
+inline std::string Model() {
+  const char* packed = std::getenv("BATON_TEST_MODEL");
+  return packed != nullptr ? packed : BATON_SOURCE_DIR "/models/baton-tiny";
+}
 
 inline std::vector<float> Normals(std::mt19937& random, int64_t count, float scale = 1) {
   std::normal_distribution<float> normal(0, scale);

@@ -24,9 +24,8 @@
 #include "common/base/mailbox.h"
 #include "common/device/cuda/status.h"
 #include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/cuda_payload.h"
+#include "common/transfer/nccl/nccl.h"
 #include "common/transfer/nccl/nccl_link.h"
-#include "common/transfer/nccl/real_nccl.h"
 
 extern char** environ;
 
@@ -42,8 +41,7 @@ constexpr int kChunks = 64;
 
 struct Worker {
   std::unique_ptr<kernels::cuda::CudaKernels> cuda;
-  std::unique_ptr<transfer::CudaPayload> payload;
-  std::unique_ptr<transfer::RealNccl> nccl;
+  std::unique_ptr<transfer::Nccl> nccl;
   MonotonicClock clock;
   Mailbox<absl::AnyInvocable<void()>> engine{1000};
   std::unique_ptr<transfer::NcclLink> link;
@@ -56,15 +54,13 @@ struct Worker {
       return *std::move(made);
     };
     cuda = must(kernels::cuda::CudaKernels::Create({.device = device}));
-    payload = must(transfer::CudaPayload::Create(device, cuda->memory(), cuda->stream()));
-    nccl = must(transfer::RealNccl::Create({.device = device, .before_send = [this](void* stream) {
-                                              payload->OrderAfterPack(static_cast<cudaStream_t>(stream));
-                                            }}));
+    device::Memory* const memory = &cuda->memory();
+    nccl = must(transfer::OpenNccl({&memory, 1}));
     transfer::NcclLinkOptions options;
     options.pairs.join_timeout = options.pairs.transfer_timeout = absl::Seconds(60);
     options.staging_bytes = int64_t{1} << 30;
     link = std::make_unique<transfer::NcclLink>(
-        nccl->Api(), *payload, clock, Incarnation(incarnation),
+        nccl->Api(), nccl->payload(), clock, Incarnation(incarnation),
         [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); }, options);
     blocks = must(cuda->memory().Allocate(kChunk * kChunks));
     for (int c = 0; c < kChunks; ++c) {
@@ -171,6 +167,7 @@ int Measure(bool quick) {
   close(from[1]);
 
   Worker worker(0, 1);
+  transfer::Payload& payload = worker.nccl->payload();
   const auto total = static_cast<double>(kChunk) * kChunks;
   std::printf("| %-46s | %-19s | %-29s | %-6s |\n|---|---|---|---|\n", "what", "measured", "limit", "ratio");
   void* scratch = nullptr;
@@ -183,7 +180,7 @@ int Measure(bool quick) {
   Row("copy on the device, 128 MiB", copy, copy, "itself");
   std::vector<device::Memory::Buffer> staging;
   for (int c = 0; c < kChunks; ++c) {
-    auto made = worker.payload->Stage(kChunk + worker.payload->TrailerBytes(kChunk));
+    auto made = payload.Stage(kChunk + payload.TrailerBytes(kChunk));
     BATON_CHECK(made.ok()) << " " << made.status().ToString();
     staging.push_back(*std::move(made));
   }
@@ -192,7 +189,7 @@ int Measure(bool quick) {
            [&] {
              for (int c = 0; c < kChunks; ++c) {
                const auto pieces = Worker::ReadOnly(worker.pieces[static_cast<size_t>(c)]);
-               worker.payload->Pack(pieces, staging[static_cast<size_t>(c)].get());
+               payload.Pack(pieces, staging[static_cast<size_t>(c)].get());
              }
            }),
       copy, "copy");
@@ -200,8 +197,8 @@ int Measure(bool quick) {
       Rate(worker, total, rounds,
            [&] {
              for (int c = 0; c < kChunks; ++c) {
-               const absl::Status unpacked = worker.payload->Unpack(
-                   staging[static_cast<size_t>(c)].get(), kChunk, worker.pieces[static_cast<size_t>(c)]);
+               const absl::Status unpacked = payload.Unpack(staging[static_cast<size_t>(c)].get(), kChunk,
+                                                            worker.pieces[static_cast<size_t>(c)]);
                BATON_CHECK(unpacked.ok()) << " " << unpacked.ToString();
              }
            }),

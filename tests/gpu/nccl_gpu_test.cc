@@ -14,9 +14,8 @@
 
 #include "common/base/mailbox.h"
 #include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/cuda_payload.h"
+#include "common/transfer/nccl/nccl.h"
 #include "common/transfer/nccl/nccl_link.h"
-#include "common/transfer/nccl/real_nccl.h"
 #include "tests/gpu/gpu.h"
 
 extern char** environ;
@@ -31,18 +30,14 @@ constexpr uint64_t kSender = 1, kReceiver = 2;
 // A worker's half: engine, NCCL and link on GPU 0.
 struct Worker {
   std::unique_ptr<kernels::cuda::CudaKernels> cuda = *kernels::cuda::CudaKernels::Create({});
-  std::unique_ptr<transfer::CudaPayload> payload =
-      *transfer::CudaPayload::Create(0, cuda->memory(), cuda->stream());
-  std::unique_ptr<transfer::RealNccl> nccl =
-      *transfer::RealNccl::Create({.device = 0, .before_send = [payload = payload.get()](void* stream) {
-                                     payload->OrderAfterPack(static_cast<cudaStream_t>(stream));
-                                   }});
+  device::Memory* const memory = &cuda->memory();
+  std::unique_ptr<transfer::Nccl> nccl = *transfer::OpenNccl({&memory, 1});
   MonotonicClock clock;
   Mailbox<absl::AnyInvocable<void()>> engine{1000};
   transfer::NcclLink link;
 
   explicit Worker(uint64_t incarnation, absl::Duration timeout)
-      : link(nccl->Api(), *payload, clock, Incarnation(incarnation),
+      : link(nccl->Api(), nccl->payload(), clock, Incarnation(incarnation),
              [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); },
              {.pairs = {.join_timeout = absl::Seconds(60),
                         .transfer_timeout = timeout,

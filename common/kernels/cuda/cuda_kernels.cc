@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
+#include "common/kernels/cuda/views.h"
 #include "fmt/format.h"
 
 namespace baton::kernels::cuda {
@@ -42,32 +43,17 @@ float FloatAt(const WeightView& part, int64_t i) {
   }
 }
 
-KvView ViewOf(const kv::KvStore& store, int layer) {
-  const kv::KvLayout& layout = store.layout();
-  // The pool is one piece of memory; block 0 is its start. RotateAndStore alone writes through this.
-  return {.pool = const_cast<std::byte*>(store.block(BlockId(0))),
-          .block_bytes = layout.block_bytes(),
-          .keys_at = layout.key_offset(layer, 0),
-          .values_at = layout.value_offset(layer, 0),
-          .key_head_bytes = layout.key_head_bytes(),
-          .value_head_bytes = layout.value_head_bytes(),
-          .key_dtype = layout.key_dtype,
-          .value_dtype = layout.value_dtype};
-}
-
-HeadShape ShapeOf(const AttentionShape& shape) {
-  return {.heads = shape.heads,
-          .kv_heads = shape.kv_heads,
-          .head_dim = shape.head_dim,
-          .scale = shape.scale,
-          .window = shape.window};
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptions& options) {
   int count = 0;
-  BATON_RETURN_IF_ERROR(ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"));
+  if (const absl::Status looked = ToStatus(cudaGetDeviceCount(&count), "looking for GPUs"); !looked.ok()) {
+    return absl::Status(
+        looked.code(),
+        fmt::format("--backend cuda: {}: this needs an NVIDIA GPU that the process may see, and a "
+                    "driver for CUDA {} or newer: see nvidia-smi, or use --backend cpu",
+                    std::string(looked.message()), CUDART_VERSION / 1000));
+  }
   if (options.device >= count) {
     return absl::UnavailableError(
         fmt::format("GPU {} is wanted, this machine has {}: lower --tp, or see "
@@ -288,6 +274,33 @@ void CudaKernels::Attention(Matrix q, const AttentionShape& shape, std::span<con
 void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
   cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows), static_cast<int>(out.cols),
                out.data, out.stride, out.dtype, stream());
+}
+
+bool CudaKernels::Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) {
+  if (logits.cols > kMostDrawn) return false;
+  BATON_CHECK(logits.dtype == tensor::DType::kF32 && draws.size() == tokens.size());
+  const auto count = std::ssize(draws);
+  if (count > most_draws_) {
+    most_draws_ = std::max<int64_t>(kMostGraphRows, 2 * count);
+    draws_.reset();
+    absl::StatusOr<device::Memory::Buffer> grown =
+        memory_->Allocate(most_draws_ * static_cast<int64_t>(sizeof(RowDraw) + sizeof(int32_t)));
+    BATON_CHECK(grown.ok()) << " draws: " << grown.status().ToString();
+    draws_ = *std::move(grown);
+  }
+  std::byte* const drawn = draws_.get() + most_draws_ * static_cast<int64_t>(sizeof(RowDraw));
+  const absl::Status sent =
+      memory_->Upload(draws.data(), draws_.get(), static_cast<int64_t>(draws.size_bytes()));
+  BATON_CHECK(sent.ok()) << " " << sent.ToString();
+  cuda::Draw(static_cast<const float*>(logits.data), logits.stride, static_cast<int>(logits.cols),
+             reinterpret_cast<const RowDraw*>(draws_.get()), static_cast<int>(count),
+             reinterpret_cast<int32_t*>(drawn), stream());
+  std::vector<int32_t> ids(draws.size());
+  const absl::Status came =
+      memory_->Download(drawn, ids.data(), count * static_cast<int64_t>(sizeof(int32_t)));
+  BATON_CHECK(came.ok()) << " " << came.ToString();
+  std::ranges::transform(ids, tokens.begin(), [](int32_t id) { return TokenId(id); });
+  return true;
 }
 
 }  // namespace baton::kernels::cuda

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "common/kernels/cuda/tiling.h"
+#include "common/kernels/draw.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::kernels::cuda {
@@ -75,6 +76,13 @@ void GatherRows(const void* from, int64_t from_stride, const int32_t* rows, int 
 void RotateAndStore(void* qkv, int64_t stride, DType dtype, const HeadShape& shape, const float* q_norm,
                     const float* k_norm, float eps, const float* cos, const float* sin, const StepView& step,
                     const KvView& kv, cudaStream_t stream);
+
+// The largest vocabulary that Draw takes.
+inline constexpr int kMostDrawn = 1 << 20;
+
+// tokens[i]: drawn as draws[i] says from its row of logits; -1 if none of them is a number above -inf.
+void Draw(const float* logits, int64_t stride, int vocabulary, const RowDraw* draws, int count,
+          int32_t* tokens, cudaStream_t stream);
 
 // Whether the attention kernels are built for it.
 bool AttentionSupports(int head_dim);

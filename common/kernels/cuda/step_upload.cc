@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/device/cuda/status.h"
+#include "common/kernels/cuda/views.h"
 
 namespace baton::kernels::cuda {
 
@@ -46,18 +47,7 @@ bool StepUpload::Send(const StepTable& table) {
                           stream_),
           "sending a step's table");
   CheckOk(cudaEventRecord(copied_.get(), stream_), "sending a step's table");
-  const auto* words = reinterpret_cast<const int32_t*>(device_.get());
-  view_ = {.tokens = words,
-           .positions = words + table.positions_at(),
-           .row_blocks = words + table.row_blocks_at(),
-           .decode_rows = words + table.decode_rows_at(),
-           .tiles = reinterpret_cast<const PrefillTile*>(words + table.tiles_at()),
-           .blocks = words + table.blocks_at(),
-           .kept = words + table.kept_at(),
-           .rows = static_cast<int>(table.rows()),
-           .decode_row_count = static_cast<int>(table.decode_rows()),
-           .tile_count = static_cast<int>(table.tiles()),
-           .split_bucket = SplitBucket(table.longest_decode())};
+  view_ = ViewOf(table, reinterpret_cast<const int32_t*>(device_.get()));
   return moved;
 }
 

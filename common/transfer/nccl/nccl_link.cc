@@ -300,6 +300,8 @@ bool NcclLink::Complete(const Peer& peer, Lane& lane, absl::Time now) {
       lane.strays.insert(std::move(node));
     }
   }
+  // A receiver's engine hears of each transfer; a sender's of the last one, for its metrics.
+  if (moved && !peer.sends && lane.under_way.empty() && lane.waiting.empty()) (void)post_([] {});
   return moved;
 }
 

@@ -2,7 +2,7 @@
 // decoder treats this backend as it treats a GPU: padded decode steps, vectors placed, logits downloaded.
 #include "common/base/check.h"
 #include "common/kernels/cuda/launch.h"
-#include "common/kernels/cuda/plan.h"
+#include "common/kernels/cuda/views.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {
@@ -124,7 +124,8 @@ class EmulatedKernels final : public Kernels {
                       std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) override {
     kernels::cuda::RotateAndStore(qkv.data, qkv.stride, qkv.dtype, ShapeOf(shape), norm.q.data(),
                                   norm.k.data(), norm.eps, rope.cos.data(), rope.sin.data(),
-                                  ViewOf(TableOf(sequences, shape)), KvOf(store, layer), nullptr);
+                                  ViewOf(TableOf(sequences, shape)), kernels::cuda::ViewOf(store, layer),
+                                  nullptr);
   }
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
                  const kv::KvStore& store, Matrix out) override {
@@ -133,14 +134,22 @@ class EmulatedKernels final : public Kernels {
     std::vector<float> workspace(static_cast<size_t>(DecodeWorkspace(view.decode_row_count, shape.heads,
                                                                      shape.head_dim, view.split_bucket)),
                                  std::nanf(""));
-    DecodeAttention(q.data, q.stride, q.dtype, ShapeOf(shape), view, KvOf(store, layer), workspace.data(),
-                    out.data, out.stride, nullptr);
-    PrefillAttention(q.data, q.stride, q.dtype, ShapeOf(shape), view, KvOf(store, layer), out.data,
-                     out.stride, nullptr);
+    DecodeAttention(q.data, q.stride, q.dtype, ShapeOf(shape), view, kernels::cuda::ViewOf(store, layer),
+                    workspace.data(), out.data, out.stride, nullptr);
+    PrefillAttention(q.data, q.stride, q.dtype, ShapeOf(shape), view, kernels::cuda::ViewOf(store, layer),
+                     out.data, out.stride, nullptr);
   }
   void SwiGlu(Matrix gate_up, Matrix out) override {
     kernels::cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows),
                           static_cast<int>(out.cols), out.data, out.stride, out.dtype, nullptr);
+  }
+  bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) override {
+    if (logits.cols > kMostDrawn) return false;
+    std::vector<int32_t> ids(draws.size());
+    kernels::cuda::Draw(logits.row(0), logits.stride, static_cast<int>(logits.cols), draws.data(),
+                        static_cast<int>(draws.size()), ids.data(), nullptr);
+    std::ranges::transform(ids, tokens.begin(), [](int32_t id) { return TokenId(id); });
+    return true;
   }
 
  private:
@@ -157,32 +166,7 @@ class EmulatedKernels final : public Kernels {
     return *other_;
   }
   static StepView ViewOf(const StepTable& table) {
-    const int32_t* words = table.words().data();
-    return {.tokens = words,
-            .positions = words + table.positions_at(),
-            .row_blocks = words + table.row_blocks_at(),
-            .decode_rows = words + table.decode_rows_at(),
-            .tiles = reinterpret_cast<const PrefillTile*>(words + table.tiles_at()),
-            .blocks = words + table.blocks_at(),
-            .kept = words + table.kept_at(),
-            .rows = static_cast<int>(table.rows()),
-            .decode_row_count = static_cast<int>(table.decode_rows()),
-            .tile_count = static_cast<int>(table.tiles()),
-            .split_bucket = SplitBucket(table.longest_decode())};
-  }
-  static KvView KvOf(const kv::KvStore& store, int layer) {
-    const kv::KvLayout& layout = store.layout();
-    return {.pool = const_cast<std::byte*>(store.block(BlockId(0))),
-            .block_bytes = layout.block_bytes(),
-            .keys_at = layout.key_offset(layer, 0),
-            .values_at = layout.value_offset(layer, 0),
-            .key_head_bytes = layout.key_head_bytes(),
-            .value_head_bytes = layout.value_head_bytes(),
-            .key_dtype = layout.key_dtype,
-            .value_dtype = layout.value_dtype};
-  }
-  static HeadShape ShapeOf(const AttentionShape& shape) {
-    return {shape.heads, shape.kv_heads, shape.head_dim, shape.scale, shape.window};
+    return kernels::cuda::ViewOf(table, table.words().data());
   }
 
   EmulatedMemory memory_;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
 namespace emulation {
 
@@ -46,6 +47,15 @@ inline float __shfl_xor_sync(uint32_t, float value, int mask) {
     for (int l = 0; l < 32; ++l) static_cast<Swap*>(lanes[l])->out = static_cast<Swap*>(lanes[l ^ mask])->in;
   });
   return own.out;
+}
+// One fiber runs at a time.
+template <typename T>
+T atomicAdd(T* where, T value) {
+  return std::exchange(*where, *where + value);
+}
+template <typename T>
+T atomicMin(T* where, T value) {
+  return std::exchange(*where, value < *where ? value : *where);
 }
 inline float __expf(float x) { return std::exp(x); }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }

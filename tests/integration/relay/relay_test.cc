@@ -24,9 +24,9 @@ using testing::DirectPrefillClient;
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr int64_t kBlockBytes = int64_t{6} * 2 * 2 * 64 * kBlockTokens * sizeof(float);
 
-std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks) {
-  auto engine =
-      engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = blocks * kBlockBytes});
+std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks, const std::string& backend = "cpu") {
+  auto engine = engine::Engine::Load(
+      {.model_folder = kModel, .backend = backend, .threads = 1, .kv_bytes = blocks * kBlockBytes});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
 }
@@ -47,14 +47,17 @@ struct Setup {
   int64_t budget = 128;
   int64_t local_prefill = 16;
   size_t max_sequences = 256;
+  std::string backend = "cpu";
+  bool logits_digests = true;
 };
 
 class Relay {
  public:
   explicit Relay(const Setup& setup)
-      : decode_(MakeEngine(setup.decode_blocks)),
-        prefill_a_(MakeEngine(setup.prefill_blocks)),
-        prefill_b_(MakeEngine(setup.prefill_blocks)),
+      : logits_digests_(setup.logits_digests),
+        decode_(MakeEngine(setup.decode_blocks, setup.backend)),
+        prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend)),
+        prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend)),
         tokenizer_(text::Tokenizer::Load(kModel).value()),
         probe_(metrics_, "host"),
         scheduler_({.worker_id = "decode-0",
@@ -93,7 +96,7 @@ class Relay {
     stop.set_ignore_eos(true);
     v1::OutputOptions output;
     output.set_token_ids(true);
-    output.set_logits_digest(true);
+    output.set_logits_digest(logits_digests_);
     sequence->outbox = std::make_unique<Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
     sequence->kv =
         std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
@@ -137,6 +140,7 @@ class Relay {
   void SetClientCongested(bool congested) { client_congested_ = congested; }
 
  private:
+  const bool logits_digests_;
   std::unique_ptr<engine::Engine> decode_, prefill_a_, prefill_b_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   MonotonicClock clock_;
@@ -277,6 +281,24 @@ TEST_F(RelayTest, ManyAtOnceChangeNothing) {
     ExpectSame(answers[i], Alone(prompts[i], {.temperature = 0.8f, .top_k = 50, .seed = i}, 10));
   }
   relay.ExpectNothingHeld();
+}
+
+// The reference backend draws tokens itself, as GPUs do: nobody who asks for no logits can tell.
+TEST_F(RelayTest, TokensThatTheBackendDrawsAreTheSamplers) {
+  const auto judge = MakeEngine(16, "reference");
+  const std::vector<TokenId> prompt = Prompt(12);
+  for (const sampling::Params& params :
+       {sampling::Params{.temperature = 0},
+        sampling::Params{.temperature = 0.9f, .top_k = 40, .top_p = 0.9f, .seed = 3},
+        sampling::Params{.temperature = 0.8f, .seed = 4, .frequency_penalty = 0.5f}}) {
+    Relay relay({.decode_blocks = 16, .prefill_blocks = 16, .backend = "reference", .logits_digests = false});
+    Answer answer;
+    relay.Ask(prompt, params, 5, answer);
+    relay.RunUntilIdle();
+    EXPECT_EQ(relay.decode().drawn(0).has_value(), !params.ChangesLogits());
+    EXPECT_EQ(answer.tokens, engine::GenerateSolo(*judge, prompt, params, 5, {}, 0).value().tokens);
+    relay.ExpectNothingHeld();
+  }
 }
 
 TEST_F(RelayTest, PreemptionLosesNoToken) {

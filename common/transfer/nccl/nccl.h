@@ -1,0 +1,31 @@
+// Nccl: NCCL and the payloads that go with it, as the link of one worker uses them. OpenNccl is a seam of the
+// linker: a build with CUDA has the real one (target nccl_open), a build without says so, and the workers of
+// the end-to-end tests have one that goes between processes over sockets (tests/fakes).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "common/device/memory.h"
+#include "common/transfer/nccl/nccl_api.h"
+#include "common/transfer/nccl/payload.h"
+
+namespace baton::transfer {
+
+class Nccl {
+ public:
+  virtual ~Nccl() = default;
+  // Both valid as long as this.
+  virtual NcclApi Api() = 0;
+  virtual Payload& payload() = 0;
+};
+
+// `ranks`: where each rank of the worker's engine keeps its KV; they outlive what is returned.
+// FAILED_PRECONDITION says why this build or this machine can't.
+using NcclOpener =
+    std::function<absl::StatusOr<std::unique_ptr<Nccl>>(std::span<device::Memory* const> ranks)>;
+absl::StatusOr<std::unique_ptr<Nccl>> OpenNccl(std::span<device::Memory* const> ranks);
+
+}  // namespace baton::transfer

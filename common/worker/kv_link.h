@@ -1,0 +1,61 @@
+// KvLink: what carries this worker's KV, as --link says: the host link, or the nccl link with NCCL behind it.
+// Both workers of a hand-off have the same one: the fingerprint names it, and others don't pair. Never one
+// for the other in silence: a link that can't be had is an error at start. Owned by the host.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/engine/engine.h"
+#include "common/engine/loop.h"
+#include "common/transfer/host_link.h"
+#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/nccl_link.h"
+#include "common/worker/link_probe.h"
+
+namespace baton::worker {
+
+struct LinkOptions {
+  std::string name = "host";
+  // A transfer that gets nowhere for so long ends its pair (nccl).
+  double timeout_seconds = 5;
+  // Communicators that a sender keeps open (nccl).
+  size_t most_pairs = 16;
+  // Tokens whose KV may leave in one step: what staging memory is made for. A prefill worker's.
+  int64_t step_tokens = 0;
+  // Filled in by main.
+  transfer::NcclOpener open_nccl;
+};
+
+class KvLink {
+ public:
+  // All outlive it. FAILED_PRECONDITION: no such link in this build or on this machine.
+  static absl::StatusOr<std::unique_ptr<KvLink>> Create(const LinkOptions& options, engine::Engine& engine,
+                                                        engine::Loop& loop, const Clock& clock,
+                                                        Incarnation self, telemetry::Metrics& metrics);
+
+  transfer::LinkSender& sender();
+  transfer::LinkReceiver& receiver();
+  LinkProbe& probe() { return probe_; }
+
+  // Engine thread, after a step.
+  void Observe();
+  // Waits for what was shipped to leave, at most so long. Any thread but the engine's.
+  void Flush(absl::Duration most);
+  // Tells all who wait. The engine thread has ended.
+  void Close();
+
+ private:
+  KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics);
+
+  transfer::HostLinkSender host_sender_;
+  transfer::HostLinkReceiver host_receiver_;
+  LinkProbe probe_;
+  std::unique_ptr<transfer::Nccl> nccl_;  // null with the host link
+  std::unique_ptr<transfer::NcclLink> nccl_link_;
+};
+
+}  // namespace baton::worker

@@ -1,0 +1,57 @@
+#include "common/worker/link_probe.h"
+
+#include <utility>
+
+namespace baton::worker {
+
+LinkProbe::LinkProbe(telemetry::Metrics& metrics, std::string link)
+    : metrics_(metrics),
+      labels_{{"link", std::move(link)}},
+      communicators_(
+          metrics.Gauge("baton_link_communicators", "Open communicators, one per pair of workers.", labels_)),
+      communicator_bytes_(metrics.Gauge("baton_link_communicator_bytes",
+                                        "GPU memory of all open communicators, as measured.", labels_)),
+      staging_bytes_(metrics.Gauge("baton_link_staging_bytes", "Staging memory of the link.", labels_)),
+      staging_used_bytes_(metrics.Gauge("baton_link_staging_used_bytes",
+                                        "Of that, in use by payloads on their way.", labels_)),
+      quarantined_(
+          metrics.Gauge("baton_link_quarantined_pairs", "Pairs that rest after a failure.", labels_)),
+      joined_(metrics.Counter("baton_link_joins_total", "Communicators that were made.", labels_)),
+      aborted_(metrics.Counter("baton_link_aborts_total",
+                               "Communicators given up: pairs that failed, or the least used of too many.",
+                               labels_)),
+      quarantines_(metrics.Counter("baton_link_quarantines_total", "Pairs that failed and were set to rest.",
+                                   labels_)),
+      dropped_bytes_(metrics.Counter("baton_link_dropped_bytes_total",
+                                     "KV bytes received for hand-offs that were cancelled.", labels_)) {}
+
+void LinkProbe::Counted(const transfer::NcclLink::Counts& counts) {
+  communicators_.Set(static_cast<double>(counts.open_pairs));
+  communicator_bytes_.Set(static_cast<double>(counts.communicator_bytes));
+  staging_bytes_.Set(static_cast<double>(counts.staging_bytes));
+  staging_used_bytes_.Set(static_cast<double>(counts.staging_in_use));
+  quarantined_.Set(static_cast<double>(counts.quarantined));
+  joined_.Increment(static_cast<double>(counts.joined - last_.joined));
+  aborted_.Increment(static_cast<double>(counts.aborted - last_.aborted));
+  quarantines_.Increment(static_cast<double>(counts.failed - last_.failed));
+  dropped_bytes_.Increment(static_cast<double>(counts.dropped_bytes - last_.dropped_bytes));
+  last_ = counts;
+}
+
+void LinkProbe::Floor(double bytes_per_second) {
+  metrics_
+      .Gauge("baton_link_floor_bytes_per_second", "Least rate of the link for this worker to be ready.",
+             labels_)
+      .Set(bytes_per_second);
+}
+
+void LinkProbe::Measured(const std::string& peer, double bytes_per_second) {
+  telemetry::Metrics::Labels labels = labels_;
+  labels.emplace("peer", peer);
+  metrics_
+      .Gauge("baton_link_measured_bytes_per_second",
+             "Rate of the link to a peer, as the test at start measured it.", labels)
+      .Set(bytes_per_second);
+}
+
+}  // namespace baton::worker

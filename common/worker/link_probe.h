@@ -1,0 +1,38 @@
+// LinkProbe: what a worker's link measures, as verbs. Engine thread, but for Floor and Measured: any.
+#pragma once
+
+#include <string>
+
+#include "common/telemetry/metrics.h"
+#include "common/transfer/nccl/nccl_link.h"
+
+namespace baton::worker {
+
+class LinkProbe {
+ public:
+  // `link`: its name, the label of all of them.
+  LinkProbe(telemetry::Metrics& metrics, std::string link);
+
+  // What the nccl link has counted by now.
+  void Counted(const transfer::NcclLink::Counts& counts);
+  // The least that the test at start has to show.
+  void Floor(double bytes_per_second);
+  // What it showed with `peer`.
+  void Measured(const std::string& peer, double bytes_per_second);
+
+ private:
+  telemetry::Metrics& metrics_;
+  const telemetry::Metrics::Labels labels_;
+  transfer::NcclLink::Counts last_;
+  prometheus::Gauge& communicators_;
+  prometheus::Gauge& communicator_bytes_;
+  prometheus::Gauge& staging_bytes_;
+  prometheus::Gauge& staging_used_bytes_;
+  prometheus::Gauge& quarantined_;
+  prometheus::Counter& joined_;
+  prometheus::Counter& aborted_;
+  prometheus::Counter& quarantines_;
+  prometheus::Counter& dropped_bytes_;
+};
+
+}  // namespace baton::worker

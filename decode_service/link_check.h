@@ -1,0 +1,61 @@
+// LinkCheck: before a decode worker takes work, it has blocks of its own filled over its link by a prefill
+// worker that computes nothing (Prefill/TestLink), and measures the rate. Below the floor, or without an
+// answer, it says so and tries the next peer, for as long as it takes. One thread of its own; blocks, ticket
+// and writes are those of a hand-off, on the engine thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "baton/v1/prefill.grpc.pb.h"
+#include "common/rpc/security.h"
+#include "common/transfer/intake.h"
+#include "common/worker/host.h"
+
+namespace baton::decode_service {
+
+struct LinkCheckOptions {
+  // Prefill workers (host:port), tried in turn until one passes. Empty: nothing is tested.
+  std::vector<std::string> peers;
+  // Gigabytes (10^9 bytes) per second.
+  double floor_gbps = 0;
+  // Between two rounds over the peers.
+  absl::Duration pause = absl::Seconds(1);
+  // For one peer.
+  absl::Duration patience = absl::Seconds(30);
+};
+
+class LinkCheck {
+ public:
+  // Begins at once. `passed` is called once, on the check's thread. `host` serves, and outlives it.
+  LinkCheck(LinkCheckOptions options, worker::Host& host, std::function<void()> passed);
+  // Ends a test that is under way. Before the host stops.
+  ~LinkCheck();
+
+ private:
+  struct Test;
+
+  void Work();
+  // Bytes per second. The first exchange only makes the link; the second one is measured.
+  absl::StatusOr<double> Measure(v1::Prefill::Stub& stub);
+  absl::StatusOr<double> Exchange(v1::Prefill::Stub& stub);
+  absl::Status Read(v1::Prefill::Stub& stub, Test& test);
+
+  const LinkCheckOptions options_;
+  worker::Host& host_;
+  const std::function<void()> passed_;
+  uint64_t next_ticket_ = uint64_t{1} << 63;  // apart from the scheduler's
+  absl::Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* running_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::thread thread_;
+};
+
+}  // namespace baton::decode_service

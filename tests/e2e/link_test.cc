@@ -1,0 +1,407 @@
+// Links between real workers: the relay over `--link nccl` (a NCCL over sockets stands behind it, see
+// tests/fakes/socket_nccl.h), its failures in the middle of a transfer, the test at start with its floor,
+// workers that don't have the same link, and other tensor-parallel sizes on the two sides, over both links.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "baton/v1/decode.grpc.pb.h"
+#include "common/engine/solo.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+#include "tests/e2e/fleet.h"
+
+namespace baton::e2e {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kOverSockets[] = "../tests/socket_nccl/";
+constexpr auto kPatience = std::chrono::seconds(120);
+
+std::vector<int32_t> Prompt(int size, int salt) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < size; ++i) tokens.push_back(20 + (i * 31 + salt * 77) % 1990);
+  return tokens;
+}
+
+// Nothing but what the failing test asks for decides where a prompt goes.
+FleetOptions OverNccl(int prefill, std::vector<std::string> more = {}) {
+  std::vector<std::string> flags = {"--link", "nccl"};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return {.prefill = prefill,
+          .prefill_flags = flags,
+          .decode_flags = flags,
+          .router_flags = {"--policy", "round_robin"},
+          .worker_folder = kOverSockets};
+}
+
+engine::SoloRun Alone(engine::Engine& engine, const std::vector<int32_t>& prompt, int64_t tokens) {
+  std::vector<TokenId> ids;
+  for (int32_t id : prompt) ids.emplace_back(id);
+  return engine::GenerateSolo(engine, ids, {.temperature = 0}, tokens, {}, 0).value();
+}
+
+v1::GenerateRequest Request(const std::vector<int32_t>& prompt, uint32_t tokens) {
+  v1::GenerateRequest request = TokenRequest(prompt, tokens);
+  request.mutable_sampling()->set_repetition_penalty(1);
+  return request;
+}
+
+std::unique_ptr<engine::Engine> OneEngine(const std::string& model = kModel) {
+  return engine::Engine::Load({.model_folder = model, .threads = 2, .kv_bytes = 64 << 20}).value();
+}
+
+bool Await(const std::function<bool()>& happened) {
+  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < give_up) {
+    if (happened()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+TEST(NcclRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
+  Fleet fleet(OverNccl(2, {"--link-timeout", "60", "--chunk-tokens", "64"}));
+  const auto engine = OneEngine();
+  int shipped = 0;
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const auto prompt = Prompt(60 + 40 * i, i / 2);  // every other one has the one before as its prefix
+    const engine::SoloRun alone = Alone(*engine, prompt, 6);
+    const Answer answer = fleet.Generate(Request(prompt, 6));
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
+    EXPECT_EQ(answer.end().relay().failovers(), 0u);
+    if (answer.end().relay().shipped_blocks() == 0) continue;
+    ++shipped;
+    EXPECT_EQ(answer.end().relay().link(), "nccl");
+  }
+  EXPECT_GE(shipped, 8);
+  fleet.ExpectNothingHeld();
+  EXPECT_EQ(Metric(fleet.decode(), "baton_link_communicators{link=\"nccl\"}"), 2);
+  EXPECT_GT(Metric(fleet.decode(), "baton_link_communicator_bytes{link=\"nccl\"}"), 0);
+  EXPECT_EQ(Metric(fleet.decode(), "baton_link_joins_total{link=\"nccl\"}"), 2);
+  EXPECT_EQ(Metric(fleet.decode(), "baton_link_aborts_total{link=\"nccl\"}"), 0);
+  EXPECT_GE(Metric(fleet.decode(), "baton_handoffs_total{link=\"nccl\",outcome=\"ok\"}"), shipped);
+}
+
+// A cancelled hand-off takes messages with it whose payloads are on their way; the pair goes on.
+TEST(NcclRelayTest, ClientsThatLeaveDoNotHurtThePair) {
+  Fleet fleet(OverNccl(1, {"--link-timeout", "60", "--chunk-tokens", "16", "--token-budget", "16"}));
+  const auto engine = OneEngine();
+  for (int i = 0; i < 8; ++i) {
+    grpc::ClientContext context;
+    const auto reader = fleet.stub().Generate(&context, Request(Prompt(1200, i), 4));
+    ASSERT_TRUE(AwaitLoad(fleet.prefill().grpc(), [&](const v1::Load& load) {
+      return load.running() > 0 && load.queued_tokens() < 1000u + 20u * static_cast<uint32_t>(i);
+    }));
+    context.TryCancel();
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+    }
+    (void)reader->Finish();
+  }
+  const auto prompt = Prompt(500, 99);
+  const Answer answer = fleet.Generate(Request(prompt, 6));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
+  EXPECT_EQ(answer.end().relay().link(), "nccl");
+  EXPECT_EQ(answer.end().relay().failovers(), 0u);
+  fleet.ExpectNothingHeld();
+  EXPECT_EQ(Metric(fleet.decode(), "baton_link_quarantines_total{link=\"nccl\"}"), 0);
+  EXPECT_EQ(Metric(fleet.prefill(), "baton_link_quarantines_total{link=\"nccl\"}"), 0);
+}
+
+// Two prefill workers; the transfers of the first one stop. While a prompt's KV is stuck there, `fail` makes
+// it worse. The prompt is answered all the same, by the second one, whose pair notices nothing.
+void FailInTheMiddle(const std::vector<std::string>& flags, const std::function<void(Process&)>& fail) {
+  Fleet fleet(OverNccl(2, flags));
+  const auto engine = OneEngine();
+  for (int i = 0; i < 2; ++i) {  // both pairs are in use
+    ASSERT_TRUE(fleet.Generate(Request(Prompt(100, i), 2)).status.ok());
+  }
+  ASSERT_EQ(Metric(fleet.decode(), "baton_link_communicators{link=\"nccl\"}"), 2);
+  fleet.prefill(0).Signal(SIGUSR1);
+  int failovers = 0;
+  for (int i = 0; i < 2; ++i) {  // one of them goes to the first worker
+    SCOPED_TRACE(i);
+    const auto prompt = Prompt(400, 10 + i);
+    Answer answer;
+    std::atomic<bool> answered = false;
+    std::thread client([&] {
+      answer = fleet.Generate(Request(prompt, 6));
+      answered = true;
+    });
+    const auto stuck = [&] {
+      return failovers == 0 && Metric(fleet.decode(), "baton_decode_sequences{state=\"handoff\"}") > 0 &&
+             Metric(fleet.prefill(0), "baton_link_staging_used_bytes{link=\"nccl\"}") > 0;
+    };
+    EXPECT_TRUE(Await([&] { return answered || stuck(); }));
+    if (!answered && stuck()) fail(fleet.prefill(0));
+    client.join();
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
+    EXPECT_EQ(answer.end().relay().link(), "nccl");
+    EXPECT_EQ(answer.end().relay().prefill_worker(), "prefill-1");
+    failovers += static_cast<int>(answer.end().relay().failovers());
+  }
+  EXPECT_EQ(failovers, 1);
+  EXPECT_EQ(Metric(fleet.decode(), "baton_link_quarantines_total{link=\"nccl\"}"), 1);
+  EXPECT_EQ(Metric(fleet.decode(), "baton_link_communicators{link=\"nccl\"}"), 1);
+  EXPECT_EQ(Metric(fleet.prefill(1), "baton_link_quarantines_total{link=\"nccl\"}"), 0);
+  EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+}
+
+TEST(NcclFailureTest, APeerThatDiesInTheMiddleCostsNoRequestAndNoToken) {
+  FailInTheMiddle({"--link-timeout", "60"}, [](Process& worker) { worker.Signal(SIGKILL); });
+}
+
+TEST(NcclFailureTest, AnAsynchronousErrorCostsNoRequestAndNoToken) {
+  FailInTheMiddle({"--link-timeout", "60"}, [](Process& worker) { worker.Signal(SIGUSR2); });
+}
+
+TEST(NcclFailureTest, ATransferThatHangsCostsNoRequestAndNoToken) {
+  FailInTheMiddle({"--link-timeout", "5"}, [](Process&) {});
+}
+
+TEST(NcclFailureTest, APairThatFailedIsMadeAnewAfterItsRest) {
+  Fleet fleet(OverNccl(1, {"--link-timeout", "60"}));
+  ASSERT_EQ(fleet.Generate(Request(Prompt(100, 1), 2)).end().relay().link(), "nccl");
+  fleet.prefill().Signal(SIGUSR2);
+  ASSERT_TRUE(
+      Await([&] { return Metric(fleet.prefill(), "baton_link_quarantines_total{link=\"nccl\"}") == 1; }));
+  // While it rests prompts are prefilled by the decode worker itself.
+  int salt = 2;
+  ASSERT_TRUE(Await([&] {
+    const Answer answer = fleet.Generate(Request(Prompt(100, salt++), 2));
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    return answer.end().relay().link() == "nccl";
+  }));
+  // The receiver may know before the sender that the bytes are there.
+  EXPECT_TRUE(Await([&] { return Metric(fleet.prefill(), "baton_link_joins_total{link=\"nccl\"}") == 2; }));
+  EXPECT_EQ(Metric(fleet.prefill(), "baton_link_communicators{link=\"nccl\"}"), 1);
+  fleet.ExpectNothingHeld();
+}
+
+TEST(LinkPairingTest, WorkersWithDifferentLinksAreNotPairedAndTheRefusalNamesBoth) {
+  Fleet fleet({.decode_flags = {"--link", "nccl"}, .worker_folder = kOverSockets, .impatient = true});
+  const Answer answer = fleet.Generate(Request(Prompt(200, 1), 4));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.end().relay().link(), "local");
+  v1::WatchEvent event;
+  {
+    grpc::ClientContext context;
+    const auto reader = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()))->Watch(&context, {});
+    ASSERT_TRUE(reader->Read(&event));
+    context.TryCancel();
+  }
+  v1::PrefillRequest request;
+  *request.mutable_fingerprint() = event.snapshot().info().fingerprint();
+  EXPECT_EQ(request.fingerprint().link(), "nccl");
+  const auto prefill = v1::Prefill::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
+  grpc::ClientContext context;
+  const auto reader = prefill->Prefill(&context, request);
+  v1::PrefillEvent none;
+  EXPECT_FALSE(reader->Read(&none));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("host here, nccl there"));
+  EXPECT_THAT(status.error_message(), HasSubstr("--link"));
+  fleet.ExpectNothingHeld();
+}
+
+TEST(LinkPairingTest, WithoutNcclOrAGpuAWorkerSaysSoAtStart) {
+  auto worker =
+      cli::Child::Spawn(BATON_BINARY_DIR "/bin/baton-prefill", {"--model", kModel, "--link", "nccl"});
+  ASSERT_TRUE(worker.ok());
+  std::string errors;
+  std::optional<cli::ExitStatus> status;
+  ASSERT_TRUE(Await([&] {
+    char buffer[4096];
+    for (ssize_t n; (n = read(worker->error_fd(), buffer, sizeof buffer)) > 0;) errors.append(buffer, n);
+    return status.has_value() || (status = worker->Reap()).has_value();
+  }));
+  EXPECT_EQ(status->value, 1);
+  EXPECT_THAT(errors, HasSubstr("use --link host")) << "whether it lacks NCCL or its KV is on no GPU";
+}
+
+class LinkCheckTest : public testing::TestWithParam<const char*> {
+ protected:
+  std::string Named(const std::string& metric, const std::string& peer = "") const {
+    return peer.empty() ? fmt::format("{}{{link=\"{}\"}}", metric, GetParam())
+                        : fmt::format("{}{{link=\"{}\",peer=\"{}\"}}", metric, GetParam(), peer);
+  }
+  Process Worker(const std::string& role, std::vector<std::string> more = {}) const {
+    std::vector<std::string> flags = {
+        "--model", kModel,     "--threads",   "1",   "--kv-memory",       "64MiB",
+        "--link",  GetParam(), "--log-level", "off", "--exit-with-parent"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return Process(fmt::format("{}baton-{}", kOverSockets, role), flags);
+  }
+  static bool Draining(const Process& worker) {
+    grpc::ClientContext context;
+    const auto reader = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()))->Watch(&context, {});
+    v1::WatchEvent event;
+    EXPECT_TRUE(reader->Read(&event));
+    context.TryCancel();
+    return event.snapshot().draining();
+  }
+};
+
+TEST_P(LinkCheckTest, AWorkerIsReadyOnceItsLinkHasPassed) {
+  Process prefill = Worker("prefill");
+  Process decode = Worker("decode", {"--link-peers", prefill.grpc(), "--link-floor-gbps", "0.000001"});
+  EXPECT_TRUE(Await([&] { return !Draining(decode); }));
+  const double measured = Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc()));
+  std::printf("%s link: %.3f GB/s\n", GetParam(), measured / 1e9);
+  EXPECT_GT(measured, 1000);
+  EXPECT_EQ(Metric(decode, Named("baton_link_floor_bytes_per_second")), 1000);
+  for (Process* worker : {&prefill, &decode}) {
+    EXPECT_TRUE(AwaitLoad(worker->grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
+  }
+}
+
+TEST_P(LinkCheckTest, ALinkBelowItsFloorIsNotReady) {
+  Process prefill = Worker("prefill");
+  Process decode = Worker("decode", {"--link-peers", prefill.grpc(), "--link-floor-gbps", "1000000"});
+  ASSERT_TRUE(Await(
+      [&] { return Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc())) > 0; }));
+  EXPECT_TRUE(Draining(decode));
+  const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc()));
+  grpc::ClientContext context;
+  const auto reader = stub->Generate(&context, {});
+  v1::DecodeEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("not ready"));
+  decode.Signal(SIGTERM);
+  EXPECT_EQ(decode.Wait().value, 0) << "it leaves when it is told to";
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, LinkCheckTest, testing::Values("host", "nccl"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// A model with four KV heads, random weights and the shipped tokenizer.
+std::string FourHeadModel() {
+  constexpr uint32_t kSeed = 5;
+  const std::filesystem::path folder = testing::TempDir() + "/four-heads-" + std::to_string(getpid());
+  std::filesystem::create_directories(folder);
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"}) {
+    std::filesystem::copy_file(std::string(kModel) + "/" + name, folder / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  auto config = nlohmann::json::parse(std::ifstream(std::string(kModel) + "/config.json"));
+  const int hidden = 64, feed_forward = 96, layers = 3, vocabulary = config["vocab_size"];
+  config["hidden_size"] = hidden;
+  config["intermediate_size"] = feed_forward;
+  config["num_hidden_layers"] = layers;
+  config["num_attention_heads"] = 4;
+  config["num_key_value_heads"] = 4;
+  config["head_dim"] = 16;
+  config["tie_word_embeddings"] = false;
+  config["torch_dtype"] = "float32";
+  std::ofstream(folder / "config.json") << config;
+  std::mt19937 random(kSeed);
+  std::normal_distribution<float> normal;
+  nlohmann::json header;
+  std::string bytes;
+  const auto add = [&](const std::string& name, std::vector<int> shape, float scale) {
+    const size_t begin = bytes.size();
+    int64_t count = 1;
+    for (int side : shape) count *= side;
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = shape.size() == 1 ? 1 : scale * normal(random);
+      bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+    }
+    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, bytes.size()}}};
+  };
+  add("model.embed_tokens.weight", {vocabulary, hidden}, 1);
+  add("lm_head.weight", {vocabulary, hidden}, 0.5f);
+  add("model.norm.weight", {hidden}, 1);
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string at = fmt::format("model.layers.{}.", layer);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+      add(at + "self_attn." + name + ".weight", {hidden, hidden}, 0.15f);
+    }
+    add(at + "mlp.gate_proj.weight", {feed_forward, hidden}, 0.15f);
+    add(at + "mlp.up_proj.weight", {feed_forward, hidden}, 0.15f);
+    add(at + "mlp.down_proj.weight", {hidden, feed_forward}, 0.15f);
+    add(at + "input_layernorm.weight", {hidden}, 1);
+    add(at + "post_attention_layernorm.weight", {hidden}, 1);
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const uint64_t size = text.size();
+  std::ofstream file(folder / "model.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&size), sizeof size);
+  file << text << bytes;
+  return folder;
+}
+
+struct Ranks {
+  const char* link;
+  int prefill, decode;
+};
+class TensorParallelRelayTest : public testing::TestWithParam<Ranks> {};
+
+// Sums over ranks round elsewhere, so logits differ in their last bits; greedy tokens do not, for prompts
+// where no two tokens are that close.
+TEST_P(TensorParallelRelayTest, GivesTheTokensOfOneEngineAlone) {
+  const std::string model = FourHeadModel();
+  const auto flags = [&](int tp) {
+    return std::vector<std::string>{"--link",     GetParam().link,  "--tp", std::to_string(tp),
+                                    "--tolerant", "--link-timeout", "60"};
+  };
+  const auto engine = OneEngine(model);
+  Fleet fleet({.prefill_flags = flags(GetParam().prefill),
+               .decode_flags = flags(GetParam().decode),
+               .router_flags = {"--policy", "round_robin"},
+               .model = model,
+               .worker_folder = kOverSockets});
+  for (int i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    const auto prompt = Prompt(150 + 33 * i, i);
+    const Answer answer = fleet.Generate(Request(prompt, 8));
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.end().relay().link(), GetParam().link);
+    EXPECT_EQ(answer.end().relay().failovers(), 0u);
+    EXPECT_EQ(answer.end().relay().shipped_blocks(), static_cast<uint32_t>(BlocksFor(150 + 33 * i)));
+    std::vector<int32_t> expected;
+    for (TokenId token : Alone(*engine, prompt, 8).tokens) expected.push_back(token.value());
+    EXPECT_EQ(answer.tokens, expected);
+  }
+  fleet.ExpectNothingHeld();
+  std::filesystem::remove_all(model);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, TensorParallelRelayTest,
+                         testing::Values(Ranks{"host", 2, 1}, Ranks{"host", 1, 2}, Ranks{"host", 4, 2},
+                                         Ranks{"nccl", 2, 1}, Ranks{"nccl", 1, 2}, Ranks{"nccl", 4, 2}),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}_to_{}", info.param.link, info.param.prefill,
+                                              info.param.decode);
+                         });
+
+TEST(TensorParallelRelayRefusalTest, WhereBitsArePromisedOtherSizesDoNotPair) {
+  const std::string model = FourHeadModel();
+  Fleet fleet({.prefill_flags = {"--tp", "2"}, .model = model, .impatient = true});
+  const Answer answer = fleet.Generate(Request(Prompt(200, 1), 4));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.end().relay().link(), "local");
+  std::filesystem::remove_all(model);
+}
+
+}  // namespace
+}  // namespace baton::e2e

@@ -1,0 +1,196 @@
+#include "tests/fakes/socket_nccl.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <deque>
+#include <random>
+
+#include "common/base/check.h"
+
+namespace baton::transfer {
+namespace {
+
+std::atomic<bool> holding = false;
+std::atomic<int> lost = 0;
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void OnSignal(int signal) {
+  if (signal == SIGUSR1) {
+    holding = !holding;
+  } else {
+    ++lost;
+  }
+}
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  ~Descriptor() { Reset(-1); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  void Reset(int fd) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = fd;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Part {
+  std::byte* data = nullptr;
+  size_t left = 0;
+};
+
+struct End {
+  Descriptor listening, socket;
+  bool failed = false;
+  int lost_before = lost;  // errors that were scripted for those before it
+  std::deque<Part> sends, receives;
+  int64_t done = 0;
+
+  // Takes the peer in and moves bytes.
+  NcclState Progress();
+  // Notices a peer that is gone, too.
+  NcclState Look();
+
+ private:
+  bool Move(Part& part, bool send);
+};
+
+// False if the socket takes no more now, or has failed.
+bool End::Move(Part& part, bool send) {
+  while (part.left > 0) {
+    const ssize_t moved = send ? ::send(socket.get(), part.data, part.left, MSG_DONTWAIT | MSG_NOSIGNAL)
+                               : recv(socket.get(), part.data, part.left, MSG_DONTWAIT);
+    if (moved <= 0) {
+      failed = moved == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+      return false;
+    }
+    part.data += moved;
+    part.left -= static_cast<size_t>(moved);
+  }
+  return true;
+}
+
+NcclState End::Progress() {
+  if (failed || lost != lost_before) return NcclState::kFailed;
+  if (socket.get() < 0) {
+    socket.Reset(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.get() < 0) return NcclState::kBusy;
+    listening.Reset(-1);
+  }
+  for (auto* parts : {&sends, &receives}) {
+    while (!holding && !parts->empty() && Move(parts->front(), parts == &sends)) {
+      parts->pop_front();
+      ++done;
+    }
+  }
+  return failed ? NcclState::kFailed : NcclState::kOk;
+}
+
+NcclState End::Look() {
+  const NcclState state = Progress();
+  std::byte byte;
+  if (state == NcclState::kOk && receives.empty() &&
+      recv(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0) {
+    failed = true;
+    return NcclState::kFailed;
+  }
+  return state;
+}
+
+End& Of(Communicator communicator) { return *static_cast<End*>(communicator); }
+
+// An abstract name: it goes with its socket.
+socklen_t Name(const NcclId& id, sockaddr_un& name) {
+  constexpr char kPrefix[] = "baton-nccl-";
+  constexpr char kDigits[] = "0123456789abcdef";
+  name = {};
+  name.sun_family = AF_UNIX;
+  char* to = name.sun_path + 1;
+  to = std::copy(std::begin(kPrefix), std::end(kPrefix) - 1, to);
+  for (size_t i = 0; i < 16; ++i) {
+    *to++ = kDigits[static_cast<unsigned>(id[i]) >> 4];
+    *to++ = kDigits[static_cast<unsigned>(id[i]) & 15];
+  }
+  return static_cast<socklen_t>(to - reinterpret_cast<char*>(&name));
+}
+
+NcclState Join(const NcclId& id, int rank, Communicator& communicator) {
+  auto end = std::make_unique<End>();
+  sockaddr_un name;
+  const socklen_t size = Name(id, name);
+  const auto* address = reinterpret_cast<const sockaddr*>(&name);
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return NcclState::kFailed;
+  (rank == 0 ? end->listening : end->socket).Reset(fd);
+  if (rank == 0 ? bind(fd, address, size) != 0 || listen(fd, 1) != 0 : connect(fd, address, size) != 0) {
+    return NcclState::kFailed;
+  }
+  communicator = end.release();
+  return NcclState::kBusy;
+}
+
+NcclState Put(Communicator communicator, std::byte* data, size_t bytes, bool send) {
+  End& end = Of(communicator);
+  (send ? end.sends : end.receives).push_back({data, bytes});
+  return end.Progress() == NcclState::kFailed ? NcclState::kFailed : NcclState::kOk;
+}
+
+class SocketNccl final : public Nccl {
+ public:
+  NcclApi Api() override { return MakeSocketNccl(); }
+  Payload& payload() override { return *payload_; }
+
+ private:
+  const std::unique_ptr<Payload> payload_ = MakeHostPayload();
+};
+
+}  // namespace
+
+NcclApi MakeSocketNccl() {
+  return {
+      .make_id =
+          [](NcclId& id) {
+            std::random_device random;
+            for (std::byte& byte : id) byte = static_cast<std::byte>(random());
+            return NcclState::kOk;
+          },
+      .join = Join,
+      .state = [](Communicator communicator) { return Of(communicator).Look(); },
+      .send = [](Communicator communicator, const std::byte* data,
+                 size_t bytes) { return Put(communicator, const_cast<std::byte*>(data), bytes, true); },
+      .receive = [](Communicator communicator, std::byte* data,
+                    size_t bytes) { return Put(communicator, data, bytes, false); },
+      .done =
+          [](Communicator communicator, int64_t& done) {
+            const NcclState state = Of(communicator).Progress();
+            done = Of(communicator).done;
+            return state;
+          },
+      .memory = [](Communicator) { return static_cast<int64_t>(sizeof(End)); },
+      .abort = [](Communicator communicator) { delete &Of(communicator); },
+      .last_error = [](Communicator) { return std::string("the peer's socket"); },
+  };
+}
+
+absl::StatusOr<std::unique_ptr<Nccl>> OpenNccl(std::span<device::Memory* const> ranks) {
+  for (device::Memory* memory : ranks) BATON_CHECK(memory->host());
+  struct sigaction action = {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
+  BATON_CHECK(sigaction(SIGUSR1, &action, nullptr) == 0 && sigaction(SIGUSR2, &action, nullptr) == 0);
+  return std::make_unique<SocketNccl>();
+}
+
+}  // namespace baton::transfer

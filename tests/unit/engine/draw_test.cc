@@ -1,0 +1,82 @@
+// A backend that draws gives tokens in place of logits, row by row as asked; where it can't, logits come.
+#include <gtest/gtest.h>
+
+#include "common/engine/engine.h"
+
+namespace baton::engine {
+namespace {
+
+std::unique_ptr<Engine> Load(const std::string& backend, int tp) {
+  auto engine = Engine::Load({.model_folder = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha",
+                              .backend = backend,
+                              .threads = tp,
+                              .tp = tp,
+                              .kv_bytes = 1 << 20});
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+// Three sequences of five tokens each. Those with parameters ask for a token.
+Batch MakeBatch(const std::vector<TokenId>& tokens, const std::vector<BlockId>& blocks,
+                const std::vector<std::optional<sampling::Params>>& params) {
+  Batch batch;
+  for (size_t s = 0; s < params.size(); ++s) {
+    batch.Add(std::span(tokens).subspan(s, 5), 0, std::span(blocks).subspan(s, 1), true);
+    if (params[s].has_value()) batch.Draw(*params[s], 5);
+  }
+  return batch;
+}
+
+class DrawTest : public testing::Test {
+ protected:
+  const std::vector<TokenId> tokens_ = {TokenId(3), TokenId(14), TokenId(15), TokenId(9),
+                                        TokenId(2), TokenId(6),  TokenId(5)};
+  const sampling::Params plain_ = {.temperature = 1.5f, .top_k = 50, .top_p = 0.95f, .seed = 42};
+  const sampling::Params penalised_ = {.repetition_penalty = 1.3f};
+};
+
+TEST_F(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
+  const auto engine = Load("reference", 1);
+  ASSERT_NE(engine, nullptr);
+  const auto blocks = *engine->pool().Allocate(3);
+  const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
+  const auto all = engine->Forward(MakeBatch(tokens_, blocks, {{}, {}, {}}), [](int) {});
+  const std::vector<float> logits(all.begin(), all.end());
+  for (int64_t row = 0; row < 3; ++row) EXPECT_FALSE(engine->drawn(row).has_value());
+
+  const auto rest = engine->Forward(MakeBatch(tokens_, blocks, {{}, plain_, penalised_}), [](int) {});
+  EXPECT_FALSE(engine->drawn(0).has_value()) << "nobody asked";
+  EXPECT_FALSE(engine->drawn(2).has_value()) << "penalties are the host's";
+  for (size_t row : {0u, 2u}) {
+    EXPECT_TRUE(std::ranges::equal(rest.subspan(row * vocabulary, vocabulary),
+                                   std::span(logits).subspan(row * vocabulary, vocabulary)));
+  }
+  ASSERT_TRUE(engine->drawn(1).has_value());
+  sampling::Sampler sampler;
+  const auto expected =
+      sampler.Sample(std::span(logits).subspan(vocabulary, vocabulary), plain_, {}, 5, std::nullopt);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  EXPECT_EQ(engine->drawn(1), expected->token);
+
+  engine->Forward(MakeBatch(tokens_, blocks, {{}}), [](int) {});
+  EXPECT_FALSE(engine->drawn(1).has_value()) << "that was another step";
+  engine->pool().Release(blocks);
+}
+
+TEST_F(DrawTest, LogitsFromABackendThatDoesNotDrawAndFromSeveralRanks) {
+  for (const auto& [backend, tp] : {std::pair("cpu", 1), std::pair("reference", 2)}) {
+    SCOPED_TRACE(testing::Message() << backend << " on " << tp << " ranks");
+    const auto engine = Load(backend, tp);
+    ASSERT_NE(engine, nullptr);
+    const auto blocks = *engine->pool().Allocate(1);
+    const auto asked = engine->Forward(MakeBatch(tokens_, blocks, {{}}), [](int) {});
+    const std::vector<float> logits(asked.begin(), asked.end());
+    const auto again = engine->Forward(MakeBatch(tokens_, blocks, {plain_}), [](int) {});
+    EXPECT_FALSE(engine->drawn(0).has_value());
+    EXPECT_TRUE(std::ranges::equal(again, logits));
+    engine->pool().Release(blocks);
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine

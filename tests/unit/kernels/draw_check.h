@@ -1,0 +1,107 @@
+// Whether a backend draws the tokens that sampling::Sampler draws, over rows that are hard in different ways.
+// For the tests of every backend that draws, on GPUs and off.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "common/base/random.h"
+#include "common/kernels/kernels.h"
+#include "common/sampling/sampler.h"
+
+namespace baton::kernels {
+
+// Logits of one row: of a model's kind, crowded, with ties, with what is no number, all equal, at the ends of
+// float32.
+inline std::vector<float> HardRow(int kind, int vocabulary, std::mt19937& random) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> row(static_cast<size_t>(vocabulary));
+  for (float& logit : row) {
+    const float value = normal(random);
+    switch (kind) {
+      case 0:
+        logit = value;
+        break;
+      case 1:
+        logit = 20 + value / 1000;
+        break;
+      case 2:
+        logit = std::round(value) / 2;
+        break;
+      case 3:
+        logit = value > 3 ? std::numeric_limits<float>::quiet_NaN() : value < -3 ? -kInfinity : value;
+        break;
+      case 4:
+        logit = value > 0 ? 0.0f : -0.0f;
+        break;
+      case 5:
+        logit = value > 4 ? kInfinity : value > 2 ? kLargest : -kLargest;
+        break;
+      default:
+        logit = value > 0 ? -kInfinity : std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  return row;
+}
+inline constexpr int kHardKinds = 7;
+
+// `vocabulary` tokens, `draws` of them from each kind of row, with parameters drawn from `seed`.
+inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws, uint32_t seed) {
+  SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary << ", seed " << seed);
+  std::mt19937 random(seed);
+  const auto one_of = [&random](auto... values) {
+    const std::array choices = {values...};
+    return choices[random() % choices.size()];
+  };
+  // Behind each row lies what would be drawn for certain.
+  const int64_t stride = vocabulary + 4;
+  std::vector<float> values(static_cast<size_t>(kHardKinds * stride), 1e30f);
+  std::vector<std::vector<float>> rows;
+  for (int kind = 0; kind < kHardKinds; ++kind) {
+    rows.push_back(HardRow(kind, vocabulary, random));
+    std::ranges::copy(rows.back(), values.begin() + kind * stride);
+  }
+  auto buffer = kernels.memory().Allocate(static_cast<int64_t>(values.size() * sizeof(float)));
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  ASSERT_TRUE(kernels.memory()
+                  .Upload(values.data(), buffer->get(), static_cast<int64_t>(values.size() * sizeof(float)))
+                  .ok());
+  std::vector<RowDraw> asked;
+  std::vector<sampling::Params> params;
+  for (int i = 0; i < draws * kHardKinds; ++i) {
+    const sampling::Params own = {
+        .temperature = one_of(0.0f, 0.3f, 1.0f, 1.0f, 2.5f, std::numeric_limits<float>::denorm_min()),
+        .top_k = one_of(0, 0, 1, 4, 40, vocabulary / 2 + 1, vocabulary, 2 * vocabulary),
+        .top_p = one_of(1.0f, 1.0f, 0.95f, 0.5f, 1e-6f),
+        .min_p = one_of(0.0f, 0.0f, 0.02f, 1.0f),
+        .seed = (uint64_t{random()} << 32) + random()};
+    params.push_back(own);
+    asked.push_back({.uniform = UniformAt(own.seed, static_cast<uint64_t>(i)),
+                     .row = i / draws,
+                     .temperature = own.temperature,
+                     .top_k = own.top_k,
+                     .top_p = own.top_p,
+                     .min_p = own.min_p});
+  }
+  std::vector<TokenId> tokens(asked.size());
+  ASSERT_TRUE(kernels.Draw({buffer->get(), kHardKinds, vocabulary, stride}, asked, tokens));
+  sampling::Sampler judge;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const auto expected =
+        judge.Sample(rows[static_cast<size_t>(asked[i].row)], params[i], {}, i, std::nullopt);
+    EXPECT_EQ(tokens[i].value(), expected.ok() ? expected->token.value() : -1)
+        << "draw " << i << " of a row of kind " << asked[i].row << ": temperature " << params[i].temperature
+        << ", top-k " << params[i].top_k << ", top-p " << params[i].top_p << ", min-p " << params[i].min_p;
+  }
+}
+
+}  // namespace baton::kernels

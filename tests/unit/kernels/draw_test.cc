@@ -1,0 +1,22 @@
+// The reference draws by the definition (draw.h), the sampler by its own, faster ways: the same tokens.
+#include "tests/unit/kernels/draw_check.h"
+
+namespace baton::kernels {
+namespace {
+
+TEST(DrawTest, TheReferenceDrawsWhatTheSamplerDraws) {
+  const auto reference = MakeReferenceKernels();
+  for (int vocabulary : {1, 2, 33, 1000}) ExpectDrawsOfTheSampler(*reference, vocabulary, 200, 17);
+}
+
+TEST(DrawTest, TheCpuLeavesItToTheSampler) {
+  const auto cpu = MakeCpuKernels({.threads = 1, .isa = ""});
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  float logits[] = {1, 2, 3};
+  const RowDraw draw;
+  TokenId token(7);
+  EXPECT_FALSE((*cpu)->Draw({logits, 1, 3, 3}, {&draw, 1}, {&token, 1}));
+}
+
+}  // namespace
+}  // namespace baton::kernels
