@@ -105,8 +105,9 @@ bool Host::Step(const std::function<StepReport()>& step) {
   report.load.set_held_blocks(blocks.held);
   report.load.set_cached_blocks(blocks.cached);
   report.load.set_total_blocks(blocks.total);
+  const size_t serves = peer_fetch_ == nullptr ? 0 : peer_fetch_->holder.serving();
   hub_.Publish(
-      std::move(report.load), pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
+      std::move(report.load), serves, pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
   return report.busy;
 }
 

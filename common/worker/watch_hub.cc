@@ -27,7 +27,7 @@ bool SameBookings(const v1::Load& a, const v1::Load& b) {
 
 }  // namespace
 
-void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
+void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
                        absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now) {
   std::vector<absl::AnyInvocable<void()>> idle;
   {
@@ -38,6 +38,7 @@ void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
     const bool urgent =
         load.queued() != load_.queued() || load.running() != load_.running() || !SameBookings(load, load_);
     load_ = std::move(load);
+    serves_ = serves;
     published_at_ = now;
     published_once_ = true;
     for (Watcher& watcher : watchers_) {
@@ -174,7 +175,7 @@ void WatchHub::WhenIdle(absl::AnyInvocable<void()> idle) {
 
 std::vector<absl::AnyInvocable<void()>> WatchHub::TakeIdleCallbacks() {
   std::vector<absl::AnyInvocable<void()>> taken;
-  if (published_once_ && load_.queued() == 0 && load_.running() == 0) taken.swap(idle_);
+  if (published_once_ && load_.queued() == 0 && load_.running() == 0 && serves_ == 0) taken.swap(idle_);
   return taken;
 }
 

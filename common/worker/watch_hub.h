@@ -33,8 +33,9 @@ class WatchHub {
   static constexpr absl::Duration kPace = absl::Milliseconds(20);
 
   // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
-  // snapshot. What is booked is added to the load here.
-  void Publish(v1::Load load, kv::BlockPool::Changes changes,
+  // snapshot. What is booked is added to the load here. `serves`: fetches of peers that run; they are no load
+  // of its own, but a worker that serves them is not idle.
+  void Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
                absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now);
 
   // A router's request is on this worker until the last copy of what this returns is gone. Counts at the next
@@ -48,7 +49,7 @@ class WatchHub {
   bool draining() const;
   // Ends all watches: the process leaves.
   void Close();
-  // Runs `idle` once no work is left while draining (perhaps at once).
+  // Runs `idle` once no work is left while draining (perhaps at once): neither its own nor fetches of peers.
   void WhenIdle(absl::AnyInvocable<void()> idle);
 
  private:
@@ -76,6 +77,7 @@ class WatchHub {
   const v1::WorkerInfo info_;
   mutable absl::Mutex mutex_;
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
+  size_t serves_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
   bool published_once_ ABSL_GUARDED_BY(mutex_) = false;
