@@ -117,6 +117,7 @@ void Host::Drain(absl::Duration grace) {
   draining_.Set(1);
   const auto idle = std::make_shared<absl::Notification>();
   hub_.WhenIdle([idle] { idle->Notify(); });
+  loop_.PostAlways([] {});
   idle->WaitForNotificationWithTimeout(grace);
 }
 

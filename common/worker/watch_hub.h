@@ -49,7 +49,9 @@ class WatchHub {
   bool draining() const;
   // Ends all watches: the process leaves.
   void Close();
-  // Runs `idle` once no work is left while draining (perhaps at once): neither its own nor fetches of peers.
+  // Runs `idle` at the next Publish that knows of no work that is left: neither its own nor fetches of peers.
+  // Not at once: what the last Publish told may have been overtaken since. The caller sees to a next step.
+  // Close runs what still waits, and nothing waits after it.
   void WhenIdle(absl::AnyInvocable<void()> idle);
 
  private:
@@ -72,15 +74,12 @@ class WatchHub {
   void Flush(Watcher& watcher, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drained(const Stream* stream);
   void Detach(const Stream* stream);
-  std::vector<absl::AnyInvocable<void()>> TakeIdleCallbacks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const v1::WorkerInfo info_;
   mutable absl::Mutex mutex_;
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
-  size_t serves_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
-  bool published_once_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::list<Watcher> watchers_ ABSL_GUARDED_BY(mutex_);
