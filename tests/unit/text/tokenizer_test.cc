@@ -179,6 +179,21 @@ TEST(TokenizerTest, RefusesAPostProcessorThatAddsAHole) {
   EXPECT_EQ(Tokenizer::FromJson(with(3)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// The library panics when it is to take more from the end of a text than there is.
+TEST(TokenizerTest, RefusesADecoderThatFailsAtATokenAlone) {
+  auto file = nlohmann::ordered_json::parse(ReadAll(FolderOf("llama2_like") + "/tokenizer.json"));
+  bool found = false;
+  for (auto& step : file["decoder"]["decoders"]) {
+    if (step["type"] != "Strip") continue;
+    step["stop"] = 4;
+    found = true;
+  }
+  ASSERT_TRUE(found);
+  const auto made = Tokenizer::FromJson(file.dump());
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(made.status().message(), HasSubstr("fails at token id"));
+}
+
 TEST(TokenizerTest, ByteLevelTokensStandForTheirBytes) {
   const auto tokenizer = LoadKind("llama3_like");
   EXPECT_EQ(tokenizer->TokenBytes(IdOf(*tokenizer, "\n")), "\n");
