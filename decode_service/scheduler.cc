@@ -7,6 +7,7 @@
 #include "common/base/digest.h"
 #include "common/fetch/holder.h"
 #include "common/rpc/status.h"
+#include "common/transfer/prompt_checksum.h"
 #include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
@@ -135,6 +136,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   request.mutable_token_ids()->Reserve(static_cast<int>(sequence.size()));
   for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
   request.set_salt(sequence.salt);
+  request.set_prompt_crc32c(transfer::PromptChecksum(request));
   request.set_priority(sequence.priority);
   if (target.fetch().address() != target.address()) *request.mutable_fetch() = target.fetch();
   sequence.phase = Phase::kHandoff;

@@ -4,6 +4,7 @@
 
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
+#include "common/transfer/prompt_checksum.h"
 #include "fmt/format.h"
 
 namespace baton::prefill_service {
@@ -26,6 +27,11 @@ absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine
                                  std::string_view link) {
   const model::ModelConfig& config = engine.config();
   BATON_RETURN_IF_ERROR(CheckPair(request.fingerprint(), engine, link));
+  if (const uint32_t crc = transfer::PromptChecksum(request); crc != request.prompt_crc32c()) {
+    return absl::DataLossError(fmt::format(
+        "prompt_crc32c: the prompt that arrived has checksum {:08x}, the one that was sent {:08x}", crc,
+        request.prompt_crc32c()));
+  }
   const int64_t size = request.token_ids_size();
   if (size == 0) return absl::InvalidArgumentError("token_ids: the prompt is empty");
   if (size > config.context) {

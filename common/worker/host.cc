@@ -118,8 +118,9 @@ bool Host::Step(const std::function<StepReport()>& step) {
   report.load.set_held_blocks(blocks.held);
   report.load.set_cached_blocks(blocks.cached);
   report.load.set_total_blocks(blocks.total);
+  const size_t serves = peer_fetch_ == nullptr ? 0 : peer_fetch_->holder.serving();
   hub_.Publish(
-      std::move(report.load), pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
+      std::move(report.load), serves, pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
   return report.busy;
 }
 
@@ -133,6 +134,7 @@ void Host::Drain(absl::Duration grace) {
   draining_.Set(1);
   const auto idle = std::make_shared<absl::Notification>();
   hub_.WhenIdle([idle] { idle->Notify(); });
+  loop_.PostAlways([] {});
   idle->WaitForNotificationWithTimeout(grace);
 }
 

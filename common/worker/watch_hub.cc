@@ -27,7 +27,7 @@ bool SameBookings(const v1::Load& a, const v1::Load& b) {
 
 }  // namespace
 
-void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
+void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
                        absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now) {
   std::vector<absl::AnyInvocable<void()>> idle;
   {
@@ -39,7 +39,6 @@ void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
         load.queued() != load_.queued() || load.running() != load_.running() || !SameBookings(load, load_);
     load_ = std::move(load);
     published_at_ = now;
-    published_once_ = true;
     for (Watcher& watcher : watchers_) {
       if (watcher.blocks && !watcher.needs_snapshot) {
         Append(watcher.stored, changes.stored);
@@ -67,7 +66,7 @@ void WatchHub::Publish(v1::Load load, kv::BlockPool::Changes changes,
         Flush(watcher, now);
       }
     }
-    idle = TakeIdleCallbacks();
+    if (load_.queued() == 0 && load_.running() == 0 && serves == 0) idle.swap(idle_);
   }
   for (auto& callback : idle) callback();
 }
@@ -178,19 +177,14 @@ void WatchHub::Close() {
 }
 
 void WatchHub::WhenIdle(absl::AnyInvocable<void()> idle) {
-  std::vector<absl::AnyInvocable<void()>> ready;
   {
     absl::MutexLock lock(&mutex_);
-    idle_.push_back(std::move(idle));
-    ready = TakeIdleCallbacks();
+    if (!closed_) {
+      idle_.push_back(std::move(idle));
+      return;
+    }
   }
-  for (auto& callback : ready) callback();
-}
-
-std::vector<absl::AnyInvocable<void()>> WatchHub::TakeIdleCallbacks() {
-  std::vector<absl::AnyInvocable<void()>> taken;
-  if (published_once_ && load_.queued() == 0 && load_.running() == 0) taken.swap(idle_);
-  return taken;
+  idle();
 }
 
 }  // namespace baton::worker

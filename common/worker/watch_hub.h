@@ -33,8 +33,9 @@ class WatchHub {
   static constexpr absl::Duration kPace = absl::Milliseconds(20);
 
   // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
-  // snapshot. What is booked is added to the load here.
-  void Publish(v1::Load load, kv::BlockPool::Changes changes,
+  // snapshot. What is booked is added to the load here. `serves`: fetches of peers that run; they are no load
+  // of its own, but a worker that serves them is not idle.
+  void Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
                absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now);
 
   // A router's request is on this worker until the last copy of what this returns is gone. Counts at the next
@@ -53,7 +54,9 @@ class WatchHub {
   bool draining() const;
   // Ends all watches: the process leaves.
   void Close();
-  // Runs `idle` once no work is left while draining (perhaps at once).
+  // Runs `idle` at the next Publish that knows of no work that is left: neither its own nor fetches of peers.
+  // Not at once: what the last Publish told may have been overtaken since. The caller sees to a next step.
+  // Close runs what still waits, and nothing waits after it.
   void WhenIdle(absl::AnyInvocable<void()> idle);
 
  private:
@@ -77,14 +80,12 @@ class WatchHub {
   void Drained(const Stream* stream);
   void Detach(const Stream* stream);
   void TellAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<absl::AnyInvocable<void()>> TakeIdleCallbacks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const v1::WorkerInfo info_;
   mutable absl::Mutex mutex_;
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
-  bool published_once_ ABSL_GUARDED_BY(mutex_) = false;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -12,7 +12,7 @@ namespace {
 // Answers when the worker is idle or the grace time is over, whichever comes first.
 class DrainCall final : public grpc::ServerUnaryReactor {
  public:
-  static DrainCall* Start(WatchHub& hub, double grace, v1::DrainResponse* response) {
+  static DrainCall* Start(WatchHub& hub, engine::Loop& loop, double grace, v1::DrainResponse* response) {
     auto call = std::shared_ptr<DrainCall>(new DrainCall(response));
     call->self_ = call;
     hub.SetDraining(true);
@@ -26,6 +26,7 @@ class DrainCall final : public grpc::ServerUnaryReactor {
     hub.WhenIdle([weak] {
       if (const auto alive = weak.lock()) alive->End(0);
     });
+    loop.PostAlways([] {});
     return call.get();
   }
 
@@ -75,7 +76,7 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
     reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT, "grace must be between 0 and 86400 seconds"});
     return reactor;
   }
-  return DrainCall::Start(hub_, request->grace(), response);
+  return DrainCall::Start(hub_, loop_, request->grace(), response);
 }
 
 }  // namespace baton::worker

@@ -12,6 +12,7 @@
 #include "common/text/tokenizer.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "common/transfer/host_link.h"
+#include "common/transfer/prompt_checksum.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 #include "fmt/format.h"
@@ -96,7 +97,9 @@ absl::Status Decode(Workers& workers, const v1::DecodeRequest& request) {
 
 absl::Status Prefill(Workers& workers, const v1::PrefillRequest& request) {
   auto job = prefill_service::ParseRequest(request, *workers.engine);
-  if (!job.ok()) return Canonical(job.status()) ? absl::OkStatus() : job.status();
+  if (!job.ok()) {
+    return Canonical(job.status()) || absl::IsDataLoss(job.status()) ? absl::OkStatus() : job.status();
+  }
   int ends = 0;
   job->send = [](const v1::PrefillEvent&) {};
   job->finish = [&ends](const absl::Status&) { ++ends; };
@@ -205,7 +208,9 @@ absl::Status RunRequestBytes(std::span<const uint8_t> bytes) {
     return parse(request) ? Decode(workers, request) : absl::OkStatus();
   }
   v1::PrefillRequest request;
-  return parse(request) ? Prefill(workers, request) : absl::OkStatus();
+  if (!parse(request)) return absl::OkStatus();
+  if ((choice & 2) != 0) request.set_prompt_crc32c(transfer::PromptChecksum(request));
+  return Prefill(workers, request);
 }
 
 std::string GoodFetchRequestBytes() {

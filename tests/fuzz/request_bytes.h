@@ -13,8 +13,8 @@
 namespace baton {
 
 // The first byte chooses. Bit 2 clear: a FetchRequest (bit 3), else a DecodeRequest or a PrefillRequest (bit
-// 0), and whether the fingerprint is put right (bit 1), for else nothing gets past it. Bit 2 set: the public
-// method bits 0 and 1, in the order Generate, Chat, Tokenize, Detokenize.
+// 0), and whether fingerprint and checksum are put right (bit 1), for else nothing gets past it. Bit 2 set:
+// the public method bits 0 and 1, in the order Generate, Chat, Tokenize, Detokenize.
 absl::Status RunRequestBytes(std::span<const uint8_t> bytes);
 
 // A good request of either kind, to start from.

@@ -164,6 +164,8 @@ absl::Status RunRpcBytes(std::span<const uint8_t> bytes) {
       // gRPC's own words for a message that is none.
       google::protobuf::DynamicMessageFactory factory;
       const std::unique_ptr<google::protobuf::Message> message(factory.GetPrototype(method.request)->New());
+      const bool checked = absl::IsDataLoss(status) && method.request == v1::PrefillRequest::descriptor();
+      if (checked) break;  // a checksum of its own
       if (!absl::IsUnknown(status) && !message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
         break;
       return absl::InternalError(fmt::format("{}: {}", method.path, status.ToString()));

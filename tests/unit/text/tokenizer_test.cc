@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tests/unit/text/tokenizer_folders.h"
 
@@ -109,6 +110,88 @@ TEST(TokenizerTest, NeverTruncatesOrPads) {
   const auto tokenizer = Tokenizer::FromJson(json.dump());
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_EQ(*(*tokenizer)->Encode(text, true), *whole);
+}
+
+// A post-processor states ids of its own, and the library puts them into every prompt unseen.
+TEST(TokenizerTest, RefusesAPostProcessorThatAddsATokenThatNobodyHas) {
+  using Json = nlohmann::ordered_json;
+  const auto file = Json::parse(ReadAll(FolderOf("llama3_like") + "/tokenizer.json"));
+  const auto tokenizer = LoadKind("llama3_like");
+  const int64_t size = tokenizer->vocabulary();
+  const auto pair = [](int64_t id) { return Json::array({"<s>", id}); };
+  const auto in_template = [](int64_t id) {
+    return Json{{"type", "TemplateProcessing"},
+                {"single",
+                 {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}},
+                  {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}},
+                {"pair", Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}})},
+                {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {id}}, {"tokens", {"<s>"}}}}}}};
+  };
+  const auto in_bert = [&](int64_t cls, int64_t sep) {
+    return Json{{"type", "BertProcessing"}, {"cls", pair(cls)}, {"sep", pair(sep)}};
+  };
+  const auto in_roberta = [&](int64_t cls, int64_t sep) {
+    return Json{{"type", "RobertaProcessing"},
+                {"cls", pair(cls)},
+                {"sep", pair(sep)},
+                {"trim_offsets", false},
+                {"add_prefix_space", false}};
+  };
+  const auto in_sequence = [](Json inner) {
+    const Json bytes = {
+        {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}, {"use_regex", true}};
+    return Json{{"type", "Sequence"}, {"processors", Json::array({bytes, std::move(inner)})}};
+  };
+  const auto load = [&](const Json& processor) {
+    Json changed = file;
+    changed["post_processor"] = processor;
+    return Tokenizer::FromJson(changed.dump());
+  };
+  for (const Json& sound :
+       {in_template(size - 1), in_bert(0, size - 1), in_roberta(size - 1, 0), in_sequence(in_template(0))}) {
+    const auto made = load(sound);
+    ASSERT_TRUE(made.ok()) << sound << made.status();
+    ASSERT_TRUE((*made)->Encode("a", true).ok());
+  }
+  for (const int64_t id : {size, int64_t{INT32_MAX} + 1, int64_t{UINT32_MAX}}) {
+    for (const Json& unsound : {in_template(id), in_bert(id, 0), in_bert(0, id), in_roberta(id, 0),
+                                in_roberta(0, id), in_sequence(in_template(id))}) {
+      const auto made = load(unsound);
+      EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << unsound;
+      EXPECT_THAT(made.status().message(),
+                  HasSubstr(fmt::format("post_processor adds \"<s>\" as token id {}", id)));
+    }
+  }
+}
+
+// A hole in the vocabulary is no token either, though it is below the largest id.
+TEST(TokenizerTest, RefusesAPostProcessorThatAddsAHole) {
+  const auto with = [](int64_t id) {
+    return fmt::format(
+        R"({{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null, "decoder": null,
+             "post_processor": {{"type": "BertProcessing", "cls": ["a", {}], "sep": ["a", 0]}},
+             "model": {{"type": "WordLevel", "vocab": {{"a": 0, "b": 5}}, "unk_token": "a"}}}})",
+        id);
+  };
+  const auto sound = Tokenizer::FromJson(with(5));
+  ASSERT_TRUE(sound.ok()) << sound.status();
+  EXPECT_EQ((*sound)->vocabulary(), 6);
+  EXPECT_EQ(Tokenizer::FromJson(with(3)).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The library panics when it is to take more from the end of a text than there is.
+TEST(TokenizerTest, RefusesADecoderThatFailsAtATokenAlone) {
+  auto file = nlohmann::ordered_json::parse(ReadAll(FolderOf("llama2_like") + "/tokenizer.json"));
+  bool found = false;
+  for (auto& step : file["decoder"]["decoders"]) {
+    if (step["type"] != "Strip") continue;
+    step["stop"] = 4;
+    found = true;
+  }
+  ASSERT_TRUE(found);
+  const auto made = Tokenizer::FromJson(file.dump());
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(made.status().message(), HasSubstr("fails at token id"));
 }
 
 TEST(TokenizerTest, ByteLevelTokensStandForTheirBytes) {

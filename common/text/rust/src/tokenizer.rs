@@ -1,6 +1,6 @@
 //! A tokenizer.json, and the table of what each of its tokens stands for.
 
-use std::panic::catch_unwind;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -45,7 +45,22 @@ impl Tokenizer {
         // A tokenizer.json saved during training may ask for truncation: a prompt is never cut in silence.
         inner.with_truncation(None).map_err(|e| e.to_string())?;
         inner.with_padding(None);
-        Ok(Tokenizer { inner })
+        let tokenizer = Tokenizer { inner };
+        tokenizer.check_post_processor()?;
+        Ok(tokenizer)
+    }
+
+    /// A model's own ids come from its vocabulary. The post-processor's are numbers that the file states once more, and the
+    /// library puts them into a prompt unseen: one that no token has would be an embedding that the model lacks.
+    fn check_post_processor(&self) -> Result<(), String> {
+        let processor = serde_json::to_value(self.inner.get_post_processor()).map_err(|e| e.to_string())?;
+        for (name, id) in added_ids(&processor) {
+            let known = u32::try_from(id).ok().and_then(|id| self.inner.id_to_token(id));
+            if known.is_none() {
+                return Err(format!("post_processor adds {name} as token id {id}, and no token has that id"));
+            }
+        }
+        Ok(())
     }
 
     pub fn encode(&self, text: &[u8], add_special_tokens: bool) -> Result<Vec<u32>, String> {
@@ -57,6 +72,12 @@ impl Tokenizer {
 
     pub fn decode(&self, ids: &[u32], keep_special: bool) -> Result<String, String> {
         self.inner.decode(ids, !keep_special).map_err(|e| e.to_string())
+    }
+
+    /// Some of the library's decoders panic at text that is shorter than what they take away: better here than at work.
+    fn decode_alone(&self, id: u32) -> Result<String, String> {
+        catch_unwind(AssertUnwindSafe(|| self.decode(&[id], true)))
+            .unwrap_or_else(|_| Err(format!("the library's decoder, as the file sets it up, fails at token id {id}")))
     }
 
     pub fn table(&self) -> Result<Table, String> {
@@ -84,7 +105,7 @@ impl Tokenizer {
                 }
                 match &plan {
                     Some(plan) => table.bytes.extend(plan.bytes(token)),
-                    None => table.bytes.extend(self.decode(&[id], true)?.into_bytes()),
+                    None => table.bytes.extend(self.decode_alone(id)?.into_bytes()),
                 }
             }
             table
@@ -93,6 +114,30 @@ impl Tokenizer {
             table.flags.push(flags);
         }
         Ok(table)
+    }
+}
+
+/// The special tokens that a post-processor adds, by name.
+fn added_ids(processor: &Value) -> Vec<(String, u64)> {
+    let named = |pair: &Value| Some((pair[0].to_string(), pair[1].as_u64()?));
+    match processor["type"].as_str() {
+        Some("Sequence") => {
+            let steps = processor["processors"].as_array();
+            steps.into_iter().flatten().flat_map(added_ids).collect()
+        }
+        Some("BertProcessing" | "RobertaProcessing") => {
+            ["cls", "sep"].iter().filter_map(|side| named(&processor[side])).collect()
+        }
+        Some("TemplateProcessing") => {
+            let tokens = processor["special_tokens"].as_object();
+            let ids = |(name, token): (&String, &Value)| {
+                let name = Value::from(name.as_str()).to_string();
+                let ids: Vec<u64> = token["ids"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+                ids.into_iter().map(move |id| (name.clone(), id))
+            };
+            tokens.into_iter().flatten().flat_map(ids).collect()
+        }
+        _ => vec![],
     }
 }
 

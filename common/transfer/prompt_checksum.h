@@ -1,0 +1,15 @@
+// The checksum of what a hand-off's KV is computed from. A token id that changed on its way would be
+// computed, shipped and filed under the hash of another prompt, all with checksums that are right. Pure; any
+// thread.
+#pragma once
+
+#include <cstdint>
+
+#include "baton/v1/prefill.pb.h"
+
+namespace baton::transfer {
+
+// CRC32C over the request's token ids (little-endian int32) and its salt; what prompt_crc32c has to be.
+uint32_t PromptChecksum(const v1::PrefillRequest& request);
+
+}  // namespace baton::transfer
