@@ -19,6 +19,10 @@ int main(int argc, char** argv) {
   app.add_option("--chunk-tokens", options.scheduler.chunk_tokens, "Prompt tokens of one request in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
+  app.add_option("--slo-ttft", options.scheduler.slo_ttft,
+                 "Seconds to the first token, which the queue is ordered by; the same as the routers'")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();

@@ -42,6 +42,8 @@ struct SchedulerOptions {
   int64_t token_budget = 512;
   // Prompts waiting before Submit refuses.
   size_t max_queued = 1024;
+  // Seconds to the first token, which the queue is ordered by: the routers'.
+  double slo_ttft = forecast::kDefaultSloTtft;
   // Payload of one chunk message.
   int64_t max_chunk_bytes = 4 << 20;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/rpc/status.h"
+#include "router/decision.h"
 #include "router/worker_states.h"
 
 namespace baton::router {
@@ -15,18 +16,6 @@ using admission::EntryId;
 // Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
 // released.
 constexpr size_t kBelievedAtOnce = 256;
-
-struct Dispatcher::Decision {
-  std::shared_ptr<const fleet::Worker> decode;
-  std::vector<std::shared_ptr<const fleet::Worker>> prefill;
-  placement::Choice choice;
-  int64_t prompt_tokens = 0;
-  int64_t prompt_blocks = 0;
-  int64_t decode_matched = 0;
-  int64_t prefill_matched = 0;
-  std::string fetch_from;
-  bool debug = false;
-};
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe, index::PrefixIndex* index)
@@ -40,6 +29,10 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       policy_(std::move(policy)),
       desk_(options.limits),
       foresight_(options.default_ttft) {
+  for (size_t i = 0; i < placements_.size(); ++i) {
+    const auto reason = placement::ReasonName(static_cast<placement::Reason>(i));
+    placements_[i] = &probe_->Placements(policy_name_, std::string(reason));
+  }
   SetTenant(admission::TenantId(0), "default", {});
   fleet_->SetListener([this] { Pump(); });
 }
@@ -359,42 +352,12 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
                                                               Candidates open, absl::Time now,
                                                               std::vector<Belief>* beliefs) {
-  const placement::Request& request = waiting.ask->request;
-  const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
-  const auto avoided = [&](const std::shared_ptr<fleet::Worker>& worker) {
-    return std::find(waiting.avoid.begin(), waiting.avoid.end(), worker->identity().incarnation) !=
-           waiting.avoid.end();
-  };
-  const auto too_small = [&](const std::shared_ptr<fleet::Worker>& worker) {
-    return worker->TotalBlocks() != 0 && worker->TotalBlocks() < blocks;
-  };
-  const auto unfit = [&](const std::shared_ptr<fleet::Worker>& worker) {
-    return avoided(worker) || too_small(worker);
-  };
-
-  std::vector<std::shared_ptr<fleet::Worker>> fit;
-  if (std::any_of(open.begin(), open.end(), unfit)) {
-    std::remove_copy_if(open.begin(), open.end(), std::back_inserter(fit), unfit);
-    open = fit;
-  }
-  if (open.empty()) {
-    const auto& all = view.decode;
-    if (std::all_of(all.begin(), all.end(), too_small)) {
-      int64_t most = 0;
-      for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
-      return absl::FailedPreconditionError(fmt::format(
-          "a prompt of {} tokens and max_tokens of {} take {} KV blocks, and the largest decode worker "
-          "has {}: lower max_tokens or give the workers more KV memory",
-          request.prompt_tokens, request.max_tokens, blocks, most));
-    }
-    if (std::all_of(all.begin(), all.end(), unfit)) {
-      return absl::UnavailableError(
-          "every decode worker that could take the request failed before accepting it; retry");
-    }
-    return std::nullopt;
-  }
-
-  return Place(waiting, view, open, now, beliefs);
+  std::vector<std::shared_ptr<fleet::Worker>> some;
+  const absl::StatusOr<Candidates> fit =
+      FitFor(waiting.ask->request, waiting.avoid, view.decode, open, &some);
+  if (!fit.ok()) return fit.status();
+  if (fit->empty()) return std::nullopt;
+  return Place(waiting, view, *fit, now, beliefs);
 }
 
 absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, Candidates open,
@@ -454,7 +417,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
     OnFirstToken(predicted, took);
   };
 
-  probe_->Placed(policy_name_, std::string(placement::ReasonName(choice.reason)));
+  placements_[static_cast<size_t>(choice.reason)]->Increment();
   probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
                     decision->prefill_matched * request.block_tokens);
   probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, request.prompt_tokens,
@@ -494,65 +457,18 @@ void Dispatcher::OnFirstToken(double predicted, absl::Duration took) {
 
 void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
   const v1::Usage& usage = finished->usage();
-  const v1::Timing& timing = finished->timing();
   const v1::Relay& relay = finished->relay();
   probe_->Cached(usage.decode_cached_tokens(), usage.prefill_cached_tokens());
-  if (decision.debug) {
-    v1::PlacementInfo* info = finished->mutable_placement();
-    info->set_policy(policy_name_);
-    info->set_reason(std::string(placement::ReasonName(decision.choice.reason)));
-    info->set_predicted_ttft(decision.choice.predicted.ttft());
-    info->set_prompt_blocks(static_cast<uint32_t>(decision.prompt_blocks));
-    info->set_decode_matched_blocks(static_cast<uint32_t>(decision.decode_matched));
-    info->set_prefill_matched_blocks(static_cast<uint32_t>(decision.prefill_matched));
-    for (const auto& worker : decision.prefill) info->add_prefill_workers(worker->identity().id);
-    if (!decision.fetch_from.empty()) {
-      info->set_fetch_from(decision.fetch_from);
-      info->set_fetch_blocks(static_cast<uint32_t>(decision.choice.fetch_blocks));
-    }
-  }
-
+  if (decision.debug) decision.Explain(policy_name_, finished->mutable_placement());
   if (relay.migrations() > 0) return;  // its times are two workers'
   probe_->worker_hits().Found({decision.decode->identity().id, "decode"}, usage.decode_cached_tokens());
   if (!relay.prefill_worker().empty()) {
     probe_->worker_hits().Found({relay.prefill_worker(), "prefill"}, usage.prefill_cached_tokens());
   }
-
-  placement::Outcome outcome;
-  const fleet::Worker* computed = decision.decode.get();
-  int64_t cached = usage.decode_cached_tokens();
-  if (!relay.prefill_worker().empty()) {
-    const auto found =
-        std::find_if(decision.prefill.begin(), decision.prefill.end(),
-                     [&](const auto& worker) { return worker->identity().id == relay.prefill_worker(); });
-    if (found == decision.prefill.end()) return;  // not of our choosing
-    computed = found->get();
-    // It reports what it had beyond the decode worker's; if that is nothing, it had at most as much.
-    if (usage.prefill_cached_tokens() > 0) {
-      cached += usage.prefill_cached_tokens();
-    } else {
-      cached = std::min(cached, decision.prefill_matched * kBlockTokens);
-    }
-    outcome.wait_seconds = timing.prefill_queue();
-    outcome.ship_seconds = timing.transfer();
-    outcome.shipped_bytes = static_cast<int64_t>(relay.shipped_bytes());
-  }
-  if (computed->departed() || decision.decode->departed()) return;
-  outcome.prefill = computed->slot();
-  outcome.decode = decision.decode->slot();
-  outcome.cached_tokens = cached;
-  outcome.uncached_tokens = std::max<int64_t>(0, decision.prompt_tokens - cached);
-  outcome.compute_seconds = timing.prefill();
-  if (relay.fetched_tokens() > 0) {
-    outcome.fetch_seconds = relay.fetch_seconds();
-    outcome.fetched_tokens = relay.fetched_tokens();
-  }
-  if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
-  outcome.batch = decision.decode->Requests();
-  outcome.output_tokens = usage.completion_tokens();
-  outcome.context_tokens = decision.decode->ContextTokens();
+  const std::optional<placement::Outcome> outcome = decision.OutcomeOf(*finished);
+  if (!outcome.has_value()) return;
   absl::MutexLock lock(&mutex_);
-  policy_->Observe(outcome);
+  policy_->Observe(*outcome);
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

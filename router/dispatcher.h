@@ -8,11 +8,11 @@
 // hold is refused at once, and one without a deadline waits at most `max_wait`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +28,7 @@
 #include "common/kv/index/block_hash.h"
 #include "router/admission/desk.h"
 #include "router/admission/foresight.h"
+#include "router/fit.h"
 #include "router/fleet/fleet.h"
 #include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
@@ -35,6 +36,8 @@
 #include "router/probe.h"
 
 namespace baton::router {
+
+struct Decision;
 
 // Where a choice goes. The booking is already made, and the prefix index believes that both workers will hold
 // the prompt.
@@ -132,13 +135,10 @@ class Dispatcher {
     absl::StatusOr<Placement> result;
     std::vector<Belief> beliefs = {};
   };
-  // What was decided about a choice, for its end.
-  struct Decision;
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
                                                     Candidates open, absl::Time now,
@@ -183,6 +183,7 @@ class Dispatcher {
   index::PrefixIndex* const index_;
   const absl::Time started_;
   const std::string policy_name_;
+  std::array<prometheus::Counter*, placement::kReasons> placements_;  // what counts them, by reason
 
   absl::Mutex mutex_;
   const std::unique_ptr<placement::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);

@@ -200,7 +200,9 @@ void GenerateCall::Serialize(const v1::GenerateResponse& response) {
 
 void GenerateCall::Do(Write& write) {
   Serialize(write.response);
-  StartWrite(&outgoing_);
+  grpc::WriteOptions options;
+  if (write.more) options.set_buffer_hint();  // both in one packet
+  StartWrite(&outgoing_, options);
 }
 
 void GenerateCall::Do(WriteLast& last) {

@@ -109,7 +109,10 @@ int main(int argc, char** argv) {
                  "Tenants with a label of their own in metrics; the rest share \"other\"")
       ->capture_default_str()
       ->check(CLI::Range(0, 10000));
-  app.add_option("--slo-ttft", options.slo.ttft_seconds, "Seconds to the first token that an answer may take")
+  app.add_option(
+         "--slo-ttft", options.slo.ttft_seconds,
+         "Seconds to the first token that an answer may take: what is refused, and the order of prefill "
+         "queues; the same on every router and prefill worker")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--slo-tpot", options.slo.tpot_seconds, "Seconds per token after it, in the mean")

@@ -36,6 +36,11 @@ prometheus::Counter& Answers(telemetry::Metrics* metrics, const std::string& slo
                           {{"slo", slo}});
 }
 
+prometheus::Counter& Outcomes(telemetry::Metrics* metrics, absl::StatusCode outcome) {
+  return metrics->Counter("baton_router_requests_total", "Generation requests by canonical status code",
+                          {{"outcome", absl::StatusCodeToString(outcome)}});
+}
+
 prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role) {
   return metrics->Gauge("baton_router_workers", "Workers that placement may use", {{"role", role}});
 }
@@ -45,6 +50,7 @@ prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role)
 Probe::Probe(telemetry::Metrics* metrics, Slo slo)
     : metrics_(metrics),
       slo_(slo),
+      answered_(Outcomes(metrics, absl::StatusCode::kOk)),
       running_(metrics->Gauge("baton_router_running", "Generation requests inside the router")),
       prompt_tokens_(
           metrics->Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
@@ -115,11 +121,12 @@ void Probe::Judge(double ttft_seconds, std::optional<double> tpot_seconds) {
 void Probe::RequestCame() { running_.Increment(); }
 
 void Probe::RequestEnded(absl::StatusCode outcome, absl::Duration e2e) {
-  metrics_
-      ->Counter("baton_router_requests_total", "Generation requests by canonical status code",
-                {{"outcome", absl::StatusCodeToString(outcome)}})
-      .Increment();
-  if (outcome == absl::StatusCode::kOk) e2e_.Observe(absl::ToDoubleSeconds(e2e));
+  if (outcome == absl::StatusCode::kOk) {
+    answered_.Increment();
+    e2e_.Observe(absl::ToDoubleSeconds(e2e));
+  } else {
+    Outcomes(metrics_, outcome).Increment();
+  }
   running_.Decrement();  // last: who sees it gone finds it counted
 }
 
@@ -148,11 +155,9 @@ void Probe::Queued(int64_t count, int64_t bytes) {
   queue_bytes_.Set(static_cast<double>(bytes));
 }
 
-void Probe::Placed(const std::string& policy, const std::string& reason) {
-  metrics_
-      ->Counter("baton_router_placements_total", "Placements by policy and reason",
-                {{"policy", policy}, {"reason", reason}})
-      .Increment();
+prometheus::Counter& Probe::Placements(const std::string& policy, const std::string& reason) {
+  return metrics_->Counter("baton_router_placements_total", "Placements by policy and reason",
+                           {{"policy", policy}, {"reason", reason}});
 }
 
 void Probe::Predicted(int64_t prompt, int64_t decode, int64_t prefill) {

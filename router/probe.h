@@ -51,7 +51,8 @@ class Probe {
   // Turned away at the door.
   void Denied(const std::string& reason);
   void Queued(int64_t count, int64_t bytes);
-  void Placed(const std::string& policy, const std::string& reason);
+  // What counts placements: to be looked up once, and not for each of them.
+  prometheus::Counter& Placements(const std::string& policy, const std::string& reason);
   // A placement: prompt tokens, and those that the chosen workers were believed to hold; at the end, those
   // that they held: on the decode worker, and more on the prefill worker.
   void Predicted(int64_t prompt, int64_t decode, int64_t prefill);
@@ -81,6 +82,7 @@ class Probe {
  private:
   telemetry::Metrics* const metrics_;
   const Slo slo_;
+  prometheus::Counter& answered_;  // those that ended well
   prometheus::Gauge& running_;
   prometheus::Counter& prompt_tokens_;
   prometheus::Counter& answer_tokens_;

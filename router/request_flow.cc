@@ -362,7 +362,7 @@ void RequestFlow::WriteFront(Actions* actions) {
   writing_ = true;
   write_began_ = clock_->Now();
   if (outbox_.size() > 1 || !AllDone()) {
-    actions->push_back(Write{std::move(outbox_.front().response)});
+    actions->push_back(Write{std::move(outbox_.front().response), outbox_.size() > 1});
     return;
   }
   end_ = absl::OkStatus();

@@ -71,9 +71,11 @@ struct ReadNext {
 struct HangUp {
   int choice;
 };
-// Send to the client; OnWritten comes when it has left.
+// Send to the client; OnWritten comes when it has left. With `more` it may wait for the next one, which
+// follows at once.
 struct Write {
   v1::GenerateResponse response;
+  bool more = false;
 };
 // Send to the client and end the call well. Nothing follows; OnWritten does not come.
 struct WriteLast {

@@ -40,7 +40,7 @@ struct RouterOptions {
   int max_migrations = 3;
   // A client that takes no message for so long is given up.
   absl::Duration client_stall = absl::Seconds(30);
-  // What baton_router_answers_total judges by.
+  // What baton_router_answers_total judges by; prefill workers have the same TTFT.
   Slo slo;
   Dispatcher::Options dispatcher;
   // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within

@@ -131,9 +131,14 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
   }
   bench::Profiler profiler(static_cast<int>(model->ready_prefill_workers()),
                            static_cast<int>(model->ready_decode_workers()));
-  if (!flags.profile.empty()) {
+  std::ofstream lines;
+  if (!flags.record.empty()) lines.open(flags.record);
+  if (!flags.profile.empty() || !flags.record.empty()) {
     plan->run.debug = true;  // the router's predictions
-    plan->recorder.succeeded = [&](const bench::RequestRecord& record) { profiler.Add(record); };
+    plan->recorder.succeeded = [&](const bench::RequestRecord& record) {
+      profiler.Add(record);
+      if (!flags.record.empty()) lines << bench::RequestToJson(record).dump() << '\n';
+    };
   }
   bench::Recorder recorder(plan->recorder);
   const std::string time = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
@@ -164,6 +169,9 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
     const absl::StatusOr<nlohmann::ordered_json> profile = profiler.Fit();
     if (!profile.ok()) return Fail(profile.status());
     if (const absl::Status status = WriteJson(*profile, flags.profile); !status.ok()) return Fail(status);
+  }
+  if (!flags.record.empty() && !lines.flush()) {
+    return Fail(absl::ErrnoToStatus(errno, fmt::format("can't write {}", flags.record)));
   }
   if (result.interrupted) return Fail("interrupted: the report covers what was done until then");
   if (summary.succeeded == 0) return Fail("no request succeeded");

@@ -197,6 +197,10 @@ void BenchFlags::AddTo(CLI::App& app) {
          "Write how fast the workers are, fitted to this run, for `baton plan` and `baton simulate --fleet`")
       ->type_name("FILE")
       ->group(report);
+  app.add_option("--record", record,
+                 "Write each answered request and the phases of its TTFT, one JSON object a line")
+      ->type_name("FILE")
+      ->group(report);
 }
 
 absl::Status CheckFlags(const BenchFlags& flags) {

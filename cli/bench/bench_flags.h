@@ -49,6 +49,7 @@ struct BenchFlags {
   std::string slo_tpot;
   std::string json;
   std::string profile;
+  std::string record;
 
   void AddTo(CLI::App& app);
 };

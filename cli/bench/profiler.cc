@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "common/base/ids.h"
@@ -18,13 +19,19 @@ constexpr size_t kLeastSamples = 20;
 constexpr size_t kMostSamples = 4000;
 // The fit forgets; several passes make the first request count like the last.
 constexpr int kPasses = 8;
+// Tokens of KV that a worker is taken to have room for.
+constexpr int64_t kAssumedTokens = 2'000'000;
 
-double Median(std::vector<double> values) {
+// The value that this share of all is below.
+double At(double share, std::vector<double> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const double rank = share * static_cast<double>(values.size());
+  const auto at = values.begin() + std::min(std::ssize(values) - 1, static_cast<int64_t>(rank));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
+
+double Median(const std::vector<double>& values) { return At(0.5, values); }
 
 }  // namespace
 
@@ -52,8 +59,10 @@ void Profiler::Add(const RequestRecord& record) {
   }
   sample.cached_tokens = std::min(record.prompt_tokens - 1, cached);
   sample.uncached_tokens = record.prompt_tokens - sample.cached_tokens;
+  sample.prefill_worker = finished.relay().prefill_worker();
   sample.prefill_seconds = timing.prefill();
   sample.transfer_seconds = timing.transfer();
+  sample.prefill_end = sample.first_token - timing.transfer();
   sample.shipped_bytes = static_cast<double>(finished.relay().shipped_bytes());
   sample.shipped_tokens = local ? 0 : static_cast<double>(record.prompt_tokens - decode_cached);
   sample.predicted_ttft = finished.placement().predicted_ttft();
@@ -61,6 +70,46 @@ void Profiler::Add(const RequestRecord& record) {
   sample.overhead = absl::ToDoubleSeconds(outcome.first_token - outcome.sent) - timing.prefill_queue() -
                     timing.prefill() - timing.transfer();
   samples_.push_back(sample);
+}
+
+std::vector<double> Profiler::PrefillWork() const {
+  struct Edge {
+    double at;
+    bool begins;
+    size_t sample;
+  };
+  std::map<std::string, std::vector<Edge>> workers;
+  std::vector<double> work(samples_.size());
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    const Sample& sample = samples_[i];
+    if (sample.prefill_worker.empty()) {  // between decode steps, which are no prompts
+      work[i] = sample.prefill_seconds;
+      continue;
+    }
+    std::vector<Edge>& edges = workers[sample.prefill_worker];
+    edges.push_back({sample.prefill_end - sample.prefill_seconds, true, i});
+    edges.push_back({sample.prefill_end, false, i});
+  }
+  for (auto& [name, edges] : workers) {
+    // One that takes no time begins before it ends.
+    std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
+      return std::pair(a.at, !a.begins) < std::pair(b.at, !b.begins);
+    });
+    std::vector<size_t> computed;
+    double since = 0;
+    for (const Edge& edge : edges) {
+      for (const size_t sample : computed) {
+        work[sample] += (edge.at - since) / static_cast<double>(computed.size());
+      }
+      since = edge.at;
+      if (edge.begins) {
+        computed.push_back(edge.sample);
+      } else {
+        std::erase(computed, edge.sample);
+      }
+    }
+  }
+  return work;
 }
 
 absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
@@ -95,18 +144,19 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
     return absl::FailedPreconditionError(
         "a profile takes answers of more than one token: raise --output-tokens");
   }
+  const std::vector<double> work = PrefillWork();
   for (int pass = 0; pass < kPasses; ++pass) {
-    for (const Sample& sample : samples_) {
-      prefill.Observe(sample.uncached_tokens, sample.cached_tokens, sample.prefill_seconds);
+    for (size_t i = 0; i < samples_.size(); ++i) {
+      prefill.Observe(samples_[i].uncached_tokens, samples_[i].cached_tokens, work[i]);
     }
     for (const Step& observed : steps) step.Observe(observed.features, observed.seconds);
   }
   const auto error = [](double predicted, double measured) {
     return std::abs(predicted - measured) / std::max(1e-9, measured);
   };
-  for (const Sample& sample : samples_) {
-    prefill_errors.push_back(
-        error(prefill.Seconds(sample.uncached_tokens, sample.cached_tokens), sample.prefill_seconds));
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    const Sample& sample = samples_[i];
+    prefill_errors.push_back(error(prefill.Seconds(sample.uncached_tokens, sample.cached_tokens), work[i]));
     overheads.push_back(std::max(0.0, sample.overhead));
     if (sample.predicted_ttft > 0) ttft_errors.push_back(error(sample.predicted_ttft, sample.ttft));
     if (sample.shipped_bytes <= 0 || sample.shipped_tokens <= 0) continue;
@@ -123,7 +173,8 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   json["comment"] = fmt::format(
       "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; link_bandwidth is an upper "
-      "estimate: KV travels while prompts are computed",
+      "estimate: KV travels while prompts are computed; blocks per worker are not measured: set them to what "
+      "the workers' KV memory holds",
       samples_.size(), 100 * Median(prefill_errors), 100 * Median(step_errors));
   json["prefill_workers"] = std::max(1, prefill_workers_);
   json["decode_workers"] = std::max(1, decode_workers_);
@@ -140,9 +191,13 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   }
   json["request_overhead"] = Median(overheads);
   json["decode_cache"] = true;
+  json["block_tokens"] = int64_t{kBlockTokens};
+  json["prefill_blocks"] = kAssumedTokens / kBlockTokens;
+  json["decode_blocks"] = kAssumedTokens / kBlockTokens;
   if (!ttft_errors.empty()) {
-    json["comment"] = fmt::format("{}; the router's prediction of TTFT was off by {:.0f}% (median)",
-                                  json["comment"].get<std::string>(), 100 * Median(ttft_errors));
+    json["comment"] = fmt::format(
+        "{}; the router's prediction of TTFT was off by {:.0f}% (median) and {:.0f}% (p90)",
+        json["comment"].get<std::string>(), 100 * Median(ttft_errors), 100 * At(0.9, ttft_errors));
   }
   return json;
 }

@@ -192,4 +192,22 @@ Json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& prov
   return json;
 }
 
+Json RequestToJson(const RequestRecord& record) {
+  const Outcome& outcome = record.outcome;
+  const v1::Finished finished = outcome.finished.value_or(v1::Finished());
+  const v1::Timing& timing = finished.timing();
+  const double ttft = absl::ToDoubleSeconds(outcome.first_token - record.intended);
+  return {
+      {"at", absl::ToDoubleSeconds(record.intended - absl::UnixEpoch())},
+      {"prompt_tokens", record.prompt_tokens},
+      {"output_tokens", outcome.tokens},
+      {"cached_tokens", finished.usage().decode_cached_tokens() + finished.usage().prefill_cached_tokens()},
+      {"prefill_queue", timing.prefill_queue()},
+      {"prefill", timing.prefill()},
+      {"transfer", timing.transfer()},
+      {"rest", ttft - timing.prefill_queue() - timing.prefill() - timing.transfer()},
+      {"ttft", ttft},
+      {"predicted_ttft", finished.placement().predicted_ttft()}};
+}
+
 }  // namespace baton::cli::bench

@@ -33,4 +33,8 @@ std::string RenderReport(const Summary& summary, const Slo& slo, const Terminal&
 nlohmann::ordered_json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& provenance,
                                     const nlohmann::ordered_json& settings);
 
+// One answered request: when it was meant to be sent, and what its TTFT was made of by the server's word;
+// `rest` is what the client saw besides. `baton simulate --record` writes the same fields.
+nlohmann::ordered_json RequestToJson(const RequestRecord& record);
+
 }  // namespace baton::cli::bench

@@ -15,8 +15,10 @@ namespace {
 using router::placement::Policy;
 using router::placement::PrefixAffinity;
 
-std::unique_ptr<Policy> Ours(uint64_t seed) {
-  return std::make_unique<PrefixAffinity>(PrefixAffinity::Options(), seed);
+std::function<std::unique_ptr<Policy>(uint64_t)> Ours(double slo_ttft) {
+  return [slo_ttft](uint64_t seed) {
+    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.slo_ttft = slo_ttft}, seed);
+  };
 }
 
 }  // namespace
@@ -29,8 +31,9 @@ const std::vector<std::string>& ContenderNames() {
   return names;
 }
 
-absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model) {
+absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model, double slo_ttft) {
   Contender contender;
+  contender.slo_ttft = slo_ttft;
   contender.name = std::string(name);
   if (name == "round_robin" || name == "least_loaded") {
     contender.policy = [name = contender.name](uint64_t seed) {
@@ -58,14 +61,14 @@ absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel&
     };
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
              name == "affinity-lru" || name == "affinity-prefill") {
-    contender.policy = Ours;
+    contender.policy = Ours(slo_ttft);
     contender.fetch = name == "affinity-nofetch"   ? Fetch::kNever
                       : name == "affinity-prefill" ? Fetch::kFromPrefill
                                                    : Fetch::kFromAll;
     if (name != "affinity-lru") contender.eviction = kv::Eviction::kForecast;
     contender.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {
-    contender.policy = Ours;
+    contender.policy = Ours(slo_ttft);
     contender.discipline = Discipline::kVirtualDeadline;
     contender.shared_cache = true;
   } else {

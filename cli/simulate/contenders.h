@@ -13,7 +13,9 @@ namespace baton::cli::simulate {
 
 // Every name, in the order in which a table shows them; "bound" is last.
 const std::vector<std::string>& ContenderNames();
+// Ours orders its queues by `slo_ttft` seconds, as --slo-ttft of routers and prefill workers does.
 // INVALID_ARGUMENT lists the names.
-absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model);
+absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model,
+                                        double slo_ttft = forecast::kDefaultSloTtft);
 
 }  // namespace baton::cli::simulate

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/bench/trace.h"
+
 namespace baton::cli::simulate {
 namespace {
 
@@ -88,6 +90,10 @@ absl::StatusOr<FleetModel> ParseFleetModel(std::string_view text) {
   if (const auto entry = json.find("decode_cache"); entry != json.end()) {
     if (!entry->is_boolean()) return absl::InvalidArgumentError("decode_cache must be true or false");
     model.decode_cache = entry->get<bool>();
+  }
+  if (bench::kTraceBlockTokens % model.block_tokens != 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "block_tokens must divide the {} tokens of a trace's block, as 16 does", bench::kTraceBlockTokens));
   }
   for (const auto& item : json.items()) {
     if (std::find(known.begin(), known.end(), item.key()) == known.end()) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <span>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "common/base/check.h"
 #include "common/base/random.h"
 
 namespace baton::cli::simulate {
@@ -14,8 +14,10 @@ namespace {
 
 using bench::TraceEntry;
 
-kv::BlockHash HashOf(uint64_t id, uint32_t copy) {
-  const auto draw = Philox4x32({static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), copy, 0}, {1, 2});
+// Of a part of the trace's block.
+kv::BlockHash HashOf(uint64_t id, uint32_t copy, uint32_t part) {
+  const auto draw =
+      Philox4x32({static_cast<uint32_t>(id), static_cast<uint32_t>(id >> 32), copy, part}, {1, 2});
   char bytes[kv::BlockHash::kBytes];
   std::memcpy(bytes, draw.data(), sizeof(bytes));
   return kv::BlockHash::FromBytes({bytes, sizeof(bytes)});
@@ -45,7 +47,10 @@ double RateOf(const std::vector<TraceEntry>& trace) {
   return static_cast<double>(trace.size()) / Seconds(trace, LooksBucketed(trace));
 }
 
-std::vector<Request> MakeLoad(const std::vector<TraceEntry>& trace, const Scale& scale) {
+std::vector<Request> MakeLoad(const std::vector<TraceEntry>& trace, const Scale& scale,
+                              int64_t block_tokens) {
+  BATON_CHECK(block_tokens > 0 && bench::kTraceBlockTokens % block_tokens == 0);
+  const int64_t parts = bench::kTraceBlockTokens / block_tokens;
   const bool bucketed = LooksBucketed(trace);
   const double seconds = Seconds(trace, bucketed);
   const absl::flat_hash_set<uint64_t> common = CommonIds(trace);
@@ -62,10 +67,12 @@ std::vector<Request> MakeLoad(const std::vector<TraceEntry>& trace, const Scale&
       request.arrival = at / scale.speed;
       request.prompt_tokens = entry.input_tokens;
       request.output_tokens = std::max<int64_t>(1, entry.output_tokens);
-      const auto full = static_cast<size_t>(entry.input_tokens / bench::kTraceBlockTokens);
+      const int64_t full = entry.input_tokens / block_tokens;
       request.chain.reserve(full);
-      for (const uint64_t id : std::span(entry.hash_ids).first(full)) {
-        request.chain.push_back(HashOf(id, common.contains(id) ? 0 : static_cast<uint32_t>(copy)));
+      for (int64_t block = 0; block < full; ++block) {
+        const uint64_t id = entry.hash_ids[block / parts];
+        request.chain.push_back(HashOf(id, common.contains(id) ? 0 : static_cast<uint32_t>(copy),
+                                       static_cast<uint32_t>(block % parts)));
       }
     }
   }

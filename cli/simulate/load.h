@@ -2,11 +2,12 @@
 // the scale and the seed.
 //
 //   speed   arrivals come so many times faster: more load from the same users
-//   copies  so many times the users: the trace laid over itself, shifted in time, with other prefixes; only
-//   what
-//           most requests begin with (a common system prompt) stays common
+//   copies  so many times the users: the trace laid over itself, shifted in time, with other prefixes; what
+//   most
+//           requests begin with (a common system prompt) stays common
 //
-// Stamps that are rounded to buckets of 3 s are spread over them.
+// Stamps that are rounded to buckets of 3 s are spread over them. A trace knows prefixes by 512 tokens;
+// workers with smaller blocks find the same prefix also in a prompt's last, partial block.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,9 @@ struct Scale {
   uint64_t seed = 0;
 };
 
-// In the order of arrival.
-std::vector<Request> MakeLoad(const std::vector<bench::TraceEntry>& trace, const Scale& scale);
+// In the order of arrival. Chains are of blocks of `block_tokens`, which divides a trace's block.
+std::vector<Request> MakeLoad(const std::vector<bench::TraceEntry>& trace, const Scale& scale,
+                              int64_t block_tokens = bench::kTraceBlockTokens);
 
 // Requests per second of a trace as it is.
 double RateOf(const std::vector<bench::TraceEntry>& trace);

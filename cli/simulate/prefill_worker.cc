@@ -21,7 +21,8 @@ forecast::VirtualDeadline PrefillWorker::Due(const Job& job) const {
   if (setup_.discipline == Discipline::kFirstCome) return {};  // equals go by arrival
   const int64_t reused = Reused(job, job.matched);
   return forecast::DeadlineOf(absl::UnixEpoch() + absl::Seconds(job.ticket->placed),
-                              forecast_.Seconds(job.ticket->request->prompt_tokens - reused, reused));
+                              forecast_.Seconds(job.ticket->request->prompt_tokens - reused, reused),
+                              setup_.targets);
 }
 
 void PrefillWorker::Submit(Ticket& ticket, std::optional<Peer> source) {

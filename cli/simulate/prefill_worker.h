@@ -27,6 +27,7 @@ class PrefillWorker {
   struct Setup {
     int number = 0;
     Discipline discipline = Discipline::kFirstCome;
+    forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
     // Called when a prompt's compute begins and when it is done.
     std::function<void(Ticket&)> began;
     std::function<void(Ticket&)> done;

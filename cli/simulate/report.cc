@@ -63,4 +63,23 @@ Json ToJson(const Measures& m) {
   return json;
 }
 
+std::string RenderRequests(const Played& run) {
+  std::string lines;
+  for (const Ticket& ticket : run.tickets) {
+    if (ticket.refused) continue;
+    const Json json = {{"at", ticket.request->arrival},
+                       {"prompt_tokens", ticket.request->prompt_tokens},
+                       {"output_tokens", ticket.request->output_tokens},
+                       {"cached_tokens", ticket.cached_tokens},
+                       {"prefill_queue", ticket.began - ticket.placed},
+                       {"prefill", ticket.computed - ticket.began},
+                       {"transfer", ticket.first_token - ticket.computed},
+                       {"rest", ticket.placed - ticket.request->arrival},
+                       {"ttft", ticket.ttft()},
+                       {"predicted_ttft", ticket.choice.predicted.ttft()}};
+    lines += json.dump() + "\n";
+  }
+  return lines;
+}
+
 }  // namespace baton::cli::simulate

@@ -15,4 +15,8 @@ std::string RenderTable(const std::vector<Measures>& policies);
 
 nlohmann::ordered_json ToJson(const Measures& measures);
 
+// Each request that was not refused, in the order of arrival, one JSON object a line: the fields of
+// `baton bench --record`.
+std::string RenderRequests(const Played& run);
+
 }  // namespace baton::cli::simulate

@@ -53,6 +53,7 @@ struct Flags {
   std::string slo_ttft = "2s", slo_tpot = "50ms", default_ttft = "0";
   std::string json;
   std::string plot;
+  std::string record;
 };
 
 absl::Status Write(const std::string& text, const std::string& path) {
@@ -87,7 +88,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
   std::vector<Contender> contenders;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model);
+    absl::StatusOr<Contender> contender = FindContender(name, model, slo.ttft);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
     contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
@@ -98,6 +99,10 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   if (rates.empty()) rates.push_back(RateOf(*trace) * flags.copies);
   std::sort(rates.begin(), rates.end());
 
+  if (!flags.record.empty() && (rates.size() != 1 || contenders.size() != 1)) {
+    return Misused("--record takes one rate and one of --policies");
+  }
+
   const MonotonicClock clock;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   std::vector<Curve> curves;
@@ -105,7 +110,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   for (const double rate : rates) {
     const Scale scale = {
         .speed = rate / (RateOf(*trace) * flags.copies), .copies = flags.copies, .seed = flags.seed};
-    const std::vector<Request> load = MakeLoad(*trace, scale);
+    const std::vector<Request> load = MakeLoad(*trace, scale, model.block_tokens);
     const double ideal = IdealHitRate(load, model.block_tokens);
     std::vector<Measures> measured;
     for (size_t i = 0; i < contenders.size(); ++i) {
@@ -113,6 +118,10 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
                         surroundings.err, clock);
       Simulation simulation(model, contenders[i], load, flags.seed);
       const Played run = simulation.Play([&](int64_t ended) { progress.Update(ended); });
+      if (!flags.record.empty()) {
+        const absl::Status status = Write(RenderRequests(run), flags.record);
+        if (!status.ok()) return Fail(status);
+      }
       measured.push_back(Measure(contenders[i].name, run, slo, ideal));
       curves[i].points.emplace_back(rate, measured.back().goodput);
       results.push_back(ToJson(measured.back()));
@@ -169,7 +178,8 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--seed", flags->seed, "Arrivals within a bucket, and choices between equals")
       ->capture_default_str();
-  app->add_option("--slo-ttft", flags->slo_ttft, "A good request's time to first token")
+  app->add_option("--slo-ttft", flags->slo_ttft,
+                  "A good request's time to first token; our queues are ordered by it")
       ->capture_default_str();
   app->add_option("--slo-tpot", flags->slo_tpot, "A good request's time per token after it")
       ->capture_default_str();
@@ -178,6 +188,8 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
          "Refuse at once what is predicted to take longer to its first token, as the router does; 0: nobody")
       ->capture_default_str();
   app->add_option("--json", flags->json, "Write the results as JSON; - is standard output");
+  app->add_option("--record", flags->record,
+                  "Write each request and the phases of its TTFT, one JSON object a line");
   app->add_option("--plot", flags->plot, "Write goodput against rate as SVG");
   return {app, [flags, &surroundings] { return Compare(*flags, surroundings); }};
 }

@@ -21,9 +21,19 @@ uint32_t Crc32c(std::span<const std::byte> bytes) {
 
 uint32_t Crc32c(std::string_view bytes) { return Crc32c(std::as_bytes(std::span(bytes))); }
 
+namespace {
+
+// Looked up once: EVP_sha256() would be looked up for each context, which costs more than hashing with it.
+const EVP_MD* Implementation() {
+  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return sha256;
+}
+
+}  // namespace
+
 struct Sha256::Context {
   EVP_MD_CTX* evp = EVP_MD_CTX_new();
-  Context() { BATON_CHECK(EVP_DigestInit_ex(evp, EVP_sha256(), nullptr) == 1); }
+  Context() { BATON_CHECK(EVP_DigestInit_ex(evp, Implementation(), nullptr) == 1); }
   ~Context() { EVP_MD_CTX_free(evp); }
 };
 

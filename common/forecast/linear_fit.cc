@@ -38,13 +38,19 @@ void LinearFit::Observe(const Features& x, double y) {
     const double error = std::min(1.0, std::abs(y - predicted) / y);
     relative_error_ += (observations_ == 0 ? 1 : kErrorWeight) * (error - relative_error_);
   }
-  // The first few may be far off the prior: that is what they are for.
-  constexpr int64_t kTrustAll = 8;
-  if (++observations_ > kTrustAll) y = std::min(y, predicted * (1 + kMostSurprise));
-
   // In relative terms: the variance of a measured time grows with the square of the time, so a row counts by
-  // 1 / y^2. Otherwise the longest prompts alone would decide.
-  const double weight = 1 / std::max(1e-4, y);
+  // one over the square of its expectation. Otherwise the longest prompts alone would decide. (By the square
+  // of what was measured, whatever happened to be quick would count most: where times vary by a factor of two
+  // the fit would lie at half of the mean.) What took more than twice as long as expected counts less, or one
+  // stall would weigh as much as many good rows. The first few may be far off the prior: that is what they
+  // are for, and they count by what was measured.
+  constexpr int64_t kTrustAll = 8;
+  double expected = y;
+  if (++observations_ > kTrustAll) {
+    y = std::min(y, predicted * (1 + kMostSurprise));
+    expected = std::max(predicted, y / 2);
+  }
+  const double weight = 1 / std::max(1e-4, expected);
   Features u;
   for (int i = 0; i < 3; ++i) u[i] = x[i] / scale_[i] * weight;
   double linear = 0;

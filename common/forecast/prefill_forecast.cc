@@ -36,12 +36,12 @@ PrefillCost PrefillForecast::cost() const {
   return {.base = weights[0], .token = weights[1], .pair = weights[2]};
 }
 
-VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, int priority) {
+VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, const QueueTargets& targets, int priority) {
   seconds = std::clamp(seconds, 0.0, kMostSeconds);
   const absl::Time from = arrival + priority * kPriorityStep;
-  return {.due = from + absl::Seconds(std::min(kTarget, kPatience * seconds)),
-          .latest = from + absl::Seconds(kTarget - seconds),
-          .late = from + absl::Seconds(std::max(0.0, kLateTarget - seconds))};
+  return {.due = from + absl::Seconds(std::min(targets.target, kPatience * seconds)),
+          .latest = from + absl::Seconds(targets.target - seconds),
+          .late = from + absl::Seconds(std::max(0.0, targets.late - seconds))};
 }
 
 }  // namespace baton::forecast

@@ -39,16 +39,27 @@ class PrefillForecast {
 
 // The order in which prefill workers serve: by virtual deadline.
 //
-// A prompt is due at its arrival plus kPatience times the seconds that it takes by itself, kTarget at most: a
-// short one passes long ones that came a little earlier. One that has not begun when it would have to, to end
-// within kTarget, can't meet it any more, and makes way once for those that can: from then on it is due when
-// it must begin to end within kLateTarget. So the longest of the late go first, which is what keeps the worst
-// wait down, and nobody starves: a prompt is passed only by what arrives less than kLateTarget after it.
-// A step of priority is worth a second of waiting.
+// A prompt is due at its arrival plus kPatience times the seconds that it takes by itself, the target at
+// most: a short one passes long ones that came a little earlier. One that has not begun when it would have
+// to, to end within the target, can't meet it any more, and makes way once for those that can: from then on
+// it is due when it must begin to end within the late target. So the longest of the late go first, which is
+// what keeps the worst wait down, and nobody starves: a prompt is passed only by what arrives less than the
+// late target after it. A step of priority is worth a second of waiting.
 inline constexpr double kPatience = 5.0;
-inline constexpr double kTarget = 1.95;  // seconds: an SLO of 2, less what follows a prefill
-inline constexpr double kLateTarget = 6.0;
 inline constexpr absl::Duration kPriorityStep = absl::Seconds(1);
+
+// Seconds from a prompt's arrival to the end of its prefill. Routers and prefill workers derive them from the
+// same SLO (--slo-ttft of both).
+struct QueueTargets {
+  double target = 0;
+  double late = 0;
+
+  // A fortieth of the SLO is for what follows a prefill; those that are late get three times the SLO.
+  static constexpr QueueTargets For(double slo_ttft_seconds) {
+    return {.target = slo_ttft_seconds * 39 / 40, .late = slo_ttft_seconds * 3};
+  }
+};
+inline constexpr double kDefaultSloTtft = 2;  // seconds
 
 struct VirtualDeadline {
   absl::Time due = absl::InfinitePast();       // its place in the order,
@@ -57,6 +68,6 @@ struct VirtualDeadline {
 
   absl::Time At(absl::Time now) const { return now <= latest ? due : late; }
 };
-VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, int priority = 0);
+VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, const QueueTargets& targets, int priority = 0);
 
 }  // namespace baton::forecast

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
+#include "common/forecast/prefill_forecast.h"
 #include "router/index/worker_slot.h"
 
 namespace baton::router::placement {
@@ -82,6 +83,7 @@ enum class Reason {
   kFetch,   // a prefill worker that fetches the prefix from a peer
   kLocal,   // the decode worker prefills itself
 };
+inline constexpr size_t kReasons = 7;
 std::string_view ReasonName(Reason reason);
 
 // In seconds. TTFT is the sum of all but interference, which others pay.
@@ -150,7 +152,8 @@ class Policy {
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
-// equals.
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed);
+// equals; prefill workers order their queues by `slo_ttft` seconds.
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
+                                                   double slo_ttft = forecast::kDefaultSloTtft);
 
 }  // namespace baton::router::placement

@@ -30,16 +30,11 @@ int64_t Reused(const Request& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
-// Its place in the worker's order by now.
-absl::Time DueNow(const Booked& booked, absl::Time now) {
-  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, booked.seconds);
-  return now <= deadline.latest ? booked.due : deadline.late;
-}
-
 }  // namespace
 
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
     : options_(options),
+      targets_(forecast::QueueTargets::For(options.slo_ttft)),
       seed_(seed),
       average_{.prefill = forecast::PrefillForecast(), .step = LinearFit(kStepPrior, kStepScale)},
       transfer_({options.transfer_base, options.transfer_token, 0}, {1, 4096, 1}) {}
@@ -153,6 +148,11 @@ size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool
   return best;
 }
 
+absl::Time PrefixAffinity::DueNow(const Booked& booked, absl::Time now) const {
+  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, booked.seconds, targets_);
+  return now <= deadline.latest ? booked.due : deadline.late;
+}
+
 double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, absl::Time due) const {
   const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
   // Which one runs: the worker took it when it was last free, the first in order of those that were there
@@ -194,7 +194,7 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
     way.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
     Prediction& predicted = way.predicted;
     predicted.prefill = forecast.Seconds(request.prompt_tokens - way.cached_tokens, way.cached_tokens);
-    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill).At(request.now);
+    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill, targets_).At(request.now);
     predicted.wait = Wait(request, worker, way.due);
     const double fetch = Transfer(way.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);

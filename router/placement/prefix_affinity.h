@@ -27,6 +27,8 @@ class PrefixAffinity final : public Policy {
     // Prior of a transfer: seconds, and seconds per token.
     double transfer_base = 3e-3;
     double transfer_token = 6e-6;
+    // Seconds to the first token that prefill workers order their queues by.
+    double slo_ttft = forecast::kDefaultSloTtft;
   };
   PrefixAffinity(Options options, uint64_t seed);
   std::string_view name() const override { return "prefix_affinity"; }
@@ -67,7 +69,11 @@ class PrefixAffinity final : public Policy {
   std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t draw) const;
   static void RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice);
 
+  // The place of a prompt in its worker's order by now.
+  absl::Time DueNow(const Booked& booked, absl::Time now) const;
+
   const Options options_;
+  const forecast::QueueTargets targets_;
   const uint64_t seed_;
   uint64_t draws_ = 0;
   // Of workers that left, the oldest goes first.

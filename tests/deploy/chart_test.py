@@ -162,6 +162,13 @@ class Pods(unittest.TestCase):
             self.assertEqual(flags[flag], value)
         self.assertNotIn("--policy", Release().flags("router"))
 
+    def test_one_slo_for_routers_and_prefill_workers(self):
+        release = Release({"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}})
+        self.assertEqual(release.flags("router")["--slo-ttft"], "0.75")
+        self.assertEqual(release.flags("router")["--slo-tpot"], "0.025")
+        self.assertEqual(release.flags("prefill")["--slo-ttft"], "0.75")
+        self.assertNotIn("--slo-ttft", release.flags("decode"))
+
     def test_rolling_update(self):
         release = Release({"decode": {"strategy": {"maxSurge": "25%", "maxUnavailable": 0}}})
         self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": "25%", "maxUnavailable": 0})

@@ -161,6 +161,8 @@ class WorkerService final : public v1::Worker::CallbackService {
     *info->mutable_fingerprint() = options.fingerprint;
     info->set_vocabulary_tokens(options.vocabulary);
     info->set_block_hash_domain(options.block_hash_domain);
+    info->set_peer_fetch(options.peer_fetch);
+    event.mutable_snapshot()->set_stored(options.stored);
     *event.mutable_snapshot()->mutable_load() = state_->load;
     event.mutable_snapshot()->set_draining(state_->draining);
     ++state_->counts.watches;

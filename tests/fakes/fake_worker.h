@@ -49,6 +49,10 @@ class FakeWorker {
     std::string listen = "127.0.0.1:0";
     // Says what its block hashes are made of, so that routers hash prompts for it.
     std::string block_hash_domain = {};
+    // Says that it fetches blocks from peers and serves them, and which it holds (hashes as they lie on the
+    // wire).
+    bool peer_fetch = false;
+    std::string stored = {};
     // Keeps what it was asked, for requests().
     bool remember = true;
   };

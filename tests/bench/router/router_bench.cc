@@ -4,7 +4,8 @@
 //
 // "Added" is the time from the call to its end through the router, less the median of the same call made to a
 // fake worker directly. CPU is the router's own, user and system, from /proc. Prompts are random: nobody
-// holds a prefix.
+// holds a prefix. With --held-blocks every worker says that it holds the beginning of every prompt and that
+// peers can fetch it, so that each placement asks the index who holds it for certain.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +29,8 @@
 #include "cli/build_info.h"
 #include "cli/serve/child.h"
 #include "common/base/check.h"
+#include "common/base/ids.h"
+#include "common/kv/index/block_hash.h"
 #include "common/rpc/channel.h"
 #include "tests/bench/router/measured_process.h"
 #include "tests/fakes/fake_worker.h"
@@ -46,8 +50,22 @@ constexpr rpc::Keepalive kPatient{.interval = absl::Seconds(60), .timeout = absl
 
 double Since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// What all prompts begin with.
+std::vector<TokenId> SharedPrefix(int blocks) {
+  std::mt19937 random(7);
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < blocks * kBlockTokens; ++i) {
+    tokens.push_back(TokenId(static_cast<int32_t>(3 + random() % (kVocabulary - 3))));
+  }
+  return tokens;
+}
+
 // In the process of the workers: hosts them until standard input ends.
-int HostWorkers(int count) {
+int HostWorkers(int count, int held_blocks) {
+  // As the router hashes for whoever shows no key.
+  const kv::BlockHash root = kv::RootHash("fake", kv::TenantSalt("baton/tenant/default"));
+  std::string stored;
+  for (const kv::BlockHash& block : kv::HashChain(root, SharedPrefix(held_blocks))) stored += block.bytes();
   std::vector<std::unique_ptr<fakes::FakeWorker>> workers;
   std::string addresses;
   for (int i = 0; i < count; ++i) {
@@ -55,6 +73,8 @@ int HostWorkers(int count) {
                                             .incarnation = static_cast<uint64_t>(i + 1),
                                             .total_blocks = 1 << 20,
                                             .block_hash_domain = "fake",
+                                            .peer_fetch = held_blocks > 0,
+                                            .stored = stored,
                                             .remember = false});
     BATON_CHECK(worker.ok()) << worker.status();
     addresses += (addresses.empty() ? "" : ",") + (*worker)->address();
@@ -85,11 +105,14 @@ std::string LongModel() {
   return folder.string();
 }
 
-v1::GenerateRequest IdsRequest(std::mt19937& random, int tokens) {
+v1::GenerateRequest IdsRequest(std::mt19937& random, int tokens, const std::vector<TokenId>& prefix) {
   v1::GenerateRequest request;
   auto* ids = request.mutable_token_ids()->mutable_ids();
   ids->Reserve(tokens);
-  for (int i = 0; i < tokens; ++i) ids->Add(static_cast<int32_t>(3 + random() % (kVocabulary - 3)));
+  for (const TokenId token : std::span(prefix).first(std::min<size_t>(prefix.size(), tokens - 1))) {
+    ids->Add(token.value());
+  }
+  while (ids->size() < tokens) ids->Add(static_cast<int32_t>(3 + random() % (kVocabulary - 3)));
   request.mutable_stop()->set_max_tokens(2);
   return request;
 }
@@ -133,8 +156,12 @@ double At(std::vector<double> values, double share) {
 
 class Bench {
  public:
-  Bench(int workers, const std::string& self, const std::string& router, const std::string& policy)
-      : model_(LongModel()), hosts_(Spawn(self, {"--host-workers", std::to_string(workers)})) {
+  Bench(int workers, int held_blocks, const std::string& self, const std::string& router,
+        const std::string& policy)
+      : model_(LongModel()),
+        prefix_(SharedPrefix(held_blocks)),
+        hosts_(Spawn(self, {"--host-workers", std::to_string(workers), "--held-blocks",
+                            std::to_string(held_blocks)})) {
     const std::string addresses = AwaitLine(hosts_, "workers ").substr(8);
     router_.emplace(Spawn(
         router, {"--model", model_, "--decode", addresses, "--policy", policy, "--listen", "127.0.0.1:0",
@@ -155,13 +182,13 @@ class Bench {
     v1::DecodeRequest direct;
     std::vector<double> directly, through;
     for (int i = 0; i < requests; ++i) {
-      const v1::GenerateRequest request = IdsRequest(random_, tokens);
+      const v1::GenerateRequest request = IdsRequest(random_, tokens, prefix_);
       *direct.mutable_token_ids() = request.token_ids().ids();
       directly.push_back(CallDirectly(*direct_, direct));
     }
-    for (int i = 0; i < requests / 10 + 1; ++i) Call(*stub_, IdsRequest(random_, tokens));
+    for (int i = 0; i < requests / 10 + 1; ++i) Call(*stub_, IdsRequest(random_, tokens, prefix_));
     const double cpu = process_.CpuSeconds();
-    for (int i = 0; i < requests; ++i) through.push_back(Call(*stub_, IdsRequest(random_, tokens)));
+    for (int i = 0; i < requests; ++i) through.push_back(Call(*stub_, IdsRequest(random_, tokens, prefix_)));
     Show(what, requests, through, At(directly, 0.5), process_.CpuSeconds() - cpu);
   }
 
@@ -197,7 +224,7 @@ class Bench {
           std::mt19937 random(client + 1);
           const auto stub = NewStub();
           for (int64_t at; (at = left.fetch_sub(1)) > 0;) {
-            times[client].push_back(Call(*stub, IdsRequest(random, tokens)));
+            times[client].push_back(Call(*stub, IdsRequest(random, tokens, prefix_)));
             if (at % (requests / 4) == 0) fmt::print("    {} left: RSS {:.0f} MiB\n", at, process_.RssMiB());
           }
         });
@@ -255,6 +282,7 @@ class Bench {
   }
 
   const std::string model_;
+  const std::vector<TokenId> prefix_;
   cli::Child hosts_;
   std::optional<cli::Child> router_;
   std::string address_;
@@ -268,12 +296,15 @@ class Bench {
 }  // namespace baton
 
 int main(int argc, char** argv) {
-  int workers = 10, host = 0, clients = 16;
+  int workers = 10, held_blocks = 0, host = 0, clients = 16;
   int64_t requests = 20'000;
   double share = 1;
   std::string policy = "prefix_affinity", router = BATON_BINARY_DIR "/bin/baton-router";
   CLI::App app("Measures the router's process between real gRPC clients and fake workers.");
   app.add_option("--workers", workers, "Fake decode workers")->capture_default_str();
+  app.add_option("--held-blocks", held_blocks,
+                 "Leading blocks of every prompt that every worker holds and peers can fetch")
+      ->capture_default_str();
   app.add_option("--clients", clients, "Clients at saturation")->capture_default_str();
   app.add_option("--requests", requests, "Requests at saturation")->capture_default_str();
   app.add_option("--share", share, "Of the requests of the latency measurements")->capture_default_str();
@@ -286,11 +317,11 @@ int main(int argc, char** argv) {
   getrlimit(RLIMIT_NOFILE, &files);
   files.rlim_cur = files.rlim_max;
   setrlimit(RLIMIT_NOFILE, &files);
-  if (host > 0) return baton::HostWorkers(host);
+  if (host > 0) return baton::HostWorkers(host, held_blocks);
 
   fmt::print("commit {}, policy {}, {} cores\n", baton::cli::GetBuildInfo().commit, policy,
              std::thread::hardware_concurrency());
-  baton::Bench bench(workers, "/proc/self/exe", router, policy);
+  baton::Bench bench(workers, held_blocks, "/proc/self/exe", router, policy);
   const auto times = [share](int count) { return std::max(1, static_cast<int>(count * share)); };
   bench.Latency("ids, 200 tokens", 200, times(2000));
   bench.Latency("ids, 1,000 tokens", 1000, times(2000));

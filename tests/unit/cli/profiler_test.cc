@@ -1,5 +1,6 @@
 #include "cli/bench/profiler.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -46,7 +47,9 @@ TEST(ProfilerTest, FindsWhatTheRequestsWereMadeWith) {
     const auto cached =
         static_cast<int64_t>(UniformAt(seed, 3 * group + 2) * static_cast<double>(prompt - 1));
     for (int i = 0; i < batch; ++i) {
-      profiler.Add(Answered(100.0 * group, prompt, cached, 50, kStepBase + kStepSequence * batch));
+      RequestRecord record = Answered(100.0 * group, prompt, cached, 50, kStepBase + kStepSequence * batch);
+      record.outcome.finished->mutable_relay()->set_prefill_worker(fmt::format("p{}", i));
+      profiler.Add(record);
     }
   }
   const auto fit = profiler.Fit();
@@ -79,6 +82,28 @@ TEST(ProfilerTest, CountsWhatARequestTakesBesidesItsPhases) {
   const auto fit = profiler.Fit();
   ASSERT_TRUE(fit.ok()) << fit.status();
   EXPECT_NEAR(fit->at("request_overhead").get<double>(), 0.025, 1e-8);
+}
+
+// Two prompts that share their worker from beginning to end take twice as long each, and no more work.
+TEST(ProfilerTest, TimeThatPromptsShareIsCountedOnce) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  Profiler profiler(1, 1);
+  for (int i = 0; i < 200; ++i) {
+    const auto prompt = 100 + static_cast<int64_t>(UniformAt(seed, i) * 2000);
+    RequestRecord record = Answered(10.0 * i, prompt, 0, 10, kStepBase);
+    v1::Timing& timing = *record.outcome.finished->mutable_timing();
+    timing.set_prefill(2 * timing.prefill());
+    profiler.Add(record);
+    profiler.Add(record);
+  }
+  const auto fit = profiler.Fit();
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  const double predicted = fit->at("prefill_base").get<double>() +
+                           1000 * fit->at("prefill_token").get<double>() +
+                           fit->at("prefill_pair").get<double>() * 1000 * 500;
+  const double truth = kBase + kToken * 1000 + kPair * 1000 * 500;
+  EXPECT_NEAR(predicted, truth, 0.15 * truth);
 }
 
 // A prefill worker that had what the decode worker had reports nothing beyond it.

@@ -10,6 +10,7 @@
 namespace baton::forecast {
 namespace {
 
+constexpr QueueTargets kTargets = QueueTargets::For(2);
 constexpr PrefillCost kTruth = {.base = 7e-3, .token = 120e-6, .pair = 4e-9};
 
 TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
@@ -42,6 +43,21 @@ TEST(PrefillForecastTest, OneStallDoesNotSpoilIt) {
   EXPECT_NEAR(forecast.Seconds(1000, 0) / kTruth.Seconds(1000, 0), 1, 0.3);
 }
 
+// On a busy machine the same prompt takes half as long now and twice as long then. Queues are sums: the mean
+// it is.
+TEST(PrefillForecastTest, IsRightInTheMeanWhereTimesVary) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  PrefillForecast forecast;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const auto uncached = 1 + static_cast<int64_t>(UniformAt(seed, 2 * i) * 20'000);
+    const auto cached = static_cast<int64_t>(UniformAt(seed, 2 * i + 1) * 20'000);
+    forecast.Observe(uncached, cached, kTruth.Seconds(uncached, cached) * (i % 2 == 0 ? 0.5 : 2));
+  }
+  const double mean = 1.25 * kTruth.Seconds(10'000, 10'000);
+  EXPECT_NEAR(forecast.Seconds(10'000, 10'000) / mean, 1, 0.3);
+}
+
 TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
@@ -58,37 +74,47 @@ TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
     for (const int64_t tokens : {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{100'000}, kMost}) {
       const double predicted = forecast.Seconds(tokens, tokens);
       ASSERT_TRUE(std::isfinite(predicted) && predicted >= 0) << tokens << " at " << i;
-      ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted).due, absl::InfiniteFuture());
-      ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted).late, absl::InfiniteFuture());
+      ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted, kTargets).due, absl::InfiniteFuture());
+      ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted, kTargets).late, absl::InfiniteFuture());
     }
   }
 }
 
 TEST(VirtualDeadlineTest, ShortOnesPassLongOnesForABoundedTime) {
   const absl::Time noon = absl::UnixEpoch();
-  EXPECT_LT(DeadlineOf(noon + absl::Seconds(1), 0.02).due, DeadlineOf(noon, 1).due);
-  EXPECT_LT(DeadlineOf(noon, 0.1, -1).due, DeadlineOf(noon, 0.1, 0).due);
+  EXPECT_LT(DeadlineOf(noon + absl::Seconds(1), 0.02, kTargets).due, DeadlineOf(noon, 1, kTargets).due);
+  EXPECT_LT(DeadlineOf(noon, 0.1, kTargets, -1).due, DeadlineOf(noon, 0.1, kTargets, 0).due);
   // Whatever it takes, and early or late: a prompt goes before what arrives a late target after it.
   for (const double seconds : {0.0, 0.3, 1.9, 3.0, 10.0, 1e9}) {
-    const VirtualDeadline mine = DeadlineOf(noon, seconds);
-    const absl::Time much_later = noon + absl::Seconds(kLateTarget);
+    const VirtualDeadline mine = DeadlineOf(noon, seconds, kTargets);
+    const absl::Time much_later = noon + absl::Seconds(kTargets.late);
     for (const double theirs : {0.0, 1.0, 1e9}) {
-      const VirtualDeadline other = DeadlineOf(much_later, theirs);
+      const VirtualDeadline other = DeadlineOf(much_later, theirs, kTargets);
       EXPECT_LE(std::max(mine.due, mine.late), std::min(other.due, other.late)) << seconds << " " << theirs;
     }
   }
 }
 
+TEST(VirtualDeadlineTest, TheTargetsFollowTheSlo) {
+  EXPECT_DOUBLE_EQ(kTargets.target, 1.95);
+  EXPECT_DOUBLE_EQ(kTargets.late, 6);
+  const QueueTargets tight = QueueTargets::For(0.5);
+  const absl::Time noon = absl::UnixEpoch();
+  EXPECT_EQ(DeadlineOf(noon, 0.4, tight).due, noon + absl::Seconds(tight.target));
+  EXPECT_EQ(DeadlineOf(noon, 0.4, tight).latest, noon + absl::Seconds(tight.target - 0.4));
+  EXPECT_EQ(DeadlineOf(noon, 0.01, tight).due, DeadlineOf(noon, 0.01, kTargets).due) << "its own time counts";
+}
+
 TEST(VirtualDeadlineTest, WhoCantMeetTheTargetMakesWayForWhoCan) {
   const absl::Time noon = absl::UnixEpoch();
-  const VirtualDeadline deadline = DeadlineOf(noon, 0.5);
-  const absl::Time just_in_time = noon + absl::Seconds(kTarget - 0.5);
+  const VirtualDeadline deadline = DeadlineOf(noon, 0.5, kTargets);
+  const absl::Time just_in_time = noon + absl::Seconds(kTargets.target - 0.5);
   EXPECT_EQ(deadline.At(just_in_time), deadline.due);
   const absl::Time too_late = just_in_time + absl::Milliseconds(1);
-  EXPECT_GT(deadline.At(too_late), DeadlineOf(too_late, 0.5).At(too_late));
+  EXPECT_GT(deadline.At(too_late), DeadlineOf(too_late, 0.5, kTargets).At(too_late));
   // One that never could is late from the beginning; of the late, the longer goes first.
-  EXPECT_EQ(DeadlineOf(noon, 3).At(noon), DeadlineOf(noon, 3).late);
-  EXPECT_LT(DeadlineOf(noon, 4).At(noon), DeadlineOf(noon, 3).At(noon));
+  EXPECT_EQ(DeadlineOf(noon, 3, kTargets).At(noon), DeadlineOf(noon, 3, kTargets).late);
+  EXPECT_LT(DeadlineOf(noon, 4, kTargets).At(noon), DeadlineOf(noon, 3, kTargets).At(noon));
 }
 
 }  // namespace

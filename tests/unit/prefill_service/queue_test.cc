@@ -13,6 +13,8 @@
 namespace baton::prefill_service {
 namespace {
 
+constexpr forecast::QueueTargets kTargets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
+
 const absl::Time kStart = absl::UnixEpoch();
 
 // Due then, early or late.
@@ -90,13 +92,13 @@ std::vector<Served> Serve(uint64_t seed, double load, bool first_come) {
       // What runs until `now` was taken off `waiting` when it began.
       prompt.bound = now - prompt.arrival + waiting;
       for (size_t i = next + 1; i < served.size(); ++i) {
-        if (served[i].arrival > prompt.arrival + forecast::kLateTarget) break;
+        if (served[i].arrival > prompt.arrival + kTargets.late) break;
         prompt.bound += served[i].seconds;
       }
       waiting += prompt.seconds;
-      queue.Add(next, first_come
-                          ? forecast::VirtualDeadline()
-                          : forecast::DeadlineOf(kStart + absl::Seconds(prompt.arrival), prompt.seconds));
+      queue.Add(next, first_come ? forecast::VirtualDeadline()
+                                 : forecast::DeadlineOf(kStart + absl::Seconds(prompt.arrival),
+                                                        prompt.seconds, kTargets));
     }
     queue.Advance(kStart + absl::Seconds(now));
     const JobId id = *queue.First();

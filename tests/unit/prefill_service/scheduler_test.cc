@@ -14,6 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+constexpr forecast::QueueTargets kTargets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
 constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-gqa-tied";
 
 // What a peer has got so far.
@@ -136,7 +137,7 @@ TEST_F(SchedulerTest, AShortPromptOvertakesALongOneUntilThatIsDue) {
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 120).ok());
   ASSERT_TRUE(Submit(3, 10).ok());
-  clock_.Advance(absl::Seconds(forecast::kTarget / 2));
+  clock_.Advance(absl::Seconds(kTargets.target / 2));
   ASSERT_TRUE(Submit(4, 10).ok());
   RunUntilIdle();
   EXPECT_THAT(order_, ElementsAre(3, 1, 2, 4));
@@ -147,10 +148,21 @@ TEST_F(SchedulerTest, APromptThatIsTooLateMakesWayForOneThatIsNot) {
   ASSERT_TRUE(Submit(1, 100).ok());
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 100).ok());
-  clock_.Advance(absl::Seconds(forecast::kTarget));
+  clock_.Advance(absl::Seconds(kTargets.target));
   ASSERT_TRUE(Submit(3, 120).ok());
   RunUntilIdle();
   EXPECT_THAT(order_, ElementsAre(1, 3, 2));
+}
+
+TEST_F(SchedulerTest, WhatIsTooLateFollowsTheSlo) {
+  Make(8, {.chunk_tokens = 16, .token_budget = 16, .slo_ttft = 20});
+  ASSERT_TRUE(Submit(1, 100).ok());
+  scheduler_->Step();
+  ASSERT_TRUE(Submit(2, 100).ok());
+  clock_.Advance(absl::Seconds(kTargets.target));
+  ASSERT_TRUE(Submit(3, 120).ok());
+  RunUntilIdle();
+  EXPECT_THAT(order_, ElementsAre(1, 2, 3)) << "2 is not late, by twenty seconds";
 }
 
 TEST_F(SchedulerTest, APromptThatIsTooLateIsNotPassedForEver) {
@@ -158,7 +170,7 @@ TEST_F(SchedulerTest, APromptThatIsTooLateIsNotPassedForEver) {
   ASSERT_TRUE(Submit(1, 100).ok());
   scheduler_->Step();
   ASSERT_TRUE(Submit(2, 100).ok());
-  clock_.Advance(absl::Seconds(forecast::kLateTarget));
+  clock_.Advance(absl::Seconds(kTargets.late));
   ASSERT_TRUE(Submit(3, 16).ok());
   RunUntilIdle();
   EXPECT_THAT(order_, ElementsAre(1, 2, 3));

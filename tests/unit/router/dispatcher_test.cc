@@ -3,63 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "common/base/check.h"
 #include "common/rpc/status.h"
-#include "common/telemetry/metrics.h"
+#include "tests/unit/router/dispatcher_fixture.h"
 
 namespace baton::router {
 namespace {
 
 using ::testing::HasSubstr;
-
-class DispatcherTest : public ::testing::Test {
- protected:
-  static Dispatcher::Options Options() {
-    Dispatcher::Options options;
-    options.limits = {.entries = 4, .bytes = 1000};
-    options.worker_concurrency = 2;
-    options.max_wait = absl::Seconds(60);
-    options.settle_patience = absl::Seconds(3);
-    return options;
-  }
-
-  void Up(int seat, uint64_t total_blocks = 1000) {
-    v1::WatchEvent event;
-    event.set_sequence(1);
-    v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
-    info->set_worker_id("d" + std::to_string(seat));
-    info->set_role(v1::ROLE_DECODE);
-    info->set_incarnation(seat + 1);
-    event.mutable_snapshot()->mutable_load()->set_total_blocks(total_blocks);
-    BATON_CHECK(fleet_.OnEvent(seat, event).ok());
-  }
-
-  std::shared_ptr<Dispatcher::Ask> Ask(int name, int choices = 1, int64_t tokens = 10) {
-    auto ask = std::make_shared<Dispatcher::Ask>();
-    ask->choices = choices;
-    ask->request.prompt_tokens = tokens;
-    ask->request.max_tokens = 1;
-    ask->bytes = 10;
-    ask->result = [this, name](int choice, absl::StatusOr<Placement> result) {
-      order_.push_back(name);
-      results_[name].push_back(std::move(result));
-    };
-    return ask;
-  }
-
-  FakeClock clock_;
-  telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
-  fleet::Fleet fleet_{{.router_id = "me",
-                       .seats = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
-                       .vocabulary = 0},
-                      &probe_};
-  std::map<int, std::vector<absl::StatusOr<Placement>>> results_;
-  std::vector<int> order_;
-  Dispatcher dispatcher_{Options(), &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};
-};
 
 TEST_F(DispatcherTest, PlacesAtOnceWhenThereIsRoom) {
   Up(0);
@@ -129,184 +79,11 @@ TEST_F(DispatcherTest, SettlingLetsATenantsNextRequestGo) {
             std::string::npos);
 }
 
-// Says that everything takes two seconds.
-class TwoSeconds final : public placement::Policy {
- public:
-  std::string_view name() const override { return "two_seconds"; }
-  placement::Choice Choose(const placement::Request&, placement::Workers, placement::Workers) override {
-    placement::Choice choice;
-    choice.predicted.prefill = 2;
-    return choice;
-  }
-};
-
-TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
-  Dispatcher dispatcher(Options(), &fleet_, std::make_unique<TwoSeconds>(), &clock_, &probe_);
-  Up(0);
-  const auto submit = [&](int name, absl::Duration deadline) {
-    auto ask = Ask(name);
-    ask->deadline = clock_.Now() + deadline;
-    const absl::Status taken = dispatcher.Submit(ask).status();
-    // Whoever needn't wait is judged as it is placed.
-    return taken.ok() && !results_[name].empty() ? results_[name][0].status() : taken;
-  };
-  for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
-    ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
-    ASSERT_EQ(results_[i].size(), 1u);
-    results_[i][0]->first_token(absl::Seconds(2));
-    results_[i][0]->booking.Release();
-  }
-  ASSERT_TRUE(submit(100, absl::Seconds(1)).ok()) << "nothing runs: tried";
-  const absl::Status refused = submit(101, absl::Seconds(1));
-  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("first token is predicted in 2.000 s"));
-  EXPECT_TRUE(rpc::RetryDelay(refused).has_value());
-  EXPECT_TRUE(submit(102, absl::Seconds(3)).ok());
-  EXPECT_TRUE(submit(103, absl::Seconds(3)).ok()) << "waits: the worker takes two";
-  EXPECT_TRUE(results_[103].empty());
-  clock_.Advance(absl::Seconds(1));
-  dispatcher.Tick();
-  ASSERT_EQ(results_[103].size(), 1u) << "refused when it became hopeless, not when it was late";
-  EXPECT_TRUE(absl::IsResourceExhausted(results_[103][0].status())) << results_[103][0].status();
-}
-
-// Says that a request waits for a second per request that runs, and then takes one.
-class ASecondEach final : public placement::Policy {
- public:
-  std::string_view name() const override { return "a_second_each"; }
-  placement::Choice Choose(const placement::Request&, placement::Workers decode,
-                           placement::Workers) override {
-    placement::Choice choice;
-    choice.predicted.prefill = 1;
-    choice.predicted.wait = static_cast<double>(decode[0].running);
-    return choice;
-  }
-};
-
-class DefaultDeadlineTest : public DispatcherTest {
- protected:
-  DefaultDeadlineTest() { Up(0); }
-
-  static Dispatcher::Options WithDeadline() {
-    Dispatcher::Options options = Options();
-    options.limits.entries = 100;
-    options.worker_concurrency = 100;
-    options.default_ttft = absl::Seconds(3);
-    return options;
-  }
-  // Enough answers that came as predicted.
-  void Teach() {
-    for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
-      ASSERT_TRUE(dispatcher2_.Submit(Ask(1000 + i)).ok());
-      ASSERT_TRUE(results_[1000 + i][0].ok());
-      End(1000 + i);
-    }
-  }
-  void End(int name) {
-    results_[name][0]->first_token(absl::Seconds(1));
-    results_[name][0]->booking.Release();
-  }
-  std::shared_ptr<Dispatcher::Ask> Now(int name) {
-    auto ask = Ask(name);
-    ask->request.arrival = clock_.Now();
-    return ask;
-  }
-
-  Dispatcher dispatcher2_{WithDeadline(), &fleet_, std::make_unique<ASecondEach>(), &clock_, &probe_};
-};
-
-TEST_F(DefaultDeadlineTest, RefusesAtOnceWhatWouldComeTooLate) {
-  Teach();
-  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
-  for (int name = 0; name < 3; ++name) EXPECT_TRUE(results_[name][0].ok()) << name;
-  for (int name = 3; name < 6; ++name) {
-    ASSERT_EQ(results_[name].size(), 1u) << "told at once";
-    const absl::Status status = results_[name][0].status();
-    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-    EXPECT_THAT(
-        std::string(status.message()),
-        HasSubstr("the first token is predicted in 4.000 s (0.000 s of them in the queue), and without "
-                  "a deadline it may take 3.000 s here"));
-    EXPECT_EQ(rpc::RetryDelay(status), absl::Seconds(1));
-  }
-  End(0);
-  ASSERT_TRUE(dispatcher2_.Submit(Now(7)).ok());
-  EXPECT_TRUE(results_[7][0].ok()) << "there is time again";
-}
-
-TEST_F(DefaultDeadlineTest, TheClientsOwnDeadlineCounts) {
-  Teach();
-  for (int name = 0; name < 5; ++name) {
-    auto ask = Now(name);
-    ask->deadline = clock_.Now() + absl::Seconds(60);
-    ASSERT_TRUE(dispatcher2_.Submit(ask).ok());
-    EXPECT_TRUE(results_[name][0].ok()) << name;
-  }
-}
-
-TEST_F(DefaultDeadlineTest, BeforePredictionsWereSeenToHoldNobodyIsRefusedByThemAndFewAreTried) {
-  constexpr int kTried = admission::Foresight::kUntriedPerWorker;
-  for (int name = 0; name < kTried + 2; ++name) ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
-  for (int name = 0; name < kTried; ++name) {
-    ASSERT_EQ(results_[name].size(), 1u) << name;
-    EXPECT_TRUE(results_[name][0].ok()) << name;
-  }
-  EXPECT_TRUE(results_[kTried].empty()) << "waits for the first tokens of others";
-  results_[0][0]->booking.FirstToken(clock_.Now());
-  results_[0][0]->first_token(absl::Seconds(1));
-  ASSERT_EQ(results_[kTried].size(), 1u);
-  EXPECT_TRUE(results_[kTried][0].ok());
-  clock_.Advance(absl::Seconds(3));
-  dispatcher2_.Tick();
-  ASSERT_EQ(results_[kTried + 1].size(), 1u);
-  EXPECT_TRUE(absl::IsResourceExhausted(results_[kTried + 1][0].status())) << "not for ever";
-}
-
-TEST_F(DefaultDeadlineTest, AnAnswerThatGoesOnElsewhereIsNotRefusedForItsFirstToken) {
-  Teach();
-  std::vector<admission::EntryId> entries;
-  auto ask = Now(0);
-  for (int name = 0; name < 3; ++name) {
-    auto submitted = dispatcher2_.Submit(name == 0 ? ask : Now(name));
-    ASSERT_TRUE(submitted.ok());
-    entries.push_back(submitted->front());
-  }
-  clock_.Advance(absl::Seconds(10));
-  dispatcher2_.Again(entries[0], ask, 0, {}, /*begun=*/true);
-  ASSERT_EQ(results_[0].size(), 2u);
-  EXPECT_TRUE(results_[0][1].ok()) << results_[0][1].status();
-}
-
 TEST_F(DispatcherTest, AllChoicesOrNone) {
   Up(0);
   for (int name = 0; name < 3; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());
   EXPECT_FALSE(dispatcher_.Submit(Ask(3, 4)).ok());
   EXPECT_TRUE(results_[3].empty());
-}
-
-TEST_F(DispatcherTest, ADeadlineIsAnsweredWhenItComes) {
-  Up(0);
-  dispatcher_.Submit(Ask(1)).IgnoreError();
-  dispatcher_.Submit(Ask(2)).IgnoreError();
-  auto late = Ask(3);
-  late->deadline = clock_.Now() + absl::Seconds(1);
-  ASSERT_TRUE(dispatcher_.Submit(late).ok());
-  dispatcher_.Tick();
-  EXPECT_TRUE(results_[3].empty());
-  clock_.Advance(absl::Seconds(1));
-  dispatcher_.Tick();
-  ASSERT_EQ(results_[3].size(), 1u);
-  EXPECT_TRUE(absl::IsDeadlineExceeded(results_[3][0].status()));
-}
-
-TEST_F(DispatcherTest, NobodyWaitsForever) {
-  Up(0);
-  for (int name = 1; name <= 3; ++name) dispatcher_.Submit(Ask(name)).IgnoreError();
-  clock_.Advance(absl::Seconds(60));
-  dispatcher_.Tick();
-  ASSERT_EQ(results_[3].size(), 1u);
-  EXPECT_TRUE(absl::IsResourceExhausted(results_[3][0].status()));
-  EXPECT_TRUE(rpc::RetryDelay(results_[3][0].status()).has_value());
 }
 
 TEST_F(DispatcherTest, WaitsForWorkersThatHaveNotAnsweredYetButNotLong) {
@@ -482,25 +259,6 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     EXPECT_EQ(finished.placement().reason() == "fetch", takes_part);
     results_.clear();
   }
-}
-
-TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
-  MonotonicClock real;
-  Dispatcher dispatcher(Options(), &fleet_, *placement::MakePolicy("round_robin", 1), &real, &probe_);
-  dispatcher.StartTicking();
-  absl::Mutex mutex;
-  absl::Status answer;
-  auto ask = std::make_shared<Dispatcher::Ask>();
-  ask->deadline = real.Now() + absl::Milliseconds(20);
-  ask->result = [&](int, absl::StatusOr<Placement> result) {
-    absl::MutexLock lock(&mutex);
-    answer = result.status();
-  };
-  ASSERT_TRUE(dispatcher.Submit(ask).ok());
-  absl::MutexLock lock(&mutex);
-  const auto answered = [&] { return !answer.ok(); };
-  ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&answered), absl::Seconds(30)));
-  EXPECT_TRUE(absl::IsDeadlineExceeded(answer)) << answer;
 }
 
 }  // namespace

@@ -258,6 +258,18 @@ TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
   }
 }
 
+// The order that it reckons with is the prefill workers' own, by the same SLO.
+TEST(PrefixAffinityTest, WhatIsDueFollowsTheSlo) {
+  const States decode = {Worker(0, 10)}, prefill = {Worker(1)};
+  const Request request = {.prompt_tokens = 30'000,
+                           .max_tokens = 100};  // takes longer than a fifth of the SLO
+  for (const double slo : {2.0, 4.0}) {
+    const Choice choice = (*MakePolicy("prefix_affinity", 1, slo))->Choose(request, decode, prefill);
+    ASSERT_FALSE(choice.prefill.empty());
+    EXPECT_EQ(choice.due, request.arrival + absl::Seconds(forecast::QueueTargets::For(slo).target)) << slo;
+  }
+}
+
 TEST(PrefixAffinityTest, ASessionStaysTogetherAmongEqualsOnly) {
   auto policy = *MakePolicy("prefix_affinity", 1);
   States decode;

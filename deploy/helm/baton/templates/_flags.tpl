@@ -19,6 +19,8 @@
 {{- with $r.policy }}
 - --policy={{ . }}
 {{- end }}
+- --slo-ttft={{ $v.slo.ttftSeconds }}
+- --slo-tpot={{ $v.slo.tpotSeconds }}
 - --queue-requests={{ int $r.queueRequests }}
 - --queue-seconds={{ $r.queueSeconds }}
 - --worker-concurrency={{ int $r.workerConcurrency }}
@@ -47,6 +49,9 @@
 {{- end }}
 {{- with $r.tokenBudget }}
 - --token-budget={{ int . }}
+{{- end }}
+{{- if eq $role "prefill" }}
+- --slo-ttft={{ $v.slo.ttftSeconds }}
 {{- end }}
 {{- if eq $role "decode" }}
 {{- with $r.maxRunning }}

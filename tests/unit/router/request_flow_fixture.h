@@ -1,0 +1,146 @@
+// What the tests of RequestFlow share: short names of its actions, events of a worker, and a fleet of two
+// decode workers whose bookings are counted.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/telemetry/metrics.h"
+#include "router/request_flow.h"
+
+namespace baton::router {
+
+// Short names of actions, in order: "withdraw hangup:0 finish:CANCELLED".
+inline std::string Names(const Actions& actions) {
+  struct Namer {
+    std::string operator()(const Submit&) { return "submit"; }
+    std::string operator()(const SubmitAgain& again) { return "again:" + std::to_string(again.choice); }
+    std::string operator()(const Withdraw&) { return "withdraw"; }
+    std::string operator()(const Dial& dial) {
+      return "dial:" + std::to_string(dial.choice) + "." + std::to_string(dial.attempt);
+    }
+    std::string operator()(const ReadNext& next) { return "read:" + std::to_string(next.choice); }
+    std::string operator()(const HangUp& hang_up) { return "hangup:" + std::to_string(hang_up.choice); }
+    std::string operator()(const Write& write) {
+      if (write.response.has_started()) return "write:started";
+      if (write.response.has_delta()) return "write:" + write.response.delta().text();
+      return "write:finished" + std::to_string(write.response.finished().choice());
+    }
+    std::string operator()(const WriteLast& last) {
+      return "last:finished" + std::to_string(last.response.finished().choice());
+    }
+    std::string operator()(const Break& break_off) {
+      return "break:" + absl::StatusCodeToString(break_off.status.code());
+    }
+    std::string operator()(const Finish& finish) {
+      return "finish:" + absl::StatusCodeToString(finish.status.code());
+    }
+  };
+  std::string names;
+  for (const Action& action : actions) {
+    if (!names.empty()) names += " ";
+    names += std::visit(Namer(), action);
+  }
+  return names;
+}
+
+template <typename T>
+const T& Only(const Actions& actions) {
+  const T* found = nullptr;
+  for (const Action& action : actions) {
+    if (const T* one = std::get_if<T>(&action)) found = one;
+  }
+  BATON_CHECK(found != nullptr) << Names(actions);
+  return *found;
+}
+
+inline v1::DecodeEvent Accepted() {
+  v1::DecodeEvent event;
+  event.mutable_accepted();
+  return event;
+}
+
+inline v1::DecodeEvent Token(const std::string& text, int32_t id = 7) {
+  v1::DecodeEvent event;
+  event.mutable_delta()->set_text(text);
+  event.mutable_delta()->set_tokens(1);
+  event.mutable_delta()->add_token_ids(id);
+  return event;
+}
+
+inline v1::DecodeEvent Done() {
+  v1::DecodeEvent event;
+  event.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+  return event;
+}
+
+class RequestFlowTest : public ::testing::Test {
+ protected:
+  RequestFlowTest() {
+    for (int seat = 0; seat < 2; ++seat) {
+      v1::WatchEvent event;
+      event.set_sequence(1);
+      v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
+      info->set_worker_id("d" + std::to_string(seat));
+      info->set_role(v1::ROLE_DECODE);
+      info->set_incarnation(seat + 1);
+      BATON_CHECK(fleet_.OnEvent(seat, event).ok());
+    }
+  }
+
+  void Make(absl::Time deadline = absl::InfiniteFuture()) {
+    flow_ = std::make_unique<RequestFlow>(RequestFlow::Options{.request_id = "r",
+                                                               .router_id = "me",
+                                                               .max_attempts = 2,
+                                                               .arrival = clock_.Now(),
+                                                               .deadline = deadline,
+                                                               .client_stall = absl::Seconds(30)},
+                                          &clock_, &probe_);
+  }
+
+  Prepared Request(int choices = 1) {
+    Prepared prepared;
+    prepared.request.add_token_ids(1);
+    prepared.request.add_token_ids(2);
+    prepared.model = "m";
+    prepared.choices = choices;
+    prepared.seed = 100;
+    return prepared;
+  }
+
+  Placement Place(int seat) {
+    Placement placement;
+    const auto worker = fleet_.view()->decode[seat];
+    placement.decode = worker;
+    placement.booking = fleet_.Book(worker, nullptr, 2, clock_.Now());
+    return placement;
+  }
+
+  int64_t Bookings() {
+    int64_t all = 0;
+    for (const auto& worker : fleet_.view()->decode) all += worker->BookedRequests();
+    return all;
+  }
+
+  // One choice, accepted, Started with the client.
+  void Run() {
+    Make();
+    EXPECT_EQ(Names(flow_->OnPrepared(Request())), "submit");
+    EXPECT_EQ(Names(flow_->OnPlaced(0, Place(0))), "dial:0.1");
+    EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Accepted())), "write:started read:0");
+  }
+
+  FakeClock clock_;
+  telemetry::Metrics metrics_;
+  Probe probe_{&metrics_};
+  fleet::Fleet fleet_{{.router_id = "me",
+                       .seats = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
+                       .vocabulary = 0},
+                      &probe_};
+  std::unique_ptr<RequestFlow> flow_;
+};
+
+}  // namespace baton::router
