@@ -19,7 +19,6 @@
 #include "common/rpc/security.h"
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
-#include "tests/e2e/http_get.h"
 
 namespace baton::e2e {
 namespace {
@@ -48,19 +47,6 @@ v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* security = nul
   EXPECT_TRUE(reader->Read(&event));
   context.TryCancel();
   return event.snapshot().info();
-}
-
-// A sample of the worker's metrics page: the line that begins so, summed over labels.
-double Metric(const Process& worker, const std::string& name) {
-  const std::string page = HttpGet(worker.metrics(), "/metrics");
-  double sum = 0;
-  for (size_t at = 0; at < page.size();) {
-    const size_t end = std::min(page.find('\n', at), page.size());
-    const std::string line = page.substr(at, end - at);
-    if (line.rfind(name, 0) == 0) sum += std::stod(line.substr(line.rfind(' ') + 1));
-    at = end + 1;
-  }
-  return sum;
 }
 
 const std::string kFailedFetches = "baton_peer_fetches_total{link=\"host\",outcome=\"failed\"}";

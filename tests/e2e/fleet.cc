@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -185,10 +186,16 @@ Answer Fleet::Chat(const v1::ChatRequest& request) {
   return answer;
 }
 
-double Metric(Process& process, const std::string& name) {
-  const std::string page = HttpGet(process.metrics(), "/metrics");
-  const size_t at = page.find("\n" + name + " ");
-  return at == std::string::npos ? 0 : std::stod(page.substr(at + name.size() + 2));
+double Metric(const Process& worker, const std::string& name) {
+  const std::string page = HttpGet(worker.metrics(), "/metrics");
+  double sum = 0;
+  for (size_t at = 0; at < page.size();) {
+    const size_t end = std::min(page.find('\n', at), page.size());
+    const std::string line = page.substr(at, end - at);
+    if (line.rfind(name, 0) == 0) sum += std::stod(line.substr(line.rfind(' ') + 1));
+    at = end + 1;
+  }
+  return sum;
 }
 
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle) {

@@ -120,9 +120,8 @@ class Fleet {
 // Greedy, answers of exactly `max_tokens` tokens, with ids and digests.
 v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t max_tokens);
 
-// The value of a metric on a worker's page, by its name and labels as the page has them; 0 if it is not
-// there.
-double Metric(Process& process, const std::string& name);
+// A sample of the worker's metrics page: the lines that begin so, summed over labels; 0 if there is none.
+double Metric(const Process& worker, const std::string& name);
 
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle);
