@@ -485,8 +485,8 @@ class SlowPeer {
 
 class LeavingHolderTest : public FetchTest {
  protected:
-  // More than the holder's outbox and the peer's window take, so that it has some left when it is told to
-  // leave.
+  // As many as a prompt can have. The holder's outbox (8 MiB) takes them in four parts, and the last mostly
+  // has to wait until the peer takes some: then the holder is told to leave in the middle of it.
   static constexpr size_t kBlocks = 143;
 
   // All that the decode worker holds of a long prompt, which is computed there.
@@ -514,7 +514,6 @@ TEST_F(LeavingHolderTest, KeepsItsKvUntilPeersHaveFetchedIt) {
   ASSERT_EQ(peer.AwaitFound(), kBlocks);
   fleet.decode().Signal(SIGTERM);
   ASSERT_TRUE(AwaitMetric(fleet.decode(), {"baton_draining "}, 1));
-  EXPECT_EQ(Metric(fleet.decode(), "baton_peer_serving "), 1);
   peer.ReadOn();
   const absl::Status end = peer.End();
   EXPECT_TRUE(end.ok()) << end;
