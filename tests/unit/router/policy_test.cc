@@ -261,8 +261,8 @@ TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
 // The order that it reckons with is the prefill workers' own, by the same SLO.
 TEST(PrefixAffinityTest, WhatIsDueFollowsTheSlo) {
   const States decode = {Worker(0, 10)}, prefill = {Worker(1)};
-  const Request request = {.prompt_tokens = 30'000,
-                           .max_tokens = 100};  // takes longer than a fifth of the SLO
+  // 1.2 s by the prior: over a fifth of both SLOs, and not too late for either.
+  const Request request = {.prompt_tokens = 20'000, .max_tokens = 100};
   for (const double slo : {2.0, 4.0}) {
     const Choice choice = (*MakePolicy("prefix_affinity", 1, slo))->Choose(request, decode, prefill);
     ASSERT_FALSE(choice.prefill.empty());
