@@ -422,7 +422,7 @@ TEST_F(FetchTest, BadRequestsAreToldWhatIsWrong) {
 class SlowPeer {
  public:
   SlowPeer(const Process& holder, v1::FetchRequest request)
-      : stub_(v1::Blocks::NewStub(rpc::MakeChannel(holder.grpc()))) {
+      : stub_(v1::Blocks::NewStub(Kept(rpc::MakeChannel(holder.grpc())))) {
     absl::MutexLock lock(&mutex_);  // until stream_ is there
     stream_ = Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
                            {.event = [this](const v1::FetchEvent& event) { OnEvent(event); },
@@ -464,6 +464,13 @@ class SlowPeer {
 
  private:
   using Stream = rpc::ClientStream<v1::FetchRequest, v1::FetchEvent>;
+
+  // Channels that stay. When the last one that was used by callbacks goes, gRPC 1.51 joins the thread that
+  // runs those; a call's last reference may go on that very thread.
+  static std::shared_ptr<grpc::Channel> Kept(std::shared_ptr<grpc::Channel> channel) {
+    static auto* const kept = new std::vector<std::shared_ptr<grpc::Channel>>;
+    return kept->emplace_back(std::move(channel));
+  }
 
   void OnEvent(const v1::FetchEvent& event) {
     absl::MutexLock lock(&mutex_);
