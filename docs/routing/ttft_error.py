@@ -46,7 +46,7 @@ def write(path, entries):
 
 def lines(path):
     with open(path) as file:
-        return sorted((json.loads(line) for line in file), key=lambda one: one["at"])
+        return sorted((json.loads(line) for line in file), key=lambda one: (one["at"], one["prompt_tokens"]))
 
 
 def at(values, share):
