@@ -48,8 +48,8 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
 
   // Any thread, any number of times. No further events; `done` follows.
   void Cancel() {
-    context_->TryCancel();
     absl::MutexLock lock(&mutex_);
+    if (context_ != nullptr) context_->TryCancel();
     cancelled_ = true;
     Read();  // the call ends only through a failing read
   }
@@ -89,11 +89,17 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
   void OnDone(const grpc::Status& status) override {
     const std::shared_ptr<ClientStream> self = std::move(self_);
     Callbacks callbacks = std::move(callbacks_);
+    {
+      // Holds the channel. Whoever hears of the end may let go of it, and the last channel of a process must
+      // not end here: it waits for the thread that this is.
+      absl::MutexLock lock(&mutex_);
+      context_.reset();
+    }
     callbacks.done(FromGrpc(status));
   }
 
   Request request_;
-  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::ClientContext> context_;  // null when it is over
   Callbacks callbacks_;
   Event event_;
   std::shared_ptr<ClientStream> self_;

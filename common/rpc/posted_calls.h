@@ -64,7 +64,8 @@ class PostedCalls {
       absl::MutexLock lock(&outstanding_->mutex);
       ++outstanding_->calls;
     }
-    forward.done = [post = post_, outstanding = outstanding_, owner, stub](absl::Status status) {
+    forward.done = [post = post_, outstanding = outstanding_, owner, stub](absl::Status status) mutable {
+      stub.reset();  // before anybody hears of the end: see ClientStream
       (*post)([owner, status = std::move(status)] {
         if (const auto handle = std::exchange(owner->done, nullptr)) handle(status);
       });

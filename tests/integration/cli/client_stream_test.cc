@@ -68,5 +68,21 @@ TEST(ClientStreamTest, LeavingWhileAnEventIsHandedOverLeavesItWhole) {
   }
 }
 
+// The last channel of a process ends gRPC's threads, and must not do so on one of them.
+TEST(ClientStreamTest, WhoHearsOfTheEndMayLetGoOfTheLastChannel) {
+  for (int round = 0; round < 200; ++round) {
+    auto stub = v1::Inference::NewStub(MakeChannel("127.0.0.1:1"));  // nobody is there
+    absl::Notification over;
+    Stream::Call({}, std::make_unique<grpc::ClientContext>(),
+                 {.event = [](const v1::GenerateResponse&) { ADD_FAILURE() << "an answer"; },
+                  .done = [&](const absl::Status&) { over.Notify(); }},
+                 [&stub](auto* context, const auto* request, auto* reactor) {
+                   stub->async()->Generate(context, request, reactor);
+                 });
+    over.WaitForNotification();
+    stub.reset();
+  }
+}
+
 }  // namespace
 }  // namespace baton::rpc
