@@ -156,6 +156,25 @@ class Pods(unittest.TestCase):
         self.assertNotIn("--chunk-tokens", Release().flags("decode"))
         self.assertEqual(flags["--worker-id"], "$(POD_NAME)")
 
+    def test_kv_precision(self):
+        self.assertNotIn("--key-dtype", Release().flags("decode"))
+        for values, wanted in (({"decode": {"gpus": 1}}, ("bf16", "bf16")), ({"decode": {"gpus": 1}, "kv": {"valueDtype": "i8"}}, ("bf16", "i8")), ({"kv": {"keyDtype": "bf16"}}, ("bf16", None))):
+            for role in ("prefill", "decode"):
+                flags = Release(values).flags(role)
+                self.assertEqual((flags["--key-dtype"], flags.get("--value-dtype")), wanted, role)
+
+    def test_link(self):
+        release = Release({**each({"gpus": 1}), "link": {"name": "nccl", "floorGbps": 7.5, "timeoutSeconds": 3}})
+        for role in ("prefill", "decode"):
+            self.assertEqual((release.flags(role)["--link"], release.flags(role)["--link-timeout"]), ("nccl", "3"), role)
+        self.assertEqual(release.flags("decode")["--link-peers"], "dns:///r-baton-prefill.ns.svc:8470")
+        self.assertEqual(release.flags("decode")["--link-floor-gbps"], "7.5")
+        self.assertFalse({"--link-peers", "--link-floor-gbps"} & set(release.flags("prefill")))
+        self.assertNotIn("--link", release.flags("router"))
+        plain = Release().flags("decode")
+        self.assertEqual(plain["--link"], "host")
+        self.assertFalse({"--link-timeout", "--link-peers", "--link-floor-gbps"} & set(plain))
+
     def test_router_flags(self):
         flags = Release({"router": {"policy": "least_loaded", "queueRequests": 5, "queueSeconds": 2.5, "workerConcurrency": 3, "tokenizerThreads": 7}}).flags("router")
         for flag, value in {"--policy": "least_loaded", "--queue-requests": "5", "--queue-seconds": "2.5", "--worker-concurrency": "3", "--tokenizer-threads": "7"}.items():
@@ -505,6 +524,9 @@ class Mistakes(unittest.TestCase):
         "a checksum cut short": ({"model": {"source": "s3", "s3": {"url": "https://x/y", "files": {"config.json": "abc"}}}}, ["config.json"]),
         "a model split over more GPUs than there are": ({"decode": {"gpus": 2, "tensorParallel": 4}}, ["decode.tensorParallel", "decode.gpus"]),
         "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
+        "nccl without GPUs": ({"link": {"name": "nccl"}}, ["link.name", "decode.gpus"]),
+        "a floor with nobody to test with": ({"prefill": {"enabled": False}, "link": {"floorGbps": 1}}, ["link.floorGbps", "prefill.enabled"]),
+        "an unknown link": ({"link": {"name": "rdma"}}, ["link"]),
         "a grace shorter than an answer": ({"router": {"terminationGracePeriodSeconds": 30}}, ["router.terminationGracePeriodSeconds", "cut short"]),
         "least over most": ({"prefill": {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2}}}, ["prefill.autoscaling.minReplicas"]),
         "two budgets": ({"decode": {"pdb": {"minAvailable": 1}}}, ["decode.pdb"]),

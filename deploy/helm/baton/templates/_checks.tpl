@@ -28,6 +28,12 @@
 {{- if and $v.auth.tenants.existingSecret (not $v.auth.testKey.existingSecret) (not $v.tls.clientCaSecret) -}}
 {{- fail "auth.tenants: name a Secret with an API key in auth.testKey.existingSecret, so that `helm test` may ask something (or let clients show certificates: tls.clientCaSecret)" -}}
 {{- end -}}
+{{- if and (eq $v.link.name "nccl") $v.prefill.enabled (or (eq (int $v.prefill.gpus) 0) (eq (int $v.decode.gpus) 0)) -}}
+{{- fail "link.name is nccl, which goes from GPU to GPU: give both pools GPUs (prefill.gpus, decode.gpus), or use host" -}}
+{{- end -}}
+{{- if and (gt (float64 $v.link.floorGbps) 0.0) (not $v.prefill.enabled) -}}
+{{- fail "link.floorGbps tests the link to a prefill worker, and prefill.enabled is false: set it to 0" -}}
+{{- end -}}
 {{- range $role := list "router" "prefill" "decode" -}}
 {{- $r := index $v $role -}}
 {{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}

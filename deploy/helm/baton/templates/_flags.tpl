@@ -43,6 +43,17 @@
 {{- end }}
 - --threads={{ int $r.threads }}
 - --kv-memory={{ $r.kvMemory }}
+{{- $gpus := or (gt (int $v.prefill.gpus) 0) (gt (int $v.decode.gpus) 0) }}
+{{- with $v.kv.keyDtype | default (ternary "bf16" "" $gpus) }}
+- --key-dtype={{ . }}
+{{- end }}
+{{- with $v.kv.valueDtype | default (ternary "bf16" "" $gpus) }}
+- --value-dtype={{ . }}
+{{- end }}
+- --link={{ $v.link.name }}
+{{- if eq $v.link.name "nccl" }}
+- --link-timeout={{ $v.link.timeoutSeconds }}
+{{- end }}
 - --drain-grace={{ int $v.longestGenerationSeconds }}
 {{- with $r.chunkTokens }}
 - --chunk-tokens={{ int . }}
@@ -54,6 +65,10 @@
 - --slo-ttft={{ $v.slo.ttftSeconds }}
 {{- end }}
 {{- if eq $role "decode" }}
+{{- if gt (float64 $v.link.floorGbps) 0.0 }}
+- --link-peers=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
+- --link-floor-gbps={{ $v.link.floorGbps }}
+{{- end }}
 {{- with $r.maxRunning }}
 - --max-running={{ int . }}
 {{- end }}
