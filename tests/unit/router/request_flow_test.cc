@@ -100,6 +100,8 @@ TEST_F(RequestFlowTest, WhatWaitsTogetherLeavesTogether) {
   flow_->OnDecodeEvent(0, 1, Token("b"));
   EXPECT_TRUE(Only<Write>(flow_->OnWritten(true)).more);
   EXPECT_FALSE(Only<Write>(flow_->OnWritten(true)).more) << "nothing waits behind it";
+  flow_->OnWritten(true);
+  flow_->OnCancelled();
 }
 
 TEST_F(RequestFlowTest, TokenIdsAreShownOnlyToWhoAsked) {
