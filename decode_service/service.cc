@@ -34,10 +34,10 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
     stream->Finish(std::move(stranger));
     return reactor;
   }
-  if (hub_.draining()) {
+  if (!hub_.takes_work()) {
     stream->Finish(absl::UnavailableError(
-        hub_.ready() ? "this decode worker is draining: use another"
-                     : "this decode worker is not ready: its link has not passed its test"));
+        hub_.draining() ? "this decode worker is draining: use another"
+                        : "this decode worker is not ready: its link has not passed its test"));
     return reactor;
   }
   auto parsed = ParseRequest(*request, engine_, tokenizer_);

@@ -23,9 +23,9 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   BATON_ASSIGN_OR_RETURN(served.tokenizer, text::Tokenizer::Load(folder));
   if (served.tokenizer->vocabulary() > served.vocabulary) {
     return absl::InvalidArgumentError(
-        fmt::format("{0}: tokenizer.json has token ids up to {1}, and config.json's vocab_size says that the "
-                    "model embeds {2}: "
-                    "they are of different models, or a token was added without its embedding",
+        fmt::format("{}: tokenizer.json has token ids up to {}, and config.json's vocab_size says that the "
+                    "model embeds {}: they are of different models, or a token was added without its "
+                    "embedding",
                     folder, served.tokenizer->vocabulary() - 1, served.vocabulary));
   }
   auto chat_template = text::ChatTemplate::Load(folder);

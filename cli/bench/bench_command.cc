@@ -132,7 +132,13 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
   bench::Profiler profiler(static_cast<int>(model->ready_prefill_workers()),
                            static_cast<int>(model->ready_decode_workers()));
   std::ofstream lines;
-  if (!flags.record.empty()) lines.open(flags.record);
+  const auto no_record = [&] {
+    return Fail(absl::ErrnoToStatus(errno, fmt::format("--record: can't write {}", flags.record)));
+  };
+  if (!flags.record.empty()) {
+    lines.open(flags.record);
+    if (!lines) return no_record();
+  }
   if (!flags.profile.empty() || !flags.record.empty()) {
     plan->run.debug = true;  // the router's predictions
     plan->recorder.succeeded = [&](const bench::RequestRecord& record) {
@@ -170,9 +176,7 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
     if (!profile.ok()) return Fail(profile.status());
     if (const absl::Status status = WriteJson(*profile, flags.profile); !status.ok()) return Fail(status);
   }
-  if (!flags.record.empty() && !lines.flush()) {
-    return Fail(absl::ErrnoToStatus(errno, fmt::format("can't write {}", flags.record)));
-  }
+  if (!flags.record.empty() && !lines.flush()) return no_record();
   if (result.interrupted) return Fail("interrupted: the report covers what was done until then");
   if (summary.succeeded == 0) return Fail("no request succeeded");
   return kExitOk;

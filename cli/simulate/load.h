@@ -1,10 +1,9 @@
 // Load: the requests of a simulation, from a trace scaled in rate and in users. A pure function of the trace,
 // the scale and the seed.
 //
-//   speed   arrivals come so many times faster: more load from the same users
-//   copies  so many times the users: the trace laid over itself, shifted in time, with other prefixes; what
-//   most
-//           requests begin with (a common system prompt) stays common
+// Its speed is how many times faster arrivals come: more load from the same users. Its copies are so many
+// times the users: the trace laid over itself, shifted in time, with other prefixes; what most requests begin
+// with (a common system prompt) stays common.
 //
 // Stamps that are rounded to buckets of 3 s are spread over them. A trace knows prefixes by 512 tokens;
 // workers with smaller blocks find the same prefix also in a prompt's last, partial block.

@@ -7,9 +7,9 @@
 
 namespace baton {
 
-uint32_t Crc32c(std::span<const std::byte> bytes) {
+uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before) {
   constexpr size_t kMaxRun = size_t{1} << 30;  // the library takes an int length
-  uint32_t crc = 0xFFFFFFFFu;
+  uint32_t crc = ~before;
   while (!bytes.empty()) {
     const auto run = bytes.first(std::min(bytes.size(), kMaxRun));
     auto* data = reinterpret_cast<unsigned char*>(const_cast<std::byte*>(run.data()));
@@ -19,7 +19,9 @@ uint32_t Crc32c(std::span<const std::byte> bytes) {
   return ~crc;
 }
 
-uint32_t Crc32c(std::string_view bytes) { return Crc32c(std::as_bytes(std::span(bytes))); }
+uint32_t Crc32c(std::string_view bytes, uint32_t before) {
+  return Crc32c(std::as_bytes(std::span(bytes)), before);
+}
 
 namespace {
 

@@ -10,9 +10,9 @@
 
 namespace baton {
 
-// CRC-32C (Castagnoli, RFC 3720 appendix B.4).
-uint32_t Crc32c(std::span<const std::byte> bytes);
-uint32_t Crc32c(std::string_view bytes);
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4). Of bytes that follow others, with `before` their checksum.
+uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
+uint32_t Crc32c(std::string_view bytes, uint32_t before = 0);
 
 using Sha256Digest = std::array<uint8_t, 32>;
 

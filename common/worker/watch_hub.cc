@@ -153,14 +153,14 @@ void WatchHub::SetReady(bool ready) {
   TellAll();
 }
 
-bool WatchHub::ready() const {
-  absl::MutexLock lock(&mutex_);
-  return ready_;
-}
-
 bool WatchHub::draining() const {
   absl::MutexLock lock(&mutex_);
-  return draining_ || !ready_;
+  return draining_;
+}
+
+bool WatchHub::takes_work() const {
+  absl::MutexLock lock(&mutex_);
+  return ready_ && !draining_;
 }
 
 void WatchHub::Close() {

@@ -49,9 +49,9 @@ class WatchHub {
   // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it
   // takes no work.
   void SetReady(bool ready);
-  bool ready() const;
-  // Takes no new work: draining, or not ready.
   bool draining() const;
+  // Neither draining nor short of being ready.
+  bool takes_work() const;
   // Ends all watches: the process leaves.
   void Close();
   // Runs `idle` at the next Publish that knows of no work that is left: neither its own nor fetches of peers.

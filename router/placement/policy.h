@@ -83,7 +83,7 @@ enum class Reason {
   kFetch,   // a prefill worker that fetches the prefix from a peer
   kLocal,   // the decode worker prefills itself
 };
-inline constexpr size_t kReasons = 7;
+inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
 std::string_view ReasonName(Reason reason);
 
 // In seconds. TTFT is the sum of all but interference, which others pay.

@@ -10,7 +10,14 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "baton"
 HELM = os.environ.get("HELM", str(ROOT / "build" / "tools" / "bin" / "helm"))
+ROLES = ("router", "prefill", "decode")
 SUM = "0" * 64
+# A model that is pulled from a hub.
+HUB = {
+    "name": "m",
+    "source": "huggingFace",
+    "huggingFace": {"repository": "o/m", "revision": "a" * 40, "files": {"config.json": SUM, "model.safetensors": SUM}, "tokenSecret": {"name": "t"}},
+}
 # The dashboards are long, and the loader in C is twenty times faster.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -4,10 +4,7 @@ import subprocess
 import sys
 import unittest
 
-from chart import CHART, HELM, SUM, Refused, Release
-from network import Pod, allowed
-
-ROLES = ("router", "prefill", "decode")
+from chart import CHART, HELM, HUB, ROLES, SUM, Refused, Release
 
 
 def each(value):
@@ -245,12 +242,6 @@ class Discovery(unittest.TestCase):
 
 
 class Model(unittest.TestCase):
-    HUB = {
-        "name": "m",
-        "source": "huggingFace",
-        "huggingFace": {"repository": "o/m", "revision": "a" * 40, "files": {"config.json": SUM, "model.safetensors": SUM}, "tokenSecret": {"name": "t"}},
-    }
-
     def test_of_the_image(self):
         release = Release()
         self.assertEqual(release.flags("decode")["--model"], "/opt/baton/models/baton-tiny")
@@ -267,7 +258,7 @@ class Model(unittest.TestCase):
         self.assertIn({"name": "model", "hostPath": {"path": "/srv/m", "type": "Directory"}}, release.pod("decode")["volumes"])
 
     def test_hugging_face(self):
-        release = Release({"model": self.HUB})
+        release = Release({"model": HUB})
         manifest = release.one("ConfigMap", "r-baton-model")["data"]["manifest"]
         self.assertEqual(manifest.split("\n")[0], f"https://huggingface.co/o/m/resolve/{'a' * 40}")
         self.assertIn(f"{SUM}  config.json\n", manifest)
@@ -279,7 +270,7 @@ class Model(unittest.TestCase):
 
     def test_a_changed_manifest_rolls_the_pods(self):
         def checksum(files):
-            model = dict(self.HUB, huggingFace=dict(self.HUB["huggingFace"], files=files))
+            model = dict(HUB, huggingFace=dict(HUB["huggingFace"], files=files))
             meta = Release({"model": model}).one("Deployment", "r-baton-decode")["spec"]["template"]["metadata"]
             return meta["annotations"]["checksum/model"]
 
@@ -293,7 +284,7 @@ class Model(unittest.TestCase):
         self.assertEqual([e["name"] for e in release.pod("decode")["initContainers"][0]["env"]], ["WEIGHTS", "REGION", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"])
 
     def test_download_kept_in_a_claim(self):
-        release = Release({"model": dict(self.HUB, download={"claimName": "cache"})})
+        release = Release({"model": dict(HUB, download={"claimName": "cache"})})
         self.assertIn({"name": "model", "persistentVolumeClaim": {"claimName": "cache"}}, release.pod("decode")["volumes"])
         self.assertIn({"name": "model", "emptyDir": {"sizeLimit": "1Gi"}}, release.pod("router")["volumes"])
 
@@ -365,80 +356,6 @@ class Scaling(unittest.TestCase):
         self.assertIn("baton:ttft_seconds:p95_5m", query("prefill"))
         self.assertIn("baton:kv_used:ratio", query("decode"))
         self.assertIn("baton:tpot_seconds:p95_5m", query("decode"))
-
-
-class Network(unittest.TestCase):
-    PORTS = {"grpc": 8470, "health": 8471, "metrics": 9470}
-
-    def pods(self, release):
-        pods = {role: Pod(release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"], ports=self.PORTS) for role in ROLES}
-        pods["test"] = Pod(release.one("Pod", "r-baton-test")["metadata"]["labels"])
-        pods["client"] = Pod({"app": "client"})
-        pods["elsewhere"] = Pod({"app": "client"}, namespace="other")
-        pods["prometheus"] = Pod({"app": "prometheus"}, namespace="monitoring")
-        pods["dns"] = Pod({}, namespace="kube-system")
-        pods["internet"] = Pod({}, namespace="internet")
-        return pods
-
-    def reach(self, values=None, preset=None):
-        """Who reaches whom, as {(from, to, port)}."""
-        release = Release(values, preset=preset)
-        policies, pods = release.all("NetworkPolicy"), self.pods(release)
-        return {
-            (a, b, port)
-            for a in pods
-            for b in pods
-            for port in ("grpc", "health", "metrics", 4321)
-            if a != b and (a in ROLES + ("test",) or b in ROLES) and b in ROLES and allowed(policies, pods[a], pods[b], port)
-        }, policies, pods
-
-    WANTED = {
-        ("client", "router", "grpc"),
-        ("test", "router", "grpc"),
-        ("router", "prefill", "grpc"),
-        ("router", "decode", "grpc"),
-        ("decode", "prefill", "grpc"),
-        ("prefill", "decode", "grpc"),
-        ("prometheus", "router", "metrics"),
-        ("prometheus", "prefill", "metrics"),
-        ("prometheus", "decode", "metrics"),
-    }
-
-    def test_only_what_a_request_needs(self):
-        reach, policies, pods = self.reach()
-        self.assertEqual(reach, self.WANTED)
-        for role in ROLES:
-            self.assertTrue(allowed(policies, pods[role], pods["dns"], 53))
-            self.assertFalse(allowed(policies, pods[role], pods["internet"], 443))
-
-    def test_clients_can_be_named(self):
-        reach, _, _ = self.reach({"networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}]}})
-        self.assertEqual(reach, self.WANTED - {("client", "router", "grpc")} | {("elsewhere", "router", "grpc")})
-
-    def test_nobody_scrapes(self):
-        reach, _, _ = self.reach({"networkPolicy": {"scrapers": []}})
-        self.assertEqual(reach, {one for one in self.WANTED if one[2] != "metrics"})
-
-    def test_gpu_links_choose_their_ports(self):
-        reach, _, _ = self.reach({"decode": {"gpus": 1}})
-        for pair in (("prefill", "decode"), ("decode", "prefill")):
-            self.assertIn((*pair, 4321), reach)
-        self.assertNotIn(("router", "decode", 4321), reach)
-        self.assertNotIn(("client", "decode", "grpc"), reach)
-        reach, _, _ = self.reach({"decode": {"gpus": 1}, "networkPolicy": {"workerToWorker": False}})
-        self.assertNotIn(("prefill", "decode", 4321), reach)
-
-    def test_a_download_may_leave(self):
-        _, policies, pods = self.reach({"model": Model.HUB})
-        self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 443))
-        self.assertFalse(allowed(policies, pods["decode"], pods["internet"], 80))
-
-    def test_extra_egress(self):
-        _, policies, pods = self.reach({"networkPolicy": {"extraEgress": [{"ports": [{"port": 9000}]}]}})
-        self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 9000))
-
-    def test_switch(self):
-        self.assertFalse(Release({"networkPolicy": {"enabled": False}}).all("NetworkPolicy"))
 
 
 class Observability(unittest.TestCase):

@@ -4,21 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
 #include <fstream>
-#include <random>
 #include <thread>
 
 #include "baton/v1/blocks.grpc.pb.h"
-#include "baton/v1/decode.grpc.pb.h"
-#include "common/engine/solo.h"
-#include "common/kv/index/block_hash.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/client_stream.h"
-#include "common/rpc/security.h"
-#include "common/rpc/status.h"
-#include "tests/e2e/fleet.h"
+#include "tests/e2e/fetch_fixture.h"
 
 namespace baton::e2e {
 namespace {
@@ -26,41 +18,12 @@ namespace {
 // The shipped model computes faster than a busy machine fetches.
 const std::vector<std::string> kAlways = {"--peer-fetch", "always"};
 
-std::vector<int32_t> Tokens(uint32_t seed, int count) {
-  std::mt19937 random(seed);
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(20 + random() % 2000));
-  return tokens;
-}
-
 std::vector<int32_t> Joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-// `security`: whose keys are shown; null: a stranger's.
-v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* security = nullptr) {
-  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc(), {}, security));
-  grpc::ClientContext context;
-  const auto reader = stub->Watch(&context, v1::WatchRequest());
-  v1::WatchEvent event;
-  EXPECT_TRUE(reader->Read(&event));
-  context.TryCancel();
-  return event.snapshot().info();
-}
-
 const std::string kFailedFetches = "baton_peer_fetches_total{link=\"host\",outcome=\"failed\"}";
-
-// Until one of them has the value.
-bool AwaitMetric(const Process& worker, const std::vector<std::string>& names, double value) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (std::chrono::steady_clock::now() < give_up) {
-    for (const std::string& name : names) {
-      if (Metric(worker, name) == value) return true;
-    }
-  }
-  return false;
-}
 
 // A signal is on its way for a while.
 void AwaitStopped(Process& process) {
@@ -72,77 +35,6 @@ void AwaitStopped(Process& process) {
     if (stat.substr(stat.rfind(')') + 2, 1) == "T") return;
   }
 }
-
-class FetchTest : public testing::Test {
- protected:
-  FetchTest()
-      : engine_(engine::Engine::Load({.model_folder = kModel, .threads = 2, .kv_bytes = 64 << 20}).value()) {}
-
-  // As the engine alone answers, greedily.
-  engine::SoloRun Alone(const std::vector<int32_t>& prompt, int64_t count) {
-    std::vector<TokenId> ids;
-    for (int32_t id : prompt) ids.emplace_back(id);
-    return engine::GenerateSolo(*engine_, ids, {.temperature = 0}, count, {}, 0).value();
-  }
-
-  v1::DecodeRequest RequestTo(const Process& decode, const std::vector<int32_t>& prompt,
-                              uint32_t count) const {
-    v1::DecodeRequest request;
-    request.set_request_id("fetch-test");
-    *request.mutable_fingerprint() = InfoOf(decode, security_.get()).fingerprint();
-    request.mutable_token_ids()->Add(prompt.begin(), prompt.end());
-    request.set_salt("a tenant's salt");
-    request.mutable_sampling()->set_temperature(0);
-    request.mutable_stop()->set_max_tokens(count);
-    request.mutable_stop()->set_ignore_eos(true);
-    request.mutable_output()->set_token_ids(true);
-    request.mutable_output()->set_logits_digest(true);
-    return request;
-  }
-
-  v1::PrefillTarget* AddTarget(v1::DecodeRequest& request, const Process& prefill) const {
-    v1::PrefillTarget* target = request.add_prefill();
-    target->set_worker(InfoOf(prefill, security_.get()).worker_id());
-    target->set_address(prefill.grpc());
-    return target;
-  }
-
-  static void Hint(v1::PeerPrefix* hint, const Process& holder, size_t tokens) {
-    hint->set_worker("holder");
-    hint->set_address(holder.grpc());
-    hint->set_blocks(static_cast<uint32_t>(tokens / kBlockTokens));
-  }
-
-  Answer Run(const Process& decode, const v1::DecodeRequest& request) const {
-    Answer answer;
-    const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc(), {}, security_.get()));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-    const auto reader = stub->Generate(&context, request);
-    for (v1::DecodeEvent event; reader->Read(&event);) {
-      if (event.has_finished()) answer.finished.push_back(event.finished());
-      const v1::Delta& delta = event.delta();
-      answer.tokens.insert(answer.tokens.end(), delta.token_ids().begin(), delta.token_ids().end());
-      answer.digests.insert(answer.digests.end(), delta.logits_digests().begin(),
-                            delta.logits_digests().end());
-    }
-    answer.status = rpc::FromGrpc(reader->Finish());
-    return answer;
-  }
-
-  void ExpectAsAlone(const Answer& answer, const std::vector<int32_t>& prompt, int64_t count) {
-    ASSERT_TRUE(answer.status.ok()) << answer.status;
-    ASSERT_EQ(answer.finished.size(), 1u);
-    const engine::SoloRun alone = Alone(prompt, count);
-    std::vector<int32_t> expected;
-    for (TokenId token : alone.tokens) expected.push_back(token.value());
-    EXPECT_EQ(answer.tokens, expected);
-    EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
-  }
-
-  const std::unique_ptr<engine::Engine> engine_;
-  std::shared_ptr<const rpc::Security> security_;  // null: the fleet is open
-};
 
 // The heart of it: the answer of the first turn exists on the decode worker alone. The second turn's prompt
 // is computed elsewhere, for another decode worker, and only what is new of it is computed.
@@ -416,127 +308,6 @@ TEST_F(FetchTest, BadRequestsAreToldWhatIsWrong) {
   request.mutable_ticket()->add_generations(1);
   request.mutable_ticket()->add_generations(1);
   EXPECT_TRUE(ask(request).ok()) << "unknown hashes are no error: nothing is found";
-}
-
-// A peer that fetches, and takes nothing before it is told to.
-class SlowPeer {
- public:
-  SlowPeer(const Process& holder, v1::FetchRequest request)
-      : stub_(v1::Blocks::NewStub(Kept(rpc::MakeChannel(holder.grpc())))) {
-    absl::MutexLock lock(&mutex_);  // until stream_ is there
-    stream_ = Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
-                           {.event = [this](const v1::FetchEvent& event) { OnEvent(event); },
-                            .done =
-                                [this](absl::Status status) {
-                                  absl::MutexLock lock(&mutex_);
-                                  ended_ = std::move(status);
-                                }},
-                           [this](grpc::ClientContext* context, const v1::FetchRequest* asked,
-                                  auto* reactor) { stub_->async()->Fetch(context, asked, reactor); });
-  }
-  ~SlowPeer() {
-    stream_->Cancel();
-    End().IgnoreError();
-  }
-
-  // Blocks that the holder said it has.
-  uint32_t AwaitFound() {
-    absl::MutexLock lock(&mutex_);
-    const auto found = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return found_ > 0 || ended_; };
-    mutex_.Await(absl::Condition(&found));
-    return found_;
-  }
-  void ReadOn() {
-    absl::MutexLock lock(&mutex_);
-    reads_ = true;
-    if (std::exchange(paused_, false)) stream_->Next();
-  }
-  absl::Status End() {
-    absl::MutexLock lock(&mutex_);
-    const auto ended = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return ended_.has_value(); };
-    mutex_.Await(absl::Condition(&ended));
-    return *ended_;
-  }
-  size_t bytes() {
-    absl::MutexLock lock(&mutex_);
-    return bytes_;
-  }
-
- private:
-  using Stream = rpc::ClientStream<v1::FetchRequest, v1::FetchEvent>;
-
-  // Channels that stay. When the last one that was used by callbacks goes, gRPC 1.51 joins the thread that
-  // runs those; a call's last reference may go on that very thread.
-  static std::shared_ptr<grpc::Channel> Kept(std::shared_ptr<grpc::Channel> channel) {
-    static auto* const kept = new std::vector<std::shared_ptr<grpc::Channel>>;
-    return kept->emplace_back(std::move(channel));
-  }
-
-  void OnEvent(const v1::FetchEvent& event) {
-    absl::MutexLock lock(&mutex_);
-    if (event.has_found()) found_ = event.found().blocks();
-    bytes_ += event.chunk().data().size();
-    paused_ = !reads_;
-    if (reads_) stream_->Next();
-  }
-
-  const std::unique_ptr<v1::Blocks::Stub> stub_;
-  absl::Mutex mutex_;
-  std::shared_ptr<Stream> stream_;
-  uint32_t found_ = 0;
-  size_t bytes_ = 0;
-  bool reads_ = false;
-  bool paused_ = false;  // an event has been dealt with, and no other asked for
-  std::optional<absl::Status> ended_;
-};
-
-class LeavingHolderTest : public FetchTest {
- protected:
-  // As many as a prompt can have. The holder's outbox (8 MiB) takes them in four parts, and the last mostly
-  // has to wait until the peer takes some: then the holder is told to leave in the middle of it.
-  static constexpr size_t kBlocks = 143;
-
-  // All that the decode worker holds of a long prompt, which is computed there.
-  v1::FetchRequest RequestForALongPrompt(const Process& decode) {
-    const auto prompt = Tokens(15, kBlocks * kBlockTokens);
-    const v1::DecodeRequest compute = RequestTo(decode, prompt, 1);
-    const Answer answer = Run(decode, compute);
-    EXPECT_TRUE(answer.status.ok()) << answer.status;
-    std::vector<TokenId> ids;
-    for (const int32_t id : prompt) ids.emplace_back(id);
-    v1::FetchRequest request;
-    *request.mutable_fingerprint() = compute.fingerprint();
-    for (const kv::BlockHash& hash : kv::HashChain(engine_->RootFor(kv::TenantSalt(compute.salt())), ids)) {
-      request.mutable_hashes()->append(hash.bytes());
-      request.mutable_ticket()->add_generations(1);
-    }
-    return request;
-  }
-  size_t AllBytes() const { return kBlocks * static_cast<size_t>(engine_->store().layout().block_bytes()); }
-};
-
-TEST_F(LeavingHolderTest, KeepsItsKvUntilPeersHaveFetchedIt) {
-  Fleet fleet({.prefill = 0, .decode = 1, .drain_grace = "600"});
-  SlowPeer peer(fleet.decode(), RequestForALongPrompt(fleet.decode()));
-  ASSERT_EQ(peer.AwaitFound(), kBlocks);
-  fleet.decode().Signal(SIGTERM);
-  ASSERT_TRUE(AwaitMetric(fleet.decode(), {"baton_draining "}, 1));
-  peer.ReadOn();
-  const absl::Status end = peer.End();
-  EXPECT_TRUE(end.ok()) << end;
-  EXPECT_EQ(peer.bytes(), AllBytes());
-  EXPECT_EQ(fleet.decode().Wait().value, 0);
-}
-
-TEST_F(LeavingHolderTest, LeavesAllTheSameWhenItsGraceIsOver) {
-  Fleet fleet({.prefill = 0, .decode = 1, .drain_grace = "0.05"});
-  SlowPeer peer(fleet.decode(), RequestForALongPrompt(fleet.decode()));
-  ASSERT_EQ(peer.AwaitFound(), kBlocks);
-  fleet.decode().Signal(SIGTERM);
-  EXPECT_EQ(fleet.decode().Wait().value, 0);
-  peer.ReadOn();
-  EXPECT_FALSE(peer.End().ok());
-  EXPECT_LT(peer.bytes(), AllBytes());
 }
 
 // Through the router: the decode worker that has the conversation is busy with another answer, so the next

@@ -138,10 +138,10 @@ TEST(BenchTest, WhatProfileWritesPlanAndSimulateRead) {
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / fmt::format("baton_profile_{}", getpid());
   std::filesystem::create_directories(folder);
-  const std::string profile = folder / "profile.json";
-  const cli::Outcome bench =
-      RunBaton({"bench", "--model", BATON_SOURCE_DIR "/models/baton-tiny", "--requests", "40", "-c", "4",
-                "--prompt-tokens", "uniform:64:512", "--output-tokens", "8", "--profile", profile});
+  const std::string profile = folder / "profile.json", record = folder / "record.jsonl";
+  const cli::Outcome bench = RunBaton({"bench", "--model", BATON_SOURCE_DIR "/models/baton-tiny",
+                                       "--requests", "40", "-c", "4", "--prompt-tokens", "uniform:64:512",
+                                       "--output-tokens", "8", "--profile", profile, "--record", record});
   ASSERT_EQ(bench.code, 0) << bench.err;
   const cli::Outcome plan =
       RunBaton({"plan", "--profile", profile, "--rate", "1", "--prompt-tokens", "256", "--output-tokens", "8",
@@ -149,10 +149,41 @@ TEST(BenchTest, WhatProfileWritesPlanAndSimulateRead) {
   EXPECT_EQ(plan.code, 0) << plan.err;
   const std::string trace = folder / "trace.jsonl";
   std::ofstream(trace) << R"({"timestamp": 0, "input_length": 600, "output_length": 8, "hash_ids": [1, 2]})";
-  const cli::Outcome simulate =
-      RunBaton({"simulate", "--trace", trace, "--fleet", profile, "--policies", "prefix_affinity"});
+  const cli::Outcome simulate = RunBaton({"simulate", "--trace", trace, "--fleet", profile, "--policies",
+                                          "prefix_affinity", "--record", folder / "simulated.jsonl"});
   EXPECT_EQ(simulate.code, 0) << simulate.err;
+  // One line for each request, with the same fields.
+  const auto lines = [](const std::filesystem::path& path) {
+    std::vector<Json> all;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) all.push_back(Json::parse(line));
+    return all;
+  };
+  const auto measured = lines(record), simulated = lines(folder / "simulated.jsonl");
+  ASSERT_EQ(measured.size(), 40u);
+  ASSERT_EQ(simulated.size(), 1u);
+  for (const auto& run : {measured[0], simulated[0]}) {
+    EXPECT_NEAR(run["prefill_queue"].get<double>() + run["prefill"].get<double>() +
+                    run["transfer"].get<double>() + run["rest"].get<double>(),
+                run["ttft"].get<double>(), 1e-9);
+  }
+  for (const auto& field : measured[0].items())
+    EXPECT_TRUE(simulated[0].contains(field.key())) << field.key();
+  EXPECT_EQ(measured[0].size(), simulated[0].size());
   std::filesystem::remove_all(folder);
+}
+
+TEST(BenchTest, ARecordThatCantBeWrittenIsSaidBeforeTheLoad) {
+  std::atomic<int> asked = 0;
+  FakeInference server({.generate = [&](const v1::GenerateRequest&) {
+    ++asked;
+    return AnswerWith({1}, 1);
+  }});
+  const cli::Outcome bench = RunBaton({"bench", "--server", server.address(), "--requests", "5", "--warmup",
+                                       "0", "--record", "/no/such/folder/record.jsonl"});
+  EXPECT_NE(bench.code, 0);
+  EXPECT_NE(bench.err.find("/no/such/folder/record.jsonl"), std::string::npos) << bench.err;
+  EXPECT_EQ(asked, 0);
 }
 
 TEST(BenchTest, FailuresAreCountedByCodeAndSpoilNothing) {

@@ -11,6 +11,7 @@ TEST(Crc32cTest, MatchesTheRfc3720Vectors) {
   EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62A8AB43u);
   EXPECT_EQ(Crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(Crc32c("56789", Crc32c("1234")), 0xE3069283u);
 }
 
 TEST(Sha256Test, MatchesFips180AndStartsAgainAfterFinish) {

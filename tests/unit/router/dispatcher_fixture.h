@@ -8,13 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "common/base/check.h"
-#include "common/telemetry/metrics.h"
 #include "router/dispatcher.h"
+#include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {
 
-class DispatcherTest : public ::testing::Test {
+class DispatcherTest : public ::testing::Test, protected TwoDecodeWorkers {
  protected:
   static Dispatcher::Options Options() {
     Dispatcher::Options options;
@@ -25,16 +24,7 @@ class DispatcherTest : public ::testing::Test {
     return options;
   }
 
-  void Up(int seat, uint64_t total_blocks = 1000) {
-    v1::WatchEvent event;
-    event.set_sequence(1);
-    v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
-    info->set_worker_id("d" + std::to_string(seat));
-    info->set_role(v1::ROLE_DECODE);
-    info->set_incarnation(seat + 1);
-    event.mutable_snapshot()->mutable_load()->set_total_blocks(total_blocks);
-    BATON_CHECK(fleet_.OnEvent(seat, event).ok());
-  }
+  void Up(int seat, uint64_t total_blocks = 1000) { TwoDecodeWorkers::Up(seat, total_blocks); }
 
   std::shared_ptr<Dispatcher::Ask> Ask(int name, int choices = 1, int64_t tokens = 10) {
     auto ask = std::make_shared<Dispatcher::Ask>();
@@ -50,12 +40,6 @@ class DispatcherTest : public ::testing::Test {
   }
 
   FakeClock clock_;
-  telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
-  fleet::Fleet fleet_{{.router_id = "me",
-                       .seats = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
-                       .vocabulary = 0},
-                      &probe_};
   std::map<int, std::vector<absl::StatusOr<Placement>>> results_;
   std::vector<int> order_;
   Dispatcher dispatcher_{Options(), &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};

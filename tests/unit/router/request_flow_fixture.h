@@ -7,9 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "common/base/check.h"
-#include "common/telemetry/metrics.h"
 #include "router/request_flow.h"
+#include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {
 
@@ -77,18 +76,10 @@ inline v1::DecodeEvent Done() {
   return event;
 }
 
-class RequestFlowTest : public ::testing::Test {
+class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
  protected:
   RequestFlowTest() {
-    for (int seat = 0; seat < 2; ++seat) {
-      v1::WatchEvent event;
-      event.set_sequence(1);
-      v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
-      info->set_worker_id("d" + std::to_string(seat));
-      info->set_role(v1::ROLE_DECODE);
-      info->set_incarnation(seat + 1);
-      BATON_CHECK(fleet_.OnEvent(seat, event).ok());
-    }
+    for (int seat : {0, 1}) Up(seat);
   }
 
   void Make(absl::Time deadline = absl::InfiniteFuture()) {
@@ -134,12 +125,6 @@ class RequestFlowTest : public ::testing::Test {
   }
 
   FakeClock clock_;
-  telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
-  fleet::Fleet fleet_{{.router_id = "me",
-                       .seats = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
-                       .vocabulary = 0},
-                      &probe_};
   std::unique_ptr<RequestFlow> flow_;
 };
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Who reaches whom by the chart's NetworkPolicies: only what a request needs."""
+import unittest
+
+from chart import HUB, ROLES, Release
+from network import Pod, allowed
+
+
+class NetworkPolicies(unittest.TestCase):
+    PORTS = {"grpc": 8470, "health": 8471, "metrics": 9470}
+
+    def pods(self, release):
+        pods = {role: Pod(release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"], ports=self.PORTS) for role in ROLES}
+        pods["test"] = Pod(release.one("Pod", "r-baton-test")["metadata"]["labels"])
+        pods["client"] = Pod({"app": "client"})
+        pods["elsewhere"] = Pod({"app": "client"}, namespace="other")
+        pods["prometheus"] = Pod({"app": "prometheus"}, namespace="monitoring")
+        pods["dns"] = Pod({}, namespace="kube-system")
+        pods["internet"] = Pod({}, namespace="internet")
+        return pods
+
+    def reach(self, values=None, preset=None):
+        """Who reaches whom, as {(from, to, port)}."""
+        release = Release(values, preset=preset)
+        policies, pods = release.all("NetworkPolicy"), self.pods(release)
+        return {
+            (a, b, port)
+            for a in pods
+            for b in pods
+            for port in ("grpc", "health", "metrics", 4321)
+            if a != b and (a in ROLES + ("test",) or b in ROLES) and b in ROLES and allowed(policies, pods[a], pods[b], port)
+        }, policies, pods
+
+    WANTED = {
+        ("client", "router", "grpc"),
+        ("test", "router", "grpc"),
+        ("router", "prefill", "grpc"),
+        ("router", "decode", "grpc"),
+        ("decode", "prefill", "grpc"),
+        ("prefill", "decode", "grpc"),
+        ("prometheus", "router", "metrics"),
+        ("prometheus", "prefill", "metrics"),
+        ("prometheus", "decode", "metrics"),
+    }
+
+    def test_only_what_a_request_needs(self):
+        reach, policies, pods = self.reach()
+        self.assertEqual(reach, self.WANTED)
+        for role in ROLES:
+            self.assertTrue(allowed(policies, pods[role], pods["dns"], 53))
+            self.assertFalse(allowed(policies, pods[role], pods["internet"], 443))
+
+    def test_clients_can_be_named(self):
+        reach, _, _ = self.reach({"networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}]}})
+        self.assertEqual(reach, self.WANTED - {("client", "router", "grpc")} | {("elsewhere", "router", "grpc")})
+
+    def test_nobody_scrapes(self):
+        reach, _, _ = self.reach({"networkPolicy": {"scrapers": []}})
+        self.assertEqual(reach, {one for one in self.WANTED if one[2] != "metrics"})
+
+    def test_gpu_links_choose_their_ports(self):
+        reach, _, _ = self.reach({"decode": {"gpus": 1}})
+        for pair in (("prefill", "decode"), ("decode", "prefill")):
+            self.assertIn((*pair, 4321), reach)
+        self.assertNotIn(("router", "decode", 4321), reach)
+        self.assertNotIn(("client", "decode", "grpc"), reach)
+        reach, _, _ = self.reach({"decode": {"gpus": 1}, "networkPolicy": {"workerToWorker": False}})
+        self.assertNotIn(("prefill", "decode", 4321), reach)
+
+    def test_a_download_may_leave(self):
+        _, policies, pods = self.reach({"model": HUB})
+        self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 443))
+        self.assertFalse(allowed(policies, pods["decode"], pods["internet"], 80))
+
+    def test_extra_egress(self):
+        _, policies, pods = self.reach({"networkPolicy": {"extraEgress": [{"ports": [{"port": 9000}]}]}})
+        self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 9000))
+
+    def test_switch(self):
+        self.assertFalse(Release({"networkPolicy": {"enabled": False}}).all("NetworkPolicy"))
+
+
+if __name__ == "__main__":
+    unittest.main()
