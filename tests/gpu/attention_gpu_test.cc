@@ -129,6 +129,66 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
     ExpectNear(device_out.values(), expected, 0.012f, 3 * kOneRounding, "attention");
   }
 
+  void CheckRandomBatches() {
+    for (int round = 0; round < 4; ++round) {
+      std::vector<Lane> lanes;
+      for (size_t l = 0; l < 3 + random_() % 6; ++l) {
+        lanes.push_back({static_cast<int64_t>(random_() % 400),
+                         random_() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(random_() % 90)});
+      }
+      Check(lanes);
+    }
+  }
+
+  // One sequence of `length` tokens whose KV is there: all its rows alone, and chunks of them behind another
+  // sequence's.
+  void CheckSameBits(int64_t length, const std::vector<Lane>& chunks) {
+    const int64_t q_cols = int64_t{shape_.heads} * shape_.head_dim;
+    const kv::KvLayout layout{.layers = kLayers,
+                              .kv_heads = shape_.kv_heads,
+                              .head_dim = shape_.head_dim,
+                              .key_dtype = GetParam().keys,
+                              .value_dtype = GetParam().values};
+    constexpr int64_t kOther = 45;
+    std::vector<BlockId> blocks;
+    const int64_t own_blocks = BlocksFor(length), total = own_blocks + BlocksFor(kOther);
+    for (int64_t b = 0; b < total; ++b) blocks.emplace_back(static_cast<uint32_t>(b));
+    std::shuffle(blocks.begin(), blocks.end(), random_);
+    const std::span<const BlockId> own = std::span(blocks).first(static_cast<size_t>(own_blocks)),
+                                   others = std::span(blocks).subspan(own.size());
+    auto host_store = *kv::KvStore::Create(layout, total);
+    auto device_store = *kv::KvStore::Create(layout, total, cuda_->memory());
+    const SequenceRows both[] = {{0, length, 0, own}, {length, kOther, 0, others}};
+    const int64_t cols = int64_t{shape_.heads + 2 * shape_.kv_heads} * shape_.head_dim;
+    std::vector<float> kv = Rounded(Normals(random_, (length + kOther) * cols));
+    judge_->RotateAndStore({kv.data(), length + kOther, cols, cols}, shape_, {q_norm_, k_norm_, 1e-6f},
+                           {cos_, sin_, shape_.head_dim / 2}, both, kLayer, host_store);
+    ASSERT_TRUE(cuda_->memory()
+                    .Upload(host_store.block(BlockId(0)), device_store.block(BlockId(0)),
+                            total * layout.block_bytes())
+                    .ok());
+    const std::vector<float> q = Rounded(Normals(random_, length * q_cols));
+    const std::vector<float> other_q = Rounded(Normals(random_, kOther * q_cols));
+    const auto attend = [&](const std::vector<float>& rows, const std::vector<SequenceRows>& sequences) {
+      const int64_t count = std::ssize(rows) / q_cols;
+      DeviceMatrix in(cuda_->memory(), rows, count, q_cols, DType::kBF16),
+          out(cuda_->memory(), count, q_cols, DType::kBF16);
+      cuda_->Attention(in.view(), shape_, sequences, kLayer, device_store, out.view());
+      return out.values();
+    };
+    const std::vector<float> whole = attend(q, {{0, length, 0, own}});
+    for (const Lane& chunk : chunks) {
+      std::vector<float> rows = other_q;
+      rows.insert(rows.end(), q.begin() + chunk.past * q_cols,
+                  q.begin() + (chunk.past + chunk.rows) * q_cols);
+      const std::vector<float> got =
+          attend(rows, {{0, kOther, 0, others}, {kOther, chunk.rows, chunk.past, own}});
+      const bool same =
+          std::equal(got.begin() + kOther * q_cols, got.end(), whole.begin() + chunk.past * q_cols);
+      EXPECT_TRUE(same) << "rows " << chunk.past << " to " << chunk.past + chunk.rows;
+    }
+  }
+
   // Numbers of the rows of `now`, and every other byte as it was.
   void CompareStores(const std::vector<std::byte>& got, kv::KvStore& expected, const kv::KvLayout& layout,
                      const std::vector<SequenceRows>& now) {
@@ -266,17 +326,63 @@ TEST_P(AttentionGpuTest, PrefillChunksAtAnyPosition) {
 
 TEST_P(AttentionGpuTest, BothInOneBatch) {
   SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
-  for (int round = 0; round < 4; ++round) {
-    std::vector<Lane> lanes;
-    for (size_t l = 0; l < 3 + random_() % 6; ++l) {
-      lanes.push_back({static_cast<int64_t>(random_() % 400),
-                       random_() % 2 == 0 ? 1 : 1 + static_cast<int64_t>(random_() % 90)});
-    }
-    Check(lanes);
-  }
+  CheckRandomBatches();
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionGpuTest, testing::ValuesIn(Cases()));
+
+// Prefill by wgmma: the same batches, and those that its tiles of 128 keys and two warpgroups of 64 rows
+// bring.
+class WgmmaGpuTest : public AttentionGpuTest {
+ protected:
+  void SetUp() override {
+    AttentionGpuTest::SetUp();
+    if (HasFatalFailure()) return;
+    if (!HasWgmma()) GTEST_SKIP() << "this GPU has no wgmma: its compute capability is not 9.0";
+    UsePrefill(*cuda_, kernels::cuda::PrefillKernel::kWgmma);
+  }
+};
+
+TEST_P(WgmmaGpuTest, PrefillChunksAtAnyPosition) {
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  Check({{0, 200}});
+  Check({{0, 2}, {0, 16}, {0, 33}, {17, 31}, {64, 64}, {100, 129}, {250, 7}});
+}
+
+// Lengths about the ends of tiles of keys; rows about the ends of warpgroups and tiles of rows, where a group
+// of heads divides them and where it does not.
+TEST_P(WgmmaGpuTest, EdgesOfItsTiles) {
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  Check({{0, 127}, {0, 128}, {1, 128}, {126, 2}, {127, 2}, {128, 2}, {255, 3}, {383, 2}});
+  const int64_t group = shape_.heads / shape_.kv_heads;
+  for (const int64_t rows : {64, 128}) {
+    const int64_t tokens = std::max<int64_t>(2, rows / group);
+    Check({{30, tokens}, {30, tokens + 1}, {100, std::max<int64_t>(2, tokens - 1)}});
+  }
+}
+
+// A row's bits depend on its sequence alone: the same rows alone, behind others, and in chunks.
+TEST_P(WgmmaGpuTest, BitsAreTheSequencesOwn) {
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  CheckSameBits(300, {{0, 300}});
+  CheckSameBits(300, {{0, 130}, {130, 41}, {171, 129}});
+  CheckSameBits(300, {{0, 3}, {3, 297}});
+}
+
+TEST_P(WgmmaGpuTest, BothInOneBatch) {
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  CheckRandomBatches();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, WgmmaGpuTest, testing::ValuesIn(Cases()));
+
+TEST(WgmmaProofGpuTest, Holds) {
+  const auto kernels = MakeKernels();
+  ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
+  if (!HasWgmma()) GTEST_SKIP() << "this GPU has no wgmma: its compute capability is not 9.0";
+  const absl::Status proof = Prove(*kernels);
+  EXPECT_TRUE(proof.ok()) << proof;
+}
 
 }  // namespace
 }  // namespace baton::gpu

@@ -1,4 +1,5 @@
 #include "common/kernels/cuda/cuda_kernels.h"
+#include "common/kernels/cuda/prefill_proof.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {
@@ -7,6 +8,21 @@ std::unique_ptr<kernels::Kernels> MakeKernels(bool graphs) {
   auto kernels = kernels::cuda::CudaKernels::Create({.device = 0, .graphs = graphs});
   EXPECT_TRUE(kernels.ok()) << kernels.status();
   return kernels.ok() ? *std::move(kernels) : nullptr;
+}
+
+bool HasWgmma() {
+  cudaDeviceProp properties;
+  return cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 9 &&
+         properties.minor == 0;
+}
+
+void UsePrefill(kernels::Kernels& kernels, kernels::cuda::PrefillKernel kernel) {
+  static_cast<kernels::cuda::CudaKernels&>(kernels).set_prefill_kernel(kernel);
+}
+
+absl::Status Prove(kernels::Kernels& kernels) {
+  return kernels::cuda::ProveWgmma(kernels.memory(),
+                                   static_cast<kernels::cuda::CudaKernels&>(kernels).stream());
 }
 
 int64_t Replays(const kernels::Kernels& kernels) {

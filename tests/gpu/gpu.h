@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/kernels/cuda/prefill_choice.h"
 #include "common/kernels/kernels.h"
 
 namespace baton::gpu {
@@ -20,6 +21,11 @@ namespace baton::gpu {
 // The backend under test: on GPU 0 (cuda_backend.cc), or its device code on the CPU (emulation/). Null, and a
 // failure, if there is none.
 std::unique_ptr<kernels::Kernels> MakeKernels(bool graphs = true);
+// For the backends that MakeKernels makes. Whether wgmma is there: on GPUs of compute capability 9.0. Prefill
+// by the given kernel from now on. The proof that is made at start, once more.
+bool HasWgmma();
+void UsePrefill(kernels::Kernels& kernels, kernels::cuda::PrefillKernel kernel);
+absl::Status Prove(kernels::Kernels& kernels);
 // Steps that were replays of a graph.
 int64_t Replays(const kernels::Kernels& kernels);
 

@@ -116,6 +116,8 @@ class Bench {
         properties.name, properties.multiProcessorCount,
         static_cast<double>(properties.totalGlobalMem) / (1 << 30), driver / 1000, driver % 1000 / 10,
         runtime / 1000, runtime % 1000 / 10, cublasLtGetVersion(), commit.c_str());
+    std::printf("Prefill attention in whole steps: %s\n\n",
+                cuda_->prefill_kernel() == kernels::cuda::PrefillKernel::kWgmma ? "wgmma" : "mma");
     std::printf("| %-46s | %-19s | %-29s | %-6s |\n|---|---|---|---|\n", "what", "measured", "limit",
                 "ratio");
   }
@@ -263,10 +265,18 @@ class Bench {
     for (const DType dtype : {DType::kBF16, DType::kF8, DType::kI8}) {
       const std::string name(tensor::Name(dtype));
       for (int64_t rows : {2048, 8192}) {
-        const double seconds = Attend(1, rows, 0, dtype);
-        Row("prefill attention, 1 x " + std::to_string(rows) + ", KV " + name,
-            2.0 * static_cast<double>(rows * rows) * 4096 / seconds / 1e12, "TFLOP/s", gemm_ / 1e12,
-            "cuBLASLt");
+        // Both kernels where the GPU has both; wgmma only if it proved itself at start.
+        const auto chosen = cuda_->prefill_kernel();
+        for (const auto& [kernel, called] : {std::pair(kernels::cuda::PrefillKernel::kMma, "mma"),
+                                             {kernels::cuda::PrefillKernel::kWgmma, "wgmma"}}) {
+          if (kernel != kernels::cuda::PrefillKernel::kMma && kernel != chosen) continue;
+          cuda_->set_prefill_kernel(kernel);
+          const double seconds = Attend(1, rows, 0, dtype);
+          Row(std::string("prefill attention, ") + called + ", 1 x " + std::to_string(rows) + ", KV " + name,
+              2.0 * static_cast<double>(rows * rows) * 4096 / seconds / 1e12, "TFLOP/s", gemm_ / 1e12,
+              "cuBLASLt");
+        }
+        cuda_->set_prefill_kernel(chosen);
       }
       for (const auto& [batch, past] : {std::pair<int64_t, int64_t>{1, 8192}, {16, 4096}, {64, 2048}}) {
         const double seconds = Attend(batch, 1, past, dtype);

@@ -5,6 +5,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
+#include "common/kernels/cuda/prefill_start.h"
 #include "common/kernels/cuda/views.h"
 #include "fmt/format.h"
 
@@ -69,6 +70,7 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
                     options.device, properties.name, properties.major, properties.minor));
   }
   BATON_RETURN_IF_ERROR(device::cuda::Use(options.device));
+  BATON_ASSIGN_OR_RETURN(const PrefillKernel prefill, ProvedPrefill(options.device, properties));
   BATON_ASSIGN_OR_RETURN(device::cuda::Stream stream, device::cuda::MakeStream());
   auto kernels = std::unique_ptr<CudaKernels>(new CudaKernels(options, std::move(stream)));
   BATON_ASSIGN_OR_RETURN(kernels->memory_,
@@ -76,6 +78,7 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
   BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
   kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
+  kernels->prefill_kernel_ = prefill;
   return kernels;
 }
 
@@ -268,7 +271,13 @@ void CudaKernels::Attention(Matrix q, const AttentionShape& shape, std::span<con
   float* workspace =
       Workspace(DecodeWorkspace(step.decode_row_count, shape.heads, shape.head_dim, step.split_bucket));
   DecodeAttention(q.data, q.stride, q.dtype, heads, step, view, workspace, out.data, out.stride, stream());
-  PrefillAttention(q.data, q.stride, q.dtype, heads, step, view, out.data, out.stride, stream());
+  if (prefill_kernel_ == PrefillKernel::kMma) {
+    PrefillAttention(q.data, q.stride, q.dtype, heads, step, view, out.data, out.stride, stream());
+  } else {
+    CheckOk(
+        WgmmaPrefillAttention(q.data, q.stride, q.dtype, heads, step, view, out.data, out.stride, stream()),
+        "launching prefill attention");
+  }
 }
 
 void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {

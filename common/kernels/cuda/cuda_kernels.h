@@ -13,6 +13,7 @@
 #include "common/device/cuda/cuda_memory.h"
 #include "common/device/cuda/handles.h"
 #include "common/kernels/cuda/gemm.h"
+#include "common/kernels/cuda/prefill_choice.h"
 #include "common/kernels/cuda/step_upload.h"
 #include "common/kernels/kernels.h"
 
@@ -27,6 +28,9 @@ class CudaKernels final : public Kernels {
   cudaStream_t stream() const { return stream_.get(); }
   // For tests and benchmarks: how many steps were replays.
   int64_t replays() const { return replays_; }
+  // Chosen at start. Set only by tests and benchmarks, to what the GPU can run.
+  PrefillKernel prefill_kernel() const { return prefill_kernel_; }
+  void set_prefill_kernel(PrefillKernel kernel) { prefill_kernel_ = kernel; }
 
   std::string_view name() const override { return "cuda"; }
   std::string_view numerics() const override { return "cuda/1"; }
@@ -70,6 +74,7 @@ class CudaKernels final : public Kernels {
   const int device_;
   const bool use_graphs_;
   const device::cuda::Stream stream_;
+  PrefillKernel prefill_kernel_ = PrefillKernel::kMma;
   std::unique_ptr<device::cuda::CudaMemory> memory_;
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<StepUpload> step_upload_;   // the step's own table

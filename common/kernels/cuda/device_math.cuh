@@ -75,17 +75,23 @@ __device__ inline void Mma<__half>(float (&d)[4], const uint32_t (&a)[4], uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Where a pointer to shared memory points, in the instructions' own terms.
+__device__ inline uint32_t SharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+__device__ inline void StoreShared(void* shared, uint4 chunk) { *static_cast<uint4*>(shared) = chunk; }
+
 // Four 8x8 matrices of 16-bit values from shared memory: lanes 8i to 8i + 7 give the addresses of matrix i's
 // rows. Plain: lane l gets columns 2t, 2t + 1 of row g; transposed: rows 2t, 2t + 1 of column g.
 __device__ inline void LoadMatrices(uint32_t (&r)[4], const void* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  const uint32_t address = SharedAddress(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
 }
 __device__ inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  const uint32_t address = SharedAddress(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
@@ -94,7 +100,7 @@ __device__ inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row)
 
 // 16 bytes from global to shared memory behind the thread's back; zeros where `valid` is false.
 __device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const uint32_t address = SharedAddress(shared);
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(global), "r"(bytes)
                : "memory");

@@ -59,26 +59,43 @@ __device__ uint4 PackChunk(const float (&values)[8]) {
           Pack2<T>(values[6], values[7])};
 }
 
+// Chunk i of a block's keys, tokens 8 (i % 2) and on of row d = i / 2, converted.
+template <typename T, int D>
+__device__ void ConvertKeyChunk(T* to, const std::byte* keys, DType dtype, int i) {
+  float values[8];
+  LoadKv8(keys + i * 8 * tensor::SizeOf(dtype), dtype, values);
+  if (tensor::IsScaled(dtype)) {
+    const auto* scales = reinterpret_cast<const float*>(keys + D * kBlockTokens * tensor::SizeOf(dtype));
+#pragma unroll
+    for (int t = 0; t < 8; ++t) values[t] *= scales[i % 2 * 8 + t];
+  }
+  StoreShared(to, PackChunk<T>(values));
+}
+
+// Chunk i of a block's values, of token i / (D / 8), converted.
+template <typename T, int D>
+__device__ void ConvertValueChunk(T* to, const std::byte* values_of_block, DType dtype, int i) {
+  float values[8];
+  LoadKv8(values_of_block + i * 8 * tensor::SizeOf(dtype), dtype, values);
+  if (tensor::IsScaled(dtype)) {
+    const auto* scales = reinterpret_cast<const float*>(values_of_block + D * kBlockTokens * tensor::SizeOf(dtype));
+#pragma unroll
+    for (int d = 0; d < 8; ++d) values[d] *= scales[i / (D / 8)];
+  }
+  StoreShared(to, PackChunk<T>(values));
+}
+
 // Keys of one block and head into `shared` [D][16], by `threads` threads of which this is number `thread`.
 template <typename T, int D>
 __device__ void LoadKeys(T* shared, const std::byte* keys, DType dtype, int thread, int threads) {
-  if (dtype == kNative<T>) {
-    for (int i = thread; i < 2 * D; i += threads) {
-      const int d = i / 2, chunk = i % 2;
-      CopyAsync16(shared + d * kBlockTokens + (chunk ^ ((d / 4) & 1)) * 8, keys + i * 16, true);
-    }
-    return;
-  }
-  const auto* scales = reinterpret_cast<const float*>(keys + D * kBlockTokens * tensor::SizeOf(dtype));
   for (int i = thread; i < 2 * D; i += threads) {
     const int d = i / 2, chunk = i % 2;
-    float values[8];
-    LoadKv8(keys + i * 8 * tensor::SizeOf(dtype), dtype, values);
-    if (tensor::IsScaled(dtype)) {
-#pragma unroll
-      for (int t = 0; t < 8; ++t) values[t] *= scales[chunk * 8 + t];
+    T* to = shared + d * kBlockTokens + (chunk ^ ((d / 4) & 1)) * 8;
+    if (dtype == kNative<T>) {
+      CopyAsync16(to, keys + i * 16, true);
+    } else {
+      ConvertKeyChunk<T, D>(to, keys, dtype, i);
     }
-    *reinterpret_cast<uint4*>(shared + d * kBlockTokens + (chunk ^ ((d / 4) & 1)) * 8) = PackChunk<T>(values);
   }
 }
 
@@ -88,23 +105,16 @@ template <typename T, int D>
 __device__ void LoadValues(T* shared, const std::byte* values_of_block, DType dtype, int tokens, int thread,
                            int threads) {
   constexpr int kChunks = D / 8;
-  const auto* scales = reinterpret_cast<const float*>(values_of_block + D * kBlockTokens * tensor::SizeOf(dtype));
   for (int i = thread; i < kBlockTokens * kChunks; i += threads) {
     const int token = i / kChunks, chunk = i % kChunks;
     T* to = shared + token * D + (chunk ^ (token & 7)) * 8;
     const bool there = token < tokens;
     if (dtype == kNative<T>) {
       CopyAsync16(to, values_of_block + (there ? i * 16 : 0), there);
-    } else if (!there) {
-      *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+    } else if (there) {
+      ConvertValueChunk<T, D>(to, values_of_block, dtype, i);
     } else {
-      float values[8];
-      LoadKv8(values_of_block + i * 8 * tensor::SizeOf(dtype), dtype, values);
-      if (tensor::IsScaled(dtype)) {
-#pragma unroll
-        for (int d = 0; d < 8; ++d) values[d] *= scales[token];
-      }
-      *reinterpret_cast<uint4*>(to) = PackChunk<T>(values);
+      StoreShared(to, make_uint4(0, 0, 0, 0));
     }
   }
 }

@@ -100,4 +100,9 @@ void PrefillAttention(const void* q, int64_t q_stride, DType dtype, const HeadSh
                       const StepView& step, const KvView& kv, void* out, int64_t out_stride,
                       cudaStream_t stream);
 
+// The same by wgmma, for sm_90a alone (elsewhere nothing is written). Returns what the launch said.
+cudaError_t WgmmaPrefillAttention(const void* q, int64_t q_stride, DType dtype, const HeadShape& shape,
+                                  const StepView& step, const KvView& kv, void* out, int64_t out_stride,
+                                  cudaStream_t stream);
+
 }  // namespace baton::kernels::cuda

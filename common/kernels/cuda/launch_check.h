@@ -17,13 +17,19 @@ inline void CheckLaunch(const char* what) {
   std::abort();
 }
 
+// For a launch that may be refused, and is answered for by the caller.
+inline cudaError_t LaunchError() { return cudaGetLastError(); }
+
 // More than 48 KB of shared memory have to be asked for, once per kernel and device; it costs less than
 // keeping count of where it was done.
 template <typename Kernel>
+cudaError_t AskForShared(Kernel* kernel, size_t bytes) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+}
+template <typename Kernel>
 void AllowShared(Kernel* kernel, size_t bytes) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(bytes));
+  const cudaError_t error = AskForShared(kernel, bytes);
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "asking for %zu bytes of shared memory: %s\n", bytes, cudaGetErrorString(error));
   std::abort();

@@ -2,6 +2,7 @@
 // decoder treats this backend as it treats a GPU: padded decode steps, vectors placed, logits downloaded.
 #include "common/base/check.h"
 #include "common/kernels/cuda/launch.h"
+#include "common/kernels/cuda/prefill_proof.h"
 #include "common/kernels/cuda/views.h"
 #include "tests/gpu/gpu.h"
 
@@ -49,6 +50,7 @@ class EmulatedKernels final : public Kernels {
   device::Memory& memory() override { return memory_; }
   DType activation_dtype() const override { return DType::kBF16; }
   int64_t replays() const { return replays_; }
+  void set_prefill_kernel(PrefillKernel kernel) { prefill_ = kernel; }
 
   int64_t Begin(const StepRows& step) override {
     step_ = step;
@@ -136,8 +138,11 @@ class EmulatedKernels final : public Kernels {
                                  std::nanf(""));
     DecodeAttention(q.data, q.stride, q.dtype, ShapeOf(shape), view, kernels::cuda::ViewOf(store, layer),
                     workspace.data(), out.data, out.stride, nullptr);
-    PrefillAttention(q.data, q.stride, q.dtype, ShapeOf(shape), view, kernels::cuda::ViewOf(store, layer),
-                     out.data, out.stride, nullptr);
+    const auto prefill = [&](auto& kernel) {
+      kernel(q.data, q.stride, q.dtype, ShapeOf(shape), view, kernels::cuda::ViewOf(store, layer), out.data,
+             out.stride, nullptr);
+    };
+    prefill_ == PrefillKernel::kMma ? prefill(PrefillAttention) : prefill(WgmmaPrefillAttention);
   }
   void SwiGlu(Matrix gate_up, Matrix out) override {
     kernels::cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows),
@@ -170,6 +175,7 @@ class EmulatedKernels final : public Kernels {
   }
 
   EmulatedMemory memory_;
+  PrefillKernel prefill_ = PrefillKernel::kMma;
   std::optional<StepRows> step_;
   std::optional<StepTable> own_, other_;
   int64_t replays_ = 0;
@@ -178,6 +184,11 @@ class EmulatedKernels final : public Kernels {
 }  // namespace
 
 std::unique_ptr<kernels::Kernels> MakeKernels(bool) { return std::make_unique<EmulatedKernels>(); }
+bool HasWgmma() { return true; }
+void UsePrefill(kernels::Kernels& kernels, PrefillKernel kernel) {
+  static_cast<EmulatedKernels&>(kernels).set_prefill_kernel(kernel);
+}
+absl::Status Prove(kernels::Kernels& kernels) { return ProveWgmma(kernels.memory(), nullptr); }
 int64_t Replays(const kernels::Kernels& kernels) {
   return static_cast<const EmulatedKernels&>(kernels).replays();
 }

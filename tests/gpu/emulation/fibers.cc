@@ -1,5 +1,6 @@
 #include "tests/gpu/emulation/fibers.h"
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -54,8 +55,11 @@ struct Fiber {
 
 struct Block {
   std::vector<Fiber> fibers;
-  std::vector<Meeting> warps;
+  std::vector<Meeting> warps, warpgroups;
   Meeting all;
+  unsigned char* shared = nullptr;
+  size_t shared_bytes = 0;
+  uint64_t number = 0;
   Fiber* current = nullptr;
   void* scheduler = nullptr;  // its stack pointer
   const std::function<void()>* kernel = nullptr;
@@ -85,8 +89,11 @@ void Enter() {
 void RunBlock(dim3 grid, uint3 index, int threads, const std::function<void()>& kernel) {
   BATON_CHECK(threads % 32 == 0) << " threads " << threads;
   block.kernel = &kernel;
+  ++block.number;
+  if (block.shared_bytes > 0) std::memset(block.shared, 0xFF, block.shared_bytes);
   block.fibers.resize(static_cast<size_t>(threads));
   block.warps.assign(static_cast<size_t>(threads / 32), Meeting{32, 0, 0, std::vector<void*>(32)});
+  block.warpgroups.assign(static_cast<size_t>(threads / 128), Meeting{128, 0, 0, std::vector<void*>(128)});
   block.all = Meeting{threads, 0, 0, std::vector<void*>(static_cast<size_t>(threads))};
   for (int t = 0; t < threads; ++t) {
     Fiber& fiber = block.fibers[static_cast<size_t>(t)];
@@ -118,7 +125,10 @@ void RunBlock(dim3 grid, uint3 index, int threads, const std::function<void()>& 
 
 Lane& Current() { return block.current->lane; }
 
-void Run(dim3 grid, int threads, size_t, cudaStream_t, const std::function<void()>& kernel) {
+void Run(void* memory, dim3 grid, int threads, size_t shared_bytes, cudaStream_t,
+         const std::function<void()>& kernel) {
+  block.shared = static_cast<unsigned char*>(memory);
+  block.shared_bytes = memory == nullptr ? 0 : shared_bytes;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) RunBlock(grid, {x, y, z}, threads, kernel);
@@ -129,6 +139,27 @@ void Run(dim3 grid, int threads, size_t, cudaStream_t, const std::function<void(
 void MeetWarp(void* argument, const std::function<void(void* const*)>& combine) {
   const auto thread = static_cast<int>(Current().thread.x);
   Meet(block.warps[static_cast<size_t>(thread / 32)], thread % 32, argument, combine);
+}
+
+void MeetWarpgroup(void* argument, const std::function<void(void* const*)>& combine) {
+  const auto thread = static_cast<int>(Current().thread.x);
+  Meet(block.warpgroups.at(static_cast<size_t>(thread / 128)), thread % 128, argument, combine);
+}
+
+uint64_t BlockNumber() { return block.number; }
+
+size_t SharedBytes() { return block.shared_bytes; }
+
+uint32_t SharedAddressOf(const void* where) {
+  const auto* byte = static_cast<const unsigned char*>(where);
+  if (byte < block.shared || byte >= block.shared + block.shared_bytes) return 0;
+  return kSharedWindow + static_cast<uint32_t>(byte - block.shared);
+}
+
+const void* SharedAt(uint32_t address, size_t bytes) {
+  BATON_CHECK(address >= kSharedWindow && address + bytes <= kSharedWindow + block.shared_bytes)
+      << " address " << address << " is outside the block's shared memory";
+  return block.shared + (address - kSharedWindow);
 }
 
 void MeetBlock() {

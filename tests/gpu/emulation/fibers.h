@@ -19,11 +19,24 @@ struct Lane {
 // Of the fiber that runs.
 Lane& Current();
 
-// Runs `kernel` for every thread. Shared bytes and stream are for the likeness.
-void Run(dim3 grid, int threads, size_t shared, cudaStream_t stream, const std::function<void()>& kernel);
+// Runs `kernel` for every thread. The kernel's dynamic shared memory is the first `shared_bytes` of `memory`;
+// each block finds NaNs there. The stream is for the likeness.
+void Run(void* memory, dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
+         const std::function<void()>& kernel);
 
-// Meets the other 31 lanes, then calls combine(arguments) once, `arguments` having each lane's own.
+// Counts blocks as they begin.
+uint64_t BlockNumber();
+
+// Dynamic shared memory as instructions address it: it begins behind what the system keeps, 1 KB on sm_90.
+inline constexpr uint32_t kSharedWindow = 1024;
+size_t SharedBytes();
+uint32_t SharedAddressOf(const void* where);           // 0 if it is not there
+const void* SharedAt(uint32_t address, size_t bytes);  // ends the process beyond the end
+
+// Meets the other 31 lanes of the warp, or 127 of the warpgroup, then calls combine(arguments) once,
+// `arguments` having each lane's own.
 void MeetWarp(void* argument, const std::function<void(void* const* arguments)>& combine);
+void MeetWarpgroup(void* argument, const std::function<void(void* const* arguments)>& combine);
 void MeetBlock();
 
 }  // namespace emulation
@@ -47,6 +60,15 @@ inline float __shfl_xor_sync(uint32_t, float value, int mask) {
     for (int l = 0; l < 32; ++l) static_cast<Swap*>(lanes[l])->out = static_cast<Swap*>(lanes[l ^ mask])->in;
   });
   return own.out;
+}
+template <typename T>
+T __shfl_sync(uint32_t, T value, int from) {
+  T all = value;
+  ::emulation::MeetWarp(&all, [from](void* const* lanes) {
+    const T chosen = *static_cast<const T*>(lanes[from]);
+    for (int l = 0; l < 32; ++l) *static_cast<T*>(lanes[l]) = chosen;
+  });
+  return all;
 }
 // One fiber runs at a time.
 template <typename T>

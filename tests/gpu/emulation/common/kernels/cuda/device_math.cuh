@@ -15,9 +15,11 @@
 #include <map>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/base/ids.h"
 #include "common/tensor/dtype.h"
 #include "tests/gpu/emulation/fibers.h"
+#include "tests/gpu/emulation/warpgroups.h"
 
 namespace baton::kernels::cuda {
 
@@ -90,6 +92,16 @@ void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   });
 }
 
+inline uint32_t SharedAddress(const void* shared) {
+  const uint32_t address = ::emulation::SharedAddressOf(shared);
+  BATON_CHECK(address != 0) << " not in shared memory";
+  return address;
+}
+inline void StoreShared(void* shared, uint4 chunk) {
+  std::memcpy(shared, &chunk, sizeof chunk);
+  ::emulation::WroteShared(shared);
+}
+
 // ldmatrix.sync.aligned.m8n8.x4(.trans): "Fragment layout for one 8x8 matrix with 16-bit elements".
 inline void Load4(uint32_t (&r)[4], const void* row, bool transposed) {
   struct Own {
@@ -140,7 +152,10 @@ template <int kLeft>
 void WaitForCopies() {
   Copies& copies = CopiesOfThread();
   while (copies.groups.size() > kLeft) {
-    for (const Copies::Copy& copy : copies.groups.front()) std::memcpy(copy.shared, copy.bytes.data(), 16);
+    for (const Copies::Copy& copy : copies.groups.front()) {
+      std::memcpy(copy.shared, copy.bytes.data(), 16);
+      ::emulation::WroteShared(copy.shared);
+    }
     copies.groups.pop_front();
   }
 }

@@ -1,11 +1,18 @@
 // Stands before common/kernels/cuda/launch_check.h in the emulation, where nothing is launched.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 
 namespace baton::kernels::cuda {
 
 inline void CheckLaunch(const char*) {}
+inline cudaError_t LaunchError() { return cudaSuccess; }
+template <typename Kernel>
+cudaError_t AskForShared(Kernel*, size_t) {
+  return cudaSuccess;
+}
 template <typename Kernel>
 void AllowShared(Kernel*, size_t) {}
 

@@ -1,0 +1,344 @@
+// Prefill attention for sm_90a, on the warpgroups' tensor cores (wgmma); after FlashAttention-3 (arXiv 2407.08608),
+// section 3.2. It takes the same tiles of queries as the kernel for all architectures (attention_prefill.cu, where
+// rows, masks and tiles of keys are explained), 64 rows for each of two warpgroups, and 128 keys at a time: while
+// the tensor cores multiply the last tile's probabilities with its values, the scores of this one become
+// probabilities, and the next keys and these values are on their way from memory.
+//
+// All three operands in shared memory are panels of rows of 64 values, 128 bytes, in the 128-byte swizzle. The
+// pool's own order decides along what: keys are [head_dim][tokens] and values [tokens][head_dim], so both are
+// N-major as the second operand of their product, and nothing is transposed on the way.
+//
+// On other architectures the kernel is empty: prefill_choice.h decides who is asked.
+#include <cmath>
+
+#include "common/kernels/cuda/kv_tile.cuh"
+#include "common/kernels/cuda/launch_check.h"
+#include "common/kernels/cuda/wgmma.cuh"
+
+namespace baton::kernels::cuda {
+namespace {
+
+constexpr int kWarpgroup = 128;
+constexpr int kGroupRows = 64;
+constexpr int kThreads = kTileRows / kGroupRows * kWarpgroup;
+constexpr int kKeys = 128;
+constexpr int kStages = 2;
+constexpr int kSpan = 64;  // values in a panel's row
+
+template <typename T, int D>
+struct WgmmaShared {
+  T q[D / kSpan][kTileRows * kSpan];            // a row per packed row, along d
+  T keys[kStages][kKeys / kSpan][D * kSpan];    // a row per d, along tokens
+  T values[kStages][D / kSpan][kKeys * kSpan];  // a row per token, along d
+};
+
+#ifdef BATON_HAS_WGMMA
+
+constexpr int kTileBlocks = kKeys / kBlockTokens;
+constexpr int kRowBytes = 128;  // of a panel
+constexpr float kLog2E = 1.4426950408889634f;
+
+// Eight values of a panel, the swizzle applied: chunk c of row r stands at c ^ (r % 8).
+template <typename T>
+__device__ T* ChunkAt(T* panel, int row, int chunk) {
+  return panel + row * kSpan + (chunk ^ (row & 7)) * 8;
+}
+
+// A matrix in shared memory for wgmma, 128-byte swizzle: PTX ISA, "Matrix descriptor format". Panels begin at
+// multiples of 1024 bytes, so the base offset is 0; a step along K within them is a step of the address.
+// `leading`: from one panel to the next, for N-major ones (K-major: not used). Eight rows are 1024 bytes.
+__device__ uint64_t Descriptor(uint32_t address, int leading) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightRows = 8 * kRowBytes;
+  return kSwizzle128 | (kEightRows >> 4) << 32 | static_cast<uint64_t>(leading >> 4) << 16 | (address & 0x3FFFF) >> 4;
+}
+
+// s [64, 128] = q [64, D] keys [D, 128].
+template <typename T, int D>
+__device__ void IssueScores(float (&s)[kKeys / 2], uint32_t q, uint32_t keys) {
+#pragma unroll
+  for (int kk = 0; kk < D / 16; ++kk) {
+    const int column = kk * 16;
+    WgmmaScores<T>(s,
+                   Descriptor(q + column / kSpan * (kTileRows * kRowBytes) + column % kSpan * sizeof(T), 16),
+                   Descriptor(keys + column * kRowBytes, D * kRowBytes), kk > 0);
+  }
+  WgmmaCommit();
+}
+
+// o [64, D] += p [64, 128] values [128, D].
+template <typename T, int D>
+__device__ void IssueValues(float (&o)[D / 2], const uint32_t (&p)[kKeys / 16][4], uint32_t values) {
+#pragma unroll
+  for (int kk = 0; kk < kKeys / 16; ++kk) {
+    WgmmaValues<T>(o, p[kk], Descriptor(values + kk * 16 * kRowBytes, kKeys * kRowBytes));
+  }
+  WgmmaCommit();
+}
+
+// The KV of a sequence in one layer and head.
+struct Source {
+  const int32_t* blocks;
+  const std::byte* keys;
+  const std::byte* values;
+  int64_t block_bytes;
+  DType key_dtype, value_dtype;
+  int end;  // tokens that the tile attends to
+};
+
+// A block's keys and values are 2 D chunks each: so many threads take a block. Where those are fewer than all, the
+// others take the next block.
+template <int D>
+inline constexpr int kBlockThreads = 2 * D;
+
+template <typename T, int D>
+__device__ void LoadTileKeys(T (&panels)[kKeys / kSpan][D * kSpan], const Source& from, int first_key, int thread) {
+  const int i = thread % kBlockThreads<D>;
+  // Rows d, d + 2, d + 4, d + 6 by eight threads in a row: in this swizzle their chunks lie in different banks.
+  const int pair = i / 2;
+  const int d = (pair & ~7) | (pair & 3) << 1 | (pair >> 2 & 1);
+#pragma unroll 1
+  for (int b = thread / kBlockThreads<D>; b < kTileBlocks; b += kThreads / kBlockThreads<D>) {
+    const int first = first_key + b * kBlockTokens;
+    if (first >= from.end) return;  // these scores are masked, whatever the keys
+    const std::byte* keys = from.keys + from.blocks[first / kBlockTokens] * from.block_bytes;
+    T* to = ChunkAt(panels[b * kBlockTokens / kSpan], d, b * 2 % 8 + i % 2);
+    if (from.key_dtype == kNative<T>) {
+      CopyAsync16(to, keys + (2 * d + i % 2) * 16, true);
+    } else {
+      ConvertKeyChunk<T, D>(to, keys, from.key_dtype, 2 * d + i % 2);
+    }
+  }
+}
+
+// Tokens beyond the end become zeros: a probability of zero times what was never written need not be zero.
+template <typename T, int D>
+__device__ void LoadTileValues(T (&panels)[D / kSpan][kKeys * kSpan], const Source& from, int first_key, int thread) {
+  constexpr int kChunks = D / 8;
+  const int i = thread % kBlockThreads<D>;
+  const int token = i / kChunks, chunk = i % kChunks;
+#pragma unroll 1
+  for (int b = thread / kBlockThreads<D>; b < kTileBlocks; b += kThreads / kBlockThreads<D>) {
+    const int first = first_key + b * kBlockTokens;
+    const bool there = first + token < from.end;
+    const std::byte* values = from.values;
+    if (there) values += from.blocks[first / kBlockTokens] * from.block_bytes;
+    T* to = ChunkAt(panels[chunk / 8], b * kBlockTokens + token, chunk % 8);
+    if (from.value_dtype == kNative<T>) {
+      CopyAsync16(to, values + (there ? i * 16 : 0), there);
+    } else if (there) {
+      ConvertValueChunk<T, D>(to, values, from.value_dtype, i);
+    } else {
+      StoreShared(to, make_uint4(0, 0, 0, 0));
+    }
+  }
+}
+
+// A lane's two rows of a warpgroup's 64, `lane / 4` and + 8 of its warp's 16, and their softmax so far.
+struct Rows {
+  int position[2];
+  float maximum[2] = {-INFINITY, -INFINITY};  // in units of log2
+  float weight[2] = {0, 0};                   // this lane's part
+  float fade[2];                              // what the last tile did to all before it
+};
+
+// Scores become probabilities, up to the common factor. Of s[4 n], ...: two columns of either row.
+__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool masked, const HeadShape& shape,
+                        int lane) {
+  const float scale = shape.scale * kLog2E;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float best = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = s[n * 4 + half * 2 + i];
+        score *= scale;
+        if (masked) {
+          const int key = first_key + n * 8 + (lane % 4) * 2 + i;
+          const bool seen =
+              key <= rows.position[half] && (shape.window == 0 || key > rows.position[half] - shape.window);
+          if (!seen) score = -INFINITY;
+        }
+        best = fmaxf(best, score);
+      }
+    }
+    best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
+    best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
+    const float next = fmaxf(rows.maximum[half], best);
+    const float base = next == -INFINITY ? 0 : next;  // nothing seen yet, under a window
+    rows.fade[half] = Exp2(rows.maximum[half] - base);
+    rows.maximum[half] = next;
+    rows.weight[half] *= rows.fade[half];
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = s[n * 4 + half * 2 + i];
+        score = Exp2(score - base);
+        rows.weight[half] += score;
+      }
+    }
+  }
+}
+
+// As the A registers of the product with the values.
+template <typename T>
+__device__ void Pack(uint32_t (&p)[kKeys / 16][4], const float (&s)[kKeys / 2]) {
+#pragma unroll
+  for (int kk = 0; kk < kKeys / 16; ++kk) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[kk][i] = Pack2<T>(s[kk * 8 + i * 2], s[kk * 8 + i * 2 + 1]);
+  }
+}
+
+#endif  // BATON_HAS_WGMMA
+
+template <typename T, int D>
+__global__ void __launch_bounds__(kThreads, 1)
+    WgmmaPrefillKernel(const T* q, int64_t q_stride, HeadShape shape, StepView step, KvView kv, T* out,
+                       int64_t out_stride) {
+#ifdef BATON_HAS_WGMMA
+  extern __shared__ __align__(1024) unsigned char raw[];
+  auto& shared = *reinterpret_cast<WgmmaShared<T, D>*>(raw);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+  // The same in all lanes, and the compiler may know it.
+  const int warp = __shfl_sync(0xFFFFFFFFu, thread / kWarp, 0);
+  const int first_of_group = warp / 4 * kGroupRows;
+  const PrefillTile tile = step.tiles[blockIdx.x];
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const int group = shape.heads / shape.kv_heads;
+  const int packed = tile.rows * group;  // rows of the sequence, heads counted
+  const auto position_of = [&](int row) { return tile.first_position + min(row, packed - 1) / group; };
+  const int first_position = position_of(tile.first);
+  const int last_position = position_of(tile.first + kTileRows - 1);
+
+  for (int i = thread; i < kTileRows * (D / 8); i += kThreads) {
+    const int r = i / (D / 8), chunk = i % (D / 8);
+    const int p = min(tile.first + r, packed - 1);
+    const T* from = q + (tile.first_row + p / group) * q_stride + (kv_head * group + p % group) * D + chunk * 8;
+    CopyAsync16(ChunkAt(shared.q[chunk / 8], r, chunk % 8), from, tile.first + r < packed);
+  }
+
+  const int start = shape.window > 0 && first_position >= shape.window
+                        ? static_cast<int>(first_position - shape.window + 1)
+                        : 0;
+  const int begin = start / kKeys * kKeys;
+  const int tiles = (last_position - begin) / kKeys + 1;
+  const Source source{step.blocks + tile.first_block,
+                      kv.pool + kv.keys_at + kv_head * kv.key_head_bytes,
+                      kv.pool + kv.values_at + kv_head * kv.value_head_bytes,
+                      kv.block_bytes,
+                      kv.key_dtype,
+                      kv.value_dtype,
+                      last_position + 1};
+  // Brings the keys of tile `index` and the values of the one before.
+  const auto load = [&](int index) {
+    if (index < tiles) LoadTileKeys<T, D>(shared.keys[index % kStages], source, begin + index * kKeys, thread);
+    if (index > 0) {
+      LoadTileValues<T, D>(shared.values[(index - 1) % kStages], source, begin + (index - 1) * kKeys, thread);
+    }
+    CommitCopies();
+  };
+  // What was loaded last is there for all, and all products of the round before are done.
+  const auto arrive = [&] {
+    WaitForCopies<0>();
+    FenceProxyAsync();
+    __syncthreads();
+    WgmmaFence();
+  };
+  const uint32_t q_at = SharedAddress(shared.q) + first_of_group * kRowBytes;
+  const auto keys_at = [&](int index) { return SharedAddress(shared.keys[index % kStages]); };
+  const auto values_at = [&](int index) { return SharedAddress(shared.values[index % kStages]); };
+
+  // Of this warpgroup's rows, and of this lane's.
+  const int lowest = position_of(tile.first + first_of_group);
+  const int highest = position_of(tile.first + first_of_group + kGroupRows - 1);
+  const int own = tile.first + warp * 16 + lane / 4;
+  Rows rows;
+  rows.position[0] = position_of(own);
+  rows.position[1] = position_of(own + 8);
+  const auto softmax = [&](float(&s)[kKeys / 2], int index) {
+    const int first_key = begin + index * kKeys;
+    const bool masked =
+        first_key + kKeys - 1 > lowest || (shape.window > 0 && first_key <= highest - shape.window);
+    Softmax(s, rows, first_key, masked, shape, lane);
+  };
+
+  float s[kKeys / 2] = {};
+  float o[D / 2] = {};
+  uint32_t p[kKeys / 16][4];
+  load(0);
+  arrive();
+  IssueScores<T, D>(s, q_at, keys_at(0));
+  load(1);
+  WgmmaWait<0>();
+  Pin(s);
+  softmax(s, 0);
+  Pack<T>(p, s);
+#pragma unroll 1
+  for (int index = 1; index < tiles; ++index) {
+    arrive();
+    IssueScores<T, D>(s, q_at, keys_at(index));
+    IssueValues<T, D>(o, p, values_at(index - 1));
+    load(index + 1);
+    WgmmaWait<1>();
+    Pin(s);
+    softmax(s, index);
+    WgmmaWait<0>();
+    Pin(o);
+    Pin(p);
+#pragma unroll
+    for (int i = 0; i < D / 2; ++i) o[i] *= rows.fade[i / 2 % 2];
+    Pack<T>(p, s);
+  }
+  arrive();
+  IssueValues<T, D>(o, p, values_at(tiles - 1));
+  WgmmaWait<0>();
+  Pin(o);
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float total = rows.weight[half];
+    total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
+    total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
+    const int row = own + half * 8;
+    if (row >= packed) continue;
+    const float inverse = 1 / total;  // a row attends at least to itself
+    T* to = out + (tile.first_row + row / group) * out_stride + (kv_head * group + row % group) * D;
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j) {
+      *reinterpret_cast<uint32_t*>(to + j * 8 + (lane % 4) * 2) =
+          Pack2<T>(o[j * 4 + half * 2] * inverse, o[j * 4 + half * 2 + 1] * inverse);
+    }
+  }
+#endif
+}
+
+template <typename T, int D>
+cudaError_t Launch(const void* q, int64_t q_stride, const HeadShape& shape, const StepView& step, const KvView& kv,
+                   void* out, int64_t out_stride, cudaStream_t stream) {
+  constexpr size_t kShared = sizeof(WgmmaShared<T, D>);
+  if (const cudaError_t error = AskForShared(WgmmaPrefillKernel<T, D>, kShared); error != cudaSuccess) return error;
+  const dim3 grid(static_cast<unsigned>(step.tile_count), static_cast<unsigned>(shape.kv_heads));
+  WgmmaPrefillKernel<T, D><<<grid, kThreads, kShared, stream>>>(static_cast<const T*>(q), q_stride, shape, step, kv,
+                                                                static_cast<T*>(out), out_stride);
+  return LaunchError();
+}
+
+}  // namespace
+
+cudaError_t WgmmaPrefillAttention(const void* q, int64_t q_stride, DType dtype, const HeadShape& shape,
+                                  const StepView& step, const KvView& kv, void* out, int64_t out_stride,
+                                  cudaStream_t stream) {
+  if (step.tile_count == 0) return cudaSuccess;
+  const auto launch = [&](auto type) {
+    using T = decltype(type);
+    const auto sized = shape.head_dim == 64 ? &Launch<T, 64> : &Launch<T, 128>;
+    return sized(q, q_stride, shape, step, kv, out, out_stride, stream);
+  };
+  return dtype == DType::kBF16 ? launch(__nv_bfloat16()) : launch(__half());
+}
+
+}  // namespace baton::kernels::cuda

@@ -1,0 +1,31 @@
+// Which kernel computes a GPU's prefill attention: the one by wgmma where the GPU is of compute
+// capability 9.0 and the kernel has proved itself there (prefill_proof.h), and the one by mma.sync everywhere
+// else. It decides and words; it asks no GPU. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace baton::kernels::cuda {
+
+enum class PrefillKernel : uint8_t { kMma, kWgmma };
+
+struct PrefillChoice {
+  PrefillKernel kernel = PrefillKernel::kMma;
+  std::string warning;  // for the operator, where wgmma could have been and is not; else empty
+};
+
+// `prove` is asked only where the GPU could. `gpu`: its number and name, for the warning.
+PrefillChoice ChoosePrefill(int major, int minor, const std::string& gpu,
+                            absl::FunctionRef<absl::Status()> prove);
+
+// Whether wgmma's results are numbers and as near to mma's as rounding probabilities and results to bf16
+// allows, for values of the order of 1; if not, the error says how many are off, and the worst. `what`: the
+// case.
+absl::Status Agree(std::span<const float> mma, std::span<const float> wgmma, const std::string& what);
+
+}  // namespace baton::kernels::cuda
