@@ -359,6 +359,9 @@ TEST_P(WgmmaGpuTest, EdgesOfItsTiles) {
     const int64_t tokens = std::max<int64_t>(2, rows / group);
     Check({{30, tokens}, {30, tokens + 1}, {100, std::max<int64_t>(2, tokens - 1)}});
   }
+  // Under a window of 150, a tile of keys that all rows of a warpgroup have behind them and only some still
+  // see.
+  Check({{270, 64}});
 }
 
 // A row's bits depend on its sequence alone: the same rows alone, behind others, and in chunks.
@@ -374,7 +377,25 @@ TEST_P(WgmmaGpuTest, BothInOneBatch) {
   CheckRandomBatches();
 }
 
+// Windows of more keys than a tile has.
+std::vector<Case> LongWindows() {
+  std::vector<Case> cases;
+  for (const auto& [heads, kv_heads, dim, window] :
+       {std::tuple{8, 8, 64, 150}, {6, 2, 128, 128}, {8, 1, 64, 260}}) {
+    cases.push_back({{.heads = heads,
+                      .kv_heads = kv_heads,
+                      .head_dim = dim,
+                      .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim))),
+                      .window = window},
+                     DType::kBF16,
+                     DType::kBF16,
+                     false});
+  }
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, WgmmaGpuTest, testing::ValuesIn(Cases()));
+INSTANTIATE_TEST_SUITE_P(LongWindows, WgmmaGpuTest, testing::ValuesIn(LongWindows()));
 
 TEST(WgmmaProofGpuTest, Holds) {
   const auto kernels = MakeKernels();

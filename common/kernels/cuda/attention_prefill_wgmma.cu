@@ -10,6 +10,7 @@
 //
 // On other architectures the kernel is empty: prefill_choice.h decides who is asked.
 #include <cmath>
+#include <type_traits>
 
 #include "common/kernels/cuda/kv_tile.cuh"
 #include "common/kernels/cuda/launch_check.h"
@@ -86,66 +87,122 @@ struct Source {
   int end;  // tokens that the tile attends to
 };
 
-// A block's keys and values are 2 D chunks each: so many threads take a block. Where those are fewer than all, the
-// others take the next block.
-template <int D>
-inline constexpr int kBlockThreads = 2 * D;
+// A block's keys, and its values, are 2 D chunks: so many threads take a block, one chunk each, and where those are
+// fewer than all, the others take the next block. A thread's blocks are taken in batches, so that all loads of a
+// batch are under way before the first is waited for: all of a tile's where they are copied as they are, two
+// where they pass through registers, of which there are no more.
+template <typename T, int D, DType kType>
+struct Share {
+  static constexpr bool kCopied = kType == kNative<T>;
+  static constexpr int kThreadsPerBlock = 2 * D;
+  static constexpr int kStep = kThreads / kThreadsPerBlock;
+  static constexpr int kBatch = kCopied ? kTileBlocks / kStep : 2;
+  int chunk, first_block;
+  __device__ explicit Share(int thread) : chunk(thread % kThreadsPerBlock), first_block(thread / kThreadsPerBlock) {}
+};
 
-template <typename T, int D>
+// The blocks of a batch. Beyond the end it is the last block there is.
+template <int kBatch, int kStep>
+__device__ void BlocksOf(int32_t (&ids)[kBatch], const Source& from, int first_key, int block) {
+#pragma unroll
+  for (int i = 0; i < kBatch; ++i) {
+    ids[i] = from.blocks[min(first_key + (block + i * kStep) * kBlockTokens, from.end - 1) / kBlockTokens];
+  }
+}
+
+// Keys beyond the end are any: their scores are masked.
+template <typename T, int D, DType kType>
 __device__ void LoadTileKeys(T (&panels)[kKeys / kSpan][D * kSpan], const Source& from, int first_key, int thread) {
-  const int i = thread % kBlockThreads<D>;
+  using Mine = Share<T, D, kType>;
+  const Mine mine(thread);
   // Rows d, d + 2, d + 4, d + 6 by eight threads in a row: in this swizzle their chunks lie in different banks.
-  const int pair = i / 2;
+  const int pair = mine.chunk / 2, half = mine.chunk % 2;
   const int d = (pair & ~7) | (pair & 3) << 1 | (pair >> 2 & 1);
+  const auto place = [&](int block) { return ChunkAt(panels[block * kBlockTokens / kSpan], d, block * 2 % 8 + half); };
 #pragma unroll 1
-  for (int b = thread / kBlockThreads<D>; b < kTileBlocks; b += kThreads / kBlockThreads<D>) {
-    const int first = first_key + b * kBlockTokens;
-    if (first >= from.end) return;  // these scores are masked, whatever the keys
-    const std::byte* keys = from.keys + from.blocks[first / kBlockTokens] * from.block_bytes;
-    T* to = ChunkAt(panels[b * kBlockTokens / kSpan], d, b * 2 % 8 + i % 2);
-    if (from.key_dtype == kNative<T>) {
-      CopyAsync16(to, keys + (2 * d + i % 2) * 16, true);
+  for (int block = mine.first_block; block < kTileBlocks; block += Mine::kBatch * Mine::kStep) {
+    int32_t ids[Mine::kBatch];
+    BlocksOf<Mine::kBatch, Mine::kStep>(ids, from, first_key, block);
+    if constexpr (Mine::kCopied) {
+#pragma unroll
+      for (int i = 0; i < Mine::kBatch; ++i) {
+        CopyAsync16(place(block + i * Mine::kStep), from.keys + ids[i] * from.block_bytes + (2 * d + half) * 16, true);
+      }
     } else {
-      ConvertKeyChunk<T, D>(to, keys, from.key_dtype, 2 * d + i % 2);
+      float values[Mine::kBatch][8];
+#pragma unroll
+      for (int i = 0; i < Mine::kBatch; ++i) {
+        LoadKeyChunk<D>(values[i], from.keys + ids[i] * from.block_bytes, kType, 2 * d + half);
+      }
+#pragma unroll
+      for (int i = 0; i < Mine::kBatch; ++i) StoreShared(place(block + i * Mine::kStep), PackChunk<T>(values[i]));
     }
   }
 }
 
-// Tokens beyond the end become zeros: a probability of zero times what was never written need not be zero.
-template <typename T, int D>
+// Values beyond the end are zeros: a probability of zero times what was never written need not be zero.
+template <typename T, int D, DType kType>
 __device__ void LoadTileValues(T (&panels)[D / kSpan][kKeys * kSpan], const Source& from, int first_key, int thread) {
-  constexpr int kChunks = D / 8;
-  const int i = thread % kBlockThreads<D>;
-  const int token = i / kChunks, chunk = i % kChunks;
+  using Mine = Share<T, D, kType>;
+  const Mine mine(thread);
+  const int token = mine.chunk / (D / 8), column = mine.chunk % (D / 8);
+  const auto place = [&](int block) {
+    return ChunkAt(panels[column / 8], block * kBlockTokens + token, column % 8);
+  };
+  const auto there = [&](int block) { return first_key + block * kBlockTokens + token < from.end; };
 #pragma unroll 1
-  for (int b = thread / kBlockThreads<D>; b < kTileBlocks; b += kThreads / kBlockThreads<D>) {
-    const int first = first_key + b * kBlockTokens;
-    const bool there = first + token < from.end;
-    const std::byte* values = from.values;
-    if (there) values += from.blocks[first / kBlockTokens] * from.block_bytes;
-    T* to = ChunkAt(panels[chunk / 8], b * kBlockTokens + token, chunk % 8);
-    if (from.value_dtype == kNative<T>) {
-      CopyAsync16(to, values + (there ? i * 16 : 0), there);
-    } else if (there) {
-      ConvertValueChunk<T, D>(to, values, from.value_dtype, i);
+  for (int block = mine.first_block; block < kTileBlocks; block += Mine::kBatch * Mine::kStep) {
+    int32_t ids[Mine::kBatch];
+    BlocksOf<Mine::kBatch, Mine::kStep>(ids, from, first_key, block);
+    if constexpr (Mine::kCopied) {
+#pragma unroll
+      for (int i = 0; i < Mine::kBatch; ++i) {
+        const int at = block + i * Mine::kStep;
+        CopyAsync16(place(at), from.values + ids[i] * from.block_bytes + mine.chunk * 16, there(at));
+      }
     } else {
-      StoreShared(to, make_uint4(0, 0, 0, 0));
+      float values[Mine::kBatch][8];
+#pragma unroll
+      for (int i = 0; i < Mine::kBatch; ++i) {
+        LoadValueChunk<D>(values[i], from.values + ids[i] * from.block_bytes, kType, mine.chunk);
+      }
+#pragma unroll
+      for (int i = 0; i < Mine::kBatch; ++i) {
+        const int at = block + i * Mine::kStep;
+        StoreShared(place(at), there(at) ? PackChunk<T>(values[i]) : make_uint4(0, 0, 0, 0));
+      }
     }
+  }
+}
+
+// Calls body with the dtype as a constant: what follows from it is decided once per tile, not once per chunk.
+template <typename Body>
+__device__ void WithDType(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kF32:
+      return body(std::integral_constant<DType, DType::kF32>());
+    case DType::kBF16:
+      return body(std::integral_constant<DType, DType::kBF16>());
+    case DType::kF16:
+      return body(std::integral_constant<DType, DType::kF16>());
+    case DType::kF8:
+      return body(std::integral_constant<DType, DType::kF8>());
+    case DType::kI8:
+      return body(std::integral_constant<DType, DType::kI8>());
   }
 }
 
 // A lane's two rows of a warpgroup's 64, `lane / 4` and + 8 of its warp's 16, and their softmax so far.
 struct Rows {
-  int position[2];
+  int position[2];                            // also the last key that it sees
+  int first[2];                               // key that it sees
   float maximum[2] = {-INFINITY, -INFINITY};  // in units of log2
   float weight[2] = {0, 0};                   // this lane's part
   float fade[2];                              // what the last tile did to all before it
 };
 
 // Scores become probabilities, up to the common factor. Of s[4 n], ...: two columns of either row.
-__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool masked, const HeadShape& shape,
-                        int lane) {
-  const float scale = shape.scale * kLog2E;
+__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool masked, float scale, int lane) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float best = -INFINITY;
@@ -157,9 +214,7 @@ __device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool m
         score *= scale;
         if (masked) {
           const int key = first_key + n * 8 + (lane % 4) * 2 + i;
-          const bool seen =
-              key <= rows.position[half] && (shape.window == 0 || key > rows.position[half] - shape.window);
-          if (!seen) score = -INFINITY;
+          if (key < rows.first[half] || key > rows.position[half]) score = -INFINITY;
         }
         best = fmaxf(best, score);
       }
@@ -221,10 +276,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     CopyAsync16(ChunkAt(shared.q[chunk / 8], r, chunk % 8), from, tile.first + r < packed);
   }
 
-  const int start = shape.window > 0 && first_position >= shape.window
-                        ? static_cast<int>(first_position - shape.window + 1)
-                        : 0;
-  const int begin = start / kKeys * kKeys;
+  const auto first_seen = [&](int position) {
+    return shape.window > 0 && position >= shape.window ? static_cast<int>(position - shape.window + 1) : 0;
+  };
+  const int begin = first_seen(first_position) / kKeys * kKeys;
   const int tiles = (last_position - begin) / kKeys + 1;
   const Source source{step.blocks + tile.first_block,
                       kv.pool + kv.keys_at + kv_head * kv.key_head_bytes,
@@ -235,9 +290,16 @@ __global__ void __launch_bounds__(kThreads, 1)
                       last_position + 1};
   // Brings the keys of tile `index` and the values of the one before.
   const auto load = [&](int index) {
-    if (index < tiles) LoadTileKeys<T, D>(shared.keys[index % kStages], source, begin + index * kKeys, thread);
+    if (index < tiles) {
+      WithDType(source.key_dtype, [&](auto dtype) {
+        LoadTileKeys<T, D, dtype()>(shared.keys[index % kStages], source, begin + index * kKeys, thread);
+      });
+    }
     if (index > 0) {
-      LoadTileValues<T, D>(shared.values[(index - 1) % kStages], source, begin + (index - 1) * kKeys, thread);
+      WithDType(source.value_dtype, [&](auto dtype) {
+        const int last = index - 1;
+        LoadTileValues<T, D, dtype()>(shared.values[last % kStages], source, begin + last * kKeys, thread);
+      });
     }
     CommitCopies();
   };
@@ -259,11 +321,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   Rows rows;
   rows.position[0] = position_of(own);
   rows.position[1] = position_of(own + 8);
+  rows.first[0] = first_seen(rows.position[0]);
+  rows.first[1] = first_seen(rows.position[1]);
   const auto softmax = [&](float(&s)[kKeys / 2], int index) {
     const int first_key = begin + index * kKeys;
-    const bool masked =
-        first_key + kKeys - 1 > lowest || (shape.window > 0 && first_key <= highest - shape.window);
-    Softmax(s, rows, first_key, masked, shape, lane);
+    const bool masked = first_key + kKeys - 1 > lowest || first_key < first_seen(highest);
+    Softmax(s, rows, first_key, masked, shape.scale * kLog2E, lane);
   };
 
   float s[kKeys / 2] = {};
@@ -297,6 +360,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   IssueValues<T, D>(o, p, values_at(tiles - 1));
   WgmmaWait<0>();
   Pin(o);
+  Pin(p);
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -59,30 +59,26 @@ __device__ uint4 PackChunk(const float (&values)[8]) {
           Pack2<T>(values[6], values[7])};
 }
 
-// Chunk i of a block's keys, tokens 8 (i % 2) and on of row d = i / 2, converted.
-template <typename T, int D>
-__device__ void ConvertKeyChunk(T* to, const std::byte* keys, DType dtype, int i) {
-  float values[8];
+// Chunk i of a block's keys, tokens 8 (i % 2) and on of row d = i / 2, as numbers.
+template <int D>
+__device__ void LoadKeyChunk(float (&values)[8], const std::byte* keys, DType dtype, int i) {
   LoadKv8(keys + i * 8 * tensor::SizeOf(dtype), dtype, values);
   if (tensor::IsScaled(dtype)) {
     const auto* scales = reinterpret_cast<const float*>(keys + D * kBlockTokens * tensor::SizeOf(dtype));
 #pragma unroll
     for (int t = 0; t < 8; ++t) values[t] *= scales[i % 2 * 8 + t];
   }
-  StoreShared(to, PackChunk<T>(values));
 }
 
-// Chunk i of a block's values, of token i / (D / 8), converted.
-template <typename T, int D>
-__device__ void ConvertValueChunk(T* to, const std::byte* values_of_block, DType dtype, int i) {
-  float values[8];
+// Chunk i of a block's values, of token i / (D / 8), as numbers.
+template <int D>
+__device__ void LoadValueChunk(float (&values)[8], const std::byte* values_of_block, DType dtype, int i) {
   LoadKv8(values_of_block + i * 8 * tensor::SizeOf(dtype), dtype, values);
   if (tensor::IsScaled(dtype)) {
     const auto* scales = reinterpret_cast<const float*>(values_of_block + D * kBlockTokens * tensor::SizeOf(dtype));
 #pragma unroll
     for (int d = 0; d < 8; ++d) values[d] *= scales[i / (D / 8)];
   }
-  StoreShared(to, PackChunk<T>(values));
 }
 
 // Keys of one block and head into `shared` [D][16], by `threads` threads of which this is number `thread`.
@@ -94,7 +90,9 @@ __device__ void LoadKeys(T* shared, const std::byte* keys, DType dtype, int thre
     if (dtype == kNative<T>) {
       CopyAsync16(to, keys + i * 16, true);
     } else {
-      ConvertKeyChunk<T, D>(to, keys, dtype, i);
+      float values[8];
+      LoadKeyChunk<D>(values, keys, dtype, i);
+      StoreShared(to, PackChunk<T>(values));
     }
   }
 }
@@ -112,7 +110,9 @@ __device__ void LoadValues(T* shared, const std::byte* values_of_block, DType dt
     if (dtype == kNative<T>) {
       CopyAsync16(to, values_of_block + (there ? i * 16 : 0), there);
     } else if (there) {
-      ConvertValueChunk<T, D>(to, values_of_block, dtype, i);
+      float values[8];
+      LoadValueChunk<D>(values, values_of_block, dtype, i);
+      StoreShared(to, PackChunk<T>(values));
     } else {
       StoreShared(to, make_uint4(0, 0, 0, 0));
     }
