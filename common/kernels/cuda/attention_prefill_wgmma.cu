@@ -194,8 +194,7 @@ __device__ void WithDType(DType dtype, const Body& body) {
 
 // A lane's two rows of a warpgroup's 64, `lane / 4` and + 8 of its warp's 16, and their softmax so far.
 struct Rows {
-  int position[2];                            // also the last key that it sees
-  int first[2];                               // key that it sees
+  int first[2], position[2];                  // keys that they see: from first to their own
   float maximum[2] = {-INFINITY, -INFINITY};  // in units of log2
   float weight[2] = {0, 0};                   // this lane's part
   float fade[2];                              // what the last tile did to all before it

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "common/kernels/cuda/launch.h"
 #include "common/kernels/cuda/prefill_choice.h"
 #include "common/kernels/cuda/views.h"
 #include "fmt/format.h"
@@ -87,14 +86,16 @@ std::vector<float> ToFloats(const std::vector<uint16_t>& bits, DType dtype) {
   return values;
 }
 
-absl::Status Run(const Trial& trial, device::Memory& memory, cudaStream_t stream, std::mt19937& random) {
+absl::Status Run(const Trial& trial, device::Memory& memory, cudaStream_t stream,
+                 decltype(&WgmmaPrefillAttention) kernel, std::mt19937& random) {
   const kv::KvLayout layout{.layers = 1,
                             .kv_heads = kKvHeads,
                             .head_dim = trial.head_dim,
                             .key_dtype = trial.keys,
                             .value_dtype = trial.values};
-  // More rows than a tile, a chunk behind a prefix, and few rows far behind; blocks in no order.
-  const std::pair<int64_t, int64_t> lanes[] = {{0, 75}, {37, 50}, {200, 9}};
+  // More rows than a tile has; a chunk behind a prefix, up to the first key of a tile; rows whose window has
+  // a tile of keys to its left; many tiles of keys. Blocks in no order.
+  const std::pair<int64_t, int64_t> lanes[] = {{0, 75}, {110, 19}, {130, 9}, {500, 30}};
   std::vector<BlockId> blocks;
   int64_t rows = 0;
   for (const auto& [past, count] : lanes) {
@@ -152,8 +153,8 @@ absl::Status Run(const Trial& trial, device::Memory& memory, cudaStream_t stream
                    cols, stream);
   BATON_RETURN_IF_ERROR(memory.Download(device_out.get(), mma.data(), bytes));
   BATON_RETURN_IF_ERROR(memory.Upload(nothing.data(), device_out.get(), bytes));
-  if (const cudaError_t error = WgmmaPrefillAttention(device_q.get(), cols, trial.activations, shape, step,
-                                                      ViewOf(store, 0), device_out.get(), cols, stream);
+  if (const cudaError_t error = kernel(device_q.get(), cols, trial.activations, shape, step, ViewOf(store, 0),
+                                       device_out.get(), cols, stream);
       error != cudaSuccess) {
     return absl::InternalError(
         fmt::format("{}: its launch failed with CUDA's error {}", Describe(trial), static_cast<int>(error)));
@@ -164,9 +165,9 @@ absl::Status Run(const Trial& trial, device::Memory& memory, cudaStream_t stream
 
 }  // namespace
 
-absl::Status ProveWgmma(device::Memory& memory, cudaStream_t stream) {
+absl::Status ProveWgmma(device::Memory& memory, cudaStream_t stream, decltype(&WgmmaPrefillAttention) wgmma) {
   std::mt19937 random(kSeed);
-  for (const Trial& trial : Trials()) BATON_RETURN_IF_ERROR(Run(trial, memory, stream, random));
+  for (const Trial& trial : Trials()) BATON_RETURN_IF_ERROR(Run(trial, memory, stream, wgmma, random));
   return absl::OkStatus();
 }
 
