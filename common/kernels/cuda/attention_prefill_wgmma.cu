@@ -348,6 +348,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     WgmmaWait<1>();
     Pin(s);
     softmax(s, index);
+    ComputedByNow(rows.weight[0] + rows.weight[1]);  // all of the softmax
     WgmmaWait<0>();
     Pin(o);
     Pin(p);

@@ -112,6 +112,12 @@ __device__ void Pin(uint32_t (&registers)[N][4]) {
     for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(registers[i][j])::"memory");
   }
 }
+// The assembler moves a wait up over arithmetic that does not need what is waited for, and then nothing overlaps with
+// the products. Something it has to do where a result of that arithmetic is negative, which it never is, holds the
+// wait back. (Not a trap: behind one ptxas 13.0 serialises all products.)
+__device__ inline void ComputedByNow(float never_negative) {
+  if (never_negative < 0) asm volatile("nanosleep.u32 1;\n");
+}
 
 // Lets the asynchronous proxy, through which wgmma reads, see what this thread has written to shared memory.
 __device__ inline void FenceProxyAsync() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }

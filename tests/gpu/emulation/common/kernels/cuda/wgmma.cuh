@@ -33,6 +33,7 @@ void WgmmaWait() {
 // What a compiler may move is not emulated.
 template <typename Registers>
 void Pin(Registers&) {}
+inline void ComputedByNow(float) {}
 inline void FenceProxyAsync() { ::emulation::FenceProxy(); }
 
 }  // namespace baton::kernels::cuda
