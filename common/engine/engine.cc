@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/thread_pool.h"
 #include "fmt/format.h"
@@ -124,25 +125,43 @@ kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
 }
 
 std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
-  logits_.resize(batch.logit_count() * config().vocabulary);
-  const auto ignore = [](int) {};
+  Launch(batch, layer_done);
+  return Finish();
+}
+
+void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   const model::ForwardBatch view = batch.View();
-  std::vector<TokenId> tokens(view.draws.size(), TokenId(-1));
+  logits_.resize(batch.logit_count() * config().vocabulary);
+  Flight& flight = flights_.emplace_back();
+  for (const kernels::RowDraw& draw : view.draws) flight.rows.push_back(draw.row);
+  flight.tokens.assign(view.draws.size(), TokenId(-1));
+  if (ranks_.size() == 1) {
+    ranks_.front().decoder->Launch(view, *ranks_.front().store, logits_, layer_done);
+    return;
+  }
+  // Ranks meet in every step: one round of them computes all of it.
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     if (r == 0) {
-      rank.decoder->Forward(view, *rank.store, logits_, layer_done, tokens);
+      rank.decoder->Forward(view, *rank.store, logits_, layer_done, flight.tokens);
     } else {
       model::ForwardBatch other = view;
       other.draws = {};
-      rank.decoder->Forward(other, *rank.store, logits_, ignore);
+      rank.decoder->Forward(other, *rank.store, logits_, [](int) {});
     }
   });
+}
+
+std::span<const float> Engine::Finish() {
+  BATON_CHECK(!flights_.empty());
+  Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  if (ranks_.size() == 1) ranks_.front().decoder->Finish(logits_, flight.tokens);
   drawn_.clear();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] != TokenId(-1)) drawn_.emplace(view.draws[i].row, tokens[i]);
+  for (size_t i = 0; i < flight.tokens.size(); ++i) {
+    if (flight.tokens[i] != TokenId(-1)) drawn_.emplace(flight.rows[i], flight.tokens[i]);
   }
-  return logits_;
+  return flights_.empty() ? std::span<const float>(logits_) : std::span<const float>();
 }
 
 std::optional<TokenId> Engine::drawn(int64_t logit_row) const {
