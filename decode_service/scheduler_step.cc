@@ -130,6 +130,7 @@ void Scheduler::Land(const Flight& flight) {
       continue;
     }
     Sequence& sequence = *found->second;
+    BATON_CHECK(sequence.phase == Phase::kPrefilling || sequence.phase == Phase::kRunning);
     (sequence.phase == Phase::kPrefilling ? prefill_rows : decode_rows) += flight.rows[i];
     sequence.kv->Computed(sequence.tokens, sequence.kv->computed_tokens() + flight.rows[i]);
     if (sequence.remaining() > 0) continue;

@@ -168,7 +168,8 @@ TEST_F(OverlapTest, AnAnswerThatFillsTheContextComputesNoRowBeyondIt) {
   const std::vector<TokenId> prompt = Prompt(200);
   Answer answer;
   relay.Ask(prompt, {.temperature = 0}, 56, answer);  // 256 in all
-  relay.RunUntilIdle();
+  while (!answer.status.has_value()) ASSERT_TRUE(relay.Turn());
+  EXPECT_FALSE(relay.scheduler().step_under_way()) << "a row for a position that there is not";
   EXPECT_EQ(answer.tokens, Alone(prompt, {.temperature = 0}, 56));
   relay.ExpectNothingHeld();
 }
