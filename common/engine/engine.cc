@@ -132,34 +132,29 @@ std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<voi
 void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   const model::ForwardBatch view = batch.View();
   logits_.resize(batch.logit_count() * config().vocabulary);
-  Flight& flight = flights_.emplace_back();
-  for (const kernels::RowDraw& draw : view.draws) flight.rows.push_back(draw.row);
-  flight.tokens.assign(view.draws.size(), TokenId(-1));
-  if (ranks_.size() == 1) {
-    ranks_.front().decoder->Launch(view, *ranks_.front().store, logits_, layer_done);
-    return;
-  }
-  // Ranks meet in every step: one round of them computes all of it.
+  std::vector<int64_t>& rows = flights_.emplace_back();
+  for (const kernels::RowDraw& draw : view.draws) rows.push_back(draw.row);
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
-    if (r == 0) {
-      rank.decoder->Forward(view, *rank.store, logits_, layer_done, flight.tokens);
-    } else {
-      model::ForwardBatch other = view;
-      other.draws = {};
-      rank.decoder->Forward(other, *rank.store, logits_, [](int) {});
-    }
+    const auto ignore = [](int) {};
+    const absl::FunctionRef<void(int)> done = r == 0 ? layer_done : absl::FunctionRef<void(int)>(ignore);
+    rank.decoder->Launch(view, *rank.store, logits_, done);
   });
 }
 
 std::span<const float> Engine::Finish() {
   BATON_CHECK(!flights_.empty());
-  Flight flight = std::move(flights_.front());
+  const std::vector<int64_t> rows = std::move(flights_.front());
   flights_.pop_front();
-  if (ranks_.size() == 1) ranks_.front().decoder->Finish(logits_, flight.tokens);
+  std::vector<std::vector<TokenId>> tokens(ranks_.size(), std::vector<TokenId>(rows.size()));
+  threads_->Run([&](int r) {
+    const auto rank = static_cast<size_t>(r);
+    ranks_[rank].decoder->Finish(logits_, tokens[rank]);
+  });
   drawn_.clear();
-  for (size_t i = 0; i < flight.tokens.size(); ++i) {
-    if (flight.tokens[i] != TokenId(-1)) drawn_.emplace(flight.rows[i], flight.tokens[i]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TokenId token = tokens.front()[i];  // every rank has the same
+    if (token != TokenId(-1)) drawn_.emplace(rows[i], token);
   }
   return flights_.empty() ? std::span<const float>(logits_) : std::span<const float>();
 }

@@ -66,7 +66,7 @@ class Engine {
   // tokens (Batch::AddTaken), and no logits are left of this one.
   void Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
   std::span<const float> Finish();
-  bool overlaps() const { return ranks_.size() == 1 && ranks_.front().decoder->draws(); }
+  bool overlaps() const { return ranks_.front().decoder->draws(); }
   // The token that the backend drew from a row of logits of the step that finished last, which then has no
   // logits. None: it was not asked to, or could not.
   std::optional<TokenId> drawn(int64_t logit_row) const;
@@ -87,11 +87,8 @@ class Engine {
   const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
-  struct Flight {
-    std::vector<int64_t> rows;    // of the logits, from which tokens are drawn
-    std::vector<TokenId> tokens;  // theirs
-  };
-  std::deque<Flight> flights_;        // steps between Launch and Finish
+  // Of each step between Launch and Finish: the rows of its logits from which tokens are drawn.
+  std::deque<std::vector<int64_t>> flights_;
   std::map<int64_t, TokenId> drawn_;  // by row of the logits
 };
 

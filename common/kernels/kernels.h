@@ -13,6 +13,8 @@
 // Memory::Download waits for it. Called from the engine thread only.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -168,6 +170,13 @@ class Kernels {
   // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix. INVALID_ARGUMENT if
   // the backend can't take the dtype.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;
+
+  // matrix = 0.
+  virtual void Clear(Matrix matrix) {
+    for (int64_t r = 0; r < matrix.rows; ++r) {
+      std::fill_n(matrix.bytes(r), matrix.cols * tensor::SizeOf(matrix.dtype), std::byte{0});
+    }
+  }
 
   // out[r] = row ids[r] - first of the table; zeros if it has no such row, which another rank has then.
   virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;

@@ -74,8 +74,7 @@ struct Decoder::Impl {
   };
   std::deque<Flight> flights;
 
-  // A rank of a group has a part of each row of logits only.
-  bool draws() const { return group == nullptr && kernels.Draws(config.vocabulary); }
+  bool draws() const { return kernels.Draws(config.vocabulary); }
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
@@ -120,9 +119,10 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
   Matrix activated = arena.Take(rows, wide, precision);
   Matrix last_x = arena.Take(kept, config.hidden);
   Matrix last_qkv = arena.Take(kept, qkv.cols, precision);
-  const Matrix scores =
-      on_host ? Matrix{logits.data() + vocabulary.begin, wanted, vocabulary.count, config.vocabulary}
-              : arena.Take(kept, vocabulary.count);
+  // All ranks' logits: on the host they write side by side, on GPUs each has the others' columns to itself.
+  const Matrix whole = on_host ? Matrix{logits.data(), wanted, config.vocabulary, config.vocabulary}
+                               : arena.Take(kept, config.vocabulary);
+  const Matrix scores = whole.Columns(vocabulary.begin, vocabulary.count);
 
   const auto compute = [&] {
     std::span<const SequenceRows> sequences = batch.sequences;
@@ -167,6 +167,7 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
           last ? weights.final_norm : weights.layers[static_cast<size_t>(l) + 1].input_norm;
       kernels.AddRmsNorm(x, delta, next.view(), config.rms_eps, normed);
     }
+    if (group != nullptr && !on_host) kernels.Clear(whole);
     kernels.MatMul(normed, weights.head(), {}, scores);
   };
   const Matrix activations[] = {x, normed, qkv, attended, delta, gate_up, activated, scores};
@@ -178,7 +179,11 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
   }
   Flight& flight = flights.emplace_back(Flight{.scores = scores, .wanted = wanted, .drawn = {}});
   if (!batch.draws.empty() && draws()) {
-    kernels.Draw(scores, batch.draws);
+    Matrix rows = whole;
+    rows.rows = wanted;
+    // Every rank gets all columns, and draws the same tokens.
+    if (group != nullptr) on_host ? group->Barrier() : group->AllReduce(rows);
+    kernels.Draw(rows, batch.draws);
     for (const kernels::RowDraw& draw : batch.draws) flight.drawn.push_back(draw.row);
   }
   kernels.End();

@@ -69,7 +69,7 @@ class Decoder {
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
-  // Whether this is a whole model on a backend that draws tokens.
+  // Whether the backend draws tokens.
   bool draws() const;
 
  private:

@@ -209,6 +209,14 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const 
   return std::make_unique<CudaMatrix>(rows, cols, std::move(data));
 }
 
+void CudaKernels::Clear(Matrix matrix) {
+  const auto size = static_cast<size_t>(tensor::SizeOf(matrix.dtype));
+  CheckOk(
+      cudaMemset2DAsync(matrix.data, static_cast<size_t>(matrix.stride) * size, 0,
+                        static_cast<size_t>(matrix.cols) * size, static_cast<size_t>(matrix.rows), stream()),
+      "clearing a matrix");
+}
+
 void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || ids.data() != step_->tokens.data()) {

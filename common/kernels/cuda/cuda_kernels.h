@@ -41,6 +41,7 @@ class CudaKernels final : public Kernels {
   void End() override;
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override;
+  void Clear(Matrix matrix) override;
   void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override;
   void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override;
   void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override;

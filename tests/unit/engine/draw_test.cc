@@ -27,7 +27,8 @@ Batch MakeBatch(const std::vector<TokenId>& tokens, const std::vector<BlockId>& 
   return batch;
 }
 
-class DrawTest : public testing::Test {
+// On so many ranks.
+class DrawTest : public testing::TestWithParam<int> {
  protected:
   const std::vector<TokenId> tokens_ = {TokenId(3), TokenId(14), TokenId(15), TokenId(9),
                                         TokenId(2), TokenId(6),  TokenId(5)};
@@ -35,8 +36,8 @@ class DrawTest : public testing::Test {
   const sampling::Params penalised_ = {.repetition_penalty = 1.3f};
 };
 
-TEST_F(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
-  const auto engine = Load("reference", 1);
+TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
+  const auto engine = Load("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   const auto blocks = *engine->pool().Allocate(3);
   const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
@@ -64,8 +65,8 @@ TEST_F(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
 }
 
 // Three steps, each launched before the one before it has finished, against the same one by one.
-TEST_F(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
-  const auto engine = Load("reference", 1);
+TEST_P(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
+  const auto engine = Load("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   ASSERT_TRUE(engine->overlaps());
   const auto blocks = *engine->pool().Allocate(2);
@@ -107,20 +108,20 @@ TEST_F(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
   engine->pool().Release(blocks);
 }
 
-TEST_F(DrawTest, LogitsFromABackendThatDoesNotDrawAndFromSeveralRanks) {
-  for (const auto& [backend, tp] : {std::pair("cpu", 1), std::pair("reference", 2)}) {
-    SCOPED_TRACE(testing::Message() << backend << " on " << tp << " ranks");
-    const auto engine = Load(backend, tp);
-    ASSERT_NE(engine, nullptr);
-    EXPECT_FALSE(engine->overlaps());
-    const auto blocks = *engine->pool().Allocate(1);
-    const auto asked = engine->Forward(MakeBatch(tokens_, blocks, {{}}), [](int) {});
-    const std::vector<float> logits(asked.begin(), asked.end());
-    const auto again = engine->Forward(MakeBatch(tokens_, blocks, {plain_}), [](int) {});
-    EXPECT_FALSE(engine->drawn(0).has_value());
-    EXPECT_TRUE(std::ranges::equal(again, logits));
-    engine->pool().Release(blocks);
-  }
+INSTANTIATE_TEST_SUITE_P(Ranks, DrawTest, testing::Values(1, 2), testing::PrintToStringParamName());
+
+TEST(NoDrawTest, LogitsFromABackendThatDoesNotDraw) {
+  const auto engine = Load("cpu", 1);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_FALSE(engine->overlaps());
+  const std::vector<TokenId> tokens(5, TokenId(9));
+  const auto blocks = *engine->pool().Allocate(1);
+  const auto asked = engine->Forward(MakeBatch(tokens, blocks, {{}}), [](int) {});
+  const std::vector<float> logits(asked.begin(), asked.end());
+  const auto again = engine->Forward(MakeBatch(tokens, blocks, {sampling::Params{.top_k = 3}}), [](int) {});
+  EXPECT_FALSE(engine->drawn(0).has_value());
+  EXPECT_TRUE(std::ranges::equal(again, logits));
+  engine->pool().Release(blocks);
 }
 
 }  // namespace
