@@ -42,7 +42,9 @@ Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, tr
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.token_budget >= kBlockTokens);
 }
 
-Scheduler::~Scheduler() = default;
+Scheduler::~Scheduler() {
+  if (flight_.has_value()) engine_.Finish();
+}
 
 size_t Scheduler::running() const {
   return std::count_if(sequences_.begin(), sequences_.end(),
@@ -214,96 +216,12 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   StartPrefill(id, sequence);
 }
 
-bool Scheduler::Step() {
-  Sweep();
-  Pause();
-  ReviewFetches();
-  Readmit();
-  Grow();
-  const std::vector<SequenceId> planned = PlanStep();
-  if (!planned.empty()) {
-    const absl::Time begin = clock_.Now();
-    const std::span<const float> logits = engine_.Forward(batch_, [](int) {});
-    int64_t prefill_rows = 0;
-    int64_t logit_row = 0;
-    const auto sequences = batch_.View().sequences;
-    for (size_t i = 0; i < planned.size(); ++i) {
-      Sequence& sequence = *sequences_.at(planned[i]);
-      const int64_t rows = sequences[i].rows;
-      if (sequence.phase == Phase::kPrefilling) prefill_rows += rows;
-      sequence.kv->Computed(sequence.tokens, sequence.kv->computed_tokens() + rows);
-      if (sequence.remaining() > 0) continue;
-      if (sequence.phase == Phase::kPrefilling) {
-        sequence.phase = Phase::kRunning;
-        if (sequence.times.first_token == absl::Time()) {
-          const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
-          sequence.times.prefill = absl::ToDoubleSeconds(taken);
-          sequence.times.prefill_queue =
-              absl::ToDoubleSeconds(sequence.times.prefill_started - sequence.times.reserved);
-          sequence.times.transfer = 0;
-          forecast_.Observe(sequence.size() - sequence.prefill_from, sequence.prefill_from,
-                            sequence.times.prefill);
-        }
-      }
-      const int64_t vocabulary = engine_.config().vocabulary;
-      const int64_t row = logit_row++;
-      if (const std::optional<TokenId> token = engine_.drawn(row)) {
-        Emit(planned[i], sequence, {.token = *token}, 0);
-      } else {
-        SampleAndEmit(planned[i], sequence, logits.subspan(row * vocabulary, vocabulary));
-      }
-    }
-    probe_.Stepped(batch_.rows() - prefill_rows, prefill_rows, clock_.Now() - begin);
-  }
-  size_t counts[5] = {};
-  for (const auto& [id, sequence] : sequences_) ++counts[static_cast<int>(sequence->phase)];
-  Sweep();
-  probe_.Observe(counts[0], counts[1] + counts[4], counts[2], counts[3], engine_.pool().counts());
-  return !planned.empty();
-}
-
-std::vector<SequenceId> Scheduler::PlanStep() {
-  std::vector<SequenceId> planned;
-  batch_.Clear();
-  int64_t budget = options_.token_budget;
-  // Of the sequence that was added last: the backend draws its token, where it can and nobody asks for
-  // logits.
-  const auto let_draw = [this](const Sequence& sequence) {
-    if (!sequence.outbox->shows_logits()) {
-      batch_.Draw(sequence.sampling, static_cast<uint64_t>(sequence.size()));
-    }
-  };
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase != Phase::kRunning || sequence->paused) continue;
-    batch_.Add(std::span(sequence->tokens).last(1), sequence->size() - 1, sequence->kv->blocks(), true);
-    let_draw(*sequence);
-    planned.push_back(id);
-    --budget;
-  }
-  // Running sequences are never held up for want of budget; prompts take what they leave, at least one block
-  // a step.
-  budget = std::max<int64_t>(budget, kBlockTokens);
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase != Phase::kPrefilling || budget <= 0) continue;
-    const int64_t first = sequence->kv->computed_tokens();
-    const int64_t rows = std::min({sequence->remaining(), options_.chunk_tokens, budget});
-    if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
-    batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(),
-               rows == sequence->remaining());
-    if (rows == sequence->remaining()) let_draw(*sequence);
-    planned.push_back(id);
-    budget -= rows;
-  }
-  return planned;
-}
-
 void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
   const absl::StatusOr<sampling::Draw> draw =
       sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
                       sequence.outbox->logprobs());
   if (!draw.ok()) {  // no logit is a number: this request ends, not the worker
-    sequence.finish(draw.status());
-    End(id, Probe::Outcome::kFailed);
+    Fail(id, sequence, draw.status());
     return;
   }
   Emit(id, sequence, *draw, sequence.outbox->shows_logits() ? Crc32c(std::as_bytes(logits)) : 0);
@@ -367,6 +285,11 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
   End(id, Probe::Outcome::kOk);
 }
 
+void Scheduler::Fail(SequenceId id, Sequence& sequence, const absl::Status& status) {
+  sequence.finish(status);
+  End(id, Probe::Outcome::kFailed);
+}
+
 void Scheduler::Readmit() {
   for (auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kPreempted) continue;
@@ -388,22 +311,11 @@ void Scheduler::Pause() {
     if (congested && now - sequence->paused_since > options_.stall_patience) stalled.push_back(id);
   }
   for (SequenceId id : stalled) {
-    sequences_.at(id)->finish(absl::ResourceExhaustedError(
-        fmt::format("the client took nothing for {} s and held {} KV blocks that others need: read faster",
-                    absl::ToDoubleSeconds(options_.stall_patience), sequences_.at(id)->kv->blocks().size())));
-    End(id, Probe::Outcome::kFailed);
-  }
-}
-
-void Scheduler::Grow() {
-  for (auto& [id, sequence] : sequences_) {
-    while (sequence->phase == Phase::kRunning && !sequence->paused &&
-           !GrowKv(*sequence, sequence->size()).ok()) {
-      const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {
-        return entry.second->phase != Phase::kPreempted && !entry.second->pending_end.has_value();
-      });
-      Preempt(*victim->second);
-    }
+    Sequence& sequence = *sequences_.at(id);
+    Fail(id, sequence,
+         absl::ResourceExhaustedError(fmt::format(
+             "the client took nothing for {} s and held {} KV blocks that others need: read faster",
+             absl::ToDoubleSeconds(options_.stall_patience), sequence.kv->blocks().size())));
   }
 }
 
@@ -419,9 +331,9 @@ void Scheduler::Preempt(Sequence& sequence) {
 void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled); }
 
 void Scheduler::Abort(const absl::Status& status) {
+  if (flight_.has_value()) Land(*std::exchange(flight_, std::nullopt));
   while (!sequences_.empty()) {
-    sequences_.begin()->second->finish(status);
-    End(sequences_.begin()->first, Probe::Outcome::kFailed);
+    Fail(sequences_.begin()->first, *sequences_.begin()->second, status);
   }
   Sweep();
 }
@@ -440,16 +352,21 @@ void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
 
 void Scheduler::LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
                       std::unique_ptr<fetch::Fetch> fetch, std::unique_ptr<engine::SequenceKv> kv) {
-  Leaving leaving{std::move(sequence), std::move(handoff), std::move(fetch), std::move(kv)};
+  Leaving leaving{std::move(sequence), std::move(handoff), std::move(fetch), std::move(kv), launched_};
   if (leaving.handoff != nullptr) leaving.handoff->Release();
   if (leaving.fetch != nullptr) leaving.fetch->Release();
   // Writes end before the blocks go back.
-  if (!leaving.writing()) leaving.kv->Release();
+  if (!Writing(leaving)) leaving.kv->Release();
   leaving_.push_back(std::move(leaving));
 }
 
 void Scheduler::Sweep() {
-  std::erase_if(leaving_, [](const Leaving& leaving) { return !leaving.writing(); });
+  std::erase_if(leaving_, [this](const Leaving& leaving) { return !Writing(leaving); });
+}
+
+bool Scheduler::Writing(const Leaving& leaving) const {
+  return (leaving.handoff != nullptr && leaving.handoff->writing()) ||
+         (leaving.fetch != nullptr && leaving.fetch->writing()) || landed_ < leaving.launched;
 }
 
 }  // namespace baton::decode_service

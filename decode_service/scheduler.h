@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,8 @@ class Scheduler {
 
   size_t sequences() const { return sequences_.size(); }
   size_t running() const;
+  // A step is on its way, and nobody waits for it.
+  bool step_under_way() const { return flight_.has_value(); }
   // Prompt tokens that wait for a chunk here.
   int64_t pending_tokens() const;
 
@@ -91,18 +94,35 @@ class Scheduler {
   // Sends a token that was drawn. Ends the sequence if that was its last.
   void Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
+  void Fail(SequenceId id, Sequence& sequence, const absl::Status& status);
   void Readmit();
   // Pauses whose client has not taken enough, and ends whose client takes nothing.
   void Pause();
-  // Blocks for the token that each running sequence computes next.
-  void Grow();
+  // Blocks for the token that each running sequence computes next. False if they don't suffice.
+  bool Grow();
   void Preempt(Sequence& sequence);
   void End(SequenceId id, Probe::Outcome outcome);
   // The one place where blocks go back. `handoff` and `fetch` may be none.
   void LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
              std::unique_ptr<fetch::Fetch> fetch, std::unique_ptr<engine::SequenceKv> kv);
   void Sweep();
-  std::vector<SequenceId> PlanStep();
+
+  // A step between Launch and Land.
+  struct Flight {
+    std::vector<SequenceId> sequences;  // in the order of their rows
+    std::vector<int64_t> rows;          // of each
+    bool drawn = false;                 // a token for every row: the next step may go on from these
+    absl::Time launched;
+  };
+  // Puts the next step together and sends it on its way. None: there is nothing to compute.
+  std::optional<Flight> Launch();
+  void Plan(Flight& flight);
+  // Waits for a step, and hands out its tokens.
+  void Land(const Flight& flight);
+  // A sequence whose prompt has been computed here.
+  void StartRunning(Sequence& sequence);
+  // The draw, of the step under way, that gives the sequence its next token.
+  std::optional<int32_t> Awaited(SequenceId id) const;
 
   const SchedulerOptions options_;
   engine::Engine& engine_;
@@ -116,18 +136,21 @@ class Scheduler {
   engine::Batch batch_;
   Sequences sequences_;
   uint64_t next_ticket_ = 1;
-  // What has ended and can't go yet: it ended inside one of its own callbacks, or a link still writes its
-  // blocks. Swept at every step.
+  // Steps, and the one under way while nobody waits for it (Engine::overlaps).
+  int64_t launched_ = 0;
+  int64_t landed_ = 0;
+  absl::Time last_landing_;
+  std::optional<Flight> flight_;
+  // What has ended and can't go yet: it ended inside one of its own callbacks, or a link or a step still
+  // writes its blocks. Swept at every step.
   struct Leaving {
     std::unique_ptr<Sequence> sequence;
     std::unique_ptr<Handoff> handoff;
     std::unique_ptr<fetch::Fetch> fetch;
     std::unique_ptr<engine::SequenceKv> kv;
-
-    bool writing() const {
-      return (handoff != nullptr && handoff->writing()) || (fetch != nullptr && fetch->writing());
-    }
+    int64_t launched = 0;  // steps that must have landed
   };
+  bool Writing(const Leaving& leaving) const;
   std::vector<Leaving> leaving_;
 };
 

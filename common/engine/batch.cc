@@ -15,6 +15,12 @@ void Batch::Add(std::span<const TokenId> tokens, int64_t first_position, std::sp
   if (want_logits) logit_rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
 }
 
+void Batch::AddTaken(int32_t draw, int64_t position, std::span<const BlockId> blocks) {
+  taken_.push_back({.row = static_cast<int32_t>(rows()), .draw = draw});
+  const TokenId unknown(0);
+  Add(std::span(&unknown, 1), position, blocks, true);
+}
+
 void Batch::Draw(const sampling::Params& params, uint64_t position) {
   BATON_CHECK(!logit_rows_.empty() && logit_rows_.back() + 1 == rows());
   if (params.ChangesLogits()) return;
@@ -31,6 +37,7 @@ void Batch::Clear() {
   sequences_.clear();
   logit_rows_.clear();
   draws_.clear();
+  taken_.clear();
 }
 
 }  // namespace baton::engine

@@ -17,6 +17,9 @@ class Batch {
   // memory must outlive the batch. With want_logits, the last row's logits are computed.
   void Add(std::span<const TokenId> tokens, int64_t first_position, std::span<const BlockId> blocks,
            bool want_logits);
+  // Appends the row of a sequence whose token at `position` is what draw number `draw` of the step under way
+  // gives, and wants its logits.
+  void AddTaken(int32_t draw, int64_t position, std::span<const BlockId> blocks);
   // Lets the backend draw the token that follows the sequence added last, at `position`: then the step gives
   // Engine::drawn and no logits. Not where penalties or a bias change the logits first: those stay here.
   void Draw(const sampling::Params& params, uint64_t position);
@@ -24,14 +27,17 @@ class Batch {
 
   bool empty() const { return tokens_.empty(); }
   int64_t rows() const { return static_cast<int64_t>(tokens_.size()); }
+  // Whether a token is drawn for every row.
+  bool draws_all() const { return draws_.size() == tokens_.size(); }
   int64_t logit_count() const { return static_cast<int64_t>(logit_rows_.size()); }
-  model::ForwardBatch View() const { return {tokens_, sequences_, logit_rows_, draws_}; }
+  model::ForwardBatch View() const { return {tokens_, sequences_, logit_rows_, draws_, taken_}; }
 
  private:
   std::vector<TokenId> tokens_;
   std::vector<kernels::SequenceRows> sequences_;
   std::vector<int64_t> logit_rows_;
   std::vector<kernels::RowDraw> draws_;
+  std::vector<kernels::TakenToken> taken_;
 };
 
 }  // namespace baton::engine

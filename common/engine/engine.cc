@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/thread_pool.h"
 #include "fmt/format.h"
@@ -124,25 +125,38 @@ kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
 }
 
 std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
-  logits_.resize(batch.logit_count() * config().vocabulary);
-  const auto ignore = [](int) {};
+  Launch(batch, layer_done);
+  return Finish();
+}
+
+void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   const model::ForwardBatch view = batch.View();
-  std::vector<TokenId> tokens(view.draws.size(), TokenId(-1));
+  logits_.resize(batch.logit_count() * config().vocabulary);
+  std::vector<int64_t>& rows = flights_.emplace_back();
+  for (const kernels::RowDraw& draw : view.draws) rows.push_back(draw.row);
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
-    if (r == 0) {
-      rank.decoder->Forward(view, *rank.store, logits_, layer_done, tokens);
-    } else {
-      model::ForwardBatch other = view;
-      other.draws = {};
-      rank.decoder->Forward(other, *rank.store, logits_, ignore);
-    }
+    const auto ignore = [](int) {};
+    const absl::FunctionRef<void(int)> done = r == 0 ? layer_done : absl::FunctionRef<void(int)>(ignore);
+    rank.decoder->Launch(view, *rank.store, logits_, done);
+  });
+}
+
+std::span<const float> Engine::Finish() {
+  BATON_CHECK(!flights_.empty());
+  const std::vector<int64_t> rows = std::move(flights_.front());
+  flights_.pop_front();
+  std::vector<std::vector<TokenId>> tokens(ranks_.size(), std::vector<TokenId>(rows.size()));
+  threads_->Run([&](int r) {
+    const auto rank = static_cast<size_t>(r);
+    ranks_[rank].decoder->Finish(logits_, tokens[rank]);
   });
   drawn_.clear();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] != TokenId(-1)) drawn_.emplace(view.draws[i].row, tokens[i]);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const TokenId token = tokens.front()[i];  // every rank has the same
+    if (token != TokenId(-1)) drawn_.emplace(rows[i], token);
   }
-  return logits_;
+  return flights_.empty() ? std::span<const float>(logits_) : std::span<const float>();
 }
 
 std::optional<TokenId> Engine::drawn(int64_t logit_row) const {

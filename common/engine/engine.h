@@ -4,6 +4,7 @@
 // and fingerprint(). Under tensor parallelism that thread is rank 0 and leads the others (rank_threads.h).
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -60,8 +61,14 @@ class Engine {
   // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the
   // next call. layer_done(l): layer l's KV of all rows is in the store.
   std::span<const float> Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
-  // The token that the backend drew from that step's row of logits, which then has no logits. None: it was
-  // not asked to, or could not.
+  // The same in two halves. Where overlaps(), Launch returns when the step is on its way, and the next may be
+  // launched before it has finished, if it draws a token for every row: that one's rows may go on from those
+  // tokens (Batch::AddTaken), and no logits are left of this one.
+  void Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
+  std::span<const float> Finish();
+  bool overlaps() const { return ranks_.front().decoder->draws(); }
+  // The token that the backend drew from a row of logits of the step that finished last, which then has no
+  // logits. None: it was not asked to, or could not.
   std::optional<TokenId> drawn(int64_t logit_row) const;
 
  private:
@@ -80,6 +87,8 @@ class Engine {
   const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
+  // Of each step between Launch and Finish: the rows of its logits from which tokens are drawn.
+  std::deque<std::vector<int64_t>> flights_;
   std::map<int64_t, TokenId> drawn_;  // by row of the logits
 };
 

@@ -32,21 +32,29 @@ absl::Status SequenceKv::Grow(int64_t capacity) {
 
 void SequenceKv::Computed(std::span<const TokenId> tokens, int64_t computed) {
   BATON_CHECK(computed >= computed_ && computed <= static_cast<int64_t>(tokens.size()));
+  GiveUpReplaced();
   computed_ = computed;
   for (auto index = static_cast<int64_t>(hashes_.size()); (index + 1) * kBlockTokens <= computed_; ++index) {
     const kv::BlockHash& parent = hashes_.empty() ? root_ : hashes_.back();
     hashes_.push_back(kv::ChildHash(parent, tokens.subspan(index * kBlockTokens, kBlockTokens)));
-    // Another sequence may have published equal bytes meanwhile: share its block and give ours back.
+    // Another sequence may have published equal bytes meanwhile: share its block. Ours stays until
+    // the next call: the step under way may still read it.
     const BlockId published = pool_->Publish(blocks_[index], hashes_.back());
     if (published != blocks_[index]) {
       pool_->Retain(published);
-      pool_->Release(std::span(&blocks_[index], 1));
+      replaced_.push_back(blocks_[index]);
       blocks_[index] = published;
     }
   }
 }
 
+void SequenceKv::GiveUpReplaced() {
+  pool_->Release(replaced_);
+  replaced_.clear();
+}
+
 void SequenceKv::Release() {
+  GiveUpReplaced();
   pool_->Release(blocks_);
   blocks_.clear();
   hashes_.clear();

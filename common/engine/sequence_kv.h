@@ -42,10 +42,13 @@ class SequenceKv {
   int64_t computed_tokens() const { return computed_; }
 
  private:
+  void GiveUpReplaced();
+
   kv::BlockPool* pool_;
   kv::BlockHash root_;
   std::vector<BlockId> blocks_;
   std::vector<kv::BlockHash> hashes_;  // of the published run, in order
+  std::vector<BlockId> replaced_;      // by equal ones of others; still held
   int64_t cached_ = 0;
   int64_t computed_ = 0;
 };

@@ -13,6 +13,8 @@
 // Memory::Download waits for it. Called from the engine thread only.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -117,9 +119,16 @@ struct AttentionShape {
   int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
 };
 
+// A row whose token the host does not know yet: what draw number `draw` of the last Draw gives.
+struct TakenToken {
+  int32_t row = 0;
+  int32_t draw = 0;
+};
+
 // The rows of one step: what a backend may prepare before the first operation.
 struct StepRows {
   std::span<const TokenId> tokens;
+  std::span<const TakenToken> taken;        // whose place in `tokens` says nothing; rows ascending
   std::span<const SequenceRows> sequences;  // cover all rows, in order
   std::span<const int64_t> logit_rows;      // GatherRows will ask for these
   int group = 1;                            // query heads per KV head
@@ -162,6 +171,13 @@ class Kernels {
   // the backend can't take the dtype.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;
 
+  // matrix = 0.
+  virtual void Clear(Matrix matrix) {
+    for (int64_t r = 0; r < matrix.rows; ++r) {
+      std::fill_n(matrix.bytes(r), matrix.cols * tensor::SizeOf(matrix.dtype), std::byte{0});
+    }
+  }
+
   // out[r] = row ids[r] - first of the table; zeros if it has no such row, which another rank has then.
   virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;
 
@@ -195,11 +211,13 @@ class Kernels {
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
 
-  // tokens[i]: drawn as draws[i] says from its row of logits (float32); -1 if none of them is a number above
-  // -inf. Waits for the tokens. False: this backend does not draw, and sampling::Sampler does on the host.
-  virtual bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) {
-    return false;
-  }
+  // Whether Draw takes rows of a vocabulary of this size. If not, sampling::Sampler draws on the host.
+  virtual bool Draws(int64_t vocabulary) const { return false; }
+  // Draws a token as each of `draws` says from its row of logits (float32). An operation like the others: the
+  // next step may take the tokens (StepRows::taken) before the host has them. At most two are under way.
+  virtual void Draw(Matrix logits, std::span<const RowDraw> draws) {}
+  // Waits for the tokens of the oldest Draw under way: -1 where no logit was a number above -inf.
+  virtual void Drawn(std::span<TokenId> tokens) {}
 };
 
 // Plain float32, single thread, one obvious loop per formula.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -120,7 +121,18 @@ class ReferenceKernels final : public Kernels {
     return packed;
   }
 
+  int64_t Begin(const StepRows& step) override {
+    asked_ = step.tokens.data();
+    tokens_.assign(step.tokens.begin(), step.tokens.end());
+    for (const TakenToken& taken : step.taken) {
+      tokens_[static_cast<size_t>(taken.row)] = last_drawn_[static_cast<size_t>(taken.draw)];
+    }
+    return std::ssize(step.tokens);
+  }
+  void End() override { asked_ = nullptr; }
+
   void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override {
+    if (ids.data() == asked_) ids = tokens_;
     for (size_t r = 0; r < ids.size(); ++r) {
       const int64_t id = ids[r].value() - first;
       float* row = out.row(static_cast<int64_t>(r));
@@ -211,11 +223,21 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
-  bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) override {
-    for (size_t i = 0; i < draws.size(); ++i) {
-      tokens[i] = DrawOne({logits.row(draws[i].row), static_cast<size_t>(logits.cols)}, draws[i]);
+  bool Draws(int64_t vocabulary) const override { return true; }
+
+  void Draw(Matrix logits, std::span<const RowDraw> draws) override {
+    BATON_CHECK(drawn_.size() < 2);
+    last_drawn_.clear();
+    for (const RowDraw& draw : draws) {
+      last_drawn_.push_back(DrawOne({logits.row(draw.row), static_cast<size_t>(logits.cols)}, draw));
     }
-    return true;
+    drawn_.push_back(last_drawn_);
+  }
+
+  void Drawn(std::span<TokenId> tokens) override {
+    BATON_CHECK(!drawn_.empty() && drawn_.front().size() == tokens.size());
+    std::ranges::copy(drawn_.front(), tokens.begin());
+    drawn_.pop_front();
   }
 
  private:
@@ -313,8 +335,12 @@ class ReferenceKernels final : public Kernels {
     return TokenId(order[drawn].id);
   }
 
-  std::vector<float> scores_;     // of one row and head
-  std::vector<double> weighted_;  // [head_dim]
+  std::vector<float> scores_;       // of one row and head
+  std::vector<double> weighted_;    // [head_dim]
+  const TokenId* asked_ = nullptr;  // the step's tokens, as the caller has them
+  std::vector<TokenId> tokens_;     // and as they are
+  std::vector<TokenId> last_drawn_;
+  std::deque<std::vector<TokenId>> drawn_;  // that nobody has asked for yet
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -65,20 +66,30 @@ struct Decoder::Impl {
     if (group != nullptr) group->AllReduce(matrix);
   }
 
-  void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-               absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens);
-  // Draws the tokens of `draws`, and says which of the first `rows` rows have none: their logits are wanted.
-  std::vector<int64_t> DrawTokens(Matrix scores, int64_t rows, std::span<const kernels::RowDraw> draws,
-                                  std::span<TokenId> tokens);
+  // A step between Launch and Finish.
+  struct Flight {
+    Matrix scores;               // [logit rows or more, the shard's vocabulary]
+    int64_t wanted = 0;          // logit rows
+    std::vector<int32_t> drawn;  // those whose tokens were asked for
+  };
+  std::deque<Flight> flights;
+
+  bool draws() const { return kernels.Draws(config.vocabulary); }
+  void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
+              absl::FunctionRef<void(int layer)> layer_done);
+  void Finish(std::span<float> logits, std::span<TokenId> tokens);
   // Copies this rank's columns of `rows` of `from` to the host, if they are not there already.
   void Deliver(Matrix from, std::span<const int64_t> rows, Range columns, std::span<float> logits);
 };
 
-void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
-                            absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens) {
+void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
+                           absl::FunctionRef<void(int layer)> layer_done) {
   const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
   BATON_CHECK_EQ(static_cast<int64_t>(logits.size()), wanted * config.vocabulary);
-  if (batch.tokens.empty()) return;
+  BATON_CHECK(!batch.tokens.empty() && (batch.taken.empty() || flights.size() == 1));
+  // What is under way loses its logits now.
+  BATON_CHECK(flights.empty() ||
+              (flights.size() == 1 && std::ssize(flights.front().drawn) == flights.front().wanted));
   const kernels::AttentionShape heads = ShapeOf(0);
   BATON_CHECK(store.layout().layers == config.layers && store.layout().kv_heads == heads.kv_heads &&
               store.layout().head_dim == config.head_dim);
@@ -91,6 +102,7 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
 
   // Rows to compute: what a backend adds to make shapes repeat takes part in everything and is then ignored.
   const int64_t rows = kernels.Begin({.tokens = batch.tokens,
+                                      .taken = batch.taken,
                                       .sequences = batch.sequences,
                                       .logit_rows = batch.logit_rows,
                                       .group = heads.heads / heads.kv_heads,
@@ -107,9 +119,10 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
   Matrix activated = arena.Take(rows, wide, precision);
   Matrix last_x = arena.Take(kept, config.hidden);
   Matrix last_qkv = arena.Take(kept, qkv.cols, precision);
-  const Matrix scores =
-      on_host ? Matrix{logits.data() + vocabulary.begin, wanted, vocabulary.count, config.vocabulary}
-              : arena.Take(kept, vocabulary.count);
+  // All ranks' logits: on the host they write side by side, on GPUs each has the others' columns to itself.
+  const Matrix whole = on_host ? Matrix{logits.data(), wanted, config.vocabulary, config.vocabulary}
+                               : arena.Take(kept, config.vocabulary);
+  const Matrix scores = whole.Columns(vocabulary.begin, vocabulary.count);
 
   const auto compute = [&] {
     std::span<const SequenceRows> sequences = batch.sequences;
@@ -154,6 +167,7 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
           last ? weights.final_norm : weights.layers[static_cast<size_t>(l) + 1].input_norm;
       kernels.AddRmsNorm(x, delta, next.view(), config.rms_eps, normed);
     }
+    if (group != nullptr && !on_host) kernels.Clear(whole);
     kernels.MatMul(normed, weights.head(), {}, scores);
   };
   const Matrix activations[] = {x, normed, qkv, attended, delta, gate_up, activated, scores};
@@ -163,25 +177,32 @@ void Decoder::Impl::Forward(const ForwardBatch& batch, kv::KvStore& store, std::
     if (group != nullptr) group->Barrier();
     for (int l = 0; l < config.layers; ++l) layer_done(l);
   }
-  Deliver(scores, DrawTokens(scores, wanted, batch.draws, tokens), vocabulary, logits);
+  Flight& flight = flights.emplace_back(Flight{.scores = scores, .wanted = wanted, .drawn = {}});
+  if (!batch.draws.empty() && draws()) {
+    Matrix rows = whole;
+    rows.rows = wanted;
+    // Every rank gets all columns, and draws the same tokens.
+    if (group != nullptr) on_host ? group->Barrier() : group->AllReduce(rows);
+    kernels.Draw(rows, batch.draws);
+    for (const kernels::RowDraw& draw : batch.draws) flight.drawn.push_back(draw.row);
+  }
   kernels.End();
 }
 
-std::vector<int64_t> Decoder::Impl::DrawTokens(Matrix scores, int64_t rows,
-                                               std::span<const kernels::RowDraw> draws,
-                                               std::span<TokenId> tokens) {
+void Decoder::Impl::Finish(std::span<float> logits, std::span<TokenId> tokens) {
   constexpr TokenId kNone(-1);
-  BATON_CHECK_EQ(draws.size(), tokens.size());
-  // A rank of a group has a part of each row only.
-  const bool drawn = !draws.empty() && group == nullptr && kernels.Draw(scores, draws, tokens);
-  if (!drawn) std::ranges::fill(tokens, kNone);
+  const Flight flight = std::move(flights.front());
+  flights.pop_front();
+  std::ranges::fill(tokens, kNone);
+  if (!flight.drawn.empty()) kernels.Drawn(tokens);
+  if (!flights.empty()) return;
   std::vector<int64_t> without;
-  for (int64_t r = 0, d = 0; r < rows; ++r) {
-    const bool asked = d < std::ssize(draws) && draws[static_cast<size_t>(d)].row == r;
+  for (int64_t r = 0, d = 0; r < flight.wanted; ++r) {
+    const bool asked = d < std::ssize(flight.drawn) && flight.drawn[static_cast<size_t>(d)] == r;
     if (!asked || tokens[static_cast<size_t>(d)] == kNone) without.push_back(r);
     d += asked ? 1 : 0;
   }
-  return without;
+  Deliver(flight.scores, without, shard.Of(config.vocabulary), logits);
 }
 
 void Decoder::Impl::Deliver(Matrix from, std::span<const int64_t> rows, Range columns,
@@ -234,7 +255,19 @@ kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const 
 
 void Decoder::Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                       absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens) {
-  impl_->Forward(batch, store, logits, layer_done, tokens);
+  BATON_CHECK_EQ(batch.draws.size(), tokens.size());
+  if (batch.tokens.empty()) return;
+  Launch(batch, store, logits, layer_done);
+  Finish(logits, tokens);
 }
+
+void Decoder::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
+                     absl::FunctionRef<void(int layer)> layer_done) {
+  impl_->Launch(batch, store, logits, layer_done);
+}
+
+void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_->Finish(logits, tokens); }
+
+bool Decoder::draws() const { return impl_->draws(); }
 
 }  // namespace baton::model

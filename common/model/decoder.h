@@ -26,6 +26,8 @@ struct ForwardBatch {
   // Of those, rows whose token is wanted rather than the logits, where it can be had. RowDraw::row counts
   // among the logit rows, ascending.
   std::span<const kernels::RowDraw> draws = {};
+  // Rows that go on from a token which the step under way draws.
+  std::span<const kernels::TakenToken> taken = {};
 };
 
 class Decoder {
@@ -60,6 +62,15 @@ class Decoder {
   // there: the backend does not draw, no rank has the whole row, or no logit is a number.
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
+
+  // Forward in two halves: Launch returns when the step is on its way (on a CPU, computed), Finish waits for
+  // it. A second step may be launched before the first has finished, if that draws a token for each of its
+  // logit rows; it leaves no logits then, not even of a row of which none was a number.
+  void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
+              absl::FunctionRef<void(int layer)> layer_done);
+  void Finish(std::span<float> logits, std::span<TokenId> tokens);
+  // Whether the backend draws tokens.
+  bool draws() const;
 
  private:
   struct Impl;

@@ -21,15 +21,15 @@ Cut CutOf(const Params& params, double total) {
   return cut;
 }
 
-absl::Status NothingLeft(size_t vocabulary) {
-  return absl::InternalError(fmt::format("no token can be drawn: all {} logits are NaN or -inf", vocabulary));
-}
-
 TokenId LowestIdOf(std::span<const float> logits, float value) {
   return TokenId(static_cast<int32_t>(std::find(logits.begin(), logits.end(), value) - logits.begin()));
 }
 
 }  // namespace
+
+absl::Status NothingLeft(int64_t vocabulary) {
+  return absl::InternalError(fmt::format("no token can be drawn: all {} logits are NaN or -inf", vocabulary));
+}
 
 void History::AddPrompt(std::span<const TokenId> tokens) { seen_.insert(tokens.begin(), tokens.end()); }
 
@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<TokenProbability>> Sampler::Distribution(std::span<co
                                                                     const History& history) {
   const std::span<const float> adjusted = Adjust(logits, params, history);
   const float max = Max(adjusted);
-  if (std::isinf(max)) return NothingLeft(logits.size());
+  if (std::isinf(max)) return NothingLeft(std::ssize(logits));
   if (params.temperature == 0) return std::vector<TokenProbability>{{LowestIdOf(adjusted, max), 1.0}};
   double mass = 0;
   if (params.top_k > 0) {
@@ -137,7 +137,7 @@ absl::StatusOr<Draw> Sampler::Sample(std::span<const float> logits, const Params
                                      const History& history, uint64_t position, std::optional<int> logprobs) {
   const std::span<const float> adjusted = Adjust(logits, params, history);
   const float max = Max(adjusted);
-  if (std::isinf(max)) return NothingLeft(logits.size());
+  if (std::isinf(max)) return NothingLeft(std::ssize(logits));
 
   Draw draw;
   if (params.temperature == 0) {

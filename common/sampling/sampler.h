@@ -68,6 +68,9 @@ class History {
   absl::flat_hash_set<TokenId> seen_;
 };
 
+// INTERNAL: what Sample says of a row of logits of which none is a number above -inf.
+absl::Status NothingLeft(int64_t vocabulary);
+
 class Sampler {
  public:
   // Draws the token that takes `position` (index in prompt + output). `logits` has vocabulary values and is

@@ -21,9 +21,8 @@ TEST(DrawGpuTest, DrawsWhatTheSamplerDraws) {
 TEST(DrawGpuTest, LeavesVocabulariesThatItCantCountToTheHost) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
-  const kernels::RowDraw draw;
-  TokenId token(7);
-  EXPECT_FALSE(kernels->Draw({nullptr, 1, kernels::cuda::kMostDrawn + 1}, {&draw, 1}, {&token, 1}));
+  EXPECT_TRUE(kernels->Draws(kernels::cuda::kMostDrawn));
+  EXPECT_FALSE(kernels->Draws(kernels::cuda::kMostDrawn + 1));
 }
 
 TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
@@ -75,6 +74,54 @@ TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
     ASSERT_TRUE(expected.ok()) << expected.status();
     EXPECT_EQ(drawn[row / 2], expected->token) << "row " << row;
   }
+}
+
+// Steps of a graph and before it, each launched before the tokens of the one before are home.
+TEST(DrawGpuTest, AStepGoesOnFromTokensThatTheHostDoesNotKnowYet) {
+  const auto kernels = MakeKernels();
+  ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
+  const auto decoder = model::Decoder::Load(Model(), *kernels);
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  ASSERT_TRUE((*decoder)->draws());
+  auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kBF16, tensor::DType::kBF16), 3,
+                                   kernels->memory());
+  ASSERT_TRUE(store.ok()) << store.status();
+  constexpr size_t kSequences = 3;
+  constexpr int64_t kSteps = 6;
+  const std::vector<BlockId> blocks = {BlockId(2), BlockId(0), BlockId(1)};
+  const std::vector<TokenId> first = {TokenId(30), TokenId(40), TokenId(50)};
+  const std::vector<int64_t> wanted = {0, 1, 2};
+  std::vector<float> logits(kSequences * static_cast<size_t>((*decoder)->config().vocabulary));
+  // Runs the steps; `overlap`: a step is launched before the one before it has finished.
+  const auto run = [&](bool overlap) {
+    std::vector<std::vector<TokenId>> tokens = {first};
+    std::vector<TokenId> drawn(kSequences);
+    const auto finish = [&] {
+      (*decoder)->Finish(logits, drawn);
+      tokens.push_back(drawn);
+    };
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const bool unknown = overlap && step > 0;
+      std::vector<kernels::SequenceRows> sequences;
+      std::vector<kernels::RowDraw> draws;
+      std::vector<kernels::TakenToken> taken;
+      for (int32_t s = 0; s < static_cast<int32_t>(kSequences); ++s) {
+        sequences.push_back({s, 1, step, std::span(blocks).subspan(static_cast<size_t>(s), 1)});
+        draws.push_back(
+            {.uniform = UniformAt(kSeed, static_cast<uint64_t>(kSequences * step + s)), .row = s});
+        if (unknown) taken.push_back({.row = s, .draw = s});
+      }
+      const std::vector<TokenId> none(kSequences, TokenId(0));
+      (*decoder)->Launch({unknown ? none : tokens.back(), sequences, wanted, draws, taken}, *store, logits,
+                         [](int) {});
+      if (!overlap || step > 0) finish();
+    }
+    if (overlap) finish();
+    return tokens;
+  };
+  const auto overlapped = run(true);
+  EXPECT_EQ(overlapped, run(false));
+  EXPECT_NE(overlapped[1], overlapped[2]);
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
   BATON_ASSIGN_OR_RETURN(kernels->memory_,
                          device::cuda::CudaMemory::Create(options.device, kernels->stream()));
   BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
+  BATON_ASSIGN_OR_RETURN(kernels->draws_, DrawQueue::Create(kernels->stream(), *kernels->memory_));
   kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->prefill_kernel_ = prefill;
@@ -104,7 +105,8 @@ int64_t CudaKernels::Begin(const StepRows& step) {
   step_ = step;
   const auto rows = static_cast<int64_t>(step.tokens.size());
   padded_rows_ = step.decode && use_graphs_ ? RowBucket(rows) : rows;
-  if (step_upload_->Send({step.tokens, step.sequences, step.logit_rows, padded_rows_, step.group}))
+  if (step_upload_->Send(
+          {step.tokens, step.sequences, step.logit_rows, padded_rows_, step.group, step.taken}))
     ForgetGraphs();
   return padded_rows_;
 }
@@ -210,6 +212,14 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const 
   return std::make_unique<CudaMatrix>(rows, cols, std::move(data));
 }
 
+void CudaKernels::Clear(Matrix matrix) {
+  const auto size = static_cast<size_t>(tensor::SizeOf(matrix.dtype));
+  CheckOk(
+      cudaMemset2DAsync(matrix.data, static_cast<size_t>(matrix.stride) * size, 0,
+                        static_cast<size_t>(matrix.cols) * size, static_cast<size_t>(matrix.rows), stream()),
+      "clearing a matrix");
+}
+
 void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || ids.data() != step_->tokens.data()) {
@@ -218,7 +228,7 @@ void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids,
     other_upload_->Send({ids, {}, {}, static_cast<int64_t>(ids.size()), 1});
     step = &other_upload_->view();
   }
-  cuda::Embed(Own(table).data(), activation_dtype(), table.rows(), step->tokens, first,
+  cuda::Embed(Own(table).data(), activation_dtype(), table.rows(), step->tokens, draws_->tokens(), first,
               static_cast<int>(out.rows), static_cast<int>(out.cols), static_cast<float*>(out.data),
               out.stride, stream());
 }
@@ -285,32 +295,13 @@ void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
                out.data, out.stride, out.dtype, stream());
 }
 
-bool CudaKernels::Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) {
-  if (logits.cols > kMostDrawn) return false;
-  BATON_CHECK(logits.dtype == tensor::DType::kF32 && draws.size() == tokens.size());
-  const auto count = std::ssize(draws);
-  if (count > most_draws_) {
-    most_draws_ = std::max<int64_t>(kMostGraphRows, 2 * count);
-    draws_.reset();
-    absl::StatusOr<device::Memory::Buffer> grown =
-        memory_->Allocate(most_draws_ * static_cast<int64_t>(sizeof(RowDraw) + sizeof(int32_t)));
-    BATON_CHECK(grown.ok()) << " draws: " << grown.status().ToString();
-    draws_ = *std::move(grown);
-  }
-  std::byte* const drawn = draws_.get() + most_draws_ * static_cast<int64_t>(sizeof(RowDraw));
-  const absl::Status sent =
-      memory_->Upload(draws.data(), draws_.get(), static_cast<int64_t>(draws.size_bytes()));
-  BATON_CHECK(sent.ok()) << " " << sent.ToString();
-  cuda::Draw(static_cast<const float*>(logits.data), logits.stride, static_cast<int>(logits.cols),
-             reinterpret_cast<const RowDraw*>(draws_.get()), static_cast<int>(count),
-             reinterpret_cast<int32_t*>(drawn), stream());
-  std::vector<int32_t> ids(draws.size());
-  const absl::Status came =
-      memory_->Download(drawn, ids.data(), count * static_cast<int64_t>(sizeof(int32_t)));
-  BATON_CHECK(came.ok()) << " " << came.ToString();
-  std::ranges::transform(ids, tokens.begin(), [](int32_t id) { return TokenId(id); });
-  return true;
+bool CudaKernels::Draws(int64_t vocabulary) const { return vocabulary <= kMostDrawn; }
+
+void CudaKernels::Draw(Matrix logits, std::span<const RowDraw> draws) {
+  if (draws_->Launch(logits, draws)) ForgetGraphs();
 }
+
+void CudaKernels::Drawn(std::span<TokenId> tokens) { draws_->Finish(tokens); }
 
 }  // namespace baton::kernels::cuda
 

@@ -12,6 +12,7 @@
 
 #include "common/device/cuda/cuda_memory.h"
 #include "common/device/cuda/handles.h"
+#include "common/kernels/cuda/draw_queue.h"
 #include "common/kernels/cuda/gemm.h"
 #include "common/kernels/cuda/prefill_choice.h"
 #include "common/kernels/cuda/step_upload.h"
@@ -44,6 +45,7 @@ class CudaKernels final : public Kernels {
   void End() override;
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override;
+  void Clear(Matrix matrix) override;
   void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override;
   void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override;
   void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override;
@@ -54,7 +56,9 @@ class CudaKernels final : public Kernels {
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
                  const kv::KvStore& store, Matrix out) override;
   void SwiGlu(Matrix gate_up, Matrix out) override;
-  bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) override;
+  bool Draws(int64_t vocabulary) const override;
+  void Draw(Matrix logits, std::span<const RowDraw> draws) override;
+  void Drawn(std::span<TokenId> tokens) override;
 
  private:
   // What a captured step depends on beside the tables that it reads: rows, splits, and where activations are.
@@ -82,8 +86,7 @@ class CudaKernels final : public Kernels {
   std::optional<tensor::DType> dtype_;        // of weights and activations: the first weight's
   device::Memory::Buffer workspace_;          // of split attention
   int64_t workspace_floats_ = 0;
-  device::Memory::Buffer draws_;  // RowDraws, then the tokens
-  int64_t most_draws_ = 0;
+  std::optional<DrawQueue> draws_;
 
   std::optional<StepRows> step_;  // between Begin and End
   int64_t padded_rows_ = 0;       // of step_

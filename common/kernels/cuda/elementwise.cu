@@ -19,10 +19,11 @@ struct alignas(sizeof(T) * kCount) Run {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    EmbedKernel(const T* table, int64_t table_rows, const int32_t* tokens, int64_t first, int cols, float* out,
-                int64_t out_stride) {
+    EmbedKernel(const T* table, int64_t table_rows, const int32_t* tokens, const int32_t* drawn, int64_t first,
+                int cols, float* out, int64_t out_stride) {
   const int64_t row = blockIdx.x;
-  const int64_t id = tokens[row] - first;
+  const int32_t word = tokens[row];
+  const int64_t id = (word < -1 ? drawn[TakenWord(word)] : word) - first;
   const bool there = id >= 0 && id < table_rows;
   for (int c = static_cast<int>(threadIdx.x); c < cols; c += kThreads) {
     out[row * out_stride + c] = there ? ToFloat(table[id * cols + c]) : 0.0f;
@@ -118,13 +119,13 @@ bool InRuns(int run, std::initializer_list<int64_t> counts) {
 
 }  // namespace
 
-void Embed(const void* table, DType dtype, int64_t table_rows, const int32_t* tokens, int64_t first, int rows,
-           int cols, float* out, int64_t out_stride, cudaStream_t stream) {
+void Embed(const void* table, DType dtype, int64_t table_rows, const int32_t* tokens, const int32_t* drawn,
+           int64_t first, int rows, int cols, float* out, int64_t out_stride, cudaStream_t stream) {
   if (rows == 0) return;
   WithType(dtype, [&](auto type) {
     using T = decltype(type);
     EmbedKernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(static_cast<const T*>(table), table_rows, tokens,
-                                                                      first, cols, out, out_stride);
+                                                                      drawn, first, cols, out, out_stride);
   });
   CheckLaunch("embed");
 }

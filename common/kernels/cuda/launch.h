@@ -52,9 +52,10 @@ struct HeadShape {
   int64_t window = 0;
 };
 
-// out[r] = float32 of table[tokens[r] - first], or zeros. table [table_rows, cols] of `dtype`.
-void Embed(const void* table, DType dtype, int64_t table_rows, const int32_t* tokens, int64_t first, int rows,
-           int cols, float* out, int64_t out_stride, cudaStream_t stream);
+// out[r] = float32 of table[id - first], or zeros where it has no such row. table [table_rows, cols] of
+// `dtype`. id: tokens[r], or where that is a TakenWord, what `drawn` has for it.
+void Embed(const void* table, DType dtype, int64_t table_rows, const int32_t* tokens, const int32_t* drawn,
+           int64_t first, int rows, int cols, float* out, int64_t out_stride, cudaStream_t stream);
 
 // x += y unless y is null; out = x / sqrt(mean(x^2) + eps) * weight.
 void RmsNorm(float* x, int64_t x_stride, const void* y, int64_t y_stride, const float* weight, float eps,

@@ -23,12 +23,14 @@ int SplitBucket(int64_t longest) {
 }
 
 StepTable::StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences,
-                     std::span<const int64_t> logit_rows, int64_t padded_rows, int group)
+                     std::span<const int64_t> logit_rows, int64_t padded_rows, int group,
+                     std::span<const TakenToken> taken)
     : rows_(padded_rows), kept_(static_cast<int64_t>(logit_rows.size())) {
   std::vector<PrefillTile> tiles;
   std::vector<int32_t> blocks;
   words_.assign(static_cast<size_t>(4 * rows_), 0);
   for (size_t i = 0; i < tokens.size(); ++i) words_[i] = tokens[i].value();
+  for (const TakenToken& token : taken) words_[static_cast<size_t>(token.row)] = TakenWord(token.draw);
   std::fill_n(words_.begin() + positions_at(), rows_, -1);
   int64_t rows = 0;
   for (const SequenceRows& sequence : sequences) {

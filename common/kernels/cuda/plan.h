@@ -22,13 +22,15 @@ int SplitBucket(int64_t longest);
 
 // All that kernels need to know of a step's rows, as one run of 32-bit words:
 //   tokens[rows]  positions[rows]  row_blocks[rows]  decode_rows[rows]  tiles[...]  blocks[...]  kept[...]
-// The first four have a fixed place for a given number of rows, so a graph finds them again.
+// The first four have a fixed place for a given number of rows, so a graph finds them again. tokens[r] is an
+// id, or TakenWord(i): draw number i of the step before gives it.
 class StepTable {
  public:
   // `tokens` and `logit_rows` may be empty. Rows from the sequences' end to `padded_rows` belong to nobody:
   // position -1. `group`: query heads per KV head.
   StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences,
-            std::span<const int64_t> logit_rows, int64_t padded_rows, int group);
+            std::span<const int64_t> logit_rows, int64_t padded_rows, int group,
+            std::span<const TakenToken> taken = {});
 
   std::span<const int32_t> words() const { return words_; }
   int64_t rows() const { return rows_; }

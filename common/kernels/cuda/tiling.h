@@ -18,6 +18,9 @@ constexpr int64_t SplitTokens(int64_t length) {
 constexpr int SplitCount(int64_t length) {
   return static_cast<int>((length + SplitTokens(length) - 1) / SplitTokens(length));
 }
+// How a step's table names a token that the host does not know: -1 is nobody's, and less are draws of the
+// step before. Its own inverse.
+constexpr int32_t TakenWord(int32_t draw) { return -2 - draw; }
 // Rows of a query tile of the prefill kernel: pairs of (token, head of the GQA group), token by token.
 inline constexpr int kTileRows = 128;
 

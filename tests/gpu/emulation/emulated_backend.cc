@@ -1,5 +1,7 @@
 // The device code behind kernels::Kernels, on the CPU. Memory says that it is none of the host's, so that the
 // decoder treats this backend as it treats a GPU: padded decode steps, vectors placed, logits downloaded.
+#include <deque>
+
 #include "common/base/check.h"
 #include "common/kernels/cuda/launch.h"
 #include "common/kernels/cuda/prefill_proof.h"
@@ -56,7 +58,7 @@ class EmulatedKernels final : public Kernels {
     step_ = step;
     const auto rows = static_cast<int64_t>(step.tokens.size());
     const int64_t padded = step.decode ? RowBucket(rows) : rows;
-    own_.emplace(step.tokens, step.sequences, step.logit_rows, padded, step.group);
+    own_.emplace(step.tokens, step.sequences, step.logit_rows, padded, step.group, step.taken);
     return padded;
   }
   void Run(std::span<const Matrix>, absl::FunctionRef<void()> body) override {
@@ -83,9 +85,9 @@ class EmulatedKernels final : public Kernels {
     }
     const StepView view =
         ViewOf(InStep(ids.data(), step_ ? step_->tokens.data() : nullptr) ? *own_ : *other_);
-    kernels::cuda::Embed(Own(table).values.data(), DType::kBF16, table.rows(), view.tokens, first,
-                         static_cast<int>(out.rows), static_cast<int>(out.cols), out.row(0), out.stride,
-                         nullptr);
+    kernels::cuda::Embed(Own(table).values.data(), DType::kBF16, table.rows(), view.tokens, tokens_.data(),
+                         first, static_cast<int>(out.rows), static_cast<int>(out.cols), out.row(0),
+                         out.stride, nullptr);
   }
   void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override {
     const std::vector<int32_t> list(rows.begin(), rows.end());
@@ -148,13 +150,16 @@ class EmulatedKernels final : public Kernels {
     kernels::cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows),
                           static_cast<int>(out.cols), out.data, out.stride, out.dtype, nullptr);
   }
-  bool Draw(Matrix logits, std::span<const RowDraw> draws, std::span<TokenId> tokens) override {
-    if (logits.cols > kMostDrawn) return false;
-    std::vector<int32_t> ids(draws.size());
+  bool Draws(int64_t vocabulary) const override { return vocabulary <= kMostDrawn; }
+  void Draw(Matrix logits, std::span<const RowDraw> draws) override {
+    tokens_.assign(draws.size(), 0);
     kernels::cuda::Draw(logits.row(0), logits.stride, static_cast<int>(logits.cols), draws.data(),
-                        static_cast<int>(draws.size()), ids.data(), nullptr);
-    std::ranges::transform(ids, tokens.begin(), [](int32_t id) { return TokenId(id); });
-    return true;
+                        static_cast<int>(draws.size()), tokens_.data(), nullptr);
+    drawn_.push_back(tokens_);
+  }
+  void Drawn(std::span<TokenId> tokens) override {
+    std::ranges::transform(drawn_.front(), tokens.begin(), [](int32_t id) { return TokenId(id); });
+    drawn_.pop_front();
   }
 
  private:
@@ -178,6 +183,8 @@ class EmulatedKernels final : public Kernels {
   PrefillKernel prefill_ = PrefillKernel::kMma;
   std::optional<StepRows> step_;
   std::optional<StepTable> own_, other_;
+  std::vector<int32_t> tokens_;             // of the last draw
+  std::deque<std::vector<int32_t>> drawn_;  // under way
   int64_t replays_ = 0;
 };
 

@@ -27,7 +27,8 @@ Batch MakeBatch(const std::vector<TokenId>& tokens, const std::vector<BlockId>& 
   return batch;
 }
 
-class DrawTest : public testing::Test {
+// On so many ranks.
+class DrawTest : public testing::TestWithParam<int> {
  protected:
   const std::vector<TokenId> tokens_ = {TokenId(3), TokenId(14), TokenId(15), TokenId(9),
                                         TokenId(2), TokenId(6),  TokenId(5)};
@@ -35,8 +36,8 @@ class DrawTest : public testing::Test {
   const sampling::Params penalised_ = {.repetition_penalty = 1.3f};
 };
 
-TEST_F(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
-  const auto engine = Load("reference", 1);
+TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
+  const auto engine = Load("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   const auto blocks = *engine->pool().Allocate(3);
   const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
@@ -63,19 +64,64 @@ TEST_F(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
   engine->pool().Release(blocks);
 }
 
-TEST_F(DrawTest, LogitsFromABackendThatDoesNotDrawAndFromSeveralRanks) {
-  for (const auto& [backend, tp] : {std::pair("cpu", 1), std::pair("reference", 2)}) {
-    SCOPED_TRACE(testing::Message() << backend << " on " << tp << " ranks");
-    const auto engine = Load(backend, tp);
-    ASSERT_NE(engine, nullptr);
-    const auto blocks = *engine->pool().Allocate(1);
-    const auto asked = engine->Forward(MakeBatch(tokens_, blocks, {{}}), [](int) {});
-    const std::vector<float> logits(asked.begin(), asked.end());
-    const auto again = engine->Forward(MakeBatch(tokens_, blocks, {plain_}), [](int) {});
-    EXPECT_FALSE(engine->drawn(0).has_value());
-    EXPECT_TRUE(std::ranges::equal(again, logits));
-    engine->pool().Release(blocks);
+// Three steps, each launched before the one before it has finished, against the same one by one.
+TEST_P(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
+  const auto engine = Load("reference", GetParam());
+  ASSERT_NE(engine, nullptr);
+  ASSERT_TRUE(engine->overlaps());
+  const auto blocks = *engine->pool().Allocate(2);
+  const std::vector<std::optional<sampling::Params>> both = {plain_, sampling::Params{.temperature = 0}};
+  std::vector<std::vector<TokenId>> expected(2);
+  for (int64_t step = 0; step < 3; ++step) {
+    Batch batch;
+    for (size_t s = 0; s < 2; ++s) {
+      const auto own = std::span(blocks).subspan(s, 1);
+      if (step == 0) {
+        batch.Add(std::span(tokens_).subspan(s, 5), 0, own, true);
+      } else {
+        batch.Add(std::span(expected[s]).last(1), 4 + step, own, true);
+      }
+      batch.Draw(*both[s], static_cast<uint64_t>(5 + step));
+    }
+    engine->Forward(batch, [](int) {});
+    for (size_t s = 0; s < 2; ++s) expected[s].push_back(*engine->drawn(static_cast<int64_t>(s)));
   }
+
+  engine->Launch(MakeBatch(tokens_, blocks, both), [](int) {});
+  for (int64_t step = 1; step <= 3; ++step) {
+    if (step < 3) {
+      Batch batch;  // the sequences change places
+      for (size_t s : step == 1 ? std::vector<size_t>{1, 0} : std::vector<size_t>{0, 1}) {
+        batch.AddTaken(static_cast<int32_t>(step == 1 ? s : 1 - s), 4 + step,
+                       std::span(blocks).subspan(s, 1));
+        batch.Draw(*both[s], static_cast<uint64_t>(5 + step));
+      }
+      EXPECT_TRUE(batch.draws_all());
+      engine->Launch(batch, [](int) {});
+    }
+    EXPECT_EQ(engine->Finish().empty(), step < 3) << "a step that was followed has no logits";
+    for (size_t s = 0; s < 2; ++s) {
+      const auto row = static_cast<int64_t>(step == 2 ? 1 - s : s);
+      EXPECT_EQ(engine->drawn(row), expected[s][static_cast<size_t>(step - 1)]) << "step " << step;
+    }
+  }
+  engine->pool().Release(blocks);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, DrawTest, testing::Values(1, 2), testing::PrintToStringParamName());
+
+TEST(NoDrawTest, LogitsFromABackendThatDoesNotDraw) {
+  const auto engine = Load("cpu", 1);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_FALSE(engine->overlaps());
+  const std::vector<TokenId> tokens(5, TokenId(9));
+  const auto blocks = *engine->pool().Allocate(1);
+  const auto asked = engine->Forward(MakeBatch(tokens, blocks, {{}}), [](int) {});
+  const std::vector<float> logits(asked.begin(), asked.end());
+  const auto again = engine->Forward(MakeBatch(tokens, blocks, {sampling::Params{.top_k = 3}}), [](int) {});
+  EXPECT_FALSE(engine->drawn(0).has_value());
+  EXPECT_TRUE(std::ranges::equal(again, logits));
+  engine->pool().Release(blocks);
 }
 
 }  // namespace

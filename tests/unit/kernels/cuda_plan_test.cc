@@ -67,6 +67,13 @@ Batch RandomBatch(std::mt19937& random, bool decode) {
   return batch;
 }
 
+TEST(CudaPlanTest, ATakenTokenIsNoOtherNumber) {
+  for (int32_t draw : {0, 1, 255, 100'000}) {
+    EXPECT_LT(TakenWord(draw), -1);
+    EXPECT_EQ(TakenWord(TakenWord(draw)), draw);
+  }
+}
+
 TEST(CudaPlanTest, TheTableTellsEveryRow) {
   constexpr uint32_t kSeed = 41;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
@@ -78,7 +85,9 @@ TEST(CudaPlanTest, TheTableTellsEveryRow) {
     const auto rows = static_cast<int64_t>(batch.tokens.size());
     const int64_t padded = decode ? RowBucket(rows) : rows;
     const std::vector<int64_t> kept = {0, rows - 1};
-    const StepTable table(batch.tokens, batch.sequences, kept, padded, group);
+    const std::vector<TakenToken> taken = {{.row = static_cast<int32_t>(rows - 1), .draw = round}};
+    const StepTable table(batch.tokens, batch.sequences, kept, padded, group,
+                          round % 3 == 0 ? taken : std::vector<TakenToken>());
     const auto words = table.words();
     ASSERT_EQ(table.rows(), padded);
     ASSERT_EQ(words[table.kept_at()], 0);
@@ -88,7 +97,8 @@ TEST(CudaPlanTest, TheTableTellsEveryRow) {
       for (int64_t i = 0; i < sequence.rows; ++i) {
         const int64_t row = sequence.first_row + i;
         const int64_t position = sequence.first_position + i;
-        ASSERT_EQ(words[row], batch.tokens[row].value());
+        const bool unknown = round % 3 == 0 && row == rows - 1;
+        ASSERT_EQ(words[row], unknown ? TakenWord(round) : batch.tokens[row].value());
         ASSERT_EQ(words[table.positions_at() + row], position);
         const int64_t own = table.blocks_at() + words[table.row_blocks_at() + row];
         for (int64_t b = 0; b <= position / kBlockTokens; ++b) {

@@ -93,7 +93,9 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
                      .min_p = own.min_p});
   }
   std::vector<TokenId> tokens(asked.size());
-  ASSERT_TRUE(kernels.Draw({buffer->get(), kHardKinds, vocabulary, stride}, asked, tokens));
+  ASSERT_TRUE(kernels.Draws(vocabulary));
+  kernels.Draw({buffer->get(), kHardKinds, vocabulary, stride}, asked);
+  kernels.Drawn(tokens);
   sampling::Sampler judge;
   for (size_t i = 0; i < asked.size(); ++i) {
     const auto expected =

@@ -12,10 +12,7 @@ TEST(DrawTest, TheReferenceDrawsWhatTheSamplerDraws) {
 TEST(DrawTest, TheCpuLeavesItToTheSampler) {
   const auto cpu = MakeCpuKernels({.threads = 1, .isa = ""});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  float logits[] = {1, 2, 3};
-  const RowDraw draw;
-  TokenId token(7);
-  EXPECT_FALSE((*cpu)->Draw({logits, 1, 3, 3}, {&draw, 1}, {&token, 1}));
+  EXPECT_FALSE((*cpu)->Draws(3));
 }
 
 }  // namespace

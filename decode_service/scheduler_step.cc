@@ -1,0 +1,163 @@
+// The scheduler's part in steps: what the next one computes, and what becomes of its tokens.
+//
+// Where the engine overlaps steps, one is always under way: the next is planned and launched before its
+// tokens are home, its rows going on from whatever these turn out to be, so that the GPU never waits for the
+// host. A sequence may then end with a row already launched: that row was computed in vain, and the
+// sequence's blocks are held until it has landed. Steps that change more than the tail of running sequences
+// (chunks of prompts, rows whose logits come home) are waited for.
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+#include "decode_service/scheduler.h"
+
+namespace baton::decode_service {
+
+using Phase = Sequence::Phase;
+
+bool Scheduler::Step() {
+  Sweep();
+  Pause();
+  ReviewFetches();
+  Readmit();
+  while (!Grow()) {
+    if (flight_.has_value()) {  // nobody is set aside who is under way
+      Land(*std::exchange(flight_, std::nullopt));
+      continue;
+    }
+    const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {
+      return entry.second->phase != Phase::kPreempted && !entry.second->pending_end.has_value();
+    });
+    Preempt(*victim->second);
+  }
+  std::optional<Flight> next = Launch();
+  const bool busy = next.has_value() || flight_.has_value();
+  if (flight_.has_value()) Land(*flight_);
+  flight_ = std::move(next);
+  if (flight_.has_value() && !(flight_->drawn && engine_.overlaps())) {
+    Land(*std::exchange(flight_, std::nullopt));
+  }
+  size_t counts[5] = {};
+  for (const auto& [id, sequence] : sequences_) ++counts[static_cast<int>(sequence->phase)];
+  Sweep();
+  probe_.Observe(counts[0], counts[1] + counts[4], counts[2], counts[3], engine_.pool().counts());
+  return busy;
+}
+
+bool Scheduler::Grow() {
+  return std::ranges::all_of(sequences_, [this](const auto& entry) {
+    const auto& [id, sequence] = entry;
+    if (sequence->phase != Phase::kRunning || sequence->paused) return true;
+    return GrowKv(*sequence, sequence->size() + (Awaited(id).has_value() ? 1 : 0)).ok();
+  });
+}
+
+std::optional<int32_t> Scheduler::Awaited(SequenceId id) const {
+  if (!flight_.has_value()) return std::nullopt;
+  // All are running sequences, in the order of arrival.
+  const auto found = std::ranges::lower_bound(flight_->sequences, id);
+  if (found == flight_->sequences.end() || *found != id) return std::nullopt;
+  return static_cast<int32_t>(found - flight_->sequences.begin());
+}
+
+std::optional<Scheduler::Flight> Scheduler::Launch() {
+  Flight flight;
+  Plan(flight);
+  if (flight.sequences.empty()) return std::nullopt;
+  flight.launched = clock_.Now();
+  flight.drawn = batch_.draws_all();
+  engine_.Launch(batch_, [](int) {});
+  ++launched_;
+  return flight;
+}
+
+void Scheduler::Plan(Flight& flight) {
+  batch_.Clear();
+  int64_t budget = options_.token_budget;
+  const auto add = [&flight](SequenceId id, int64_t rows) {
+    flight.sequences.push_back(id);
+    flight.rows.push_back(rows);
+  };
+  // Of the sequence that was added last: the backend draws its token, where it can and nobody asks for
+  // logits.
+  const auto let_draw = [this](const Sequence& sequence, int64_t position) {
+    if (!sequence.outbox->shows_logits()) {
+      batch_.Draw(sequence.sampling, static_cast<uint64_t>(position));
+    }
+  };
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase != Phase::kRunning || sequence->paused) continue;
+    if (const std::optional<int32_t> draw = Awaited(id)) {
+      // The token that it waits for may be its last, and then there is no place for another.
+      if (sequence->size() + 1 >= sequence->prompt_tokens + sequence->max_tokens) continue;
+      batch_.AddTaken(*draw, sequence->size(), sequence->kv->blocks());
+      let_draw(*sequence, sequence->size() + 1);
+    } else {
+      batch_.Add(std::span(sequence->tokens).last(1), sequence->size() - 1, sequence->kv->blocks(), true);
+      let_draw(*sequence, sequence->size());
+    }
+    add(id, 1);
+    --budget;
+  }
+  // Running sequences are never held up for want of budget; prompts take what they leave, at least one block
+  // a step.
+  budget = std::max<int64_t>(budget, kBlockTokens);
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->phase != Phase::kPrefilling || budget <= 0) continue;
+    const int64_t first = sequence->kv->computed_tokens();
+    const int64_t rows = std::min({sequence->remaining(), options_.chunk_tokens, budget});
+    if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
+    const bool whole = rows == sequence->remaining();
+    batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(), whole);
+    if (whole) let_draw(*sequence, sequence->size());
+    add(id, rows);
+    budget -= rows;
+  }
+}
+
+void Scheduler::Land(const Flight& flight) {
+  const std::span<const float> logits = engine_.Finish();
+  ++landed_;
+  const auto vocabulary = engine_.config().vocabulary;
+  int64_t decode_rows = 0, prefill_rows = 0;
+  int64_t logit_row = 0;
+  for (size_t i = 0; i < flight.sequences.size(); ++i) {
+    const SequenceId id = flight.sequences[i];
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) {  // it ended while the step was under way
+      ++decode_rows;
+      ++logit_row;
+      continue;
+    }
+    Sequence& sequence = *found->second;
+    BATON_CHECK(sequence.phase == Phase::kPrefilling || sequence.phase == Phase::kRunning);
+    (sequence.phase == Phase::kPrefilling ? prefill_rows : decode_rows) += flight.rows[i];
+    sequence.kv->Computed(sequence.tokens, sequence.kv->computed_tokens() + flight.rows[i]);
+    if (sequence.remaining() > 0) continue;
+    if (sequence.phase == Phase::kPrefilling) StartRunning(sequence);
+    const int64_t row = logit_row++;
+    if (const std::optional<TokenId> token = engine_.drawn(row)) {
+      Emit(id, sequence, {.token = *token}, 0);
+    } else if (logits.empty()) {  // the step after has them
+      Fail(id, sequence, sampling::NothingLeft(vocabulary));
+    } else {
+      SampleAndEmit(id, sequence, logits.subspan(row * vocabulary, vocabulary));
+    }
+  }
+  const absl::Time now = clock_.Now();
+  probe_.Stepped(decode_rows, prefill_rows, now - std::max(flight.launched, last_landing_));
+  last_landing_ = now;
+}
+
+void Scheduler::StartRunning(Sequence& sequence) {
+  sequence.phase = Phase::kRunning;
+  if (sequence.times.first_token != absl::Time()) return;
+  const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
+  sequence.times.prefill = absl::ToDoubleSeconds(taken);
+  sequence.times.prefill_queue =
+      absl::ToDoubleSeconds(sequence.times.prefill_started - sequence.times.reserved);
+  sequence.times.transfer = 0;
+  forecast_.Observe(sequence.size() - sequence.prefill_from, sequence.prefill_from, sequence.times.prefill);
+}
+
+}  // namespace baton::decode_service

@@ -1,0 +1,163 @@
+// The relay without a network: a real decode scheduler, real prefill schedulers and three engines, in one
+// thread, over scripted links. For tests that take turns.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "common/base/check.h"
+#include "common/engine/solo.h"
+#include "common/text/tokenizer.h"
+#include "common/transfer/fingerprint_wire.h"
+#include "decode_service/scheduler.h"
+#include "tests/fakes/direct_prefill_client.h"
+
+namespace baton::testing {
+
+// A model, and the bytes of a block of its KV.
+struct ModelFolder {
+  std::string folder;
+  int64_t block_bytes = 0;
+};
+inline ModelFolder ShippedModel() {
+  return {BATON_SOURCE_DIR "/models/baton-tiny", int64_t{6} * 2 * 2 * 64 * kBlockTokens * 4};
+}
+
+inline std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks, const std::string& backend = "cpu",
+                                                  const ModelFolder& model = ShippedModel()) {
+  auto engine = engine::Engine::Load({.model_folder = model.folder,
+                                      .backend = backend,
+                                      .threads = 1,
+                                      .kv_bytes = blocks * model.block_bytes});
+  BATON_CHECK(engine.ok()) << engine.status().ToString();
+  return *std::move(engine);
+}
+
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::vector<uint32_t> digests;
+  std::string text;
+  bool accepted = false;
+  std::optional<v1::Finished> finished;
+  std::optional<absl::Status> status;
+};
+
+struct Setup {
+  int64_t decode_blocks = 512;
+  int64_t prefill_blocks = 512;
+  int64_t chunk = 64;
+  int64_t budget = 128;
+  int64_t local_prefill = 16;
+  size_t max_sequences = 256;
+  std::string backend = "cpu";
+  ModelFolder model = ShippedModel();
+  bool logits_digests = true;
+};
+
+class Relay {
+ public:
+  explicit Relay(const Setup& setup)
+      : logits_digests_(setup.logits_digests),
+        decode_(MakeEngine(setup.decode_blocks, setup.backend, setup.model)),
+        prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
+        prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
+        tokenizer_(text::Tokenizer::Load(ShippedModel().folder).value()),
+        probe_(metrics_, "host"),
+        scheduler_({.worker_id = "decode-0",
+                    .incarnation = Incarnation(1),
+                    .max_sequences = setup.max_sequences,
+                    .local_prefill_tokens = setup.local_prefill,
+                    .chunk_tokens = setup.chunk,
+                    .token_budget = setup.budget},
+                   *decode_, link_, client_, clock_, probe_) {
+    const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk,
+                                                       .token_budget = setup.budget};
+    client_.AddWorker("a", *prefill_a_, options);
+    client_.AddWorker("b", *prefill_b_, options);
+  }
+
+  // Returns the sequence's id; the answer fills up while the relay runs.
+  SequenceId Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, int64_t max_tokens,
+                 Answer& answer, std::vector<std::string> targets = {"a", "b"},
+                 const std::string& salt = "tenant", std::span<const TokenId> stop_tokens = {}) {
+    auto sequence = std::make_unique<decode_service::Sequence>();
+    sequence->request_id = "test";
+    sequence->tokens = prompt;
+    sequence->prompt_tokens = static_cast<int64_t>(prompt.size());
+    sequence->max_tokens = max_tokens;
+    sequence->salt = salt;
+    sequence->sampling = params;
+    sequence->history.AddPrompt(prompt);
+    for (const std::string& target : targets) {
+      v1::PrefillTarget proto;
+      proto.set_worker(target);
+      proto.set_address(target);
+      sequence->targets.push_back(proto);
+    }
+    v1::StopConditions stop;
+    stop.set_max_tokens(static_cast<uint32_t>(max_tokens));
+    stop.set_ignore_eos(true);
+    for (TokenId token : stop_tokens) stop.add_stop_token_ids(token.value());
+    v1::OutputOptions output;
+    output.set_token_ids(true);
+    output.set_logits_digest(logits_digests_);
+    sequence->outbox =
+        std::make_unique<decode_service::Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
+    sequence->kv =
+        std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
+    sequence->send = [&answer](const v1::DecodeEvent& event) {
+      if (event.has_accepted()) answer.accepted = true;
+      if (event.has_finished()) answer.finished = event.finished();
+      for (int32_t id : event.delta().token_ids()) answer.tokens.emplace_back(id);
+      for (uint32_t digest : event.delta().logits_digests()) answer.digests.push_back(digest);
+      answer.text += event.delta().text();
+    };
+    sequence->finish = [&answer](const absl::Status& status) { answer.status = status; };
+    sequence->congested = [this] { return client_congested_; };
+    const SequenceId id(next_id_++);
+    if (absl::Status admitted = scheduler_.Submit(id, std::move(sequence)); !admitted.ok())
+      answer.status = admitted;
+    return id;
+  }
+
+  // One round of everybody. False when nothing is left to do.
+  bool Turn() {
+    const bool pumped = client_.Pump();
+    return scheduler_.Step() || pumped;
+  }
+  void RunUntilIdle() {
+    for (int idle = 0; idle < 3;) idle = Turn() ? 0 : idle + 1;
+  }
+
+  void ExpectNothingHeld() {
+    for (engine::Engine* engine : {decode_.get(), prefill_a_.get(), prefill_b_.get()}) {
+      EXPECT_EQ(engine->pool().counts().held, 0);
+      engine->pool().CheckConservation();
+    }
+    EXPECT_EQ(scheduler_.sequences(), 0u);
+    EXPECT_EQ(client_.live_calls(), 0u);
+  }
+
+  engine::Engine& decode() { return *decode_; }
+  DirectPrefillClient& client() { return client_; }
+  decode_service::Scheduler& scheduler() { return scheduler_; }
+  telemetry::Metrics& metrics() { return metrics_; }
+  void SetClientCongested(bool congested) { client_congested_ = congested; }
+
+ private:
+  const bool logits_digests_;
+  std::unique_ptr<engine::Engine> decode_, prefill_a_, prefill_b_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  MonotonicClock clock_;
+  telemetry::Metrics metrics_;
+  decode_service::Probe probe_;
+  transfer::HostLinkReceiver link_;
+  DirectPrefillClient client_;
+  decode_service::Scheduler scheduler_;
+  uint64_t next_id_ = 1;
+  bool client_congested_ = false;
+};
+
+}  // namespace baton::testing

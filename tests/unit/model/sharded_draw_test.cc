@@ -1,0 +1,158 @@
+// Tokens drawn by a group whose logits are not on the host: every rank gets the others' columns and draws the
+// same token, which is that of the whole model. GPUs without one: the reference backend, whose memory says
+// that the host may not look into it.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <thread>
+
+#include "common/base/random.h"
+#include "common/kernels/collective.h"
+#include "common/model/decoder.h"
+
+namespace baton::model {
+namespace {
+
+using kernels::Matrix;
+using kernels::PackedMatrix;
+using kernels::SequenceRows;
+
+class FarMemory final : public device::Memory {
+ public:
+  std::string name() const override { return "far memory"; }
+  bool host() const override { return false; }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return device::HostMemory().Allocate(bytes); }
+  absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override {
+    return device::HostMemory().Upload(host, here, bytes);
+  }
+  absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
+    return device::HostMemory().Download(here, host, bytes);
+  }
+
+ private:
+  void Free(std::byte*, int64_t) override {}
+};
+
+class FarKernels final : public kernels::Kernels {
+ public:
+  device::Memory& memory() override { return memory_; }
+  std::string_view name() const override { return "far"; }
+  std::string_view numerics() const override { return "far/1"; }
+  int64_t Begin(const kernels::StepRows& step) override { return near_->Begin(step); }
+  void End() override { near_->End(); }
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const kernels::WeightView> parts) override {
+    return near_->Pack(parts);
+  }
+  void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override {
+    near_->Embed(table, ids, first, out);
+  }
+  void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override {
+    near_->GatherRows(from, rows, to);
+  }
+  void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override {
+    near_->RmsNorm(x, weight, eps, out);
+  }
+  void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) override {
+    near_->AddRmsNorm(x, y, weight, eps, out);
+  }
+  void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) override {
+    near_->MatMul(x, w, bias, out);
+  }
+  void RotateAndStore(Matrix qkv, const kernels::AttentionShape& shape, const QkNorm& norm,
+                      const kernels::RopeTable& rope, std::span<const SequenceRows> sequences, int layer,
+                      kv::KvStore& store) override {
+    near_->RotateAndStore(qkv, shape, norm, rope, sequences, layer, store);
+  }
+  void Attention(Matrix q, const kernels::AttentionShape& shape, std::span<const SequenceRows> sequences,
+                 int layer, const kv::KvStore& store, Matrix out) override {
+    near_->Attention(q, shape, sequences, layer, store, out);
+  }
+  void SwiGlu(Matrix gate_up, Matrix out) override { near_->SwiGlu(gate_up, out); }
+  bool Draws(int64_t vocabulary) const override { return near_->Draws(vocabulary); }
+  void Draw(Matrix logits, std::span<const kernels::RowDraw> draws) override { near_->Draw(logits, draws); }
+  void Drawn(std::span<TokenId> tokens) override { near_->Drawn(tokens); }
+
+ private:
+  FarMemory memory_;
+  std::unique_ptr<Kernels> near_ = kernels::MakeReferenceKernels();
+};
+
+constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha";
+constexpr uint32_t kSeed = 61;
+constexpr int64_t kPrompt = 4;
+constexpr int64_t kSteps = 8;
+
+// A prompt for two sequences, of which the second's logits come home, then steps of the first alone, each
+// launched before the one before has finished. Returns the first's tokens; logits [2, 150].
+std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* group,
+                              std::vector<float>& logits) {
+  const auto decoder = Decoder::LoadShard(kModel, kernels, group);
+  EXPECT_TRUE(decoder.ok()) << decoder.status();
+  auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 2,
+                                   kernels.memory());
+  EXPECT_TRUE(store.ok()) << store.status();
+  const auto ignore = [](int) {};
+  std::mt19937 random(kSeed);
+  std::vector<TokenId> prompts;
+  for (int64_t i = 0; i < 2 * kPrompt; ++i) prompts.emplace_back(static_cast<int32_t>(random() % 150));
+  const std::vector<BlockId> blocks = {BlockId(1), BlockId(0)};
+  const auto own = [&](size_t s) { return std::span(blocks).subspan(s, 1); };
+  const auto draw = [](int64_t step) {
+    return kernels::RowDraw{.uniform = UniformAt(kSeed, static_cast<uint64_t>(step)), .row = 0, .top_k = 50};
+  };
+  std::vector<TokenId> tokens;
+  std::vector<TokenId> token(1);
+  const std::vector<SequenceRows> both = {{0, kPrompt, 0, own(0)}, {kPrompt, kPrompt, 0, own(1)}};
+  const std::vector<int64_t> ends = {kPrompt - 1, 2 * kPrompt - 1};
+  const kernels::RowDraw first = draw(0);
+  (*decoder)->Forward({prompts, both, ends, std::span(&first, 1)}, *store, logits, ignore, token);
+  tokens = token;
+
+  const std::vector<int64_t> wanted = {0};
+  const std::span<float> row = std::span(logits).first(150);
+  for (int64_t step = 1; step < kSteps; ++step) {
+    const SequenceRows next = {0, 1, kPrompt + step - 1, own(0)};
+    const kernels::RowDraw own_draw = draw(step);
+    const kernels::TakenToken taken;
+    const TokenId known = step == 1 ? token[0] : TokenId(0);
+    (*decoder)->Launch({std::span(&known, 1), std::span(&next, 1), wanted, std::span(&own_draw, 1),
+                        step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1)},
+                       *store, row, ignore);
+    if (step == 1) continue;
+    (*decoder)->Finish(row, token);
+    tokens.push_back(token[0]);
+  }
+  (*decoder)->Finish(row, token);
+  tokens.push_back(token[0]);
+  return tokens;
+}
+
+TEST(ShardedDrawTest, EveryRankDrawsTheTokensOfTheWholeModel) {
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  FarKernels alone;
+  std::vector<float> logits(300);
+  const std::vector<TokenId> expected = Generate(alone, nullptr, logits);
+  ASSERT_EQ(expected.size(), static_cast<size_t>(kSteps));
+  EXPECT_GT(std::set<TokenId>(expected.begin(), expected.end()).size(), 2u);
+  for (int ranks : {2, 4}) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    const auto group = kernels::MakeInProcessGroup(ranks);
+    std::vector<std::vector<TokenId>> outcomes(static_cast<size_t>(ranks));
+    std::vector<float> shared(300);  // each rank delivers its columns
+    {
+      std::vector<std::jthread> threads;
+      for (size_t r = 0; r < outcomes.size(); ++r) {
+        threads.emplace_back([&, r] {
+          FarKernels kernels;
+          outcomes[r] = Generate(kernels, group[r].get(), shared);
+        });
+      }
+    }
+    for (const auto& tokens : outcomes) EXPECT_EQ(tokens, expected);
+    for (size_t i = 0; i < 150; ++i) EXPECT_NEAR(shared[150 + i], logits[150 + i], 1e-4) << i;
+  }
+}
+
+}  // namespace
+}  // namespace baton::model
