@@ -18,6 +18,12 @@ TEST(DrawGpuTest, DrawsWhatTheSamplerDraws) {
   kernels::ExpectDrawsOfTheSampler(*kernels, 50'257, 6, kSeed);
 }
 
+TEST(DrawGpuTest, ABorderBelongsToTheUpperToken) {
+  const auto kernels = MakeKernels();
+  ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
+  kernels::ExpectBordersOfTheUpperToken(*kernels);
+}
+
 TEST(DrawGpuTest, LeavesVocabulariesThatItCantCountToTheHost) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";

@@ -15,7 +15,9 @@ using device::cuda::CheckOk;
 
 absl::StatusOr<DrawQueue> DrawQueue::Create(cudaStream_t stream, device::Memory& memory) {
   DrawQueue queue(stream, memory);
-  for (Slot& slot : queue.slots_) BATON_ASSIGN_OR_RETURN(slot.home, device::cuda::MakeEvent());
+  for (Slot& slot : queue.slots_) {
+    BATON_ASSIGN_OR_RETURN(slot.home, device::cuda::MakeEvent());
+  }
   BATON_RETURN_IF_ERROR(queue.Reserve(kMostGraphRows));
   return queue;
 }

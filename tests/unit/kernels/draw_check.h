@@ -106,4 +106,24 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
   }
 }
 
+// Of eight equal logits each token has an eighth of [0, 1), its lower end included.
+inline void ExpectBordersOfTheUpperToken(Kernels& kernels) {
+  constexpr int kTokens = 8;
+  const std::vector<float> row(kTokens, 1.5f);
+  auto buffer = kernels.memory().Allocate(kTokens * sizeof(float));
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  ASSERT_TRUE(kernels.memory().Upload(row.data(), buffer->get(), kTokens * sizeof(float)).ok());
+  std::vector<RowDraw> asked;
+  for (int i = 0; i < kTokens; ++i) {
+    for (double uniform : {i / 8.0, std::nextafter((i + 1) / 8.0, 0.0)})
+      asked.push_back({.uniform = uniform});
+  }
+  std::vector<TokenId> tokens(asked.size());
+  kernels.Draw({buffer->get(), 1, kTokens, kTokens}, asked);
+  kernels.Drawn(tokens);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    EXPECT_EQ(tokens[i].value(), static_cast<int32_t>(i / 2)) << "at " << asked[i].uniform;
+  }
+}
+
 }  // namespace baton::kernels

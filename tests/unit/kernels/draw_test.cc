@@ -9,6 +9,8 @@ TEST(DrawTest, TheReferenceDrawsWhatTheSamplerDraws) {
   for (int vocabulary : {1, 2, 33, 1000}) ExpectDrawsOfTheSampler(*reference, vocabulary, 200, 17);
 }
 
+TEST(DrawTest, ABorderBelongsToTheUpperToken) { ExpectBordersOfTheUpperToken(*MakeReferenceKernels()); }
+
 TEST(DrawTest, TheCpuLeavesItToTheSampler) {
   const auto cpu = MakeCpuKernels({.threads = 1, .isa = ""});
   ASSERT_TRUE(cpu.ok()) << cpu.status();
