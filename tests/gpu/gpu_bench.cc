@@ -185,7 +185,8 @@ class Bench {
       return Matrix{buffer.get(), count, cols, cols, dtype};
     };
     const auto issue = [&] {
-      const int64_t n = cuda_->Begin({tokens, batch, wanted, 4, decode});
+      const int64_t n = cuda_->Begin(
+          {.tokens = tokens, .sequences = batch, .logit_rows = wanted, .group = 4, .decode = decode});
       const Matrix activations[] = {matrix(x, n, kHidden, DType::kF32)};
       cuda_->Run(activations, [&] {
         Matrix residual = matrix(x, n, kHidden, DType::kF32);
@@ -308,7 +309,7 @@ class Bench {
     }
     auto q = TakeRandom(sequences * rows * 4096, 1), out = Take(sequences * rows * 4096 * 2);
     int layer = 0;
-    cuda_->Begin({tokens, batch, {}, 4, false});
+    cuda_->Begin({.tokens = tokens, .sequences = batch, .logit_rows = {}, .group = 4});
     const double seconds = Seconds([&] {
       cuda_->Attention({q.get(), sequences * rows, 4096, 4096, DType::kBF16}, kAttention, batch, layer++ % 8,
                        store, {out.get(), sequences * rows, 4096, 4096, DType::kBF16});
