@@ -6,6 +6,7 @@
 #include "common/kernels/cuda/launch.h"
 #include "common/kernels/cuda/prefill_proof.h"
 #include "common/kernels/cuda/views.h"
+#include "tests/fakes/far_memory.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {
@@ -14,22 +15,6 @@ namespace {
 using namespace kernels;        // NOLINT: the names of the interface that this implements
 using namespace kernels::cuda;  // NOLINT
 using tensor::DType;
-
-class EmulatedMemory final : public device::Memory {
- public:
-  std::string name() const override { return "emulated memory"; }
-  bool host() const override { return false; }
-  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return device::HostMemory().Allocate(bytes); }
-  absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override {
-    return device::HostMemory().Upload(host, here, bytes);
-  }
-  absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
-    return device::HostMemory().Download(here, host, bytes);
-  }
-
- private:
-  void Free(std::byte*, int64_t) override {}
-};
 
 class EmulatedMatrix final : public PackedMatrix {
  public:
@@ -179,7 +164,7 @@ class EmulatedKernels final : public Kernels {
     return kernels::cuda::ViewOf(table, table.words().data());
   }
 
-  EmulatedMemory memory_;
+  testing::FarMemory memory_;
   PrefillKernel prefill_ = PrefillKernel::kMma;
   std::optional<StepRows> step_;
   std::optional<StepTable> own_, other_;

@@ -10,6 +10,7 @@
 #include "common/base/random.h"
 #include "common/kernels/collective.h"
 #include "common/model/decoder.h"
+#include "tests/fakes/far_memory.h"
 
 namespace baton::model {
 namespace {
@@ -17,22 +18,6 @@ namespace {
 using kernels::Matrix;
 using kernels::PackedMatrix;
 using kernels::SequenceRows;
-
-class FarMemory final : public device::Memory {
- public:
-  std::string name() const override { return "far memory"; }
-  bool host() const override { return false; }
-  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return device::HostMemory().Allocate(bytes); }
-  absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override {
-    return device::HostMemory().Upload(host, here, bytes);
-  }
-  absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
-    return device::HostMemory().Download(here, host, bytes);
-  }
-
- private:
-  void Free(std::byte*, int64_t) override {}
-};
 
 class FarKernels final : public kernels::Kernels {
  public:
@@ -74,7 +59,7 @@ class FarKernels final : public kernels::Kernels {
   void Drawn(std::span<TokenId> tokens) override { near_->Drawn(tokens); }
 
  private:
-  FarMemory memory_;
+  baton::testing::FarMemory memory_;
   std::unique_ptr<Kernels> near_ = kernels::MakeReferenceKernels();
 };
 
@@ -129,14 +114,14 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
 }
 
 TEST(ShardedDrawTest, EveryRankDrawsTheTokensOfTheWholeModel) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
   FarKernels alone;
   std::vector<float> logits(300);
   const std::vector<TokenId> expected = Generate(alone, nullptr, logits);
   ASSERT_EQ(expected.size(), static_cast<size_t>(kSteps));
   EXPECT_GT(std::set<TokenId>(expected.begin(), expected.end()).size(), 2u);
   for (int ranks : {2, 4}) {
-    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
     const auto group = kernels::MakeInProcessGroup(ranks);
     std::vector<std::vector<TokenId>> outcomes(static_cast<size_t>(ranks));
     std::vector<float> shared(300);  // each rank delivers its columns

@@ -1,0 +1,27 @@
+// FarMemory: the host's memory, which says that the host may not look into it. What runs over it is treated
+// as a GPU: vectors are placed, logits downloaded.
+#pragma once
+
+#include <string>
+
+#include "common/device/memory.h"
+
+namespace baton::testing {
+
+class FarMemory final : public device::Memory {
+ public:
+  std::string name() const override { return "far memory"; }
+  bool host() const override { return false; }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return device::HostMemory().Allocate(bytes); }
+  absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override {
+    return device::HostMemory().Upload(host, here, bytes);
+  }
+  absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
+    return device::HostMemory().Download(here, host, bytes);
+  }
+
+ private:
+  void Free(std::byte*, int64_t) override {}
+};
+
+}  // namespace baton::testing
