@@ -129,6 +129,10 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
     ExpectNear(device_out.values(), expected, 0.012f, 3 * kOneRounding, "attention");
   }
 
+  void CheckChunks() {
+    Check({{0, 200}});
+    Check({{0, 2}, {0, 16}, {0, 33}, {17, 31}, {64, 64}, {100, 129}, {250, 7}});
+  }
   void CheckRandomBatches() {
     for (int round = 0; round < 4; ++round) {
       std::vector<Lane> lanes;
@@ -320,8 +324,7 @@ TEST_P(AttentionGpuTest, DecodeRowsOfAllLengths) {
 
 TEST_P(AttentionGpuTest, PrefillChunksAtAnyPosition) {
   SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
-  Check({{0, 200}});
-  Check({{0, 2}, {0, 16}, {0, 33}, {17, 31}, {64, 64}, {100, 129}, {250, 7}});
+  CheckChunks();
 }
 
 TEST_P(AttentionGpuTest, BothInOneBatch) {
@@ -345,8 +348,7 @@ class WgmmaGpuTest : public AttentionGpuTest {
 
 TEST_P(WgmmaGpuTest, PrefillChunksAtAnyPosition) {
   SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
-  Check({{0, 200}});
-  Check({{0, 2}, {0, 16}, {0, 33}, {17, 31}, {64, 64}, {100, 129}, {250, 7}});
+  CheckChunks();
 }
 
 // Lengths about the ends of tiles of keys; rows about the ends of warpgroups and tiles of rows, where a group

@@ -12,8 +12,8 @@ std::unique_ptr<kernels::Kernels> MakeKernels(bool graphs) {
 
 bool HasWgmma() {
   cudaDeviceProp properties;
-  return cudaGetDeviceProperties(&properties, 0) == cudaSuccess && properties.major == 9 &&
-         properties.minor == 0;
+  return cudaGetDeviceProperties(&properties, 0) == cudaSuccess &&
+         kernels::cuda::HasWgmma(properties.major, properties.minor);
 }
 
 void UsePrefill(kernels::Kernels& kernels, kernels::cuda::PrefillKernel kernel) {

@@ -1,5 +1,5 @@
 // What the GPU tests share: a backend on GPU 0, matrices in its memory, and how far a result may be off.
-// There is no skipping: without a GPU every test fails and says so.
+// Without a GPU every test fails and says so; skipped is only what a GPU's architecture does not have.
 #pragma once
 
 #include <gtest/gtest.h>

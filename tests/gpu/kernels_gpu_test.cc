@@ -63,6 +63,19 @@ TEST_F(KernelsGpuTest, MatMul) {
     DeviceMatrix wide(cuda_->memory(), rows, features, DType::kF32);
     cuda_->MatMul(in.view(), **packed, {}, wide.view());
     ExpectNear(wide.values(), plain, 1e-4f, 1e-4f, "to float32");
+    // A rank's columns of the logits begin where those of the ranks before it end.
+    for (const int64_t first : {1, 2}) {
+      DeviceMatrix all(cuda_->memory(), rows, features + first, DType::kF32);
+      cuda_->MatMul(in.view(), **packed, {}, all.view().Columns(first, features));
+      const std::vector<float> got = all.values();
+      std::vector<float> own;
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto row = got.begin() + r * (features + first);
+        for (int64_t c = 0; c < first; ++c) EXPECT_EQ(row[c], 0) << "another rank's";
+        own.insert(own.end(), row + first, row + first + features);
+      }
+      ExpectNear(own, plain, 1e-4f, 1e-4f, "into columns");
+    }
   }
 }
 

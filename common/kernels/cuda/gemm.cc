@@ -1,5 +1,7 @@
 #include "common/kernels/cuda/gemm.h"
 
+#include <bit>
+
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
@@ -23,6 +25,13 @@ cudaDataType_t TypeOf(tensor::DType dtype) {
     default:
       return CUDA_R_32F;
   }
+}
+
+// Bytes. Weights and activations begin at multiples of it; so do results, but for a rank's columns of the
+// logits, which begin where the ranks before it end.
+constexpr uint32_t kAligned = 16;
+uint32_t AlignmentOf(const void* data) {
+  return 1u << std::countr_zero(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data)) | kAligned);
 }
 
 }  // namespace
@@ -56,8 +65,15 @@ Gemm::Gemm(cudaStream_t stream, device::cuda::Blas blas, device::Memory::Buffer 
 Gemm::~Gemm() = default;
 
 const Gemm::Plan& Gemm::PlanFor(const Matrix& x, int64_t features, const Matrix& out) {
-  const Key key{
-      x.rows, x.cols, x.stride, features, out.stride, static_cast<int>(x.dtype), static_cast<int>(out.dtype)};
+  const uint32_t aligned = kAligned, out_aligned = AlignmentOf(out.data);
+  const Key key{x.rows,
+                x.cols,
+                x.stride,
+                features,
+                out.stride,
+                static_cast<int>(x.dtype),
+                static_cast<int>(out.dtype),
+                out_aligned};
   if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
   if (plans_.size() >= kMostPlans) plans_.clear();
 
@@ -78,15 +94,14 @@ const Gemm::Plan& Gemm::PlanFor(const Matrix& x, int64_t features, const Matrix&
   cublasLtMatmulPreference_t preference = nullptr;
   CheckOk(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
   const size_t workspace = kWorkspaceBytes;
-  const uint32_t aligned = 16;
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const void* value, size_t size) {
     CheckOk(cublasLtMatmulPreferenceSetAttribute(preference, what, value, size), "asking for an algorithm");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &aligned, sizeof aligned);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &aligned, sizeof aligned);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &aligned, sizeof aligned);
-  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &aligned, sizeof aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out_aligned, sizeof out_aligned);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out_aligned, sizeof out_aligned);
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(

@@ -21,13 +21,13 @@ class Gemm {
   ~Gemm();
 
   // out [rows, features] = x [rows, depth] w^T, w row-major [features, depth]; x and w of one 16-bit dtype,
-  // out of the same or float32; sums in float32. Rows, strides and features in values; all of them and the
-  // addresses divide by 16 bytes.
+  // out of the same or float32; sums in float32. Rows and strides in values; strides and the addresses of x
+  // and w divide by 16 bytes. out may begin anywhere: a rank's columns of the logits do.
   void Run(Matrix x, const void* w, int64_t features, Matrix out);
 
  private:
   struct Plan;
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int, int>;
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int, int, uint32_t>;
   Gemm(cudaStream_t stream, device::cuda::Blas blas, device::Memory::Buffer workspace);
   const Plan& PlanFor(const Matrix& x, int64_t features, const Matrix& out);
 

@@ -17,8 +17,7 @@ constexpr float kRelative = 1.0f / 128;
 
 PrefillChoice ChoosePrefill(int major, int minor, const std::string& gpu,
                             absl::FunctionRef<absl::Status()> prove) {
-  // Code for sm_90a runs on 9.0 alone, not on what came later.
-  if (major != 9 || minor != 0) return {};
+  if (!HasWgmma(major, minor)) return {};
   const absl::Status proof = prove();
   if (proof.ok()) return {PrefillKernel::kWgmma, ""};
   return {

@@ -19,6 +19,10 @@ struct PrefillChoice {
   std::string warning;  // for the operator, where wgmma could have been and is not; else empty
 };
 
+// Whether a GPU of this compute capability has wgmma: code for sm_90a runs on 9.0 alone, not on what came
+// later.
+constexpr bool HasWgmma(int major, int minor) { return major == 9 && minor == 0; }
+
 // `prove` is asked only where the GPU could. `gpu`: its number and name, for the warning.
 PrefillChoice ChoosePrefill(int major, int minor, const std::string& gpu,
                             absl::FunctionRef<absl::Status()> prove);
