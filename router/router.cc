@@ -68,8 +68,8 @@ struct Router::Parts {
   // The health service follows the fleet.
   void FollowFleet() {
     absl::MutexLock lock(&health_mutex);
-    const bool serving = !stopping && !fleet.view()->decode.empty();
-    if (server == nullptr || serving == said_serving) return;
+    const bool serving = !fleet.view()->decode.empty();
+    if (server == nullptr || stopping || serving == said_serving) return;
     said_serving = serving;
     server->SetServing(serving);
   }

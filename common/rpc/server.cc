@@ -102,19 +102,26 @@ Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Serve
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::SetServing(bool serving) {
+  absl::MutexLock lock(&mutex_);
   for (grpc::Server* door : {server_.get(), health_.get()}) {
     if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("", serving);
   }
 }
 
 void Server::Shutdown(absl::Duration grace) {
-  if (server_ == nullptr) return;
-  server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(grace));
-  server_->Wait();
-  server_.reset();
+  std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<grpc::Server> health;
+  {
+    absl::MutexLock lock(&mutex_);
+    server = std::move(server_);
+    health = std::move(health_);
+  }
+  if (server == nullptr) return;
+  server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(grace));
+  server->Wait();
+  server.reset();
   // Last: a process that drains still lives.
-  if (health_ != nullptr) health_->Shutdown(std::chrono::system_clock::now());
-  health_.reset();
+  if (health != nullptr) health->Shutdown(std::chrono::system_clock::now());
 }
 
 }  // namespace baton::rpc

@@ -1,5 +1,5 @@
 // Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits.
-// Start, SetServing and Shutdown may be called on any thread, each from one at a time.
+// Any thread may call any of it, also while another shuts it down.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/channel.h"
 
@@ -39,16 +41,19 @@ class Server {
   // Of the plain door for health checks; empty without one.
   const std::string& health_address() const { return health_address_; }
   // What grpc.health.v1 answers for "": ready for work. Its service "live" is always SERVING: the process
-  // lives, whatever its peers do.
+  // lives, whatever its peers do. Does nothing once a shutdown has begun: say false before one.
   void SetServing(bool serving);
-  // No new calls; calls still running after `grace` are cancelled. Returns when all have ended.
+  // No new calls; calls still running after `grace` are cancelled. Returns when all have ended; a second
+  // caller returns at once.
   void Shutdown(absl::Duration grace);
 
  private:
   Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, std::string address);
 
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::Server> health_;
+  absl::Mutex mutex_;
+  // Null once a shutdown has begun.
+  std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::Server> health_ ABSL_GUARDED_BY(mutex_);
   std::string health_address_;
   std::string address_;
 };
