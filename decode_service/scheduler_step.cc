@@ -80,10 +80,12 @@ void Scheduler::Plan(Flight& flight) {
   };
   // Of the sequence that was added last: the backend draws its token, where it can and nobody asks for
   // logits.
-  const auto let_draw = [this](const Sequence& sequence, int64_t position) {
-    if (!sequence.outbox->shows_logits()) {
-      batch_.Draw(sequence.sampling, static_cast<uint64_t>(position));
-    }
+  const auto let_draw = [this](Sequence& sequence, int64_t position) {
+    if (sequence.outbox->shows_logits()) return;
+    if (sequence.sampling.Penalises() && sequence.seen == nullptr) sequence.seen = engine_.TakeCountSlot();
+    batch_.Draw(
+        sequence.sampling, static_cast<uint64_t>(position),
+        {.slot = sequence.seen.get(), .tokens = sequence.tokens, .prompt_tokens = sequence.prompt_tokens});
   };
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kRunning || sequence->paused) continue;

@@ -21,15 +21,32 @@ void Batch::AddTaken(int32_t draw, int64_t position, std::span<const BlockId> bl
   Add(std::span(&unknown, 1), position, blocks, true);
 }
 
-void Batch::Draw(const sampling::Params& params, uint64_t position) {
+void Batch::Draw(const sampling::Params& params, uint64_t position, const Seen& seen) {
   BATON_CHECK(!logit_rows_.empty() && logit_rows_.back() + 1 == rows());
-  if (params.ChangesLogits()) return;
-  draws_.push_back({.uniform = UniformAt(params.seed, position),
-                    .row = static_cast<int32_t>(logit_rows_.size()) - 1,
-                    .temperature = params.temperature,
-                    .top_k = params.top_k,
-                    .top_p = params.top_p,
-                    .min_p = params.min_p});
+  kernels::RowDraw draw = {.uniform = UniformAt(params.seed, position),
+                           .row = static_cast<int32_t>(logit_rows_.size()) - 1,
+                           .temperature = params.temperature,
+                           .top_k = params.top_k,
+                           .top_p = params.top_p,
+                           .min_p = params.min_p};
+  if (params.Penalises()) {
+    const auto before = static_cast<int64_t>(position);
+    if (seen.slot == nullptr) return;
+    if (seen.slot->counted() != before) {
+      if (std::ssize(seen.tokens) != before) return;  // one of them nobody knows yet
+      const auto prompt = static_cast<size_t>(seen.prompt_tokens);
+      seen_.push_back({seen.slot->index(), seen.tokens.first(prompt), seen.tokens.subspan(prompt)});
+    }
+    seen.slot->set_counted(before + 1);
+    draw.slot = seen.slot->index();
+    draw.repetition_penalty = params.repetition_penalty;
+    draw.presence_penalty = params.presence_penalty;
+    draw.frequency_penalty = params.frequency_penalty;
+  }
+  draw.first_bias = static_cast<int32_t>(biases_.size());
+  draw.bias_count = static_cast<int32_t>(params.logit_bias.size());
+  for (const auto& [token, bias] : params.logit_bias) biases_.push_back({token.value(), bias});
+  draws_.push_back(draw);
 }
 
 void Batch::Clear() {
@@ -38,6 +55,8 @@ void Batch::Clear() {
   logit_rows_.clear();
   draws_.clear();
   taken_.clear();
+  biases_.clear();
+  seen_.clear();
 }
 
 }  // namespace baton::engine

@@ -6,10 +6,19 @@
 #include <vector>
 
 #include "common/base/ids.h"
+#include "common/engine/count_slots.h"
 #include "common/model/decoder.h"
 #include "common/sampling/sampler.h"
 
 namespace baton::engine {
+
+// What penalties are about: a sequence's tokens, but for one that nobody knows yet, and how many of them are
+// its prompt.
+struct Seen {
+  CountSlot* slot = nullptr;
+  std::span<const TokenId> tokens;  // outlives the batch's launch
+  int64_t prompt_tokens = 0;
+};
 
 class Batch {
  public:
@@ -21,8 +30,9 @@ class Batch {
   // gives, and wants its logits.
   void AddTaken(int32_t draw, int64_t position, std::span<const BlockId> blocks);
   // Lets the backend draw the token that follows the sequence added last, at `position`: then the step gives
-  // Engine::drawn and no logits. Not where penalties or a bias change the logits first: those stay here.
-  void Draw(const sampling::Params& params, uint64_t position);
+  // Engine::drawn and no logits. With penalties only if it counts what the sequence has seen: without a slot
+  // logits come, and one that lacks tokens is filled anew. The batch must be launched next.
+  void Draw(const sampling::Params& params, uint64_t position, const Seen& seen = {});
   void Clear();
 
   bool empty() const { return tokens_.empty(); }
@@ -30,7 +40,9 @@ class Batch {
   // Whether a token is drawn for every row.
   bool draws_all() const { return draws_.size() == tokens_.size(); }
   int64_t logit_count() const { return static_cast<int64_t>(logit_rows_.size()); }
-  model::ForwardBatch View() const { return {tokens_, sequences_, logit_rows_, draws_, taken_}; }
+  model::ForwardBatch View() const {
+    return {tokens_, sequences_, logit_rows_, draws_, taken_, biases_, seen_};
+  }
 
  private:
   std::vector<TokenId> tokens_;
@@ -38,6 +50,8 @@ class Batch {
   std::vector<int64_t> logit_rows_;
   std::vector<kernels::RowDraw> draws_;
   std::vector<kernels::TakenToken> taken_;
+  std::vector<kernels::TokenBias> biases_;
+  std::vector<kernels::SeenTokens> seen_;
 };
 
 }  // namespace baton::engine

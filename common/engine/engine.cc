@@ -159,6 +159,15 @@ std::span<const float> Engine::Finish() {
   return flights_.empty() ? std::span<const float>(logits_) : std::span<const float>();
 }
 
+bool Engine::ReserveCounts(int32_t slots) {
+  std::vector<char> reserved(ranks_.size());
+  threads_->Run([&](int r) {
+    const auto rank = static_cast<size_t>(r);
+    reserved[rank] = ranks_[rank].decoder->ReserveCounts(slots);
+  });
+  return std::ranges::all_of(reserved, [](char ok) { return ok != 0; });
+}
+
 std::optional<TokenId> Engine::drawn(int64_t logit_row) const {
   const auto found = drawn_.find(logit_row);
   if (found == drawn_.end()) return std::nullopt;

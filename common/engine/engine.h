@@ -67,6 +67,8 @@ class Engine {
   void Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
   std::span<const float> Finish();
   bool overlaps() const { return ranks_.front().decoder->draws(); }
+  // A place where the backend counts what a sequence has seen, for Batch::Draw. Null: it can't.
+  std::unique_ptr<CountSlot> TakeCountSlot() { return count_slots_.Take(); }
   // The token that the backend drew from a row of logits of the step that finished last, which then has no
   // logits. None: it was not asked to, or could not.
   std::optional<TokenId> drawn(int64_t logit_row) const;
@@ -79,6 +81,8 @@ class Engine {
     std::optional<kv::KvStore> store;
   };
   Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant);
+  // On every rank, or none is used.
+  bool ReserveCounts(int32_t slots);
 
   std::vector<Rank> ranks_;
   const std::unique_ptr<RankThreads> threads_;
@@ -90,6 +94,7 @@ class Engine {
   // Of each step between Launch and Finish: the rows of its logits from which tokens are drawn.
   std::deque<std::vector<int64_t>> flights_;
   std::map<int64_t, TokenId> drawn_;  // by row of the logits
+  CountSlots count_slots_{[this](int32_t slots) { return ReserveCounts(slots); }};
 };
 
 }  // namespace baton::engine

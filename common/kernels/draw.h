@@ -1,13 +1,18 @@
-// RowDraw: how a token is drawn from one row of logits. Plain data, which device code reads as it is.
+// StepDraws: how tokens are drawn from rows of logits. RowDraw and TokenBias are plain data, which device code
+// reads as it is.
+//
+// In sampling::Sampler's order (sampler.h): penalties and bias, temperature, top-k, top-p, min-p, inverse
+// transform over the kept tokens in descending order of logits, ties by ascending id. Log probabilities are
+// not for devices: rows that want those are drawn from on the host.
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "common/base/ids.h"
 
 namespace baton::kernels {
 
-// In sampling::Sampler's order (sampler.h): temperature, top-k, top-p, min-p, inverse transform over the kept
-// tokens in descending order of logits, ties by ascending id. Penalties, bias and log probabilities are not
-// for devices: rows that want those are drawn from on the host.
 struct RowDraw {
   double uniform = 0;     // where in the kept mass the token lies, in [0, 1)
   int32_t row = 0;        // of the logits
@@ -15,6 +20,33 @@ struct RowDraw {
   int32_t top_k = 0;      // 0: all
   float top_p = 1;
   float min_p = 0;
+  // Where the backend counts what the sequence has seen; the token drawn is counted there, too. -1: nowhere,
+  // and there are no penalties.
+  int32_t slot = -1;
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  int32_t first_bias = 0;  // of StepDraws::biases
+  int32_t bias_count = 0;
+};
+
+struct TokenBias {
+  int32_t token = 0;  // of one row, each at most once
+  float bias = 0;
+};
+
+// A slot that starts anew: what it counted before is forgotten.
+struct SeenTokens {
+  int32_t slot = 0;
+  std::span<const TokenId> prompt;
+  std::span<const TokenId> output;
+};
+
+// The draws of one step.
+struct StepDraws {
+  std::span<const RowDraw> rows;
+  std::span<const TokenBias> biases = {};
+  std::span<const SeenTokens> seen = {};  // counted before anything is drawn
 };
 
 }  // namespace baton::kernels

@@ -213,9 +213,13 @@ class Kernels {
 
   // Whether Draw takes rows of a vocabulary of this size. If not, sampling::Sampler draws on the host.
   virtual bool Draws(int64_t vocabulary) const { return false; }
-  // Draws a token as each of `draws` says from its row of logits (float32). An operation like the others: the
-  // next step may take the tokens (StepRows::taken) before the host has them. At most two are under way.
-  virtual void Draw(Matrix logits, std::span<const RowDraw> draws) {}
+  // Memory to count in for slots [0, slots) of a vocabulary of this size; what is counted stays. False if
+  // there is none: then only the slots of before can be used.
+  virtual bool ReserveCounts(int32_t slots, int64_t vocabulary) { return false; }
+  // Draws a token as each of `draws` says from its row of logits (float32), which is nobody's then. An
+  // operation like the others: the next step may take the tokens (StepRows::taken), and finds them counted,
+  // before the host has them. At most two are under way.
+  virtual void Draw(Matrix logits, const StepDraws& draws) {}
   // Waits for the tokens of the oldest Draw under way: -1 where no logit was a number above -inf.
   virtual void Drawn(std::span<TokenId> tokens) {}
 };

@@ -7,6 +7,8 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "common/base/check.h"
@@ -225,11 +227,25 @@ class ReferenceKernels final : public Kernels {
 
   bool Draws(int64_t vocabulary) const override { return true; }
 
-  void Draw(Matrix logits, std::span<const RowDraw> draws) override {
+  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
+    if (std::ssize(seen_) < slots) seen_.resize(static_cast<size_t>(slots));
+    return true;
+  }
+
+  void Draw(Matrix logits, const StepDraws& draws) override {
     BATON_CHECK(drawn_.size() < 2);
+    for (const SeenTokens& start : draws.seen) {
+      Seen& seen = seen_.at(static_cast<size_t>(start.slot));
+      seen = {.prompt = {start.prompt.begin(), start.prompt.end()}, .output = {}};
+      for (TokenId token : start.output) ++seen.output[token];
+    }
     last_drawn_.clear();
-    for (const RowDraw& draw : draws) {
-      last_drawn_.push_back(DrawOne({logits.row(draw.row), static_cast<size_t>(logits.cols)}, draw));
+    for (const RowDraw& draw : draws.rows) {
+      // Other ranks read the same row.
+      std::vector<float> row(logits.row(draw.row), logits.row(draw.row) + logits.cols);
+      Adjust(row, draw, draws.biases);
+      last_drawn_.push_back(DrawOne(row, draw));
+      if (draw.slot >= 0) ++seen_.at(static_cast<size_t>(draw.slot)).output[last_drawn_.back()];
     }
     drawn_.push_back(last_drawn_);
   }
@@ -302,6 +318,34 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
+  // What a slot counts.
+  struct Seen {
+    std::set<TokenId> prompt;
+    std::map<TokenId, int> output;
+  };
+
+  // The formulas of sampling::Sampler's order, token by token.
+  void Adjust(std::vector<float>& row, const RowDraw& draw, std::span<const TokenBias> biases) const {
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    const Seen none;
+    const Seen& seen = draw.slot < 0 ? none : seen_.at(static_cast<size_t>(draw.slot));
+    for (size_t i = 0; i < row.size(); ++i) {
+      const TokenId token(static_cast<int32_t>(i));
+      const auto found = seen.output.find(token);
+      const int count = found == seen.output.end() ? 0 : found->second;
+      if (row[i] > kLargest) row[i] = kLargest;
+      if (count > 0 || seen.prompt.contains(token)) {
+        row[i] = row[i] < 0 ? row[i] * draw.repetition_penalty
+                            : std::min(row[i] / draw.repetition_penalty, kLargest);
+      }
+      if (count > 0) row[i] -= draw.presence_penalty + draw.frequency_penalty * static_cast<float>(count);
+    }
+    for (const TokenBias& bias :
+         biases.subspan(static_cast<size_t>(draw.first_bias), static_cast<size_t>(draw.bias_count))) {
+      row[static_cast<size_t>(bias.token)] += bias.bias;
+    }
+  }
+
   // As draw.h says it: sorted, weighed, cut three times, and added up until the share is passed.
   static TokenId DrawOne(std::span<const float> logits, const RowDraw& draw) {
     struct Token {
@@ -339,6 +383,7 @@ class ReferenceKernels final : public Kernels {
   std::vector<double> weighted_;    // [head_dim]
   const TokenId* asked_ = nullptr;  // the step's tokens, as the caller has them
   std::vector<TokenId> tokens_;     // and as they are
+  std::vector<Seen> seen_;          // by slot
   std::vector<TokenId> last_drawn_;
   std::deque<std::vector<TokenId>> drawn_;  // that nobody has asked for yet
 };

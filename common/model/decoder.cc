@@ -183,7 +183,7 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
     rows.rows = wanted;
     // Every rank gets all columns, and draws the same tokens.
     if (group != nullptr) on_host ? group->Barrier() : group->AllReduce(rows);
-    kernels.Draw(rows, batch.draws);
+    kernels.Draw(rows, {batch.draws, batch.biases, batch.seen});
     for (const kernels::RowDraw& draw : batch.draws) flight.drawn.push_back(draw.row);
   }
   kernels.End();
@@ -269,5 +269,9 @@ void Decoder::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<fl
 void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_->Finish(logits, tokens); }
 
 bool Decoder::draws() const { return impl_->draws(); }
+
+bool Decoder::ReserveCounts(int32_t slots) {
+  return draws() && impl_->kernels.ReserveCounts(slots, impl_->config.vocabulary);
+}
 
 }  // namespace baton::model

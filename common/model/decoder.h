@@ -28,6 +28,9 @@ struct ForwardBatch {
   std::span<const kernels::RowDraw> draws = {};
   // Rows that go on from a token which the step under way draws.
   std::span<const kernels::TakenToken> taken = {};
+  // What the draws refer to (kernels::StepDraws).
+  std::span<const kernels::TokenBias> biases = {};
+  std::span<const kernels::SeenTokens> seen = {};
 };
 
 class Decoder {
@@ -71,6 +74,8 @@ class Decoder {
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
   // Whether the backend draws tokens.
   bool draws() const;
+  // Memory to count in for slots [0, slots) (kernels::RowDraw). False if there is none.
+  bool ReserveCounts(int32_t slots);
 
  private:
   struct Impl;

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/base/status.h"
 #include "common/sampling/sampler.h"
 #include "fmt/format.h"
@@ -14,9 +15,11 @@ absl::Status Refuse(std::string_view field, double value, std::string_view range
 
 }  // namespace
 
-bool Params::ChangesLogits() const {
-  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+bool Params::Penalises() const {
+  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0;
 }
+
+bool Params::ChangesLogits() const { return Penalises() || !logit_bias.empty(); }
 
 // Each comparison is written so that NaN fails it.
 absl::Status Params::Validate(int64_t vocabulary) const {
@@ -34,12 +37,16 @@ absl::Status Params::Validate(int64_t vocabulary) const {
   if (!(frequency_penalty >= -2 && frequency_penalty <= 2)) {
     return Refuse("frequency_penalty", frequency_penalty, "in [-2, 2]");
   }
+  absl::flat_hash_set<TokenId> biased;
   for (const auto& [token, bias] : logit_bias) {
     if (token.value() < 0 || token.value() >= vocabulary) {
       return Refuse("logit_bias token", token.value(), fmt::format("in [0, {})", vocabulary));
     }
     if (!(bias >= -100 && bias <= 100)) {
       return Refuse(fmt::format("logit_bias of token {}", token.value()), bias, "in [-100, 100]");
+    }
+    if (!biased.insert(token).second) {
+      return Refuse("logit_bias token", token.value(), "there once");
     }
   }
   return absl::OkStatus();

@@ -31,11 +31,13 @@ struct Params {
       1;  // of tokens in prompt and output: logit / penalty if positive, else logit x penalty
   float presence_penalty = 0;   // subtracted once from tokens in the output
   float frequency_penalty = 0;  // subtracted from tokens in the output, as often as they are there
-  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to the logits; each token at most once
 
   // INVALID_ARGUMENT names the field, the value and the range. Non-finite values are refused.
   absl::Status Validate(int64_t vocabulary) const;
-  // Penalties or a bias change the logits before anything is drawn.
+  // What a sequence has seen changes its logits before anything is drawn.
+  bool Penalises() const;
+  // Penalties or a bias do.
   bool ChangesLogits() const;
 };
 

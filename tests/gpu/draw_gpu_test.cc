@@ -18,6 +18,12 @@ TEST(DrawGpuTest, DrawsWhatTheSamplerDraws) {
   kernels::ExpectDrawsOfTheSampler(*kernels, 50'257, 6, kSeed);
 }
 
+TEST(DrawGpuTest, CountsWhatSequencesHaveSeen) {
+  const auto kernels = MakeKernels();
+  ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
+  for (int vocabulary : {2, 33, 1000}) kernels::ExpectPenaltiesOfTheSampler(*kernels, vocabulary, 12, kSeed);
+}
+
 TEST(DrawGpuTest, ABorderBelongsToTheUpperToken) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";

@@ -297,7 +297,12 @@ void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
 
 bool CudaKernels::Draws(int64_t vocabulary) const { return vocabulary <= kMostDrawn; }
 
-void CudaKernels::Draw(Matrix logits, std::span<const RowDraw> draws) {
+bool CudaKernels::ReserveCounts(int32_t slots, int64_t vocabulary) {
+  CheckOk(cudaSetDevice(device_), "using the GPU");
+  return draws_->ReserveCounts(slots, vocabulary);
+}
+
+void CudaKernels::Draw(Matrix logits, const StepDraws& draws) {
   if (draws_->Launch(logits, draws)) ForgetGraphs();
 }
 

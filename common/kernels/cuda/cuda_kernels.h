@@ -57,7 +57,8 @@ class CudaKernels final : public Kernels {
                  const kv::KvStore& store, Matrix out) override;
   void SwiGlu(Matrix gate_up, Matrix out) override;
   bool Draws(int64_t vocabulary) const override;
-  void Draw(Matrix logits, std::span<const RowDraw> draws) override;
+  bool ReserveCounts(int32_t slots, int64_t vocabulary) override;
+  void Draw(Matrix logits, const StepDraws& draws) override;
   void Drawn(std::span<TokenId> tokens) override;
 
  private:

@@ -4,7 +4,9 @@
 // mass of that head says all, and nothing is sorted. The place in the order where a mass or a count is reached
 // is found digit by digit (radix selection), the first digit being the distance to the largest logit, because
 // logits crowd into few exponents. Masses are fixed-point numbers: their sums have the same bits in any order
-// of additions, so a draw is a function of the row and its parameters alone.
+// of additions, so a draw is a function of the row, its parameters and what was counted alone.
+//
+// Counts are one word per token of the vocabulary: how often the output has it, and a bit for the prompt.
 #include <bit>
 #include <cfloat>
 #include <cmath>
@@ -27,6 +29,7 @@ static_assert(32 + kIdBits == kRankDigits * kDigitBits && kMostDrawn <= 1 << kId
 // Mass of the likeliest token. All tokens together stay below 2^64.
 constexpr double kOne = 0x1p43;
 static_assert(kMostDrawn <= 1 << 20);
+constexpr uint32_t kInPrompt = 1u << 31;  // of a count
 // Beyond this distance below the largest logit, in units of the temperature, a mass rounds to 0.
 constexpr double kFarthest = 32;
 
@@ -176,10 +179,65 @@ __device__ Place Seek(const Row& row, Goal goal, Shared& shared) {
   return place;
 }
 
+// One block per slot that starts anew.
 __global__ void __launch_bounds__(kThreads)
-    DrawKernel(const float* logits, int64_t stride, int vocabulary, const RowDraw* draws, int32_t* tokens) {
+    CountSeenKernel(const SeenRun* seen, const int32_t* tokens, int vocabulary, uint32_t* counts) {
+  const SeenRun run = seen[blockIdx.x];
+  uint32_t* const own = counts + static_cast<int64_t>(run.slot) * vocabulary;
+  for (int id = static_cast<int>(threadIdx.x); id < vocabulary; id += kThreads) own[id] = 0;
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < run.prompt + run.output; i += kThreads) {
+    uint32_t& count = own[tokens[run.first + i]];
+    if (i < run.prompt) {
+      atomicOr(&count, kInPrompt);
+    } else {
+      atomicAdd(&count, 1u);
+    }
+  }
+}
+
+// As sampling::Sampler adjusts a row, to the bit: products and sums are rounded one by one. `counts` are the
+// row's slot's.
+__device__ void Adjust(float* logits, int vocabulary, const RowDraw& draw, const uint32_t* counts,
+                       const TokenBias* biases) {
+  if (draw.slot >= 0) {
+    for (int id = static_cast<int>(threadIdx.x); id < vocabulary; id += kThreads) {
+      const uint32_t seen = counts[id];
+      if (seen == 0) continue;
+      float logit = logits[id] > FLT_MAX ? FLT_MAX : logits[id];
+      if (logit < 0) {
+        logit = __fmul_rn(logit, draw.repetition_penalty);
+      } else {
+        logit = __fdiv_rn(logit, draw.repetition_penalty);
+        logit = logit > FLT_MAX ? FLT_MAX : logit;
+      }
+      if (const uint32_t count = seen & ~kInPrompt; count > 0) {
+        const float often = __fmul_rn(draw.frequency_penalty, static_cast<float>(count));
+        logit = __fsub_rn(logit, __fadd_rn(draw.presence_penalty, often));
+      }
+      logits[id] = logit;
+    }
+    __syncthreads();
+  }
+  for (int i = static_cast<int>(threadIdx.x); i < draw.bias_count; i += kThreads) {
+    const TokenBias bias = biases[draw.first_bias + i];
+    float& logit = logits[bias.token];
+    logit = __fadd_rn(logit > FLT_MAX ? FLT_MAX : logit, bias.bias);
+  }
+  if (draw.bias_count > 0) __syncthreads();
+}
+
+__global__ void __launch_bounds__(kThreads)
+    DrawKernel(float* logits, int64_t stride, int vocabulary, const RowDraw* draws, const TokenBias* biases,
+               uint32_t* counts, int32_t* tokens) {
   __shared__ Shared shared;
   const RowDraw draw = draws[blockIdx.x];
+  uint32_t* const seen = draw.slot < 0 ? nullptr : counts + static_cast<int64_t>(draw.slot) * vocabulary;
+  Adjust(logits + draw.row * stride, vocabulary, draw, seen, biases);
+  const auto give = [&](int token) {
+    tokens[blockIdx.x] = token;
+    if (seen != nullptr && token >= 0) ++seen[token];
+  };
   Row row{logits + draw.row * stride, vocabulary, 0, 1 / static_cast<double>(draw.temperature)};
 
   if (threadIdx.x == 0) {
@@ -199,7 +257,7 @@ __global__ void __launch_bounds__(kThreads)
   best = shared.best;
   const int likeliest = static_cast<int>(best & ((Mass{1} << kIdBits) - 1));
   if (best == ~Mass{0} || draw.temperature == 0) {
-    if (threadIdx.x == 0) tokens[blockIdx.x] = best == ~Mass{0} ? -1 : likeliest;
+    if (threadIdx.x == 0) give(best == ~Mass{0} ? -1 : likeliest);
     return;
   }
   row.max = LogitAt(row, likeliest);
@@ -232,17 +290,25 @@ __global__ void __launch_bounds__(kThreads)
     const float logit = LogitAt(row, id);
     const double distance = DistanceOf(row, logit);
     if (distance < kFarthest && MassAt(distance) > 0 && among.Has(distance, RankOf(logit, id))) {
-      tokens[blockIdx.x] = id;
+      give(id);
     }
   }
 }
 
 }  // namespace
 
-void Draw(const float* logits, int64_t stride, int vocabulary, const RowDraw* draws, int count, int32_t* tokens,
+void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStream_t stream) {
+  if (draws.seen_count == 0) return;
+  CountSeenKernel<<<static_cast<unsigned>(draws.seen_count), kThreads, 0, stream>>>(draws.seen, draws.tokens, vocabulary,
+                                                                                    counts);
+  CheckLaunch("count seen tokens");
+}
+
+void Draw(float* logits, int64_t stride, int vocabulary, const DrawView& draws, uint32_t* counts, int32_t* tokens,
           cudaStream_t stream) {
-  if (count == 0) return;
-  DrawKernel<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(logits, stride, vocabulary, draws, tokens);
+  if (draws.row_count == 0) return;
+  DrawKernel<<<static_cast<unsigned>(draws.row_count), kThreads, 0, stream>>>(logits, stride, vocabulary, draws.rows,
+                                                                              draws.biases, counts, tokens);
   CheckLaunch("draw");
 }
 

@@ -18,48 +18,81 @@ absl::StatusOr<DrawQueue> DrawQueue::Create(cudaStream_t stream, device::Memory&
   for (Slot& slot : queue.slots_) {
     BATON_ASSIGN_OR_RETURN(slot.home, device::cuda::MakeEvent());
   }
-  BATON_RETURN_IF_ERROR(queue.Reserve(kMostGraphRows));
+  BATON_RETURN_IF_ERROR(queue.ReserveTable(kMostGraphRows * static_cast<int64_t>(sizeof(RowDraw))));
+  BATON_RETURN_IF_ERROR(queue.ReserveTokens(kMostGraphRows));
   return queue;
 }
 
-absl::Status DrawQueue::Reserve(int64_t draws) {
-  BATON_ASSIGN_OR_RETURN(asked_, memory_->Allocate(draws * static_cast<int64_t>(sizeof(RowDraw))));
+absl::Status DrawQueue::Reserve(Slot& slot, int64_t table_bytes, int64_t draws) {
+  if (table_bytes > slot.asked_bytes) {
+    slot.asked_bytes = std::max(2 * table_bytes, kMostGraphRows * static_cast<int64_t>(sizeof(RowDraw)));
+    BATON_ASSIGN_OR_RETURN(slot.asked, device::cuda::AllocatePinned(slot.asked_bytes));
+  }
+  if (draws > slot.capacity) {
+    slot.capacity = std::max(2 * draws, kMostGraphRows);
+    BATON_ASSIGN_OR_RETURN(
+        slot.given, device::cuda::AllocatePinned(slot.capacity * static_cast<int64_t>(sizeof(int32_t))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DrawQueue::ReserveTable(int64_t bytes) {
+  BATON_ASSIGN_OR_RETURN(asked_, memory_->Allocate(bytes));
+  asked_bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status DrawQueue::ReserveTokens(int64_t draws) {
   BATON_ASSIGN_OR_RETURN(tokens_, memory_->Allocate(draws * static_cast<int64_t>(sizeof(int32_t))));
   capacity_ = draws;
   return absl::OkStatus();
 }
 
-absl::Status DrawQueue::Reserve(Slot& slot, int64_t draws) {
-  BATON_ASSIGN_OR_RETURN(slot.asked,
-                         device::cuda::AllocatePinned(draws * static_cast<int64_t>(sizeof(RowDraw))));
-  BATON_ASSIGN_OR_RETURN(slot.given,
-                         device::cuda::AllocatePinned(draws * static_cast<int64_t>(sizeof(int32_t))));
-  slot.capacity = draws;
-  return absl::OkStatus();
+bool DrawQueue::ReserveCounts(int32_t slots, int64_t vocabulary) {
+  if (slots <= count_slots_ && vocabulary == vocabulary_) return true;
+  absl::StatusOr<device::Memory::Buffer> grown =
+      memory_->Allocate(slots * vocabulary * static_cast<int64_t>(sizeof(uint32_t)));
+  if (!grown.ok()) return false;
+  if (vocabulary == vocabulary_) {
+    CheckOk(cudaMemcpyAsync(grown->get(), counts_.get(),
+                            static_cast<size_t>(count_slots_ * vocabulary) * sizeof(uint32_t),
+                            cudaMemcpyDeviceToDevice, stream_),
+            "moving counts");
+  }
+  // What still reads the old memory is waited for as it is freed.
+  counts_ = *std::move(grown);
+  count_slots_ = slots;
+  vocabulary_ = vocabulary;
+  return true;
 }
 
-bool DrawQueue::Launch(Matrix logits, std::span<const RowDraw> draws) {
+bool DrawQueue::Launch(Matrix logits, const StepDraws& draws) {
   BATON_CHECK(logits.dtype == tensor::DType::kF32 && launched_ - finished_ < slots_.size());
-  const auto count = std::ssize(draws);
+  for (const RowDraw& row : draws.rows) {
+    BATON_CHECK(row.slot < count_slots_ && (row.slot < 0 || logits.cols == vocabulary_));
+  }
+  const DrawTable table(draws);
+  const auto bytes = std::ssize(table.bytes());
+  const auto count = std::ssize(draws.rows);
   const bool moved = count > capacity_;
-  if (moved) {
-    // What still reads the old memory is waited for as it is freed.
-    const absl::Status grown = Reserve(2 * count);
-    BATON_CHECK(grown.ok()) << " draws: " << grown.ToString();
-  }
+  // What still reads the old memory is waited for as it is freed.
+  absl::Status grown;
+  if (bytes > asked_bytes_) grown.Update(ReserveTable(2 * bytes));
+  if (moved) grown.Update(ReserveTokens(2 * count));
   Slot& slot = slots_[launched_++ % slots_.size()];
-  if (count > slot.capacity) {
-    const absl::Status grown = Reserve(slot, capacity_);
-    BATON_CHECK(grown.ok()) << " draws: " << grown.ToString();
-  }
+  grown.Update(Reserve(slot, bytes, count));
+  BATON_CHECK(grown.ok()) << " draws: " << grown.ToString();
   slot.count = count;
-  std::memcpy(slot.asked.get(), draws.data(), draws.size_bytes());
+  std::memcpy(slot.asked.get(), table.bytes().data(), table.bytes().size());
   CheckOk(
-      cudaMemcpyAsync(asked_.get(), slot.asked.get(), draws.size_bytes(), cudaMemcpyHostToDevice, stream_),
+      cudaMemcpyAsync(asked_.get(), slot.asked.get(), table.bytes().size(), cudaMemcpyHostToDevice, stream_),
       "sending draws");
-  cuda::Draw(static_cast<const float*>(logits.data), logits.stride, static_cast<int>(logits.cols),
-             reinterpret_cast<const RowDraw*>(asked_.get()), static_cast<int>(count),
-             reinterpret_cast<int32_t*>(tokens_.get()), stream_);
+  const DrawView view = table.View(asked_.get());
+  const auto vocabulary = static_cast<int>(logits.cols);
+  auto* const counts = reinterpret_cast<uint32_t*>(counts_.get());
+  auto* const tokens = reinterpret_cast<int32_t*>(tokens_.get());
+  CountSeen(view, vocabulary, counts, stream_);
+  cuda::Draw(static_cast<float*>(logits.data), logits.stride, vocabulary, view, counts, tokens, stream_);
   CheckOk(cudaMemcpyAsync(slot.given.get(), tokens_.get(), static_cast<size_t>(count) * sizeof(int32_t),
                           cudaMemcpyDeviceToHost, stream_),
           "bringing tokens home");

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/kernels/cuda/draw_table.h"
 #include "common/kernels/cuda/tiling.h"
-#include "common/kernels/draw.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::kernels::cuda {
@@ -81,8 +81,12 @@ void RotateAndStore(void* qkv, int64_t stride, DType dtype, const HeadShape& sha
 // The largest vocabulary that Draw takes.
 inline constexpr int kMostDrawn = 1 << 20;
 
-// tokens[i]: drawn as draws[i] says from its row of logits; -1 if none of them is a number above -inf.
-void Draw(const float* logits, int64_t stride, int vocabulary, const RowDraw* draws, int count,
+// What slots start with: counts [slots, vocabulary].
+void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStream_t stream);
+
+// tokens[i]: drawn as draws.rows[i] says from its row of logits, which is changed as it says and in which
+// slot it is counted; -1, and counted nowhere, if no logit is a number above -inf.
+void Draw(float* logits, int64_t stride, int vocabulary, const DrawView& draws, uint32_t* counts,
           int32_t* tokens, cudaStream_t stream);
 
 // Whether the attention kernels are built for it.

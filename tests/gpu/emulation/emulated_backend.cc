@@ -136,10 +136,18 @@ class EmulatedKernels final : public Kernels {
                           static_cast<int>(out.cols), out.data, out.stride, out.dtype, nullptr);
   }
   bool Draws(int64_t vocabulary) const override { return vocabulary <= kMostDrawn; }
-  void Draw(Matrix logits, std::span<const RowDraw> draws) override {
-    tokens_.assign(draws.size(), 0);
-    kernels::cuda::Draw(logits.row(0), logits.stride, static_cast<int>(logits.cols), draws.data(),
-                        static_cast<int>(draws.size()), tokens_.data(), nullptr);
+  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
+    counts_.resize(static_cast<size_t>(slots * vocabulary), 0xDEADBEEF);  // a slot says what it starts with
+    return true;
+  }
+  void Draw(Matrix logits, const StepDraws& draws) override {
+    const DrawTable table(draws);
+    const DrawView view = table.View(table.bytes().data());
+    const auto vocabulary = static_cast<int>(logits.cols);
+    tokens_.assign(draws.rows.size(), 0);
+    CountSeen(view, vocabulary, counts_.data(), nullptr);
+    kernels::cuda::Draw(logits.row(0), logits.stride, vocabulary, view, counts_.data(), tokens_.data(),
+                        nullptr);
     drawn_.push_back(tokens_);
   }
   void Drawn(std::span<TokenId> tokens) override {
@@ -168,6 +176,7 @@ class EmulatedKernels final : public Kernels {
   PrefillKernel prefill_ = PrefillKernel::kMma;
   std::optional<StepRows> step_;
   std::optional<StepTable> own_, other_;
+  std::vector<uint32_t> counts_;            // [slots, vocabulary]
   std::vector<int32_t> tokens_;             // of the last draw
   std::deque<std::vector<int32_t>> drawn_;  // under way
   int64_t replays_ = 0;

@@ -79,6 +79,14 @@ template <typename T>
 T atomicMin(T* where, T value) {
   return std::exchange(*where, value < *where ? value : *where);
 }
+template <typename T>
+T atomicOr(T* where, T value) {
+  return std::exchange(*where, *where | value);
+}
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }

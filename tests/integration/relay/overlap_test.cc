@@ -88,7 +88,11 @@ TEST_F(OverlapTest, NoTokenDiffers) {
     for (Asked& asked : all) {
       asked.prompt = Prompt(5 + static_cast<int64_t>(random_() % 60));
       asked.params = {.temperature = random_() % 3 == 0 ? 0.0f : 1.0f, .top_k = 40, .seed = random_()};
-      if (random_() % 8 == 0) asked.params.frequency_penalty = 0.7f;  // logits are asked for
+      if (random_() % 3 == 0) {
+        asked.params.repetition_penalty = 1.1f;
+        asked.params.frequency_penalty = 0.7f;
+      }
+      if (random_() % 3 == 0) asked.params.logit_bias = {{TokenId(9), 2.0f}, {TokenId(70), -100.0f}};
       asked.max_tokens = 1 + static_cast<int64_t>(random_() % 40);
       for (int i = 0; i < 4; ++i) asked.stops.emplace_back(static_cast<int32_t>(random_() % 150));
       if (random_() % 5 == 0) asked.cancel_after = 1 + static_cast<int>(random_() % 10);
@@ -122,6 +126,22 @@ TEST_F(OverlapTest, NoTokenDiffers) {
   }
   EXPECT_GT(overlapped, 100);
   EXPECT_GT(preemptions, 0u);
+}
+
+TEST_F(OverlapTest, StepsOverlapWherePenaltiesAreAskedFor) {
+  Relay relay(Overlapping());
+  const sampling::Params params = {.temperature = 0, .presence_penalty = 0.5f, .frequency_penalty = 0.5f};
+  const std::vector<TokenId> prompt = Prompt(40);
+  Answer answer;
+  relay.Ask(prompt, params, 30, answer);
+  int overlapped = 0;
+  while (!answer.status.has_value()) {
+    ASSERT_TRUE(relay.Turn());
+    overlapped += relay.scheduler().step_under_way() ? 1 : 0;
+  }
+  EXPECT_GT(overlapped, 25);
+  EXPECT_EQ(answer.tokens, Alone(prompt, params, 30));
+  EXPECT_NE(answer.tokens, Alone(prompt, {.temperature = 0}, 30));
 }
 
 TEST_F(OverlapTest, ACancelledSequenceKeepsItsBlocksUntilItsStepHasLanded) {

@@ -1,7 +1,11 @@
 // A backend that draws gives tokens in place of logits, row by row as asked; where it can't, logits come.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "common/engine/engine.h"
+#include "common/engine/solo.h"
 
 namespace baton::engine {
 namespace {
@@ -22,7 +26,7 @@ Batch MakeBatch(const std::vector<TokenId>& tokens, const std::vector<BlockId>& 
   Batch batch;
   for (size_t s = 0; s < params.size(); ++s) {
     batch.Add(std::span(tokens).subspan(s, 5), 0, std::span(blocks).subspan(s, 1), true);
-    if (params[s].has_value()) batch.Draw(*params[s], 5);
+    if (params[s].has_value()) batch.Draw(*params[s], 5);  // penalties without a slot
   }
   return batch;
 }
@@ -47,7 +51,7 @@ TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
 
   const auto rest = engine->Forward(MakeBatch(tokens_, blocks, {{}, plain_, penalised_}), [](int) {});
   EXPECT_FALSE(engine->drawn(0).has_value()) << "nobody asked";
-  EXPECT_FALSE(engine->drawn(2).has_value()) << "penalties are the host's";
+  EXPECT_FALSE(engine->drawn(2).has_value()) << "penalties, and nothing that counts";
   for (size_t row : {0u, 2u}) {
     EXPECT_TRUE(std::ranges::equal(rest.subspan(row * vocabulary, vocabulary),
                                    std::span(logits).subspan(row * vocabulary, vocabulary)));
@@ -108,12 +112,106 @@ TEST_P(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
   engine->pool().Release(blocks);
 }
 
+// Penalties and biases, on a sequence whose last token nobody knows yet; its slot is filled once.
+TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
+  const auto engine = Load("reference", GetParam());
+  ASSERT_NE(engine, nullptr);
+  const auto blocks = *engine->pool().Allocate(2);
+  const sampling::Params params = {.temperature = 0,
+                                   .repetition_penalty = 1.2f,
+                                   .presence_penalty = 0.5f,
+                                   .frequency_penalty = 0.8f,
+                                   .logit_bias = {{TokenId(7), 3.0f}, {TokenId(60), -4.0f}}};
+  constexpr int64_t kTokens = 12;
+  const auto expected = GenerateSolo(*engine, tokens_, params, kTokens, {}, 0);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const auto without = GenerateSolo(*engine, tokens_, {.temperature = 0}, kTokens, {}, 0);
+  ASSERT_NE(expected->tokens, without->tokens) << "the penalties change nothing";
+
+  const auto slot = engine->TakeCountSlot();
+  ASSERT_NE(slot, nullptr);
+  std::vector<TokenId> tokens = tokens_;
+  const auto prompt = std::ssize(tokens_);
+  for (int64_t step = 0; step <= kTokens; ++step) {
+    if (step < kTokens) {
+      Batch batch;
+      const auto position = static_cast<uint64_t>(prompt + step);
+      step == 0 ? batch.Add(tokens, 0, blocks, true) : batch.AddTaken(0, prompt + step - 1, blocks);
+      batch.Draw(params, position, {.slot = slot.get(), .tokens = tokens, .prompt_tokens = prompt});
+      EXPECT_EQ(batch.View().draws.size(), 1u);
+      EXPECT_EQ(batch.View().seen.size(), step == 0 ? 1u : 0u);
+      engine->Launch(batch, [](int) {});
+    }
+    if (step == 0) continue;
+    engine->Finish();
+    tokens.push_back(*engine->drawn(0));
+  }
+  EXPECT_EQ(std::vector<TokenId>(tokens.begin() + prompt, tokens.end()), expected->tokens);
+  engine->pool().Release(blocks);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, DrawTest, testing::Values(1, 2), testing::PrintToStringParamName());
+
+TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
+  CountSlots slots([](int32_t) { return true; });
+  const auto slot = slots.Take();
+  const sampling::Params params = {.presence_penalty = 1};
+  const std::vector<TokenId> tokens = {TokenId(4), TokenId(5), TokenId(6)};
+  const std::vector<BlockId> blocks = {BlockId(0)};
+  // What is put together for the token at `position`, of a sequence of so many known tokens.
+  struct Outcome {
+    size_t draws, filled;
+    bool operator==(const Outcome&) const = default;
+  };
+  const auto draw = [&](size_t known, uint64_t position, CountSlot* own) {
+    Batch batch;
+    batch.Add(std::span(tokens).first(1), 0, blocks, true);
+    batch.Draw(params, position, {.slot = own, .tokens = std::span(tokens).first(known), .prompt_tokens = 1});
+    const model::ForwardBatch view = batch.View();
+    if (!view.seen.empty()) {
+      EXPECT_EQ(view.seen[0].slot, own->index());
+      EXPECT_EQ(view.seen[0].prompt.size(), 1u);
+      EXPECT_EQ(view.seen[0].output.size(), known - 1);
+    }
+    return Outcome{view.draws.size(), view.seen.size()};
+  };
+  EXPECT_EQ(draw(2, 2, nullptr), (Outcome{0, 0})) << "nothing counts";
+  EXPECT_EQ(draw(1, 2, slot.get()), (Outcome{0, 0})) << "a token that nobody knows, and an empty slot";
+  EXPECT_EQ(draw(2, 2, slot.get()), (Outcome{1, 1}));
+  EXPECT_EQ(draw(2, 3, slot.get()), (Outcome{1, 0})) << "the draw before is counted";
+  EXPECT_EQ(draw(3, 3, slot.get()), (Outcome{1, 1})) << "a draw that came to nothing";
+}
+
+TEST(CountSlotsTest, GrowAsLongAsThereIsMemory) {
+  std::vector<int32_t> asked;
+  CountSlots slots([&asked](int32_t wanted) {
+    asked.push_back(wanted);
+    return wanted < 64;
+  });
+  std::vector<std::unique_ptr<CountSlot>> taken;
+  std::set<int32_t> indices;
+  while (auto slot = slots.Take()) {
+    indices.insert(slot->index());
+    taken.push_back(std::move(slot));
+  }
+  EXPECT_THAT(asked, testing::ElementsAre(16, 32, 64));
+  EXPECT_EQ(taken.size(), 32u);
+  EXPECT_EQ(indices.size(), 32u);
+  EXPECT_EQ(*indices.rbegin(), 31);
+  const int32_t back = taken[9]->index();
+  taken[9] = nullptr;
+  const auto again = slots.Take();
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->index(), back);
+  EXPECT_EQ(slots.Take(), nullptr);
+  EXPECT_EQ(asked.size(), 3u) << "what has no memory is not asked again";
+}
 
 TEST(NoDrawTest, LogitsFromABackendThatDoesNotDraw) {
   const auto engine = Load("cpu", 1);
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(engine->overlaps());
+  EXPECT_EQ(engine->TakeCountSlot(), nullptr);
   const std::vector<TokenId> tokens(5, TokenId(9));
   const auto blocks = *engine->pool().Allocate(1);
   const auto asked = engine->Forward(MakeBatch(tokens, blocks, {{}}), [](int) {});

@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <random>
 #include <vector>
@@ -94,7 +95,7 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
   }
   std::vector<TokenId> tokens(asked.size());
   ASSERT_TRUE(kernels.Draws(vocabulary));
-  kernels.Draw({buffer->get(), kHardKinds, vocabulary, stride}, asked);
+  kernels.Draw({buffer->get(), kHardKinds, vocabulary, stride}, {asked});
   kernels.Drawn(tokens);
   sampling::Sampler judge;
   for (size_t i = 0; i < asked.size(); ++i) {
@@ -103,6 +104,117 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
     EXPECT_EQ(tokens[i].value(), expected.ok() ? expected->token.value() : -1)
         << "draw " << i << " of a row of kind " << asked[i].row << ": temperature " << params[i].temperature
         << ", top-k " << params[i].top_k << ", top-p " << params[i].top_p << ", min-p " << params[i].min_p;
+  }
+}
+
+// Sequences with penalties and biases, some steps each, every step launched before the tokens of the one
+// before are home: what they have seen is counted by the backend. Now and then another sequence gets a slot.
+inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int steps, uint32_t seed) {
+  SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary << ", seed " << seed);
+  constexpr int kSequences = kHardKinds;  // one per kind of row
+  std::mt19937 random(seed);
+  const auto one_of = [&random](auto... values) {
+    const std::array choices = {values...};
+    return choices[random() % choices.size()];
+  };
+  const auto token = [&] {
+    return TokenId(static_cast<int32_t>(random() % static_cast<unsigned>(vocabulary)));
+  };
+  struct Sequence {
+    int32_t slot = -1;
+    sampling::Params params;
+    sampling::History history;
+    std::vector<TokenId> prompt, output;
+    bool fresh = true;
+  };
+  const auto make = [&](int32_t slot) {
+    const auto made = std::make_shared<Sequence>(Sequence{.slot = slot});
+    Sequence& sequence = *made;
+    sequence.params = {.temperature = one_of(0.0f, 1.0f, 1.0f, 2.5f),
+                       .top_k = one_of(0, 0, 3, 40),
+                       .top_p = one_of(1.0f, 0.9f),
+                       .seed = random(),
+                       .repetition_penalty = one_of(1.0f, 1.3f, 0.7f),
+                       .presence_penalty = one_of(0.0f, 0.4f, -1.1f),
+                       .frequency_penalty = one_of(0.0f, 0.3f, -0.6f)};
+    for (int id = 0; id < vocabulary; id += 1 + static_cast<int>(random() % 40)) {
+      if (random() % 2 == 0)
+        sequence.params.logit_bias.emplace_back(TokenId(id), one_of(-100.0f, -1.5f, 2.0f));
+    }
+    if (!sequence.params.Penalises()) sequence.slot = -1;
+    for (auto i = random() % 30; i > 0; --i) sequence.prompt.push_back(token());
+    for (auto i = random() % 3 * 20; i > 0; --i) sequence.output.push_back(token());
+    sequence.history.AddPrompt(sequence.prompt);
+    for (TokenId seen : sequence.output) sequence.history.AddOutput(seen);
+    return made;
+  };
+  const auto slot_of = [](int s) { return static_cast<int32_t>((s * 3 + 1) % kSequences); };
+  ASSERT_TRUE(kernels.ReserveCounts(kSequences, vocabulary));
+  std::vector<std::shared_ptr<Sequence>> sequences;
+  for (int s = 0; s < kSequences; ++s) sequences.push_back(make(slot_of(s)));
+
+  struct Step {
+    std::vector<std::shared_ptr<Sequence>> sequences;
+    std::vector<std::vector<float>> rows;
+  };
+  std::vector<Step> launched;
+  // The rows of a step that is under way stay.
+  std::vector<device::Memory::Buffer> buffers;
+  const int64_t stride = vocabulary + 4;
+  for (int step = 0; step <= steps; ++step) {
+    if (step < steps) {
+      Step& now = launched.emplace_back(Step{.sequences = sequences, .rows = {}});
+      std::vector<RowDraw> draws;
+      std::vector<float> values(static_cast<size_t>(kSequences * stride), 1e30f);
+      std::vector<TokenBias> biases;
+      std::vector<SeenTokens> seen;
+      for (int s = 0; s < kSequences; ++s) {
+        Sequence& own = *sequences[static_cast<size_t>(s)];
+        now.rows.push_back(HardRow(s, vocabulary, random));
+        std::ranges::copy(now.rows.back(), values.begin() + s * stride);
+        if (own.slot >= 0 && own.fresh) seen.push_back({own.slot, own.prompt, own.output});
+        own.fresh = false;
+        draws.push_back({.uniform = UniformAt(own.params.seed, static_cast<uint64_t>(step)),
+                         .row = s,
+                         .temperature = own.params.temperature,
+                         .top_k = own.params.top_k,
+                         .top_p = own.params.top_p,
+                         .slot = own.slot,
+                         .repetition_penalty = own.params.repetition_penalty,
+                         .presence_penalty = own.params.presence_penalty,
+                         .frequency_penalty = own.params.frequency_penalty,
+                         .first_bias = static_cast<int32_t>(biases.size()),
+                         .bias_count = static_cast<int32_t>(own.params.logit_bias.size())});
+        for (const auto& [id, bias] : own.params.logit_bias) biases.push_back({id.value(), bias});
+      }
+      const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
+      auto buffer = kernels.memory().Allocate(bytes);
+      ASSERT_TRUE(buffer.ok()) << buffer.status();
+      ASSERT_TRUE(kernels.memory().Upload(values.data(), buffer->get(), bytes).ok());
+      kernels.Draw({buffer->get(), kSequences, vocabulary, stride}, {draws, biases, seen});
+      buffers.push_back(*std::move(buffer));
+      // What is counted stays where it is moved to.
+      ASSERT_TRUE(kernels.ReserveCounts(kSequences + step, vocabulary));
+    }
+    if (step == 0) continue;
+    const Step& before = launched[static_cast<size_t>(step - 1)];
+    std::vector<TokenId> tokens(kSequences);
+    kernels.Drawn(tokens);
+    sampling::Sampler judge;
+    for (size_t s = 0; s < tokens.size(); ++s) {
+      Sequence& own = *before.sequences[s];
+      const auto expected = judge.Sample(before.rows[s], own.params, own.history,
+                                         static_cast<uint64_t>(step - 1), std::nullopt);
+      const TokenId drawn = expected.ok() ? expected->token : TokenId(-1);
+      ASSERT_EQ(tokens[s], drawn) << "step " << step - 1 << " of a row of kind " << s << ": repetition "
+                                  << own.params.repetition_penalty << ", presence "
+                                  << own.params.presence_penalty << ", frequency "
+                                  << own.params.frequency_penalty << ", " << own.params.logit_bias.size()
+                                  << " biases";
+      if (expected.ok()) own.history.AddOutput(drawn);
+      // What it draws in the step under way is still counted there, before the next one's tokens are.
+      if (random() % 8 == 0) sequences[s] = make(slot_of(static_cast<int>(s)));
+    }
   }
 }
 
@@ -119,7 +231,7 @@ inline void ExpectBordersOfTheUpperToken(Kernels& kernels) {
       asked.push_back({.uniform = uniform});
   }
   std::vector<TokenId> tokens(asked.size());
-  kernels.Draw({buffer->get(), 1, kTokens, kTokens}, asked);
+  kernels.Draw({buffer->get(), 1, kTokens, kTokens}, {asked});
   kernels.Drawn(tokens);
   for (size_t i = 0; i < asked.size(); ++i) {
     EXPECT_EQ(tokens[i].value(), static_cast<int32_t>(i / 2)) << "at " << asked[i].uniform;

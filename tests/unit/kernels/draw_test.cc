@@ -9,6 +9,11 @@ TEST(DrawTest, TheReferenceDrawsWhatTheSamplerDraws) {
   for (int vocabulary : {1, 2, 33, 1000}) ExpectDrawsOfTheSampler(*reference, vocabulary, 200, 17);
 }
 
+TEST(DrawTest, TheReferencePenalisesWhatTheSamplerPenalises) {
+  const auto reference = MakeReferenceKernels();
+  for (int vocabulary : {1, 2, 33, 1000}) ExpectPenaltiesOfTheSampler(*reference, vocabulary, 60, 18);
+}
+
 TEST(DrawTest, ABorderBelongsToTheUpperToken) { ExpectBordersOfTheUpperToken(*MakeReferenceKernels()); }
 
 TEST(DrawTest, TheCpuLeavesItToTheSampler) {

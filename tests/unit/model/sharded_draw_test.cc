@@ -55,7 +55,10 @@ class FarKernels final : public kernels::Kernels {
   }
   void SwiGlu(Matrix gate_up, Matrix out) override { near_->SwiGlu(gate_up, out); }
   bool Draws(int64_t vocabulary) const override { return near_->Draws(vocabulary); }
-  void Draw(Matrix logits, std::span<const kernels::RowDraw> draws) override { near_->Draw(logits, draws); }
+  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
+    return near_->ReserveCounts(slots, vocabulary);
+  }
+  void Draw(Matrix logits, const kernels::StepDraws& draws) override { near_->Draw(logits, draws); }
   void Drawn(std::span<TokenId> tokens) override { near_->Drawn(tokens); }
 
  private:
@@ -84,14 +87,24 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
   const std::vector<BlockId> blocks = {BlockId(1), BlockId(0)};
   const auto own = [&](size_t s) { return std::span(blocks).subspan(s, 1); };
   const auto draw = [](int64_t step) {
-    return kernels::RowDraw{.uniform = UniformAt(kSeed, static_cast<uint64_t>(step)), .row = 0, .top_k = 50};
+    return kernels::RowDraw{.uniform = UniformAt(kSeed, static_cast<uint64_t>(step)),
+                            .row = 0,
+                            .top_k = 50,
+                            .slot = 2,
+                            .frequency_penalty = 1.5f,
+                            .bias_count = 1};
   };
+  EXPECT_TRUE((*decoder)->ReserveCounts(3));
+  const kernels::TokenBias bias = {.token = 5, .bias = 2};
+  const kernels::SeenTokens seen = {.slot = 2, .prompt = std::span(prompts).first(kPrompt), .output = {}};
   std::vector<TokenId> tokens;
   std::vector<TokenId> token(1);
   const std::vector<SequenceRows> both = {{0, kPrompt, 0, own(0)}, {kPrompt, kPrompt, 0, own(1)}};
   const std::vector<int64_t> ends = {kPrompt - 1, 2 * kPrompt - 1};
   const kernels::RowDraw first = draw(0);
-  (*decoder)->Forward({prompts, both, ends, std::span(&first, 1)}, *store, logits, ignore, token);
+  (*decoder)->Forward(
+      {prompts, both, ends, std::span(&first, 1), {}, std::span(&bias, 1), std::span(&seen, 1)}, *store,
+      logits, ignore, token);
   tokens = token;
 
   const std::vector<int64_t> wanted = {0};
@@ -101,9 +114,10 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
     const kernels::RowDraw own_draw = draw(step);
     const kernels::TakenToken taken;
     const TokenId known = step == 1 ? token[0] : TokenId(0);
-    (*decoder)->Launch({std::span(&known, 1), std::span(&next, 1), wanted, std::span(&own_draw, 1),
-                        step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1)},
-                       *store, row, ignore);
+    (*decoder)->Launch(
+        {std::span(&known, 1), std::span(&next, 1), wanted, std::span(&own_draw, 1),
+         step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1), std::span(&bias, 1)},
+        *store, row, ignore);
     if (step == 1) continue;
     (*decoder)->Finish(row, token);
     tokens.push_back(token[0]);

@@ -65,6 +65,8 @@ TEST(ParamsTest, RefusalsNameFieldValueAndRange) {
   ExpectRefused({.logit_bias = {{TokenId(3), 101.0f}}},
                 "logit_bias of token 3 is 101: it must be in [-100, 100]");
   ExpectRefused({.logit_bias = {{TokenId(3), kNan}}}, "logit_bias of token 3 is nan");
+  ExpectRefused({.logit_bias = {{TokenId(3), 1.0f}, {TokenId(3), 1.0f}}},
+                "logit_bias token is 3: it must be there once");
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+#include "common/kernels/cuda/draw_table.h"
+
+#include <cstring>
+
+namespace baton::kernels::cuda {
+namespace {
+
+// Parts follow in this order, and none is aligned worse than the one before it.
+static_assert(alignof(RowDraw) == 8 && sizeof(RowDraw) % 8 == 0 && alignof(TokenBias) == 4 &&
+              alignof(SeenRun) == 4);
+
+template <typename T>
+size_t Append(std::span<const T> values, std::vector<std::byte>& bytes) {
+  const size_t begin = bytes.size();
+  const auto added = std::as_bytes(values);
+  bytes.insert(bytes.end(), added.begin(), added.end());
+  return begin;
+}
+
+}  // namespace
+
+DrawTable::DrawTable(const StepDraws& draws)
+    : row_count_(static_cast<int>(draws.rows.size())), seen_count_(static_cast<int>(draws.seen.size())) {
+  std::vector<SeenRun> runs;
+  std::vector<int32_t> tokens;
+  for (const SeenTokens& seen : draws.seen) {
+    runs.push_back({.slot = seen.slot,
+                    .first = static_cast<int32_t>(tokens.size()),
+                    .prompt = static_cast<int32_t>(seen.prompt.size()),
+                    .output = static_cast<int32_t>(seen.output.size())});
+    for (TokenId token : seen.prompt) tokens.push_back(token.value());
+    for (TokenId token : seen.output) tokens.push_back(token.value());
+  }
+  Append(draws.rows, bytes_);
+  biases_ = Append(draws.biases, bytes_);
+  seen_ = Append(std::span<const SeenRun>(runs), bytes_);
+  tokens_ = Append(std::span<const int32_t>(tokens), bytes_);
+}
+
+DrawView DrawTable::View(const std::byte* base) const {
+  return {.rows = reinterpret_cast<const RowDraw*>(base),
+          .row_count = row_count_,
+          .biases = reinterpret_cast<const TokenBias*>(base + biases_),
+          .seen = reinterpret_cast<const SeenRun*>(base + seen_),
+          .seen_count = seen_count_,
+          .tokens = reinterpret_cast<const int32_t*>(base + tokens_)};
+}
+
+}  // namespace baton::kernels::cuda
