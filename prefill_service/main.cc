@@ -1,5 +1,6 @@
 // baton-prefill: a prefill worker.
 #include <CLI/CLI.hpp>
+#include <optional>
 
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/nccl.h"
@@ -16,18 +17,22 @@ int main(int argc, char** argv) {
   app.add_option("--max-queued", options.scheduler.max_queued, "Prompts waiting before new ones are refused")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--chunk-tokens", options.scheduler.chunk_tokens, "Prompt tokens of one request in one step")
-      ->check(CLI::Range(kBlockTokens, 1 << 20))
-      ->capture_default_str();
+  std::optional<int64_t> chunk_tokens, token_budget;
+  app.add_option("--chunk-tokens", chunk_tokens,
+                 "Prompt tokens of one request in one step (default: 512, on GPUs 2048)")
+      ->check(CLI::Range(kBlockTokens, 1 << 20));
   app.add_option("--slo-ttft", options.scheduler.slo_ttft,
                  "Seconds to the first token, which the queue is ordered by; the same as the routers'")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
-      ->check(CLI::Range(kBlockTokens, 1 << 20))
-      ->capture_default_str();
+  app.add_option("--token-budget", token_budget,
+                 "Tokens of all requests in one step (default: 512, on GPUs 2048)")
+      ->check(CLI::Range(kBlockTokens, 1 << 20));
   options.worker.link.open_nccl = transfer::OpenNccl;
   CLI11_PARSE(app, argc, argv);
+  const int64_t rows = prefill_service::DefaultStepTokens(options.worker.engine.backend);
+  options.scheduler.chunk_tokens = chunk_tokens.value_or(rows);
+  options.scheduler.token_budget = token_budget.value_or(rows);
   return worker::RunProcess<prefill_service::PrefillServer>(
       "prefill", options.worker, [&] { return prefill_service::PrefillServer::Start(options); });
 }

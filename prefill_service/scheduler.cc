@@ -11,10 +11,12 @@
 
 namespace baton::prefill_service {
 
+int64_t DefaultStepTokens(std::string_view backend) { return backend == "cuda" ? 2048 : 512; }
+
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
                      const Clock& clock, Probe& probe, const fetch::Exchange& exchange)
     : options_(options), engine_(engine), link_(link), clock_(clock), probe_(probe), exchange_(exchange) {
-  BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.chunk_tokens % kBlockTokens == 0);
+  BATON_CHECK(options_.chunk_tokens >= kBlockTokens);
   BATON_CHECK(options_.token_budget >= kBlockTokens);
 }
 

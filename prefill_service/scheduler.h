@@ -16,6 +16,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,8 +36,12 @@
 
 namespace baton::prefill_service {
 
+// Rows of a step, where nobody says how many: enough for the backend's matrix products to be bound by
+// arithmetic, not by reading weights, and few enough that a short prompt need not wait long.
+int64_t DefaultStepTokens(std::string_view backend);
+
 struct SchedulerOptions {
-  // Rows of one prompt in one step; a multiple of the block size.
+  // Rows of one prompt in one step, at least a block; cut to whole blocks.
   int64_t chunk_tokens = 512;
   // Rows of all prompts in one step.
   int64_t token_budget = 512;

@@ -21,7 +21,11 @@ TEST(DrawGpuTest, DrawsWhatTheSamplerDraws) {
 TEST(DrawGpuTest, CountsWhatSequencesHaveSeen) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
-  for (int vocabulary : {2, 33, 1000}) kernels::ExpectPenaltiesOfTheSampler(*kernels, vocabulary, 12, kSeed);
+  for (int vocabulary : {2, 33, 1000}) {
+    for (uint32_t seed = kSeed; seed < kSeed + 8; ++seed) {
+      kernels::ExpectPenaltiesOfTheSampler(*kernels, vocabulary, 12, seed);
+    }
+  }
 }
 
 TEST(DrawGpuTest, ABorderBelongsToTheUpperToken) {

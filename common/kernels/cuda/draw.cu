@@ -196,8 +196,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// As sampling::Sampler adjusts a row, to the bit: products and sums are rounded one by one. `counts` are the
-// row's slot's.
+// As sampling::Sampler adjusts a row, to the bit: products and sums are rounded one by one, and what overflows is read
+// as the largest number (LogitAt), from which no penalty takes anything. `counts` are the row's slot's.
 __device__ void Adjust(float* logits, int vocabulary, const RowDraw& draw, const uint32_t* counts,
                        const TokenBias* biases) {
   if (draw.slot >= 0) {
@@ -205,12 +205,7 @@ __device__ void Adjust(float* logits, int vocabulary, const RowDraw& draw, const
       const uint32_t seen = counts[id];
       if (seen == 0) continue;
       float logit = logits[id] > FLT_MAX ? FLT_MAX : logits[id];
-      if (logit < 0) {
-        logit = __fmul_rn(logit, draw.repetition_penalty);
-      } else {
-        logit = __fdiv_rn(logit, draw.repetition_penalty);
-        logit = logit > FLT_MAX ? FLT_MAX : logit;
-      }
+      logit = logit < 0 ? __fmul_rn(logit, draw.repetition_penalty) : __fdiv_rn(logit, draw.repetition_penalty);
       if (const uint32_t count = seen & ~kInPrompt; count > 0) {
         const float often = __fmul_rn(draw.frequency_penalty, static_cast<float>(count));
         logit = __fsub_rn(logit, __fadd_rn(draw.presence_penalty, often));
@@ -222,7 +217,7 @@ __device__ void Adjust(float* logits, int vocabulary, const RowDraw& draw, const
   for (int i = static_cast<int>(threadIdx.x); i < draw.bias_count; i += kThreads) {
     const TokenBias bias = biases[draw.first_bias + i];
     float& logit = logits[bias.token];
-    logit = __fadd_rn(logit > FLT_MAX ? FLT_MAX : logit, bias.bias);
+    logit = __fadd_rn(logit, bias.bias);
   }
   if (draw.bias_count > 0) __syncthreads();
 }

@@ -92,7 +92,9 @@ TEST_F(OverlapTest, NoTokenDiffers) {
         asked.params.repetition_penalty = 1.1f;
         asked.params.frequency_penalty = 0.7f;
       }
-      if (random_() % 3 == 0) asked.params.logit_bias = {{TokenId(9), 2.0f}, {TokenId(70), -100.0f}};
+      if (random_() % 3 == 0)
+        asked.params.logit_bias = {{TokenId(static_cast<int32_t>(random_() % 75)), 4.0f},
+                                   {TokenId(80), -100.0f}};
       asked.max_tokens = 1 + static_cast<int64_t>(random_() % 40);
       for (int i = 0; i < 4; ++i) asked.stops.emplace_back(static_cast<int32_t>(random_() % 150));
       if (random_() % 5 == 0) asked.cancel_after = 1 + static_cast<int>(random_() % 10);
