@@ -30,14 +30,19 @@ class Memory {
   // Whether the host may look inside.
   virtual bool host() const = 0;
   // At least one byte, zero at first, aligned to 256 bytes. RESOURCE_EXHAUSTED says how much was asked for
-  // and how much there is. The memory outlives its buffers.
+  // and how much there is. The memory outlives its buffers. A fence.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
   // Bytes that could be had now; negative if nobody can say.
   virtual int64_t available() const { return -1; }
-  // Copies between the host and here, in the order of the operations that were issued before; the bytes are
-  // in place on return. INTERNAL: the device failed, now or in an earlier operation.
+  // Copies between the host and here; the bytes are in place on return, for all operations that are issued
+  // after. INTERNAL: the device failed, now or in an earlier operation.
+  // A download comes after the operations that were issued before. An upload comes after those before the
+  // last fence only, and does not wait for a step under way: what was issued since must not read or write
+  // these bytes. A block of KV that was given back after its last step landed is such bytes.
   virtual absl::Status Upload(const void* host, std::byte* here, int64_t bytes) = 0;
   virtual absl::Status Download(const std::byte* here, void* host, int64_t bytes) = 0;
+  // Uploads that are asked for from now on come after the operations that were issued before.
+  virtual void Fence() {}
 
  private:
   virtual void Free(std::byte* data, int64_t bytes) = 0;

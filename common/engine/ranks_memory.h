@@ -1,6 +1,6 @@
 // RanksMemory: the memories of a tensor-parallel group as one, for whoever copies KV of the joint store: each
-// copy goes through the memory of the rank whose store the bytes lie in, and so comes after that rank's
-// kernels. Engine thread only.
+// copy goes through the memory of the rank whose store the bytes lie in, and is ordered by that rank's
+// kernels and fences. Engine thread only.
 #pragma once
 
 #include <span>

@@ -195,6 +195,8 @@ void Decoder::Impl::Finish(std::span<float> logits, std::span<TokenId> tokens) {
   flights.pop_front();
   std::ranges::fill(tokens, kNone);
   if (!flight.drawn.empty()) kernels.Drawn(tokens);
+  // Nothing comes home that could be waited for, and all the same its blocks may now be given to others.
+  if (flight.wanted == 0) kernels.memory().Fence();
   if (!flights.empty()) return;
   std::vector<int64_t> without;
   for (int64_t r = 0, d = 0; r < flight.wanted; ++r) {

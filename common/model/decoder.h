@@ -67,8 +67,9 @@ class Decoder {
                absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
 
   // Forward in two halves: Launch returns when the step is on its way (on a CPU, computed), Finish waits for
-  // it. A second step may be launched before the first has finished, if that draws a token for each of its
-  // logit rows; it leaves no logits then, not even of a row of which none was a number.
+  // it, or, where it has no logit rows, has uploads wait for it: either way the blocks that it read and wrote
+  // may then be given to others. A second step may be launched before the first has finished, if that draws a
+  // token for each of its logit rows; it leaves no logits then, not even of a row of which none was a number.
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);

@@ -1,5 +1,5 @@
 // FarMemory: the host's memory, which says that the host may not look into it. What runs over it is treated
-// as a GPU: vectors are placed, logits downloaded.
+// as a GPU: vectors are placed, logits downloaded. Counts the fences.
 #pragma once
 
 #include <string>
@@ -19,9 +19,13 @@ class FarMemory final : public device::Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
     return device::HostMemory().Download(here, host, bytes);
   }
+  void Fence() override { ++fences_; }
+  int fences() const { return fences_; }
 
  private:
   void Free(std::byte*, int64_t) override {}
+
+  int fences_ = 0;
 };
 
 }  // namespace baton::testing

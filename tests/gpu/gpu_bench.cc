@@ -13,21 +13,20 @@
 #include "common/base/check.h"
 #include "common/device/cuda/status.h"
 #include "common/kernels/cuda/cuda_kernels.h"
+#include "tests/gpu/figures.h"
 
 namespace baton {
 namespace {
 
+using namespace gpu;  // NOLINT: the shape
 using device::cuda::CheckOk;
 using kernels::AttentionShape;
 using kernels::Matrix;
 using kernels::SequenceRows;
 using tensor::DType;
 
-// The shape of an 8B model (Llama 3.1): 32 layers.
-constexpr int64_t kHidden = 4096, kIntermediate = 14336, kVocabulary = 128256;
-constexpr int kLayers = 32;
-const AttentionShape kAttention{.heads = 32, .kv_heads = 8, .head_dim = 128, .scale = 0.08838834764f};
-constexpr int64_t kQkv = (32 + 2 * 8) * 128;
+const AttentionShape kAttention{
+    .heads = kHeads, .kv_heads = kKvHeads, .head_dim = kHeadDim, .scale = 0.08838834764f};
 
 class Bench {
  public:
@@ -35,6 +34,10 @@ class Bench {
     auto made = kernels::cuda::CudaKernels::Create({});
     BATON_CHECK(made.ok()) << " " << made.status().ToString();
     cuda_ = *std::move(made);
+    // One angle for all positions: rotations keep lengths.
+    const std::vector<float> cos(16384 * kHeadDim / 2, 0.6f), sin(cos.size(), 0.8f);
+    cos_ = *kernels::Values::Place(cos, cuda_->memory());
+    sin_ = *kernels::Values::Place(sin, cuda_->memory());
   }
 
   // The limits are measured in every run: ratios are of one run.
@@ -62,9 +65,8 @@ class Bench {
     auto buffer = Take(values * 2);
     for (int64_t done = 0; done < values; done += kBlock) {
       const int64_t count = std::min(kBlock, values - done);
-      CheckOk(cudaMemcpy(buffer.get() + done * 2, block.data(), static_cast<size_t>(count) * 2,
-                         cudaMemcpyDefault),
-              "filling");
+      const absl::Status filled = cuda_->memory().Upload(block.data(), buffer.get() + done * 2, count * 2);
+      BATON_CHECK(filled.ok()) << " " << filled.ToString();
     }
     return buffer;
   }
@@ -143,6 +145,21 @@ class Bench {
     Row("cuBLASLt bf16, 8192^3", gemm_ / 1e12, "TFLOP/s", gemm_ / 1e12, "itself");
   }
 
+  // Random keys and values of `tokens` tokens of each sequence, whose blocks lie one after the other in
+  // `blocks`: zeros would flatter attention as they flatter products.
+  void FillKv(std::span<const BlockId> blocks, int64_t sequences, int64_t tokens, kv::KvStore& store) {
+    if (tokens == 0) return;
+    auto qkv = TakeRandom(tokens * kQkv, 1);
+    const auto each = blocks.size() / static_cast<size_t>(sequences);
+    for (int64_t s = 0; s < sequences; ++s) {
+      const SequenceRows rows{0, tokens, 0, blocks.subspan(static_cast<size_t>(s) * each, each)};
+      for (int l = 0; l < store.layout().layers; ++l) {
+        cuda_->RotateAndStore({qkv.get(), tokens, kQkv, kQkv, DType::kBF16}, kAttention, {},
+                              {cos_.view(), sin_.view(), kHeadDim / 2}, {&rows, 1}, l, store);
+      }
+    }
+  }
+
   struct Layer {
     std::unique_ptr<kernels::PackedMatrix> qkv, output, gate_up, down;
   };
@@ -154,8 +171,8 @@ class Bench {
     const int64_t rows = sequences * rows_each;
     const int64_t blocks_each = BlocksFor(past + rows_each);
     const kv::KvLayout layout{.layers = kLayers,
-                              .kv_heads = 8,
-                              .head_dim = 128,
+                              .kv_heads = kKvHeads,
+                              .head_dim = kHeadDim,
                               .key_dtype = DType::kBF16,
                               .value_dtype = DType::kBF16};
     auto store = kv::KvStore::Create(layout, sequences * blocks_each, cuda_->memory());
@@ -163,6 +180,7 @@ class Bench {
     std::vector<BlockId> blocks;
     for (int64_t b = 0; b < sequences * blocks_each; ++b) blocks.emplace_back(static_cast<uint32_t>(b));
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(3));
+    FillKv(blocks, sequences, past, *store);
     std::vector<SequenceRows> batch;
     std::vector<TokenId> tokens;
     std::vector<int64_t> wanted;
@@ -176,7 +194,7 @@ class Bench {
     }
     const int64_t most = std::max<int64_t>(rows, decode ? kernels::cuda::RowBucket(rows) : rows);
     auto x = Take(most * kHidden * 4);
-    auto normed = Take(most * kHidden * 2), qkv = Take(most * kQkv * 2), attended = Take(most * 4096 * 2);
+    auto normed = Take(most * kHidden * 2), qkv = Take(most * kQkv * 2), attended = Take(most * kQuery * 2);
     auto delta = Take(most * kHidden * 2), gate_up = Take(most * 2 * kIntermediate * 2),
          active = Take(most * kIntermediate * 2);
     auto last = Take(most * kHidden * 4),
@@ -196,11 +214,11 @@ class Bench {
         for (int l = 0; l < kLayers; ++l) {
           const Layer& layer = layers_[static_cast<size_t>(l)];
           cuda_->MatMul(norm, *layer.qkv, {}, matrix(qkv, n, kQkv));
-          cuda_->RotateAndStore(matrix(qkv, n, kQkv), kAttention, {}, {angles_.view(), angles_.view(), 64},
-                                batch, l, *store);
-          cuda_->Attention(matrix(qkv, n, kQkv).Columns(0, 4096), kAttention, batch, l, *store,
-                           matrix(attended, n, 4096));
-          cuda_->MatMul(matrix(attended, n, 4096), *layer.output, {}, matrix(delta, n, kHidden));
+          cuda_->RotateAndStore(matrix(qkv, n, kQkv), kAttention, {},
+                                {cos_.view(), sin_.view(), kHeadDim / 2}, batch, l, *store);
+          cuda_->Attention(matrix(qkv, n, kQkv).Columns(0, kQuery), kAttention, batch, l, *store,
+                           matrix(attended, n, kQuery));
+          cuda_->MatMul(matrix(attended, n, kQuery), *layer.output, {}, matrix(delta, n, kHidden));
           cuda_->AddRmsNorm(residual, matrix(delta, n, kHidden), ones_.view(), 1e-5f, norm);
           cuda_->MatMul(norm, *layer.gate_up, {}, matrix(gate_up, n, 2 * kIntermediate));
           cuda_->SwiGlu(matrix(gate_up, n, 2 * kIntermediate), matrix(active, n, kIntermediate));
@@ -225,13 +243,10 @@ class Bench {
     embedding_ = RandomWeight(kVocabulary, kHidden);
     head_ = RandomWeight(kVocabulary, kHidden);
     for (int l = 0; l < kLayers; ++l) {
-      layers_.push_back({RandomWeight(kQkv, kHidden), RandomWeight(kHidden, 4096),
+      layers_.push_back({RandomWeight(kQkv, kHidden), RandomWeight(kHidden, kQuery),
                          RandomWeight(2 * kIntermediate, kHidden), RandomWeight(kHidden, kIntermediate)});
     }
     ones_ = *kernels::Values::Place(std::vector<float>(kHidden, 1.0f), cuda_->memory());
-    angles_ = *kernels::Values::Place(std::vector<float>(16384 * 64, 0.7f), cuda_->memory());
-    weight_bytes_ = 2.0 * (kVocabulary * kHidden +
-                           kLayers * (kQkv * kHidden + kHidden * 4096 + 3 * kIntermediate * kHidden));
   }
 
   // Judged by how long it takes to read the weights and the KV once, at the bandwidth of a copy.
@@ -239,10 +254,9 @@ class Bench {
     for (int64_t batch : {1, 8, 64, 256}) {
       const int64_t past = 1024;
       const double seconds = Step(batch, 1, past, true);
-      const double bytes = weight_bytes_ + static_cast<double>(batch * past * kLayers) * 2 * 8 * 128 * 2;
       Row("8B decode, batch " + std::to_string(batch) + ", 1,024 keys: " + std::to_string(seconds * 1e3) +
               " ms",
-          bytes / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
+          DecodeBytes(batch, past) / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
     }
   }
 
@@ -251,14 +265,9 @@ class Bench {
          {std::pair<int64_t, int64_t>{1, 1024}, {1, 4096}, {4, 2048}, {1, 8192}}) {
       const double seconds = Step(sequences, rows, 0, false);
       const double tokens = static_cast<double>(sequences * rows);
-      // 2 x parameters per token (the head once per sequence), and half of the score matrix, twice.
-      const double flops =
-          tokens * (weight_bytes_ - 2.0 * kVocabulary * kHidden) +
-          2.0 * static_cast<double>(sequences) * kVocabulary * kHidden +
-          kLayers * 2.0 * static_cast<double>(sequences) * static_cast<double>(rows * rows) * 4096;
       Row("8B prefill, " + std::to_string(sequences) + " x " + std::to_string(rows) + ": " +
               std::to_string(static_cast<int64_t>(tokens / seconds)) + " tok/s",
-          flops / seconds / 1e12, "TFLOP/s", gemm_ / 1e12, "cuBLASLt");
+          PrefillFlops(sequences, rows) / seconds / 1e12, "TFLOP/s", gemm_ / 1e12, "cuBLASLt");
     }
   }
 
@@ -274,24 +283,22 @@ class Bench {
           cuda_->set_prefill_kernel(kernel);
           const double seconds = Attend(1, rows, 0, dtype);
           Row(std::string("prefill attention, ") + called + ", 1 x " + std::to_string(rows) + ", KV " + name,
-              2.0 * static_cast<double>(rows * rows) * 4096 / seconds / 1e12, "TFLOP/s", gemm_ / 1e12,
-              "cuBLASLt");
+              AttentionFlops(rows) / seconds / 1e12, "TFLOP/s", gemm_ / 1e12, "cuBLASLt");
         }
         cuda_->set_prefill_kernel(chosen);
       }
       for (const auto& [batch, past] : {std::pair<int64_t, int64_t>{1, 8192}, {16, 4096}, {64, 2048}}) {
         const double seconds = Attend(batch, 1, past, dtype);
-        const kv::KvLayout layout = LayoutOf(dtype);
         Row("decode attention, " + std::to_string(batch) + " x " + std::to_string(past) + " keys, KV " + name,
-            static_cast<double>(batch * past / kBlockTokens * layout.layer_bytes()) / seconds / 1e9, "GB/s",
-            bandwidth_ / 1e9, "copy");
+            AttentionBytes(LayoutOf(dtype), batch, past) / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
       }
     }
   }
 
   // Of several layers, so that the KV of one is not still in the cache when its turn comes again.
   static kv::KvLayout LayoutOf(DType dtype) {
-    return {.layers = 8, .kv_heads = 8, .head_dim = 128, .key_dtype = dtype, .value_dtype = dtype};
+    return {
+        .layers = 8, .kv_heads = kKvHeads, .head_dim = kHeadDim, .key_dtype = dtype, .value_dtype = dtype};
   }
 
   double Attend(int64_t sequences, int64_t rows, int64_t past, DType dtype) {
@@ -300,6 +307,7 @@ class Bench {
     std::vector<BlockId> blocks;
     for (int64_t b = 0; b < sequences * blocks_each; ++b) blocks.emplace_back(static_cast<uint32_t>(b));
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(5));
+    FillKv(blocks, sequences, past + rows, store);
     std::vector<SequenceRows> batch;
     std::vector<TokenId> tokens(static_cast<size_t>(sequences * rows), TokenId(1));
     for (int64_t s = 0; s < sequences; ++s) {
@@ -307,12 +315,12 @@ class Bench {
                        std::span(blocks).subspan(static_cast<size_t>(s * blocks_each),
                                                  static_cast<size_t>(blocks_each))});
     }
-    auto q = TakeRandom(sequences * rows * 4096, 1), out = Take(sequences * rows * 4096 * 2);
+    auto q = TakeRandom(sequences * rows * kQuery, 1), out = Take(sequences * rows * kQuery * 2);
     int layer = 0;
     cuda_->Begin({.tokens = tokens, .sequences = batch, .logit_rows = {}, .group = 4});
     const double seconds = Seconds([&] {
-      cuda_->Attention({q.get(), sequences * rows, 4096, 4096, DType::kBF16}, kAttention, batch, layer++ % 8,
-                       store, {out.get(), sequences * rows, 4096, 4096, DType::kBF16});
+      cuda_->Attention({q.get(), sequences * rows, kQuery, kQuery, DType::kBF16}, kAttention, batch,
+                       layer++ % 8, store, {out.get(), sequences * rows, kQuery, kQuery, DType::kBF16});
     });
     cuda_->End();
     return seconds;
@@ -320,10 +328,10 @@ class Bench {
 
   const bool quick_;
   std::unique_ptr<kernels::cuda::CudaKernels> cuda_;
-  double bandwidth_ = 0, gemm_ = 0, weight_bytes_ = 0;
+  double bandwidth_ = 0, gemm_ = 0;
   std::vector<Layer> layers_;
   std::unique_ptr<kernels::PackedMatrix> embedding_, head_;
-  kernels::Values ones_, angles_;
+  kernels::Values ones_, cos_, sin_;
 };
 
 }  // namespace

@@ -1,6 +1,11 @@
-// A GPU's memory: refusals, copies of every size, and a GPU that is not there.
+// A GPU's memory: refusals, copies of every size and their order, and a GPU that is not there.
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <future>
+
+#include "absl/synchronization/notification.h"
+#include "common/device/cuda/cuda_memory.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {
@@ -36,6 +41,44 @@ TEST_F(MemoryGpuTest, CopiesOfEverySizeArrive) {
     ASSERT_TRUE(cuda_->memory().Upload(out.data(), buffer->get(), bytes).ok());
     ASSERT_TRUE(cuda_->memory().Download(buffer->get(), in.data(), bytes).ok());
     EXPECT_TRUE(out == in) << bytes;
+  }
+}
+
+TEST_F(MemoryGpuTest, AnUploadDoesNotWaitForAStepUnderWay) {
+  auto& memory = dynamic_cast<device::cuda::CudaMemory&>(cuda_->memory());
+  // Two parts and a bit, through both page-locked buffers.
+  const int64_t bytes = (int64_t{33} << 20) + 5;
+  std::vector<uint8_t> out(static_cast<size_t>(bytes), 7), in(out.size());
+  auto buffer = memory.Allocate(bytes);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  ASSERT_EQ(cudaStreamSynchronize(memory.stream()), cudaSuccess);
+  // The step: the compute stream stands still until it is let go.
+  absl::Notification let_go;
+  const auto hold = [](void* until) { static_cast<absl::Notification*>(until)->WaitForNotification(); };
+  ASSERT_EQ(cudaLaunchHostFunc(memory.stream(), hold, &let_go), cudaSuccess);
+  auto uploaded =
+      std::async(std::launch::async, [&] { return memory.Upload(out.data(), buffer->get(), bytes); });
+  EXPECT_EQ(uploaded.wait_for(std::chrono::seconds(30)), std::future_status::ready)
+      << "it waits for the step";
+  EXPECT_EQ(cudaStreamQuery(memory.stream()), cudaErrorNotReady);
+  let_go.Notify();
+  EXPECT_TRUE(uploaded.get().ok());
+  ASSERT_TRUE(memory.Download(buffer->get(), in.data(), bytes).ok());
+  EXPECT_TRUE(in == out);
+}
+
+TEST_F(MemoryGpuTest, AnUploadComesAfterTheClearingOfNewMemory) {
+  // So much takes the GPU far longer to clear than the host to copy a few bytes to its end.
+  constexpr int64_t kBytes = int64_t{2} << 30, kEnd = 4096;
+  const std::vector<uint8_t> out(kEnd, 7);
+  for (int round = 0; round < 5; ++round) {
+    auto buffer = cuda_->memory().Allocate(kBytes);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    std::byte* const end = buffer->get() + kBytes - kEnd;
+    ASSERT_TRUE(cuda_->memory().Upload(out.data(), end, kEnd).ok());
+    std::vector<uint8_t> in(out.size());
+    ASSERT_TRUE(cuda_->memory().Download(end, in.data(), kEnd).ok());
+    EXPECT_EQ(in, out) << "round " << round;
   }
 }
 

@@ -15,7 +15,7 @@ class PayloadGpuTest : public testing::Test {
     auto cuda = kernels::cuda::CudaKernels::Create({});
     ASSERT_TRUE(cuda.ok()) << "these tests need a GPU: " << cuda.status();
     cuda_ = *std::move(cuda);
-    auto payload = transfer::CudaPayload::Create(0, cuda_->memory(), cuda_->stream());
+    auto payload = transfer::CudaPayload::Create({&dynamic_cast<device::cuda::CudaMemory&>(cuda_->memory())});
     ASSERT_TRUE(payload.ok()) << payload.status();
     payload_ = *std::move(payload);
   }

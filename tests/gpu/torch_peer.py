@@ -85,6 +85,7 @@ def main():
         kv = caches(batch, past + 1)
         tokens = torch.randint(VOCABULARY, (batch, 1), device=DEVICE)
         stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())  # which makes the tokens
         with torch.cuda.stream(stream):
             for _ in range(3):
                 model.step(tokens, kv, past)

@@ -27,6 +27,8 @@ class OtherDevice {
 absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaStream_t stream) {
   BATON_RETURN_IF_ERROR(Use(device));
   auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(device, stream));
+  BATON_ASSIGN_OR_RETURN(memory->uploads_, MakeStream(true));
+  BATON_ASSIGN_OR_RETURN(memory->fence_, MakeEvent());
   absl::MutexLock lock(&memory->copying_);
   for (Staging& staging : memory->staging_) {
     BATON_ASSIGN_OR_RETURN(staging.bytes, AllocatePinned(kStagingBytes));
@@ -59,7 +61,17 @@ absl::StatusOr<Memory::Buffer> CudaMemory::Allocate(int64_t bytes) {
   Buffer buffer(static_cast<std::byte*>(memory), Release{this, bytes});
   BATON_RETURN_IF_ERROR(
       ToStatus(cudaMemsetAsync(memory, 0, static_cast<size_t>(bytes), stream_), "clearing memory"));
+  Fence();
   return buffer;
+}
+
+void CudaMemory::Fence() {
+  CheckOk(cudaEventRecord(fence_.get(), stream_), "marking a fence");
+  UploadAfter(fence_.get());
+}
+
+void CudaMemory::UploadAfter(cudaEvent_t event) {
+  CheckOk(cudaStreamWaitEvent(uploads_.get(), event, 0), "ordering uploads");
 }
 
 void CudaMemory::Free(std::byte* data, int64_t bytes) {
@@ -79,12 +91,12 @@ absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes
     std::memcpy(staging.bytes.get(), from + done, static_cast<size_t>(count));
     BATON_RETURN_IF_ERROR(
         ToStatus(cudaMemcpyAsync(here + done, staging.bytes.get(), static_cast<size_t>(count),
-                                 cudaMemcpyHostToDevice, stream_),
+                                 cudaMemcpyHostToDevice, uploads_.get()),
                  "copying to the GPU"));
-    BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream_), "marking a copy"));
+    BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), uploads_.get()), "marking a copy"));
     done += count;
   }
-  return ToStatus(cudaStreamSynchronize(stream_), "copying to the GPU");
+  return ToStatus(cudaStreamSynchronize(uploads_.get()), "copying to the GPU");
 }
 
 absl::Status CudaMemory::Download(const std::byte* here, void* host, int64_t bytes) {

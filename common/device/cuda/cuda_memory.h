@@ -1,6 +1,7 @@
-// CudaMemory: one GPU's memory, with the stream in whose order its bytes are copied. Large uploads (weights,
-// straight from the mapped file) go through two page-locked buffers, so that the copy of one part overlaps
-// the reading of the next. Copies may be asked for on any thread, all else on that of the GPU's engine.
+// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and
+// another in which they are uploaded, beside a step under way. Large uploads (weights, straight from the
+// mapped file) go through two page-locked buffers, so that the copy of one part overlaps the reading of the
+// next. Copies may be asked for on any thread, all else on that of the GPU's engine.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -17,12 +18,18 @@ class CudaMemory final : public Memory {
 
   int device() const { return device_; }
   cudaStream_t stream() const { return stream_; }
+  // Of whatever brings bytes in from elsewhere: ordered as Upload is.
+  cudaStream_t uploads() const { return uploads_.get(); }
   std::string name() const override;
   bool host() const override { return false; }
   absl::StatusOr<Buffer> Allocate(int64_t bytes) override;
   int64_t available() const override;
   absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override;
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
+  // Not while the stream is captured.
+  void Fence() override;
+  // The same, of an event that was recorded in a stream of any GPU.
+  void UploadAfter(cudaEvent_t event);
 
  private:
   CudaMemory(int device, cudaStream_t stream) : device_(device), stream_(stream) {}
@@ -37,7 +44,10 @@ class CudaMemory final : public Memory {
 
   const int device_;
   const cudaStream_t stream_;
-  // Copies may be asked for by another rank's thread: the one that ships all ranks' KV.
+  Stream uploads_;
+  Event fence_;
+  // Copies may be asked for by another rank's thread: the one that ships all ranks' KV. It is the one that
+  // receives it, so an upload never waits here for a download and thus for a step.
   absl::Mutex copying_;
   Staging staging_[2] ABSL_GUARDED_BY(copying_);
 };

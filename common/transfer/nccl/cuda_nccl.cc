@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Nccl>> OpenNccl(std::span<device::Memory* const> 
   for (const auto* other : std::span(memories).subspan(1)) {
     if (other->device() != first.device()) BATON_RETURN_IF_ERROR(LetReach(first.device(), other->device()));
   }
-  BATON_ASSIGN_OR_RETURN(auto payload, CudaPayload::Create(first.device(), first, first.stream()));
+  BATON_ASSIGN_OR_RETURN(auto payload, CudaPayload::Create(memories));
   BATON_ASSIGN_OR_RETURN(
       auto nccl,
       RealNccl::Create({.device = first.device(), .before_send = [payload = payload.get()](void* stream) {

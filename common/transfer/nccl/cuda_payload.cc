@@ -38,10 +38,11 @@ void ForTables(PieceSpan pieces, std::byte* staging, bool to_staging, cudaStream
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(int device, device::Memory& memory,
-                                                                 cudaStream_t compute) {
-  BATON_RETURN_IF_ERROR(device::cuda::Use(device));
-  auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(device, memory, compute));
+absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(
+    std::vector<device::cuda::CudaMemory*> ranks) {
+  device::cuda::CudaMemory& memory = *ranks.front();
+  BATON_RETURN_IF_ERROR(device::cuda::Use(memory.device()));
+  auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(std::move(ranks)));
   BATON_ASSIGN_OR_RETURN(payload->packed_, device::cuda::MakeEvent());
   BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(sizeof(uint32_t)));
   BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(sizeof(uint32_t)));
@@ -49,14 +50,14 @@ absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(int device, dev
 }
 
 absl::StatusOr<device::Memory::Buffer> CudaPayload::Stage(int64_t bytes) {
-  BATON_RETURN_IF_ERROR(device::cuda::Use(device_));
+  BATON_RETURN_IF_ERROR(device::cuda::Use(memory_.device()));
   void* data = nullptr;
   // Not by the engine's Memory, which clears what it gives, on the engine's stream: that could come after
   // what a transfer has written.
   const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
   if (error != cudaSuccess) (void)cudaGetLastError();  // it is told here, and not to the next launch
-  BATON_RETURN_IF_ERROR(
-      device::cuda::ToStatus(error, fmt::format("GPU {}: {} bytes of staging memory", device_, bytes)));
+  BATON_RETURN_IF_ERROR(device::cuda::ToStatus(
+      error, fmt::format("GPU {}: {} bytes of staging memory", memory_.device(), bytes)));
   return device::Memory::Buffer(static_cast<std::byte*>(data), device::Memory::Release{&memory_, bytes});
 }
 
@@ -66,12 +67,14 @@ int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
 }
 
 void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
-  CheckOk(cudaSetDevice(device_), "using the GPU");
+  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
   int64_t bytes = 0;
   for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
   ForTables(pieces, staging, true, compute_);
   WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
   CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
+  // The pieces may be given back as soon as this returns, and filled anew.
+  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed_.get());
 }
 
 void CudaPayload::OrderAfterPack(cudaStream_t transfer) {
@@ -80,19 +83,19 @@ void CudaPayload::OrderAfterPack(cudaStream_t transfer) {
 }
 
 absl::Status CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {
-  BATON_RETURN_IF_ERROR(device::cuda::Use(device_));
+  BATON_RETURN_IF_ERROR(device::cuda::Use(memory_.device()));
   auto* wrong = reinterpret_cast<uint32_t*>(wrong_.get());
-  CheckOk(cudaMemsetAsync(wrong, 0, sizeof *wrong, compute_), "checking a payload");
-  CompareCrcs(staging, bytes, reinterpret_cast<const uint32_t*>(staging + TrailerAt(bytes)), wrong, compute_);
-  CheckOk(cudaMemcpyAsync(seen_.get(), wrong, sizeof *wrong, cudaMemcpyDeviceToHost, compute_),
+  CheckOk(cudaMemsetAsync(wrong, 0, sizeof *wrong, uploads_), "checking a payload");
+  CompareCrcs(staging, bytes, reinterpret_cast<const uint32_t*>(staging + TrailerAt(bytes)), wrong, uploads_);
+  CheckOk(cudaMemcpyAsync(seen_.get(), wrong, sizeof *wrong, cudaMemcpyDeviceToHost, uploads_),
           "checking a payload");
-  CheckOk(cudaStreamSynchronize(compute_), "checking a payload");
+  CheckOk(cudaStreamSynchronize(uploads_), "checking a payload");
   uint32_t seen;
   std::memcpy(&seen, seen_.get(), sizeof seen);
   if (seen != 0) return absl::DataLossError("a payload's checksum is wrong");
-  ForTables(pieces, const_cast<std::byte*>(staging), false, compute_);
+  ForTables(pieces, const_cast<std::byte*>(staging), false, uploads_);
   // Staging memory is given back and may be received into at once.
-  CheckOk(cudaStreamSynchronize(compute_), "scattering a payload");
+  CheckOk(cudaStreamSynchronize(uploads_), "scattering a payload");
   return absl::OkStatus();
 }
 

@@ -1,22 +1,26 @@
-// CudaPayload: payloads on a GPU. Pack and Unpack run on the engine's compute stream, so they see the KV that
-// its kernels have written and write what its kernels read next; a transfer's stream waits for Pack by an
-// event. Staging memory is never touched on the compute stream by the link's thread: that stream may be in
-// the middle of a capture. The trailer holds a CRC32C per 256 bytes, made and compared on the GPU.
+// CudaPayload: payloads on a GPU. Pack runs on the engine's compute stream, so it sees the KV that its
+// kernels have written; a transfer's stream waits for it by an event, and so do uploads into the pieces.
+// Unpack runs on the stream of uploads, in their order, and does not wait for a step under way. Staging
+// memory is never touched on the compute stream by the link's thread: that stream may be in the middle of a
+// capture. The trailer holds a CRC32C per 256 bytes, made and compared on the GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "absl/status/statusor.h"
-#include "common/device/cuda/handles.h"
+#include "common/device/cuda/cuda_memory.h"
 #include "common/transfer/nccl/payload.h"
 
 namespace baton::transfer {
 
 class CudaPayload final : public Payload {
  public:
-  // `memory` is the engine's, whose stream is `compute`; both outlive it.
-  static absl::StatusOr<std::unique_ptr<CudaPayload>> Create(int device, device::Memory& memory,
-                                                             cudaStream_t compute);
+  // The memories of the engine's ranks, of which the first's GPU does the work. They outlive it.
+  static absl::StatusOr<std::unique_ptr<CudaPayload>> Create(std::vector<device::cuda::CudaMemory*> ranks);
 
   absl::StatusOr<device::Memory::Buffer> Stage(int64_t bytes) override;
   int64_t TrailerBytes(int64_t bytes) const override;
@@ -26,12 +30,15 @@ class CudaPayload final : public Payload {
   void OrderAfterPack(cudaStream_t transfer);
 
  private:
-  CudaPayload(int device, device::Memory& memory, cudaStream_t compute)
-      : device_(device), memory_(memory), compute_(compute) {}
+  explicit CudaPayload(std::vector<device::cuda::CudaMemory*> ranks)
+      : ranks_(std::move(ranks)),
+        memory_(*ranks_.front()),
+        compute_(memory_.stream()),
+        uploads_(memory_.uploads()) {}
 
-  const int device_;
-  device::Memory& memory_;
-  const cudaStream_t compute_;
+  const std::vector<device::cuda::CudaMemory*> ranks_;
+  device::cuda::CudaMemory& memory_;
+  const cudaStream_t compute_, uploads_;
   device::cuda::Event packed_;    // the last Pack
   device::Memory::Buffer wrong_;  // a flag on the GPU, and where the host reads it
   device::cuda::PinnedBytes seen_;

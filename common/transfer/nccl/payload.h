@@ -1,6 +1,7 @@
 // Payload: what a link does with bytes where KV lies: pieces of blocks into one run of staging memory with a
 // checksum behind it, and back. One level deep: HostPayload here, CudaPayload on GPUs. Pack and Unpack are
-// the engine thread's, in the order of its kernels; Stage is called under the link's lock, by either thread.
+// the engine thread's, ordered as downloads and uploads are; Stage is called under the link's lock, by either
+// thread.
 #pragma once
 
 #include <cstddef>

@@ -56,6 +56,43 @@ struct Setup {
   bool logits_digests = true;
 };
 
+// The link into a decode worker's blocks, which on a GPU does not wait for the step under way: fails the test
+// if a block that somebody held when that step had been launched is written for somebody else.
+class WatchedReceiver final : public transfer::LinkReceiver {
+ public:
+  explicit WatchedReceiver(engine::Engine& engine) : engine_(engine), link_(engine.store().memory()) {}
+
+  // The scheduler has taken a step; one may be under way now.
+  void Stepped(bool under_way) {
+    const kv::BlockPool& pool = engine_.pool();
+    held_.assign(under_way ? static_cast<size_t>(pool.counts().total) : 0, std::nullopt);
+    for (size_t b = 0; b < held_.size(); ++b) {
+      const BlockId block(static_cast<uint32_t>(b));
+      if (pool.references(block) > 0) held_[b] = pool.generation(block);
+    }
+  }
+  int64_t beside_steps() const { return beside_steps_; }
+
+  std::string_view name() const override { return link_.name(); }
+  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+    beside_steps_ += held_.empty() ? 0 : 1;
+    for (const auto piece : pieces) {
+      const auto b = static_cast<size_t>((piece.data() - engine_.store().block(BlockId(0))) /
+                                         engine_.store().layout().block_bytes());
+      if (b >= held_.size() || !held_[b].has_value()) continue;
+      EXPECT_EQ(held_[b], engine_.pool().generation(BlockId(static_cast<uint32_t>(b))))
+          << "block " << b << " is written for others while a step that may use it is under way";
+    }
+    link_.Receive(chunk, pieces, std::move(done));
+  }
+
+ private:
+  engine::Engine& engine_;
+  transfer::HostLinkReceiver link_;
+  std::vector<std::optional<Generation>> held_;  // as the step under way found them; empty if there is none
+  int64_t beside_steps_ = 0;
+};
+
 class Relay {
  public:
   explicit Relay(const Setup& setup)
@@ -65,6 +102,7 @@ class Relay {
         prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
         tokenizer_(text::Tokenizer::Load(ShippedModel().folder).value()),
         probe_(metrics_, "host"),
+        link_(*decode_),
         scheduler_({.worker_id = "decode-0",
                     .incarnation = Incarnation(1),
                     .max_sequences = setup.max_sequences,
@@ -125,7 +163,9 @@ class Relay {
   // One round of everybody. False when nothing is left to do.
   bool Turn() {
     const bool pumped = client_.Pump();
-    return scheduler_.Step() || pumped;
+    const bool stepped = scheduler_.Step();
+    link_.Stepped(scheduler_.step_under_way());
+    return stepped || pumped;
   }
   void RunUntilIdle() {
     for (int idle = 0; idle < 3;) idle = Turn() ? 0 : idle + 1;
@@ -143,6 +183,7 @@ class Relay {
   engine::Engine& decode() { return *decode_; }
   DirectPrefillClient& client() { return client_; }
   decode_service::Scheduler& scheduler() { return scheduler_; }
+  const WatchedReceiver& link() const { return link_; }
   telemetry::Metrics& metrics() { return metrics_; }
   void SetClientCongested(bool congested) { client_congested_ = congested; }
 
@@ -153,7 +194,7 @@ class Relay {
   MonotonicClock clock_;
   telemetry::Metrics metrics_;
   decode_service::Probe probe_;
-  transfer::HostLinkReceiver link_;
+  WatchedReceiver link_;
   DirectPrefillClient client_;
   decode_service::Scheduler scheduler_;
   uint64_t next_id_ = 1;

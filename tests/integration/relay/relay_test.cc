@@ -153,7 +153,7 @@ TEST_F(RelayTest, TokensThatTheBackendDrawsAreTheSamplers) {
     Answer answer;
     relay.Ask(prompt, params, 5, answer);
     relay.RunUntilIdle();
-    EXPECT_EQ(relay.decode().drawn(0).has_value(), !params.ChangesLogits());
+    EXPECT_TRUE(relay.decode().drawn(0).has_value());
     EXPECT_EQ(answer.tokens, engine::GenerateSolo(*judge, prompt, params, 5, {}, 0).value().tokens);
     relay.ExpectNothingHeld();
   }

@@ -127,6 +127,28 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
   return tokens;
 }
 
+// Uploads do not wait for what is under way, and nothing of such a step comes home that would be waited for.
+TEST(FenceTest, UploadsWaitForAStepThatBringsNothingHome) {
+  FarKernels kernels;
+  const auto decoder = Decoder::Load(kModel, kernels);
+  ASSERT_TRUE(decoder.ok()) << decoder.status();
+  auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 1,
+                                   kernels.memory());
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto& memory = static_cast<const baton::testing::FarMemory&>(kernels.memory());
+  const std::vector<TokenId> tokens(kPrompt, TokenId(7));
+  const std::vector<BlockId> blocks = {BlockId(0)};
+  const std::vector<SequenceRows> rows = {{0, kPrompt, 0, blocks}};
+  const std::vector<int64_t> last = {kPrompt - 1};
+  std::vector<float> logits(150);
+  (*decoder)->Launch({tokens, rows, {}}, *store, {}, [](int) {});
+  const int before = memory.fences();
+  (*decoder)->Finish({}, {});
+  EXPECT_EQ(memory.fences(), before + 1);
+  (*decoder)->Forward({tokens, rows, last}, *store, logits, [](int) {});
+  EXPECT_EQ(memory.fences(), before + 1) << "its logits were waited for";
+}
+
 TEST(ShardedDrawTest, EveryRankDrawsTheTokensOfTheWholeModel) {
   SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
   FarKernels alone;
