@@ -28,6 +28,8 @@ class CudaMemory final : public Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
   // Not while the stream is captured.
   void Fence() override;
+  // The last one.
+  cudaEvent_t fence() const { return fence_.get(); }
   // The same, of an event that was recorded in a stream of any GPU.
   void UploadAfter(cudaEvent_t event);
 

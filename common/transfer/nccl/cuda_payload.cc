@@ -84,6 +84,8 @@ void CudaPayload::OrderAfterPack(cudaStream_t transfer) {
 
 absl::Status CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {
   BATON_RETURN_IF_ERROR(device::cuda::Use(memory_.device()));
+  // Pieces lie on the GPUs of all ranks.
+  for (const device::cuda::CudaMemory* rank : ranks_) memory_.UploadAfter(rank->fence());
   auto* wrong = reinterpret_cast<uint32_t*>(wrong_.get());
   CheckOk(cudaMemsetAsync(wrong, 0, sizeof *wrong, uploads_), "checking a payload");
   CompareCrcs(staging, bytes, reinterpret_cast<const uint32_t*>(staging + TrailerAt(bytes)), wrong, uploads_);
