@@ -1,5 +1,5 @@
-// StepDraws: how tokens are drawn from rows of logits. RowDraw and TokenBias are plain data, which device code
-// reads as it is.
+// StepDraws: how tokens are drawn from rows of logits. RowDraw and TokenBias are plain data, which device
+// code reads as it is.
 //
 // In sampling::Sampler's order (sampler.h): penalties and bias, temperature, top-k, top-p, min-p, inverse
 // transform over the kept tokens in descending order of logits, ties by ascending id. Log probabilities are
