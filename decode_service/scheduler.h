@@ -111,7 +111,9 @@ class Scheduler {
   struct Flight {
     std::vector<SequenceId> sequences;  // in the order of their rows
     std::vector<int64_t> rows;          // of each
-    bool drawn = false;                 // a token for every row: the next step may go on from these
+    bool prompts = false;               // some rows are of prompts
+    bool drawn = false;                 // a token for every row, and all of running sequences: the next step
+                                        // may go on from these
     absl::Time launched;
   };
   // Puts the next step together and sends it on its way. None: there is nothing to compute.

@@ -65,7 +65,9 @@ std::optional<Scheduler::Flight> Scheduler::Launch() {
   Plan(flight);
   if (flight.sequences.empty()) return std::nullopt;
   flight.launched = clock_.Now();
-  flight.drawn = batch_.draws_all();
+  // A prompt of one row, the rest being cached, may be drawn from too; but it is not running before it
+  // landed.
+  flight.drawn = batch_.draws_all() && !flight.prompts;
   engine_.Launch(batch_, [](int) {});
   ++launched_;
   return flight;
@@ -113,6 +115,7 @@ void Scheduler::Plan(Flight& flight) {
     batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(), whole);
     if (whole) let_draw(*sequence, sequence->size());
     add(id, rows);
+    flight.prompts = true;
     budget -= rows;
   }
 }

@@ -35,6 +35,8 @@ struct Client {
   int64_t resumed = 0;
   int64_t max_tokens = 0;
   int64_t tokens = 0;  // seen, resumed ones included
+  bool penalised = false;
+  bool digests = false;  // asks for logits, which steps then wait for
   bool accepted = false;
   bool finished = false;
   bool congested = false, was_congested = false;
@@ -121,17 +123,27 @@ class Interpreter final : public OperationSequence {
     client.max_tokens = 1 + Next() % SoloAnswers::kMostAnswer;
     client.resumed = Next() % 3 == 0 ? Next() % (client.max_tokens + 1) : 0;
     client.tokens = client.resumed;
+    const int kind = Next();
+    client.penalised = kind % 2 == 1;
+    client.digests = kind % 3 == 0;
     v1::DecodeRequest request;
     *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
     for (TokenId token : client.prompt) request.add_token_ids(token.value());
-    const auto& answer = TheSoloAnswers().Answer(client.prompt);
+    const auto& answer = TheSoloAnswers().Answer(client.prompt, client.penalised);
     for (int64_t i = 0; i < client.resumed; ++i) request.add_token_ids(answer.tokens[i].value());
     request.set_resumed_tokens(static_cast<uint32_t>(client.resumed));
     request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(client.max_tokens));
     request.mutable_stop()->set_ignore_eos(true);
-    request.mutable_sampling()->set_temperature(0);
+    const sampling::Params params = SoloAnswers::ParamsOf(client.penalised);
+    v1::SamplingParams& sampling = *request.mutable_sampling();
+    sampling.set_temperature(params.temperature);
+    sampling.set_repetition_penalty(params.repetition_penalty);
+    sampling.set_presence_penalty(params.presence_penalty);
+    sampling.set_frequency_penalty(params.frequency_penalty);
+    for (const auto& [token, bias] : params.logit_bias)
+      (*sampling.mutable_logit_bias())[token.value()] = bias;
     request.mutable_output()->set_token_ids(true);
-    request.mutable_output()->set_logits_digest(true);
+    request.mutable_output()->set_logits_digest(client.digests);
     request.set_salt(std::string(1, Next() % 2 == 0 ? 'a' : 'b'));
     for (int targets = Next() % 3; targets > 0; --targets) request.add_prefill()->set_address("p");
     auto sequence = decode_service::ParseRequest(request, *engine_, tokenizer_);
@@ -211,13 +223,16 @@ class Interpreter final : public OperationSequence {
   }
 
   void Delta(Client& client, const v1::Delta& delta) {
-    const auto& answer = TheSoloAnswers().Answer(client.prompt);
-    if (delta.token_ids_size() != delta.logits_digests_size()) Wrong("a digest per token");
+    const auto& answer = TheSoloAnswers().Answer(client.prompt, client.penalised);
+    if (delta.logits_digests_size() != (client.digests ? delta.token_ids_size() : 0)) {
+      return Wrong("a digest per token, where they were asked for");
+    }
     for (int i = 0; i < delta.token_ids_size(); ++i, ++client.tokens) {
       if (client.tokens >= client.max_tokens) return Wrong("more tokens than asked for");
       if (delta.token_ids(i) != answer.tokens[client.tokens].value() ||
-          delta.logits_digests(i) != answer.logits_digests[client.tokens]) {
-        return Wrong(fmt::format("token {} is not that of the engine alone", client.tokens));
+          (client.digests && delta.logits_digests(i) != answer.logits_digests[client.tokens])) {
+        return Wrong(fmt::format("token {} is {}, of the engine alone {}", client.tokens, delta.token_ids(i),
+                                 answer.tokens[client.tokens].value()));
       }
     }
   }

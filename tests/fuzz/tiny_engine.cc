@@ -140,12 +140,22 @@ const SoloAnswers::Prefilled& SoloAnswers::Prefill(const std::vector<TokenId>& t
   return prefilled;
 }
 
-const engine::SoloRun& SoloAnswers::Answer(const std::vector<TokenId>& prompt) {
+sampling::Params SoloAnswers::ParamsOf(bool penalised) {
+  if (!penalised) return {.temperature = 0};
+  return {.temperature = 0,
+          .repetition_penalty = 1.25f,
+          .presence_penalty = 0.125f,
+          .frequency_penalty = 0.5f,
+          .logit_bias = {{TokenId(7), 0.5f}}};
+}
+
+const engine::SoloRun& SoloAnswers::Answer(const std::vector<TokenId>& prompt, bool penalised) {
+  auto& answers = answers_[penalised ? 1 : 0];
   const auto key = Key(prompt);
-  if (const auto found = answers_.find(key); found != answers_.end()) return found->second;
-  if (answers_.size() >= kMostRemembered) answers_.clear();
-  return answers_[key] =
-             engine::GenerateSolo(*engine_, prompt, {.temperature = 0}, kMostAnswer, {}, 0).value();
+  if (const auto found = answers.find(key); found != answers.end()) return found->second;
+  if (answers.size() >= kMostRemembered) answers.clear();
+  return answers[key] =
+             engine::GenerateSolo(*engine_, prompt, ParamsOf(penalised), kMostAnswer, {}, 0).value();
 }
 
 bool SoloAnswers::SameLayer(const Prefilled& prefilled, int64_t tokens, int64_t index, int layer,

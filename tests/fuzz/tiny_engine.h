@@ -31,8 +31,9 @@ class SoloAnswers {
   SoloAnswers();
 
   const Prefilled& Prefill(const std::vector<TokenId>& tokens);
-  // Greedy, kMostAnswer tokens.
-  const engine::SoloRun& Answer(const std::vector<TokenId>& prompt);
+  // kMostAnswer tokens, greedy, or so with penalties and a bias.
+  const engine::SoloRun& Answer(const std::vector<TokenId>& prompt, bool penalised = false);
+  static sampling::Params ParamsOf(bool penalised);
   static constexpr int64_t kMostAnswer = 24;
   // The longest prompt.
   static constexpr int64_t kMostPrompt = 160;
@@ -45,7 +46,7 @@ class SoloAnswers {
  private:
   std::unique_ptr<engine::Engine> engine_;
   std::map<std::vector<int32_t>, Prefilled> prefilled_;
-  std::map<std::vector<int32_t>, engine::SoloRun> answers_;
+  std::map<std::vector<int32_t>, engine::SoloRun> answers_[2];  // without and with penalties
 };
 
 // One for the process: it remembers what it was asked.

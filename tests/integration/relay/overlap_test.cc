@@ -150,6 +150,22 @@ TEST_F(OverlapTest, StepsOverlapWherePenaltiesAreAskedFor) {
   EXPECT_NE(answer.tokens, Alone(prompt, {.temperature = 0}, 30));
 }
 
+// Its one row is drawn from like a running sequence's, and is none yet.
+TEST_F(OverlapTest, APromptOfWhichOneTokenIsLeftIsComputedOnce) {
+  Relay relay(Overlapping());
+  const std::vector<TokenId> prompt = Prompt(2 * kBlockTokens + 1);
+  const sampling::Params params = {.temperature = 1, .seed = 8};
+  for (int64_t cached : {0, 2}) {
+    Answer answer;
+    relay.Ask(prompt, params, 12, answer);
+    relay.RunUntilIdle();
+    ASSERT_TRUE(answer.finished.has_value());
+    EXPECT_EQ(answer.finished->usage().decode_cached_tokens(), cached * kBlockTokens);
+    EXPECT_EQ(answer.tokens, Alone(prompt, params, 12));
+  }
+  relay.ExpectNothingHeld();
+}
+
 TEST_F(OverlapTest, ACancelledSequenceKeepsItsBlocksUntilItsStepHasLanded) {
   Relay relay(Overlapping());
   Answer answer;
