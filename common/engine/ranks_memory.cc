@@ -16,6 +16,10 @@ absl::Status RanksMemory::Download(const std::byte* here, void* host, int64_t by
   return MemoryOf(here).Download(here, host, bytes);
 }
 
+void RanksMemory::Fence() {
+  for (kv::KvStore* store : stores_) store->memory().Fence();
+}
+
 device::Memory& RanksMemory::MemoryOf(const std::byte* here) const {
   for (kv::KvStore* store : stores_) {
     const std::byte* begin = store->block(BlockId(0));
