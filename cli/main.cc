@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/relay_in_process.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 
 namespace baton::cli {
@@ -49,11 +50,7 @@ int Main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& parse_error) {
-    return app.exit(parse_error) == 0 ? kExitOk : kExitUsage;
-  }
+  if (const auto code = command_line::Parse(app, argc, argv)) return *code;
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
   }

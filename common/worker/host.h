@@ -62,6 +62,7 @@ class Host {
   // Any thread, once.
   void SetReady();
   const std::string& address() const { return server_->address(); }
+  // Only if it was given somewhere to listen.
   const std::string& metrics_address() const { return metrics_server_->address(); }
 
   // Refuses new work and waits up to `grace` for what runs.
@@ -88,8 +89,8 @@ class Host {
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};
   std::unique_ptr<KvLink> link_;
-  std::unique_ptr<PeerFetch> peer_fetch_;  // null: takes no part
-  std::unique_ptr<telemetry::MetricsServer> metrics_server_;
+  std::unique_ptr<PeerFetch> peer_fetch_;                     // null: takes no part
+  std::unique_ptr<telemetry::MetricsServer> metrics_server_;  // null: no page
   std::unique_ptr<rpc::Server> server_;
   absl::Mutex serving_;
   bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more

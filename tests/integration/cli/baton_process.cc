@@ -17,16 +17,16 @@ namespace {
 
 // The machine may be loaded; a test that hangs still ends.
 constexpr int kPatienceMs = 60'000;
-constexpr char kBinary[] = BATON_BINARY_DIR "/bin/baton";
+constexpr char kBinaries[] = BATON_BINARY_DIR "/bin/";
 
-[[noreturn]] void Exec(const std::vector<std::string>& arguments) {
+[[noreturn]] void Exec(const std::string& program, const std::vector<std::string>& arguments) {
   // The same characters everywhere, and no colours to look past.
   setenv("LC_ALL", "C", 1);
   setenv("NO_COLOR", "1", 1);
-  std::vector<char*> argv = {const_cast<char*>("baton")};
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  execv(kBinary, argv.data());
+  execv((kBinaries + program).c_str(), argv.data());
   _exit(126);
 }
 
@@ -39,6 +39,11 @@ int ExitCode(pid_t pid) {
 }  // namespace
 
 Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input) {
+  return RunProgram("baton", arguments, input);
+}
+
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                   std::string_view input) {
   int in[2], out[2], err[2];
   BATON_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
   const pid_t pid = fork();
@@ -47,7 +52,7 @@ Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view inp
     dup2(in[0], 0);
     dup2(out[1], 1);
     dup2(err[1], 2);
-    Exec(arguments);
+    Exec(program, arguments);
   }
   close(in[0]);
   close(out[1]);
@@ -86,7 +91,7 @@ Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view inp
 BatonOnTerminal::BatonOnTerminal(const std::vector<std::string>& arguments) {
   pid_ = forkpty(&fd_, nullptr, nullptr, nullptr);
   BATON_CHECK(pid_ >= 0);
-  if (pid_ == 0) Exec(arguments);
+  if (pid_ == 0) Exec("baton", arguments);
 }
 
 BatonOnTerminal::~BatonOnTerminal() {

@@ -1,4 +1,4 @@
-// Runs the real `baton` binary, as a user or a script would. One thread at a time.
+// Runs the real `baton` binary, or a server's, as a user or a script would. One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +18,9 @@ struct Outcome {
 
 // Runs `baton ARGUMENTS` to its end with `input` on standard input.
 Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input = "");
+// The same with another binary of the build, "baton-router".
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                   std::string_view input = "");
 
 // `baton` on a terminal of its own, so that it takes us for a person.
 class BatonOnTerminal {
