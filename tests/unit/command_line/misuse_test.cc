@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "common/command_line/explain.h"
 #include "common/command_line/option_types.h"
