@@ -23,9 +23,9 @@ namespace baton::rpc {
 namespace {
 
 namespace pb = google::protobuf;
-namespace v1 = grpc::reflection::v1;
-using Request = v1::ServerReflectionRequest;
-using Response = v1::ServerReflectionResponse;
+namespace wire = grpc::reflection::v1;
+using wire::ServerReflectionRequest;
+using wire::ServerReflectionResponse;
 
 // Full names are far shorter.
 constexpr size_t kMaxRequestBytes = 4096;
@@ -33,7 +33,7 @@ constexpr size_t kMaxRequestBytes = 4096;
 // v1's file under v1alpha's name.
 pb::FileDescriptorProto OlderVersion() {
   pb::FileDescriptorProto file;
-  Request::descriptor()->file()->CopyTo(&file);
+  ServerReflectionRequest::descriptor()->file()->CopyTo(&file);
   file.clear_options();
   std::string text;
   BATON_CHECK(pb::TextFormat::PrintToString(file, &text));
@@ -45,7 +45,7 @@ pb::FileDescriptorProto OlderVersion() {
 
 // `file` and all that it imports, each once.
 void AddFiles(const pb::FileDescriptor& file, std::set<const pb::FileDescriptor*>& seen,
-              v1::FileDescriptorResponse& out) {
+              wire::FileDescriptorResponse& out) {
   if (!seen.insert(&file).second) return;
   pb::FileDescriptorProto proto;
   file.CopyTo(&proto);
@@ -64,16 +64,16 @@ class Catalogue {
 
   std::vector<std::string>& services() { return services_; }
 
-  void Answer(const Request& request, Response& response) const {
+  void Answer(const ServerReflectionRequest& request, ServerReflectionResponse& response) const {
     response.Clear();
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;
     switch (request.message_request_case()) {
-      case Request::kFileByFilename:
+      case ServerReflectionRequest::kFileByFilename:
         return AnswerFile(pool_.FindFileByName(request.file_by_filename()), response);
-      case Request::kFileContainingSymbol:
+      case ServerReflectionRequest::kFileContainingSymbol:
         return AnswerFile(pool_.FindFileContainingSymbol(request.file_containing_symbol()), response);
-      case Request::kFileContainingExtension: {
+      case ServerReflectionRequest::kFileContainingExtension: {
         const auto& [type, number] = std::pair(request.file_containing_extension().containing_type(),
                                                request.file_containing_extension().extension_number());
         const pb::Descriptor* extended = pool_.FindMessageTypeByName(type);
@@ -81,39 +81,39 @@ class Catalogue {
             extended == nullptr ? nullptr : pool_.FindExtensionByNumber(extended, number);
         return AnswerFile(extension == nullptr ? nullptr : extension->file(), response);
       }
-      case Request::kAllExtensionNumbersOfType: {
+      case ServerReflectionRequest::kAllExtensionNumbersOfType: {
         const std::string& name = request.all_extension_numbers_of_type();
         const pb::Descriptor* type = pool_.FindMessageTypeByName(name);
         if (type == nullptr) return AnswerFile(nullptr, response);
         std::vector<const pb::FieldDescriptor*> extensions;
         pool_.FindAllExtensions(type, &extensions);
-        v1::ExtensionNumberResponse& numbers = *response.mutable_all_extension_numbers_response();
+        wire::ExtensionNumberResponse& numbers = *response.mutable_all_extension_numbers_response();
         numbers.set_base_type_name(name);
         for (const pb::FieldDescriptor* extension : extensions) {
           numbers.add_extension_number(extension->number());
         }
         return;
       }
-      case Request::kListServices:
+      case ServerReflectionRequest::kListServices:
         for (const std::string& name : services_) {
           response.mutable_list_services_response()->add_service()->set_name(name);
         }
         return;
-      case Request::MESSAGE_REQUEST_NOT_SET:
+      case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
         break;
     }
     Refuse(grpc::StatusCode::INVALID_ARGUMENT, "the request asks for nothing that is known here", response);
   }
 
  private:
-  static void AnswerFile(const pb::FileDescriptor* file, Response& response) {
+  static void AnswerFile(const pb::FileDescriptor* file, ServerReflectionResponse& response) {
     if (file == nullptr)
       return Refuse(grpc::StatusCode::NOT_FOUND, "there is nothing of that name", response);
     std::set<const pb::FileDescriptor*> seen;
     AddFiles(*file, seen, *response.mutable_file_descriptor_response());
   }
 
-  static void Refuse(grpc::StatusCode code, const char* message, Response& response) {
+  static void Refuse(grpc::StatusCode code, const char* message, ServerReflectionResponse& response) {
     response.mutable_error_response()->set_error_code(code);
     response.mutable_error_response()->set_error_message(message);
   }
@@ -125,9 +125,10 @@ class Catalogue {
 
 // One call: an answer is written before the next request is read, so a client that takes no answers is read
 // from no more.
-class Stream final : public grpc::ServerBidiReactor<Request, Response> {
+class ReflectionStream final
+    : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
-  explicit Stream(const Catalogue* catalogue) : catalogue_(catalogue) { StartRead(&request_); }
+  explicit ReflectionStream(const Catalogue* catalogue) : catalogue_(catalogue) { StartRead(&request_); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
@@ -146,18 +147,19 @@ class Stream final : public grpc::ServerBidiReactor<Request, Response> {
 
  private:
   const Catalogue* const catalogue_;
-  Request request_;
-  Response response_;
+  ServerReflectionRequest request_;
+  ServerReflectionResponse response_;
 };
 
 // One version's service, as generated code would register it: the versions differ in the method's name alone.
-class Service final : public grpc::Service {
+class ReflectionService final : public grpc::Service {
  public:
-  Service(const char* method, const Catalogue* catalogue) {
+  ReflectionService(const char* method, const Catalogue* catalogue) {
     AddMethod(
         new grpc::internal::RpcServiceMethod(method, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
-    MarkMethodCallback(0, new grpc::internal::CallbackBidiHandler<Request, Response>(
-                              [catalogue](grpc::CallbackServerContext*) { return new Stream(catalogue); }));
+    MarkMethodCallback(
+        0, new grpc::internal::CallbackBidiHandler<ServerReflectionRequest, ServerReflectionResponse>(
+               [catalogue](grpc::CallbackServerContext*) { return new ReflectionStream(catalogue); }));
   }
 };
 
@@ -194,8 +196,8 @@ class AddListing final : public grpc::ServerBuilderOption {
 class Reflection::Impl {
  public:
   Catalogue catalogue;
-  Service current{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", &catalogue};
-  Service older{"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &catalogue};
+  ReflectionService current{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", &catalogue};
+  ReflectionService older{"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &catalogue};
 };
 
 Reflection::Reflection() : impl_(std::make_unique<Impl>()) {}
