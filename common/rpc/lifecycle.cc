@@ -65,7 +65,9 @@ void WaitForStop(bool until_input_ends) {
 
 void AnnounceReady(const std::vector<std::pair<std::string, std::string>>& addresses) {
   std::string line = "ready";
-  for (const auto& [name, address] : addresses) absl::StrAppend(&line, " ", name, "=", address);
+  for (const auto& [name, address] : addresses) {
+    if (!address.empty()) absl::StrAppend(&line, " ", name, "=", address);
+  }
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }
