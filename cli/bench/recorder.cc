@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "common/base/bunching.h"
+
 namespace baton::cli::bench {
 
 absl::Status Recorder::Judge(const RequestRecord& record) const {
@@ -51,7 +53,10 @@ void Recorder::Add(const RequestRecord& record) {
            static_cast<double>(outcome.tokens - 1);
     summary_.tpot.Add(*tpot);
   }
-  for (const float gap : outcome.gaps) summary_.itl.Add(gap);
+  for (const float gap : outcome.gaps) {
+    summary_.itl.Add(gap);
+    summary_.bunched.seen += tpot.has_value() && gap < Bunching::kTenth * *tpot ? 1 : 0;
+  }
 
   const Slo& slo = options_.slo;
   if (slo.ttft.has_value() || slo.tpot.has_value()) {
@@ -63,6 +68,12 @@ void Recorder::Add(const RequestRecord& record) {
 
   const v1::Finished& finished = *outcome.finished;
   const v1::Timing& timing = finished.timing();
+  if (timing.has_bunched_sent() && timing.has_bunched_relayed()) {
+    const auto gaps = static_cast<double>(outcome.gaps.size());
+    summary_.bunched.sent += gaps * timing.bunched_sent();
+    summary_.bunched.relayed += gaps * timing.bunched_relayed();
+    summary_.bunched.told += std::ssize(outcome.gaps);
+  }
   summary_.queue.Add(timing.admit() + timing.decode_queue() + timing.prefill_queue());
   const std::array<double, 6> phases = {timing.admit(),   timing.decode_queue(), timing.prefill_queue(),
                                         timing.prefill(), timing.transfer(),     timing.first_token()};

@@ -43,6 +43,21 @@ TEST(RecorderTest, MeasuresFromWhenARequestWasMeantToBeSent) {
   EXPECT_NEAR(summary.seconds, 4.5, 1e-9);
 }
 
+TEST(RecorderTest, CountsTokensThatCameInBunches) {
+  Recorder recorder({});
+  recorder.Add(Record(0, 0, 0.5, 0.1, 11));
+  EXPECT_EQ(recorder.summary().bunched.seen, 0);
+  RequestRecord record = Record(0, 0, 0.5, 0.1, 11);
+  // Ten gaps of 1 s in all, by threes and fours.
+  record.outcome.gaps = {0.3F, 0.005F, 0.005F, 0.3F, 0.005F, 0.005F, 0.3F, 0.005F, 0.005F, 0.07F};
+  record.outcome.finished->mutable_timing()->set_bunched_sent(0);
+  record.outcome.finished->mutable_timing()->set_bunched_relayed(0.5);
+  recorder.Add(record);
+  EXPECT_EQ(recorder.summary().bunched.seen, 6);
+  EXPECT_EQ(recorder.summary().bunched.told, 10) << "the first one's server did not say";
+  EXPECT_EQ(recorder.summary().bunched.relayed, 5);
+}
+
 TEST(RecorderTest, GoodputNeedsBothAndFailuresAreNotGood) {
   RecorderOptions options;
   options.slo = {absl::Seconds(1), absl::Milliseconds(50)};
