@@ -242,9 +242,7 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
     sequence.times.first_token = sent;
     probe_.FirstToken(sent - sequence.times.arrival);
   } else {
-    const absl::Duration gap = sent - sequence.times.last_token;
-    probe_.NextToken(gap);
-    sequence.bunching.Add(absl::ToDoubleSeconds(gap));
+    probe_.NextToken(sent - sequence.times.last_token);
   }
   sequence.times.last_token = sent;
   if (!end.has_value()) return;
@@ -280,7 +278,6 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
       timing.set_tpot(absl::ToDoubleSeconds(times.last_token - times.first_token) /
                       static_cast<double>(steps));
     }
-    if (sequence.bunching.gaps() > 0) timing.set_bunched_sent(sequence.bunching.share());
     timing.set_e2e(absl::ToDoubleSeconds(times.last_token - times.arrival));
   }
   sequence.send(std::move(event));

@@ -11,7 +11,6 @@
 
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
-#include "common/base/bunching.h"
 #include "common/engine/count_slots.h"
 #include "common/engine/sequence_kv.h"
 #include "common/fetch/fetch.h"
@@ -68,7 +67,6 @@ struct Sequence {
     absl::Time arrival, reserved, prefill_started, first_token, last_token;
     double fetch = 0, prefill_queue = 0, prefill = 0, transfer = 0;
   } times;
-  Bunching bunching;  // of tokens as they left
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.

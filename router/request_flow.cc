@@ -163,7 +163,6 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
       first_token_seen_ = true;
     } else {
       probe_->MoreTokens(now - state.last_token, delta.tokens());
-      state.bunching.Add(absl::ToDoubleSeconds(now - state.last_token));
     }
     state.last_token = now;
     state.tokens += delta.tokens();
@@ -212,8 +211,6 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!timing->has_tpot() && state.tokens > 1) {
     timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
   }
-  if (state.migrations > 0) timing->clear_bunched_sent();  // the last worker's part alone
-  if (state.bunching.gaps() > 0) timing->set_bunched_relayed(state.bunching.share());
   probe_->Phases(phases);
   if (timing->has_tpot()) probe_->Pace(timing->tpot());
   probe_->Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);

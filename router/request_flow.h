@@ -25,7 +25,6 @@
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
-#include "common/base/bunching.h"
 #include "common/base/clock.h"
 #include "router/dispatcher.h"
 #include "router/probe.h"
@@ -152,7 +151,6 @@ class RequestFlow {
     std::optional<absl::Time> first_token;
     v1::Opening opening;  // of the worker that drew the first token
     absl::Time last_token;
-    Bunching bunching;  // of tokens as they came
     // Tokens sent so far: with the prompt, what another worker needs to go on from here.
     std::vector<int32_t> sent;
     int64_t tokens = 0;

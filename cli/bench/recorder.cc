@@ -4,9 +4,13 @@
 
 #include <algorithm>
 
-#include "common/base/bunching.h"
-
 namespace baton::cli::bench {
+namespace {
+
+// Of the TPOT: a token that comes sooner than this after the one before waited to travel with it.
+constexpr double kBunched = 0.1;
+
+}  // namespace
 
 absl::Status Recorder::Judge(const RequestRecord& record) const {
   const Outcome& outcome = record.outcome;
@@ -55,7 +59,7 @@ void Recorder::Add(const RequestRecord& record) {
   }
   for (const float gap : outcome.gaps) {
     summary_.itl.Add(gap);
-    summary_.bunched.seen += tpot.has_value() && gap < Bunching::kTenth * *tpot ? 1 : 0;
+    if (tpot.has_value() && gap < kBunched * *tpot) ++summary_.bunched;
   }
 
   const Slo& slo = options_.slo;
@@ -68,12 +72,6 @@ void Recorder::Add(const RequestRecord& record) {
 
   const v1::Finished& finished = *outcome.finished;
   const v1::Timing& timing = finished.timing();
-  if (timing.has_bunched_sent() && timing.has_bunched_relayed()) {
-    const auto gaps = static_cast<double>(outcome.gaps.size());
-    summary_.bunched.sent += gaps * timing.bunched_sent();
-    summary_.bunched.relayed += gaps * timing.bunched_relayed();
-    summary_.bunched.told += std::ssize(outcome.gaps);
-  }
   summary_.queue.Add(timing.admit() + timing.decode_queue() + timing.prefill_queue());
   const std::array<double, 6> phases = {timing.admit(),   timing.decode_queue(), timing.prefill_queue(),
                                         timing.prefill(), timing.transfer(),     timing.first_token()};

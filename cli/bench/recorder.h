@@ -93,13 +93,9 @@ struct Summary {
   int64_t shipped_bytes = 0;
   int64_t failovers = 0;
   int64_t preemptions = 0;
-  // Tokens that came less than a tenth of the request's TPOT after the one before, as the client saw them;
-  // and by the server's word as they left the decode worker and reached the router. Out of itl's count, or of
-  // those whose server says so.
-  struct Bunched {
-    double seen = 0, sent = 0, relayed = 0;
-    int64_t told = 0;
-  } bunched;
+  // Of itl: gaps of less than a tenth of their request's TPOT. Many of them: tokens waited somewhere, and
+  // travelled on together.
+  int64_t bunched = 0;
   struct Error {
     int64_t count = 0;
     std::string first_message;

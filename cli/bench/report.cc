@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 #include "cli/show/quantity.h"
 
@@ -59,25 +57,10 @@ std::string Percent(int64_t part, int64_t whole) {
                     : fmt::format("{:.1f}%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-double Share(double part, int64_t whole) { return whole == 0 ? 0 : part / static_cast<double>(whole); }
-
-// Says that tokens came in bunches, and on which part of their way they waited: where the share grew most.
-std::string RenderBunching(const Summary& summary, const Terminal& terminal) {
-  const Summary::Bunched& bunched = summary.bunched;
-  const double seen = Share(bunched.seen, summary.itl.count());
-  if (seen <= kBunched) return "";
-  std::string text =
-      fmt::format("{:.0f}% of tokens came less than a tenth of the TPOT after the one before", 100 * seen);
-  if (bunched.told > 0) {
-    const double sent = Share(bunched.sent, bunched.told), relayed = Share(bunched.relayed, bunched.told);
-    const std::array<std::pair<double, const char*>, 3> hops = {
-        {{sent, "in the decode worker"},
-         {relayed - sent, "between decode worker and router"},
-         {seen - relayed, "between router and this client"}}};
-    text += fmt::format(" ({:.0f}% as they left the decode worker, {:.0f}% at the router): they waited {}",
-                        100 * sent, 100 * relayed, std::ranges::max_element(hops)->second);
-  }
-  return Label(terminal, "bunched") + Paint(terminal, Style::kYellow, text) + "\n";
+double BunchedShare(const Summary& summary) {
+  return summary.itl.count() == 0
+             ? 0
+             : static_cast<double>(summary.bunched) / static_cast<double>(summary.itl.count());
 }
 
 std::string RenderOutcomes(const Summary& summary, const Terminal& terminal) {
@@ -151,7 +134,17 @@ std::string RenderReport(const Summary& summary, const Slo& slo, const Terminal&
            fmt::format("{:.2f}/s: {} of requests within {}\n", PerSecond(*summary.good, summary),
                        Percent(*summary.good, summary.succeeded + summary.failed), DescribeSlo(slo));
   }
-  out += RenderBunching(summary, terminal);
+  if (const double share = BunchedShare(summary); share > kBunched) {
+    out +=
+        Label(terminal, "bunched") +
+        Paint(terminal, Style::kYellow,
+              fmt::format("{:.0f}% of tokens came less than a tenth of the TPOT after the one before: they "
+                          "waited on the way",
+                          100 * share)) +
+        "\n" + Label(terminal, "") +
+        "(baton_decode_itl_seconds and baton_router_itl_seconds tell where: even there, it was this "
+        "client)\n";
+  }
   if (summary.lateness.Percentile(0.99) > kLate) {
     out += Label(terminal, "client") +
            Paint(terminal, Style::kYellow,
@@ -199,11 +192,7 @@ Json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& prov
   json["ttft"] = LatencyJson(summary.ttft);
   json["tpot"] = LatencyJson(summary.tpot);
   json["itl"] = LatencyJson(summary.itl);
-  json["bunched"] = {{"client", Share(summary.bunched.seen, summary.itl.count())}};
-  if (summary.bunched.told > 0) {
-    json["bunched"]["decode_worker"] = Share(summary.bunched.sent, summary.bunched.told);
-    json["bunched"]["router"] = Share(summary.bunched.relayed, summary.bunched.told);
-  }
+  json["bunched_share"] = BunchedShare(summary);
   json["e2e"] = LatencyJson(summary.e2e);
   json["queue"] = LatencyJson(summary.queue);
   json["phases"] = Json::object();

@@ -225,27 +225,6 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
   EXPECT_NEAR(timing.e2e(), 0.125, 1e-12);
 }
 
-TEST_F(RequestFlowTest, TellsWhatShareOfTokensCameInBunches) {
-  Make();
-  flow_->OnPrepared(Request());
-  flow_->OnPlaced(0, Place(0));
-  flow_->OnDecodeEvent(0, 1, Accepted());
-  flow_->OnWritten(true);
-  // Pairs: the second of each comes right after the first.
-  for (int pair = 0; pair < 10; ++pair) {
-    for (const absl::Duration gap : {absl::Milliseconds(20), absl::Microseconds(20)}) {
-      clock_.Advance(gap);
-      flow_->OnDecodeEvent(0, 1, Token("a"));
-      flow_->OnWritten(true);
-    }
-  }
-  v1::DecodeEvent done = Done();
-  done.mutable_finished()->mutable_timing()->set_bunched_sent(0.01);
-  const v1::Timing timing = Only<WriteLast>(flow_->OnDecodeEvent(0, 1, done)).response.finished().timing();
-  EXPECT_NEAR(timing.bunched_relayed(), 0.5, 0.06);
-  EXPECT_EQ(timing.bunched_sent(), 0.01) << "the worker's own word";
-}
-
 TEST(ProbeTest, AnAnswerIsGoodputWhenItKeepsBothBounds) {
   telemetry::Metrics metrics;
   Probe probe(&metrics, {.ttft_seconds = 1, .tpot_seconds = 0.02});
