@@ -8,7 +8,7 @@ namespace baton::cli::bench {
 namespace {
 
 // Of the TPOT: a token that comes sooner than this after the one before waited to travel with it.
-constexpr double kBunched = 0.1;
+constexpr double kRightAfter = 0.1;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ void Recorder::Add(const RequestRecord& record) {
   }
   for (const float gap : outcome.gaps) {
     summary_.itl.Add(gap);
-    if (tpot.has_value() && gap < kBunched * *tpot) ++summary_.bunched;
+    if (tpot.has_value() && gap < kRightAfter * *tpot) ++summary_.bunched;
   }
 
   const Slo& slo = options_.slo;

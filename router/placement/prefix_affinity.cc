@@ -185,8 +185,9 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
                                           int64_t fetchable) const {
   const WorkerState& worker = prefill[at];
   const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
-  // Who waits there waits for what this adds.
-  const double crowd = options_.congestion * std::max(0.0, static_cast<double>(worker.requests()));
+  // Who waits there waits for what this adds. It is what sends long prompts behind each other.
+  const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
+                       std::max(0.0, static_cast<double>(worker.requests()));
   const auto weigh = [&](int64_t blocks) {
     Way way;
     way.worker = at;
