@@ -231,6 +231,13 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
          "Refuse requests without a deadline whose first token is predicted later, in seconds; 0: none")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app->add_option(
+         "--tail-share", plan.tail_share,
+         "Order of prefill queues: 0 serves most within the SLO, 1 in order of arrival, which spares "
+         "long prompts (default: the processes' own)")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(service);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);

@@ -185,6 +185,12 @@ class Pods(unittest.TestCase):
         self.assertEqual(release.flags("prefill")["--slo-ttft"], "0.75")
         self.assertNotIn("--slo-ttft", release.flags("decode"))
 
+    def test_one_tail_share_for_routers_and_prefill_workers(self):
+        release = Release({"slo": {"tailShare": 0.75}})
+        self.assertEqual(release.flags("router")["--tail-share"], "0.75")
+        self.assertEqual(release.flags("prefill")["--tail-share"], "0.75")
+        self.assertNotIn("--tail-share", release.flags("decode"))
+
     def test_rolling_update(self):
         release = Release({"decode": {"strategy": {"maxSurge": "25%", "maxUnavailable": 0}}})
         self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": "25%", "maxUnavailable": 0})
