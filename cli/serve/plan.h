@@ -32,6 +32,9 @@ struct ServePlan {
   // What the first token of a request without a deadline may be predicted to take; 0: any time. Whoever
   // serves on one machine waits rather than being turned away.
   double default_ttft_seconds = 0;
+  // The SLO, in seconds; 0: the processes' own default.
+  double slo_ttft_seconds = 0;
+  double slo_tpot_seconds = 0;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.

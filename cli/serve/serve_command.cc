@@ -231,6 +231,13 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
          "Refuse requests without a deadline whose first token is predicted later, in seconds; 0: none")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app->add_option("--slo-ttft", plan.slo_ttft_seconds,
+                  "Seconds to the first token that an answer may take: for metrics and prefill queues")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--slo-tpot", plan.slo_tpot_seconds, "Seconds per token after it, in the mean: for metrics")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
