@@ -63,6 +63,7 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
+  if (!decode && plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
   if (decode && plan.local_prefill_tokens >= 0) {
     set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
   }
@@ -111,6 +112,12 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
                      set("--default-ttft-deadline", fmt::format("{}", plan.default_ttft_seconds));
                      if (plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
+                     if (plan.slo_ttft_seconds > 0) {
+                       set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
+                     }
+                     if (plan.slo_tpot_seconds > 0) {
+                       set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
+                     }
                      set("--log-level", plan.log_level);
                      AddSecurity(plan.security, &arguments);
                      if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);

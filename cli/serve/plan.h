@@ -34,6 +34,9 @@ struct ServePlan {
   double default_ttft_seconds = 0;
   // Share of the tail in the order of prefill queues, in [0, 1]; negative: the processes' own default.
   double tail_share = -1;
+  // The SLO, in seconds; 0: the processes' own default.
+  double slo_ttft_seconds = 0;
+  double slo_tpot_seconds = 0;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.

@@ -238,6 +238,13 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0))
       ->group(service);
+  app->add_option("--slo-ttft", plan.slo_ttft_seconds,
+                  "Seconds to the first token that an answer may take: for metrics and prefill queues")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--slo-tpot", plan.slo_tpot_seconds, "Seconds per token after it, in the mean: for metrics")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
