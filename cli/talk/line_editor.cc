@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
+#include <cwctype>
 #include <utility>
 
 #include "common/base/check.h"
@@ -105,24 +106,38 @@ LineEditor::LineEditor(const Terminal& terminal)
   // midst of an answer.
   el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", kNoMore);
 
-  Bind(L"baton-paste", L"Take a paste as one text", &LineEditor::Paste, {L"\x1b[200~"});
-  Bind(L"baton-break-line", L"Begin another line", &LineEditor::BreakLine, {L"\x1b\r", L"\x1b\n"});
-  // libedit's own keep 1,024 characters of what was typed before, and know no lines within the text.
-  Bind(L"baton-up", L"A line up, or the entry before", &LineEditor::Up, {L"\x1b[A", L"\x1bOA", L"^P"});
-  Bind(L"baton-down", L"A line down, or the next entry", &LineEditor::Down, {L"\x1b[B", L"\x1bOB", L"^N"});
-  constexpr std::pair<const wchar_t*, const wchar_t*> kKeys[] = {
-      {L"\x1b[3~", L"ed-delete-next-char"}, {L"\x1b[1~", L"ed-move-to-beg"}, {L"\x1b[7~", L"ed-move-to-beg"},
-      {L"\x1b[4~", L"ed-move-to-end"},      {L"\x1b[8~", L"ed-move-to-end"}, {L"\x1b[1;5D", L"ed-prev-word"},
-      {L"\x1b[1;5C", L"em-next-word"},
-  };
-  for (const auto& [key, function] : kKeys) el_wset(editor, EL_BIND, key, function, kNoMore);
+  Bind(L"baton-paste", &LineEditor::Paste, {L"\x1b[200~"});
+  Bind(L"baton-break-line", &LineEditor::BreakLine, {L"\x1b\r", L"\x1b\n"});
+  // libedit has all of these. But its own keep 1,024 characters of what was typed before one looks into the
+  // history, know no lines within the text, and lose the cursor, in the end in foreign memory, where a text
+  // has more lines than the screen (CC_CURSOR; CC_REFRESH draws the text again and is right).
+  Bind(L"baton-up", &LineEditor::Up, {L"\x1b[A", L"\x1bOA", L"^P"});
+  Bind(L"baton-down", &LineEditor::Down, {L"\x1b[B", L"\x1bOB", L"^N"});
+  Bind(L"baton-left", &LineEditor::Left, {L"\x1b[D", L"\x1bOD", L"^B"});
+  Bind(L"baton-right", &LineEditor::Right, {L"\x1b[C", L"\x1bOC", L"^F"});
+  Bind(L"baton-home", &LineEditor::Home, {L"\x1b[H", L"\x1bOH", L"\x1b[1~", L"\x1b[7~", L"^A"});
+  Bind(L"baton-end", &LineEditor::End, {L"\x1b[F", L"\x1bOF", L"\x1b[4~", L"\x1b[8~", L"^E"});
+  Bind(L"baton-word-left", &LineEditor::WordLeft,
+       {L"\x1b"
+        L"b",
+        L"\x1b"
+        L"B",
+        L"\x1b[1;5D", L"\x1b[1;3D"});
+  Bind(L"baton-word-right", &LineEditor::WordRight,
+       {L"\x1b"
+        L"f",
+        L"\x1b"
+        L"F",
+        L"\x1b[1;5C", L"\x1b[1;3C"});
+  el_wset(editor, EL_BIND, L"\x1b[3~", L"ed-delete-next-char", kNoMore);
+  el_wset(editor, EL_BIND, L"-r", L"^X^X", kNoMore);
+  el_wset(editor, EL_BIND, L"-r", L"^V", kNoMore);  // a line break by it would not be drawn as one
 }
 
 LineEditor::~LineEditor() = default;
 
-void LineEditor::Bind(const wchar_t* name, const wchar_t* help, unsigned char (*function)(EditLine*, wint_t),
-                      std::initializer_list<const wchar_t*> keys) {
-  el_wset(editor_.get(), EL_ADDFN, name, help, function);
+void LineEditor::Bind(const wchar_t* name, Function function, std::initializer_list<const wchar_t*> keys) {
+  el_wset(editor_.get(), EL_ADDFN, name, /*help=*/name, function);
   for (const wchar_t* const key : keys) el_wset(editor_.get(), EL_BIND, key, name, kNoMore);
 }
 
@@ -159,8 +174,13 @@ wchar_t* LineEditor::Prompt(EditLine* editor) { return const_cast<wchar_t*>(Of(e
 bool LineEditor::ReadByte(char* byte) {
   while (taken_ == input_.size()) {
     if (interrupted_ || ended_) return false;
-    if (hold_.Resized()) el_resize(editor_.get());
-    if (hold_.Resumed()) el_wset(editor_.get(), EL_REFRESH);
+    const bool resized = hold_.Resized();
+    if (resized) el_resize(editor_.get());
+    // All of it again: libedit would write on from a row that a smaller terminal may not have.
+    if (hold_.Resumed() || resized) {
+      std::fputs("\r\x1b[J", stdout);
+      el_wset(editor_.get(), EL_REFRESH);
+    }
     pollfd fds[2] = {{STDIN_FILENO, POLLIN, 0}, {interrupt_fd_, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) continue;
     input_.clear();
@@ -216,16 +236,18 @@ unsigned char LineEditor::BreakLine(EditLine* editor, wint_t) {
   return el_winsertstr(editor, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
 }
 
+unsigned char LineEditor::MoveTo(EditLine* editor, size_t target) {
+  el_cursor(editor, static_cast<int>(target) - el_cursor(editor, 0));
+  return CC_REFRESH;
+}
+
 unsigned char LineEditor::Up(EditLine* editor, wint_t) {
   LineEditor& self = Of(editor);
   const std::wstring text = self.Text();
   const size_t at = el_cursor(editor, 0);
   const size_t start = LineStart(text, at);
   if (start == 0) return self.Recall(self.age_ + 1) ? CC_REFRESH : CC_ERROR;
-  const size_t above = LineStart(text, start - 1);
-  const size_t target = std::min(above + (at - start), start - 1);
-  el_cursor(editor, static_cast<int>(target) - static_cast<int>(at));
-  return CC_REFRESH;
+  return MoveTo(editor, std::min(LineStart(text, start - 1) + (at - start), start - 1));
 }
 
 unsigned char LineEditor::Down(EditLine* editor, wint_t) {
@@ -234,9 +256,41 @@ unsigned char LineEditor::Down(EditLine* editor, wint_t) {
   const size_t at = el_cursor(editor, 0);
   const size_t end = LineEnd(text, at);
   if (end == text.size()) return self.Recall(self.age_ - 1) ? CC_REFRESH : CC_ERROR;
-  const size_t target = std::min(end + 1 + (at - LineStart(text, at)), LineEnd(text, end + 1));
-  el_cursor(editor, static_cast<int>(target) - static_cast<int>(at));
-  return CC_REFRESH;
+  return MoveTo(editor, std::min(end + 1 + (at - LineStart(text, at)), LineEnd(text, end + 1)));
+}
+
+unsigned char LineEditor::Left(EditLine* editor, wint_t) {
+  const size_t at = el_cursor(editor, 0);
+  return at == 0 ? CC_ERROR : MoveTo(editor, at - 1);
+}
+
+unsigned char LineEditor::Right(EditLine* editor, wint_t) {
+  const size_t at = el_cursor(editor, 0);
+  return at == Of(editor).Text().size() ? CC_ERROR : MoveTo(editor, at + 1);
+}
+
+unsigned char LineEditor::Home(EditLine* editor, wint_t) {
+  return MoveTo(editor, LineStart(Of(editor).Text(), el_cursor(editor, 0)));
+}
+
+unsigned char LineEditor::End(EditLine* editor, wint_t) {
+  return MoveTo(editor, LineEnd(Of(editor).Text(), el_cursor(editor, 0)));
+}
+
+unsigned char LineEditor::WordLeft(EditLine* editor, wint_t) {
+  const std::wstring text = Of(editor).Text();
+  size_t at = el_cursor(editor, 0);
+  while (at > 0 && std::iswalnum(text[at - 1]) == 0) --at;
+  while (at > 0 && std::iswalnum(text[at - 1]) != 0) --at;
+  return MoveTo(editor, at);
+}
+
+unsigned char LineEditor::WordRight(EditLine* editor, wint_t) {
+  const std::wstring text = Of(editor).Text();
+  size_t at = el_cursor(editor, 0);
+  while (at < text.size() && std::iswalnum(text[at]) == 0) ++at;
+  while (at < text.size() && std::iswalnum(text[at]) != 0) ++at;
+  return MoveTo(editor, at);
 }
 
 bool LineEditor::Recall(int age) {

@@ -46,13 +46,21 @@ class LineEditor {
   static LineEditor& Of(EditLine* editor);
   static wchar_t* Prompt(EditLine* editor);
   static int ReadCharacter(EditLine* editor, wchar_t* character);
+  // What keys do; the result says what libedit has to draw.
+  using Function = unsigned char (*)(EditLine*, wint_t);
   static unsigned char Paste(EditLine* editor, wint_t key);
   static unsigned char BreakLine(EditLine* editor, wint_t key);
   static unsigned char Up(EditLine* editor, wint_t key);
   static unsigned char Down(EditLine* editor, wint_t key);
+  static unsigned char Left(EditLine* editor, wint_t key);
+  static unsigned char Right(EditLine* editor, wint_t key);
+  static unsigned char Home(EditLine* editor, wint_t key);
+  static unsigned char End(EditLine* editor, wint_t key);
+  static unsigned char WordLeft(EditLine* editor, wint_t key);
+  static unsigned char WordRight(EditLine* editor, wint_t key);
+  static unsigned char MoveTo(EditLine* editor, size_t target);
 
-  void Bind(const wchar_t* name, const wchar_t* help, unsigned char (*function)(EditLine*, wint_t),
-            std::initializer_list<const wchar_t*> keys);
+  void Bind(const wchar_t* name, Function function, std::initializer_list<const wchar_t*> keys);
   // Another byte of input; false: interrupted, or the end.
   bool ReadByte(char* byte);
   // Shows the entry `age` back in the history; 0 is what was typed before looking there. False: there is
