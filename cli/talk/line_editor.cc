@@ -106,30 +106,20 @@ LineEditor::LineEditor(const Terminal& terminal)
   // midst of an answer.
   el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", kNoMore);
 
-  Bind(L"baton-paste", &LineEditor::Paste, {L"\x1b[200~"});
-  Bind(L"baton-break-line", &LineEditor::BreakLine, {L"\x1b\r", L"\x1b\n"});
+  Bind(L"baton-paste", &LineEditor::Paste, {L"^[[200~"});
+  Bind(L"baton-break-line", &LineEditor::BreakLine, {L"^[^M", L"^[^J"});
   // libedit has all of these. But its own keep 1,024 characters of what was typed before one looks into the
   // history, know no lines within the text, and lose the cursor, in the end in foreign memory, where a text
   // has more lines than the screen (CC_CURSOR; CC_REFRESH draws the text again and is right).
-  Bind(L"baton-up", &LineEditor::Up, {L"\x1b[A", L"\x1bOA", L"^P"});
-  Bind(L"baton-down", &LineEditor::Down, {L"\x1b[B", L"\x1bOB", L"^N"});
-  Bind(L"baton-left", &LineEditor::Left, {L"\x1b[D", L"\x1bOD", L"^B"});
-  Bind(L"baton-right", &LineEditor::Right, {L"\x1b[C", L"\x1bOC", L"^F"});
-  Bind(L"baton-home", &LineEditor::Home, {L"\x1b[H", L"\x1bOH", L"\x1b[1~", L"\x1b[7~", L"^A"});
-  Bind(L"baton-end", &LineEditor::End, {L"\x1b[F", L"\x1bOF", L"\x1b[4~", L"\x1b[8~", L"^E"});
-  Bind(L"baton-word-left", &LineEditor::WordLeft,
-       {L"\x1b"
-        L"b",
-        L"\x1b"
-        L"B",
-        L"\x1b[1;5D", L"\x1b[1;3D"});
-  Bind(L"baton-word-right", &LineEditor::WordRight,
-       {L"\x1b"
-        L"f",
-        L"\x1b"
-        L"F",
-        L"\x1b[1;5C", L"\x1b[1;3C"});
-  el_wset(editor, EL_BIND, L"\x1b[3~", L"ed-delete-next-char", kNoMore);
+  Bind(L"baton-up", &LineEditor::Up, {L"^[[A", L"^[OA", L"^P"});
+  Bind(L"baton-down", &LineEditor::Down, {L"^[[B", L"^[OB", L"^N"});
+  Bind(L"baton-left", &LineEditor::Left, {L"^[[D", L"^[OD", L"^B"});
+  Bind(L"baton-right", &LineEditor::Right, {L"^[[C", L"^[OC", L"^F"});
+  Bind(L"baton-home", &LineEditor::Home, {L"^[[H", L"^[OH", L"^[[1~", L"^[[7~", L"^A"});
+  Bind(L"baton-end", &LineEditor::End, {L"^[[F", L"^[OF", L"^[[4~", L"^[[8~", L"^E"});
+  Bind(L"baton-word-left", &LineEditor::WordLeft, {L"^[b", L"^[B", L"^[[1;5D", L"^[[1;3D"});
+  Bind(L"baton-word-right", &LineEditor::WordRight, {L"^[f", L"^[F", L"^[[1;5C", L"^[[1;3C"});
+  el_wset(editor, EL_BIND, L"^[[3~", L"ed-delete-next-char", kNoMore);
   el_wset(editor, EL_BIND, L"-r", L"^X^X", kNoMore);
   el_wset(editor, EL_BIND, L"-r", L"^V", kNoMore);  // a line break by it would not be drawn as one
 }
