@@ -22,7 +22,8 @@ bool Write(std::string_view text) {
 absl::Status Put(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return absl::OkStatus();
-  return absl::ErrnoToStatus(errno, "the answer could not be written to standard output");
+  const absl::Status why = absl::ErrnoToStatus(errno, "the answer could not be written to standard output");
+  return absl::UnavailableError(why.message());
 }
 
 bool Tell(std::string_view text) {

@@ -22,7 +22,7 @@ void Print(std::FILE* file, fmt::format_string<T...> format, T&&... values) {
   std::fwrite(text.data(), 1, text.size(), file);
 }
 
-// A part of the answer to standard output, at once. An error, with the system's reason: it could not be
+// A part of the answer to standard output, at once. UNAVAILABLE, with the system's reason: it could not be
 // written.
 absl::Status Put(std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
@@ -90,7 +91,11 @@ class Chat {
       if (status.code() == absl::StatusCode::kCancelled && said_something) {
         history_.Add(user, answer.choices()[0].text);
       }
-      if (history_.turns() > 0 && IsTooLong(request, status)) SayHowToReset();
+      if (history_.turns() > 0 && status.code() == absl::StatusCode::kFailedPrecondition) {
+        reset_because_ = "a shorter conversation may fit";  // no worker has KV memory for so much
+      } else if (history_.turns() > 0 && FillsContext(request, status)) {
+        reset_because_ = ContextIsFull();
+      }
       return status;
     }
     BATON_RETURN_IF_ERROR(answer.CheckComplete());
@@ -100,7 +105,7 @@ class Chat {
     const v1::Usage& usage = last_->usage();
     if (last_->reason() == v1::FINISH_REASON_LENGTH && ContextTokens() > 0 &&
         int64_t{usage.prompt_tokens()} + usage.completion_tokens() >= ContextTokens()) {
-      SayHowToReset();
+      reset_because_ = ContextIsFull();
     }
     return absl::OkStatus();
   }
@@ -125,10 +130,10 @@ class Chat {
       if (event == LineReader::Event::kInterrupt) {
         interrupt_.Take();
         if (!person) return kExitError;
-        if (!line.empty()) continue;  // it was about that line
-        if (leaving) return kExitOk;
-        leaving = true;
-        Note("\n(Ctrl-C again or /quit to leave)");
+        if (leaving && line.empty()) return kExitOk;
+        leaving = line.empty();  // else it was about that line
+        if (leaving)
+          Note(editor != nullptr ? "(Ctrl-C again or /quit to leave)" : "\n(Ctrl-C again or /quit to leave)");
         continue;
       }
       leaving = false;
@@ -144,13 +149,15 @@ class Chat {
         continue;
       }
       const absl::Status status = Say(typed.text, flags_.echo && !person);
-      if (status.ok()) continue;
-      if (!person) return Fail(status);
-      if (status.code() == absl::StatusCode::kCancelled) {
+      if (person && status.code() == absl::StatusCode::kCancelled) {
         Note(Paint(surroundings_.out, Style::kDim, "(cancelled)"));
-      } else {
+      } else if (!status.ok()) {
         Fail(status);
       }
+      if (!reset_because_.empty()) {
+        Tell("({}: /reset begins a new one)\n", std::exchange(reset_because_, {}));
+      }
+      if (!person && !status.ok()) return kExitError;
     }
   }
 
@@ -204,11 +211,8 @@ class Chat {
     return prompt->token_ids_size() + answer > ContextTokens();
   }
 
-  void SayHowToReset() {
-    if (!flags_.messages.empty()) return;  // there is nobody who could
-    const std::string context =
-        ContextTokens() > 0 ? fmt::format(" of {} tokens", ShowCount(ContextTokens())) : "";
-    Tell("(the conversation fills the context{}: /reset begins a new one)\n", context);
+  std::string ContextIsFull() {
+    return fmt::format("the conversation fills the context of {} tokens", ShowCount(ContextTokens()));
   }
 
   void Obey(const Typed& typed) {
@@ -244,6 +248,8 @@ class Chat {
   History history_;
   std::optional<v1::Finished> last_;
   std::optional<int64_t> context_tokens_;
+  // Set by a turn after which the conversation should begin again: why.
+  std::string reset_because_;
 };
 
 int Run(const Flags& flags, const Surroundings& surroundings) {
