@@ -21,7 +21,6 @@ struct ServePlan {
   std::string listen = "127.0.0.1:8470";
   std::string metrics = "127.0.0.1:9470";
   std::string worker_host = "127.0.0.1";
-  std::string backend = "cpu";
   // 0 or empty: the worker's own default.
   int threads = 0;
   int64_t kv_bytes = 0;
@@ -37,6 +36,8 @@ struct ServePlan {
   // The SLO, in seconds; 0: the processes' own default.
   double slo_ttft_seconds = 0;
   double slo_tpot_seconds = 0;
+  // Handed on to every worker as they are: what worker::AddEngineFlags declares.
+  std::vector<std::string> worker_flags;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.

@@ -38,8 +38,11 @@ struct Options {
   std::string peer_fetch = "auto";
 };
 
-// Binds the flags to `options`, which outlives the parse.
+// Both bind flags to `options`, which outlives the parse.
 void AddFlags(CLI::App& app, Options& options);
+// Those of AddFlags that say how a worker computes and ships, and nothing of where it is: what one who starts
+// several workers hands on to each as it is.
+void AddEngineFlags(CLI::App& app, Options& options);
 
 // What the worker says of itself to watchers.
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
