@@ -12,7 +12,9 @@
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "common/base/quote.h"
 #include "router/api_key.h"
+#include "router/tenants_file.h"
 
 namespace baton::cli {
 namespace {
@@ -26,6 +28,10 @@ Examples:
 The router keeps a digest, so a lost key can't be found again: make a new one and remove the old line.)";
 
 int New(const std::string& tenant, const std::string& key_file) {
+  // A name that the router refuses would be found out when it reads the file.
+  if (const absl::Status named = router::CheckTenantName(tenant); !named.ok()) {
+    return Misused(fmt::format("--tenant: {} {}", Quoted(tenant), std::string(named.message())));
+  }
   const router::NewApiKey made = router::MakeApiKey();
   const std::string line = fmt::format("{{\"id\": \"{}\", \"sha256\": \"{}\"}}", made.id, made.sha256);
   if (key_file.empty()) {
