@@ -36,8 +36,8 @@ class Builder {
     if (!conversation.tools().empty()) {
       Json tools = Json::array();
       for (int i = 0; i < conversation.tools_size(); ++i) {
-        BATON_ASSIGN_OR_RETURN(
-            Json tool, FromTool(conversation.tools(i), fmt::format("conversation.tools[{}]", i)));
+        BATON_ASSIGN_OR_RETURN(Json tool,
+                               FromTool(conversation.tools(i), fmt::format("conversation.tools[{}]", i)));
         tools.push_back(std::move(tool));
       }
       json::Append(&variables, "tools", std::move(tools));
@@ -112,8 +112,7 @@ class Builder {
     if (values > left_) return TooMany();
     left_ -= values;
     if (!parsed.ok()) {
-      return absl::InvalidArgumentError(
-          fmt::format("{}: {}", field, std::string(parsed.status().message())));
+      return absl::InvalidArgumentError(fmt::format("{}: {}", field, std::string(parsed.status().message())));
     }
     if (!parsed->is_object()) return absl::InvalidArgumentError(fmt::format("{}: not a JSON object", field));
     return parsed;
@@ -127,9 +126,9 @@ class Builder {
     for (int i = 0; i < message.tool_calls_size(); ++i) {
       const v1::ToolCall& call = message.tool_calls(i);
       BATON_RETURN_IF_ERROR(Count());
-      BATON_ASSIGN_OR_RETURN(Json arguments,
-                             FromText(call.arguments_json(),
-                                      fmt::format("{}.tool_calls[{}].arguments_json", field, i)));
+      BATON_ASSIGN_OR_RETURN(
+          Json arguments,
+          FromText(call.arguments_json(), fmt::format("{}.tool_calls[{}].arguments_json", field, i)));
       Json item = Json::object();
       if (!call.id().empty()) item["id"] = call.id();
       item["type"] = "function";

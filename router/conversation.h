@@ -1,8 +1,8 @@
 // A Conversation as the variables that Hugging Face chat templates read: messages with role, content,
 // reasoning_content, tool_calls ({type, id, function: {name, arguments}}) and tool_call_id; tools as {type,
 // function: {name, description, parameters}}; add_generation_prompt, enable_thinking and what the caller
-// adds. Time and memory are linear in the conversation's bytes, and what its parts cost is bounded before they
-// are made. Pure functions.
+// adds. Time and memory are linear in the conversation's bytes, and what its parts cost is bounded before
+// they are made. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace baton::router {
 
-// INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name, a
-// template argument that would replace one of the above. Looks into no JSON, so it costs little.
+// INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name,
+// a template argument that would replace one of the above. Looks into no JSON, so it costs little.
 absl::Status CheckConversation(const v1::Conversation& conversation);
 
 // Of a conversation that passed CheckConversation. INVALID_ARGUMENT naming the field: JSON that is no object,

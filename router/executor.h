@@ -1,11 +1,11 @@
-// Executor: the few threads that parse large messages, render templates and tokenize, so that gRPC's never do.
-// Jobs wait in lines, by tenant and by size; the line that has had the least work, in bytes, goes next, so
-// neither a tenant nor large texts hold up the others' short ones, and nobody starves. Of several threads one
-// is never given a large job. A job whose call is over is dropped before it begins.
+// Executor: the few threads that parse large messages, render templates and tokenize, so that gRPC's never
+// do. Jobs wait in lines, by tenant and by size; the line that has had the least work, in bytes, goes next,
+// so neither a tenant nor large texts hold up the others' short ones, and nobody starves. Of several threads
+// one is never given a large job. A job whose call is over is dropped before it begins.
 //
-// Bounded in jobs and in bytes, of those that wait or run, and no tenant may have more of either here than what
-// is left free, so there is always room for one who has nothing here. What does not fit is refused (TrySubmit
-// returns false) and the caller answers RESOURCE_EXHAUSTED. Owned by Router; any thread.
+// Bounded in jobs and in bytes, of those that wait or run, and no tenant may have more of either here than
+// what is left free, so there is always room for one who has nothing here. What does not fit is refused
+// (TrySubmit returns false) and the caller answers RESOURCE_EXHAUSTED. Owned by Router; any thread.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +56,8 @@ class Executor {
   ~Executor();
 
   [[nodiscard]] bool TrySubmit(Job job);
-  // What a refused call is told: RESOURCE_EXHAUSTED, with the time that what is here takes at the pace so far as
-  // the delay after which to try again.
+  // What a refused call is told: RESOURCE_EXHAUSTED, with the time that what is here takes at the pace so far
+  // as the delay after which to try again.
   absl::Status Full() const;
 
  private:

@@ -100,7 +100,9 @@ void GenerateCall::Receive(const grpc::ServerContextBase& server_context, const 
       return true;
     };
   }
-  job.drop = [self] { self->Refuse(absl::CancelledError("the call was over before its prompt was prepared")); };
+  job.drop = [self] {
+    self->Refuse(absl::CancelledError("the call was over before its prompt was prepared"));
+  };
   if (!context_->executor->TrySubmit(std::move(job))) Refuse(context_->executor->Full());
 }
 

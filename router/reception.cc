@@ -81,9 +81,10 @@ absl::Status Reception::CheckLength(const char* field, std::string_view text, in
   const int64_t room = contexts * model_->context;
   const std::string limit = contexts == 1
                                 ? fmt::format("the model's context of {} tokens", model_->context)
-                                : fmt::format("{} times the model's context of {} tokens, which is the most "
-                                              "that is counted",
-                                              contexts, model_->context);
+                                : fmt::format(
+                                      "{} times the model's context of {} tokens, which is the most "
+                                      "that is counted",
+                                      contexts, model_->context);
   if (std::ssize(text) > room * kMostBytesPerToken) {
     return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
                                                   text.size(), kMostBytesPerToken, limit));
@@ -100,11 +101,10 @@ absl::StatusOr<std::vector<TokenId>> Reception::Encode(const char* field, std::s
                                                        const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
   const int64_t most = kMostContexts * model_->context;
-  auto tokens =
-      model_->tokenizer->Encode(text, add_special_tokens, {.most_tokens = most, .wanted = wanted});
+  auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.most_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
-    return absl::InvalidArgumentError(fmt::format("{}: more than {} tokens, {} times the model's context", field,
-                                                  most, kMostContexts));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMostContexts));
   }
   if (tokens.ok() && tokens->empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: no tokens in it", field));
@@ -115,16 +115,15 @@ absl::StatusOr<std::vector<TokenId>> Reception::Encode(const char* field, std::s
 absl::StatusOr<Reception::Rendered> Reception::Render(const v1::Conversation& conversation, int64_t contexts,
                                                       const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(const auto variables,
-                         TemplateVariables(conversation, contexts * model_->context));
+  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_->context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   const int64_t most_bytes = contexts * model_->context * kMostBytesPerToken;
   auto text = model_->chat_template->Render(variables, absl::Now(), static_cast<size_t>(most_bytes));
   if (absl::IsOutOfRange(text.status())) {
-    return absl::InvalidArgumentError(
-        fmt::format("conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
-                    most_bytes, kMostBytesPerToken,
-                    contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
+    return absl::InvalidArgumentError(fmt::format(
+        "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
+        most_bytes, kMostBytesPerToken,
+        contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
   }
   if (!text.ok()) {
     return absl::Status(text.status().code(),
@@ -188,7 +187,7 @@ absl::StatusOr<Prepared> Reception::Prepare(const v1::ChatRequest& request, cons
 }
 
 absl::StatusOr<v1::TokenizeResponse> Reception::Tokenize(const v1::TokenizeRequest& request,
-                                                       const Wanted& wanted) const {
+                                                         const Wanted& wanted) const {
   v1::TokenizeResponse response;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,

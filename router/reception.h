@@ -1,7 +1,7 @@
 // Reception: a client's message becomes a Prepared request, or a refusal that names the field. Two steps:
 // Check is cheap and runs where the message was parsed; Prepare renders, tokenizes and resolves defaults, and
-// runs on the executor. What Prepare may cost is bounded by the model's context before it is spent: a text that
-// can't fit is refused by its bytes, a conversation by the number of its parts. Immutable, any thread.
+// runs on the executor. What Prepare may cost is bounded by the model's context before it is spent: a text
+// that can't fit is refused by its bytes, a conversation by the number of its parts. Immutable, any thread.
 #pragma once
 
 #include <functional>
@@ -29,8 +29,8 @@ class Reception {
   absl::Status Check(const v1::ChatRequest& request) const;
   absl::Status Check(const v1::TokenizeRequest& request) const;
 
-  // Whether the call still waits for the result; asked between the steps of the work and during the long ones,
-  // which end with CANCELLED once it says false. Null: always.
+  // Whether the call still waits for the result; asked between the steps of the work and during the long
+  // ones, which end with CANCELLED once it says false. Null: always.
   using Wanted = std::function<bool()>;
 
   // Of a tenant's request that passed Check.
@@ -47,11 +47,11 @@ class Reception {
 
   const ServedModel& model() const { return *model_; }
 
-  // Tokens that are counted at most, in contexts of the model: as many as it takes to say by how much a prompt is
-  // too long.
+  // Tokens that are counted at most, in contexts of the model: as many as it takes to say by how much a
+  // prompt is too long.
   static constexpr int64_t kMostContexts = 4;
-  // Bytes of text per token of the context that are looked at. Prose has 4 to 5, and what has more in the mean
-  // of a whole context is no text; a few tokens, such as runs of spaces, have up to 128.
+  // Bytes of text per token of the context that are looked at. Prose has 4 to 5, and what has more in the
+  // mean of a whole context is no text; a few tokens, such as runs of spaces, have up to 128.
   static constexpr int64_t kMostBytesPerToken = 16;
 
  private:

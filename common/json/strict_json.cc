@@ -130,8 +130,7 @@ template absl::StatusOr<nlohmann::json> Parse(std::string_view, const Limits&, i
 template absl::StatusOr<nlohmann::ordered_json> Parse(std::string_view, const Limits&, int64_t*);
 
 void Append(nlohmann::ordered_json* object, std::string key, nlohmann::ordered_json value) {
-  nlohmann::ordered_json::object_t::Container& members =
-      object->get_ref<nlohmann::ordered_json::object_t&>();
+  nlohmann::ordered_json::object_t::Container& members = object->get_ref<nlohmann::ordered_json::object_t&>();
   members.emplace_back(std::move(key), std::move(value));
 }
 

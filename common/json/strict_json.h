@@ -1,8 +1,8 @@
 // Strict JSON: text from people and clients becomes a value in time and memory linear in its bytes, or is
-// refused: what is no JSON, what nests too deep, what holds more values than its reader allows, and a key that
-// stands twice in one object, since two readers could then see two different things. Bounds are checked as
-// the text is read, so what is refused has cost no more than the bound. Pure functions that never throw; any
-// thread.
+// refused: what is no JSON, what nests too deep, what holds more values than its reader allows, and a key
+// that stands twice in one object, since two readers could then see two different things. Bounds are checked
+// as the text is read, so what is refused has cost no more than the bound. Pure functions that never throw;
+// any thread.
 #pragma once
 
 #include <cstdint>

@@ -151,7 +151,7 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(con
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Time now,
-                                                  size_t most_bytes) const {
+                                                 size_t most_bytes) const {
   if (!variables.is_object() || !variables.contains("messages") || !variables["messages"].is_array()) {
     return absl::InvalidArgumentError("messages: a chat needs a list of messages");
   }

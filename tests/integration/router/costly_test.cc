@@ -84,7 +84,8 @@ TEST_F(RouterCostlyTest, ToolsWithMoreKeysThanTheContextHasTokens) {
   for (int i = 0; i < 8; ++i) {
     attackers.emplace_back([&] {
       v1::ChatRequest request = WithTool(keys);
-      ExpectRefused(Chat(request).status, "conversation: more than 2304 messages, tools, calls and JSON values");
+      ExpectRefused(Chat(request).status,
+                    "conversation: more than 2304 messages, tools, calls and JSON values");
       request = WithTool("{}");
       v1::Message* message = request.mutable_conversation()->add_messages();
       message->set_role("assistant");
@@ -102,7 +103,8 @@ TEST_F(RouterCostlyTest, ToolsWithMoreKeysThanTheContextHasTokens) {
   for (std::thread& attacker : attackers) attacker.join();
 }
 
-// Where the context has room for them, they are read in linear time: the library's own way takes minutes here.
+// Where the context has room for them, they are read in linear time: the library's own way takes minutes
+// here.
 TEST_F(RouterCostlyTest, ToolsWithManyKeysInAContextThatHoldsThem) {
   StartWithContext(4'000'000);
   const Answer answer = Chat(WithTool(ManyKeys(200'000)));
@@ -162,17 +164,19 @@ TEST_F(RouterCostlyTest, TokenizeHasABoundOfItsOwn) {
   EXPECT_THAT(status.error_message(), HasSubstr("token_ids: 9217 ids, at most 9216 are taken"));
 }
 
-// Four texts that take seconds each, and whose callers have gone: none of them is worked on to its end, and a short
-// text does not wait for them.
+// Four texts that take seconds each, and whose callers have gone: none of them is worked on to its end, and a
+// short text does not wait for them.
 TEST_F(RouterCostlyTest, TextsWhoseCallIsOverAreDropped) {
   StartWithContext(8'000'000);
-  const v1::GenerateRequest request = TextRequest(Repeated("the quick brown fox jumps over a dog. ", 15 << 20));
+  const v1::GenerateRequest request =
+      TextRequest(Repeated("the quick brown fox jumps over a dog. ", 15 << 20));
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   std::vector<std::thread> callers;
   std::vector<absl::Status> ends(4);
   for (absl::Status& end : ends) {
     grpc::ClientContext* context = contexts.emplace_back(std::make_unique<grpc::ClientContext>()).get();
-    callers.emplace_back([&, context] { end = ReadAll(context, stub_->Generate(context, request).get()).status; });
+    callers.emplace_back(
+        [&, context] { end = ReadAll(context, stub_->Generate(context, request).get()).status; });
   }
   EXPECT_TRUE(AwaitMetric("baton_router_running ", 4));
   EXPECT_TRUE(Generate(TextRequest()).status.ok()) << "while one of them is worked on and three wait";

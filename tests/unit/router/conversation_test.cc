@@ -109,7 +109,8 @@ TEST(TemplateVariablesTest, PartsAreCountedTogether) {
   // A message, a tool, an object with a list of two.
   const v1::Conversation tool = WithTool(R"({"a": [1, 2]})");
   EXPECT_TRUE(TemplateVariables(tool, 6).ok());
-  EXPECT_EQ(Refusal(tool, 5).find("conversation: more than 5 messages, tools, calls and JSON values together"), 0u);
+  EXPECT_EQ(
+      Refusal(tool, 5).find("conversation: more than 5 messages, tools, calls and JSON values together"), 0u);
   const v1::Conversation arguments =
       FromJson(R"({"messages": [{"role": "user"}], "template_arguments": {"a": {"b": [1, 2]}, "c": 1}})");
   EXPECT_TRUE(TemplateVariables(arguments, 6).ok());
@@ -121,8 +122,8 @@ TEST(TemplateVariablesTest, PartsAreCountedTogether) {
   EXPECT_EQ(Refusal(WithTool(ManyKeys(100'000)), 2304).find("conversation: more than 2304 "), 0u);
 }
 
-// Where a context has room for them they are read, in linear time: the library's own parser, and its operators on
-// objects, would compare 20 billion keys here.
+// Where a context has room for them they are read, in linear time: the library's own parser, and its
+// operators on objects, would compare 20 billion keys here.
 TEST(TemplateVariablesTest, ManyKeysTakeLinearTime) {
   constexpr int kKeys = 200'000;
   const auto variables = TemplateVariables(WithTool(ManyKeys(kKeys)), kMany);

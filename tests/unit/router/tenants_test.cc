@@ -200,8 +200,8 @@ TEST(TenantNameTest, IsOneThatTheFileTakes) {
   for (const std::string name : {"a", "search-2", "team.prod_1", std::string(64, 'x').c_str()}) {
     EXPECT_TRUE(CheckTenantName(name).ok()) << name;
   }
-  for (const std::string& name : {std::string(), std::string("a b"), std::string("other"), std::string(65, 'x'),
-                                  std::string("caf\u00e9"), std::string("a\"b")}) {
+  for (const std::string& name : {std::string(), std::string("a b"), std::string("other"),
+                                  std::string(65, 'x'), std::string("caf\u00e9"), std::string("a\"b")}) {
     EXPECT_EQ(CheckTenantName(name).code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_NE(std::string(CheckTenantName(name).message()).find("1 to 64 letters"), std::string::npos);
   }

@@ -193,7 +193,8 @@ TEST(ChatTemplateTest, OutputIsBounded) {
 TEST(ChatTemplateTest, ManyVariablesTakeLinearTime) {
   Json variables = Hello();
   for (int i = 0; i < 200'000; ++i) json::Append(&variables, "key" + std::to_string(i), i);
-  const auto chat_template = ChatTemplate::FromSource("{{ bos_token }}{{ key199999 }}{% if tools is none %}!{% endif %}", {{"bos_token", "<s>"}});
+  const auto chat_template = ChatTemplate::FromSource(
+      "{{ bos_token }}{{ key199999 }}{% if tools is none %}!{% endif %}", {{"bos_token", "<s>"}});
   ASSERT_TRUE(chat_template.ok()) << chat_template.status();
   EXPECT_EQ((*chat_template)->Render(variables).value(), "<s>199999!");
 }

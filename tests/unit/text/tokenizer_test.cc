@@ -250,8 +250,8 @@ TEST(TokenizerTest, ByteLevelLosesNothing) {
   }
 }
 
-// Byte-level models are encoded word by word. The library's own way, all words first, is taken for whatever is
-// not known to allow that, such as the same alphabet inside another sequence.
+// Byte-level models are encoded word by word. The library's own way, all words first, is taken for whatever
+// is not known to allow that, such as the same alphabet inside another sequence.
 TEST(TokenizerTest, WordByWordIsAsAllAtOnce) {
   std::mt19937_64 engine = SeededEngine();
   for (const std::string kind : {"llama3_like", "qwen_like"}) {
@@ -263,8 +263,14 @@ TEST(TokenizerTest, WordByWordIsAsAllAtOnce) {
     const auto at_once = Tokenizer::FromJson(json.dump());
     ASSERT_TRUE(at_once.ok()) << at_once.status();
     const auto word_by_word = LoadKind(kind);
-    std::vector<std::string> texts = {"", " ", "\n", "<s>", std::string(5000, 'a'), std::string(5000, ' '),
-                                      std::string(3000, ' ') + "x", "'s 'S 'll\r\n\r\n  x\t1234567 \u00a0\u3000"};
+    std::vector<std::string> texts = {"",
+                                      " ",
+                                      "\n",
+                                      "<s>",
+                                      std::string(5000, 'a'),
+                                      std::string(5000, ' '),
+                                      std::string(3000, ' ') + "x",
+                                      "'s 'S 'll\r\n\r\n  x\t1234567 \u00a0\u3000"};
     for (int round = 0; round < 300; ++round) texts.push_back(RandomText(engine, Below(engine, 200)));
     for (const std::string& text : texts) {
       EXPECT_EQ(*word_by_word->Encode(text, true), *(*at_once)->Encode(text, true)) << kind << ": " << text;
@@ -312,7 +318,8 @@ TEST(TokenizerTest, TheLeastTokensAreNeverMoreThanThereAre) {
     EXPECT_EQ(tokenizer->LeastTokens(""), 0);
     std::vector<std::string> texts;
     for (int round = 0; round < 200; ++round) texts.push_back(RandomText(engine, Below(engine, 300)));
-    for (const char* run : {"a", " ", "=", "1", "\n", "the ", "\u00e9", "e\u0301", "\u1112\u1161\u11ab", "A"}) {
+    for (const char* run :
+         {"a", " ", "=", "1", "\n", "the ", "\u00e9", "e\u0301", "\u1112\u1161\u11ab", "A"}) {
       std::string text;
       for (int i = 0; i < 2000; ++i) text += run;
       texts.push_back(text);

@@ -266,7 +266,12 @@ pub unsafe extern "C" fn baton_template_render(
     error: *mut Bytes,
 ) -> i32 {
     let variables = slice(variables, size);
-    guarded(out, error, |text: String| Bytes::from(text.into_bytes()), || (*template).render(variables, now, most_bytes))
+    guarded(
+        out,
+        error,
+        |text: String| Bytes::from(text.into_bytes()),
+        || (*template).render(variables, now, most_bytes),
+    )
 }
 
 /// Handles are shared between threads by contract; the compiler holds us to it.

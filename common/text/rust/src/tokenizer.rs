@@ -93,7 +93,12 @@ impl Tokenizer {
     /// The same ids as the library's encode_fast. The library makes all words of a text, each with its alignment, before it
     /// looks at the first one: hundreds of bytes of memory per byte of text, and no way to end early. Here a word is made,
     /// turned into ids and forgotten, where the pre-tokenizer allows that (`splits`).
-    pub fn encode(&self, text: &[u8], add_special_tokens: bool, bounds: &Bounds) -> Result<Vec<u32>, Failure> {
+    pub fn encode(
+        &self,
+        text: &[u8],
+        add_special_tokens: bool,
+        bounds: &Bounds,
+    ) -> Result<Vec<u32>, Failure> {
         let text = std::str::from_utf8(text)
             .map_err(|e| format!("text is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))?;
         if !(bounds.wanted)() {
@@ -128,7 +133,11 @@ impl Tokenizer {
                 };
                 let tokens = self.inner.get_model().tokenize(word).map_err(|e| e.to_string())?;
                 ids.extend(tokens.iter().map(|token| token.id));
-                if ids.len() > bounds.most_tokens { Err(Failure::TooLong) } else { Ok(()) }
+                if ids.len() > bounds.most_tokens {
+                    Err(Failure::TooLong)
+                } else {
+                    Ok(())
+                }
             })?;
         }
         drop(parts);
