@@ -28,6 +28,8 @@
 
 namespace baton::router {
 
+// Fewer bytes of secret could be guessed.
+inline constexpr size_t kLeastSaltBytes = 16;
 inline constexpr int64_t kMostTenantsFileBytes = 16 << 20;
 
 // INVALID_ARGUMENT says what a tenant's name may be, if `name` is none.
