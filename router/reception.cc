@@ -127,7 +127,7 @@ absl::StatusOr<Reception::Rendered> Reception::Render(const v1::Conversation& co
   }
   if (!text.ok()) {
     return absl::Status(text.status().code(),
-                        fmt::format("conversation: {}", Complaint(text.status().message())));
+                        fmt::format("conversation: {}", Complaint(std::string(text.status().message()))));
   }
   if (text->empty()) {
     return absl::InvalidArgumentError("conversation: the chat template made nothing of it");

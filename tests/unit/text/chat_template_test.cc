@@ -112,7 +112,8 @@ TEST(ChatTemplateTest, RunawayTemplatesEnd) {
   std::string deep;
   for (int i = 0; i < 20000; ++i) deep += "{% if true %}";
   EXPECT_FALSE(Render(deep).ok());
-  ExpectInvalid(Render("{% set x = 'y' * 10000000 %}{% for i in range(100) %}{{ x }}{% endfor %}"), "output");
+  const auto endless = Render("{% set x = 'y' * 10000000 %}{% for i in range(100) %}{{ x }}{% endfor %}");
+  EXPECT_EQ(endless.status().code(), absl::StatusCode::kOutOfRange) << endless.status();
 }
 
 TEST(ChatTemplateTest, GenerationTagsOnlyBracket) {

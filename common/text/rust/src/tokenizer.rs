@@ -162,13 +162,16 @@ impl Tokenizer {
             PreTokenizerWrapper::ByteLevel(level) if !level.use_regex && !level.add_prefix_space => {}
             _ => return None,
         }
-        let keeping = |step| match step {
-            PreTokenizerWrapper::Split(split) => Some(split),
-            _ => None,
-        };
         splits
             .iter()
-            .map(|step| keeping(step).filter(|s| s.behavior == SplitDelimiterBehavior::Isolated && !s.invert))
+            .map(|step| match step {
+                PreTokenizerWrapper::Split(split)
+                    if split.behavior == SplitDelimiterBehavior::Isolated && !split.invert =>
+                {
+                    Some(split)
+                }
+                _ => None,
+            })
             .collect()
     }
 
