@@ -23,10 +23,6 @@
 namespace baton::router {
 namespace {
 
-// Prompts that may wait for the tokenizer.
-constexpr size_t kExecutorCapacity = 4096;
-constexpr size_t kExecutorBytes = size_t{256} << 20;
-
 fleet::Fleet::Options FleetOptions(const ServedModel& model) {
   fleet::Fleet::Options result;
   result.router_id = fmt::format("{:016x}", RandomU64());
@@ -45,7 +41,9 @@ struct Router::Parts {
         index({.max_bytes = options.index_bytes}),
         fleet(FleetOptions(model), &probe, &index),
         reception(&model, [] { return RandomU64(); }),
-        executor(options.tokenizer_threads, kExecutorCapacity, kExecutorBytes),
+        executor({.threads = options.tokenizer_threads,
+                  .clock = &clock,
+                  .dropped = [this] { probe.PreparationDropped(); }}),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
     context.reception = &reception;
     context.dispatcher = &dispatcher;
