@@ -181,7 +181,7 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
                                                                           int cancel_fd,
                                                                           const rpc::Security* security) {
   auto wire = std::make_unique<Wire>();
-  wire->channel = rpc::MakeChannel(address, {}, security);
+  wire->channel = rpc::MakeChannel(address, rpc::kPublicKeepalive, security);
   const absl::Time deadline = absl::Now() + std::max(patience, kFirstAttempt);
   while (true) {
     const grpc_connectivity_state state = wire->channel->GetState(/*try_to_connect=*/true);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
+#include "common/rpc/grpc_log.h"
 
 namespace baton::rpc {
 namespace {
@@ -35,6 +36,7 @@ absl::Status SetUpLogging(const std::string& role, const std::string& level) {
   spdlog::set_default_logger(spdlog::stderr_color_mt(role));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
   spdlog::set_level(parsed);
+  RouteGrpcLog();
   return absl::OkStatus();
 }
 
