@@ -227,9 +227,9 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
   return response;
 }
 
-absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service) {
+absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl::Duration timeout) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  context.set_deadline(Deadline(timeout));
   // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
   // little for a generated file.
   BATON_CHECK(service.size() < 128) << "one byte of length";
