@@ -25,8 +25,11 @@ std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerOptions& opti
   return options.is_public ? options.security->PublicDoor() : options.security->FleetDoor();
 }
 
-bool IsLoopback(const std::string& host) {
-  return host.starts_with("127.") || host == "localhost" || host == "[::1]" || host.starts_with("unix:");
+bool IsLoopback(const std::string& address) {
+  for (const char* local : {"127.", "localhost:", "[::1]:", "unix:"}) {
+    if (address.starts_with(local)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -38,16 +41,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   });
-  const size_t colon = options.listen.rfind(':');
-  if (colon == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("listen address \"", options.listen, "\": use host:port"));
-  }
   const Security* const security = options.security.get();
   const bool guarded = security != nullptr &&
                        (options.is_public ? security->has_certificate()
                                           : security->has_fleet_key() || (security->has_certificate() &&
                                                                           security->has_tls_channels()));
-  if (!guarded && !IsLoopback(options.listen.substr(0, colon))) {
+  if (!guarded && !IsLoopback(options.listen)) {
     spdlog::warn(
         "{} is not this machine alone, and whoever reaches it is let in and can listen: see --tls-cert{}",
         options.listen, options.is_public ? "" : " and --fleet-key-file");
