@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
                            all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
                          }));
   all->watcher = std::make_unique<fleet::Watcher>(
-      &all->fleet, fleet::Watcher::Keepalive{options.keepalive_interval, options.keepalive_timeout},
+      &all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
       security.get(), [all] { all->discovery->Hurry(); });
   all->discovery->Start();
   all->dispatcher.StartTicking();
@@ -138,7 +138,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   listening.health_listen = options.health_listen;
   listening.security = security;
   listening.is_public = true;
-  listening.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
+  listening.keepalive = options.client_keepalive;
+  listening.connections = options.connections;
   BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(listening, {all->service.get()}));
   {
     absl::MutexLock lock(&all->health_mutex);

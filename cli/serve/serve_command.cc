@@ -18,6 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/serve/announcement.h"
 #include "cli/serve/fleet_key.h"
+#include "cli/serve/health_watch.h"
 #include "cli/serve/log_sink.h"
 #include "cli/serve/observability.h"
 #include "cli/serve/plan.h"
@@ -30,6 +31,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
+#include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
 #include "common/worker/flags.h"
 
@@ -185,12 +187,24 @@ int Run(Flags flags, const Surroundings& surroundings) {
   options.stop_fd = StopSignals();
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;
+  // Processes with a certificate of an authority that nobody named can't be asked.
+  const rpc::SecurityOptions& shown_by_us = flags.plan.security;
+  const bool can_ask = shown_by_us.cert.empty() || !shown_by_us.ca.empty();
+  absl::StatusOr<std::shared_ptr<const rpc::Security>> security = rpc::Security::Load(shown_by_us);
+  if (!security.ok()) return Fail(security.status());
+  HealthWatch health({.security = *security});
   bool shown = false;
   std::optional<TrafficWatch> watch;
   Supervisor::Listener listener;
   listener.log = [&](const std::string& name, std::string_view line) { logs->Write(name, line); };
   listener.event = [&](const ProcessEvent& event) {
     pids[event.name] = event.pid;
+    if (event.kind == ProcessEvent::Kind::kReady && can_ask) {
+      health.Follow(event.name, event.pid, event.endpoints.at("grpc"));
+    } else if (health.Forget(event.name)) {
+      logs->Report(fmt::format("{} (pid {}) answered no health check for half a minute and was killed",
+                               event.name, event.pid));
+    }
     if (event.kind == ProcessEvent::Kind::kDied) {
       logs->Report(Death(event));
     } else if (event.kind == ProcessEvent::Kind::kStopped && event.forced) {
