@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <thread>
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
@@ -20,6 +19,7 @@
 #include "cli/serve/supervisor.h"
 #include "cli/show/quantity.h"
 #include "common/base/check.h"
+#include "common/device/thread_pool.h"
 #include "common/rpc/security_flags.h"
 
 namespace baton::cli {
@@ -103,11 +103,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  if (flags.plan.threads == 0) {
-    // Prefill and decode of one request take turns, so a pool may use every core.
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    flags.plan.threads = std::max(1, cores / std::max({1, flags.plan.prefill, flags.plan.decode}));
-  }
+  flags.plan.cores = SplitCores(OwnCpus(), device::UsableCores(), flags.plan.prefill, flags.plan.decode);
   absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
   absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, surroundings.err);
@@ -198,7 +194,8 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->capture_default_str()
       ->group(workers);
   app->add_option("--threads", plan.threads,
-                  "Compute threads per worker (default: the cores, shared by a pool)")
+                  "Compute threads per worker, on any core (default: prefill and decode workers each have "
+                  "cores of their own, shared evenly)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);

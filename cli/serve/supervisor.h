@@ -36,6 +36,8 @@ struct ProcessSpec {
   std::function<std::vector<std::string>(const AddressBook&)> arguments;
   // A stage starts when all lower ones are ready, and ends before them.
   int stage = 0;
+  // The cores that it may run on; empty: all that this process may.
+  std::vector<int> cpus = {};
 };
 
 struct SupervisorOptions {

@@ -88,7 +88,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
   std::vector<Contender> contenders;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model, slo.ttft);
+    absl::StatusOr<Contender> contender = FindContender(name, model, slo.ttft, slo.tpot);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
     contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
