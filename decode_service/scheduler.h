@@ -1,9 +1,9 @@
 // Scheduler: what the decode worker's next step computes. Continuous batching: every running sequence gets
 // one token a step, and prompts that this worker prefills itself (short rests, or nobody else could) go in
 // chunks beside them under one token budget, and, while answers run, no more rows than leave the step within
-// the SLO's time per token, by what steps were seen to take. Admission takes the prompt's blocks or refuses; sequences grow
-// block by block; when the pool is dry the youngest is preempted: it gives up its blocks, keeps its tokens,
-// and is prefilled again later.
+// the SLO's time per token, by what steps were seen to take. Admission takes the prompt's blocks or refuses;
+// sequences grow block by block; when the pool is dry the youngest is preempted: it gives up its blocks,
+// keeps its tokens, and is prefilled again later.
 //
 //   kHandoff ----all blocks and logits---> kRunning --end, cancel, error--> gone
 //   kPrefilling --last chunk-------------> kRunning

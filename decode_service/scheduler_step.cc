@@ -140,7 +140,8 @@ double Scheduler::SecondsForPrompts(const forecast::StepLoad& load) const {
   // One whose first token came before its last blocks runs as soon as they are here.
   const bool awaited = load.running > 0 || std::ranges::any_of(sequences_, [](const auto& entry) {
                          const Sequence& sequence = *entry.second;
-                         return sequence.phase == Phase::kHandoff && sequence.times.first_token != absl::Time() &&
+                         return sequence.phase == Phase::kHandoff &&
+                                sequence.times.first_token != absl::Time() &&
                                 !sequence.pending_end.has_value();
                        });
   if (!awaited) return std::numeric_limits<double>::infinity();
@@ -205,7 +206,8 @@ void Scheduler::Land(const Flight& flight) {
 void Scheduler::StartRunning(Sequence& sequence) {
   sequence.phase = Phase::kRunning;
   if (sequence.times.first_token != absl::Time()) return;
-  // The rest since its reservation it waited: for a fetch, for prompts before it, for running sequences' rows.
+  // The rest since its reservation it waited: for a fetch, for prompts before it, for running sequences'
+  // rows.
   const double taken = absl::ToDoubleSeconds(clock_.Now() - sequence.times.reserved);
   sequence.times.prefill = std::min(taken, sequence.times.computed_here);
   sequence.times.prefill_queue = taken - sequence.times.prefill;

@@ -427,10 +427,8 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   work.due = choice.due;
   placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
-  placement.first_token = [this, predicted = choice.predicted.ttft(),
-                           trusted = foresight_.trusted()](absl::Duration took) {
-    OnFirstToken(predicted, trusted, took);
-  };
+  placement.first_token = [this, predicted = choice.predicted.ttft(), trusted = foresight_.trusted()](
+                              absl::Duration took) { OnFirstToken(predicted, trusted, took); };
 
   placements_[static_cast<size_t>(choice.reason)]->Increment();
   probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,

@@ -158,8 +158,8 @@ class Dispatcher {
     absl::Time due;
   };
   // `computes`: who computes the prompt; null: not known.
-  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted, const fleet::Worker* computes) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted,
+                    const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // If it were placed now, and it will have to wait: whoever goes at once is judged by its placement.
   Outlook OutlookOfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.

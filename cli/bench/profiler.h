@@ -1,10 +1,10 @@
 // Profiler: how fast the workers behind a server are, fitted to what its requests took: a prefill of u tokens
 // after c cached ones as base + token * u + pair * u * (c + u / 2), a decode step as base + sequence * batch
-// + context * (tokens of context of the batch). Workers tell of each prompt its share of the steps that it had
-// with others. And what every request takes besides: the client's TTFT less queue, prefill and transfer, which
-// on a small model or a busy machine is most of it. The result is what `baton plan --profile` and `baton
-// simulate --fleet` read. Also how far the router's own predictions of TTFT were off. Plain arithmetic, one
-// thread at a time.
+// + context * (tokens of context of the batch). Workers tell of each prompt its share of the steps that it
+// had with others. And what every request takes besides: the client's TTFT less queue, prefill and transfer,
+// which on a small model or a busy machine is most of it. The result is what `baton plan --profile` and
+// `baton simulate --fleet` read. Also how far the router's own predictions of TTFT were off. Plain
+// arithmetic, one thread at a time.
 #pragma once
 
 #include <cstdint>

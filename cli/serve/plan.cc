@@ -94,9 +94,9 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      },
                      /*stage=*/0,
                      // Whoever says how many threads says where they run.
-                     plan.threads > 0  ? std::vector<int>()
-                     : is_decode ? plan.cores.decode.cpus
-                                 : plan.cores.prefill.cpus});
+                     plan.threads > 0 ? std::vector<int>()
+                     : is_decode      ? plan.cores.decode.cpus
+                                      : plan.cores.prefill.cpus});
   };
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);

@@ -13,9 +13,9 @@ namespace baton::cli::simulate {
 
 // Every name, in the order in which a table shows them; "bound" is last.
 const std::vector<std::string>& ContenderNames();
-// Ours orders its queues by `slo_ttft` seconds, as --slo-ttft of routers and prefill workers does, and all keep
-// steps with rows of prompts within `slo_tpot`, as --slo-tpot of decode workers does.
-// INVALID_ARGUMENT lists the names.
+// Ours orders its queues by `slo_ttft` seconds, as --slo-ttft of routers and prefill workers does, and all
+// keep steps with rows of prompts within `slo_tpot`, as --slo-tpot of decode workers does. INVALID_ARGUMENT
+// lists the names.
 absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model,
                                         double slo_ttft = forecast::kDefaultSloTtft,
                                         double slo_tpot = forecast::kDefaultSloTpot);

@@ -1,8 +1,8 @@
 // MeasureStepCost: what a step takes on this engine, here and now: a few chunks of a prompt that nobody asked
-// for and a few decode steps, computed in blocks that go back as they came, free and unpublished. For the start
-// of a worker, before it takes work: on the engine's thread, while nothing else runs on it. On a small model it
-// takes milliseconds; on a large one it ends with the step during which `budget` has run out, at the earliest
-// after a chunk of one block and one decode step.
+// for and a few decode steps, computed in blocks that go back as they came, free and unpublished. For the
+// start of a worker, before it takes work: on the engine's thread, while nothing else runs on it. On a small
+// model it takes milliseconds; on a large one it ends with the step during which `budget` has run out, at the
+// earliest after a chunk of one block and one decode step.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@ namespace baton::forecast {
 namespace {
 
 constexpr double kErrorWeight = 0.05;
-// That a weight lies a factor of two off the shape counts as much as an observation that is off by the root of
-// this, 5%: large enough that noise does not decide, small enough that three observations do.
+// That a weight lies a factor of two off the shape counts as much as an observation that is off by the root
+// of this, 5%: large enough that noise does not decide, small enough that three observations do.
 constexpr double kShapeWeight = 0.003;
 // Of the sum at the usual size, at least: a weight of zero could never grow.
 constexpr double kLeastShare = 0.01;
@@ -67,8 +67,8 @@ typename LinearFit<N>::Features LinearFit<N>::weights() const {
   return weights;
 }
 
-// Relative: the variance of a measured time grows with the square of the time, so a row counts by one over the
-// square of its expectation. Otherwise the longest prompts alone would decide. (By the square of what was
+// Relative: the variance of a measured time grows with the square of the time, so a row counts by one over
+// the square of its expectation. Otherwise the longest prompts alone would decide. (By the square of what was
 // measured, whatever happened to be quick would count most: where times vary by a factor of two the fit would
 // lie at half of the mean.)
 template <size_t N>
@@ -133,8 +133,8 @@ void LinearFit<N>::Observe(const Features& x, double y) {
   if (!first) {
     y = std::min(y, predicted * (of_ == Of::kOne ? kMostChange : 1 + kMostSurprise));
     if (of_ == Of::kOne) y = std::max(y, predicted / kMostChange);
-    // What took more than twice as long as expected counts less, or one stall would weigh as much as many good
-    // rows.
+    // What took more than twice as long as expected counts less, or one stall would weigh as much as many
+    // good rows.
     expected = std::max({kLeast, predicted, y / 2});
   }
   std::shift_left(latest_.begin(), latest_.end(), 1);

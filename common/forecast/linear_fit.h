@@ -1,9 +1,9 @@
-// LinearFit: learns y = w0 x0 + w1 x1 + ... from what was measured, one observation at a time: least squares of
-// the relative error with forgetting, kept near the shape of a prior (its weights up to one common factor) as
-// long as few observations speak against it. Made for times on real machines: the first observation sets the
-// factor, three are enough to be within 1.5 times on any machine, and a machine that has become slower or
-// quicker is believed at once. Weights are never below zero; without an observation it answers with its prior.
-// Plain data, one thread at a time.
+// LinearFit: learns y = w0 x0 + w1 x1 + ... from what was measured, one observation at a time: least squares
+// of the relative error with forgetting, kept near the shape of a prior (its weights up to one common factor)
+// as long as few observations speak against it. Made for times on real machines: the first observation sets
+// the factor, three are enough to be within 1.5 times on any machine, and a machine that has become slower or
+// quicker is believed at once. Weights are never below zero; without an observation it answers with its
+// prior. Plain data, one thread at a time.
 #pragma once
 
 #include <array>

@@ -3,8 +3,8 @@
 //     seconds = base + sequence * running + context * (tokens that they attend to)
 //             + token * rows + pair * (pairs of a computed row of a prompt and a token that it attends to)
 //
-// Workers measure the five at their start (engine/measure.h) and learn them from every step; routers begin with
-// what workers say of themselves. Plain data, one thread at a time.
+// Workers measure the five at their start (engine/measure.h) and learn them from every step; routers begin
+// with what workers say of themselves. Plain data, one thread at a time.
 #pragma once
 
 #include <cstdint>

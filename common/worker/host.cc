@@ -100,10 +100,11 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
                                                      services));
   if (!ready) server_->SetServing(false);
   loop_.Start([this, step = std::move(step)] { return Step(step); });
-  spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
-               "a prompt token",
-               worker_id(), engine_->fingerprint().model, address(), metrics_address(),
-               engine_->store().blocks(), 1e3 * (step_cost_.base + step_cost_.sequence), 1e3 * step_cost_.token);
+  spdlog::info(
+      "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
+      "a prompt token",
+      worker_id(), engine_->fingerprint().model, address(), metrics_address(), engine_->store().blocks(),
+      1e3 * (step_cost_.base + step_cost_.sequence), 1e3 * step_cost_.token);
   return absl::OkStatus();
 }
 

@@ -36,7 +36,8 @@ struct StepReport {
 
 class Host {
  public:
-  // Loads the model, measures what a step takes, and opens the link. `role_name` begins the worker's id if it was given none.
+  // Loads the model, measures what a step takes, and opens the link. `role_name` begins the worker's id if it
+  // was given none.
   static absl::StatusOr<std::unique_ptr<Host>> Create(const Options& options, v1::Role role,
                                                       const std::string& role_name);
   // Stop has been called, or Serve has not.

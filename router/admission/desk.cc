@@ -78,7 +78,8 @@ Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration
   const absl::Duration needed = queued + predicted_by.ttft;
   const double allowed = absl::ToDoubleSeconds(left);
   const std::string predicted = fmt::format(
-      "the first token is predicted in {:.3f} s ({:.3f} s in this router's queue, {:.3f} s in the queue of {}, "
+      "the first token is predicted in {:.3f} s ({:.3f} s in this router's queue, {:.3f} s in the queue of "
+      "{}, "
       "{:.3f} s for the prompt itself)",
       absl::ToDoubleSeconds(needed), absl::ToDoubleSeconds(queued), absl::ToDoubleSeconds(predicted_by.queue),
       predicted_by.worker.empty() ? "its worker" : predicted_by.worker,

@@ -8,8 +8,8 @@ namespace {
 
 // The margin is the second largest of the latest 19 ratios of actual to predicted: of n values that are drawn
 // alike, the next one is below the k-th smallest with a chance of k / (n + 1), here nine in ten. Few, because
-// placement corrects what it predicts within three outcomes: a margin that remembers longer is charged on top of
-// predictions that are right by now, and turns away those who would have been in time.
+// placement corrects what it predicts within three outcomes: a margin that remembers longer is charged on top
+// of predictions that are right by now, and turns away those who would have been in time.
 constexpr size_t kRatios = 19;
 constexpr double kShare = 0.9;
 constexpr double kLeastMargin = 1, kMostMargin = 3;
@@ -23,7 +23,8 @@ constexpr double kLeastSeconds = 0.25;
 void Foresight::Observe(double predicted, double actual, bool trusted) {
   ++outcomes_;
   const bool bounded = default_ttft_ != absl::InfiniteDuration();
-  if (!trusted || predicted < (bounded ? kLeastShare * absl::ToDoubleSeconds(default_ttft_) : kLeastSeconds)) {
+  if (!trusted ||
+      predicted < (bounded ? kLeastShare * absl::ToDoubleSeconds(default_ttft_) : kLeastSeconds)) {
     return;
   }
   ratios_.push_back(actual / predicted);

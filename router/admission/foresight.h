@@ -21,8 +21,8 @@ class Foresight {
   // `default_ttft`: what a request without a deadline may take to its first token; infinite: any time.
   explicit Foresight(absl::Duration default_ttft) : default_ttft_(default_ttft) {}
 
-  // A first token was predicted so many seconds after its placement, and came then. `trusted`: as trusted() was
-  // at the placement. What was predicted before says nothing of what is predicted since.
+  // A first token was predicted so many seconds after its placement, and came then. `trusted`: as trusted()
+  // was at the placement. What was predicted before says nothing of what is predicted since.
   void Observe(double predicted, double actual, bool trusted);
   bool trusted() const { return outcomes_ >= kOutcomesToTrust; }
   // Whether another prompt may be sent off, with so many out that have had no first token. Before predictions

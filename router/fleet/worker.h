@@ -33,7 +33,7 @@ struct BookedPrompt {
   absl::Time due = absl::InfiniteFuture();
   int64_t tokens = 0;  // uncached
   int64_t cached = 0;
-  absl::Time since;    // when it was booked
+  absl::Time since;  // when it was booked
 };
 
 class Worker {

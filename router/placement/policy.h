@@ -87,8 +87,8 @@ enum class Reason {
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
 std::string_view ReasonName(Reason reason);
 
-// In seconds. TTFT is the sum of all but interference, which others pay: a second for each answer that a second
-// of computing holds up.
+// In seconds. TTFT is the sum of all but interference, which others pay: a second for each answer that a
+// second of computing holds up.
 struct Prediction {
   double wait = 0;
   double prefill = 0;
@@ -157,8 +157,8 @@ class Policy {
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
-// equals; prefill workers order their queues by `slo_ttft` seconds, and decode workers keep the steps of running
-// answers within `slo_tpot` seconds.
+// equals; prefill workers order their queues by `slo_ttft` seconds, and decode workers keep the steps of
+// running answers within `slo_tpot` seconds.
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
                                                    double slo_ttft = forecast::kDefaultSloTtft,
                                                    double slo_tpot = forecast::kDefaultSloTpot);

@@ -98,7 +98,7 @@ void PrefixAffinity::Observe(const Outcome& outcome) {
   }
   if (outcome.step_seconds >= 0) {
     const LinearFit<3>::Features x = {1, static_cast<double>(outcome.batch),
-                                   static_cast<double>(outcome.context_tokens)};
+                                      static_cast<double>(outcome.context_tokens)};
     Learn(outcome.decode).step.Observe(x, outcome.step_seconds);
     average_.step.Observe(x, outcome.step_seconds);
   }
@@ -268,9 +268,9 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
     const double step =
         learnt.step.Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))});
     const forecast::PrefillCost cost = learnt.prefill.cost();
-    const int64_t rows =
-        std::clamp(forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
-                   int64_t{kBlockTokens}, kLocalChunk);
+    const int64_t rows = std::clamp(
+        forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
+        int64_t{kBlockTokens}, kLocalChunk);
     local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
   }
   local.interference = local.prefill * running;
@@ -278,8 +278,8 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
   return local;
 }
 
-// An answer that is held up waits as a prompt in a queue does. What is computed here is cached where prompts are
-// not sent for it.
+// An answer that is held up waits as a prompt in a queue does. What is computed here is cached where prompts
+// are not sent for it.
 double PrefixAffinity::LocalCost(const Prediction& local) const {
   return local.ttft() + options_.stream_weight * local.interference + options_.lost_reuse * local.prefill;
 }

@@ -69,8 +69,8 @@ class PrefixAffinity final : public Policy {
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt that is due then would begin there.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
-  // The decode worker itself, with so many leading blocks of the prompt: no queue but its own, no transfer, and
-  // every answer that runs there waits for its rows.
+  // The decode worker itself, with so many leading blocks of the prompt: no queue but its own, no transfer,
+  // and every answer that runs there waits for its rows.
   Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks) const;
   double LocalCost(const Prediction& local) const;
   Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;

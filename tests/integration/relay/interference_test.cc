@@ -1,5 +1,5 @@
-// What running answers lose by a prompt that is prefilled beside them on the decode worker: in virtual time, with
-// steps that take what a cost says.
+// What running answers lose by a prompt that is prefilled beside them on the decode worker: in virtual time,
+// with steps that take what a cost says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -101,8 +101,7 @@ double Longest(const std::vector<double>& steps, size_t from) {
   return *std::max_element(steps.begin() + static_cast<int64_t>(from), steps.end());
 }
 
-constexpr forecast::StepCost kCost = {
-    .base = 0, .sequence = 5e-3, .context = 0, .token = 0.5e-3, .pair = 0};
+constexpr forecast::StepCost kCost = {.base = 0, .sequence = 5e-3, .context = 0, .token = 0.5e-3, .pair = 0};
 
 TEST(InterferenceTest, AStepWithAPromptInItKeepsToTheSlo) {
   const Seen seen = PrefillAmong(kStreams, 800, kCost, kCost);

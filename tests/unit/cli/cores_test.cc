@@ -36,7 +36,8 @@ TEST(CoresTest, EachCoreIsSomebodysAndNobodyIsWithout) {
         EXPECT_EQ(all, cpus);
         EXPECT_GE(shares.prefill.threads, 1);
         EXPECT_GE(shares.decode.threads, 1);
-        if (shares.decode.threads > 1) EXPECT_LE(shares.decode.threads * decode, std::ssize(shares.decode.cpus));
+        if (shares.decode.threads > 1)
+          EXPECT_LE(shares.decode.threads * decode, std::ssize(shares.decode.cpus));
       }
     }
   }

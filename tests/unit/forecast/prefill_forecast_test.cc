@@ -30,8 +30,8 @@ TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
   EXPECT_LT(forecast.relative_error(), 0.2);
 }
 
-// Whatever the machine, and however far the prior is off: three prompts, whose lengths lie apart, and what lies
-// between them is known.
+// Whatever the machine, and however far the prior is off: three prompts, whose lengths lie apart, and what
+// lies between them is known.
 TEST(PrefillForecastTest, ThreeObservationsAreEnoughOnAnyMachine) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
@@ -74,7 +74,8 @@ TEST(PrefillForecastTest, AMachineThatBecomesTwiceAsSlowIsBelievedAfterThree) {
   for (int i = 0; i < 200; ++i) {
     forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
   }
-  for (const int64_t tokens : {1000, 3000, 2000}) forecast.Observe(tokens, 0, 2.2 * kTruth.Seconds(tokens, 0));
+  for (const int64_t tokens : {1000, 3000, 2000})
+    forecast.Observe(tokens, 0, 2.2 * kTruth.Seconds(tokens, 0));
   EXPECT_NEAR(forecast.Seconds(1500, 0) / (2.2 * kTruth.Seconds(1500, 0)), 1, 0.3);
 }
 

@@ -12,8 +12,7 @@ namespace baton::forecast {
 namespace {
 
 // A model of 0.4 B on a core.
-constexpr StepCost kTruth = {
-    .base = 60e-3, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0.4e-6};
+constexpr StepCost kTruth = {.base = 60e-3, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0.4e-6};
 
 double Of(const StepCost& cost, const StepLoad& load) {
   return cost.base + cost.sequence * static_cast<double>(load.running) +

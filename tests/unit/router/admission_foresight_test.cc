@@ -51,8 +51,8 @@ TEST(ForesightTest, TheMarginCoversNineInTen) {
   EXPECT_NEAR(in_time, 0.9 * kTrials, 0.03 * kTrials);
 }
 
-// A router that starts under overload: what it predicted before it knew its workers came twenty times as late.
-// What it predicts now is right, and is charged no margin for that.
+// A router that starts under overload: what it predicted before it knew its workers came twenty times as
+// late. What it predicts now is right, and is charged no margin for that.
 TEST(ForesightTest, WhatWasPredictedBeforeItWasTrustedLeavesNoMargin) {
   Foresight foresight(absl::Seconds(2));
   for (int i = 0; i < 12; ++i) foresight.Observe(1.2, 23, /*trusted=*/false);

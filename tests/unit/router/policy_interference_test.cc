@@ -39,12 +39,12 @@ class OneAndOne {
     ++decode_[0].running;
   }
   Choice Choose(int64_t tokens = kPrompt) {
-    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_}, decode_,
-                           prefill_);
+    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
+                           decode_, prefill_);
   }
   Choice ChooseAlone(int64_t tokens = kPrompt) {
-    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_}, decode_,
-                           {});
+    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
+                           decode_, {});
   }
 
  private:
