@@ -10,8 +10,10 @@ namespace {
 
 constexpr double kErrorWeight = 0.05;
 // That a weight lies a factor of two off the shape counts as much as an observation that is off by the root
-// of this, 5%: large enough that noise does not decide, small enough that three observations do.
-constexpr double kShapeWeight = 0.003;
+// of this, 4%: large enough that noise does not decide, small enough that three observations do.
+constexpr double kShapeWeight = 0.0015;
+// Observations that tell a shape, even if each is off by a factor of two.
+constexpr double kManyToShape = 16;
 // Of the sum at the usual size, at least: a weight of zero could never grow.
 constexpr double kLeastShare = 0.01;
 constexpr double kLeast = 1e-9;
@@ -38,19 +40,21 @@ std::array<double, N> SolveSystem(std::array<std::array<double, N>, N> a, std::a
 template <size_t N>
 LinearFit<N>::LinearFit(const Features& prior, const Features& scale, Of of) : of_(of), scale_(scale) {
   for (size_t i = 0; i < N; ++i) weights_[i] = prior[i] * scale_[i];
-  Reshape(weights_);
+  Reshape();
 }
 
 template <size_t N>
-void LinearFit<N>::Reshape(const Features& weights) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  for (size_t i = 0; i < N; ++i) shape_[i] = std::max(weights[i], std::max(kLeast, kLeastShare * sum));
+void LinearFit<N>::Reshape() {
+  const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  for (size_t i = 0; i < N; ++i) shape_[i] = std::max(weights_[i], std::max(kLeast, kLeastShare * sum));
 }
 
 template <size_t N>
 void LinearFit<N>::Clear() {
+  if (count_ >= kManyToShape) Reshape();
   squares_ = {};
   products_ = {};
+  count_ = 0;
 }
 
 template <size_t N>
@@ -79,11 +83,12 @@ void LinearFit<N>::Add(const Features& x, double y, double expected) {
     for (size_t j = 0; j < N; ++j) squares_[i][j] = kForgetting * squares_[i][j] + u[i] * u[j];
     products_[i] = kForgetting * products_[i] + u[i] * y / expected;
   }
+  count_ = kForgetting * count_ + 1;
 }
 
-// Minimizes the squared errors plus kShapeWeight times the squared distances from the shape, in units of the
-// shape. The shape's factor is the one that suits the observations best; weights that come out below zero are
-// zero, the lowest first.
+// Minimizes the squared errors plus a weight times the squared distances from the shape, in units of the
+// shape: the more observations vary, the more of them it takes to speak against it. The shape's factor is the
+// one that suits the observations best; weights that come out below zero are zero, the lowest first.
 template <size_t N>
 void LinearFit<N>::Solve() {
   double along = 0, across = 0;
@@ -94,6 +99,9 @@ void LinearFit<N>::Solve() {
   if (!(across > 0) || !(along > 0) || !std::isfinite(along / across)) return;
   Features unit;
   for (size_t i = 0; i < N; ++i) unit[i] = shape_[i] * (along / across);
+  // An observation, in the units in which the shape's distance is counted: 1 if all were as expected.
+  const double usual = across * (along / across) * (along / across) / count_;
+  const double weight = usual * std::max(kShapeWeight, noise_);
   std::array<size_t, N> free;
   std::iota(free.begin(), free.end(), 0);
   for (size_t n = N; n > 0; --n) {
@@ -101,8 +109,8 @@ void LinearFit<N>::Solve() {
     Features b{};
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < n; ++j) a[i][j] = unit[free[i]] * squares_[free[i]][free[j]] * unit[free[j]];
-      a[i][i] += kShapeWeight;
-      b[i] = unit[free[i]] * products_[free[i]] + kShapeWeight;
+      a[i][i] += weight;
+      b[i] = unit[free[i]] * products_[free[i]] + weight;
     }
     const Features solved = SolveSystem<N>(a, b, n);
     if (!std::all_of(solved.begin(), solved.begin() + static_cast<int64_t>(n),
@@ -129,25 +137,37 @@ void LinearFit<N>::Observe(const Features& x, double y) {
   const double error = std::min(1.0, std::abs(y - predicted) / y);
   relative_error_ += (observations_ == 0 ? 1 : kErrorWeight) * (error - relative_error_);
   const bool first = ++observations_ <= kFirst;
+  if (of_ == Of::kMany) {
+    if (!first) y = std::min(y, predicted * (1 + kMostSurprise));
+    double usual = 0;
+    for (size_t i = 0; i < N; ++i) usual += shape_[i] * x[i] / scale_[i];
+    Add(x, y, std::max(kLeast, usual));
+    Solve();
+    return;
+  }
   double expected = std::max(kLeast, y);
   if (!first) {
-    y = std::min(y, predicted * (of_ == Of::kOne ? kMostChange : 1 + kMostSurprise));
-    if (of_ == Of::kOne) y = std::max(y, predicted / kMostChange);
+    y = std::clamp(y, predicted / kMostChange, predicted * kMostChange);
     // What took more than twice as long as expected counts less, or one stall would weigh as much as many
     // good rows.
     expected = std::max({kLeast, predicted, y / 2});
   }
   std::shift_left(latest_.begin(), latest_.end(), 1);
   latest_.back() = {x, y};
+  // The first few are off because the shape is; the others because times vary.
+  if (count_ > kFirst) {
+    const double off = std::min(1.0, std::abs(y - predicted) / expected);
+    noise_ += kErrorWeight * (off * off - noise_);
+  }
+  const Features before = weights_;
   Add(x, y, expected);
   Solve();
-  if (of_ == Of::kMany) return;
   const int side = y > predicted * kOff ? 1 : y * kOff < predicted ? -1 : 0;
   off_ = side * off_ > 0 ? off_ + side : side;
   if (const double now = Predict(x); now > y * kNews || now * kNews < y) {
     // No weights explain both this and what came before. All of a machine's operations become slower or
     // quicker alike, as far as one observation can tell.
-    Reshape(weights_);
+    weights_ = before;
     Clear();
     Add(x, y, std::max(kLeast, y));
     Solve();

@@ -33,10 +33,10 @@ class LinearFit {
   static constexpr double kMostSurprise = 4.0;
   // Observations that are believed as they are.
   static constexpr int64_t kFirst = 3;
-  // So far off, whatever the weights: the factor has changed. A single observation changes it by
-  // kMostChange at most, an order of magnitude: one stall must not send everybody away for good.
-  static constexpr double kNews = 4.0;
-  static constexpr double kMostChange = 10.0;
+  // So far off, whatever the weights: the factor has changed, by kMostChange at most. (On a busy machine the
+  // same takes half of the mean now and twice as long then: that is no news.)
+  static constexpr double kNews = 6.0;
+  static constexpr double kMostChange = 100.0;
   // So far off to the same side this many times in a row: what came before is out of date.
   static constexpr double kOff = 1.5;
   static constexpr int kInARow = 3;
@@ -57,9 +57,9 @@ class LinearFit {
   double relative_error() const { return relative_error_; }
 
  private:
-  // The weights of these, up to a factor, are what is believed until observations say otherwise.
-  void Reshape(const Features& weights);
+  // Forgets the observations. What they taught of the proportions of weights stays, if they were many.
   void Clear();
+  void Reshape();
   // An observation that counts by one over the square of `expected`.
   void Add(const Features& x, double y, double expected);
   void Solve();
@@ -71,6 +71,8 @@ class LinearFit {
   // Sums over observations, of features and values over the expected value: u uT, and u y.
   std::array<Features, N> squares_{};
   Features products_{};
+  double count_ = 0;  // of them, as they count now
+  double noise_ = 0;  // mean square of the relative error, but for the first few and news
   std::array<Observation, kInARow> latest_{};
   int off_ = 0;  // in a row: above what was predicted, or, negative, below
   int64_t observations_ = 0;

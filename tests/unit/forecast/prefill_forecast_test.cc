@@ -42,10 +42,10 @@ TEST(PrefillForecastTest, ThreeObservationsAreEnoughOnAnyMachine) {
   for (int machine = 0; machine < 500; ++machine) {
     const double token = between(1e-6, 20e-3);
     const PrefillCost truth = {
-        .base = token * between(1, 500), .token = token, .pair = token * between(3e-6, 5e-4)};
+        .base = token * between(1, 500), .token = token, .pair = token * between(3e-6, 3e-4)};
     PrefillForecast forecast;
     for (const int64_t tokens : {400, 1500, 6000}) {
-      forecast.Observe(tokens, 0, truth.Seconds(tokens, 0) * between(0.95, 1.05));
+      forecast.Observe(tokens, 0, truth.Seconds(tokens, 0) * between(0.98, 1.02));
     }
     for (const int64_t tokens : {400, 800, 1500, 3000, 6000}) {
       const double ratio = forecast.Seconds(tokens, 0) / truth.Seconds(tokens, 0);
@@ -63,7 +63,6 @@ TEST(PrefillForecastTest, WhatIsWrongByAnOrderOfMagnitudeIsBelievedAtOnce) {
   forecast.Observe(2000, 0, 10 * kTruth.Seconds(2000, 0));
   EXPECT_NEAR(forecast.Seconds(2000, 0) / (10 * kTruth.Seconds(2000, 0)), 1, 0.5);
   // And ten times as quick as it was.
-  forecast.Observe(2000, 0, kTruth.Seconds(2000, 0) / 10);
   forecast.Observe(2000, 0, kTruth.Seconds(2000, 0) / 10);
   EXPECT_NEAR(forecast.Seconds(2000, 0) / (kTruth.Seconds(2000, 0) / 10), 1, 0.5);
 }
@@ -85,10 +84,27 @@ TEST(PrefillForecastTest, OneStallDoesNotSpoilIt) {
     forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
   }
   forecast.Observe(1000, 0, 600);
-  EXPECT_LT(forecast.Seconds(1000, 0), 11 * kTruth.Seconds(1000, 0)) << "an order of magnitude at a time";
+  EXPECT_LT(forecast.Seconds(1000, 0), 110 * kTruth.Seconds(1000, 0)) << "two orders of magnitude at a time";
   forecast.Observe(1000, 0, kTruth.Seconds(1000, 0));
   EXPECT_NEAR(forecast.Seconds(1000, 0) / kTruth.Seconds(1000, 0), 1, 0.3) << "over at once";
   EXPECT_NEAR(forecast.Seconds(3000, 5000) / kTruth.Seconds(3000, 5000), 1, 0.5);
+}
+
+// Times that vary by a factor of four without any order: no prediction leaves their range by much.
+TEST(PrefillForecastTest, NoiseDoesNotThrowItOff) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  PrefillForecast forecast;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const auto uncached = 1 + static_cast<int64_t>(UniformAt(seed, 3 * i) * 20'000);
+    const auto cached = static_cast<int64_t>(UniformAt(seed, 3 * i + 1) * 20'000);
+    forecast.Observe(uncached, cached,
+                     kTruth.Seconds(uncached, cached) * (UniformAt(seed, 3 * i + 2) < 0.5 ? 0.5 : 2));
+    if (i < 50) continue;
+    const double ratio = forecast.Seconds(10'000, 10'000) / kTruth.Seconds(10'000, 10'000);
+    ASSERT_LT(ratio, 10) << i;
+    ASSERT_GT(ratio, 0.1) << i;
+  }
 }
 
 // Of many machines together no single observation is news.
