@@ -8,7 +8,7 @@
 namespace baton::router {
 namespace {
 
-class PredictionTest : public DispatcherTest {
+class DispatcherPredictionTest : public DispatcherTest {
  protected:
   static Dispatcher::Options Roomy() {
     Dispatcher::Options options = Options();
@@ -58,7 +58,7 @@ class PredictionTest : public DispatcherTest {
 // 4 ms a token: eighty times what a router expects that knows nothing.
 double Takes(int64_t tokens) { return 0.06 + 4e-3 * static_cast<double>(tokens); }
 
-TEST_F(PredictionTest, ThreeAnswersAreEnoughOnAnyMachine) {
+TEST_F(DispatcherPredictionTest, ThreeAnswersAreEnoughOnAnyMachine) {
   UpWith(std::nullopt);
   for (const int64_t tokens : {60, 2000, 500}) Predicted(tokens, Takes(tokens));
   for (const int64_t tokens : {100, 2048, 700, 1500}) {
@@ -66,19 +66,19 @@ TEST_F(PredictionTest, ThreeAnswersAreEnoughOnAnyMachine) {
   }
 }
 
-TEST_F(PredictionTest, ShortPromptsDoNotUseUpItsTrust) {
+TEST_F(DispatcherPredictionTest, ShortPromptsDoNotUseUpItsTrust) {
   UpWith(std::nullopt);
   for (int i = 0; i < 30; ++i) Predicted(8, 0.02);
   Predicted(2048, 23);
   EXPECT_LT(Off(Predicted(2048, 23), 23), 1.5);
 }
 
-TEST_F(PredictionTest, AWorkerThatHasMeasuredItselfIsKnownFromTheFirstRequest) {
+TEST_F(DispatcherPredictionTest, AWorkerThatHasMeasuredItselfIsKnownFromTheFirstRequest) {
   UpWith(forecast::StepCost{.base = 0.06, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0});
   EXPECT_NEAR(Predicted(2048, 8), Takes(2048), 0.01);
 }
 
-TEST_F(PredictionTest, WhatCannotBeIsNotBelieved) {
+TEST_F(DispatcherPredictionTest, WhatCannotBeIsNotBelieved) {
   UpWith(forecast::StepCost{.base = 0.06, .sequence = 4e-3, .context = 2e-6, .token = -4e-3, .pair = 0});
   const double prior = forecast::PrefillCost().Seconds(2048, 0);
   EXPECT_NEAR(Predicted(2048, 8), prior, 1e-6);

@@ -109,6 +109,7 @@ TEST(InterferenceTest, APromptAmongAnswersIsPredictedByThePiecesThatTheSloLeaves
 TEST(PredictionTest, AWorkerIsKnownFromItsFirstWord) {
   OneAndOne fleet = Fleet();
   fleet.Introduce();
+  fleet.decode().running = 8;
   const double alone = 60e-3 + kPrompt * 4e-3 + kPrompt * kPrompt / 2 * 0.4e-6;
   EXPECT_NEAR(fleet.Choose().predicted.ttft(), alone, 0.01);
   fleet.Queue(kPrompt);
