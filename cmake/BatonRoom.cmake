@@ -1,11 +1,15 @@
 # baton_room(<name> SOURCES ... DEPS ...): one static library per room, alias baton::<name>. What a room does not
-# list it cannot link, so a wrong include fails at the latest in the linker.
+# list it cannot link, so a wrong include fails at the latest in the linker. APART: each source is compiled alone (names of two
+# would meet).
 function(baton_room name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SOURCES)
     add_library(baton_${name} STATIC ${ARG_SOURCES})
     target_include_directories(baton_${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS} PRIVATE baton_options ${ARG_PRIVATE_DEPS})
+    if(NOT ARG_APART)
+      baton_compile_together(baton_${name})
+    endif()
   else()
     add_library(baton_${name} INTERFACE)
     target_include_directories(baton_${name} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -20,14 +24,15 @@ function(baton_binary name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} $<TARGET_NAME_IF_EXISTS:baton_tsan_order>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  baton_compile_together(${name})
 endfunction()
 
 # baton_test(<name> LABEL unit|contract|integration|e2e|golden SOURCES ... DEPS ...): a GoogleTest binary whose
 # tests CTest sees one by one. THREADS: several threads meet in what it tests. Its label says so, `baton_thread_tests` builds all
-# such binaries, and CI runs them under ThreadSanitizer.
+# such binaries, and CI runs them under ThreadSanitizer. APART: as for baton_room.
 include(GoogleTest)
 function(baton_test name)
-  cmake_parse_arguments(ARG "THREADS" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;APART" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -46,11 +51,19 @@ function(baton_test name)
     endif()
     add_dependencies(baton_thread_tests ${name})
   endif()
-  target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main
+  target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main baton_source_folder
                         $<TARGET_NAME_IF_EXISTS:baton_tsan_order>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE BATON_SOURCE_DIR="${PROJECT_SOURCE_DIR}" BATON_BINARY_DIR="${PROJECT_BINARY_DIR}"
-                             ${patience})
+  # A test runs in the source folder (tests/source_folder.cc), so its paths are relative and the compiler cache serves any clone.
+  file(RELATIVE_PATH binary ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  target_compile_definitions(${name} PRIVATE BATON_SOURCE_DIR="." BATON_BINARY_DIR="${binary}" ${patience})
+  if(NOT ARG_APART)
+    baton_compile_together(${name})
+  endif()
+  # A test waits for the code that it tests, not for its own.
+  if(CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -15,7 +15,6 @@ namespace baton::router {
 namespace {
 
 constexpr char kDefault[] = "default";
-constexpr size_t kLeastSaltBytes = 16;
 
 }  // namespace
 

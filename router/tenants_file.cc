@@ -16,7 +16,6 @@ using model::Json;
 using model::JsonFields;
 
 constexpr int64_t kMost = int64_t{1} << 50;
-constexpr size_t kLeastSaltBytes = 16;
 constexpr size_t kLongestName = 64;
 
 absl::Status CheckNames(const Json& object, const std::string& where, const std::set<std::string>& known) {

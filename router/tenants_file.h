@@ -27,6 +27,8 @@
 
 namespace baton::router {
 
+// Fewer bytes of secret could be guessed.
+inline constexpr size_t kLeastSaltBytes = 16;
 inline constexpr int64_t kMostTenantsFileBytes = 16 << 20;
 
 struct TenantEntry {

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, kPhases> kPhaseNames = {"admit",   "decod
 constexpr std::array<Style, kPhases> kPhaseStyles = {Style::kDim,  Style::kYellow,  Style::kYellow,
                                                      Style::kBlue, Style::kMagenta, Style::kGreen};
 constexpr int kLabelColumns = 12;
-constexpr int kBarCells = 40;
+constexpr int kSummaryBarCells = 40;
 
 std::array<double, kPhases> Phases(const v1::Timing& timing) {
   return {timing.admit(),   timing.decode_queue(), timing.prefill_queue(),
@@ -109,7 +109,7 @@ std::string RenderSummary(const v1::Finished& finished, const Terminal& terminal
   out += Row(terminal, "relay", DescribeRelay(finished.relay(), terminal));
 
   const std::array<double, kPhases> phases = Phases(timing);
-  const int bar = std::clamp(terminal.width - 48, 10, kBarCells);
+  const int bar = std::clamp(terminal.width - 48, 10, kSummaryBarCells);
   const std::array<int, kPhases> cells = PhaseCells(timing, bar);
   const std::string_view cell = terminal.utf8 ? "█" : "#";
   int offset = 0;

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "common/text/tokenizer_impl.h"
+#include "common/text/utf8.h"
 
 namespace baton::text {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 // Tokens that stay as context after their text is out, and tokens that wait at most for one character to
 // complete.
 constexpr size_t kContextTokens = 4;

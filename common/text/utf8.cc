@@ -3,7 +3,6 @@
 namespace baton::text {
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 }  // namespace
 

@@ -10,6 +10,9 @@
 
 namespace baton::text {
 
+// U+FFFD in UTF-8.
+inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
 class Utf8Assembler {
  public:
   // Appends what became certain to *out.
