@@ -102,7 +102,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   BATON_ASSIGN_OR_RETURN(
       auto policy,
       placement::MakePolicy(options.policy, RandomU64(),
-                            forecast::QueueTargets::For(options.slo.ttft_seconds, options.tail_share)));
+                            forecast::QueueTargets::For(options.slo.ttft_seconds, options.tail_share),
+                            options.slo.tpot_seconds));
   auto parts = std::make_unique<Parts>(options, std::move(model), std::move(policy));
   Parts* const all = parts.get();
   all->security = security;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/serve/cores.h"
 #include "cli/serve/supervisor.h"
 #include "common/rpc/security_options.h"
 
@@ -21,8 +22,10 @@ struct ServePlan {
   std::string listen = "127.0.0.1:8470";
   std::string metrics = "127.0.0.1:9470";
   std::string worker_host = "127.0.0.1";
-  // 0 or empty: the worker's own default.
+  // Of each worker; 0: its share of `cores`.
   int threads = 0;
+  CoreShares cores;
+  // 0 or empty: the worker's own default.
   int64_t kv_bytes = 0;
   int chunk_tokens = 0;
   int token_budget = 0;

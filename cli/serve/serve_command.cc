@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -31,6 +30,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
+#include "common/device/thread_pool.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
 #include "common/worker/flags.h"
@@ -161,11 +161,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  if (flags.plan.threads == 0) {
-    // Prefill and decode of one request take turns, so a pool may use every core.
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    flags.plan.threads = std::max(1, cores / std::max({1, flags.plan.prefill, flags.plan.decode}));
-  }
+  flags.plan.cores = SplitCores(OwnCpus(), device::UsableCores(), flags.plan.prefill, flags.plan.decode);
   if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
   // Ends after the processes do.
   FleetKey key;
@@ -279,7 +275,8 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->capture_default_str();
   const std::string workers = "Workers (what is not given is their own default)";
   app->add_option("--threads", plan.threads,
-                  "Compute threads per worker (default: the cores, shared by a pool)")
+                  "Compute threads per worker, on any core (default: prefill and decode workers each have "
+                  "cores of their own, shared evenly)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);

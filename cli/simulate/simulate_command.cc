@@ -98,7 +98,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   const auto targets = forecast::QueueTargets::For(slo.ttft, flags.tail_share);
   std::vector<Contender> contenders;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model, targets);
+    absl::StatusOr<Contender> contender = FindContender(name, model, targets, slo.tpot);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
     contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
