@@ -29,6 +29,12 @@ int main(int argc, char** argv) {
   app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
+  app.add_option(
+         "--slo-tpot", options.scheduler.slo_tpot,
+         "Seconds per token that answers may take: while some run, a step with rows of prompts is cut to "
+         "it; the same as the routers'")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--link-peers", options.link_check.peers,
                  "Prefill workers (host:port) to test the link with before this worker is ready")
       ->delimiter(',')

@@ -29,6 +29,8 @@ int main(int argc, char** argv) {
   std::string log_level = "info";
   bool exit_with_parent = false;
   double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5, stall_seconds = 30;
+  double ping_after = absl::ToDoubleSeconds(options.client_keepalive.interval);
+  double ping_timeout = absl::ToDoubleSeconds(options.client_keepalive.timeout);
   std::optional<double> default_ttft;
 
   CLI::App app(
@@ -107,6 +109,22 @@ int main(int argc, char** argv) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--client-ping-after", ping_after,
+                 "Seconds of silence after which a client with a call under way is pinged")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--client-ping-timeout", ping_timeout,
+                 "Seconds that it has to answer; then its connection is closed and its calls end")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--max-connections", options.connections.total,
+                 "Clients' connections at a time; more are closed at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 50000));
+  app.add_option("--max-connections-per-address", options.connections.per_address,
+                 "And from one address (IPv6: one /64 network), at most three quarters of all")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 50000));
   app.add_option("--max-attempts", options.max_attempts,
                  "Decode workers that may fail before a request gives up")
       ->capture_default_str()
@@ -137,6 +155,12 @@ int main(int argc, char** argv) {
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--tail-share", options.tail_share,
+         "Share of the tail in the order of prefill queues: 0 serves most within --slo-ttft, 1 in order "
+         "of arrival, which spares long prompts; the same on every router and prefill worker")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--slo-tpot", options.slo.tpot_seconds, "Seconds per token after it, in the mean")
       ->type_name("SECONDS")
       ->capture_default_str()
@@ -160,6 +184,7 @@ int main(int argc, char** argv) {
   const double ttft_seconds = default_ttft.value_or(options.slo.ttft_seconds);
   options.dispatcher.default_ttft = ttft_seconds > 0 ? absl::Seconds(ttft_seconds) : absl::InfiniteDuration();
   options.client_stall = absl::Seconds(stall_seconds);
+  options.client_keepalive = {.interval = absl::Seconds(ping_after), .timeout = absl::Seconds(ping_timeout)};
   options.resolve_interval = absl::Seconds(resolve_seconds);
   options.drain = absl::Seconds(drain_seconds);
 

@@ -14,8 +14,10 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/key/tenants_append.h"
+#include "common/base/quote.h"
 #include "common/base/status.h"
 #include "router/api_key.h"
+#include "router/tenants_file.h"
 
 namespace baton::cli {
 namespace {
@@ -60,6 +62,10 @@ absl::Status Store(const Flags& flags, const router::NewApiKey& made) {
 }
 
 int New(const Flags& flags) {
+  // A name that the router refuses would be found out when it reads the file.
+  if (const absl::Status named = router::CheckTenantName(flags.tenant); !named.ok()) {
+    return Misused(fmt::format("--tenant: {} {}", Quoted(flags.tenant), std::string(named.message())));
+  }
   const router::NewApiKey made = router::MakeApiKey();
   if (const absl::Status status = Store(flags, made); !status.ok()) return Fail(status);
   if (flags.key_file.empty()) {

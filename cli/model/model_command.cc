@@ -13,6 +13,7 @@
 #include "cli/model/pull.h"
 #include "cli/show/quantity.h"
 #include "common/base/secret.h"
+#include "router/served_model.h"
 
 namespace baton::cli {
 namespace {
@@ -23,7 +24,8 @@ Examples:
   baton model inspect /srv/llama-3.2-1b --memory 24GiB --memory 80GiB
   baton model inspect models/small --json
 
-Reads config.json and the headers of the weights; nothing is loaded.)";
+Says whether a router and workers would load the folder, by the checks that they make, and exits with 1 if not.
+Nothing is kept in memory.)";
 
 constexpr char kPullExamples[] = R"(
 Examples:
@@ -48,15 +50,17 @@ int Inspect(const InspectFlags& flags, const Surroundings& surroundings) {
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
     memories.push_back(*bytes);
   }
-  const absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
-  if (!summary.ok()) return Fail(summary.status());
+  absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
+  if (!summary.ok()) return Fail(fmt::format("does not load: {}", std::string(summary.status().message())));
+  // What is left for the router: the tokenizer and the chat template.
+  summary->loads.Update(router::ServedModel::Load(flags.folder, "").status());
   const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();
   if (flags.json) {
     fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
   } else {
     fmt::print("{}", RenderModel(name, *summary, memories, surroundings.out));
   }
-  return kExitOk;
+  return summary->loads.ok() ? kExitOk : kExitError;
 }
 
 struct PullFlags {
@@ -89,8 +93,8 @@ int PullModel(PullFlags flags, const Surroundings& surroundings) {
 Command AddModel(CLI::App& root, const Surroundings& surroundings) {
   CLI::App* app = root.add_subcommand("model", "Fetch a model, look into its folder");
   app->require_subcommand(1);
-  CLI::App* inspect =
-      app->add_subcommand("inspect", "Shape, parameters, memory, and how many tokens' KV fits where");
+  CLI::App* inspect = app->add_subcommand(
+      "inspect", "Whether it loads, its shape, parameters and memory, and how many tokens' KV fits where");
   inspect->footer(kInspectExamples);
   auto flags = std::make_shared<InspectFlags>();
   inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face")

@@ -132,7 +132,8 @@ void Supervisor::Start(Process& process) {
   process.output.clear();
   process.error.clear();
   process.last_words.clear();
-  absl::StatusOr<Child> child = Child::Spawn(process.spec.program, process.spec.arguments(book_));
+  absl::StatusOr<Child> child =
+      Child::Spawn(process.spec.program, process.spec.arguments(book_), process.spec.cpus);
   if (!child.ok()) {
     result_ = child.status();
     stopping_ = true;

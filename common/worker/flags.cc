@@ -88,7 +88,8 @@ void AddFlags(CLI::App& app, Options& options) {
 }
 
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const Options& options, const engine::Engine& engine) {
+                        const Options& options, const engine::Engine& engine,
+                        const forecast::StepCost& cost) {
   v1::WorkerInfo info;
   info.set_worker_id(worker_id);
   info.set_role(role);
@@ -96,6 +97,12 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
   info.mutable_fingerprint()->set_link(options.link.name);
   info.set_block_hash_domain(engine.fingerprint().Digest());
+  v1::StepCost& step_cost = *info.mutable_step_cost();
+  step_cost.set_base(cost.base);
+  step_cost.set_sequence(cost.sequence);
+  step_cost.set_context(cost.context);
+  step_cost.set_token(cost.token);
+  step_cost.set_pair(cost.pair);
   info.set_peer_fetch(options.peer_fetch != "never");
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -18,6 +19,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+#include <vector>
+
+#include "common/device/thread_pool.h"
 
 namespace baton::cli {
 namespace {
@@ -169,6 +173,39 @@ TEST_F(ServeTest, StartsEverythingTellsWhereAndEndsInOrder) {
   EXPECT_FALSE(fs::exists(announce())) << "addresses of a service that is gone mislead";
 }
 
+// The cores that a process may run on.
+std::vector<int> CpusOf(pid_t pid) {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(pid, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+TEST_F(ServeTest, PrefillAndDecodeWorkersRunOnCoresOfTheirOwn) {
+  if (device::UsableCores() < 2 || std::ssize(CpusOf(0)) != device::UsableCores()) {
+    GTEST_SKIP() << "one core, or a quota: nobody is bound";
+  }
+  Start({"--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const std::vector<int> prefill = CpusOf(Find("prefill-0")["pid"]), decode = CpusOf(Find("decode-0")["pid"]);
+  ASSERT_FALSE(prefill.empty());
+  ASSERT_FALSE(decode.empty());
+  for (const int cpu : prefill) EXPECT_EQ(std::count(decode.begin(), decode.end(), cpu), 0) << cpu;
+  EXPECT_EQ(prefill.size() + decode.size(), CpusOf(0).size());
+  EXPECT_EQ(CpusOf(Find("router")["pid"]), CpusOf(0));
+  EXPECT_TRUE(Says(fmt::format("--threads {}", decode.size()))) << seen_;
+}
+
+TEST_F(ServeTest, WhoeverSaysHowManyThreadsBindsNobody) {
+  Start({"--threads", "3", "--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  EXPECT_TRUE(Says("--threads 3")) << seen_;
+  EXPECT_EQ(CpusOf(Find("decode-0")["pid"]), CpusOf(0));
+}
+
 TEST_F(ServeTest, AKilledWorkerIsReportedAndComesBackWhereItWas) {
   Start({"--announce", announce()});
   ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
@@ -210,6 +247,22 @@ TEST_F(ServeTest, LogsGoToFilesOnRequest) {
   std::string line;
   std::getline(log, line);
   EXPECT_THAT(line, HasSubstr("called: --exit-with-parent --model"));
+}
+
+TEST_F(ServeTest, TheTailShareGoesToWhoOrdersPrefillQueues) {
+  Start({"--tail-share", "0.25", "--log-dir", folder_ / "logs", "--json"});
+  ASSERT_TRUE(WaitFor("\"router\"")) << seen_;
+  kill(pid_, SIGINT);
+  EXPECT_EQ(Wait(), 0);
+  const auto called = [&](const std::string& name) {
+    std::ifstream log(folder_ / "logs" / (name + ".log"));
+    std::string line;
+    std::getline(log, line);
+    return line;
+  };
+  EXPECT_THAT(called("router"), HasSubstr("--tail-share 0.25"));
+  EXPECT_THAT(called("prefill-0"), HasSubstr("--tail-share 0.25"));
+  EXPECT_THAT(called("decode-0"), testing::Not(HasSubstr("--tail-share")));
 }
 
 TEST_F(ServeTest, ATakenPortIsSaidOnceBeforeAnythingStarts) {
