@@ -50,7 +50,8 @@ class RealServiceTest : public ::testing::Test {
     return nlohmann::json::parse(file);
   }
   std::string Worker(const std::string& name) const {
-    for (const auto& process : Addresses()["processes"]) {
+    const nlohmann::json addresses = Addresses();
+    for (const auto& process : addresses["processes"]) {
       if (process["name"] == name) return process["grpc"];
     }
     return "";
