@@ -39,12 +39,12 @@ class Probe {
   void PromptTokens(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
   void AnswerTokens(int64_t tokens) { answer_tokens_.Increment(static_cast<double>(tokens)); }
   // The first token of a request, counted from its arrival.
-  void FirstToken(absl::Duration ttft) { ttft_.Observe(absl::ToDoubleSeconds(ttft)); }
+  void FirstToken(absl::Duration ttft);
   // `gap` passed before a delta of `tokens` tokens that was not the first.
   void MoreTokens(absl::Duration gap, int64_t tokens);
   // A finished choice: what its TTFT was made of, and its pace (absent: one token).
   void Phases(const PhaseSeconds& phases);
-  void Pace(double seconds_per_token) { tpot_.Observe(seconds_per_token); }
+  void Pace(double seconds_per_token);
   // Both of them against the SLO.
   void Judge(double ttft_seconds, std::optional<double> tpot_seconds);
 
@@ -94,6 +94,8 @@ class Probe {
   prometheus::Histogram& itl_;
   prometheus::Counter& slo_met_;
   prometheus::Counter& slo_missed_;
+  prometheus::Counter& over_ttft_;
+  prometheus::Counter& over_tpot_;
   prometheus::Histogram& e2e_;
   prometheus::Histogram& admit_;
   prometheus::Histogram& decode_queue_;

@@ -36,9 +36,9 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
   if (petition.deadline != absl::InfiniteFuture()) {
     const absl::Duration wait =
         PredictedWait(petition.tenant, petition.priority).value_or(absl::ZeroDuration());
-    const absl::Duration needed = wait + petition.predicted_ttft;
-    if (const absl::Duration left = petition.deadline - now; needed > left && left > absl::ZeroDuration()) {
-      return TooLate(petition.clients_deadline, left, needed, wait);
+    if (const absl::Duration left = petition.deadline - now;
+        wait + petition.predicted.ttft > left && left > absl::ZeroDuration()) {
+      return TooLate(petition.clients_deadline, left, wait, petition.predicted);
     }
   }
 
@@ -47,7 +47,7 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
                  .tokens = std::max<int64_t>(1, petition.prompt_tokens + answer),
                  .bytes = petition.bytes,
                  .arrival = now,
-                 .deadline = std::min(petition.deadline - petition.predicted_ttft, now + petition.patience)};
+                 .deadline = std::min(petition.deadline - petition.predicted.ttft, now + petition.patience)};
   Admitted admitted;
   std::vector<Entry> displaced_entries;
   while (auto refusal = queue_.CheckRoom(petition.tenant, petition.choices, entry.tokens, entry.bytes)) {
@@ -76,12 +76,17 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
   return admitted;
 }
 
-Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration needed,
-                      absl::Duration queued) {
-  const double allowed = absl::ToDoubleSeconds(left), seconds = absl::ToDoubleSeconds(needed);
-  const std::string predicted =
-      fmt::format("the first token is predicted in {:.3f} s ({:.3f} s of them in the queue)", seconds,
-                  absl::ToDoubleSeconds(queued));
+Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
+                      const FirstToken& predicted_by) {
+  const absl::Duration needed = queued + predicted_by.ttft;
+  const double allowed = absl::ToDoubleSeconds(left);
+  const std::string predicted = fmt::format(
+      "the first token is predicted in {:.3f} s ({:.3f} s in this router's queue, {:.3f} s in the queue of "
+      "{}, "
+      "{:.3f} s for the prompt itself)",
+      absl::ToDoubleSeconds(needed), absl::ToDoubleSeconds(queued), absl::ToDoubleSeconds(predicted_by.queue),
+      predicted_by.worker.empty() ? "its worker" : predicted_by.worker,
+      absl::ToDoubleSeconds(predicted_by.ttft - predicted_by.queue));
   return {Reason::kDeadline,
           clients_deadline
               ? fmt::format("the deadline is in {:.3f} s, and {}: allow more time or try again later",

@@ -38,8 +38,7 @@ class Desk {
     bool clients_deadline = true;
     // How long it may wait in any case.
     absl::Duration patience = absl::InfiniteDuration();
-    // From its placement to its first token, as placement predicts it.
-    absl::Duration predicted_ttft = absl::ZeroDuration();
+    FirstToken predicted = {};
   };
   struct Admitted {
     std::vector<EntryId> entries;  // by choice; the first one names the request's account
@@ -53,9 +52,9 @@ class Desk {
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
 
   std::variant<Admitted, Refusal> Admit(const Petition& petition, absl::Time now);
-  // The refusal of one whose first token is due in `left` and predicted in `needed`, `queued` of it here.
-  static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration needed,
-                         absl::Duration queued);
+  // The refusal of one whose first token is due in `left`, and predicted so after `queued` in this router.
+  static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
+                         const FirstToken& predicted);
   // Counts against the rate of requests without an account: for calls that take no worker.
   std::optional<Refusal> AdmitCheapCall(TenantId tenant, absl::Time now);
 

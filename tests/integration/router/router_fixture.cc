@@ -49,7 +49,7 @@ void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> mor
   options.prefill = prefill_;
   options.drain = absl::Seconds(1);
   // On a loaded machine a living process may be silent for seconds.
-  options.keepalive_timeout = absl::Seconds(60);
+  options.keepalive.timeout = absl::Seconds(60);
   auto router = Router::Start(options);
   BATON_CHECK(router.ok()) << router.status();
   router_ = *std::move(router);

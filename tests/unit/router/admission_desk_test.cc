@@ -89,14 +89,14 @@ TEST(DeskTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
   Desk::Petition patient = petition;
   patient.deadline = At(now + 5);
   Admit(&desk, patient, At(now));
-  patient.predicted_ttft = absl::Seconds(4.5);
+  patient.predicted.ttft = absl::Seconds(4.5);
   EXPECT_EQ(Refused(&desk, patient, At(now)).reason, Reason::kDeadline);
 }
 
 TEST(DeskTest, WaitsNoLongerThanWhatIsLeftToTheFirstToken) {
   Desk desk({});
   const auto entry =
-      Admit(&desk, {.tenant = kA, .deadline = At(10), .predicted_ttft = absl::Seconds(3)}, At(0));
+      Admit(&desk, {.tenant = kA, .deadline = At(10), .predicted = {.ttft = absl::Seconds(3)}}, At(0));
   EXPECT_TRUE(desk.TakeExpired(At(6.9)).empty());
   EXPECT_EQ(desk.TakeExpired(At(7)), entry);
 }
