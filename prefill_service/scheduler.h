@@ -49,6 +49,8 @@ struct SchedulerOptions {
   size_t max_queued = 1024;
   // Seconds to the first token, which the queue is ordered by: the routers'.
   double slo_ttft = forecast::kDefaultSloTtft;
+  // Share of the tail against goodput in that order, in [0, 1]: the routers'.
+  double tail_share = forecast::kDefaultTailShare;
   // Payload of one chunk message.
   int64_t max_chunk_bytes = 4 << 20;
 };

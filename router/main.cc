@@ -115,6 +115,12 @@ int main(int argc, char** argv) {
          "queues; the same on every router and prefill worker")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--tail-share", options.tail_share,
+         "Share of the tail in the order of prefill queues: 0 serves most within --slo-ttft, 1 in order "
+         "of arrival, which spares long prompts; the same on every router and prefill worker")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--slo-tpot", options.slo.tpot_seconds, "Seconds per token after it, in the mean")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

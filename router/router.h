@@ -42,6 +42,8 @@ struct RouterOptions {
   absl::Duration client_stall = absl::Seconds(30);
   // What baton_router_answers_total judges by; prefill workers have the same TTFT.
   Slo slo;
+  // Of the order of prefill queues (forecast::QueueTargets).
+  double tail_share = forecast::kDefaultTailShare;
   Dispatcher::Options dispatcher;
   // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within
   // their sum.

@@ -11,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/model/inspect.h"
 #include "cli/show/quantity.h"
+#include "router/served_model.h"
 
 namespace baton::cli {
 namespace {
@@ -21,7 +22,8 @@ Examples:
   baton model inspect /srv/llama-3.2-1b --memory 24GiB --memory 80GiB
   baton model inspect models/small --json
 
-Reads config.json and the headers of the weights; nothing is loaded.)";
+Says whether a router and workers would load the folder, by the checks that they make, and exits with 1 if not.
+Nothing is kept in memory.)";
 
 struct Flags {
   std::string folder;
@@ -36,15 +38,17 @@ int Inspect(const Flags& flags, const Surroundings& surroundings) {
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
     memories.push_back(*bytes);
   }
-  const absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
-  if (!summary.ok()) return Fail(summary.status());
+  absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
+  if (!summary.ok()) return Fail(fmt::format("does not load: {}", std::string(summary.status().message())));
+  // What is left for the router: the tokenizer and the chat template.
+  summary->loads.Update(router::ServedModel::Load(flags.folder, "").status());
   const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();
   if (flags.json) {
     fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
   } else {
     fmt::print("{}", RenderModel(name, *summary, memories, surroundings.out));
   }
-  return kExitOk;
+  return summary->loads.ok() ? kExitOk : kExitError;
 }
 
 }  // namespace
@@ -52,8 +56,8 @@ int Inspect(const Flags& flags, const Surroundings& surroundings) {
 Command AddModel(CLI::App& root, const Surroundings& surroundings) {
   CLI::App* app = root.add_subcommand("model", "Look into a model folder");
   app->require_subcommand(1);
-  CLI::App* inspect =
-      app->add_subcommand("inspect", "Shape, parameters, memory, and how many tokens' KV fits where");
+  CLI::App* inspect = app->add_subcommand(
+      "inspect", "Whether it loads, its shape, parameters and memory, and how many tokens' KV fits where");
   inspect->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face")

@@ -67,6 +67,7 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   if (decode && plan.local_prefill_tokens >= 0) {
     set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
   }
+  if (!decode && plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
   if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
   return arguments;
 }
@@ -110,6 +111,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      set("--listen", Known(book, kRouterName, "grpc", plan.listen));
                      set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
                      set("--default-ttft-deadline", fmt::format("{}", plan.default_ttft_seconds));
+                     if (plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
                      if (plan.slo_ttft_seconds > 0) {
                        set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
                      }

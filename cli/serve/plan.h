@@ -32,6 +32,8 @@ struct ServePlan {
   // What the first token of a request without a deadline may be predicted to take; 0: any time. Whoever
   // serves on one machine waits rather than being turned away.
   double default_ttft_seconds = 0;
+  // Share of the tail in the order of prefill queues, in [0, 1]; negative: the processes' own default.
+  double tail_share = -1;
   // The SLO, in seconds; 0: the processes' own default.
   double slo_ttft_seconds = 0;
   double slo_tpot_seconds = 0;

@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
@@ -18,6 +20,9 @@
 #include "cli/serve/observability.h"
 #include "cli/serve/plan.h"
 #include "cli/serve/supervisor.h"
+#include "cli/serve/traffic_watch.h"
+#include "cli/show/live_line.h"
+#include "cli/show/print.h"
 #include "cli/show/quantity.h"
 #include "common/base/check.h"
 #include "common/rpc/security_flags.h"
@@ -35,7 +40,8 @@ Examples:
       for scripts: a free port, and a file that says which
 
 Each role is a process. One that dies is started again on the same address; one that keeps dying ends the service.
-Ctrl-C (or SIGTERM) ends everything in order; a second one at once.)";
+Ctrl-C (or SIGTERM) ends everything in order; a second one at once. On a terminal the lowest line shows the traffic of the
+last seconds: requests/s, mean TTFT, tokens/s, and how much of the prompts was cached.)";
 
 struct Flags {
   ServePlan plan;
@@ -56,33 +62,34 @@ int StopSignals() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   BATON_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
-  std::signal(SIGPIPE, SIG_IGN);
   const int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   BATON_CHECK(fd >= 0);
   return fd;
 }
 
 void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement& announcement) {
-  fmt::print("\n{} is served by {} prefill and {} decode worker(s)\n\n",
-             Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
-  fmt::print("  {:<12}{:>8}  {:<22}{}\n", "process", "pid", "gRPC", "metrics");
+  Print(stdout, "\n{} is served by {} prefill and {} decode worker(s)\n\n",
+        Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
+  Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", "process", "pid", "gRPC", "metrics");
   for (const Announcement::Process& process : announcement.processes) {
     const std::string metrics =
         process.metrics.empty() ? "" : fmt::format("http://{}/metrics", process.metrics);
-    fmt::print("  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
+    Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
   }
   const Announcement::Process& router = announcement.Router();
   const std::string server = router.grpc == "127.0.0.1:8470" ? "" : fmt::format(" --server {}", router.grpc);
-  fmt::print("\nTry next, in another terminal:\n");
-  fmt::print("  baton chat{}\n", server);
-  fmt::print("  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
-  fmt::print("  baton bench{} --concurrency 4 --requests 40\n", server);
-  if (!router.metrics.empty()) fmt::print("  curl http://{}/metrics\n", router.metrics);
+  Print(stdout, "\nTry next, in another terminal:\n");
+  Print(stdout, "  baton chat{}\n", server);
+  Print(stdout, "  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
+  Print(stdout, "  baton bench{} --concurrency 4 --requests 40\n", server);
+  if (!router.metrics.empty()) Print(stdout, "  curl http://{}/metrics\n", router.metrics);
   if (!flags.observability.empty()) {
-    fmt::print("  prometheus --config.file={}/prometheus.yml\n", flags.observability);
+    Print(stdout, "  prometheus --config.file={}/prometheus.yml\n", flags.observability);
   }
-  fmt::print("\nCtrl-C ends the service.\n");
+  Print(stdout, "\nCtrl-C ends the service.\n");
   std::fflush(stdout);
+  // A table for a person, not the answer: the service goes on without it.
+  std::clearerr(stdout);
 }
 
 int Run(Flags flags, const Surroundings& surroundings) {
@@ -110,7 +117,8 @@ int Run(Flags flags, const Surroundings& surroundings) {
   }
   absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
-  absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, surroundings.err);
+  LiveLine screen(surroundings.err);
+  absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, screen);
   if (!logs.ok()) return Fail(logs.status());
 
   SupervisorOptions options;
@@ -120,6 +128,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;
   bool shown = false;
+  std::optional<TrafficWatch> watch;
   Supervisor::Listener listener;
   listener.log = [&](const std::string& name, std::string_view line) { logs->Write(name, line); };
   listener.event = [&](const ProcessEvent& event) {
@@ -152,14 +161,19 @@ int Run(Flags flags, const Surroundings& surroundings) {
     if (shown) return;
     shown = true;
     if (flags.json) {
-      fmt::print("{}\n", announcement.ToJson());
+      Print(stdout, "{}\n", announcement.ToJson());
       std::fflush(stdout);
     } else {
       PrintTable(flags, surroundings.out, announcement);
     }
+    if (screen.terminal().interactive && !announcement.Router().metrics.empty()) {
+      watch.emplace(announcement.Router().metrics, [&](std::string line) { screen.Set(std::move(line)); });
+    }
   };
   Supervisor supervisor(*std::move(specs), options, listener);
   const absl::Status status = supervisor.Run();
+  watch.reset();
+  screen.Set("");
   if (!flags.announce.empty()) std::filesystem::remove(flags.announce, error);
   return status.ok() ? kExitOk : Fail(status);
 }
@@ -231,6 +245,13 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
          "Refuse requests without a deadline whose first token is predicted later, in seconds; 0: none")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app->add_option(
+         "--tail-share", plan.tail_share,
+         "Order of prefill queues: 0 serves most within the SLO, 1 in order of arrival, which spares "
+         "long prompts (default: the processes' own)")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(service);
   app->add_option("--slo-ttft", plan.slo_ttft_seconds,
                   "Seconds to the first token that an answer may take: for metrics and prefill queues")
       ->type_name("SECONDS")

@@ -15,9 +15,9 @@ namespace {
 using router::placement::Policy;
 using router::placement::PrefixAffinity;
 
-std::function<std::unique_ptr<Policy>(uint64_t)> Ours(double slo_ttft) {
-  return [slo_ttft](uint64_t seed) {
-    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.slo_ttft = slo_ttft}, seed);
+std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTargets& targets) {
+  return [targets](uint64_t seed) {
+    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets}, seed);
   };
 }
 
@@ -31,9 +31,10 @@ const std::vector<std::string>& ContenderNames() {
   return names;
 }
 
-absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model, double slo_ttft) {
+absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model,
+                                        const forecast::QueueTargets& targets) {
   Contender contender;
-  contender.slo_ttft = slo_ttft;
+  contender.targets = targets;
   contender.name = std::string(name);
   if (name == "round_robin" || name == "least_loaded") {
     contender.policy = [name = contender.name](uint64_t seed) {
@@ -61,14 +62,14 @@ absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel&
     };
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
              name == "affinity-lru" || name == "affinity-prefill") {
-    contender.policy = Ours(slo_ttft);
+    contender.policy = Ours(targets);
     contender.fetch = name == "affinity-nofetch"   ? Fetch::kNever
                       : name == "affinity-prefill" ? Fetch::kFromPrefill
                                                    : Fetch::kFromAll;
     if (name != "affinity-lru") contender.eviction = kv::Eviction::kForecast;
     contender.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {
-    contender.policy = Ours(slo_ttft);
+    contender.policy = Ours(targets);
     contender.discipline = Discipline::kVirtualDeadline;
     contender.shared_cache = true;
   } else {

@@ -13,9 +13,10 @@ namespace baton::cli::simulate {
 
 // Every name, in the order in which a table shows them; "bound" is last.
 const std::vector<std::string>& ContenderNames();
-// Ours orders its queues by `slo_ttft` seconds, as --slo-ttft of routers and prefill workers does.
+// Ours orders its queues by `targets`, as --slo-ttft and --tail-share of routers and prefill workers say.
 // INVALID_ARGUMENT lists the names.
-absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model,
-                                        double slo_ttft = forecast::kDefaultSloTtft);
+absl::StatusOr<Contender> FindContender(
+    std::string_view name, const FleetModel& model,
+    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft));
 
 }  // namespace baton::cli::simulate

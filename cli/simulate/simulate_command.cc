@@ -50,7 +50,9 @@ struct Flags {
   int64_t limit = 0;
   uint64_t seed = 1;
   int64_t prefill_blocks = 0;
-  std::string slo_ttft = "2s", slo_tpot = "50ms", default_ttft = "0";
+  std::string slo_ttft = fmt::format("{}s", forecast::kDefaultSloTtft), slo_tpot = "50ms";
+  std::string default_ttft;  // empty: as the router, which takes slo_ttft
+  double tail_share = forecast::kDefaultTailShare;
   std::string json;
   std::string plot;
   std::string record;
@@ -67,6 +69,12 @@ absl::Status Write(const std::string& text, const std::string& path) {
   return absl::OkStatus();
 }
 
+std::string DescribeRefusals(absl::Duration default_ttft) {
+  const double seconds = absl::ToDoubleSeconds(default_ttft);
+  return seconds > 0 ? fmt::format("refused: who is predicted to wait longer than {}", ShowSeconds(seconds))
+                     : "nobody is refused";
+}
+
 int Compare(const Flags& flags, const Surroundings& surroundings) {
   FleetModel model;
   if (!flags.fleet.empty()) {
@@ -81,14 +89,15 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   }
   if (flags.trace.empty()) return Misused("--trace is required");
   const auto ttft = ParseDuration(flags.slo_ttft), tpot = ParseDuration(flags.slo_tpot);
-  const auto default_ttft = ParseDuration(flags.default_ttft);
+  const auto default_ttft = ParseDuration(flags.default_ttft.empty() ? flags.slo_ttft : flags.default_ttft);
   for (const auto& limit : {ttft, tpot, default_ttft}) {
     if (!limit.ok()) return Misused(std::string(limit.status().message()));
   }
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
+  const auto targets = forecast::QueueTargets::For(slo.ttft, flags.tail_share);
   std::vector<Contender> contenders;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model, slo.ttft);
+    absl::StatusOr<Contender> contender = FindContender(name, model, targets);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
     contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
@@ -122,13 +131,14 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
         const absl::Status status = Write(RenderRequests(run), flags.record);
         if (!status.ok()) return Fail(status);
       }
-      measured.push_back(Measure(contenders[i].name, run, slo, ideal));
+      measured.push_back(Measure(contenders[i].name, run, slo, model.block_tokens));
       curves[i].points.emplace_back(rate, measured.back().goodput);
       results.push_back(ToJson(measured.back()));
     }
     if (flags.json != "-") {
-      fmt::print("\n{} requests at {:.2f}/s; an endless cache would save {:.1f}% of prompt tokens\n{}",
-                 ShowCount(std::ssize(load)), rate, 100 * ideal, RenderTable(measured));
+      fmt::print("\n{} requests at {:.2f}/s; an endless cache would save {:.1f}% of prompt tokens; {}\n{}",
+                 ShowCount(std::ssize(load)), rate, 100 * ideal, DescribeRefusals(*default_ttft),
+                 RenderTable(measured));
       std::fflush(stdout);
     }
   }
@@ -138,6 +148,8 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
     json["trace"] = flags.trace;
     json["copies"] = flags.copies;
     json["seed"] = flags.seed;
+    json["default_ttft_deadline_seconds"] = absl::ToDoubleSeconds(*default_ttft);
+    json["tail_share"] = flags.tail_share;
     json["slo"] = {{"ttft_seconds", slo.ttft}, {"tpot_seconds", slo.tpot}};
     json["fleet"] = nlohmann::ordered_json::parse(ToJson(model));
     json["results"] = results;
@@ -181,12 +193,17 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
   app->add_option("--slo-ttft", flags->slo_ttft,
                   "A good request's time to first token; our queues are ordered by it")
       ->capture_default_str();
+  app->add_option(
+         "--tail-share", flags->tail_share,
+         "Our queues, as --tail-share of routers and prefill workers: 0 for goodput, 1 for long prompts")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app->add_option("--slo-tpot", flags->slo_tpot, "A good request's time per token after it")
       ->capture_default_str();
   app->add_option(
-         "--default-ttft-deadline", flags->default_ttft,
-         "Refuse at once what is predicted to take longer to its first token, as the router does; 0: nobody")
-      ->capture_default_str();
+      "--default-ttft-deadline", flags->default_ttft,
+      "Refuse at once what is predicted to take longer to its first token, as the router does; 0: "
+      "nobody. Default: --slo-ttft, as the router's");
   app->add_option("--json", flags->json, "Write the results as JSON; - is standard output");
   app->add_option("--record", flags->record,
                   "Write each request and the phases of its TTFT, one JSON object a line");

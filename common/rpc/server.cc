@@ -1,6 +1,5 @@
 #include "common/rpc/server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
@@ -32,10 +31,7 @@ bool IsLoopback(const std::string& host) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
   static std::once_flag plugins;
-  std::call_once(plugins, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
+  std::call_once(plugins, [] { grpc::EnableDefaultHealthCheckService(true); });
   const size_t colon = options.listen.rfind(':');
   if (colon == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("listen address \"", options.listen, "\": use host:port"));
@@ -68,43 +64,61 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   // A second server on the same port is an error, not a silent share.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   for (grpc::Service* service : services) builder.RegisterService(service);
+  auto reflection = std::make_unique<Reflection>();
+  reflection->AddTo(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
     return CantListen(options.listen);
   }
   std::unique_ptr<grpc::Server> health;
+  auto health_reflection = std::make_unique<Reflection>();
   std::string health_address;
   if (!options.health_listen.empty()) {
     grpc::ServerBuilder plain;
     int health_port = 0;
     plain.AddListeningPort(options.health_listen, grpc::InsecureServerCredentials(), &health_port);
     plain.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    health_reflection->AddTo(plain);
     health = plain.BuildAndStart();
     if (health == nullptr || health_port == 0) return CantListen(options.health_listen);
     health_address =
         absl::StrCat(options.health_listen.substr(0, options.health_listen.rfind(':')), ":", health_port);
   }
   std::string address = absl::StrCat(options.listen.substr(0, colon), ":", port);
-  auto result = std::unique_ptr<Server>(new Server(std::move(server), std::move(health), std::move(address)));
+  auto result = std::unique_ptr<Server>(new Server(std::move(reflection), std::move(server),
+                                                   std::move(health_reflection), std::move(health),
+                                                   std::move(address)));
   result->health_address_ = std::move(health_address);
   return result;
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health,
+Server::Server(std::unique_ptr<Reflection> reflection, std::unique_ptr<grpc::Server> server,
+               std::unique_ptr<Reflection> health_reflection, std::unique_ptr<grpc::Server> health,
                std::string address)
-    : server_(std::move(server)), health_(std::move(health)), address_(std::move(address)) {
-  for (grpc::Server* door : {server_.get(), health_.get()}) {
-    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("live", true);
-  }
-  SetServing(true);
+    : reflection_(std::move(reflection)),
+      health_reflection_(std::move(health_reflection)),
+      server_(std::move(server)),
+      health_(std::move(health)),
+      address_(std::move(address)) {
+  absl::MutexLock lock(&mutex_);
+  for (const char* name : {"", "live"}) SetStatus(name, true);
+  for (const std::string& service : reflection_->services()) SetStatus(service, true);
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::SetServing(bool serving) {
   absl::MutexLock lock(&mutex_);
+  SetStatus("", serving);
+  for (const std::string& service : reflection_->services()) {
+    // gRPC's own, health and reflection, answer as long as the process lives.
+    if (!service.starts_with("grpc.")) SetStatus(service, serving);
+  }
+}
+
+void Server::SetStatus(const std::string& service, bool serving) {
   for (grpc::Server* door : {server_.get(), health_.get()}) {
-    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("", serving);
+    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 }
 

@@ -25,6 +25,7 @@ struct Options {
   std::string listen = "127.0.0.1:0";
   // Empty: no door for health checks alone.
   std::string health_listen;
+  // Empty: no metrics page.
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;

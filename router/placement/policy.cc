@@ -28,9 +28,10 @@ std::string_view ReasonName(Reason reason) {
   return "unknown";
 }
 
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed, double slo_ttft) {
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
+                                                   const forecast::QueueTargets& targets) {
   if (name == "prefix_affinity") {
-    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.slo_ttft = slo_ttft}, seed);
+    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets}, seed);
   }
   if (name == "least_loaded") return std::make_unique<LeastLoaded>(seed);
   if (name == "round_robin") return std::make_unique<RoundRobin>();

@@ -152,8 +152,9 @@ class Policy {
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
-// equals; prefill workers order their queues by `slo_ttft` seconds.
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
-                                                   double slo_ttft = forecast::kDefaultSloTtft);
+// equals; `targets` are what prefill workers order their queues by.
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
+    std::string_view name, uint64_t seed,
+    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft));
 
 }  // namespace baton::router::placement

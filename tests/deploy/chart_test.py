@@ -211,6 +211,12 @@ class Pods(unittest.TestCase):
         self.assertEqual(release.flags("prefill")["--slo-ttft"], "0.75")
         self.assertNotIn("--slo-ttft", release.flags("decode"))
 
+    def test_one_tail_share_for_routers_and_prefill_workers(self):
+        release = Release({"slo": {"tailShare": 0.75}})
+        self.assertEqual(release.flags("router")["--tail-share"], "0.75")
+        self.assertEqual(release.flags("prefill")["--tail-share"], "0.75")
+        self.assertNotIn("--tail-share", release.flags("decode"))
+
     def test_autoscaling_aims_at_the_slo(self):
         slo = {"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}}
         for kind in ("hpa", "keda"):

@@ -209,6 +209,22 @@ TEST_F(ServeTest, LogsGoToFilesOnRequest) {
   EXPECT_THAT(line, HasSubstr("called: --exit-with-parent --model"));
 }
 
+TEST_F(ServeTest, TheTailShareGoesToWhoOrdersPrefillQueues) {
+  Start({"--tail-share", "0.25", "--log-dir", folder_ / "logs", "--json"});
+  ASSERT_TRUE(WaitFor("\"router\"")) << seen_;
+  kill(pid_, SIGINT);
+  EXPECT_EQ(Wait(), 0);
+  const auto called = [&](const std::string& name) {
+    std::ifstream log(folder_ / "logs" / (name + ".log"));
+    std::string line;
+    std::getline(log, line);
+    return line;
+  };
+  EXPECT_THAT(called("router"), HasSubstr("--tail-share 0.25"));
+  EXPECT_THAT(called("prefill-0"), HasSubstr("--tail-share 0.25"));
+  EXPECT_THAT(called("decode-0"), testing::Not(HasSubstr("--tail-share")));
+}
+
 TEST_F(ServeTest, EverythingDiesWithAKilledSupervisor) {
   Start({"--announce", announce()});
   ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
