@@ -98,6 +98,9 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
       lost_running_(Lost(metrics, "running")),
       clients_stalled_(metrics->Counter("baton_router_clients_stalled_total",
                                         "Requests ended because their client had stopped reading")),
+      preparations_dropped_(metrics->Counter(
+          "baton_router_preparations_dropped_total",
+          "Messages that were not parsed, rendered and tokenized to the end because their call was over")),
       placed_tokens_(metrics->Counter("baton_router_placed_tokens_total",
                                       "Prompt tokens of placements, retries included")),
       predicted_decode_(PredictedTokens(metrics, "decode")),

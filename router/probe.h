@@ -68,6 +68,9 @@ class Probe {
   void WorkerRefused() { refused_.Increment(); }
   void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
 
+  // A call was over before its message was parsed, rendered and tokenized; the rest of that was not done.
+  void PreparationDropped() { preparations_dropped_.Increment(); }
+
   // A client stopped reading, and its request was ended.
   void ClientStalled() { clients_stalled_.Increment(); }
 
@@ -107,6 +110,7 @@ class Probe {
   prometheus::Counter& lost_before_;
   prometheus::Counter& lost_running_;
   prometheus::Counter& clients_stalled_;
+  prometheus::Counter& preparations_dropped_;
   prometheus::Counter& placed_tokens_;
   prometheus::Counter& predicted_decode_;
   prometheus::Counter& predicted_prefill_;

@@ -56,10 +56,10 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   set("--worker-id", name);
   set("--listen", Known(book, name, "grpc", any));
   set("--metrics", Known(book, name, "metrics", any));
-  set("--backend", plan.backend);
   set("--log-level", plan.log_level);
   AddSecurity(plan.security, &arguments);
-  if (plan.threads > 0) set("--threads", std::to_string(plan.threads));
+  const CoreShare& share = decode ? plan.cores.decode : plan.cores.prefill;
+  set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share.threads));
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
@@ -69,6 +69,7 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   }
   if (!decode && plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
   if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
+  arguments.insert(arguments.end(), plan.worker_flags.begin(), plan.worker_flags.end());
   return arguments;
 }
 
@@ -93,7 +94,13 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      [plan, name, is_decode](const AddressBook& book) {
                        return WorkerArguments(plan, name, is_decode, book);
                      },
-                     /*stage=*/0});
+                     /*stage=*/0,
+                     // Without prefill workers, decode workers read prompts themselves.
+                     /*vital_group=*/is_decode ? "decode" : "",
+                     // Whoever says how many threads says where they run.
+                     plan.threads > 0 ? std::vector<int>()
+                     : is_decode      ? plan.cores.decode.cpus
+                                      : plan.cores.prefill.cpus});
   };
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);
@@ -124,7 +131,8 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      if (!plan.tenants.empty()) set("--tenants", plan.tenants);
                      return arguments;
                    },
-                   /*stage=*/1});
+                   /*stage=*/1,
+                   /*vital_group=*/kRouterName});
   return specs;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
+#include "common/rpc/grpc_log.h"
 #include "common/telemetry/process.h"
 
 namespace baton::rpc {
@@ -54,6 +55,7 @@ absl::Status SetUpLogging(const std::string& role, const std::string& level) {
   spdlog::set_default_logger(std::make_shared<spdlog::logger>(role, std::make_shared<StderrSink>()));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
   spdlog::set_level(parsed);
+  RouteGrpcLog();
   return absl::OkStatus();
 }
 

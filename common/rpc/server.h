@@ -1,5 +1,6 @@
-// Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits.
-// Any thread may call any of it, also while another shuts it down.
+// Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits
+// on what strangers can make it hold (acceptor.h, limits.h). Any thread may call any of it, also while
+// another shuts it down.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/acceptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/reflection.h"
 
@@ -27,8 +29,11 @@ struct ServerOptions {
   // Null: plain, and open to all. Otherwise the door of the fleet, or a public one.
   std::shared_ptr<const Security> security;
   bool is_public = false;
-  Keepalive keepalive;
+  Keepalive keepalive = kServerKeepalive;
   int max_receive_bytes = kMaxMessageBytes;
+  ConnectionLimits connections;
+  // From the connection to the client's SETTINGS, TLS included.
+  absl::Duration opening = absl::Seconds(10);
 };
 
 class Server {
@@ -63,6 +68,8 @@ class Server {
   // Null once a shutdown has begun.
   std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> health_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Acceptor> acceptor_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Acceptor> health_acceptor_ ABSL_GUARDED_BY(mutex_);
   std::string health_address_;
   std::string address_;
 };

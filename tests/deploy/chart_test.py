@@ -204,12 +204,13 @@ class Pods(unittest.TestCase):
             self.assertEqual(flags[flag], value)
         self.assertNotIn("--policy", Release().flags("router"))
 
-    def test_one_slo_for_routers_and_prefill_workers(self):
+    def test_one_slo_for_routers_and_workers(self):
         release = Release({"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}})
         self.assertEqual(release.flags("router")["--slo-ttft"], "0.75")
         self.assertEqual(release.flags("router")["--slo-tpot"], "0.025")
         self.assertEqual(release.flags("prefill")["--slo-ttft"], "0.75")
         self.assertNotIn("--slo-ttft", release.flags("decode"))
+        self.assertEqual(release.flags("decode")["--slo-tpot"], "0.025")
 
     def test_one_tail_share_for_routers_and_prefill_workers(self):
         release = Release({"slo": {"tailShare": 0.75}})
