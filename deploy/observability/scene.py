@@ -8,6 +8,7 @@ and nothing else to run meanwhile. Rates are for two cores.
 import argparse
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -36,7 +37,8 @@ def bench(relay, seed, rate, seconds):
 
 
 def commit():
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    said = subprocess.run([BIN / "baton", "version"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"commit (\w{7})", said)[1]
 
 
 def play(rate, overload):
