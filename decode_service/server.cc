@@ -31,9 +31,6 @@ struct DecodeServer::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions options) {
-  if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
-    return absl::InvalidArgumentError("--link-floor-gbps says how fast, not to whom: add --link-peers");
-  }
   auto parts = std::make_unique<Parts>();
   options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_DECODE, "decode"));

@@ -126,7 +126,8 @@ forecast::VirtualDeadline Scheduler::DueTime(const Prompt& prompt) const {
       std::max(prompt.matched_blocks, prompt.landing != nullptr ? prompt.landing->target() : 0);
   const int64_t cached = std::min(blocks * kBlockTokens, prompt.size() - 1);
   return forecast::DeadlineOf(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
-                              forecast::QueueTargets::For(options_.slo_ttft), prompt.job.priority);
+                              forecast::QueueTargets::For(options_.slo_ttft, options_.tail_share),
+                              prompt.job.priority);
 }
 
 void Scheduler::Reconsider() {

@@ -50,6 +50,8 @@ struct SchedulerOptions {
   size_t max_queued = 1024;
   // Seconds to the first token, which the queue is ordered by: the routers'.
   double slo_ttft = forecast::kDefaultSloTtft;
+  // Share of the tail against goodput in that order, in [0, 1]: the routers'.
+  double tail_share = forecast::kDefaultTailShare;
   // What a step takes here, until prompts have been seen.
   forecast::StepCost step_cost;
   // Payload of one chunk message.

@@ -110,7 +110,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
           Take(id, Refuse(waiting_.at(id).ask->tenant,
                           {admission::Reason::kDisplaced,
                            "the admission queue is full, and this tenant waits with more than its share",
-                           desk_.RetryDelay()})));
+                           desk_.RetryDelay(waiting_.at(id).ask->tenant)})));
     }
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(outlook.due - outlook.predicted.ttft, now + options_.max_wait);
@@ -266,12 +266,12 @@ absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
                        "no worker could give the first token within {:.3f} s, which is what a request "
                        "without a deadline may take here: set one that allows more time, or try again later",
                        absl::ToDoubleSeconds(options_.default_ttft)),
-         desk_.RetryDelay()});
+         desk_.RetryDelay(waiting.ask->tenant)});
   }
   return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
                                       fmt::format("no decode worker had room for {} s; try again later",
                                                   absl::ToDoubleSeconds(options_.max_wait)),
-                                      desk_.RetryDelay()});
+                                      desk_.RetryDelay(waiting.ask->tenant)});
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {

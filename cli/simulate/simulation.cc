@@ -48,7 +48,7 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
         PrefillWorker::Setup{
             .number = i,
             .discipline = contender_.discipline,
-            .targets = forecast::QueueTargets::For(contender_.slo_ttft),
+            .targets = contender_.targets,
             .began =
                 [this](Ticket& ticket) {
                   const int64_t missing = std::max<int64_t>(

@@ -39,9 +39,10 @@ PrefillCost PrefillForecast::cost() const {
 VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, const QueueTargets& targets, int priority) {
   seconds = std::clamp(seconds, 0.0, kMostSeconds);
   const absl::Time from = arrival + priority * kPriorityStep;
-  return {.due = from + absl::Seconds(std::min(targets.target, kPatience * seconds)),
+  const double passed = 1 - targets.tail_share;
+  return {.due = from + absl::Seconds(passed * std::min(targets.target, kPatience * seconds)),
           .latest = from + absl::Seconds(targets.target - seconds),
-          .late = from + absl::Seconds(std::max(0.0, targets.late - seconds))};
+          .late = from + absl::Seconds(passed * std::max(0.0, targets.late - seconds))};
 }
 
 }  // namespace baton::forecast

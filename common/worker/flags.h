@@ -26,6 +26,7 @@ struct Options {
   std::string listen = "127.0.0.1:0";
   // Empty: no door for health checks alone.
   std::string health_listen;
+  // Empty: no metrics page.
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
@@ -40,8 +41,11 @@ struct Options {
   std::string peer_fetch = "auto";
 };
 
-// Binds the flags to `options`, which outlives the parse.
+// Both bind flags to `options`, which outlives the parse.
 void AddFlags(CLI::App& app, Options& options);
+// Those of AddFlags that say how a worker computes and ships, and nothing of where it is: what one who starts
+// several workers hands on to each as it is.
+void AddEngineFlags(CLI::App& app, Options& options);
 
 // What the worker says of itself to watchers. `cost`: what it measured at its start.
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,

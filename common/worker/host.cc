@@ -90,8 +90,11 @@ fetch::Exchange Host::exchange() const {
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step, bool ready) {
   hub_.SetReady(ready);
-  BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
-                                                                          options_.security.cert));
+  if (!options_.metrics_listen.empty()) {
+    BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
+                                                                            options_.security.cert));
+    metrics_address_ = metrics_server_->address();
+  }
   std::vector<grpc::Service*> services = {&service, &worker_service_};
   if (peer_fetch_ != nullptr) services.push_back(&peer_fetch_->service);
   BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
@@ -103,7 +106,8 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
   spdlog::info(
       "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
       "a prompt token",
-      worker_id(), engine_->fingerprint().model, address(), metrics_address(), engine_->store().blocks(),
+      worker_id(), engine_->fingerprint().model, address(),
+      metrics_address_.empty() ? "no address" : metrics_address_, engine_->store().blocks(),
       1e3 * (step_cost_.base + step_cost_.sequence), 1e3 * step_cost_.token);
   return absl::OkStatus();
 }

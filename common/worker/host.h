@@ -65,7 +65,8 @@ class Host {
   // Any thread, once.
   void SetReady();
   const std::string& address() const { return server_->address(); }
-  const std::string& metrics_address() const { return metrics_server_->address(); }
+  // Empty without a metrics page.
+  const std::string& metrics_address() const { return metrics_address_; }
 
   // Refuses new work and waits up to `grace` for what runs.
   void Drain(absl::Duration grace);
@@ -94,6 +95,7 @@ class Host {
   std::unique_ptr<KvLink> link_;
   std::unique_ptr<PeerFetch> peer_fetch_;  // null: takes no part
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
+  std::string metrics_address_;
   std::unique_ptr<rpc::Server> server_;
   absl::Mutex serving_;
   bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more

@@ -10,7 +10,10 @@ namespace baton::router::admission {
 namespace {
 
 constexpr absl::Duration kLeastRetry = absl::Milliseconds(100);
-constexpr absl::Duration kLongestRetry = absl::Seconds(10);
+// The queue is another one by then, whatever this one promises.
+constexpr absl::Duration kLongestRetry = absl::Seconds(60);
+// For each choice that waits, as long as nobody knows how fast they go.
+constexpr absl::Duration kUnknownWait = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -56,7 +59,7 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
       for (size_t i = 0; i < displaced_entries.size(); ++i) {
         queue_.PutBack(admitted.displaced[i], displaced_entries[i], 0);
       }
-      refusal->retry = RetryDelay();
+      refusal->retry = RetryDelay(petition.tenant);
       return *std::move(refusal);
     }
     displaced_entries.push_back(*queue_.Remove(*displaced));
@@ -147,11 +150,9 @@ std::optional<absl::Duration> Desk::PredictedWait(TenantId tenant, int priority)
   return absl::Seconds(queue_.TokensBefore(tenant, priority) / *rate);
 }
 
-absl::Duration Desk::RetryDelay() const {
-  const std::optional<double> rate = rate_.TokensPerSecond();
-  const absl::Duration to_drain = rate.has_value()
-                                      ? absl::Seconds(static_cast<double>(queue_.tokens()) / *rate)
-                                      : absl::Milliseconds(10) * queue_.size();
+absl::Duration Desk::RetryDelay(TenantId tenant) const {
+  const absl::Duration to_drain =
+      PredictedWait(tenant, kWorstPriority).value_or(kUnknownWait * static_cast<int64_t>(queue_.size()));
   return std::clamp(to_drain, kLeastRetry, kLongestRetry);
 }
 

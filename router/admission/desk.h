@@ -75,8 +75,10 @@ class Desk {
 
   // How long a new choice of this tenant and priority will wait; nothing if that can't be told yet.
   std::optional<absl::Duration> PredictedWait(TenantId tenant, int priority) const;
-  // After which a refused request has a chance.
-  absl::Duration RetryDelay() const;
+  // After which a refused request of this tenant has a chance: the time that its line takes to drain, as far
+  // as a minute ahead. In a long queue whoever comes back sooner is refused again, and a tenant with little
+  // ahead of it is not told of the others' backlog.
+  absl::Duration RetryDelay(TenantId tenant) const;
 
   const Queue& queue() const { return queue_; }
   TenantId tenant(EntryId account) const { return accounts_.at(account).tenant; }

@@ -157,10 +157,11 @@ class Policy {
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
-// equals; prefill workers order their queues by `slo_ttft` seconds, and decode workers keep the steps of
-// running answers within `slo_tpot` seconds.
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
-                                                   double slo_ttft = forecast::kDefaultSloTtft,
-                                                   double slo_tpot = forecast::kDefaultSloTpot);
+// equals; `targets` are what prefill workers order their queues by, and decode workers keep the steps of running
+// answers within `slo_tpot` seconds.
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
+    std::string_view name, uint64_t seed,
+    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft),
+    double slo_tpot = forecast::kDefaultSloTpot);
 
 }  // namespace baton::router::placement

@@ -34,7 +34,6 @@ int64_t Reused(const Request& request, int64_t blocks) {
 
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
     : options_(options),
-      targets_(forecast::QueueTargets::For(options.slo_ttft)),
       seed_(seed),
       average_{.prefill = forecast::PrefillForecast({}, forecast::Of::kMany),
                .step = LinearFit<3>(kStepPrior, kStepScale, forecast::Of::kMany)},
@@ -169,7 +168,7 @@ size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool
 }
 
 absl::Time PrefixAffinity::DueNow(const Booked& booked, double seconds, absl::Time now) const {
-  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, seconds, targets_);
+  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, seconds, options_.targets);
   return now <= deadline.latest ? booked.due : deadline.late;
 }
 
@@ -207,8 +206,9 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
                                           int64_t fetchable) const {
   const WorkerState& worker = prefill[at];
   const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
-  // Who waits there waits for what this adds.
-  const double crowd = options_.congestion * std::max(0.0, static_cast<double>(worker.requests()));
+  // Who waits there waits for what this adds. It is what sends long prompts behind each other.
+  const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
+                       std::max(0.0, static_cast<double>(worker.requests()));
   const auto weigh = [&](int64_t blocks) {
     Way way;
     way.worker = at;
@@ -216,7 +216,7 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
     way.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
     Prediction& predicted = way.predicted;
     predicted.prefill = forecast.Seconds(request.prompt_tokens - way.cached_tokens, way.cached_tokens);
-    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill, targets_).At(request.now);
+    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(request.now);
     predicted.wait = Wait(request, worker, way.due);
     const double fetch = Transfer(way.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);

@@ -29,8 +29,8 @@ class PrefixAffinity final : public Policy {
     // Prior of a transfer: seconds, and seconds per token.
     double transfer_base = 3e-3;
     double transfer_token = 6e-6;
-    // Seconds to the first token that prefill workers order their queues by.
-    double slo_ttft = forecast::kDefaultSloTtft;
+    // What prefill workers order their queues by.
+    forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
     // Seconds that decode workers keep a step with rows of prompts within, while answers run.
     double slo_tpot = forecast::kDefaultSloTpot;
   };
@@ -83,7 +83,6 @@ class PrefixAffinity final : public Policy {
   absl::Time DueNow(const Booked& booked, double seconds, absl::Time now) const;
 
   const Options options_;
-  const forecast::QueueTargets targets_;
   const uint64_t seed_;
   uint64_t draws_ = 0;
   // Of workers that left, the oldest goes first.

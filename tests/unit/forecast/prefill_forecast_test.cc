@@ -10,7 +10,7 @@
 namespace baton::forecast {
 namespace {
 
-constexpr QueueTargets kTargets = QueueTargets::For(2);
+constexpr QueueTargets kTargets = QueueTargets::For(2, 0);
 constexpr PrefillCost kTruth = {.base = 7e-3, .token = 120e-6, .pair = 4e-9};
 
 TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
@@ -173,11 +173,23 @@ TEST(VirtualDeadlineTest, ShortOnesPassLongOnesForABoundedTime) {
 TEST(VirtualDeadlineTest, TheTargetsFollowTheSlo) {
   EXPECT_DOUBLE_EQ(kTargets.target, 1.95);
   EXPECT_DOUBLE_EQ(kTargets.late, 6);
-  const QueueTargets tight = QueueTargets::For(0.5);
+  const QueueTargets tight = QueueTargets::For(0.5, 0);
   const absl::Time noon = absl::UnixEpoch();
   EXPECT_EQ(DeadlineOf(noon, 0.4, tight).due, noon + absl::Seconds(tight.target));
   EXPECT_EQ(DeadlineOf(noon, 0.4, tight).latest, noon + absl::Seconds(tight.target - 0.4));
   EXPECT_EQ(DeadlineOf(noon, 0.01, tight).due, DeadlineOf(noon, 0.01, kTargets).due) << "its own time counts";
+}
+
+TEST(VirtualDeadlineTest, TheTailShareTakesItsPartOffEveryDelay) {
+  const absl::Time noon = absl::UnixEpoch();
+  const QueueTargets half = QueueTargets::For(2, 0.5), tail = QueueTargets::For(2, 1);
+  for (const double seconds : {0.01, 0.5, 3.0}) {
+    const VirtualDeadline goodput = DeadlineOf(noon, seconds, kTargets);
+    EXPECT_EQ(DeadlineOf(noon, seconds, half).due - noon, (goodput.due - noon) / 2);
+    EXPECT_EQ(DeadlineOf(noon, seconds, half).late - noon, (goodput.late - noon) / 2);
+    EXPECT_EQ(DeadlineOf(noon, seconds, tail).At(noon), noon);
+    EXPECT_EQ(DeadlineOf(noon, seconds, tail).At(noon + absl::Hours(1)), noon) << "first come, first served";
+  }
 }
 
 TEST(VirtualDeadlineTest, WhoCantMeetTheTargetMakesWayForWhoCan) {

@@ -21,6 +21,7 @@
 {{- end }}
 - --slo-ttft={{ $v.slo.ttftSeconds }}
 - --slo-tpot={{ $v.slo.tpotSeconds }}
+- --tail-share={{ $v.slo.tailShare }}
 - --queue-requests={{ int $r.queueRequests }}
 - --queue-seconds={{ $r.queueSeconds }}
 - --worker-concurrency={{ int $r.workerConcurrency }}
@@ -63,6 +64,7 @@
 {{- end }}
 {{- if eq $role "prefill" }}
 - --slo-ttft={{ $v.slo.ttftSeconds }}
+- --tail-share={{ $v.slo.tailShare }}
 {{- end }}
 {{- if eq $role "decode" }}
 - --slo-tpot={{ $v.slo.tpotSeconds }}
