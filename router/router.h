@@ -44,6 +44,8 @@ struct RouterOptions {
   absl::Duration client_stall = absl::Seconds(30);
   // What baton_router_answers_total judges by; prefill workers have the same TTFT.
   Slo slo;
+  // Of the order of prefill queues (forecast::QueueTargets).
+  double tail_share = forecast::kDefaultTailShare;
   Dispatcher::Options dispatcher;
   // Of the links to workers, and of the public door.
   rpc::Keepalive keepalive = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};

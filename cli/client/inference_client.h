@@ -40,10 +40,11 @@ class InferenceClient {
       const rpc::Security* security = nullptr);
   ~InferenceClient();
 
-  using OnEvent = std::function<void(const v1::GenerateResponse&)>;
+  // An error ends the stream.
+  using OnEvent = std::function<absl::Status(const v1::GenerateResponse&)>;
 
-  // Return when the stream has ended. CANCELLED if cancel_fd asked for it. Errors are ready to be shown
-  // (Explain).
+  // Return when the stream has ended. CANCELLED if cancel_fd asked for it; what `on_event` refused, as it is.
+  // Errors of the server are ready to be shown (Explain).
   absl::Status Generate(const v1::GenerateRequest& request, const StreamOptions& options,
                         const OnEvent& on_event);
   absl::Status Chat(const v1::ChatRequest& request, const StreamOptions& options, const OnEvent& on_event);

@@ -1,6 +1,5 @@
 #include "common/rpc/server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
@@ -37,10 +36,7 @@ bool IsLoopback(const std::string& address) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options,
                                                       const std::vector<grpc::Service*>& services) {
   static std::once_flag plugins;
-  std::call_once(plugins, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
+  std::call_once(plugins, [] { grpc::EnableDefaultHealthCheckService(true); });
   const Security* const security = options.security.get();
   const bool guarded = security != nullptr &&
                        (options.is_public ? security->has_certificate()
@@ -73,10 +69,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 100);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
   for (grpc::Service* service : services) builder.RegisterService(service);
+  auto reflection = std::make_unique<Reflection>();
+  reflection->AddTo(builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return absl::InternalError(absl::StrCat("gRPC can't serve on ", options.listen));
   std::unique_ptr<grpc::Server> health;
   std::unique_ptr<Acceptor> health_acceptor;
+  auto health_reflection = std::make_unique<Reflection>();
   if (!options.health_listen.empty()) {
     BATON_ASSIGN_OR_RETURN(
         health_acceptor, Acceptor::Create({.address = options.health_listen, .limits = kHealthConnections}));
@@ -84,13 +83,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     auto checks = plain.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
                                                                      grpc::InsecureServerCredentials());
     LimitStrangers(plain, options.opening);
+    health_reflection->AddTo(plain);
     health = plain.BuildAndStart();
     if (health == nullptr) return absl::InternalError("gRPC can't serve health checks");
     health_acceptor->Start(std::move(checks));
   }
   acceptor->Start(std::move(connections));
   auto result =
-      std::unique_ptr<Server>(new Server(std::move(server), std::move(health), acceptor->address()));
+      std::unique_ptr<Server>(new Server(std::move(reflection), std::move(server), std::move(health_reflection),
+                                         std::move(health), acceptor->address()));
   if (health_acceptor != nullptr) result->health_address_ = health_acceptor->address();
   absl::MutexLock lock(&result->mutex_);
   result->acceptor_ = std::move(acceptor);
@@ -98,21 +99,33 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   return result;
 }
 
-Server::Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health,
+Server::Server(std::unique_ptr<Reflection> reflection, std::unique_ptr<grpc::Server> server,
+               std::unique_ptr<Reflection> health_reflection, std::unique_ptr<grpc::Server> health,
                std::string address)
-    : server_(std::move(server)), health_(std::move(health)), address_(std::move(address)) {
-  for (grpc::Server* door : {server_.get(), health_.get()}) {
-    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("live", true);
-  }
-  SetServing(true);
+    : reflection_(std::move(reflection)),
+      health_reflection_(std::move(health_reflection)),
+      server_(std::move(server)),
+      health_(std::move(health)),
+      address_(std::move(address)) {
+  absl::MutexLock lock(&mutex_);
+  for (const char* name : {"", "live"}) SetStatus(name, true);
+  for (const std::string& service : reflection_->services()) SetStatus(service, true);
 }
 
 Server::~Server() { Shutdown(absl::ZeroDuration()); }
 
 void Server::SetServing(bool serving) {
   absl::MutexLock lock(&mutex_);
+  SetStatus("", serving);
+  for (const std::string& service : reflection_->services()) {
+    // gRPC's own, health and reflection, answer as long as the process lives.
+    if (!service.starts_with("grpc.")) SetStatus(service, serving);
+  }
+}
+
+void Server::SetStatus(const std::string& service, bool serving) {
   for (grpc::Server* door : {server_.get(), health_.get()}) {
-    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus("", serving);
+    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 }
 
