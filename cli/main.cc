@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/relay_in_process.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 
 namespace baton::cli {
@@ -59,17 +60,13 @@ int Main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& parse_error) {
-    return Finish(app.exit(parse_error) == 0 ? kExitOk : kExitUsage);
-  }
+  if (const auto code = command_line::Parse(app, argc, argv)) return Finish(*code);
   try {
     for (const Command& command : commands) {
       if (command.app->parsed()) return Finish(command.run());
     }
-  } catch (const std::system_error& error) {  // fmt::print, to standard output
-    return Fail(std::string(kNotWritten) + ": " + error.code().message());
+  } catch (const std::system_error& failure) {  // fmt::print, to standard output
+    return Fail(std::string(kNotWritten) + ": " + failure.code().message());
   }
   return kExitUsage;
 }

@@ -5,6 +5,12 @@
 #include <algorithm>
 
 namespace baton::cli::bench {
+namespace {
+
+// Of the TPOT: a token that comes sooner than this after the one before waited to travel with it.
+constexpr double kRightAfter = 0.1;
+
+}  // namespace
 
 absl::Status Recorder::Judge(const RequestRecord& record) const {
   const Outcome& outcome = record.outcome;
@@ -51,7 +57,10 @@ void Recorder::Add(const RequestRecord& record) {
            static_cast<double>(outcome.tokens - 1);
     summary_.tpot.Add(*tpot);
   }
-  for (const float gap : outcome.gaps) summary_.itl.Add(gap);
+  for (const float gap : outcome.gaps) {
+    summary_.itl.Add(gap);
+    if (tpot.has_value() && gap < kRightAfter * *tpot) ++summary_.bunched;
+  }
 
   const Slo& slo = options_.slo;
   if (slo.ttft.has_value() || slo.tpot.has_value()) {

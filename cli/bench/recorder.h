@@ -93,6 +93,9 @@ struct Summary {
   int64_t shipped_bytes = 0;
   int64_t failovers = 0;
   int64_t preemptions = 0;
+  // Of itl: gaps of less than a tenth of their request's TPOT. Many of them: tokens waited somewhere, and
+  // travelled on together.
+  int64_t bunched = 0;
   struct Error {
     int64_t count = 0;
     std::string first_message;

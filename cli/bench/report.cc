@@ -18,6 +18,8 @@ constexpr std::array<const char*, 6> kPhaseNames = {"admit",   "decode_queue", "
                                                     "prefill", "transfer",     "first_token"};
 // A client that sends later than this was too slow for the load; its numbers say less about the server.
 constexpr double kLate = 0.010;
+// A larger share of tokens that come right after the one before is no even stream.
+constexpr double kBunched = 0.2;
 
 double PerSecond(int64_t count, const Summary& summary) {
   return summary.seconds > 0 ? static_cast<double>(count) / summary.seconds : 0;
@@ -53,6 +55,12 @@ std::string DescribeSlo(const Slo& slo) {
 std::string Percent(int64_t part, int64_t whole) {
   return whole == 0 ? "0%"
                     : fmt::format("{:.1f}%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+double BunchedShare(const Summary& summary) {
+  return summary.itl.count() == 0
+             ? 0
+             : static_cast<double>(summary.bunched) / static_cast<double>(summary.itl.count());
 }
 
 std::string RenderOutcomes(const Summary& summary, const Terminal& terminal) {
@@ -126,6 +134,17 @@ std::string RenderReport(const Summary& summary, const Slo& slo, const Terminal&
            fmt::format("{:.2f}/s: {} of requests within {}\n", PerSecond(*summary.good, summary),
                        Percent(*summary.good, summary.succeeded + summary.failed), DescribeSlo(slo));
   }
+  if (const double share = BunchedShare(summary); share > kBunched) {
+    out +=
+        Label(terminal, "bunched") +
+        Paint(terminal, Style::kYellow,
+              fmt::format("{:.0f}% of tokens came less than a tenth of the TPOT after the one before: they "
+                          "waited on the way",
+                          100 * share)) +
+        "\n" + Label(terminal, "") +
+        "(baton_decode_itl_seconds and baton_router_itl_seconds tell where: even there, it was this "
+        "client)\n";
+  }
   if (summary.lateness.Percentile(0.99) > kLate) {
     out += Label(terminal, "client") +
            Paint(terminal, Style::kYellow,
@@ -173,6 +192,7 @@ Json ReportToJson(const Summary& summary, const Slo& slo, const Provenance& prov
   json["ttft"] = LatencyJson(summary.ttft);
   json["tpot"] = LatencyJson(summary.tpot);
   json["itl"] = LatencyJson(summary.itl);
+  json["bunched_share"] = BunchedShare(summary);
   json["e2e"] = LatencyJson(summary.e2e);
   json["queue"] = LatencyJson(summary.queue);
   json["phases"] = Json::object();

@@ -188,7 +188,7 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
                                                                           int cancel_fd,
                                                                           const rpc::Security* security) {
   auto wire = std::make_unique<Wire>();
-  wire->channel = rpc::MakeChannel(address, {}, security);
+  wire->channel = rpc::MakeChannel(address, rpc::kPublicKeepalive, security);
   const absl::Time deadline = absl::Now() + std::max(patience, kFirstAttempt);
   while (true) {
     const grpc_connectivity_state state = wire->channel->GetState(/*try_to_connect=*/true);
@@ -232,9 +232,9 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
   return response;
 }
 
-absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service) {
+absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl::Duration timeout) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  context.set_deadline(Deadline(timeout));
   // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
   // little for a generated file.
   BATON_CHECK(service.size() < 128) << "one byte of length";

@@ -50,8 +50,8 @@ class InferenceClient {
   absl::Status Chat(const v1::ChatRequest& request, const StreamOptions& options, const OnEvent& on_event);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
   // What grpc.health.v1 answers for `service`: whether it is SERVING. NOT_FOUND if the server knows none of
-  // that name.
-  absl::StatusOr<bool> IsServing(const std::string& service);
+  // that name, DEADLINE_EXCEEDED if it gives no answer in time.
+  absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
 
   const std::string& address() const { return address_; }

@@ -10,22 +10,30 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/serve/announcement.h"
+#include "cli/serve/fleet_key.h"
+#include "cli/serve/health_watch.h"
 #include "cli/serve/log_sink.h"
 #include "cli/serve/observability.h"
 #include "cli/serve/plan.h"
+#include "cli/serve/preflight.h"
 #include "cli/serve/supervisor.h"
 #include "cli/serve/traffic_watch.h"
 #include "cli/show/live_line.h"
 #include "cli/show/print.h"
 #include "cli/show/quantity.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/command_line/option_types.h"
+#include "common/device/thread_pool.h"
+#include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
+#include "common/worker/flags.h"
 
 namespace baton::cli {
 namespace {
@@ -39,12 +47,17 @@ Examples:
   baton serve --model models/small --listen 127.0.0.1:0 --announce addresses.json
       for scripts: a free port, and a file that says which
 
-Each role is a process. One that dies is started again on the same address; one that keeps dying ends the service.
+Each role is a process. One that dies is started again on the same address; one that keeps dying is tried ever more
+slowly, and the service ends when that is the router or the last decode worker. Workers believe these processes alone:
+without --fleet-key-file they get a key for this run.
 Ctrl-C (or SIGTERM) ends everything in order; a second one at once. On a terminal the lowest line shows the traffic of the
 last seconds: requests/s, mean TTFT, tokens/s, and how much of the prompts was cached.)";
 
 struct Flags {
   ServePlan plan;
+  // Only to declare what workers take: each gets what was given, word for word.
+  worker::Options worker;
+  std::vector<const CLI::Option*> worker_options;
   std::string kv_memory;
   std::string log_folder;
   std::string announce;
@@ -54,6 +67,37 @@ struct Flags {
   std::string start_timeout = "5m";
   std::string stop_grace = "15s";
 };
+
+// What was given of the workers' own flags, to be given again.
+std::vector<std::string> Given(const std::vector<const CLI::Option*>& options) {
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : options) {
+    if (option->count() == 0) continue;
+    arguments.push_back(option->get_name());
+    if (option->get_type_size() != 0) arguments.push_back(absl::StrJoin(option->results(), ","));
+  }
+  return arguments;
+}
+
+// What would fail once the workers have loaded the model, or only when everything is ready.
+absl::Status Preflight(const Flags& flags) {
+  BATON_RETURN_IF_ERROR(CanListen("--listen", flags.plan.listen));
+  BATON_RETURN_IF_ERROR(CanListen("--metrics", flags.plan.metrics));
+  if (!flags.announce.empty()) BATON_RETURN_IF_ERROR(CanReplaceFile("--announce", flags.announce));
+  if (!flags.observability.empty())
+    BATON_RETURN_IF_ERROR(CanFillFolder("--observability", flags.observability));
+  return absl::OkStatus();
+}
+
+std::string Death(const ProcessEvent& event) {
+  std::string text = fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason);
+  if (event.quick_deaths > 0)
+    text += fmt::format("; {} times so soon, and the others go on", event.quick_deaths);
+  if (event.restart_in.has_value()) {
+    text += fmt::format("; starting it again in {}", absl::FormatDuration(*event.restart_in));
+  }
+  return text;
+}
 
 // SIGINT and SIGTERM, held back from the process.
 int StopSignals() {
@@ -103,6 +147,13 @@ int Run(Flags flags, const Surroundings& surroundings) {
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
     flags.plan.kv_bytes = *bytes;
   }
+  if (const absl::Status misuse = rpc::CheckFlags(flags.plan.security); !misuse.ok()) {
+    return Misused(std::string(misuse.message()));
+  }
+  if (flags.plan.listen == flags.plan.metrics && !flags.plan.listen.ends_with(":0")) {
+    return Misused("--listen and --metrics are the same address: gRPC and HTTP need a port each");
+  }
+  flags.plan.worker_flags = Given(flags.worker_options);
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::path(flags.plan.model_folder) / "config.json", error)) {
     return Fail(fmt::format("{} is not a model folder: it has no config.json", flags.plan.model_folder));
@@ -110,10 +161,15 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  if (flags.plan.threads == 0) {
-    // Prefill and decode of one request take turns, so a pool may use every core.
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    flags.plan.threads = std::max(1, cores / std::max({1, flags.plan.prefill, flags.plan.decode}));
+  flags.plan.cores = SplitCores(OwnCpus(), device::UsableCores(), flags.plan.prefill, flags.plan.decode);
+  if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
+  // Ends after the processes do.
+  FleetKey key;
+  if (flags.plan.security.fleet_key_file.empty()) {
+    absl::StatusOr<FleetKey> made = FleetKey::Make();
+    if (!made.ok()) return Fail(made.status());
+    key = *std::move(made);
+    flags.plan.security.fleet_key_file = key.file();
   }
   absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
@@ -127,17 +183,26 @@ int Run(Flags flags, const Surroundings& surroundings) {
   options.stop_fd = StopSignals();
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;
+  // Processes with a certificate of an authority that nobody named can't be asked.
+  const rpc::SecurityOptions& shown_by_us = flags.plan.security;
+  const bool can_ask = shown_by_us.cert.empty() || !shown_by_us.ca.empty();
+  absl::StatusOr<std::shared_ptr<const rpc::Security>> security = rpc::Security::Load(shown_by_us);
+  if (!security.ok()) return Fail(security.status());
+  HealthWatch health({.security = *security});
   bool shown = false;
   std::optional<TrafficWatch> watch;
   Supervisor::Listener listener;
   listener.log = [&](const std::string& name, std::string_view line) { logs->Write(name, line); };
   listener.event = [&](const ProcessEvent& event) {
     pids[event.name] = event.pid;
+    if (event.kind == ProcessEvent::Kind::kReady && can_ask) {
+      health.Follow(event.name, event.pid, event.endpoints.at("grpc"));
+    } else if (health.Forget(event.name)) {
+      logs->Report(fmt::format("{} (pid {}) answered no health check for half a minute and was killed",
+                               event.name, event.pid));
+    }
     if (event.kind == ProcessEvent::Kind::kDied) {
-      logs->Report(event.restart_in.has_value()
-                       ? fmt::format("{} (pid {}) died: {}; starting it again in {}", event.name, event.pid,
-                                     event.reason, absl::FormatDuration(*event.restart_in))
-                       : fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason));
+      logs->Report(Death(event));
     } else if (event.kind == ProcessEvent::Kind::kStopped && event.forced) {
       logs->Report(fmt::format("{} (pid {}) {}", event.name, event.pid, event.reason));
     } else if (event.kind == ProcessEvent::Kind::kReady && event.restarts > 0) {
@@ -201,18 +266,17 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app->add_option("--listen", plan.listen, "Where clients reach the router; port 0 takes a free one")
+      ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
   app->add_option("--metrics", plan.metrics, "Where Prometheus reaches the router; workers take free ports")
+      ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
   const std::string workers = "Workers (what is not given is their own default)";
-  app->add_option("--backend", plan.backend, "cpu, or reference (slow, obvious, the judge)")
-      ->check(CLI::IsMember({"cpu", "reference"}))
-      ->capture_default_str()
-      ->group(workers);
   app->add_option("--threads", plan.threads,
-                  "Compute threads per worker (default: the cores, shared by a pool)")
+                  "Compute threads per worker, on any core (default: prefill and decode workers each have "
+                  "cores of their own, shared evenly)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);
@@ -236,6 +300,13 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->group(workers);
+  const std::vector<CLI::Option*> before = app->get_options();
+  worker::AddEngineFlags(*app, flags->worker);
+  for (CLI::Option* option : app->get_options()) {
+    if (std::find(before.begin(), before.end(), option) != before.end()) continue;
+    option->group(workers);
+    flags->worker_options.push_back(option);
+  }
   const std::string service = "Service";
   app->add_option("--log-dir", flags->log_folder, "A log file per process in this folder")
       ->type_name("DIR")
@@ -243,13 +314,28 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
   app->add_option(
          "--default-ttft-deadline", plan.default_ttft_seconds,
          "Refuse requests without a deadline whose first token is predicted later, in seconds; 0: none")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app->add_option(
+         "--tail-share", plan.tail_share,
+         "Order of prefill queues: 0 serves most within the SLO, 1 in order of arrival, which spares "
+         "long prompts (default: the processes' own)")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group(service);
+  app->add_option("--slo-ttft", plan.slo_ttft_seconds,
+                  "Seconds to the first token that an answer may take: for metrics and prefill queues")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--slo-tpot", plan.slo_tpot_seconds, "Seconds per token after it, in the mean: for metrics")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
   rpc::AddPublicDoorFlags(*app, plan.security);
-  app->add_option("--log-level", plan.log_level, "debug, info, warn or error")
+  app->add_option("--log-level", plan.log_level, "What is logged")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()
       ->group(service);

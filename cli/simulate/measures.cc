@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "absl/container/flat_hash_set.h"
-
 namespace baton::cli::simulate {
 
 Percentiles PercentilesOf(std::vector<double> values) {
@@ -23,8 +21,9 @@ Percentiles PercentilesOf(std::vector<double> values) {
   return percentiles;
 }
 
-Measures Measure(const std::string& policy, const Played& run, const Slo& slo, double ideal_hit_rate) {
+Measures Measure(const std::string& policy, const Played& run, const Slo& slo, int64_t block_tokens) {
   Measures measures;
+  IdealCache ideal(block_tokens);
   measures.policy = policy;
   std::vector<double> ttft, tpot, wait;
   int64_t good = 0, in_time = 0, local = 0;
@@ -36,6 +35,8 @@ Measures Measure(const std::string& policy, const Played& run, const Slo& slo, d
       measures.too_long += ticket.too_long;
       continue;
     }
+    // Of what is refused nothing is found, nor does it leave anything to others.
+    ideal.Add(*ticket.request);
     ttft.push_back(ticket.ttft());
     wait.push_back(ticket.began - ticket.request->arrival);
     if (ticket.request->output_tokens > 1) tpot.push_back(ticket.tpot());
@@ -54,7 +55,7 @@ Measures Measure(const std::string& policy, const Played& run, const Slo& slo, d
   measures.good_share = static_cast<double>(good) / requests;
   measures.ttft_share = static_cast<double>(in_time) / requests;
   measures.hit_rate = cached_tokens / std::max(1.0, prompt_tokens);
-  measures.hit_share = ideal_hit_rate > 0 ? measures.hit_rate / ideal_hit_rate : 1;
+  measures.hit_share = ideal.hit_rate() > 0 ? measures.hit_rate / ideal.hit_rate() : 1;
   measures.fetched_share = fetched_tokens / std::max(1.0, prompt_tokens);
   measures.local_share = static_cast<double>(local) / requests;
   measures.ttft = PercentilesOf(std::move(ttft));
@@ -69,17 +70,21 @@ Measures Measure(const std::string& policy, const Played& run, const Slo& slo, d
   return measures;
 }
 
-double IdealHitRate(const std::vector<Request>& load, int64_t block_tokens) {
-  absl::flat_hash_set<kv::BlockHash> seen;
-  double tokens = 0, reused = 0;
-  for (const Request& request : load) {
-    int64_t matched = 0;
-    while (matched < std::ssize(request.chain) && seen.contains(request.chain[matched])) ++matched;
-    tokens += static_cast<double>(request.prompt_tokens);
-    reused += static_cast<double>(std::min(matched * block_tokens, request.prompt_tokens - 1));
-    seen.insert(request.chain.begin(), request.chain.end());
+void IdealCache::Add(const Request& request) {
+  tokens_ += request.prompt_tokens;
+  for (const kv::BlockHash& block : request.chain) {
+    if (!seen_.insert(block).second) reused_ += block_tokens_;
   }
-  return tokens > 0 ? reused / tokens : 0;
+}
+
+double IdealCache::hit_rate() const {
+  return tokens_ > 0 ? static_cast<double>(reused_) / static_cast<double>(tokens_) : 0;
+}
+
+double IdealHitRate(const std::vector<Request>& load, int64_t block_tokens) {
+  IdealCache cache(block_tokens);
+  for (const Request& request : load) cache.Add(request);
+  return cache.hit_rate();
 }
 
 }  // namespace baton::cli::simulate

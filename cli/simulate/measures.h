@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "cli/simulate/simulation.h"
 
 namespace baton::cli::simulate {
 
 struct Slo {
-  double ttft = 2;
+  double ttft = forecast::kDefaultSloTtft;
   double tpot = 50e-3;
 };
 
@@ -29,7 +30,7 @@ struct Measures {
   double good_share = 0;     // of the requests
   double ttft_share = 0;     // that met the TTFT's half of it
   double hit_rate = 0;       // prompt tokens that were not computed
-  double hit_share = 0;      // of what one infinite cache would have given
+  double hit_share = 0;      // of what one infinite cache would have given to the requests that were served
   double fetched_share = 0;  // prompt tokens that came from a peer
   double local_share = 0;    // requests prefilled on their decode worker
   Percentiles ttft, tpot, wait;
@@ -40,11 +41,25 @@ struct Measures {
 
 Percentiles PercentilesOf(std::vector<double> values);
 
-// `ideal_hit_rate` is IdealHitRate of the load.
-Measures Measure(const std::string& policy, const Played& run, const Slo& slo, double ideal_hit_rate);
+// `block_tokens`: of the fleet's blocks, in which the load's chains are.
+Measures Measure(const std::string& policy, const Played& run, const Slo& slo, int64_t block_tokens);
 
-// The share of prompt tokens that one infinite cache would save, each request finding all that came before
-// it.
+// One infinite cache: the share of prompt tokens that it would save, in whatever order requests come, because
+// each block is computed once.
+class IdealCache {
+ public:
+  explicit IdealCache(int64_t block_tokens) : block_tokens_(block_tokens) {}
+  void Add(const Request& request);
+  // In [0, 1]; 0 without requests.
+  double hit_rate() const;
+
+ private:
+  const int64_t block_tokens_;
+  absl::flat_hash_set<kv::BlockHash> seen_;
+  int64_t tokens_ = 0;
+  int64_t reused_ = 0;
+};
+
 double IdealHitRate(const std::vector<Request>& load, int64_t block_tokens);
 
 }  // namespace baton::cli::simulate

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/show/quantity.h"
@@ -21,20 +22,33 @@ Json PercentilesToJson(const Percentiles& percentiles) {
 }  // namespace
 
 std::string RenderTable(const std::vector<Measures>& policies) {
-  std::string table = fmt::format("{:<17}{:>9}{:>8}{:>8}{:>9}{:>10}{:>10}{:>10}{:>10}{:>7}{:>7}\n", "policy",
-                                  "goodput", "in SLO", "cached", "of ideal", "TTFT p50", "TTFT p99",
-                                  "TPOT p50", "TPOT p99", "load", "max/mn");
+  std::vector<std::vector<std::string>> rows = {{"policy", "goodput", "in SLO", "cached", "of ideal",
+                                                 "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "load",
+                                                 "max/mn"}};
   for (const Measures& m : policies) {
-    table +=
-        fmt::format("{:<17}{:>7.2f}/s{:>7.1f}%{:>7.1f}%{:>8.1f}%{:>10}{:>10}{:>10}{:>10}{:>6.0f}%{:>7.2f}\n",
-                    m.policy, m.goodput, 100 * m.good_share, 100 * m.hit_rate, 100 * m.hit_share,
+    rows.push_back({m.policy, fmt::format("{:.2f}/s", m.goodput), fmt::format("{:.1f}%", 100 * m.good_share),
+                    fmt::format("{:.1f}%", 100 * m.hit_rate), fmt::format("{:.1f}%", 100 * m.hit_share),
                     ShowSeconds(m.ttft.p50), ShowSeconds(m.ttft.p99), ShowSeconds(m.tpot.p50),
-                    ShowSeconds(m.tpot.p99), 100 * m.utilisation, m.imbalance);
-    if (m.too_long > 0)
-      table += fmt::format("{:<17}{} refused: longer than a worker's cache\n", "", m.too_long);
+                    ShowSeconds(m.tpot.p99), fmt::format("{:.0f}%", 100 * m.utilisation),
+                    fmt::format("{:.2f}", m.imbalance)});
+  }
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string table;
+  for (size_t line = 0; line < rows.size(); ++line) {
+    table += fmt::format("{:<{}}", rows[line][0], widths[0]);
+    for (size_t i = 1; i < widths.size(); ++i) table += fmt::format("  {:>{}}", rows[line][i], widths[i]);
+    table += '\n';
+    if (line == 0) continue;
+    const Measures& m = policies[line - 1];
+    if (m.too_long > 0) {
+      table += fmt::format("{:<{}}  {} refused: longer than a worker's cache\n", "", widths[0], m.too_long);
+    }
     if (m.refused > m.too_long) {
-      table += fmt::format("{:<17}{} refused at once: the first token would have come too late\n", "",
-                           m.refused - m.too_long);
+      table += fmt::format("{:<{}}  {} refused at once: the first token would have come too late\n", "",
+                           widths[0], m.refused - m.too_long);
     }
   }
   return table;

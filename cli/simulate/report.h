@@ -10,7 +10,7 @@
 
 namespace baton::cli::simulate {
 
-// Policies side by side at one rate, one line each.
+// Policies side by side at one rate, one line each; columns are as wide as what they hold, two blanks apart.
 std::string RenderTable(const std::vector<Measures>& policies);
 
 nlohmann::ordered_json ToJson(const Measures& measures);

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/progress.h"
@@ -19,7 +18,9 @@
 #include "cli/simulate/measures.h"
 #include "cli/simulate/plot.h"
 #include "cli/simulate/report.h"
+#include "common/base/build_info.h"
 #include "common/base/clock.h"
+#include "common/command_line/option_types.h"
 
 namespace baton::cli {
 namespace {
@@ -50,7 +51,9 @@ struct Flags {
   int64_t limit = 0;
   uint64_t seed = 1;
   int64_t prefill_blocks = 0;
-  std::string slo_ttft = "2s", slo_tpot = "50ms", default_ttft = "0";
+  std::string slo_ttft = fmt::format("{}s", forecast::kDefaultSloTtft), slo_tpot = "50ms";
+  std::string default_ttft;  // empty: as the router, which takes slo_ttft
+  double tail_share = forecast::kDefaultTailShare;
   std::string json;
   std::string plot;
   std::string record;
@@ -67,6 +70,12 @@ absl::Status Write(const std::string& text, const std::string& path) {
   return absl::OkStatus();
 }
 
+std::string DescribeRefusals(absl::Duration default_ttft) {
+  const double seconds = absl::ToDoubleSeconds(default_ttft);
+  return seconds > 0 ? fmt::format("refused: who is predicted to wait longer than {}", ShowSeconds(seconds))
+                     : "nobody is refused";
+}
+
 int Compare(const Flags& flags, const Surroundings& surroundings) {
   FleetModel model;
   if (!flags.fleet.empty()) {
@@ -81,14 +90,15 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   }
   if (flags.trace.empty()) return Misused("--trace is required");
   const auto ttft = ParseDuration(flags.slo_ttft), tpot = ParseDuration(flags.slo_tpot);
-  const auto default_ttft = ParseDuration(flags.default_ttft);
+  const auto default_ttft = ParseDuration(flags.default_ttft.empty() ? flags.slo_ttft : flags.default_ttft);
   for (const auto& limit : {ttft, tpot, default_ttft}) {
     if (!limit.ok()) return Misused(std::string(limit.status().message()));
   }
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
+  const auto targets = forecast::QueueTargets::For(slo.ttft, flags.tail_share);
   std::vector<Contender> contenders;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model, slo.ttft);
+    absl::StatusOr<Contender> contender = FindContender(name, model, targets, slo.tpot);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
     contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
@@ -122,13 +132,14 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
         const absl::Status status = Write(RenderRequests(run), flags.record);
         if (!status.ok()) return Fail(status);
       }
-      measured.push_back(Measure(contenders[i].name, run, slo, ideal));
+      measured.push_back(Measure(contenders[i].name, run, slo, model.block_tokens));
       curves[i].points.emplace_back(rate, measured.back().goodput);
       results.push_back(ToJson(measured.back()));
     }
     if (flags.json != "-") {
-      fmt::print("\n{} requests at {:.2f}/s; an endless cache would save {:.1f}% of prompt tokens\n{}",
-                 ShowCount(std::ssize(load)), rate, 100 * ideal, RenderTable(measured));
+      fmt::print("\n{} requests at {:.2f}/s; an endless cache would save {:.1f}% of prompt tokens; {}\n{}",
+                 ShowCount(std::ssize(load)), rate, 100 * ideal, DescribeRefusals(*default_ttft),
+                 RenderTable(measured));
       std::fflush(stdout);
     }
   }
@@ -138,6 +149,8 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
     json["trace"] = flags.trace;
     json["copies"] = flags.copies;
     json["seed"] = flags.seed;
+    json["default_ttft_deadline_seconds"] = absl::ToDoubleSeconds(*default_ttft);
+    json["tail_share"] = flags.tail_share;
     json["slo"] = {{"ttft_seconds", slo.ttft}, {"tpot_seconds", slo.tpot}};
     json["fleet"] = nlohmann::ordered_json::parse(ToJson(model));
     json["results"] = results;
@@ -159,13 +172,20 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   flags->policies = ContenderNames();
-  app->add_option("--trace", flags->trace, "Requests, one JSON object a line")->check(CLI::ExistingFile);
+  app->add_option("--trace", flags->trace, "Requests, one JSON object a line")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
   app->add_option("--fleet", flags->fleet, "The machines, as JSON; fields left out keep their defaults")
+      ->type_name("FILE")
       ->check(CLI::ExistingFile);
   app->add_flag("--print-fleet", flags->print_fleet, "Print the machines as JSON and end");
-  app->add_option("--policies", flags->policies, "Which to compare")->delimiter(',')->capture_default_str();
+  app->add_option("--policies", flags->policies, "Which to compare")
+      ->delimiter(',')
+      ->type_name("NAMES")
+      ->capture_default_str();
   app->add_option("--rates", flags->rates, "Requests per second; by default the trace's own")
       ->delimiter(',')
+      ->type_name("R,R,...")
       ->check(CLI::Range(1e-3, 1e6));
   app->add_option("--copies", flags->copies, "So many times the users, with prompts of their own")
       ->check(CLI::Range(1, 1000))
@@ -177,20 +197,32 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
                   "Cache of a prefill worker, instead of the fleet's")
       ->check(CLI::NonNegativeNumber);
   app->add_option("--seed", flags->seed, "Arrivals within a bucket, and choices between equals")
+      ->type_name("N")
+      ->check(command_line::WholeNumber())
       ->capture_default_str();
   app->add_option("--slo-ttft", flags->slo_ttft,
                   "A good request's time to first token; our queues are ordered by it")
+      ->type_name("TIME")
+      ->capture_default_str();
+  app->add_option(
+         "--tail-share", flags->tail_share,
+         "Our queues, as --tail-share of routers and prefill workers: 0 for goodput, 1 for long prompts")
+      ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app->add_option("--slo-tpot", flags->slo_tpot, "A good request's time per token after it")
+      ->type_name("TIME")
       ->capture_default_str();
   app->add_option(
          "--default-ttft-deadline", flags->default_ttft,
-         "Refuse at once what is predicted to take longer to its first token, as the router does; 0: nobody")
-      ->capture_default_str();
-  app->add_option("--json", flags->json, "Write the results as JSON; - is standard output");
+         "Refuse at once what is predicted to take longer to its first token, as the router does; 0: "
+         "nobody. Default: --slo-ttft, as the router's")
+      ->type_name("TIME");
+  app->add_option("--json", flags->json, "Write the results as JSON; - is standard output")
+      ->type_name("FILE");
   app->add_option("--record", flags->record,
-                  "Write each request and the phases of its TTFT, one JSON object a line");
-  app->add_option("--plot", flags->plot, "Write goodput against rate as SVG");
+                  "Write each request and the phases of its TTFT, one JSON object a line")
+      ->type_name("FILE");
+  app->add_option("--plot", flags->plot, "Write goodput against rate as SVG")->type_name("FILE");
   return {app, [flags, &surroundings] { return Compare(*flags, surroundings); }};
 }
 

@@ -39,7 +39,9 @@ struct Contender {
   // What a first token may take before its request is refused, in seconds; 0: any time.
   double default_ttft = 0;
   // What queues that are ordered by virtual deadlines are ordered by.
-  double slo_ttft = forecast::kDefaultSloTtft;
+  forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
+  // What steps of decode workers with rows of prompts in them are kept within, while answers run.
+  double slo_tpot = forecast::kDefaultSloTpot;
 };
 
 struct Played {

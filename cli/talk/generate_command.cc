@@ -18,6 +18,7 @@
 #include "cli/talk/answer.h"
 #include "cli/talk/interrupt.h"
 #include "cli/talk/request_flags.h"
+#include "cli/talk/token_ids.h"
 
 namespace baton::cli {
 namespace {
@@ -153,9 +154,7 @@ Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
   auto flags = std::make_shared<Flags>();
   app->add_option("-p,--prompt", flags->prompt, "The text to complete (default: standard input)")
       ->type_name("TEXT");
-  app->add_option("--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3")
-      ->delimiter(',')
-      ->type_name("IDS");
+  AddTokenIds(*app, "--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3");
   flags->target.AddTo(*app);
   flags->sampling.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");

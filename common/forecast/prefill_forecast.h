@@ -26,7 +26,7 @@ struct PrefillCost {
 
 class PrefillForecast {
  public:
-  explicit PrefillForecast(PrefillCost prior = PrefillCost());
+  explicit PrefillForecast(PrefillCost prior = PrefillCost(), Of of = Of::kOne);
   double Seconds(int64_t uncached, int64_t cached) const;
   void Observe(int64_t uncached, int64_t cached, double seconds);
   PrefillCost cost() const;
@@ -34,7 +34,7 @@ class PrefillForecast {
   double relative_error() const { return fit_.relative_error(); }
 
  private:
-  LinearFit fit_;
+  LinearFit<3> fit_;
 };
 
 // The order in which prefill workers serve: by virtual deadline.
@@ -45,21 +45,27 @@ class PrefillForecast {
 // it is due when it must begin to end within the late target. So the longest of the late go first, which is
 // what keeps the worst wait down, and nobody starves: a prompt is passed only by what arrives less than the
 // late target after it. A step of priority is worth a second of waiting.
+//
+// Whoever is passed pays: long prompts, and so the p99. The tail share takes that part off all delays after
+// the arrival: 0 serves most within the target, 1 is first come, first served.
 inline constexpr double kPatience = 5.0;
 inline constexpr absl::Duration kPriorityStep = absl::Seconds(1);
 
+inline constexpr double kDefaultSloTtft = 2;  // seconds
+inline constexpr double kDefaultTailShare = 0;
+
 // Seconds from a prompt's arrival to the end of its prefill. Routers and prefill workers derive them from the
-// same SLO (--slo-ttft of both).
+// same SLO and tail share (--slo-ttft and --tail-share of both).
 struct QueueTargets {
   double target = 0;
   double late = 0;
+  double tail_share = 0;  // in [0, 1]
 
   // A fortieth of the SLO is for what follows a prefill; those that are late get three times the SLO.
-  static constexpr QueueTargets For(double slo_ttft_seconds) {
-    return {.target = slo_ttft_seconds * 39 / 40, .late = slo_ttft_seconds * 3};
+  static constexpr QueueTargets For(double slo_ttft_seconds, double tail_share = kDefaultTailShare) {
+    return {.target = slo_ttft_seconds * 39 / 40, .late = slo_ttft_seconds * 3, .tail_share = tail_share};
   }
 };
-inline constexpr double kDefaultSloTtft = 2;  // seconds
 
 struct VirtualDeadline {
   absl::Time due = absl::InfinitePast();       // its place in the order,

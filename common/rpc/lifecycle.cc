@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
+#include "common/rpc/grpc_log.h"
 #include "common/telemetry/process.h"
 
 namespace baton::rpc {
@@ -54,6 +55,7 @@ absl::Status SetUpLogging(const std::string& role, const std::string& level) {
   spdlog::set_default_logger(std::make_shared<spdlog::logger>(role, std::make_shared<StderrSink>()));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
   spdlog::set_level(parsed);
+  RouteGrpcLog();
   return absl::OkStatus();
 }
 
@@ -92,7 +94,9 @@ void WaitForStop(bool until_input_ends) {
 
 void AnnounceReady(const std::vector<std::pair<std::string, std::string>>& addresses) {
   std::string line = "ready";
-  for (const auto& [name, address] : addresses) absl::StrAppend(&line, " ", name, "=", address);
+  for (const auto& [name, address] : addresses) {
+    if (!address.empty()) absl::StrAppend(&line, " ", name, "=", address);
+  }
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }

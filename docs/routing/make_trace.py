@@ -4,6 +4,7 @@
 chat       conversations under one system prompt of 4 blocks: some turns, lognormal lengths, pauses of a minute
 agents     ten tools' prompts of 20 blocks: tasks of many quick turns that grow by what the tools answered
 documents  a Zipf-popular library of 3,000 long documents, one question each time; nothing else repeats
+reports    short questions, and among them one in fifteen with 20,000 to 50,000 tokens that nobody has seen
 """
 import json
 import random
@@ -65,6 +66,12 @@ def draw(shape, seed, requests):
         while len(trace.entries) < requests:
             at += rng.expovariate(3.0)
             trace.add(at, rng.choices(library, weights)[0], trace.tokens(150, 0.7, most=BLOCK - 1), trace.tokens(200, 0.7))
+    elif shape == "reports":
+        system = trace.blocks(1)
+        while len(trace.entries) < requests:
+            at += rng.expovariate(10.0)
+            size = rng.uniform(20_000, 50_000) if rng.random() < 1 / 15 else trace.tokens(900, 0.9, most=8_000)
+            trace.add(at, system + trace.blocks(int(size) // BLOCK), rng.randrange(1, BLOCK), trace.tokens(200, 0.7))
     else:
         sys.exit(__doc__)
     trace.entries.sort()

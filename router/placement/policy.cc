@@ -28,9 +28,11 @@ std::string_view ReasonName(Reason reason) {
   return "unknown";
 }
 
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed, double slo_ttft) {
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
+                                                   const forecast::QueueTargets& targets, double slo_tpot) {
   if (name == "prefix_affinity") {
-    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.slo_ttft = slo_ttft}, seed);
+    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets, .slo_tpot = slo_tpot},
+                                            seed);
   }
   if (name == "least_loaded") return std::make_unique<LeastLoaded>(seed);
   if (name == "round_robin") return std::make_unique<RoundRobin>();

@@ -19,17 +19,18 @@ namespace {
 
 // The machine may be loaded; a test that hangs still ends.
 constexpr int kPatienceMs = 60'000;
-constexpr char kBinary[] = BATON_BINARY_DIR "/bin/baton";
+constexpr char kBinaries[] = BATON_BINARY_DIR "/bin/";
 
-[[noreturn]] void Exec(const std::vector<std::string>& arguments, const char* binary = kBinary) {
+[[noreturn]] void Exec(const std::string& path, const std::vector<std::string>& arguments) {
   // The same characters everywhere, and no colours to look past.
   setenv("LC_ALL", "C", 1);
   setenv("NO_COLOR", "1", 1);
   setenv("TERM", "xterm", 1);
-  std::vector<char*> argv = {const_cast<char*>("baton")};
+  const std::string program = path.substr(path.rfind('/') + 1);
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  execv(binary, argv.data());
+  execv(path.c_str(), argv.data());
   _exit(126);
 }
 
@@ -63,8 +64,12 @@ int ExitCode(pid_t pid) {
 
 }  // namespace
 
-Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input, Sink out_sink,
-                 Sink err_sink) {
+Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input, Sink out, Sink err) {
+  return RunProgram("baton", arguments, input, out, err);
+}
+
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                   std::string_view input, Sink out_sink, Sink err_sink) {
   int in[2], out[2], err[2];
   BATON_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
   const pid_t pid = fork();
@@ -74,7 +79,7 @@ Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view inp
     Lead(1, out_sink, out[1]);
     Lead(2, err_sink, err[1]);
     signal(SIGPIPE, SIG_DFL);  // the test ignores it
-    Exec(arguments);
+    Exec(kBinaries + program, arguments);
   }
   close(in[0]);
   close(out[1]);
@@ -116,7 +121,7 @@ BatonOnTerminal::BatonOnTerminal(const std::vector<std::string>& arguments, cons
   size.ws_col = 80;
   pid_ = forkpty(&fd_, nullptr, nullptr, &size);
   BATON_CHECK(pid_ >= 0);
-  if (pid_ == 0) Exec(arguments, binary.empty() ? kBinary : binary.c_str());
+  if (pid_ == 0) Exec(binary.empty() ? std::string(kBinaries) + "baton" : binary, arguments);
   // Both sides of a terminal have to move on: who only writes may wait for one that only writes.
   BATON_CHECK(fcntl(fd_, F_SETFL, O_NONBLOCK) == 0);
 }

@@ -1,4 +1,4 @@
-// Runs the real `baton` binary, as a user or a script would. One thread at a time.
+// Runs the real `baton` binary, or a server's, as a user or a script would. One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -28,6 +28,9 @@ enum class Sink {
 // outcome.
 Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input = "",
                  Sink out = Sink::kRead, Sink err = Sink::kRead);
+// The same with another binary of the build, "baton-router".
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                   std::string_view input = "", Sink out = Sink::kRead, Sink err = Sink::kRead);
 
 // `baton` on a terminal of its own (an xterm of 24 lines and 80 columns), so that it takes us for a person.
 class BatonOnTerminal {

@@ -43,6 +43,17 @@ TEST(RecorderTest, MeasuresFromWhenARequestWasMeantToBeSent) {
   EXPECT_NEAR(summary.seconds, 4.5, 1e-9);
 }
 
+TEST(RecorderTest, CountsTokensThatCameInBunches) {
+  Recorder recorder({});
+  recorder.Add(Record(0, 0, 0.5, 0.1, 11));
+  EXPECT_EQ(recorder.summary().bunched, 0);
+  RequestRecord record = Record(0, 0, 0.5, 0.1, 11);
+  // As long in all, by threes.
+  record.outcome.gaps = {0.3F, 0.005F, 0.005F, 0.3F, 0.005F, 0.005F, 0.3F, 0.005F, 0.005F, 0.07F};
+  recorder.Add(record);
+  EXPECT_EQ(recorder.summary().bunched, 6);
+}
+
 TEST(RecorderTest, GoodputNeedsBothAndFailuresAreNotGood) {
   RecorderOptions options;
   options.slo = {absl::Seconds(1), absl::Milliseconds(50)};

@@ -48,6 +48,17 @@ TEST(ReportTest, SaysWhenTheClientWasTheBottleneck) {
   EXPECT_THAT(RenderReport(summary, {}, {}), HasSubstr("this machine is too busy for this load"));
 }
 
+TEST(ReportTest, SaysThatTokensCameInBunches) {
+  Summary summary = Example();
+  for (int i = 0; i < 100; ++i) summary.itl.Add(0.01);
+  summary.bunched = 10;
+  EXPECT_EQ(RenderReport(summary, {}, {}).find("bunched"), std::string::npos) << "about even";
+  summary.bunched = 60;
+  EXPECT_THAT(RenderReport(summary, {}, {}),
+              HasSubstr("60% of tokens came less than a tenth of the TPOT after the one before"));
+  EXPECT_EQ(ReportToJson(summary, {}, {}, {})["bunched_share"], 0.6);
+}
+
 TEST(ReportTest, WithoutSuccessThereAreNoLatencies) {
   Summary summary;
   summary.failed = 2;

@@ -165,6 +165,17 @@ TEST_F(SchedulerTest, WhatIsTooLateFollowsTheSlo) {
   EXPECT_THAT(order_, ElementsAre(1, 2, 3)) << "2 is not late, by twenty seconds";
 }
 
+TEST_F(SchedulerTest, WithTheWholeTailShareTheOrderIsThatOfArrival) {
+  Make(64, {.chunk_tokens = 16, .token_budget = 16, .tail_share = 1});
+  ASSERT_TRUE(Submit(1, 160).ok());
+  scheduler_->Step();
+  ASSERT_TRUE(Submit(2, 160).ok());
+  clock_.Advance(absl::Milliseconds(1));
+  ASSERT_TRUE(Submit(3, 16).ok());
+  RunUntilIdle();
+  EXPECT_THAT(order_, ElementsAre(1, 2, 3)) << "the short one would pass both";
+}
+
 TEST_F(SchedulerTest, APromptThatIsTooLateIsNotPassedForEver) {
   Make(8, {.chunk_tokens = 16, .token_budget = 16});
   ASSERT_TRUE(Submit(1, 100).ok());

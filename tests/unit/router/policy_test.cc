@@ -152,8 +152,8 @@ View RandomView(const std::function<int(int)>& draw) {
     for (int k = draw(6); k > 0; --k) {
       const absl::Time since = now - absl::Milliseconds(draw(2000));
       booked.push_back({.due = since + absl::Milliseconds(draw(5000)),
-                        .seconds = 0.02 * draw(50),
                         .tokens = draw(20'000),
+                        .cached = draw(20'000),
                         .since = since,
                         .request = static_cast<uint64_t>(k)});
       worker.queued_tokens += booked.back().tokens;
@@ -258,15 +258,19 @@ TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
   }
 }
 
-// The order that it reckons with is the prefill workers' own, by the same SLO.
-TEST(PrefixAffinityTest, WhatIsDueFollowsTheSlo) {
+// The order that it predicts by is the prefill workers' own, by the same SLO and tail share.
+TEST(PrefixAffinityTest, WhatIsDueFollowsTheSloAndTheTailShare) {
   const States decode = {Worker(0, 10)}, prefill = {Worker(1)};
   // 1.2 s by the prior: over a fifth of both SLOs, and not too late for either.
   const Request request = {.prompt_tokens = 20'000, .max_tokens = 100};
   for (const double slo : {2.0, 4.0}) {
-    const Choice choice = (*MakePolicy("prefix_affinity", 1, slo))->Choose(request, decode, prefill);
+    const auto targets = forecast::QueueTargets::For(slo, 0);
+    const Choice choice = (*MakePolicy("prefix_affinity", 1, targets))->Choose(request, decode, prefill);
     ASSERT_FALSE(choice.prefill.empty());
-    EXPECT_EQ(choice.due, request.arrival + absl::Seconds(forecast::QueueTargets::For(slo).target)) << slo;
+    EXPECT_EQ(choice.due, request.arrival + absl::Seconds(targets.target)) << slo;
+    const auto tail = forecast::QueueTargets::For(slo, 1);
+    EXPECT_EQ((*MakePolicy("prefix_affinity", 1, tail))->Choose(request, decode, prefill).due,
+              request.arrival);
   }
 }
 

@@ -82,7 +82,7 @@ inline Measures PlayPolicy(const std::string& name, const FleetModel& model, con
   BATON_CHECK(contender.ok()) << name;
   Simulation simulation(model, *contender, load, seed);
   Played played = simulation.Play([](int64_t) {});
-  const Measures measures = Measure(name, played, Slo(), IdealHitRate(load, model.block_tokens));
+  const Measures measures = Measure(name, played, Slo(), model.block_tokens);
   if (run != nullptr) *run = std::move(played);
   return measures;
 }

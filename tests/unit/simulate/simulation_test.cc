@@ -36,7 +36,7 @@ TEST(SimulationTest, GoodputHoldsUnderAnyLoadWhenNobodyIsServedTooLate) {
     const std::vector<Request> requests =
         LoadMaker(seed).SharedPrompt(static_cast<int>(20 * load * kCapacity), load * kCapacity, 0, 4);
     Simulation simulation(model, with, requests, seed);
-    return Measure("", simulation.Play([](int64_t) {}), {}, 0).goodput;
+    return Measure("", simulation.Play([](int64_t) {}), {}, model.block_tokens).goodput;
   };
   double most = 0;
   for (const double load : {0.5, 1.0, 2.0, 5.0}) most = std::max(most, goodput(load, 2));
@@ -104,6 +104,30 @@ TEST(SimulationTest, APrefixIsFetchedFromABusyHolder) {
   const auto served = std::count_if(run.prefill_served.begin(), run.prefill_served.end(),
                                     [](int64_t requests) { return requests > 2; });
   EXPECT_GE(served, 6) << "of 8";
+}
+
+// Half of the work is in prompts that can't make the SLO even alone.
+TEST(SimulationTest, TheTailShareBringsLongPromptsForwardAtTheCostOfGoodput) {
+  constexpr uint64_t kSeed = 11;
+  const FleetModel model;
+  LoadMaker maker(kSeed);
+  std::vector<Request> load = maker.SharedPrompt(4000, 40, 2, 4);
+  const std::vector<Request> reports = maker.SharedPrompt(160, 1.6, 2, 80);
+  load.insert(load.end(), reports.begin(), reports.end());
+  std::stable_sort(load.begin(), load.end(),
+                   [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
+  const auto play = [&](double tail_share) {
+    const auto contender = FindContender("prefix_affinity", model,
+                                         forecast::QueueTargets::For(forecast::kDefaultSloTtft, tail_share));
+    BATON_CHECK(contender.ok());
+    Simulation simulation(model, *contender, load, kSeed);
+    return Measure("", simulation.Play([](int64_t) {}), Slo(), model.block_tokens);
+  };
+  const Measures goodput = play(0), between = play(0.5), tail = play(1);
+  EXPECT_LT(between.ttft.p99, 0.95 * goodput.ttft.p99);
+  EXPECT_LT(tail.ttft.p99, between.ttft.p99);
+  EXPECT_LE(between.goodput, goodput.goodput);
+  EXPECT_LT(tail.goodput, between.goodput);
 }
 
 // A small stretch of what docs/routing.md measures, so that a change that breaks the policy is seen here.

@@ -21,6 +21,7 @@
 {{- end }}
 - --slo-ttft={{ $v.slo.ttftSeconds }}
 - --slo-tpot={{ $v.slo.tpotSeconds }}
+- --tail-share={{ $v.slo.tailShare }}
 - --queue-requests={{ int $r.queueRequests }}
 - --queue-seconds={{ $r.queueSeconds }}
 - --worker-concurrency={{ int $r.workerConcurrency }}
@@ -63,8 +64,10 @@
 {{- end }}
 {{- if eq $role "prefill" }}
 - --slo-ttft={{ $v.slo.ttftSeconds }}
+- --tail-share={{ $v.slo.tailShare }}
 {{- end }}
 {{- if eq $role "decode" }}
+- --slo-tpot={{ $v.slo.tpotSeconds }}
 {{- if gt (float64 $v.link.floorGbps) 0.0 }}
 - --link-peers=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
 - --link-floor-gbps={{ $v.link.floorGbps }}
