@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/base/time_slice.h"
+
 namespace baton::router {
 
 Executor::Executor(int threads, size_t capacity, size_t capacity_bytes)
@@ -27,6 +29,7 @@ bool Executor::TryRun(size_t bytes, std::function<void()> work) {
 }
 
 void Executor::Work() {
+  SetTimeSlice(absl::ZeroDuration());  // templates and tokenizers compute
   while (true) {
     Piece piece;
     {
