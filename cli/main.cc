@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/relay_in_process.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 
 namespace baton::cli {
@@ -24,6 +26,15 @@ Start here:
   baton generate --help               each command explains itself, with examples
 
 Exit codes: 0 done, 1 failed, 2 misused.)";
+
+constexpr char kNotWritten[] = "not all of the answer could be written to standard output";
+
+// What a command left in the buffer of standard output leaves here: an answer that was not written is no
+// success.
+int Finish(int code) {
+  if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || code != kExitOk) return code;
+  return Fail(kNotWritten);
+}
 
 int Main(int argc, char** argv) {
   // Only what a terminal can show depends on the locale; numbers stay numbers.
@@ -49,13 +60,13 @@ int Main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;
   }
+  if (const auto code = command_line::Parse(app, argc, argv)) return Finish(*code);
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& parse_error) {
-    return app.exit(parse_error) == 0 ? kExitOk : kExitUsage;
-  }
-  for (const Command& command : commands) {
-    if (command.app->parsed()) return command.run();
+    for (const Command& command : commands) {
+      if (command.app->parsed()) return Finish(command.run());
+    }
+  } catch (const std::system_error& failure) {  // fmt::print, to standard output
+    return Fail(std::string(kNotWritten) + ": " + failure.code().message());
   }
   return kExitUsage;
 }
@@ -64,6 +75,7 @@ int Main(int argc, char** argv) {
 }  // namespace baton::cli
 
 int main(int argc, char** argv) {
+  baton::rpc::PrepareStandardStreams();
   baton::rpc::SkipLockOrderChecks();
   return baton::cli::Main(argc, argv);
 }

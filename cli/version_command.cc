@@ -1,9 +1,9 @@
 // `baton version`: which Baton this is.
 #include <fmt/format.h>
 
-#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "common/base/build_info.h"
 
 namespace baton::cli {
 

@@ -25,6 +25,10 @@ function(baton_binary name)
   target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} $<TARGET_NAME_IF_EXISTS:baton_tsan_order>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
   baton_compile_together(${name})
+  # A binary's own sources are flags and wiring; the work is done in rooms.
+  if(CMAKE_BUILD_TYPE STREQUAL Release)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
 endfunction()
 
 # baton_test(<name> LABEL unit|contract|integration|e2e|golden SOURCES ... DEPS ...): a GoogleTest binary whose

@@ -1,4 +1,4 @@
-# Writes ${OUTPUT}, the source of cli/build_info.h, at build time; unchanged content keeps its timestamp, so that nothing
+# Writes ${OUTPUT}, the source of common/base/build_info.h, at build time; unchanged content keeps its timestamp, so that nothing
 # is relinked in vain. Run as: cmake -D OUTPUT= -D SOURCE= -D VERSION= -D BUILD_TYPE= -D COMPILER= -P BuildInfo.cmake
 set(commit unknown)
 find_program(GIT git)
@@ -14,11 +14,11 @@ if(GIT)
   endif()
 endif()
 file(CONFIGURE OUTPUT ${OUTPUT} CONTENT [[
-#include "cli/build_info.h"
+#include "common/base/build_info.h"
 
-namespace baton::cli {
+namespace baton {
 
 BuildInfo GetBuildInfo() { return {"@VERSION@", "@commit@", "@BUILD_TYPE@", "@COMPILER@"}; }
 
-}  // namespace baton::cli
+}  // namespace baton
 ]] @ONLY)

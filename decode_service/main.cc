@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "common/base/time_slice.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/nccl.h"
 #include "common/worker/process.h"
@@ -13,7 +14,8 @@ int main(int argc, char** argv) {
   rpc::CatchStopSignals();
   SetTimeSlice(kMessengerSlice);  // gRPC's threads inherit it; those that compute take it back
   decode_service::ServerOptions options;
-  CLI::App app{"baton-decode: receives the KV cache of prompts and generates their answers, token by token."};
+  CLI::App app{"Receives the KV cache of prompts and generates their answers, token by token.",
+               "baton-decode"};
   worker::AddFlags(app, options.worker);
   app.add_option("--max-running", options.scheduler.max_sequences,
                  "Sequences at once, before new ones are refused")
@@ -29,15 +31,26 @@ int main(int argc, char** argv) {
   app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
+  app.add_option(
+         "--slo-tpot", options.scheduler.slo_tpot,
+         "Seconds per token that answers may take: while some run, a step with rows of prompts is cut to "
+         "it; the same as the routers'")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--link-peers", options.link_check.peers,
                  "Prefill workers (host:port) to test the link with before this worker is ready")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->type_name("ADDRS");
   app.add_option("--link-floor-gbps", options.link_check.floor_gbps,
                  "Gigabytes (10^9 bytes) per second that the link to one of --link-peers has to carry")
+      ->type_name("GB/S")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   options.worker.link.open_nccl = transfer::OpenNccl;
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = command_line::Parse(app, argc, argv)) return *code;
+  if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
+    return command_line::Misused(app, "--link-floor-gbps says how fast, not to whom: add --link-peers");
+  }
   return worker::RunProcess<decode_service::DecodeServer>(
       "decode", options.worker, [&] { return decode_service::DecodeServer::Start(options); });
 }

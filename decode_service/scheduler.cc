@@ -38,7 +38,8 @@ Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, tr
       prefill_(prefill),
       clock_(clock),
       probe_(probe),
-      exchange_(exchange) {
+      exchange_(exchange),
+      forecast_(options.step_cost) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.token_budget >= kBlockTokens);
 }
 
@@ -122,7 +123,6 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   if (sequence.next_target >= sequence.targets.size() ||
       sequence.remaining() <= options_.local_prefill_tokens) {
     sequence.phase = Phase::kPrefilling;
-    sequence.prefill_from = sequence.kv->computed_tokens();
     return;
   }
   const v1::PrefillTarget& target = sequence.targets[sequence.next_target];

@@ -1,8 +1,9 @@
 // Scheduler: what the decode worker's next step computes. Continuous batching: every running sequence gets
 // one token a step, and prompts that this worker prefills itself (short rests, or nobody else could) go in
-// chunks beside them under one token budget. Admission takes the prompt's blocks or refuses; sequences grow
-// block by block; when the pool is dry the youngest is preempted: it gives up its blocks, keeps its tokens,
-// and is prefilled again later.
+// chunks beside them under one token budget, and, while answers run, no more rows than leave the step within
+// the SLO's time per token, by what steps were seen to take. Admission takes the prompt's blocks or refuses;
+// sequences grow block by block; when the pool is dry the youngest is preempted: it gives up its blocks,
+// keeps its tokens, and is prefilled again later.
 //
 //   kHandoff ----all blocks and logits---> kRunning --end, cancel, error--> gone
 //   kPrefilling --last chunk-------------> kRunning
@@ -24,7 +25,7 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/fetch/exchange.h"
-#include "common/forecast/prefill_forecast.h"
+#include "common/forecast/step_forecast.h"
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
 #include "decode_service/prefill_client.h"
@@ -43,6 +44,11 @@ struct SchedulerOptions {
   // Rows of one prompt in one step, and of all prompts and running sequences together.
   int64_t chunk_tokens = 256;
   int64_t token_budget = 512;
+  // Seconds that a step with rows of prompts may take while answers run: what each of them waits for its next
+  // token. A block of prompt goes into it in any case, so that prompts get on.
+  double slo_tpot = forecast::kDefaultSloTpot;
+  // What a step takes here, until some were seen.
+  forecast::StepCost step_cost;
   // A client that takes nothing for so long loses its answer: it holds blocks that others wait for.
   absl::Duration stall_patience = absl::Seconds(60);
 };
@@ -112,6 +118,7 @@ class Scheduler {
     std::vector<SequenceId> sequences;  // in the order of their rows
     std::vector<int64_t> rows;          // of each
     bool prompts = false;               // some rows are of prompts
+    forecast::StepLoad load;            // what it has to compute
     bool drawn = false;                 // a token for every row, and all of running sequences: the next step
                                         // may go on from these
     absl::Time launched;
@@ -119,8 +126,12 @@ class Scheduler {
   // Puts the next step together and sends it on its way. None: there is nothing to compute.
   std::optional<Flight> Launch();
   void Plan(Flight& flight);
+  // Seconds that rows of prompts may add to a step of `load`: infinite while nobody waits for a next token.
+  double SecondsForPrompts(const forecast::StepLoad& load) const;
   // Waits for a step, and hands out its tokens.
   void Land(const Flight& flight);
+  // What the step's rows were: sequences are further by them, and each prompt has had its share of the time.
+  void Count(const Flight& flight, absl::Duration took);
   // A sequence whose prompt has been computed here.
   void StartRunning(Sequence& sequence);
   // The draw, of the step under way, that gives the sequence its next token.
@@ -134,7 +145,7 @@ class Scheduler {
   Probe& probe_;
   const fetch::Exchange exchange_;
   sampling::Sampler sampler_;
-  forecast::PrefillForecast forecast_;  // of prompts computed here
+  forecast::StepForecast forecast_;
   engine::Batch batch_;
   Sequences sequences_;
   uint64_t next_ticket_ = 1;

@@ -52,7 +52,9 @@ void Scheduler::OnFetchEnded(SequenceId id) {
 double Scheduler::Saved(const Sequence& sequence, int64_t prefix) const {
   const int64_t now = sequence.kv->computed_tokens();
   const int64_t then = std::max(now, prefix);
-  return forecast_.Seconds(sequence.size() - now, now) - forecast_.Seconds(sequence.size() - then, then);
+  forecast::StepLoad spared;
+  spared.AddRows(now, then - now);
+  return forecast_.PromptSeconds(spared);
 }
 
 void Scheduler::ReviewFetches() {

@@ -6,6 +6,8 @@
 // sequence's blocks are held until it has landed. Steps that change more than the tail of running sequences
 // (chunks of prompts, rows whose logits come home) are waited for.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -101,15 +103,29 @@ void Scheduler::Plan(Flight& flight) {
       let_draw(*sequence, sequence->size());
     }
     add(id, 1);
+    ++flight.load.running;
+    flight.load.context += sequence->size();
     --budget;
   }
   // Running sequences are never held up for want of budget; prompts take what they leave, at least one block
   // a step.
   budget = std::max<int64_t>(budget, kBlockTokens);
+  double seconds = SecondsForPrompts(flight.load);
+  const forecast::StepCost cost = forecast_.cost();
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kPrefilling || budget <= 0) continue;
     const int64_t first = sequence->kv->computed_tokens();
-    const int64_t rows = std::min({sequence->remaining(), options_.chunk_tokens, budget});
+    int64_t rows = std::min({sequence->remaining(), options_.chunk_tokens, budget});
+    if (std::isfinite(seconds)) {
+      int64_t within = forecast::RowsWithin(seconds, cost.token, cost.pair, first);
+      within -= within % kBlockTokens;
+      rows = std::min(rows, flight.prompts ? within : std::max<int64_t>(within, kBlockTokens));
+      if (rows == 0) break;
+      forecast::StepLoad chunk;
+      chunk.AddRows(first, rows);
+      seconds -= forecast_.PromptSeconds(chunk);
+    }
+    flight.load.AddRows(first, rows);
     if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
     const bool whole = rows == sequence->remaining();
     batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(), whole);
@@ -120,9 +136,42 @@ void Scheduler::Plan(Flight& flight) {
   }
 }
 
+double Scheduler::SecondsForPrompts(const forecast::StepLoad& load) const {
+  // One whose first token came before its last blocks runs as soon as they are here.
+  const bool awaited = load.running > 0 || std::ranges::any_of(sequences_, [](const auto& entry) {
+                         const Sequence& sequence = *entry.second;
+                         return sequence.phase == Phase::kHandoff &&
+                                sequence.times.first_token != absl::Time() &&
+                                !sequence.pending_end.has_value();
+                       });
+  if (!awaited) return std::numeric_limits<double>::infinity();
+  return options_.slo_tpot - forecast_.Seconds(load);
+}
+
+void Scheduler::Count(const Flight& flight, absl::Duration took) {
+  const double all = forecast_.Seconds(flight.load), prompts = forecast_.PromptSeconds(flight.load);
+  // Of a step without running sequences all was for its prompts.
+  const double whole = flight.load.running > 0 ? all : prompts;
+  for (size_t i = 0; i < flight.sequences.size(); ++i) {
+    const auto found = sequences_.find(flight.sequences[i]);
+    if (found == sequences_.end()) continue;  // it ended while the step was under way
+    Sequence& sequence = *found->second;
+    const int64_t first = sequence.kv->computed_tokens();
+    if (sequence.phase == Phase::kPrefilling && whole > 0) {
+      forecast::StepLoad chunk;
+      chunk.AddRows(first, flight.rows[i]);
+      sequence.times.computed_here +=
+          absl::ToDoubleSeconds(took) * std::min(1.0, forecast_.PromptSeconds(chunk) / whole);
+    }
+    sequence.kv->Computed(sequence.tokens, first + flight.rows[i]);
+  }
+}
+
 void Scheduler::Land(const Flight& flight) {
   const std::span<const float> logits = engine_.Finish();
   ++landed_;
+  const absl::Time begun = std::max(flight.launched, last_landing_);
+  Count(flight, clock_.Now() - begun);
   const auto vocabulary = engine_.config().vocabulary;
   int64_t decode_rows = 0, prefill_rows = 0;
   int64_t logit_row = 0;
@@ -137,7 +186,6 @@ void Scheduler::Land(const Flight& flight) {
     Sequence& sequence = *found->second;
     BATON_CHECK(sequence.phase == Phase::kPrefilling || sequence.phase == Phase::kRunning);
     (sequence.phase == Phase::kPrefilling ? prefill_rows : decode_rows) += flight.rows[i];
-    sequence.kv->Computed(sequence.tokens, sequence.kv->computed_tokens() + flight.rows[i]);
     if (sequence.remaining() > 0) continue;
     if (sequence.phase == Phase::kPrefilling) StartRunning(sequence);
     const int64_t row = logit_row++;
@@ -150,19 +198,20 @@ void Scheduler::Land(const Flight& flight) {
     }
   }
   const absl::Time now = clock_.Now();
-  probe_.Stepped(decode_rows, prefill_rows, now - std::max(flight.launched, last_landing_));
+  probe_.Stepped(decode_rows, prefill_rows, now - begun);
+  forecast_.Observe(flight.load, absl::ToDoubleSeconds(now - begun));
   last_landing_ = now;
 }
 
 void Scheduler::StartRunning(Sequence& sequence) {
   sequence.phase = Phase::kRunning;
   if (sequence.times.first_token != absl::Time()) return;
-  const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
-  sequence.times.prefill = absl::ToDoubleSeconds(taken);
-  sequence.times.prefill_queue =
-      absl::ToDoubleSeconds(sequence.times.prefill_started - sequence.times.reserved);
+  // The rest since its reservation it waited: for a fetch, for prompts before it, for running sequences'
+  // rows.
+  const double taken = absl::ToDoubleSeconds(clock_.Now() - sequence.times.reserved);
+  sequence.times.prefill = std::min(taken, sequence.times.computed_here);
+  sequence.times.prefill_queue = taken - sequence.times.prefill;
   sequence.times.transfer = 0;
-  forecast_.Observe(sequence.size() - sequence.prefill_from, sequence.prefill_from, sequence.times.prefill);
 }
 
 }  // namespace baton::decode_service

@@ -54,7 +54,6 @@ struct Sequence {
   std::unique_ptr<fetch::Fetch> fetch;  // of blocks that it lacks, before anything else
   int64_t handoff_tokens = 0;           // length of `tokens` when the hand-off was asked for
   size_t next_target = 0;
-  int64_t prefill_from = 0;  // computed when its local prefill began
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
   // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all
   // of it.
@@ -66,6 +65,7 @@ struct Sequence {
   struct {
     absl::Time arrival, reserved, prefill_started, first_token, last_token;
     double fetch = 0, prefill_queue = 0, prefill = 0, transfer = 0;
+    double computed_here = 0;  // its rows' share of the steps that they were in
   } times;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }

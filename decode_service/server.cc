@@ -1,5 +1,6 @@
 #include "decode_service/server.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
@@ -30,16 +31,15 @@ struct DecodeServer::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions options) {
-  if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
-    return absl::InvalidArgumentError("--link-floor-gbps says how fast, not to whom: add --link-peers");
-  }
   auto parts = std::make_unique<Parts>();
+  options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_DECODE, "decode"));
   BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
   worker::Host& host = *parts->host;
   transfer::LinkReceiver& link = host.link().receiver();
   options.scheduler.worker_id = host.worker_id();
   options.scheduler.incarnation = host.incarnation();
+  options.scheduler.step_cost = host.step_cost();
   parts->probe = std::make_unique<Probe>(host.metrics(), link.name());
   parts->prefill = std::make_unique<GrpcPrefillClient>(host.loop(), host.security());
   parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), link, *parts->prefill,

@@ -29,6 +29,7 @@ class DecodeServer {
   void Drain(absl::Duration grace);
 
   const std::string& address() const;
+  // Only if it was given somewhere to listen.
   const std::string& metrics_address() const;
 
  private:

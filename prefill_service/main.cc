@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "common/base/time_slice.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/nccl.h"
 #include "common/worker/process.h"
@@ -14,7 +15,7 @@ int main(int argc, char** argv) {
   rpc::CatchStopSignals();
   SetTimeSlice(kMessengerSlice);  // gRPC's threads inherit it; those that compute take it back
   prefill_service::ServerOptions options;
-  CLI::App app{"baton-prefill: computes the KV cache of prompts and ships it to decode workers."};
+  CLI::App app{"Computes the KV cache of prompts and ships it to decode workers.", "baton-prefill"};
   worker::AddFlags(app, options.worker);
   app.add_option("--max-queued", options.scheduler.max_queued, "Prompts waiting before new ones are refused")
       ->check(CLI::PositiveNumber)
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(kBlockTokens, 1 << 20));
   app.add_option("--slo-ttft", options.scheduler.slo_ttft,
                  "Seconds to the first token, which the queue is ordered by; the same as the routers'")
+      ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option(
@@ -37,7 +39,7 @@ int main(int argc, char** argv) {
                  "Tokens of all requests in one step (default: 512, on GPUs 2048)")
       ->check(CLI::Range(kBlockTokens, 1 << 20));
   options.worker.link.open_nccl = transfer::OpenNccl;
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = command_line::Parse(app, argc, argv)) return *code;
   const int64_t rows = prefill_service::DefaultStepTokens(options.worker.engine.backend);
   options.scheduler.chunk_tokens = chunk_tokens.value_or(rows);
   options.scheduler.token_budget = token_budget.value_or(rows);

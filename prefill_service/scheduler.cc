@@ -15,7 +15,13 @@ int64_t DefaultStepTokens(std::string_view backend) { return backend == "cuda" ?
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
                      const Clock& clock, Probe& probe, const fetch::Exchange& exchange)
-    : options_(options), engine_(engine), link_(link), clock_(clock), probe_(probe), exchange_(exchange) {
+    : options_(options),
+      engine_(engine),
+      link_(link),
+      clock_(clock),
+      probe_(probe),
+      forecast_(options.step_cost.prefill()),
+      exchange_(exchange) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens);
   BATON_CHECK(options_.token_budget >= kBlockTokens);
 }
@@ -361,8 +367,11 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
     done.set_fetch_seconds(prompt.fetch_seconds);
     done.set_fetched_from(prompt.job.peer.worker());
   }
-  done.set_queue_seconds(absl::ToDoubleSeconds(prompt.started - prompt.arrival));
-  done.set_compute_seconds(absl::ToDoubleSeconds(clock_.Now() - prompt.started));
+  // Not from its first chunk to its last: what others took between them is no cost of its own, and whoever
+  // adds up what waits in front of a prompt would count it twice.
+  const double taken = absl::ToDoubleSeconds(clock_.Now() - prompt.arrival);
+  done.set_queue_seconds(std::max(0.0, taken - prompt.compute_seconds));
+  done.set_compute_seconds(prompt.compute_seconds);
   prompt.job.send(std::move(event));
   prompt.logits_sent = true;
 }

@@ -29,6 +29,7 @@
 #include "common/fetch/exchange.h"
 #include "common/fetch/landing.h"
 #include "common/forecast/prefill_forecast.h"
+#include "common/forecast/step_forecast.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 #include "prefill_service/probe.h"
@@ -51,6 +52,8 @@ struct SchedulerOptions {
   double slo_ttft = forecast::kDefaultSloTtft;
   // Share of the tail against goodput in that order, in [0, 1]: the routers'.
   double tail_share = forecast::kDefaultTailShare;
+  // What a step takes here, until prompts have been seen.
+  forecast::StepCost step_cost;
   // Payload of one chunk message.
   int64_t max_chunk_bytes = 4 << 20;
 };

@@ -1,5 +1,6 @@
 #include "prefill_service/server.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
@@ -29,9 +30,11 @@ struct PrefillServer::Parts {
 absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOptions options) {
   auto parts = std::make_unique<Parts>();
   options.worker.link.step_tokens = options.scheduler.token_budget;
+  options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_PREFILL, "prefill"));
   worker::Host& host = *parts->host;
   transfer::LinkSender& link = host.link().sender();
+  options.scheduler.step_cost = host.step_cost();
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;
   parts->probe = std::make_unique<Probe>(host.metrics(), link.name());
   parts->scheduler = std::make_unique<Scheduler>(options.scheduler, host.engine(), link, host.clock(),

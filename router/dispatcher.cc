@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
                                 .deadline = outlook.due,
                                 .clients_deadline = ask->deadline != absl::InfiniteFuture(),
                                 .patience = options_.max_wait,
-                                .predicted_ttft = outlook.ttft},
+                                .predicted = outlook.predicted},
                                now);
     if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
     auto& admitted = std::get<admission::Desk::Admitted>(decided);
@@ -110,10 +110,10 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
           Take(id, Refuse(waiting_.at(id).ask->tenant,
                           {admission::Reason::kDisplaced,
                            "the admission queue is full, and this tenant waits with more than its share",
-                           desk_.RetryDelay()})));
+                           desk_.RetryDelay(waiting_.at(id).ask->tenant)})));
     }
     ids = std::move(admitted.entries);
-    const absl::Time expires = std::min(outlook.due - outlook.ttft, now + options_.max_wait);
+    const absl::Time expires = std::min(outlook.due - outlook.predicted.ttft, now + options_.max_wait);
     for (int choice = 0; choice < ask->choices; ++choice) {
       waiting_.emplace(ids[choice],
                        Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = expires});
@@ -205,16 +205,24 @@ void Dispatcher::MaintainIndex() {
   probe_->Index(index_->stats());
 }
 
-Dispatcher::Outlook Dispatcher::OutlookOf(const Ask& ask, const placement::Prediction& predicted) const {
+Dispatcher::Outlook Dispatcher::OutlookOf(const Ask& ask, const placement::Prediction& predicted,
+                                          const fleet::Worker* computes) const {
   Outlook outlook;
-  if (foresight_.trusted()) outlook.ttft = foresight_.Cautious(predicted.ttft());
+  if (foresight_.trusted()) {
+    outlook.predicted = {.ttft = foresight_.Cautious(predicted.ttft()),
+                         .queue = foresight_.Cautious(predicted.wait)};
+    if (computes != nullptr) {
+      const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
+      outlook.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
+    }
+  }
   outlook.due = foresight_.Due(ask.deadline, ask.request.arrival,
                                foresight_.Cautious(predicted.ttft() - predicted.wait));
   return outlook;
 }
 
 Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now) {
-  const Outlook unknown = OutlookOf(ask, {});
+  const Outlook unknown = OutlookOf(ask, {}, nullptr);
   if (unknown.due == absl::InfiniteFuture() || !foresight_.trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const bool goes_at_once =
@@ -226,7 +234,10 @@ Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now)
   ConfirmPeers(index_, ask.chain, decode, prefill);
   placement::Request request = ask.request;
   request.now = now;
-  return OutlookOf(ask, policy_->Choose(request, decode.workers, prefill.workers).predicted);
+  const placement::Choice choice = policy_->Choose(request, decode.workers, prefill.workers);
+  const auto& computes =
+      choice.prefill.empty() ? view->decode[choice.decode] : view->prefill[choice.prefill.front()];
+  return OutlookOf(ask, choice.predicted, computes.get());
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -255,12 +266,12 @@ absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
                        "no worker could give the first token within {:.3f} s, which is what a request "
                        "without a deadline may take here: set one that allows more time, or try again later",
                        absl::ToDoubleSeconds(options_.default_ttft)),
-         desk_.RetryDelay()});
+         desk_.RetryDelay(waiting.ask->tenant)});
   }
   return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
                                       fmt::format("no decode worker had room for {} s; try again later",
                                                   absl::ToDoubleSeconds(options_.max_wait)),
-                                      desk_.RetryDelay()});
+                                      desk_.RetryDelay(waiting.ask->tenant)});
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
@@ -303,6 +314,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
     if (move.arrived) {
       policy_->Recall(move.slot, move.incarnation.value());
+      if (move.step_cost.has_value()) policy_->Introduce(move.slot, *move.step_cost);
     } else {
       policy_->Keep(move.slot, move.incarnation.value());
       policy_->Forget(move.slot);
@@ -372,12 +384,14 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
   const placement::Choice& choice = decision->choice;
   if (!waiting.begun) {
-    const Outlook outlook = OutlookOf(ask, choice.predicted);
+    const auto& computes =
+        choice.prefill.empty() ? open[choice.decode] : view.prefill[choice.prefill.front()];
+    const Outlook outlook = OutlookOf(ask, choice.predicted, computes.get());
     // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
     if (const absl::Duration left = outlook.due - now;
-        outlook.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
+        outlook.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
       return Refuse(ask.tenant, admission::Desk::TooLate(ask.deadline != absl::InfiniteFuture(), left,
-                                                         outlook.ttft, absl::ZeroDuration()));
+                                                         absl::ZeroDuration(), outlook.predicted));
     }
   }
 
@@ -409,13 +423,12 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   work.uncached_tokens = choice.uncached_tokens > 0
                              ? choice.uncached_tokens
                              : std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
+  work.cached_tokens = std::max<int64_t>(0, request.prompt_tokens - work.uncached_tokens);
   work.due = choice.due;
-  work.seconds = choice.predicted.prefill;
   placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
-  placement.first_token = [this, predicted = choice.predicted.ttft()](absl::Duration took) {
-    OnFirstToken(predicted, took);
-  };
+  placement.first_token = [this, predicted = choice.predicted.ttft(), trusted = foresight_.trusted()](
+                              absl::Duration took) { OnFirstToken(predicted, trusted, took); };
 
   placements_[static_cast<size_t>(choice.reason)]->Increment();
   probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
@@ -445,12 +458,12 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   return placement;
 }
 
-void Dispatcher::OnFirstToken(double predicted, absl::Duration took) {
+void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration took) {
   bool may_wait = false;
   {
     absl::MutexLock lock(&mutex_);
     may_wait = !foresight_.trusted();
-    foresight_.Observe(predicted, absl::ToDoubleSeconds(took));
+    foresight_.Observe(predicted, absl::ToDoubleSeconds(took), trusted);
   }
   if (may_wait) Pump();
 }

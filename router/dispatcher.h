@@ -149,16 +149,17 @@ class Dispatcher {
                                   absl::Time now, std::vector<Belief>* beliefs)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
-  void OnFirstToken(double predicted, absl::Duration took);
+  void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();
   // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
   // placement doesn't predict, or has seen little.
   struct Outlook {
-    absl::Duration ttft = absl::ZeroDuration();
+    admission::FirstToken predicted;
     absl::Time due;
   };
-  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `computes`: who computes the prompt; null: not known.
+  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted,
+                    const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // If it were placed now, and it will have to wait: whoever goes at once is judged by its placement.
   Outlook OutlookOfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.

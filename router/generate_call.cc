@@ -8,12 +8,20 @@
 
 #include "common/base/check.h"
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/kv/index/block_hash.h"
 #include "common/rpc/status.h"
 #include "router/wire.h"
 
 namespace baton::router {
 namespace {
+
+// A message of at most so many bytes is parsed and checked where it comes in, in some 100 us; a larger one on
+// the executor.
+constexpr size_t kReadAtOnceBytes = Executor::kLargeBytes;
+
+bool NeedsTokenizer(const v1::GenerateRequest& request) { return !request.has_token_ids(); }
+bool NeedsTokenizer(const v1::ChatRequest&) { return true; }
 
 // gRPC's deadline on our clock.
 absl::Time OnClock(const Clock& clock, std::chrono::system_clock::time_point deadline) {
@@ -63,35 +71,63 @@ GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerConte
 
 template <typename Request>
 void GenerateCall::Receive(const grpc::ServerContextBase& server_context, const grpc::ByteBuffer& bytes) {
-  auto request = std::make_shared<Request>();
   auto tenant = context_->door->Enter(server_context);
-  absl::Status status = tenant.status();
-  if (status.ok()) tenant_ = *std::move(tenant);
-  if (status.ok()) status = ParseMessage(bytes, request.get());
-  if (status.ok()) status = context_->reception->Check(*request);
-  if (status.ok()) status = context_->door->CheckPriority(*tenant_, request->options().priority());
-  if (!status.ok()) {
-    Post([status](RequestFlow& flow) { return flow.OnPrepared(status); });
-    return;
-  }
-  auto prepare = [self = shared_from_this(), request] {
-    auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-        self->context_->reception->Prepare(*request, *self->tenant_));
-    self->Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
-  };
-  if constexpr (std::is_same_v<Request, v1::GenerateRequest>) {
-    if (request->has_token_ids()) {  // nothing to tokenize
-      prepare();
+  if (!tenant.ok()) return Refuse(tenant.status());
+  tenant_ = *std::move(tenant);
+  auto request = std::make_shared<Request>();
+  const bool read = bytes.Length() <= kReadAtOnceBytes;
+  if (read) {
+    if (absl::Status status = Read(bytes, request.get()); !status.ok()) return Refuse(std::move(status));
+    if (!NeedsTokenizer(*request)) {
+      Prepare(*request);
       return;
     }
   }
-  if (!context_->executor->TryRun(bytes.Length(), std::move(prepare))) {
-    Post([](RequestFlow& flow) {
-      return flow.OnPrepared(rpc::WithRetryDelay(
-          absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
-          absl::Milliseconds(200)));
-    });
+  const std::shared_ptr<GenerateCall> self = shared_from_this();
+  Executor::Job job;
+  job.tenant = tenant_->id;
+  job.bytes = bytes.Length();
+  job.wanted = [self] { return self->Wanted(); };
+  if (read) {
+    job.work = [self, request] { return self->Prepare(*request); };
+  } else {
+    // The call's own bytes go with the call, which a dropped job may outlive.
+    job.work = [self, request, bytes = std::make_shared<grpc::ByteBuffer>(bytes)] {
+      absl::Status status = self->Read(*bytes, request.get());
+      bytes->Clear();
+      if (status.ok()) return self->Prepare(*request);
+      self->Refuse(std::move(status));
+      return true;
+    };
   }
+  job.drop = [self] {
+    self->Refuse(absl::CancelledError("the call was over before its prompt was prepared"));
+  };
+  if (!context_->executor->TrySubmit(std::move(job))) Refuse(context_->executor->Full());
+}
+
+template <typename Request>
+absl::Status GenerateCall::Read(const grpc::ByteBuffer& bytes, Request* request) const {
+  BATON_RETURN_IF_ERROR(ParseMessage(bytes, request));
+  BATON_RETURN_IF_ERROR(context_->reception->Check(*request));
+  return context_->door->CheckPriority(*tenant_, request->options().priority());
+}
+
+template <typename Request>
+bool GenerateCall::Prepare(const Request& request) {
+  auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
+      context_->reception->Prepare(request, *tenant_, [this] { return Wanted(); }));
+  const bool finished = !absl::IsCancelled(prepared->status());
+  Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
+  return finished;
+}
+
+void GenerateCall::Refuse(absl::Status status) {
+  Post([status = std::move(status)](RequestFlow& flow) { return flow.OnPrepared(status); });
+}
+
+bool GenerateCall::Wanted() const {
+  return !cancelled_.load(std::memory_order_relaxed) && context_->clock->Now() < flow_.options().deadline;
 }
 
 void GenerateCall::Post(Event event) {
@@ -236,6 +272,7 @@ void GenerateCall::OnWriteDone(bool ok) {
 }
 
 void GenerateCall::OnCancel() {
+  cancelled_.store(true, std::memory_order_relaxed);
   Post([](RequestFlow& flow) { return flow.OnCancelled(); });
 }
 

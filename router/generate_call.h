@@ -66,6 +66,15 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   template <typename Request>
   void Receive(const grpc::ServerContextBase& server_context, const grpc::ByteBuffer& bytes);
+  // Parses and checks.
+  template <typename Request>
+  absl::Status Read(const grpc::ByteBuffer& bytes, Request* request) const;
+  // Renders and tokenizes. False: on its way it found that the call is over.
+  template <typename Request>
+  bool Prepare(const Request& request);
+  void Refuse(absl::Status status);
+  // Whether the client still waits for an answer. Any thread.
+  bool Wanted() const;
   void Post(Event event);
 
   // Performing actions: only the thread that drains the inbox.
@@ -92,6 +101,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const CallContext* const context_;
   grpc::CallbackServerContext* const server_context_;  // lives until OnDone
   std::atomic<int64_t> writing_since_{0};              // nanoseconds on our clock; 0: not writing
+  std::atomic<bool> cancelled_{false};
   const LiveCalls::Guard alive_;  // before, so destroyed after, all that shutdown waits for
   const std::chrono::system_clock::time_point wire_deadline_;
 

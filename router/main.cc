@@ -6,6 +6,8 @@
 #include <string>
 
 #include "common/base/time_slice.h"
+#include "common/command_line/option_types.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/metrics.h"
@@ -29,39 +31,56 @@ int main(int argc, char** argv) {
   std::string log_level = "info";
   bool exit_with_parent = false;
   double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5, stall_seconds = 30;
+  double ping_after = absl::ToDoubleSeconds(options.client_keepalive.interval);
+  double ping_timeout = absl::ToDoubleSeconds(options.client_keepalive.timeout);
   std::optional<double> default_ttft;
 
   CLI::App app(
-      "The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.");
+      "The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.",
+      "baton-router");
   app.add_option("--model", options.model_folder,
                  "Hugging Face folder of the model (tokenizer, template, config)")
       ->required()
-      ->check(CLI::ExistingDirectory);
-  app.add_option("--model-name", options.model_name, "Name that clients use; default: the folder's name");
+      ->check(CLI::ExistingDirectory)
+      ->type_name("DIR");
+  app.add_option("--model-name", options.model_name, "Name that clients use (default: the folder's name)")
+      ->type_name("NAME");
   app.add_option(
          "--decode", options.decode,
          "Decode workers, comma separated: host:port, or dns:///name:port for all addresses of a name")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->type_name("ADDRS");
   app.add_option("--prefill", options.prefill,
                  "Prefill workers, written like --decode; none: decode workers prefill")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->type_name("ADDRS");
   app.add_option("--fleet-file", options.fleet_file,
-                 "JSON file of workers, {\"decode\": [...], \"prefill\": [...]}, read again when it changes");
+                 "JSON file of workers, {\"decode\": [...], \"prefill\": [...]}, read again when it changes")
+      ->type_name("FILE");
   app.add_option("--resolve-seconds", resolve_seconds, "How often dns:/// names are resolved again")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--listen", options.listen, "gRPC address; port 0 lets the system choose")
+      ->type_name("ADDR")
+      ->check(baton::command_line::Address())
       ->capture_default_str();
   app.add_option("--health", options.health_listen,
-                 "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)");
-  app.add_option("--metrics", metrics_listen, "Prometheus address")->capture_default_str();
-  app.add_option("--policy", options.policy, "Placement: prefix_affinity, least_loaded or round_robin")
+                 "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)")
+      ->type_name("ADDR")
+      ->check(baton::command_line::Address());
+  app.add_option("--metrics", metrics_listen, "Prometheus address; port 0 lets the system choose")
+      ->type_name("ADDR")
+      ->check(baton::command_line::Address())
+      ->capture_default_str();
+  app.add_option("--policy", options.policy, "How requests are placed")
+      ->check(CLI::IsMember({"prefix_affinity", "least_loaded", "round_robin"}))
       ->capture_default_str();
   app.add_option("--index-memory", options.index_bytes,
                  "Memory of the prefix index, for example 1GiB; beyond it, cold prefixes are forgotten")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      ->default_str(baton::command_line::SizeText(options.index_bytes));
   app.add_option("--queue-requests", options.dispatcher.limits.entries,
                  "Choices that may wait for a decode worker")
       ->capture_default_str()
@@ -77,8 +96,10 @@ int main(int argc, char** argv) {
          "--default-ttft-deadline", default_ttft,
          "Seconds to the first token that a request without a deadline may be predicted to take; beyond "
          "that it is refused with a retry delay. 0: any time. Default: --slo-ttft")
+      ->type_name("SECONDS")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--queue-seconds", queue_seconds, "Longest wait for a decode worker in any case")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--worker-concurrency", options.dispatcher.worker_concurrency,
@@ -87,8 +108,25 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--client-stall", stall_seconds,
                  "Seconds after which a client that reads nothing of its answer is given up")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--client-ping-after", ping_after,
+                 "Seconds of silence after which a client with a call under way is pinged")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--client-ping-timeout", ping_timeout,
+                 "Seconds that it has to answer; then its connection is closed and its calls end")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 86400.0));
+  app.add_option("--max-connections", options.connections.total,
+                 "Clients' connections at a time; more are closed at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 50000));
+  app.add_option("--max-connections-per-address", options.connections.per_address,
+                 "And from one address (IPv6: one /64 network), at most three quarters of all")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 50000));
   app.add_option("--max-attempts", options.max_attempts,
                  "Decode workers that may fail before a request gives up")
       ->capture_default_str()
@@ -100,13 +138,14 @@ int main(int argc, char** argv) {
   app.add_option("--tokenizer-threads", options.tokenizer_threads, "Threads for templates and tokenization")
       ->capture_default_str()
       ->check(CLI::Range(1, 256));
-  app.add_option(
-      "--tenants", options.tenants.file,
-      "JSON file of tenants, their keys and limits, read again when it changes; none: open to all");
+  app.add_option("--tenants", options.tenants.file,
+                 "JSON file of tenants, their keys and limits, read again when it changes; none: open to all")
+      ->type_name("FILE");
   baton::rpc::AddFleetFlags(app, options.security);
   baton::rpc::AddPublicDoorFlags(app, options.security);
   app.add_option("--tenant-salt-file", options.tenants.salt_file,
-                 "Secret of at least 16 bytes that keys the prefix cache; the same on every router");
+                 "Secret of at least 16 bytes that keys the prefix cache; the same on every router")
+      ->type_name("FILE");
   app.add_option("--tenant-labels", options.tenants.labels,
                  "Tenants with a label of their own in metrics; the rest share \"other\"")
       ->capture_default_str()
@@ -115,6 +154,7 @@ int main(int argc, char** argv) {
          "--slo-ttft", options.slo.ttft_seconds,
          "Seconds to the first token that an answer may take: what is refused, and the order of prefill "
          "queues; the same on every router and prefill worker")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option(
@@ -124,17 +164,29 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--slo-tpot", options.slo.tpot_seconds, "Seconds per token after it, in the mean")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--drain-seconds", drain_seconds, "Time for running requests after SIGTERM")
+      ->type_name("SECONDS")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--exit-with-parent", exit_with_parent, "Leave when standard input ends");
-  app.add_option("--log-level", log_level, "debug, info, warn, error or off")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--log-level", log_level, "What is logged")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
+  if (const auto code = baton::command_line::Parse(app, argc, argv)) return *code;
+  if (const absl::Status misuse = baton::rpc::CheckFlags(options.security); !misuse.ok()) {
+    return baton::command_line::Misused(app, std::string(misuse.message()));
+  }
+  if (options.decode.empty() && options.fleet_file.empty()) {
+    return baton::command_line::Misused(app, "nobody to place requests on: give --decode or --fleet-file");
+  }
   options.dispatcher.max_wait = absl::Seconds(queue_seconds);
   const double ttft_seconds = default_ttft.value_or(options.slo.ttft_seconds);
   options.dispatcher.default_ttft = ttft_seconds > 0 ? absl::Seconds(ttft_seconds) : absl::InfiniteDuration();
   options.client_stall = absl::Seconds(stall_seconds);
+  options.client_keepalive = {.interval = absl::Seconds(ping_after), .timeout = absl::Seconds(ping_timeout)};
   options.resolve_interval = absl::Seconds(resolve_seconds);
   options.drain = absl::Seconds(drain_seconds);
 

@@ -36,6 +36,20 @@ prometheus::Counter& Answers(telemetry::Metrics* metrics, const std::string& slo
                           {{"slo", slo}});
 }
 
+prometheus::Counter& OverSlo(telemetry::Metrics* metrics, const std::string& slo) {
+  return metrics->Counter("baton_router_over_slo_total",
+                          "First tokens later than --slo-ttft, and answers slower per token than --slo-tpot",
+                          {{"slo", slo}});
+}
+
+// So that rules and dashboards judge by the flags of this process, and by no figure of their own.
+void ShowSlo(telemetry::Metrics* metrics, const Slo& slo) {
+  const std::string name = "baton_router_slo_seconds";
+  const std::string help = "What answers are judged by: --slo-ttft and --slo-tpot";
+  metrics->Gauge(name, help, {{"slo", "ttft"}}).Set(slo.ttft_seconds);
+  metrics->Gauge(name, help, {{"slo", "tpot"}}).Set(slo.tpot_seconds);
+}
+
 prometheus::Counter& Outcomes(telemetry::Metrics* metrics, absl::StatusCode outcome) {
   return metrics->Counter("baton_router_requests_total", "Generation requests by canonical status code",
                           {{"outcome", absl::StatusCodeToString(outcome)}});
@@ -64,6 +78,8 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
                               telemetry::PerTokenBuckets())),
       slo_met_(Answers(metrics, "met")),
       slo_missed_(Answers(metrics, "missed")),
+      over_ttft_(OverSlo(metrics, "ttft")),
+      over_tpot_(OverSlo(metrics, "tpot")),
       e2e_(metrics->Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
                               telemetry::EndToEndBuckets())),
       admit_(Phase(metrics, "admit")),
@@ -82,6 +98,9 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
       lost_running_(Lost(metrics, "running")),
       clients_stalled_(metrics->Counter("baton_router_clients_stalled_total",
                                         "Requests ended because their client had stopped reading")),
+      preparations_dropped_(metrics->Counter(
+          "baton_router_preparations_dropped_total",
+          "Messages that were not parsed, rendered and tokenized to the end because their call was over")),
       placed_tokens_(metrics->Counter("baton_router_placed_tokens_total",
                                       "Prompt tokens of placements, retries included")),
       predicted_decode_(PredictedTokens(metrics, "decode")),
@@ -100,6 +119,7 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
       draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
       admission_(metrics),
       worker_hits_(metrics) {
+  ShowSlo(metrics, slo);
   for (size_t rank = 1; rank <= kHotPrefixes; ++rank) {
     const telemetry::Metrics::Labels labels{{"rank", std::to_string(rank)}};
     hot_prefixes_.push_back(
@@ -111,6 +131,17 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
          .holders = &metrics->Gauge("baton_router_hot_prefix_holders",
                                     "Workers that hold all of the prefix of this rank", labels)});
   }
+}
+
+void Probe::FirstToken(absl::Duration ttft) {
+  const double seconds = absl::ToDoubleSeconds(ttft);
+  ttft_.Observe(seconds);
+  if (seconds > slo_.ttft_seconds) over_ttft_.Increment();
+}
+
+void Probe::Pace(double seconds_per_token) {
+  tpot_.Observe(seconds_per_token);
+  if (seconds_per_token > slo_.tpot_seconds) over_tpot_.Increment();
 }
 
 void Probe::Judge(double ttft_seconds, std::optional<double> tpot_seconds) {

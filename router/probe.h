@@ -39,12 +39,12 @@ class Probe {
   void PromptTokens(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
   void AnswerTokens(int64_t tokens) { answer_tokens_.Increment(static_cast<double>(tokens)); }
   // The first token of a request, counted from its arrival.
-  void FirstToken(absl::Duration ttft) { ttft_.Observe(absl::ToDoubleSeconds(ttft)); }
+  void FirstToken(absl::Duration ttft);
   // `gap` passed before a delta of `tokens` tokens that was not the first.
   void MoreTokens(absl::Duration gap, int64_t tokens);
   // A finished choice: what its TTFT was made of, and its pace (absent: one token).
   void Phases(const PhaseSeconds& phases);
-  void Pace(double seconds_per_token) { tpot_.Observe(seconds_per_token); }
+  void Pace(double seconds_per_token);
   // Both of them against the SLO.
   void Judge(double ttft_seconds, std::optional<double> tpot_seconds);
 
@@ -67,6 +67,9 @@ class Probe {
   // A decode worker had no blocks, or was lost, before it accepted; or was lost with tokens already sent.
   void WorkerRefused() { refused_.Increment(); }
   void WorkerLost(bool accepted) { (accepted ? lost_running_ : lost_before_).Increment(); }
+
+  // A call was over before its message was parsed, rendered and tokenized; the rest of that was not done.
+  void PreparationDropped() { preparations_dropped_.Increment(); }
 
   // A client stopped reading, and its request was ended.
   void ClientStalled() { clients_stalled_.Increment(); }
@@ -91,6 +94,8 @@ class Probe {
   prometheus::Histogram& itl_;
   prometheus::Counter& slo_met_;
   prometheus::Counter& slo_missed_;
+  prometheus::Counter& over_ttft_;
+  prometheus::Counter& over_tpot_;
   prometheus::Histogram& e2e_;
   prometheus::Histogram& admit_;
   prometheus::Histogram& decode_queue_;
@@ -105,6 +110,7 @@ class Probe {
   prometheus::Counter& lost_before_;
   prometheus::Counter& lost_running_;
   prometheus::Counter& clients_stalled_;
+  prometheus::Counter& preparations_dropped_;
   prometheus::Counter& placed_tokens_;
   prometheus::Counter& predicted_decode_;
   prometheus::Counter& predicted_prefill_;

@@ -23,10 +23,6 @@
 namespace baton::router {
 namespace {
 
-// Prompts that may wait for the tokenizer.
-constexpr size_t kExecutorCapacity = 4096;
-constexpr size_t kExecutorBytes = size_t{256} << 20;
-
 fleet::Fleet::Options FleetOptions(const ServedModel& model) {
   fleet::Fleet::Options result;
   result.router_id = fmt::format("{:016x}", RandomU64());
@@ -45,7 +41,9 @@ struct Router::Parts {
         index({.max_bytes = options.index_bytes}),
         fleet(FleetOptions(model), &probe, &index),
         reception(&model, [] { return RandomU64(); }),
-        executor(options.tokenizer_threads, kExecutorCapacity, kExecutorBytes),
+        executor({.threads = options.tokenizer_threads,
+                  .clock = &clock,
+                  .dropped = [this] { probe.PreparationDropped(); }}),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
     context.reception = &reception;
     context.dispatcher = &dispatcher;
@@ -104,7 +102,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   BATON_ASSIGN_OR_RETURN(
       auto policy,
       placement::MakePolicy(options.policy, RandomU64(),
-                            forecast::QueueTargets::For(options.slo.ttft_seconds, options.tail_share)));
+                            forecast::QueueTargets::For(options.slo.ttft_seconds, options.tail_share),
+                            options.slo.tpot_seconds));
   auto parts = std::make_unique<Parts>(options, std::move(model), std::move(policy));
   Parts* const all = parts.get();
   all->security = security;
@@ -130,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
                            all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
                          }));
   all->watcher = std::make_unique<fleet::Watcher>(
-      &all->fleet, fleet::Watcher::Keepalive{options.keepalive_interval, options.keepalive_timeout},
+      &all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
       security.get(), [all] { all->discovery->Hurry(); });
   all->discovery->Start();
   all->dispatcher.StartTicking();
@@ -140,7 +139,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   listening.health_listen = options.health_listen;
   listening.security = security;
   listening.is_public = true;
-  listening.keepalive = {.interval = options.keepalive_interval, .timeout = options.keepalive_timeout};
+  listening.keepalive = options.client_keepalive;
+  listening.connections = options.connections;
   BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(listening, {all->service.get()}));
   {
     absl::MutexLock lock(&all->health_mutex);

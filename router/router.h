@@ -9,6 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/connection_ledger.h"
 #include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
 #include "router/dispatcher.h"
@@ -45,10 +47,11 @@ struct RouterOptions {
   // Of the order of prefill queues (forecast::QueueTargets).
   double tail_share = forecast::kDefaultTailShare;
   Dispatcher::Options dispatcher;
-  // Silence after which a peer is pinged, and how long the answer may take. A dead one is noticed within
-  // their sum.
-  absl::Duration keepalive_interval = absl::Seconds(1);
-  absl::Duration keepalive_timeout = absl::Seconds(1);
+  // Of the links to workers, and of the public door.
+  rpc::Keepalive keepalive = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};
+  rpc::Keepalive client_keepalive = rpc::kPublicKeepalive;
+  // How many clients may be connected.
+  rpc::ConnectionLimits connections;
   // How long Stop waits for running requests.
   absl::Duration drain = absl::Seconds(10);
 };

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "common/base/quote.h"
 #include "common/base/status.h"
 
 namespace baton::router {
@@ -39,7 +40,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
 
 absl::Status ServedModel::CheckName(const std::string& asked) const {
   if (asked.empty() || asked == name) return absl::OkStatus();
-  return absl::NotFoundError(fmt::format("model: \"{}\" is not served here; use \"{}\"", asked, name));
+  return absl::NotFoundError(fmt::format("model: {} is not served here; use \"{}\"", Quoted(asked), name));
 }
 
 }  // namespace baton::router

@@ -1,8 +1,10 @@
 #include "router/service.h"
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
+#include "common/base/status.h"
 #include "common/rpc/status.h"
 #include "router/wire.h"
 
@@ -21,50 +23,62 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
   return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
 }
 
-void InferenceService::Answer(grpc::ServerUnaryReactor* reactor, size_t bytes,
-                              std::function<grpc::Status()> work) {
-  if (!context_->executor->TryRun(bytes, [reactor, work = std::move(work)] { reactor->Finish(work()); })) {
-    reactor->Finish(rpc::ToGrpc(rpc::WithRetryDelay(
-        absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
-        absl::Milliseconds(200))));
+template <typename Request, typename Work>
+grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* context, const ByteBuffer* request,
+                                                   ByteBuffer* response, Work work) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto tenant = context_->door->EnterCheaply(*context);
+  if (!tenant.ok()) {
+    reactor->Finish(rpc::ToGrpc(tenant.status()));
+    return reactor;
   }
+  // The context lives until the call was finished, which the job alone does.
+  const Reception::Wanted wanted = [context] {
+    return !context->IsCancelled() && std::chrono::system_clock::now() < context->deadline();
+  };
+  Executor::Job job;
+  job.tenant = (*tenant)->id;
+  job.bytes = request->Length();
+  job.wanted = wanted;
+  job.work = [reactor, request, response, wanted, work] {
+    auto parsed = std::make_unique<Request>();
+    absl::Status status = ParseMessage(*request, parsed.get());
+    if (status.ok()) {
+      const auto answer = work(*parsed, wanted);
+      if (answer.ok()) *response = SerializeMessage(*answer);
+      status = answer.status();
+    }
+    parsed = nullptr;
+    reactor->Finish(rpc::ToGrpc(status));
+    return !absl::IsCancelled(status);
+  };
+  job.drop = [reactor] {
+    reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was over before its turn came"));
+  };
+  if (!context_->executor->TrySubmit(std::move(job))) {
+    reactor->Finish(rpc::ToGrpc(context_->executor->Full()));
+  }
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* context,
                                                      const ByteBuffer* request, ByteBuffer* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  auto parsed = std::make_shared<v1::TokenizeRequest>();
-  absl::Status status = context_->door->EnterCheaply(*context).status();
-  if (status.ok()) status = ParseMessage(*request, parsed.get());
-  if (status.ok()) status = context_->reception->Check(*parsed);
-  if (!status.ok()) {
-    reactor->Finish(rpc::ToGrpc(status));
-    return reactor;
-  }
-  Answer(reactor, request->Length(), [this, parsed, response] {
-    const auto answer = context_->reception->Tokenize(*parsed);
-    if (answer.ok()) *response = SerializeMessage(*answer);
-    return rpc::ToGrpc(answer.status());
-  });
-  return reactor;
+  return Answer<v1::TokenizeRequest>(
+      context, request, response,
+      [reception = context_->reception](const v1::TokenizeRequest& parsed, const Reception::Wanted& wanted)
+          -> absl::StatusOr<v1::TokenizeResponse> {
+        BATON_RETURN_IF_ERROR(reception->Check(parsed));
+        return reception->Tokenize(parsed, wanted);
+      });
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* context,
                                                        const ByteBuffer* request, ByteBuffer* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  auto parsed = std::make_shared<v1::DetokenizeRequest>();
-  absl::Status status = context_->door->EnterCheaply(*context).status();
-  if (status.ok()) status = ParseMessage(*request, parsed.get());
-  if (!status.ok()) {
-    reactor->Finish(rpc::ToGrpc(status));
-    return reactor;
-  }
-  Answer(reactor, request->Length(), [this, parsed, response] {
-    const auto answer = context_->reception->Detokenize(*parsed);
-    if (answer.ok()) *response = SerializeMessage(*answer);
-    return rpc::ToGrpc(answer.status());
-  });
-  return reactor;
+  return Answer<v1::DetokenizeRequest>(
+      context, request, response,
+      [reception = context_->reception](const v1::DetokenizeRequest& parsed, const Reception::Wanted&) {
+        return reception->Detokenize(parsed);
+      });
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context,

@@ -1,5 +1,5 @@
 // InferenceService: the public door as gRPC sees it. Requests come raw (see wire.h). Generate and Chat become
-// a GenerateCall; Tokenize and Detokenize run on the executor; ListModels is answered at once. gRPC's threads
+// a GenerateCall; Tokenize and Detokenize run on the executor, ListModels is answered at once. gRPC's threads
 // never wait in it.
 #pragma once
 
@@ -29,8 +29,10 @@ class InferenceService final
                                        grpc::ByteBuffer* response) override;
 
  private:
-  // Finishes `reactor` with what `work` makes of the request of so many bytes, on the executor.
-  void Answer(grpc::ServerUnaryReactor* reactor, size_t bytes, std::function<grpc::Status()> work);
+  // Finishes the call with what `work` makes of its request, on the executor.
+  template <typename Request, typename Work>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response, Work work);
 
   const CallContext* const context_;
   const fleet::Fleet* const fleet_;

@@ -105,10 +105,9 @@ absl::StatusOr<TenantEntry> ParseTenant(const Json& json, const std::string& whe
   tenant.limits.output_tokens_per_minute = fields.Integer("output_tokens_per_minute", 0, kMost, 0);
   tenant.limits.tokens_per_day = fields.Integer("tokens_per_day", 0, kMost, 0);
   BATON_RETURN_IF_ERROR(fields.status());
-  if (!IsName(tenant.name)) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}: field \"name\" is not 1 to {} letters, digits, dots, hyphens and underscores (nor \"other\")",
-        where, kLongestName));
+  if (const absl::Status named = CheckTenantName(tenant.name); !named.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: field \"name\" {}", where, std::string(named.message())));
   }
   if (const Json* salt = fields.Find("salt"); salt != nullptr) {
     if (!salt->is_string() || salt->get_ref<const std::string&>().size() < kLeastSaltBytes) {
@@ -137,6 +136,12 @@ absl::StatusOr<TenantEntry> ParseTenant(const Json& json, const std::string& whe
 }
 
 }  // namespace
+
+absl::Status CheckTenantName(std::string_view name) {
+  if (IsName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "is not 1 to {} letters, digits, dots, hyphens and underscores (nor \"other\")", kLongestName));
+}
 
 absl::StatusOr<std::vector<TenantEntry>> ParseTenants(std::string_view text, std::string_view file) {
   BATON_ASSIGN_OR_RETURN(const Json root, model::ParseJson(text, file));

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/digest.h"
@@ -30,6 +31,9 @@ namespace baton::router {
 // Fewer bytes of secret could be guessed.
 inline constexpr size_t kLeastSaltBytes = 16;
 inline constexpr int64_t kMostTenantsFileBytes = 16 << 20;
+
+// INVALID_ARGUMENT says what a tenant's name may be, if `name` is none.
+absl::Status CheckTenantName(std::string_view name);
 
 struct TenantEntry {
   struct Key {

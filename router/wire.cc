@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace baton::router {
@@ -19,9 +20,9 @@ using google::protobuf::internal::WireFormatLite;
 constexpr int kMaxDepth = 100;  // protobuf's own limit
 
 // "conversation.messages[2].content: not UTF-8 at byte 5", or empty if every string in `bytes` is
-// well-formed.
-std::string FindBadString(const Descriptor& type, const std::string& bytes, const std::string& path,
-                          int depth) {
+// well-formed. Copies nothing, and makes names only on the way back from what it found: the message may be
+// large, and nested as deep as it likes.
+std::string FindBadString(const Descriptor& type, std::string_view bytes, int depth) {
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                                             static_cast<int>(bytes.size()));
   std::map<int, int> seen;  // of repeated fields: the index of the next one
@@ -33,16 +34,20 @@ std::string FindBadString(const Descriptor& type, const std::string& bytes, cons
       continue;
     }
     uint32_t size = 0;
-    std::string value;
-    if (!in.ReadVarint32(&size) || !in.ReadString(&value, static_cast<int>(size))) return "";
-    std::string name = path + std::string(field->name());
-    if (field->is_repeated()) name += fmt::format("[{}]", seen[field->number()]++);
+    if (!in.ReadVarint32(&size)) return "";
+    const auto begin = static_cast<size_t>(in.CurrentPosition());
+    if (size > bytes.size() - begin || !in.Skip(static_cast<int>(size))) return "";
+    const std::string_view value = bytes.substr(begin, size);
+    const int index = field->is_repeated() ? seen[field->number()]++ : 0;
+    std::string found;
     if (field->type() == FieldDescriptor::TYPE_STRING) {
-      if (const auto at = FirstInvalidUtf8(value)) return fmt::format("{}: not UTF-8 at byte {}", name, *at);
+      if (const auto at = FirstInvalidUtf8(value)) found = fmt::format(": not UTF-8 at byte {}", *at);
     } else if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
-      std::string found = FindBadString(*field->message_type(), value, name + ".", depth + 1);
-      if (!found.empty()) return found;
+      found = FindBadString(*field->message_type(), value, depth + 1);
+      if (!found.empty()) found.insert(0, ".");
     }
+    if (found.empty()) continue;
+    return std::string(field->name()) + (field->is_repeated() ? fmt::format("[{}]", index) : "") + found;
   }
   return "";
 }
@@ -68,8 +73,8 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
     }
   }
   if (message->ParseFromArray(data, static_cast<int>(size))) return absl::OkStatus();
-  if (joined.empty()) joined.assign(reinterpret_cast<const char*>(data), size);
-  std::string bad = FindBadString(*message->GetDescriptor(), joined, "", 0);
+  const std::string_view all(reinterpret_cast<const char*>(data), size);
+  const std::string bad = FindBadString(*message->GetDescriptor(), all, 0);
   if (!bad.empty()) return absl::InvalidArgumentError(bad);
   return absl::InvalidArgumentError(
       fmt::format("the request is not a well-formed {} (or nests deeper than {})",

@@ -31,8 +31,8 @@ WorkerStates::WorkerStates(std::span<const std::shared_ptr<fleet::Worker>> from,
     auto& list = booked.emplace_back();
     for (const fleet::BookedPrompt& prompt : prompts.booked) {
       list.push_back({.due = prompt.due,
-                      .seconds = prompt.seconds,
                       .tokens = prompt.tokens,
+                      .cached = prompt.cached,
                       .since = prompt.since,
                       .request = prompt.id});
     }

@@ -12,12 +12,13 @@
 #include "cli/bench/bench_flags.h"
 #include "cli/bench/profiler.h"
 #include "cli/bench/report.h"
-#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/show/print.h"
 #include "cli/show/progress.h"
 #include "cli/show/quantity.h"
 #include "cli/talk/interrupt.h"
+#include "common/base/build_info.h"
 #include "common/base/clock.h"
 
 namespace baton::cli {
@@ -62,8 +63,7 @@ nlohmann::ordered_json Settings(const CLI::App& app) {
 absl::Status WriteJson(const nlohmann::ordered_json& json, const std::string& path) {
   const std::string text = json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   if (path == "-") {
-    fmt::print("{}\n", text);
-    return absl::OkStatus();
+    return Put(text + "\n");
   }
   std::ofstream file(path);
   file << text << '\n';
@@ -116,11 +116,10 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
   plan->run.interrupt_fd = interrupt.fd();
   plan->warmup_run.interrupt_fd = interrupt.fd();
 
-  fmt::print(stderr, "{} at {}: context {}, vocabulary {}, {} prefill and {} decode worker(s)\n",
-             model->name(), target->client->address(), ShowCount(model->context_tokens()),
-             ShowCount(model->vocabulary_tokens()), model->ready_prefill_workers(),
-             model->ready_decode_workers());
-  for (const std::string& note : plan->notes) fmt::print(stderr, "{}\n", note);
+  Tell("{} at {}: context {}, vocabulary {}, {} prefill and {} decode worker(s)\n", model->name(),
+       target->client->address(), ShowCount(model->context_tokens()), ShowCount(model->vocabulary_tokens()),
+       model->ready_prefill_workers(), model->ready_decode_workers());
+  for (const std::string& note : plan->notes) Tell("{}\n", note);
   const MonotonicClock clock;
   bench::LoadClient client(target->client->address(), flags.connections, clock, target->security.get());
   if (plan->warmup != nullptr) {
@@ -153,7 +152,7 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
 
   const bench::Summary& summary = recorder.summary();
   if (flags.json != "-") {
-    fmt::print("\n{}", bench::RenderReport(summary, plan->recorder.slo, surroundings.out));
+    Print(stdout, "\n{}", bench::RenderReport(summary, plan->recorder.slo, surroundings.out));
     std::fflush(stdout);
   }
   if (!flags.json.empty()) {

@@ -8,6 +8,7 @@
 
 #include "cli/show/quantity.h"
 #include "common/base/status.h"
+#include "common/command_line/option_types.h"
 
 namespace baton::cli::bench {
 namespace {
@@ -152,6 +153,7 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->group(asked);
   app.add_option("--seed", seed, "The same seed asks for the same")
       ->type_name("N")
+      ->check(command_line::WholeNumber())
       ->capture_default_str()
       ->group(asked);
   app.add_option("--temperature", temperature, "0 takes the likeliest token each time")

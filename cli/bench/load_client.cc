@@ -13,9 +13,6 @@
 
 namespace baton::cli::bench {
 
-// A client that starves itself under its own load must not take the server for dead.
-constexpr rpc::Keepalive kPatientKeepalive = {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)};
-
 struct LoadClient::State {
   explicit State(const Clock& clock_in) : clock(clock_in) {}
 
@@ -91,7 +88,8 @@ LoadClient::LoadClient(const std::string& address, int connections, const Clock&
                        const rpc::Security* security)
     : state_(std::make_shared<State>(clock)) {
   for (int i = 0; i < connections; ++i) {
-    state_->stubs.push_back(v1::Inference::NewStub(rpc::MakeChannel(address, kPatientKeepalive, security)));
+    state_->stubs.push_back(
+        v1::Inference::NewStub(rpc::MakeChannel(address, rpc::kPublicKeepalive, security)));
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "common/base/ids.h"
@@ -15,7 +14,7 @@ namespace baton::cli::bench {
 namespace {
 
 constexpr size_t kLeastSamples = 20;
-// Overlaps are counted pair by pair.
+// Which answers ran together is looked up pair by pair.
 constexpr size_t kMostSamples = 4000;
 // The fit forgets; several passes make the first request count like the last.
 constexpr int kPasses = 8;
@@ -59,10 +58,8 @@ void Profiler::Add(const RequestRecord& record) {
   }
   sample.cached_tokens = std::min(record.prompt_tokens - 1, cached);
   sample.uncached_tokens = record.prompt_tokens - sample.cached_tokens;
-  sample.prefill_worker = finished.relay().prefill_worker();
   sample.prefill_seconds = timing.prefill();
   sample.transfer_seconds = timing.transfer();
-  sample.prefill_end = sample.first_token - timing.transfer();
   sample.shipped_bytes = static_cast<double>(finished.relay().shipped_bytes());
   sample.shipped_tokens = local ? 0 : static_cast<double>(record.prompt_tokens - decode_cached);
   sample.predicted_ttft = finished.placement().predicted_ttft();
@@ -72,56 +69,16 @@ void Profiler::Add(const RequestRecord& record) {
   samples_.push_back(sample);
 }
 
-std::vector<double> Profiler::PrefillWork() const {
-  struct Edge {
-    double at;
-    bool begins;
-    size_t sample;
-  };
-  std::map<std::string, std::vector<Edge>> workers;
-  std::vector<double> work(samples_.size());
-  for (size_t i = 0; i < samples_.size(); ++i) {
-    const Sample& sample = samples_[i];
-    if (sample.prefill_worker.empty()) {  // between decode steps, which are no prompts
-      work[i] = sample.prefill_seconds;
-      continue;
-    }
-    std::vector<Edge>& edges = workers[sample.prefill_worker];
-    edges.push_back({sample.prefill_end - sample.prefill_seconds, true, i});
-    edges.push_back({sample.prefill_end, false, i});
-  }
-  for (auto& [name, edges] : workers) {
-    // One that takes no time begins before it ends.
-    std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
-      return std::pair(a.at, !a.begins) < std::pair(b.at, !b.begins);
-    });
-    std::vector<size_t> computed;
-    double since = 0;
-    for (const Edge& edge : edges) {
-      for (const size_t sample : computed) {
-        work[sample] += (edge.at - since) / static_cast<double>(computed.size());
-      }
-      since = edge.at;
-      if (edge.begins) {
-        computed.push_back(edge.sample);
-      } else {
-        std::erase(computed, edge.sample);
-      }
-    }
-  }
-  return work;
-}
-
 absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   if (samples_.size() < kLeastSamples) {
     return absl::FailedPreconditionError(fmt::format(
         "a profile takes at least {} answered requests, there were {}", kLeastSamples, samples_.size()));
   }
-  forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10});
-  forecast::LinearFit step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3});
+  forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10}, forecast::Of::kMany);
+  forecast::LinearFit<3> step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3}, forecast::Of::kMany);
   std::vector<double> prefill_errors, step_errors, ttft_errors, rates, latencies, bytes_per_token, overheads;
   struct Step {
-    forecast::LinearFit::Features features;
+    forecast::LinearFit<3>::Features features;
     double seconds;
   };
   std::vector<Step> steps;
@@ -144,19 +101,18 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
     return absl::FailedPreconditionError(
         "a profile takes answers of more than one token: raise --output-tokens");
   }
-  const std::vector<double> work = PrefillWork();
   for (int pass = 0; pass < kPasses; ++pass) {
-    for (size_t i = 0; i < samples_.size(); ++i) {
-      prefill.Observe(samples_[i].uncached_tokens, samples_[i].cached_tokens, work[i]);
+    for (const Sample& sample : samples_) {
+      prefill.Observe(sample.uncached_tokens, sample.cached_tokens, sample.prefill_seconds);
     }
     for (const Step& observed : steps) step.Observe(observed.features, observed.seconds);
   }
   const auto error = [](double predicted, double measured) {
     return std::abs(predicted - measured) / std::max(1e-9, measured);
   };
-  for (size_t i = 0; i < samples_.size(); ++i) {
-    const Sample& sample = samples_[i];
-    prefill_errors.push_back(error(prefill.Seconds(sample.uncached_tokens, sample.cached_tokens), work[i]));
+  for (const Sample& sample : samples_) {
+    prefill_errors.push_back(
+        error(prefill.Seconds(sample.uncached_tokens, sample.cached_tokens), sample.prefill_seconds));
     overheads.push_back(std::max(0.0, sample.overhead));
     if (sample.predicted_ttft > 0) ttft_errors.push_back(error(sample.predicted_ttft, sample.ttft));
     if (sample.shipped_bytes <= 0 || sample.shipped_tokens <= 0) continue;
@@ -169,7 +125,7 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
     step_errors.push_back(error(step.Predict(observed.features), observed.seconds));
   }
   const forecast::PrefillCost cost = prefill.cost();
-  const forecast::LinearFit::Features weights = step.weights();
+  const forecast::LinearFit<3>::Features weights = step.weights();
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   json["comment"] = fmt::format(
       "fitted to {} requests; median error: prefill {:.0f}%, step {:.0f}%; link_bandwidth is an upper "

@@ -1,16 +1,14 @@
 // Profiler: how fast the workers behind a server are, fitted to what its requests took: a prefill of u tokens
 // after c cached ones as base + token * u + pair * u * (c + u / 2), a decode step as base + sequence * batch
-// + context * (tokens of context of the batch). A prefill worker computes several prompts at once, chunk by
-// chunk, and each tells the time from its first chunk to its last: what they overlap is shared out between
-// them, or it would be counted once for each. And what every request takes besides: the client's TTFT less
-// queue, prefill and transfer, which on a small model or a busy machine is most of it. The result is what
-// `baton plan --profile` and `baton simulate --fleet` read. Also how far the router's own predictions of TTFT
-// were off. Plain arithmetic, one thread at a time.
+// + context * (tokens of context of the batch). Workers tell of each prompt its share of the steps that it
+// had with others. And what every request takes besides: the client's TTFT less queue, prefill and transfer,
+// which on a small model or a busy machine is most of it. The result is what `baton plan --profile` and
+// `baton simulate --fleet` read. Also how far the router's own predictions of TTFT were off. Plain
+// arithmetic, one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,16 +32,11 @@ class Profiler {
     double first_token = 0, last_token = 0;  // seconds
     int64_t prompt_tokens = 0, output_tokens = 0;
     int64_t uncached_tokens = 0, cached_tokens = 0;  // where it was prefilled
-    std::string prefill_worker;                      // empty: the decode worker
-    double prefill_end = 0;  // when, by the client's clock, but for the way of the first token
     double prefill_seconds = 0, transfer_seconds = 0;
     double shipped_bytes = 0, shipped_tokens = 0;
     double predicted_ttft = 0, ttft = 0;  // from placement; predicted 0: the router said nothing
     double overhead = 0;                  // of the client's TTFT: neither queue nor prefill nor transfer
   };
-
-  // By sample: its prefill's share of the time in which its worker computed it and others.
-  std::vector<double> PrefillWork() const;
 
   const int prefill_workers_;
   const int decode_workers_;

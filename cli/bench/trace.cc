@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/status.h"
+#include "common/json/strict_json.h"
 
 namespace baton::cli::bench {
 namespace {
@@ -36,8 +37,11 @@ int64_t WholeNumber(const Json& json, const char* key, int64_t least, int64_t mo
 }  // namespace
 
 absl::StatusOr<TraceEntry> ParseTraceLine(std::string_view line, int64_t number) {
-  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return Bad(number, "not JSON");
+  const absl::StatusOr<Json> parsed = json::Parse<Json>(line);
+  if (!parsed.ok()) {
+    return Bad(number, fmt::format("not JSON of a trace: {}", std::string(parsed.status().message())));
+  }
+  const Json& json = *parsed;
   if (!json.is_object()) return Bad(number, "not a JSON object");
   TraceEntry entry;
   const auto stamp = json.find("timestamp");

@@ -77,7 +77,7 @@ class Inbox {
 };
 
 template <typename Request, typename Start>
-absl::Status RunStream(const Request& request, const StreamOptions& options,
+absl::Status RunStream(const Request& request, const std::string& address, const StreamOptions& options,
                        const InferenceClient::OnEvent& on_event, Start start) {
   using Stream = rpc::ClientStream<Request, v1::GenerateResponse>;
   auto context = std::make_unique<grpc::ClientContext>();
@@ -90,6 +90,7 @@ absl::Status RunStream(const Request& request, const StreamOptions& options,
                     .done = [inbox](absl::Status status) { inbox->End(std::move(status)); }},
                    start);
   bool cancelled = false;
+  absl::Status why = absl::CancelledError("cancelled");
   while (true) {
     pollfd fds[2] = {{inbox->fd(), POLLIN, 0}, {cancelled ? -1 : options.cancel_fd, POLLIN, 0}};
     if (poll(fds, 2, -1) < 0) {
@@ -102,12 +103,18 @@ absl::Status RunStream(const Request& request, const StreamOptions& options,
     }
     std::optional<absl::Status> end;
     for (const v1::GenerateResponse& event : inbox->Take(&end)) {
-      if (!cancelled) on_event(event);
+      if (!cancelled) {
+        if (absl::Status refused = on_event(event); !refused.ok()) {
+          cancelled = true;
+          why = std::move(refused);
+          stream->Cancel();
+        }
+      }
       stream->Next();
     }
     // An answer that was complete before the cancel arrived is still cancelled for the caller: events were
     // dropped.
-    if (end.has_value()) return cancelled ? absl::CancelledError("cancelled") : *end;
+    if (end.has_value()) return cancelled ? why : Explain(*end, address);
   }
 }
 
@@ -181,7 +188,7 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
                                                                           int cancel_fd,
                                                                           const rpc::Security* security) {
   auto wire = std::make_unique<Wire>();
-  wire->channel = rpc::MakeChannel(address, {}, security);
+  wire->channel = rpc::MakeChannel(address, rpc::kPublicKeepalive, security);
   const absl::Time deadline = absl::Now() + std::max(patience, kFirstAttempt);
   while (true) {
     const grpc_connectivity_state state = wire->channel->GetState(/*try_to_connect=*/true);
@@ -202,20 +209,18 @@ absl::StatusOr<std::unique_ptr<InferenceClient>> InferenceClient::Connect(const 
 
 absl::Status InferenceClient::Generate(const v1::GenerateRequest& request, const StreamOptions& options,
                                        const OnEvent& on_event) {
-  const absl::Status status =
-      RunStream(request, options, on_event, [this](auto* context, const auto* sent, auto* reactor) {
-        wire_->stub->async()->Generate(context, sent, reactor);
-      });
-  return Explain(status, address_);
+  return RunStream(request, address_, options, on_event,
+                   [this](auto* context, const auto* sent, auto* reactor) {
+                     wire_->stub->async()->Generate(context, sent, reactor);
+                   });
 }
 
 absl::Status InferenceClient::Chat(const v1::ChatRequest& request, const StreamOptions& options,
                                    const OnEvent& on_event) {
-  const absl::Status status =
-      RunStream(request, options, on_event, [this](auto* context, const auto* sent, auto* reactor) {
-        wire_->stub->async()->Chat(context, sent, reactor);
-      });
-  return Explain(status, address_);
+  return RunStream(request, address_, options, on_event,
+                   [this](auto* context, const auto* sent, auto* reactor) {
+                     wire_->stub->async()->Chat(context, sent, reactor);
+                   });
 }
 
 absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
@@ -227,9 +232,9 @@ absl::StatusOr<v1::ListModelsResponse> InferenceClient::ListModels() {
   return response;
 }
 
-absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service) {
+absl::StatusOr<bool> InferenceClient::IsServing(const std::string& service, absl::Duration timeout) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kUnaryTimeout);
+  context.set_deadline(Deadline(timeout));
   // HealthCheckRequest is {string service = 1}, HealthCheckResponse {enum status = 1} with SERVING = 1: too
   // little for a generated file.
   BATON_CHECK(service.size() < 128) << "one byte of length";

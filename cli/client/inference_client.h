@@ -40,17 +40,18 @@ class InferenceClient {
       const rpc::Security* security = nullptr);
   ~InferenceClient();
 
-  using OnEvent = std::function<void(const v1::GenerateResponse&)>;
+  // An error ends the stream.
+  using OnEvent = std::function<absl::Status(const v1::GenerateResponse&)>;
 
-  // Return when the stream has ended. CANCELLED if cancel_fd asked for it. Errors are ready to be shown
-  // (Explain).
+  // Return when the stream has ended. CANCELLED if cancel_fd asked for it; what `on_event` refused, as it is.
+  // Errors of the server are ready to be shown (Explain).
   absl::Status Generate(const v1::GenerateRequest& request, const StreamOptions& options,
                         const OnEvent& on_event);
   absl::Status Chat(const v1::ChatRequest& request, const StreamOptions& options, const OnEvent& on_event);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
   // What grpc.health.v1 answers for `service`: whether it is SERVING. NOT_FOUND if the server knows none of
-  // that name.
-  absl::StatusOr<bool> IsServing(const std::string& service);
+  // that name, DEADLINE_EXCEEDED if it gives no answer in time.
+  absl::StatusOr<bool> IsServing(const std::string& service, absl::Duration timeout = absl::Seconds(30));
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request);
 
   const std::string& address() const { return address_; }

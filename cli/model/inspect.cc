@@ -76,6 +76,8 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
                         const std::vector<int64_t>& memories, const Terminal& terminal) {
   const model::ModelConfig& c = summary.config;
   std::string out = fmt::format("{}: {}\n", Paint(terminal, Style::kBold, name), c.architecture);
+  out += Row(terminal, "loads",
+             summary.loads.ok() ? "yes" : fmt::format("no: {}", std::string(summary.loads.message())));
   out += Row(terminal, "shape", DescribeShape(c));
   out += Row(terminal, "vocabulary",
              fmt::format("{} tokens, {} embeddings", ShowCount(c.vocabulary),
@@ -116,6 +118,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
   const model::ModelConfig& c = summary.config;
   Json json = {{"name", name},
                {"architecture", c.architecture},
+               {"loads", summary.loads.ok()},
                {"layers", c.layers},
                {"hidden", c.hidden},
                {"intermediate", c.intermediate},
@@ -133,6 +136,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
                {"tensors", summary.tensors},
                {"weight_bytes", summary.weight_bytes},
                {"kv", Json::array()}};
+  if (!summary.loads.ok()) json["problem"] = std::string(summary.loads.message());
   for (const DType precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision, precision);
     Json kv = {{"dtype", tensor::Name(precision)},

@@ -1,4 +1,4 @@
-// `baton model`: looks into model folders.
+// `baton model`: looks into model folders, and fetches them.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -10,52 +10,93 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/model/inspect.h"
+#include "cli/model/pull.h"
 #include "cli/show/quantity.h"
+#include "common/base/secret.h"
+#include "router/served_model.h"
 
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kInspectExamples[] = R"(
 Examples:
   baton model inspect models/small
   baton model inspect /srv/llama-3.2-1b --memory 24GiB --memory 80GiB
   baton model inspect models/small --json
 
-Reads config.json and the headers of the weights; nothing is loaded.)";
+Says whether a router and workers would load the folder, by the checks that they make, and exits with 1 if not.
+Nothing is kept in memory.)";
 
-struct Flags {
+constexpr char kPullExamples[] = R"(
+Examples:
+  baton model pull Qwen/Qwen3-0.6B
+      into the folder Qwen3-0.6B; again: only what is missing or has changed
+  baton model pull Qwen/Qwen3-0.6B --revision 3f2a9c --to /srv/models/qwen > values.yaml
+      what the chart wants of it: the commit and the SHA-256 of every file, for helm install -f values.yaml
+
+Files: *.safetensors, *.json and *.jinja of the repository itself. Downloads are curl's: it must be installed, and
+its settings for proxies hold.)";
+
+struct InspectFlags {
   std::string folder;
   std::vector<std::string> memories = {"1GiB"};
   bool json = false;
 };
 
-int Inspect(const Flags& flags, const Surroundings& surroundings) {
+int Inspect(const InspectFlags& flags, const Surroundings& surroundings) {
   std::vector<int64_t> memories;
   for (const std::string& text : flags.memories) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(text);
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
     memories.push_back(*bytes);
   }
-  const absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
-  if (!summary.ok()) return Fail(summary.status());
+  absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
+  if (!summary.ok()) return Fail(fmt::format("does not load: {}", std::string(summary.status().message())));
+  // What is left for the router: the tokenizer and the chat template.
+  summary->loads.Update(router::ServedModel::Load(flags.folder, "").status());
   const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();
   if (flags.json) {
     fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
   } else {
     fmt::print("{}", RenderModel(name, *summary, memories, surroundings.out));
   }
+  return summary->loads.ok() ? kExitOk : kExitError;
+}
+
+struct PullFlags {
+  PullOptions options = {.revision = "main", .endpoint = "https://huggingface.co"};
+  std::string token_file;
+};
+
+int PullModel(PullFlags flags, const Surroundings& surroundings) {
+  PullOptions& options = flags.options;
+  while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
+  if (const absl::Status status = CheckPull(options); !status.ok())
+    return Misused(std::string(status.message()));
+  if (options.folder.empty()) options.folder = std::filesystem::path(options.repository).filename().string();
+  if (!flags.token_file.empty()) {
+    absl::StatusOr<std::string> token = ReadSecretFile(flags.token_file, "token", 1);
+    if (!token.ok()) return Fail(token.status());
+    options.token = *std::move(token);
+  }
+  options.progress = surroundings.err.interactive;
+  const absl::StatusOr<Pulled> pulled =
+      Pull(options, [](const std::string& what) { fmt::print(stderr, "{}\n", what); });
+  if (!pulled.ok()) return Fail(pulled.status());
+  fmt::print(stderr, "{} is in {}; the chart's values for it:\n", options.repository, options.folder);
+  fmt::print("{}", ChartValues(options, *pulled));
   return kExitOk;
 }
 
 }  // namespace
 
 Command AddModel(CLI::App& root, const Surroundings& surroundings) {
-  CLI::App* app = root.add_subcommand("model", "Look into a model folder");
+  CLI::App* app = root.add_subcommand("model", "Fetch a model, look into its folder");
   app->require_subcommand(1);
-  CLI::App* inspect =
-      app->add_subcommand("inspect", "Shape, parameters, memory, and how many tokens' KV fits where");
-  inspect->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  CLI::App* inspect = app->add_subcommand(
+      "inspect", "Whether it loads, its shape, parameters and memory, and how many tokens' KV fits where");
+  inspect->footer(kInspectExamples);
+  auto flags = std::make_shared<InspectFlags>();
   inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face")
       ->type_name("DIR")
       ->required();
@@ -63,7 +104,24 @@ Command AddModel(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("SIZE")
       ->allow_extra_args(false);
   inspect->add_flag("--json", flags->json, "As JSON: bytes and tokens");
-  return {app, [flags, &surroundings] { return Inspect(*flags, surroundings); }};
+  CLI::App* pull =
+      app->add_subcommand("pull", "Fetch a model from Hugging Face, and print the chart's values for it");
+  pull->footer(kPullExamples);
+  auto pulling = std::make_shared<PullFlags>();
+  pull->add_option("repository", pulling->options.repository, "Which")->type_name("OWNER/NAME")->required();
+  pull->add_option("--revision", pulling->options.revision, "Branch, tag or commit")
+      ->type_name("REVISION")
+      ->capture_default_str();
+  pull->add_option("--to", pulling->options.folder, "Folder to put it in (default: the repository's name)")
+      ->type_name("DIR");
+  pull->add_option("--endpoint", pulling->options.endpoint, "Server, or a mirror of it")
+      ->type_name("URL")
+      ->capture_default_str();
+  pull->add_option("--token-file", pulling->token_file, "File with an access token, for what is not public")
+      ->type_name("FILE");
+  return {app, [inspect, flags, pulling, &surroundings] {
+            return inspect->parsed() ? Inspect(*flags, surroundings) : PullModel(*pulling, surroundings);
+          }};
 }
 
 }  // namespace baton::cli

@@ -19,9 +19,12 @@ using plan::Profile;
 
 constexpr char kExamples[] = R"(
 Examples:
-  baton plan --profile h100-8b.json --rate 20 --prompt-tokens lognormal:2000:0.8 --output-tokens 300
-  baton plan --profile p.json --rate 50 --prompt-tokens 8000 --output-tokens 200 --hit-rate 0.6 \
-      --slo-ttft 1s --slo-tpot 40ms --kv-memory 40GiB --spare 2
+  baton plan --profile deploy/profiles/baton-tiny-cpu.json --rate 20 --kv-memory 1GiB
+      with the profile that ships in the source: the small model on a CPU
+  baton bench --prompt-tokens uniform:32:1500 --rate 5 --requests 300 --profile fleet.json
+      measures a profile of your own workers
+  baton plan --profile fleet.json --rate 50 --prompt-tokens lognormal:2000:0.8 --output-tokens 300 \
+      --hit-rate 0.6 --slo-ttft 1s --slo-tpot 40ms --kv-memory 40GiB --spare 2
 
 A profile is JSON: prefill_base, prefill_token, prefill_pair, step_base, step_sequence, step_context (seconds),
 link_bandwidth (bytes per second), kv_bytes_per_token. deploy/runbook.md says what they mean.)";

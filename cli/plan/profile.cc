@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "common/base/status.h"
+#include "common/json/strict_json.h"
+
 namespace baton::cli::plan {
 
 double Profile::PrefillSeconds(double uncached, double cached) const {
@@ -17,7 +20,7 @@ double Profile::StepSeconds(double batch, double context) const {
 }
 
 absl::StatusOr<Profile> ParseProfile(std::string_view text) {
-  const auto json = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  BATON_ASSIGN_OR_RETURN(const auto json, json::Parse<nlohmann::json>(text));
   if (!json.is_object()) return absl::InvalidArgumentError("a profile is a JSON object of numbers");
   Profile profile;
   absl::Status status;

@@ -1,7 +1,8 @@
 // LogSink: where the lines of supervised processes go: to standard error behind their names, or to a file
-// each. One thread at a time.
+// each. A line that can't be written is lost, not an error: the service goes on. One thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -11,15 +12,16 @@
 
 #include "absl/status/statusor.h"
 #include "cli/serve/supervisor.h"
-#include "cli/show/terminal.h"
+#include "cli/show/live_line.h"
 
 namespace baton::cli {
 
 class LogSink {
  public:
-  // `folder` empty: standard error. Otherwise it is made if needed, and FOLDER/NAME.log is appended to.
+  // `folder` empty: standard error, above `screen`. Otherwise it is made if needed, and FOLDER/NAME.log is
+  // appended to. `screen` outlives the sink.
   static absl::StatusOr<LogSink> Open(const std::string& folder, const std::vector<ProcessSpec>& specs,
-                                      const Terminal& terminal);
+                                      LiveLine& screen);
 
   void Write(const std::string& name, std::string_view line);
   // Something for the person who runs the service.
@@ -30,9 +32,15 @@ class LogSink {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
-  Terminal terminal_;
+  // A file of one process, and the lines that it did not take since the last that it did.
+  struct LogFile {
+    std::unique_ptr<std::FILE, Close> file;
+    int64_t lost = 0;
+  };
+
+  LiveLine* screen_ = nullptr;
   size_t name_columns_ = 0;
-  std::map<std::string, std::unique_ptr<std::FILE, Close>> files_;
+  std::map<std::string, LogFile> files_;
   std::map<std::string, Style> styles_;
 };
 

@@ -56,18 +56,20 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   set("--worker-id", name);
   set("--listen", Known(book, name, "grpc", any));
   set("--metrics", Known(book, name, "metrics", any));
-  set("--backend", plan.backend);
   set("--log-level", plan.log_level);
   AddSecurity(plan.security, &arguments);
-  if (plan.threads > 0) set("--threads", std::to_string(plan.threads));
+  const CoreShare& share = decode ? plan.cores.decode : plan.cores.prefill;
+  set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share.threads));
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
+  if (!decode && plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
   if (decode && plan.local_prefill_tokens >= 0) {
     set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
   }
   if (!decode && plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
   if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
+  arguments.insert(arguments.end(), plan.worker_flags.begin(), plan.worker_flags.end());
   return arguments;
 }
 
@@ -92,7 +94,13 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      [plan, name, is_decode](const AddressBook& book) {
                        return WorkerArguments(plan, name, is_decode, book);
                      },
-                     /*stage=*/0});
+                     /*stage=*/0,
+                     // Without prefill workers, decode workers read prompts themselves.
+                     /*vital_group=*/is_decode ? "decode" : "",
+                     // Whoever says how many threads says where they run.
+                     plan.threads > 0 ? std::vector<int>()
+                     : is_decode      ? plan.cores.decode.cpus
+                                      : plan.cores.prefill.cpus});
   };
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);
@@ -111,13 +119,20 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
                      set("--default-ttft-deadline", fmt::format("{}", plan.default_ttft_seconds));
                      if (plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
+                     if (plan.slo_ttft_seconds > 0) {
+                       set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
+                     }
+                     if (plan.slo_tpot_seconds > 0) {
+                       set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
+                     }
                      set("--log-level", plan.log_level);
                      AddSecurity(plan.security, &arguments);
                      if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);
                      if (!plan.tenants.empty()) set("--tenants", plan.tenants);
                      return arguments;
                    },
-                   /*stage=*/1});
+                   /*stage=*/1,
+                   /*vital_group=*/kRouterName});
   return specs;
 }
 

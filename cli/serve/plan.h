@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/serve/cores.h"
 #include "cli/serve/supervisor.h"
 #include "common/rpc/security_options.h"
 
@@ -21,9 +22,10 @@ struct ServePlan {
   std::string listen = "127.0.0.1:8470";
   std::string metrics = "127.0.0.1:9470";
   std::string worker_host = "127.0.0.1";
-  std::string backend = "cpu";
-  // 0 or empty: the worker's own default.
+  // Of each worker; 0: its share of `cores`.
   int threads = 0;
+  CoreShares cores;
+  // 0 or empty: the worker's own default.
   int64_t kv_bytes = 0;
   int chunk_tokens = 0;
   int token_budget = 0;
@@ -34,6 +36,11 @@ struct ServePlan {
   double default_ttft_seconds = 0;
   // Share of the tail in the order of prefill queues, in [0, 1]; negative: the processes' own default.
   double tail_share = -1;
+  // The SLO, in seconds; 0: the processes' own default.
+  double slo_ttft_seconds = 0;
+  double slo_tpot_seconds = 0;
+  // Handed on to every worker as they are: what worker::AddEngineFlags declares.
+  std::vector<std::string> worker_flags;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.

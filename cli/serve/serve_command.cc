@@ -9,18 +9,31 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <thread>
+#include <optional>
+#include <utility>
 
+#include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/serve/announcement.h"
+#include "cli/serve/fleet_key.h"
+#include "cli/serve/health_watch.h"
 #include "cli/serve/log_sink.h"
 #include "cli/serve/observability.h"
 #include "cli/serve/plan.h"
+#include "cli/serve/preflight.h"
 #include "cli/serve/supervisor.h"
+#include "cli/serve/traffic_watch.h"
+#include "cli/show/live_line.h"
+#include "cli/show/print.h"
 #include "cli/show/quantity.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/command_line/option_types.h"
+#include "common/device/thread_pool.h"
+#include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
+#include "common/worker/flags.h"
 
 namespace baton::cli {
 namespace {
@@ -34,11 +47,17 @@ Examples:
   baton serve --model models/small --listen 127.0.0.1:0 --announce addresses.json
       for scripts: a free port, and a file that says which
 
-Each role is a process. One that dies is started again on the same address; one that keeps dying ends the service.
-Ctrl-C (or SIGTERM) ends everything in order; a second one at once.)";
+Each role is a process. One that dies is started again on the same address; one that keeps dying is tried ever more
+slowly, and the service ends when that is the router or the last decode worker. Workers believe these processes alone:
+without --fleet-key-file they get a key for this run.
+Ctrl-C (or SIGTERM) ends everything in order; a second one at once. On a terminal the lowest line shows the traffic of the
+last seconds: requests/s, mean TTFT, tokens/s, and how much of the prompts was cached.)";
 
 struct Flags {
   ServePlan plan;
+  // Only to declare what workers take: each gets what was given, word for word.
+  worker::Options worker;
+  std::vector<const CLI::Option*> worker_options;
   std::string kv_memory;
   std::string log_folder;
   std::string announce;
@@ -49,6 +68,37 @@ struct Flags {
   std::string stop_grace = "15s";
 };
 
+// What was given of the workers' own flags, to be given again.
+std::vector<std::string> Given(const std::vector<const CLI::Option*>& options) {
+  std::vector<std::string> arguments;
+  for (const CLI::Option* option : options) {
+    if (option->count() == 0) continue;
+    arguments.push_back(option->get_name());
+    if (option->get_type_size() != 0) arguments.push_back(absl::StrJoin(option->results(), ","));
+  }
+  return arguments;
+}
+
+// What would fail once the workers have loaded the model, or only when everything is ready.
+absl::Status Preflight(const Flags& flags) {
+  BATON_RETURN_IF_ERROR(CanListen("--listen", flags.plan.listen));
+  BATON_RETURN_IF_ERROR(CanListen("--metrics", flags.plan.metrics));
+  if (!flags.announce.empty()) BATON_RETURN_IF_ERROR(CanReplaceFile("--announce", flags.announce));
+  if (!flags.observability.empty())
+    BATON_RETURN_IF_ERROR(CanFillFolder("--observability", flags.observability));
+  return absl::OkStatus();
+}
+
+std::string Death(const ProcessEvent& event) {
+  std::string text = fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason);
+  if (event.quick_deaths > 0)
+    text += fmt::format("; {} times so soon, and the others go on", event.quick_deaths);
+  if (event.restart_in.has_value()) {
+    text += fmt::format("; starting it again in {}", absl::FormatDuration(*event.restart_in));
+  }
+  return text;
+}
+
 // SIGINT and SIGTERM, held back from the process.
 int StopSignals() {
   sigset_t signals;
@@ -56,33 +106,34 @@ int StopSignals() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   BATON_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
-  std::signal(SIGPIPE, SIG_IGN);
   const int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   BATON_CHECK(fd >= 0);
   return fd;
 }
 
 void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement& announcement) {
-  fmt::print("\n{} is served by {} prefill and {} decode worker(s)\n\n",
-             Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
-  fmt::print("  {:<12}{:>8}  {:<22}{}\n", "process", "pid", "gRPC", "metrics");
+  Print(stdout, "\n{} is served by {} prefill and {} decode worker(s)\n\n",
+        Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
+  Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", "process", "pid", "gRPC", "metrics");
   for (const Announcement::Process& process : announcement.processes) {
     const std::string metrics =
         process.metrics.empty() ? "" : fmt::format("http://{}/metrics", process.metrics);
-    fmt::print("  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
+    Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
   }
   const Announcement::Process& router = announcement.Router();
   const std::string server = router.grpc == "127.0.0.1:8470" ? "" : fmt::format(" --server {}", router.grpc);
-  fmt::print("\nTry next, in another terminal:\n");
-  fmt::print("  baton chat{}\n", server);
-  fmt::print("  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
-  fmt::print("  baton bench{} --concurrency 4 --requests 40\n", server);
-  if (!router.metrics.empty()) fmt::print("  curl http://{}/metrics\n", router.metrics);
+  Print(stdout, "\nTry next, in another terminal:\n");
+  Print(stdout, "  baton chat{}\n", server);
+  Print(stdout, "  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
+  Print(stdout, "  baton bench{} --concurrency 4 --requests 40\n", server);
+  if (!router.metrics.empty()) Print(stdout, "  curl http://{}/metrics\n", router.metrics);
   if (!flags.observability.empty()) {
-    fmt::print("  prometheus --config.file={}/prometheus.yml\n", flags.observability);
+    Print(stdout, "  prometheus --config.file={}/prometheus.yml\n", flags.observability);
   }
-  fmt::print("\nCtrl-C ends the service.\n");
+  Print(stdout, "\nCtrl-C ends the service.\n");
   std::fflush(stdout);
+  // A table for a person, not the answer: the service goes on without it.
+  std::clearerr(stdout);
 }
 
 int Run(Flags flags, const Surroundings& surroundings) {
@@ -96,6 +147,13 @@ int Run(Flags flags, const Surroundings& surroundings) {
     if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
     flags.plan.kv_bytes = *bytes;
   }
+  if (const absl::Status misuse = rpc::CheckFlags(flags.plan.security); !misuse.ok()) {
+    return Misused(std::string(misuse.message()));
+  }
+  if (flags.plan.listen == flags.plan.metrics && !flags.plan.listen.ends_with(":0")) {
+    return Misused("--listen and --metrics are the same address: gRPC and HTTP need a port each");
+  }
+  flags.plan.worker_flags = Given(flags.worker_options);
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::path(flags.plan.model_folder) / "config.json", error)) {
     return Fail(fmt::format("{} is not a model folder: it has no config.json", flags.plan.model_folder));
@@ -103,14 +161,20 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  if (flags.plan.threads == 0) {
-    // Prefill and decode of one request take turns, so a pool may use every core.
-    const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    flags.plan.threads = std::max(1, cores / std::max({1, flags.plan.prefill, flags.plan.decode}));
+  flags.plan.cores = SplitCores(OwnCpus(), device::UsableCores(), flags.plan.prefill, flags.plan.decode);
+  if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
+  // Ends after the processes do.
+  FleetKey key;
+  if (flags.plan.security.fleet_key_file.empty()) {
+    absl::StatusOr<FleetKey> made = FleetKey::Make();
+    if (!made.ok()) return Fail(made.status());
+    key = *std::move(made);
+    flags.plan.security.fleet_key_file = key.file();
   }
   absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
-  absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, surroundings.err);
+  LiveLine screen(surroundings.err);
+  absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, screen);
   if (!logs.ok()) return Fail(logs.status());
 
   SupervisorOptions options;
@@ -119,16 +183,26 @@ int Run(Flags flags, const Surroundings& surroundings) {
   options.stop_fd = StopSignals();
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;
+  // Processes with a certificate of an authority that nobody named can't be asked.
+  const rpc::SecurityOptions& shown_by_us = flags.plan.security;
+  const bool can_ask = shown_by_us.cert.empty() || !shown_by_us.ca.empty();
+  absl::StatusOr<std::shared_ptr<const rpc::Security>> security = rpc::Security::Load(shown_by_us);
+  if (!security.ok()) return Fail(security.status());
+  HealthWatch health({.security = *security});
   bool shown = false;
+  std::optional<TrafficWatch> watch;
   Supervisor::Listener listener;
   listener.log = [&](const std::string& name, std::string_view line) { logs->Write(name, line); };
   listener.event = [&](const ProcessEvent& event) {
     pids[event.name] = event.pid;
+    if (event.kind == ProcessEvent::Kind::kReady && can_ask) {
+      health.Follow(event.name, event.pid, event.endpoints.at("grpc"));
+    } else if (health.Forget(event.name)) {
+      logs->Report(fmt::format("{} (pid {}) answered no health check for half a minute and was killed",
+                               event.name, event.pid));
+    }
     if (event.kind == ProcessEvent::Kind::kDied) {
-      logs->Report(event.restart_in.has_value()
-                       ? fmt::format("{} (pid {}) died: {}; starting it again in {}", event.name, event.pid,
-                                     event.reason, absl::FormatDuration(*event.restart_in))
-                       : fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason));
+      logs->Report(Death(event));
     } else if (event.kind == ProcessEvent::Kind::kStopped && event.forced) {
       logs->Report(fmt::format("{} (pid {}) {}", event.name, event.pid, event.reason));
     } else if (event.kind == ProcessEvent::Kind::kReady && event.restarts > 0) {
@@ -152,14 +226,19 @@ int Run(Flags flags, const Surroundings& surroundings) {
     if (shown) return;
     shown = true;
     if (flags.json) {
-      fmt::print("{}\n", announcement.ToJson());
+      Print(stdout, "{}\n", announcement.ToJson());
       std::fflush(stdout);
     } else {
       PrintTable(flags, surroundings.out, announcement);
     }
+    if (screen.terminal().interactive && !announcement.Router().metrics.empty()) {
+      watch.emplace(announcement.Router().metrics, [&](std::string line) { screen.Set(std::move(line)); });
+    }
   };
   Supervisor supervisor(*std::move(specs), options, listener);
   const absl::Status status = supervisor.Run();
+  watch.reset();
+  screen.Set("");
   if (!flags.announce.empty()) std::filesystem::remove(flags.announce, error);
   return status.ok() ? kExitOk : Fail(status);
 }
@@ -187,18 +266,17 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app->add_option("--listen", plan.listen, "Where clients reach the router; port 0 takes a free one")
+      ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
   app->add_option("--metrics", plan.metrics, "Where Prometheus reaches the router; workers take free ports")
+      ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
   const std::string workers = "Workers (what is not given is their own default)";
-  app->add_option("--backend", plan.backend, "cpu, or reference (slow, obvious, the judge)")
-      ->check(CLI::IsMember({"cpu", "reference"}))
-      ->capture_default_str()
-      ->group(workers);
   app->add_option("--threads", plan.threads,
-                  "Compute threads per worker (default: the cores, shared by a pool)")
+                  "Compute threads per worker, on any core (default: prefill and decode workers each have "
+                  "cores of their own, shared evenly)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);
@@ -222,6 +300,13 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->group(workers);
+  const std::vector<CLI::Option*> before = app->get_options();
+  worker::AddEngineFlags(*app, flags->worker);
+  for (CLI::Option* option : app->get_options()) {
+    if (std::find(before.begin(), before.end(), option) != before.end()) continue;
+    option->group(workers);
+    flags->worker_options.push_back(option);
+  }
   const std::string service = "Service";
   app->add_option("--log-dir", flags->log_folder, "A log file per process in this folder")
       ->type_name("DIR")
@@ -229,6 +314,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
   app->add_option(
          "--default-ttft-deadline", plan.default_ttft_seconds,
          "Refuse requests without a deadline whose first token is predicted later, in seconds; 0: none")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app->add_option(
@@ -238,11 +324,18 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0))
       ->group(service);
+  app->add_option("--slo-ttft", plan.slo_ttft_seconds,
+                  "Seconds to the first token that an answer may take: for metrics and prefill queues")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--slo-tpot", plan.slo_tpot_seconds, "Seconds per token after it, in the mean: for metrics")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
   rpc::AddPublicDoorFlags(*app, plan.security);
-  app->add_option("--log-level", plan.log_level, "debug, info, warn or error")
+  app->add_option("--log-level", plan.log_level, "What is logged")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()
       ->group(service);

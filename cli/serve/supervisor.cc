@@ -32,6 +32,8 @@ struct Supervisor::Process {
   bool was_ready = false;
   int starts = 0;
   int quick_deaths = 0;
+  // Not ready in time, and killed for it: as bad as a quick death.
+  bool overdue = false;
   std::optional<absl::Time> terminated_at;
   bool killed = false;
   std::string output;
@@ -94,6 +96,25 @@ bool Supervisor::AllReady() const {
                      [](const Process& process) { return process.state == Process::State::kReady; });
 }
 
+bool Supervisor::KeepsDying(const Process& process) const {
+  return process.state != Process::State::kReady && process.quick_deaths >= options_.max_quick_deaths;
+}
+
+bool Supervisor::CanDoWithout(const Process& process) const {
+  if (!was_all_ready_) return false;
+  if (process.spec.vital_group.empty()) return true;
+  return std::any_of(processes_.begin(), processes_.end(), [&](const Process& other) {
+    return other.spec.vital_group == process.spec.vital_group && !KeepsDying(other);
+  });
+}
+
+absl::Duration Supervisor::RestartDelay(const Process& process) const {
+  const absl::Duration most = KeepsDying(process) ? options_.slow_delay : options_.max_delay;
+  absl::Duration delay = std::min(options_.first_delay, most);
+  for (int i = 1; i < process.quick_deaths && delay < most; ++i) delay = std::min(2 * delay, most);
+  return delay;
+}
+
 void Supervisor::StartDue() {
   const absl::Time now = clock_.Now();
   for (Process& process : processes_) {
@@ -106,11 +127,13 @@ void Supervisor::StartDue() {
 
 void Supervisor::Start(Process& process) {
   process.since = clock_.Now();
+  process.overdue = false;
   ++process.starts;
   process.output.clear();
   process.error.clear();
   process.last_words.clear();
-  absl::StatusOr<Child> child = Child::Spawn(process.spec.program, process.spec.arguments(book_));
+  absl::StatusOr<Child> child =
+      Child::Spawn(process.spec.program, process.spec.arguments(book_), process.spec.cpus);
   if (!child.ok()) {
     result_ = child.status();
     stopping_ = true;
@@ -129,7 +152,7 @@ absl::Duration Supervisor::NextDeadline() const {
     if (!stopping_ && process.state == Process::State::kWaiting && StageOpen(process.spec.stage)) {
       next = std::min(next, process.since - now);
     }
-    if (!stopping_ && process.state == Process::State::kStarting) {
+    if (!stopping_ && process.state == Process::State::kStarting && !process.overdue) {
       next = std::min(next, process.since + options_.start_timeout - now);
     }
     if (process.child.has_value() && process.terminated_at.has_value() && !process.killed) {
@@ -214,7 +237,10 @@ void Supervisor::TakeLine(Process& process, std::string_view line, bool output) 
                        .pid = process.child->pid(),
                        .restarts = process.starts - 1,
                        .endpoints = *std::move(endpoints)});
-      if (AllReady() && !stopping_) listener_.ready(book_);
+      if (AllReady() && !stopping_) {
+        was_all_ready_ = true;
+        listener_.ready(book_);
+      }
       return;
     }
   }
@@ -243,19 +269,19 @@ void Supervisor::OnEnd(Process& process, const ExitStatus& status) {
     return;
   }
   const absl::Time now = clock_.Now();
-  process.quick_deaths = now - process.since < options_.quick ? process.quick_deaths + 1 : 1;
+  const bool quick = now - process.since < options_.quick || process.overdue;
+  process.quick_deaths = quick ? process.quick_deaths + 1 : 1;
   ProcessEvent event{
       .kind = ProcessEvent::Kind::kDied, .name = process.spec.name, .pid = pid, .reason = status.Describe()};
   // An exit before it was ever ready is a refusal (a bad flag, model or port): trying again would only hide
   // it.
   const bool refused = !process.was_ready && !status.signalled;
-  const bool hopeless = process.quick_deaths >= options_.max_quick_deaths;
+  const bool hopeless = KeepsDying(process) && !CanDoWithout(process);
   if (!refused && !hopeless) {
-    absl::Duration delay = options_.first_delay;
-    for (int i = 1; i < process.quick_deaths; ++i) delay = std::min(2 * delay, options_.max_delay);
-    event.restart_in = delay;
+    event.restart_in = RestartDelay(process);
+    if (KeepsDying(process)) event.quick_deaths = process.quick_deaths;
     process.state = Process::State::kWaiting;
-    process.since = now + delay;
+    process.since = now + *event.restart_in;
   }
   listener_.event(event);
   if (refused) {
@@ -272,7 +298,12 @@ void Supervisor::CheckDeadlines() {
     if (!process.child.has_value()) continue;
     if (!stopping_ && process.state == Process::State::kStarting &&
         now >= process.since + options_.start_timeout) {
-      GiveUp(process, fmt::format("was not ready within {}", absl::FormatDuration(options_.start_timeout)));
+      if (!CanDoWithout(process)) {
+        GiveUp(process, fmt::format("was not ready within {}", absl::FormatDuration(options_.start_timeout)));
+      } else if (!process.overdue) {
+        process.overdue = true;
+        process.child->Signal(SIGKILL);
+      }
     }
     if (process.terminated_at.has_value() && !process.killed &&
         now >= *process.terminated_at + options_.stop_grace) {

@@ -1,8 +1,8 @@
 // Supervisor: keeps a set of processes running. It starts them stage by stage, learns their addresses from
 // the ready line of each ("ready grpc=host:port metrics=host:port" on standard output), restarts the dead on
-// the same addresses with growing delays, gives up on one that keeps dying, and ends them all in order. Run()
-// is the owner thread and must outlive the processes (see Child); Stop() may be called on any thread. It
-// knows nothing of what the processes do.
+// the same addresses with growing delays, gives up when too many keep dying, and ends them all in order.
+// Run() is the owner thread and must outlive the processes (see Child); Stop() may be called on any thread.
+// It knows nothing of what the processes do.
 #pragma once
 
 #include <deque>
@@ -36,6 +36,11 @@ struct ProcessSpec {
   std::function<std::vector<std::string>(const AddressBook&)> arguments;
   // A stage starts when all lower ones are ready, and ends before them.
   int stage = 0;
+  // Processes that can stand in for one another have the same word here; the service ends when all of them
+  // keep dying. Empty: the others can do without this one for ever.
+  std::string vital_group = {};
+  // The cores that it may run on; empty: all that this process may.
+  std::vector<int> cpus = {};
 };
 
 struct SupervisorOptions {
@@ -44,8 +49,10 @@ struct SupervisorOptions {
   absl::Duration max_delay = absl::Seconds(5);
   // A death sooner than this after the start counts as quick.
   absl::Duration quick = absl::Seconds(10);
-  // This many quick deaths in a row end everything.
+  // A process with this many quick deaths in a row keeps dying: before everything has been ready once, or
+  // when all of its group do, it ends the service; otherwise the delay goes on doubling, up to slow_delay.
   int max_quick_deaths = 5;
+  absl::Duration slow_delay = absl::Minutes(1);
   // From start to ready line.
   absl::Duration start_timeout = absl::Minutes(5);
   // From SIGTERM to SIGKILL, per stage.
@@ -69,6 +76,8 @@ struct ProcessEvent {
   std::string reason = {};
   // kDied: when it is started again (empty: not at all).
   std::optional<absl::Duration> restart_in = {};
+  // kDied: quick deaths in a row, if so many that it keeps dying and the service goes on without it; else 0.
+  int quick_deaths = 0;
   // kStopped: by SIGKILL, its grace time was over.
   bool forced = false;
 };
@@ -110,6 +119,9 @@ class Supervisor {
   void OnStopRequest();
   void ContinueStop();
   bool AllReady() const;
+  bool KeepsDying(const Process& process) const;
+  bool CanDoWithout(const Process& process) const;
+  absl::Duration RestartDelay(const Process& process) const;
 
   std::vector<Process> processes_;
   const SupervisorOptions options_;
@@ -117,6 +129,7 @@ class Supervisor {
   MonotonicClock clock_;
   AddressBook book_;
   Descriptor stop_event_;
+  bool was_all_ready_ = false;
   bool stopping_ = false;
   bool parent_gone_ = false;
   absl::Status result_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/show/print.h"
 #include "cli/show/quantity.h"
 
 namespace baton::cli {
@@ -13,17 +14,6 @@ namespace {
 constexpr absl::Duration kTerminalPeriod = absl::Milliseconds(100);
 constexpr absl::Duration kLogPeriod = absl::Seconds(10);
 constexpr int kBarCells = 24;
-
-// A line that wraps can't be rewritten. Every UTF-8 character that comes up here takes one column.
-std::string FirstColumns(std::string line, int columns) {
-  for (size_t i = 0; i < line.size(); ++i) {
-    if ((line[i] & 0xC0) != 0x80 && columns-- <= 0) {
-      line.resize(i);
-      break;
-    }
-  }
-  return line;
-}
 
 }  // namespace
 
@@ -83,9 +73,9 @@ std::string Progress::Line() const {
 void Progress::Draw() {
   // Erase to the end of the line (ECMA-48 EL), so that a shorter line leaves nothing of a longer one.
   if (terminal_.interactive) {
-    fmt::print(out_, "\r{}\x1b[K", Line());
+    Print(out_, "\r{}\x1b[K", Line());
   } else {
-    fmt::print(out_, "{}\n", Line());
+    Print(out_, "{}\n", Line());
   }
   std::fflush(out_);
 }

@@ -51,4 +51,14 @@ std::string Paint(const Terminal& terminal, Style style, std::string_view text) 
   return fmt::format("\x1b[{}m{}\x1b[0m", SgrCode(style), text);
 }
 
+std::string FirstColumns(std::string line, int columns) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    if ((line[i] & 0xC0) != 0x80 && columns-- <= 0) {
+      line.resize(i);
+      break;
+    }
+  }
+  return line;
+}
+
 }  // namespace baton::cli

@@ -23,4 +23,8 @@ enum class Style { kBold, kDim, kRed, kGreen, kYellow, kBlue, kMagenta, kCyan };
 // `text` in that style, or as it is where there is no colour.
 std::string Paint(const Terminal& terminal, Style style, std::string_view text);
 
+// The start of `line` that takes at most `columns` columns: a line that wraps can't be rewritten. Every UTF-8
+// character counts as one column, and `line` has no styles.
+std::string FirstColumns(std::string line, int columns);
+
 }  // namespace baton::cli

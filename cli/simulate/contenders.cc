@@ -15,9 +15,10 @@ namespace {
 using router::placement::Policy;
 using router::placement::PrefixAffinity;
 
-std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTargets& targets) {
-  return [targets](uint64_t seed) {
-    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets}, seed);
+std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTargets& targets, double slo_tpot) {
+  return [targets, slo_tpot](uint64_t seed) {
+    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets, .slo_tpot = slo_tpot},
+                                            seed);
   };
 }
 
@@ -32,9 +33,10 @@ const std::vector<std::string>& ContenderNames() {
 }
 
 absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model,
-                                        const forecast::QueueTargets& targets) {
+                                        const forecast::QueueTargets& targets, double slo_tpot) {
   Contender contender;
   contender.targets = targets;
+  contender.slo_tpot = slo_tpot;
   contender.name = std::string(name);
   if (name == "round_robin" || name == "least_loaded") {
     contender.policy = [name = contender.name](uint64_t seed) {
@@ -62,14 +64,14 @@ absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel&
     };
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
              name == "affinity-lru" || name == "affinity-prefill") {
-    contender.policy = Ours(targets);
+    contender.policy = Ours(targets, slo_tpot);
     contender.fetch = name == "affinity-nofetch"   ? Fetch::kNever
                       : name == "affinity-prefill" ? Fetch::kFromPrefill
                                                    : Fetch::kFromAll;
     if (name != "affinity-lru") contender.eviction = kv::Eviction::kForecast;
     contender.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {
-    contender.policy = Ours(targets);
+    contender.policy = Ours(targets, slo_tpot);
     contender.discipline = Discipline::kVirtualDeadline;
     contender.shared_cache = true;
   } else {

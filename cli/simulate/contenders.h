@@ -13,10 +13,12 @@ namespace baton::cli::simulate {
 
 // Every name, in the order in which a table shows them; "bound" is last.
 const std::vector<std::string>& ContenderNames();
-// Ours orders its queues by `targets`, as --slo-ttft and --tail-share of routers and prefill workers say.
+// Ours orders its queues by `targets`, as --slo-ttft and --tail-share of routers and prefill workers say, and all
+// keep steps with rows of prompts within `slo_tpot` seconds, as --slo-tpot of decode workers does.
 // INVALID_ARGUMENT lists the names.
 absl::StatusOr<Contender> FindContender(
     std::string_view name, const FleetModel& model,
-    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft));
+    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft),
+    double slo_tpot = forecast::kDefaultSloTpot);
 
 }  // namespace baton::cli::simulate

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "common/base/check.h"
+#include "common/base/ids.h"
 
 namespace baton::cli::simulate {
 
@@ -76,6 +77,11 @@ void DecodeWorker::Begin() {
     Local& local = local_.front();
     const int64_t left = local.ticket->request->prompt_tokens - local.done;
     rows = std::min(left, model_.local_chunk_tokens);
+    if (batch > 0) {  // as the real one's scheduler cuts it
+      const int64_t within = forecast::RowsWithin(setup_.slo_tpot - seconds, model_.prefill_token,
+                                                  model_.prefill_pair, local.done);
+      rows = std::min(rows, std::max<int64_t>(within, kBlockTokens));
+    }
     if (local.ticket->began < 0) {
       local.ticket->began = events_.now();
       seconds += model_.prefill_base;

@@ -13,6 +13,7 @@
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/ticket.h"
+#include "common/forecast/step_forecast.h"
 #include "common/kv/index/block_pool.h"
 
 namespace baton::cli::simulate {
@@ -20,6 +21,8 @@ namespace baton::cli::simulate {
 class DecodeWorker {
  public:
   struct Setup {
+    // Seconds that a step with rows of a prompt may take while answers run, a block of rows aside.
+    double slo_tpot = forecast::kDefaultSloTpot;
     // A local prefill is done; the first token leaves.
     std::function<void(Ticket&)> prefilled;
     std::function<void(Ticket&)> finished;

@@ -7,6 +7,8 @@
 #include <sstream>
 
 #include "cli/bench/trace.h"
+#include "common/base/status.h"
+#include "common/json/strict_json.h"
 
 namespace baton::cli::simulate {
 namespace {
@@ -53,7 +55,7 @@ double FleetModel::StepSeconds(int64_t batch, int64_t context) const {
 }
 
 absl::StatusOr<FleetModel> ParseFleetModel(std::string_view text) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  BATON_ASSIGN_OR_RETURN(const Json json, json::Parse<Json>(text));
   if (!json.is_object()) return absl::InvalidArgumentError("a fleet model is a JSON object of numbers");
   FleetModel model;
   absl::Status status;

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/progress.h"
@@ -19,7 +18,9 @@
 #include "cli/simulate/measures.h"
 #include "cli/simulate/plot.h"
 #include "cli/simulate/report.h"
+#include "common/base/build_info.h"
 #include "common/base/clock.h"
+#include "common/command_line/option_types.h"
 
 namespace baton::cli {
 namespace {
@@ -97,7 +98,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   const auto targets = forecast::QueueTargets::For(slo.ttft, flags.tail_share);
   std::vector<Contender> contenders;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model, targets);
+    absl::StatusOr<Contender> contender = FindContender(name, model, targets, slo.tpot);
     if (!contender.ok()) return Misused(std::string(contender.status().message()));
     contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
     contenders.push_back(*std::move(contender));
@@ -171,13 +172,20 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   flags->policies = ContenderNames();
-  app->add_option("--trace", flags->trace, "Requests, one JSON object a line")->check(CLI::ExistingFile);
+  app->add_option("--trace", flags->trace, "Requests, one JSON object a line")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
   app->add_option("--fleet", flags->fleet, "The machines, as JSON; fields left out keep their defaults")
+      ->type_name("FILE")
       ->check(CLI::ExistingFile);
   app->add_flag("--print-fleet", flags->print_fleet, "Print the machines as JSON and end");
-  app->add_option("--policies", flags->policies, "Which to compare")->delimiter(',')->capture_default_str();
+  app->add_option("--policies", flags->policies, "Which to compare")
+      ->delimiter(',')
+      ->type_name("NAMES")
+      ->capture_default_str();
   app->add_option("--rates", flags->rates, "Requests per second; by default the trace's own")
       ->delimiter(',')
+      ->type_name("R,R,...")
       ->check(CLI::Range(1e-3, 1e6));
   app->add_option("--copies", flags->copies, "So many times the users, with prompts of their own")
       ->check(CLI::Range(1, 1000))
@@ -189,9 +197,12 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
                   "Cache of a prefill worker, instead of the fleet's")
       ->check(CLI::NonNegativeNumber);
   app->add_option("--seed", flags->seed, "Arrivals within a bucket, and choices between equals")
+      ->type_name("N")
+      ->check(command_line::WholeNumber())
       ->capture_default_str();
   app->add_option("--slo-ttft", flags->slo_ttft,
                   "A good request's time to first token; our queues are ordered by it")
+      ->type_name("TIME")
       ->capture_default_str();
   app->add_option(
          "--tail-share", flags->tail_share,
@@ -199,15 +210,19 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app->add_option("--slo-tpot", flags->slo_tpot, "A good request's time per token after it")
+      ->type_name("TIME")
       ->capture_default_str();
   app->add_option(
-      "--default-ttft-deadline", flags->default_ttft,
-      "Refuse at once what is predicted to take longer to its first token, as the router does; 0: "
-      "nobody. Default: --slo-ttft, as the router's");
-  app->add_option("--json", flags->json, "Write the results as JSON; - is standard output");
+         "--default-ttft-deadline", flags->default_ttft,
+         "Refuse at once what is predicted to take longer to its first token, as the router does; 0: "
+         "nobody. Default: --slo-ttft, as the router's")
+      ->type_name("TIME");
+  app->add_option("--json", flags->json, "Write the results as JSON; - is standard output")
+      ->type_name("FILE");
   app->add_option("--record", flags->record,
-                  "Write each request and the phases of its TTFT, one JSON object a line");
-  app->add_option("--plot", flags->plot, "Write goodput against rate as SVG");
+                  "Write each request and the phases of its TTFT, one JSON object a line")
+      ->type_name("FILE");
+  app->add_option("--plot", flags->plot, "Write goodput against rate as SVG")->type_name("FILE");
   return {app, [flags, &surroundings] { return Compare(*flags, surroundings); }};
 }
 

@@ -67,7 +67,8 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
   for (int i = 0; i < model_.decode_workers; ++i) {
     decode_.push_back(std::make_unique<DecodeWorker>(
         model_,
-        DecodeWorker::Setup{.prefilled =
+        DecodeWorker::Setup{.slo_tpot = contender_.slo_tpot,
+                            .prefilled =
                                 [this](Ticket& ticket) {
                                   ticket.computed = events_.now();
                                   FirstToken(ticket);
@@ -229,6 +230,7 @@ Simulation::Placing Simulation::Place(Ticket& ticket) {
   }
   ++unanswered_;
   ticket.placed = events_.now();
+  ticket.trusted = foresight_.trusted();
   ticket.decode = open_decode_numbers_[ticket.choice.decode];
   ticket.prefill = ticket.choice.prefill.empty() ? -1 : open_prefill_numbers_[ticket.choice.prefill.front()];
   Book(ticket);
@@ -278,8 +280,8 @@ void Simulation::Book(Ticket& ticket) {
   if (booked_[ticket.prefill].empty()) prefill.busy_since = Now();
   prefill.queued_tokens += ticket.choice.uncached_tokens;
   booked_[ticket.prefill].push_back({.due = ticket.choice.due,
-                                     .seconds = ticket.choice.predicted.prefill,
                                      .tokens = ticket.choice.uncached_tokens,
+                                     .cached = request.prompt_tokens - ticket.choice.uncached_tokens,
                                      .since = Now(),
                                      .request = ticket.id});
   if (!contender_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kBelief);
@@ -323,7 +325,7 @@ void Simulation::FirstToken(Ticket& ticket) {
   Unbook(ticket);
   --unanswered_;
   const bool may_wait = !foresight_.trusted();
-  foresight_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed);
+  foresight_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed, ticket.trusted);
   if (may_wait) Pump();
 }
 

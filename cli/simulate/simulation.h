@@ -40,6 +40,8 @@ struct Contender {
   double default_ttft = 0;
   // What queues that are ordered by virtual deadlines are ordered by.
   forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
+  // What steps of decode workers with rows of prompts in them are kept within, while answers run.
+  double slo_tpot = forecast::kDefaultSloTpot;
 };
 
 struct Played {

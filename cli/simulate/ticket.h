@@ -25,6 +25,8 @@ struct Ticket {
   // With a shared cache: the blocks that came before it. Negative: look into the worker's own.
   int64_t known_blocks = -1;
 
+  // When it was placed, predictions had been seen to hold.
+  bool trusted = false;
   // Seconds since the start; negative: not yet.
   double placed = -1;
   double began = -1;     // its prefill

@@ -3,18 +3,24 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/show/print.h"
+#include "cli/show/quantity.h"
 #include "cli/show/summary.h"
 #include "cli/talk/answer.h"
 #include "cli/talk/history.h"
 #include "cli/talk/interrupt.h"
+#include "cli/talk/line_editor.h"
 #include "cli/talk/line_reader.h"
 #include "cli/talk/request_flags.h"
+#include "common/base/status.h"
 
 namespace baton::cli {
 namespace {
@@ -27,7 +33,9 @@ Examples:
   baton chat --message "My name is Ada." --message "What is my name?" --show-timing
   printf 'Hello\nTell me more\n' | baton chat         one turn per line
 
-While talking: /system TEXT, /reset, /stats, /help, /quit; Ctrl-C cancels the current answer.)";
+While talking: /system TEXT, /reset, /stats, /help, /quit; Ctrl-C cancels the current answer. On a terminal lines are
+edited as in a shell (arrows, Ctrl-A, Ctrl-E, Ctrl-R and so on); a paste of several lines is one turn, and Alt-Enter begins
+another line.)";
 
 constexpr char kHelp[] =
     "  /system TEXT   set the system prompt (no TEXT: remove it); the conversation goes on\n"
@@ -35,7 +43,9 @@ constexpr char kHelp[] =
     "  /stats         what happened to the last answer: cache, shipped blocks, TTFT by phase, TPOT\n"
     "  /quit          leave (so does Ctrl-D)\n"
     "  //...          a turn that begins with a slash\n"
-    "  Ctrl-C         cancel the current answer\n";
+    "  Ctrl-C         cancel the current answer, or give up what is being typed\n"
+    "  Up, Ctrl-R     what was typed before\n"
+    "  Alt-Enter      another line of the same turn; pasted lines are one turn\n";
 
 struct Flags {
   TargetFlags target;
@@ -43,6 +53,7 @@ struct Flags {
   std::string system;
   std::vector<std::string> messages;
   bool thinking = false;
+  bool echo = false;
   bool show_timing = false;
 };
 
@@ -54,8 +65,11 @@ class Chat {
     history_.SetSystem(flags.system);
   }
 
-  // One turn: asks, streams the answer, remembers both.
-  absl::Status Say(const std::string& user) {
+  // One turn: asks, streams the answer, remembers both. `echo`: prints what is asked first.
+  absl::Status Say(const std::string& user, bool echo) {
+    if (echo) {
+      BATON_RETURN_IF_ERROR(Put(fmt::format("{}{}\n", Paint(surroundings_.out, Style::kCyan, "> "), user)));
+    }
     v1::ChatRequest request;
     request.set_model(flags_.target.model_name);
     *request.mutable_conversation() = history_.With(user);
@@ -64,108 +78,161 @@ class Chat {
     *request.mutable_stop() = flags_.sampling.Stop();
     interrupt_.Take();  // one from before this answer is not meant for it
     Answer answer;
-    const absl::Status status =
+    absl::Status status =
         client_.Chat(request, {.cancel_fd = interrupt_.fd(), .timeout = flags_.target.Timeout()},
                      [&](const v1::GenerateResponse& event) {
                        answer.Take(event);
-                       if (!event.has_delta()) return;
-                       std::fwrite(event.delta().text().data(), 1, event.delta().text().size(), stdout);
-                       std::fflush(stdout);
+                       return event.has_delta() ? Put(event.delta().text()) : absl::OkStatus();
                      });
     const bool said_something = !answer.choices().empty() && !answer.choices()[0].text.empty();
-    if (said_something || status.ok()) std::fputc('\n', stdout);
-    std::fflush(stdout);
+    if (said_something || status.ok()) status.Update(Put("\n"));
     interrupt_.Take();
     if (!status.ok()) {
       if (status.code() == absl::StatusCode::kCancelled && said_something) {
         history_.Add(user, answer.choices()[0].text);
       }
+      if (history_.turns() > 0 && status.code() == absl::StatusCode::kFailedPrecondition) {
+        reset_because_ = "a shorter conversation may fit";  // no worker has KV memory for so much
+      } else if (history_.turns() > 0 && FillsContext(request, status)) {
+        reset_because_ = ContextIsFull();
+      }
       return status;
     }
-    if (const absl::Status complete = answer.CheckComplete(); !complete.ok()) return complete;
+    BATON_RETURN_IF_ERROR(answer.CheckComplete());
     history_.Add(user, answer.choices()[0].text);
     last_ = answer.choices()[0].end;
     if (flags_.show_timing) PrintStats();
+    const v1::Usage& usage = last_->usage();
+    if (last_->reason() == v1::FINISH_REASON_LENGTH && ContextTokens() > 0 &&
+        int64_t{usage.prompt_tokens()} + usage.completion_tokens() >= ContextTokens()) {
+      reset_because_ = ContextIsFull();
+    }
     return absl::OkStatus();
   }
 
   int RunMessages() {
     for (const std::string& message : flags_.messages) {
-      if (const absl::Status status = Say(message); !status.ok()) return Fail(status);
+      if (const absl::Status status = Say(message, flags_.echo); !status.ok()) return Fail(status);
     }
     return kExitOk;
   }
 
   // A person or a pipe. A pipe ends at the first error: what follows was written for an answer that never
-  // came.
-  int RunLines(bool person) {
+  // came. `editor`: null for a pipe, and for terminals that it can't use.
+  int RunLines(bool person, LineEditor* editor) {
     LineReader reader(STDIN_FILENO);
     bool leaving = false;
     while (true) {
-      if (person) Prompt();
+      if (person && editor == nullptr) Prompt();
       std::string line;
-      const LineReader::Event event = reader.Next(interrupt_.fd(), &line);
+      const LineReader::Event event =
+          editor != nullptr ? editor->Next(interrupt_.fd(), &line) : reader.Next(interrupt_.fd(), &line);
       if (event == LineReader::Event::kInterrupt) {
         interrupt_.Take();
-        if (leaving || !person) return person ? kExitOk : kExitError;
-        leaving = true;
-        fmt::print("\n(Ctrl-C again or /quit to leave)\n");
+        if (!person) return kExitError;
+        if (leaving && line.empty()) return kExitOk;
+        leaving = line.empty();  // else it was about that line
+        if (leaving)
+          Note(editor != nullptr ? "(Ctrl-C again or /quit to leave)" : "\n(Ctrl-C again or /quit to leave)");
         continue;
       }
       leaving = false;
       if (event == LineReader::Event::kEnd) {
-        if (person) std::fputc('\n', stdout);
+        if (person) Note("");
         return kExitOk;
       }
+      if (RepairUtf8(&line)) Tell("baton: this turn was not all UTF-8; what was not is U+FFFD now\n");
       const Typed typed = ParseTyped(line);
       if (typed.kind == Typed::Kind::kQuit) return kExitOk;
       if (typed.kind != Typed::Kind::kTurn) {
         Obey(typed);
         continue;
       }
-      const absl::Status status = Say(typed.text);
-      if (status.ok()) continue;
-      if (!person) return Fail(status);
-      if (status.code() == absl::StatusCode::kCancelled) {
-        fmt::print("{}\n", Paint(surroundings_.out, Style::kDim, "(cancelled)"));
-      } else {
+      const absl::Status status = Say(typed.text, flags_.echo && !person);
+      if (person && status.code() == absl::StatusCode::kCancelled) {
+        Note(Paint(surroundings_.out, Style::kDim, "(cancelled)"));
+      } else if (!status.ok()) {
         Fail(status);
       }
+      if (!reset_because_.empty()) {
+        Tell("({}: /reset begins a new one)\n", std::exchange(reset_because_, {}));
+      }
+      if (!person && !status.ok()) return kExitError;
     }
   }
 
  private:
+  // A line for the person at the terminal, among the answers.
+  static void Note(std::string_view text) {
+    Print(stdout, "{}\n", text);
+    std::fflush(stdout);
+  }
+
   void Prompt() {
-    fmt::print("{}", Paint(surroundings_.out, Style::kCyan, "> "));
+    Print(stdout, "{}", Paint(surroundings_.out, Style::kCyan, "> "));
     std::fflush(stdout);
   }
 
   void PrintStats() {
     if (!last_.has_value()) {
-      fmt::print(stderr, "no answer yet\n");
+      Tell("no answer yet\n");
       return;
     }
-    fmt::print(stderr, "\n{}\n", RenderSummary(*last_, surroundings_.err));
+    Tell("\n{}\n", RenderSummary(*last_, surroundings_.err));
+  }
+
+  // Of the model that is talked to; 0 if the server doesn't say.
+  int64_t ContextTokens() {
+    if (!context_tokens_.has_value()) {
+      context_tokens_ = 0;
+      const absl::StatusOr<v1::ListModelsResponse> models = client_.ListModels();
+      if (!models.ok()) return 0;
+      for (const v1::ModelInfo& model : models->models()) {
+        if (flags_.target.model_name.empty() || model.name() == flags_.target.model_name) {
+          context_tokens_ = model.context_tokens();
+          break;
+        }
+      }
+    }
+    return *context_tokens_;
+  }
+
+  // Was `request` refused because the conversation leaves no room for an answer?
+  bool IsTooLong(const v1::ChatRequest& request, const absl::Status& status) {
+    if (status.code() == absl::StatusCode::kFailedPrecondition)
+      return true;  // no worker has so much KV memory
+    if (status.code() != absl::StatusCode::kInvalidArgument) return false;
+    v1::TokenizeRequest question;
+    question.set_model(request.model());
+    *question.mutable_conversation() = request.conversation();
+    const absl::StatusOr<v1::TokenizeResponse> prompt = client_.Tokenize(question);
+    if (!prompt.ok() || ContextTokens() == 0) return false;
+    const int64_t answer = std::max<int64_t>(1, request.stop().max_tokens());
+    return prompt->token_ids_size() + answer > ContextTokens();
+  }
+
+  std::string ContextIsFull() {
+    return fmt::format("the conversation fills the context of {} tokens", ShowCount(ContextTokens()));
   }
 
   void Obey(const Typed& typed) {
     switch (typed.kind) {
       case Typed::Kind::kReset:
         history_.Reset();
-        fmt::print(stderr, "(a new conversation)\n");
+        Tell("(a new conversation)\n");
         break;
       case Typed::Kind::kSystem:
         history_.SetSystem(typed.text);
-        fmt::print(stderr, "(system prompt {})\n", typed.text.empty() ? "removed" : "set");
+        Tell("(system prompt {})\n", typed.text.empty() ? "removed" : "set");
         break;
       case Typed::Kind::kStats:
         PrintStats();
         break;
       case Typed::Kind::kHelp:
-        fmt::print(stderr, "{}", kHelp);
+        Tell(kHelp);
         break;
       case Typed::Kind::kUnknown:
-        fmt::print(stderr, "\"{}\" is not a command:\n{}", typed.text, kHelp);
+        Tell("\"{}\" is not a command:\n{}", typed.text, kHelp);
         break;
       case Typed::Kind::kNothing:
       case Typed::Kind::kTurn:
@@ -180,27 +247,37 @@ class Chat {
   const Interrupt& interrupt_;
   History history_;
   std::optional<v1::Finished> last_;
+  std::optional<int64_t> context_tokens_;
+  // Set by a turn after which the conversation should begin again: why.
+  std::string reset_because_;
 };
 
 int Run(const Flags& flags, const Surroundings& surroundings) {
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
+  for (std::string text : flags.messages) {
+    if (RepairUtf8(&text)) return Misused("--message: the text is not UTF-8");
+  }
+  if (std::string text = flags.system; RepairUtf8(&text)) return Misused("--system: the text is not UTF-8");
   const Interrupt interrupt;
+  const bool person = flags.messages.empty() && isatty(STDIN_FILENO) == 1;
+  std::optional<LineEditor> editor;
+  if (person && LineEditor::Usable()) editor.emplace(surroundings.out);
   absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
   if (!target.ok()) return Fail(target.status());
   Chat chat(flags, surroundings, *target->client, interrupt);
   if (!flags.messages.empty()) return chat.RunMessages();
-  const bool person = isatty(STDIN_FILENO) == 1;
   if (person) {
     const absl::StatusOr<v1::ListModelsResponse> models = target->client->ListModels();
     if (!models.ok()) return Fail(models.status());
     const std::string model = !flags.target.model_name.empty() ? flags.target.model_name
                               : models->models().empty()       ? "a server without a model"
                                                                : models->models(0).name();
-    fmt::print("{} at {}; /help for help\n", Paint(surroundings.out, Style::kBold, model),
-               target->client->address());
+    Print(stdout, "{} at {}; /help for help\n", Paint(surroundings.out, Style::kBold, model),
+          target->client->address());
+    std::fflush(stdout);
   }
-  return chat.RunLines(person);
+  return chat.RunLines(person, editor.has_value() ? &*editor : nullptr);
 }
 
 }  // namespace
@@ -216,6 +293,7 @@ Command AddChat(CLI::App& root, const Surroundings& surroundings) {
       ->allow_extra_args(false);
   app->add_option("--system", flags->system, "The system prompt")->type_name("TEXT");
   app->add_flag("--thinking", flags->thinking, "Ask the model to think first, if its template knows how");
+  app->add_flag("--echo", flags->echo, "Print each message or line of a pipe before its answer");
   app->add_flag("--show-timing", flags->show_timing,
                 "After each answer: cache, shipped blocks, TTFT by phase, TPOT");
   flags->target.AddTo(*app);

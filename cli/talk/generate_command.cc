@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -14,10 +13,12 @@
 #include "absl/strings/str_join.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
+#include "cli/show/print.h"
 #include "cli/show/summary.h"
 #include "cli/talk/answer.h"
 #include "cli/talk/interrupt.h"
 #include "cli/talk/request_flags.h"
+#include "cli/talk/token_ids.h"
 
 namespace baton::cli {
 namespace {
@@ -76,21 +77,22 @@ void PrintLogprobs(const std::vector<v1::StepLogprobs>& steps) {
   for (const v1::StepLogprobs& step : steps) {
     std::vector<std::string> top;
     for (const v1::TokenLogprob& token : step.top()) top.push_back(show(token));
-    fmt::print(stderr, "  {:<28} {}\n", show(step.chosen()), absl::StrJoin(top, "  "));
+    Tell("  {:<28} {}\n", show(step.chosen()), absl::StrJoin(top, "  "));
   }
 }
 
 // What has not been streamed: all of it with several choices, which would mix.
-void PrintAnswer(const Flags& flags, const Answer& answer, bool streamed) {
+absl::Status PrintAnswer(const Flags& flags, const Answer& answer, bool streamed) {
+  std::string text;
   for (size_t i = 0; i < answer.choices().size(); ++i) {
     const Choice& choice = answer.choices()[i];
     if (!streamed) {
-      if (answer.choices().size() > 1) fmt::print("[{}] ", i);
-      std::fputs(flags.ids_out ? absl::StrJoin(choice.token_ids, ",").c_str() : choice.text.c_str(), stdout);
+      if (answer.choices().size() > 1) text += fmt::format("[{}] ", i);
+      text += flags.ids_out ? absl::StrJoin(choice.token_ids, ",") : choice.text;
     }
-    std::fputc('\n', stdout);
+    text += '\n';
   }
-  std::fflush(stdout);
+  return Put(text);
 }
 
 int Run(const Flags& flags, const Surroundings& surroundings) {
@@ -111,34 +113,34 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   if (!target.ok()) return Fail(target.status());
   const bool streamed = !flags.json && !flags.ids_out && flags.n == 1;
   Answer answer;
-  absl::Status status = target->client->Generate(
-      request, {.cancel_fd = interrupt.fd(), .timeout = flags.target.Timeout()},
-      [&](const v1::GenerateResponse& event) {
-        answer.Take(event);
-        if (!streamed || !event.has_delta()) return;
-        std::fwrite(event.delta().text().data(), 1, event.delta().text().size(), stdout);
-        std::fflush(stdout);
-      });
+  absl::Status status =
+      target->client->Generate(request, {.cancel_fd = interrupt.fd(), .timeout = flags.target.Timeout()},
+                               [&](const v1::GenerateResponse& event) {
+                                 answer.Take(event);
+                                 if (!streamed || !event.has_delta()) return absl::OkStatus();
+                                 return Put(event.delta().text());
+                               });
   if (status.ok()) status = answer.CheckComplete();
   if (!status.ok()) {
-    if (streamed && !answer.choices().empty()) std::fputc('\n', stdout);
+    if (streamed && !answer.choices().empty()) Put("\n").IgnoreError();
     return Fail(status);
   }
   if (flags.json) {
     nlohmann::ordered_json json = answer.ToJson();
     if (flags.digest) json["logits_digest"] = fmt::format("{:08x}", answer.LogitsDigest());
     // The router only sends valid UTF-8; should another server not, the JSON stays valid.
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-    return kExitOk;
+    const absl::Status written =
+        Put(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    return written.ok() ? kExitOk : Fail(written);
   }
-  PrintAnswer(flags, answer, streamed);
+  if (const absl::Status written = PrintAnswer(flags, answer, streamed); !written.ok()) return Fail(written);
   if (flags.logprobs.has_value()) {
     for (const Choice& choice : answer.choices()) PrintLogprobs(choice.logprobs);
   }
-  if (flags.digest) fmt::print(stderr, "logits digest {:08x}\n", answer.LogitsDigest());
+  if (flags.digest) Tell("logits digest {:08x}\n", answer.LogitsDigest());
   if (flags.show_timing) {
     for (const Choice& choice : answer.choices()) {
-      fmt::print(stderr, "\n{}", RenderSummary(choice.end, surroundings.err));
+      Tell("\n{}", RenderSummary(choice.end, surroundings.err));
     }
   }
   return kExitOk;
@@ -152,9 +154,7 @@ Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
   auto flags = std::make_shared<Flags>();
   app->add_option("-p,--prompt", flags->prompt, "The text to complete (default: standard input)")
       ->type_name("TEXT");
-  app->add_option("--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3")
-      ->delimiter(',')
-      ->type_name("IDS");
+  AddTokenIds(*app, "--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3");
   flags->target.AddTo(*app);
   flags->sampling.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/text/utf8.h"
+
 namespace baton::cli {
 
 LineReader::Event LineReader::Next(int interrupt_fd, std::string* line) {
@@ -33,6 +35,16 @@ LineReader::Event LineReader::Next(int interrupt_fd, std::string* line) {
       buffer_.append(bytes, got);
     }
   }
+}
+
+bool RepairUtf8(std::string* text) {
+  std::string repaired;
+  text::Utf8Assembler assembler;
+  assembler.Push(*text, &repaired);
+  assembler.Flush(&repaired);
+  if (repaired == *text) return false;
+  *text = std::move(repaired);
+  return true;
 }
 
 }  // namespace baton::cli

@@ -23,4 +23,7 @@ class LineReader {
   bool ended_ = false;
 };
 
+// Replaces what is not UTF-8 in `text`, which no server would take, by U+FFFD. True if there was any.
+bool RepairUtf8(std::string* text);
+
 }  // namespace baton::cli

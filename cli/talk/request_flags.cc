@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "cli/show/quantity.h"
+#include "cli/talk/token_ids.h"
 #include "common/base/status.h"
+#include "common/command_line/option_types.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
 
@@ -89,6 +91,7 @@ void SamplingFlags::AddTo(CLI::App& app) {
       ->group(group);
   app.add_option("--seed", seed, "The same seed gives the same answer, on any worker")
       ->type_name("N")
+      ->check(command_line::WholeNumber())
       ->group(group);
   app.add_option("--repetition-penalty", repetition_penalty, "Over 1 discourages tokens seen before")
       ->type_name("X")
@@ -104,10 +107,7 @@ void SamplingFlags::AddTo(CLI::App& app) {
       ->type_name("TEXT")
       ->allow_extra_args(false)
       ->group(group);
-  app.add_option("--stop-token-ids", stop_token_ids, "End after one of these tokens, 1,2,3")
-      ->delimiter(',')
-      ->type_name("IDS")
-      ->group(group);
+  AddTokenIds(app, "--stop-token-ids", stop_token_ids, "End after one of these tokens, 1,2,3")->group(group);
   app.add_flag("--ignore-eos", ignore_eos, "Go on past the model's end of answer, up to --max-tokens")
       ->group(group);
 }

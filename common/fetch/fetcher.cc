@@ -12,10 +12,10 @@ namespace {
 
 // A mid-size model's block over 10 Gbit/s, after a few round trips; right after a few fetches whatever the
 // truth is.
-constexpr forecast::LinearFit::Features kPrior = {3e-3, 1e-4, 0};
-constexpr forecast::LinearFit::Features kScale = {1, 256, 1};
+constexpr forecast::LinearFit<3>::Features kPrior = {3e-3, 1e-4, 0};
+constexpr forecast::LinearFit<3>::Features kScale = {1, 256, 1};
 
-forecast::LinearFit::Features Features(int64_t blocks) { return {1, static_cast<double>(blocks), 0}; }
+forecast::LinearFit<3>::Features Features(int64_t blocks) { return {1, static_cast<double>(blocks), 0}; }
 
 }  // namespace
 

@@ -61,7 +61,7 @@ class Fetcher {
   const Clock& clock_;
   Probe& probe_;
   const v1::Fingerprint fingerprint_;
-  forecast::LinearFit seconds_;  // of {1, blocks, 0}
+  forecast::LinearFit<3> seconds_;  // of {1, blocks, 0}
   uint64_t next_ticket_ = 1;
   int running_ = 0;
 };

@@ -2,82 +2,197 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 namespace baton::forecast {
 namespace {
 
-// Of the spread, when observations tell nothing new for long: it would grow without bound (wind-up).
-constexpr double kMostSpread = 1e3;
 constexpr double kErrorWeight = 0.05;
+// That a weight lies a factor of two off the shape counts as much as an observation that is off by the root
+// of this, 4%: large enough that noise does not decide, small enough that three observations do.
+constexpr double kShapeWeight = 0.0015;
+// Observations that tell a shape, even if each is off by a factor of two.
+constexpr double kManyToShape = 16;
+// Of the sum at the usual size, at least: a weight of zero could never grow.
+constexpr double kLeastShare = 0.01;
+constexpr double kLeast = 1e-9;
+
+// Solves a x = b, a symmetric and positive definite, of the first `n` rows, by elimination.
+template <size_t N>
+std::array<double, N> SolveSystem(std::array<std::array<double, N>, N> a, std::array<double, N> b, size_t n) {
+  for (size_t k = 0; k < n; ++k) {
+    for (size_t i = k + 1; i < n; ++i) {
+      const double factor = a[i][k] / a[k][k];
+      for (size_t j = k; j < n; ++j) a[i][j] -= factor * a[k][j];
+      b[i] -= factor * b[k];
+    }
+  }
+  for (size_t k = n; k-- > 0;) {
+    for (size_t j = k + 1; j < n; ++j) b[k] -= a[k][j] * b[j];
+    b[k] /= a[k][k];
+  }
+  return b;
+}
 
 }  // namespace
 
-LinearFit::LinearFit(Features prior, Features scale) : scale_(scale) {
-  for (int i = 0; i < 3; ++i) {
-    weights_[i] = prior[i] * scale_[i];
-    spread_[i][i] = 1;
-  }
+template <size_t N>
+LinearFit<N>::LinearFit(const Features& prior, const Features& scale, Of of) : of_(of), scale_(scale) {
+  for (size_t i = 0; i < N; ++i) weights_[i] = prior[i] * scale_[i];
+  Reshape();
 }
 
-double LinearFit::Predict(const Features& x) const {
+template <size_t N>
+void LinearFit<N>::Reshape() {
+  const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  for (size_t i = 0; i < N; ++i) shape_[i] = std::max(weights_[i], std::max(kLeast, kLeastShare * sum));
+}
+
+template <size_t N>
+void LinearFit<N>::Clear() {
+  if (count_ >= kManyToShape) Reshape();
+  squares_ = {};
+  products_ = {};
+  count_ = 0;
+}
+
+template <size_t N>
+double LinearFit<N>::Predict(const Features& x) const {
   double y = 0;
-  for (int i = 0; i < 3; ++i) y += std::max(0.0, weights_[i]) * x[i] / scale_[i];
+  for (size_t i = 0; i < N; ++i) y += weights_[i] * x[i] / scale_[i];
   return y;
 }
 
-LinearFit::Features LinearFit::weights() const {
+template <size_t N>
+typename LinearFit<N>::Features LinearFit<N>::weights() const {
   Features weights;
-  for (int i = 0; i < 3; ++i) weights[i] = std::max(0.0, weights_[i]) / scale_[i];
+  for (size_t i = 0; i < N; ++i) weights[i] = weights_[i] / scale_[i];
   return weights;
 }
 
-void LinearFit::Observe(const Features& x, double y) {
-  if (!std::isfinite(y) || y < 0) return;
-  const double predicted = Predict(x);
-  if (y > 0) {
-    const double error = std::min(1.0, std::abs(y - predicted) / y);
-    relative_error_ += (observations_ == 0 ? 1 : kErrorWeight) * (error - relative_error_);
-  }
-  // In relative terms: the variance of a measured time grows with the square of the time, so a row counts by
-  // one over the square of its expectation. Otherwise the longest prompts alone would decide. (By the square
-  // of what was measured, whatever happened to be quick would count most: where times vary by a factor of two
-  // the fit would lie at half of the mean.) What took more than twice as long as expected counts less, or one
-  // stall would weigh as much as many good rows. The first few may be far off the prior: that is what they
-  // are for, and they count by what was measured.
-  constexpr int64_t kTrustAll = 8;
-  double expected = y;
-  if (++observations_ > kTrustAll) {
-    y = std::min(y, predicted * (1 + kMostSurprise));
-    expected = std::max(predicted, y / 2);
-  }
-  const double weight = 1 / std::max(1e-4, expected);
+// Relative: the variance of a measured time grows with the square of the time, so a row counts by one over
+// the square of its expectation. Otherwise the longest prompts alone would decide. (By the square of what was
+// measured, whatever happened to be quick would count most: where times vary by a factor of two the fit would
+// lie at half of the mean.)
+template <size_t N>
+void LinearFit<N>::Add(const Features& x, double y, double expected) {
   Features u;
-  for (int i = 0; i < 3; ++i) u[i] = x[i] / scale_[i] * weight;
-  double linear = 0;
-  for (int i = 0; i < 3; ++i) linear += weights_[i] * u[i];
-  const double surprise = y * weight - linear;
+  for (size_t i = 0; i < N; ++i) u[i] = x[i] / scale_[i] / expected;
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t j = 0; j < N; ++j) squares_[i][j] = kForgetting * squares_[i][j] + u[i] * u[j];
+    products_[i] = kForgetting * products_[i] + u[i] * y / expected;
+  }
+  count_ = kForgetting * count_ + 1;
+}
 
-  Features gain;
-  double denominator = kForgetting;
-  for (int i = 0; i < 3; ++i) {
-    gain[i] = 0;
-    for (int j = 0; j < 3; ++j) gain[i] += spread_[i][j] * u[j];
-    denominator += u[i] * gain[i];
+// Minimizes the squared errors plus a weight times the squared distances from the shape, in units of the
+// shape: the more observations vary, the more of them it takes to speak against it. The shape's factor is the
+// one that suits the observations best; weights that come out below zero are zero, the lowest first.
+template <size_t N>
+void LinearFit<N>::Solve() {
+  double along = 0, across = 0;
+  for (size_t i = 0; i < N; ++i) {
+    along += shape_[i] * products_[i];
+    for (size_t j = 0; j < N; ++j) across += shape_[i] * squares_[i][j] * shape_[j];
   }
-  std::array<std::array<double, 3>, 3> next;
-  double trace = 0;
-  for (int i = 0; i < 3; ++i) {
-    for (int j = 0; j < 3; ++j) {
-      next[i][j] = (spread_[i][j] - gain[i] * gain[j] / denominator) / kForgetting;
+  if (!(across > 0) || !(along > 0) || !std::isfinite(along / across)) return;
+  Features unit;
+  for (size_t i = 0; i < N; ++i) unit[i] = shape_[i] * (along / across);
+  // An observation, in the units in which the shape's distance is counted: 1 if all were as expected.
+  const double usual = across * (along / across) * (along / across) / count_;
+  const double weight = usual * std::max(kShapeWeight, noise_);
+  std::array<size_t, N> free;
+  std::iota(free.begin(), free.end(), 0);
+  for (size_t n = N; n > 0; --n) {
+    std::array<Features, N> a{};
+    Features b{};
+    for (size_t i = 0; i < n; ++i) {
+      for (size_t j = 0; j < n; ++j) a[i][j] = unit[free[i]] * squares_[free[i]][free[j]] * unit[free[j]];
+      a[i][i] += weight;
+      b[i] = unit[free[i]] * products_[free[i]] + weight;
     }
-    trace += next[i][i];
-  }
-  for (int i = 0; i < 3; ++i) weights_[i] += gain[i] / denominator * surprise;
-  if (trace < kMostSpread) {
-    for (int i = 0; i < 3; ++i) {
-      for (int j = 0; j < 3; ++j) spread_[i][j] = (next[i][j] + next[j][i]) / 2;
+    const Features solved = SolveSystem<N>(a, b, n);
+    if (!std::all_of(solved.begin(), solved.begin() + static_cast<int64_t>(n),
+                     [](double value) { return std::isfinite(value); })) {
+      return;
     }
+    const auto lowest = std::min_element(solved.begin(), solved.begin() + static_cast<int64_t>(n));
+    if (!(*lowest < 0) || n == 1) {
+      weights_ = {};
+      for (size_t i = 0; i < n; ++i) weights_[free[i]] = unit[free[i]] * std::max(0.0, solved[i]);
+      return;
+    }
+    // The rest stays in order.
+    const auto at = lowest - solved.begin();
+    std::move(free.begin() + at + 1, free.begin() + static_cast<int64_t>(n), free.begin() + at);
   }
 }
+
+template <size_t N>
+void LinearFit<N>::Observe(const Features& x, double y) {
+  if (!std::isfinite(y) || y <= 0) return;
+  const double predicted = Predict(x);
+  if (!std::isfinite(predicted)) return;
+  const double error = std::min(1.0, std::abs(y - predicted) / y);
+  relative_error_ += (observations_ == 0 ? 1 : kErrorWeight) * (error - relative_error_);
+  const bool first = ++observations_ <= kFirst;
+  if (of_ == Of::kMany) {
+    if (!first) y = std::min(y, predicted * (1 + kMostSurprise));
+    double usual = 0;
+    for (size_t i = 0; i < N; ++i) usual += shape_[i] * x[i] / scale_[i];
+    Add(x, y, std::max(kLeast, usual));
+    Solve();
+    return;
+  }
+  double expected = std::max(kLeast, y);
+  if (!first) {
+    y = std::clamp(y, predicted / kMostChange, predicted * kMostChange);
+    // What took more than twice as long as expected counts less, or one stall would weigh as much as many
+    // good rows.
+    expected = std::max({kLeast, predicted, y / 2});
+  }
+  std::shift_left(latest_.begin(), latest_.end(), 1);
+  latest_.back() = {x, y};
+  // The first few are off because the shape is; the others because times vary.
+  if (count_ > kFirst) {
+    const double off = std::min(1.0, std::abs(y - predicted) / expected);
+    noise_ += kErrorWeight * (off * off - noise_);
+  }
+  const Features before = weights_;
+  Add(x, y, expected);
+  Solve();
+  const int side = y > predicted * kOff ? 1 : y * kOff < predicted ? -1 : 0;
+  off_ = side * off_ > 0 ? off_ + side : side;
+  if (const double now = Predict(x); now > y * kNews || now * kNews < y) {
+    // No weights explain both this and what came before. All of a machine's operations become slower or
+    // quicker alike, as far as one observation can tell.
+    weights_ = before;
+    Clear();
+    Add(x, y, std::max(kLeast, y));
+    Solve();
+    off_ = 0;
+  } else if (!first && std::abs(off_) >= kInARow) {
+    Clear();
+    for (const Observation& one : latest_) Add(one.x, one.y, std::max(kLeast, one.y));
+    Solve();
+    off_ = 0;
+  }
+}
+
+template <size_t N>
+void LinearFit<N>::Fit(std::span<const Observation> observations) {
+  Clear();
+  off_ = 0;
+  for (const Observation& one : observations) {
+    if (!std::isfinite(one.y) || one.y <= 0) continue;
+    Add(one.x, one.y, std::max(kLeast, one.y));
+    ++observations_;
+  }
+  Solve();
+}
+
+template class LinearFit<3>;
+template class LinearFit<5>;
 
 }  // namespace baton::forecast

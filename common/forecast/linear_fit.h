@@ -1,29 +1,54 @@
-// LinearFit: learns y = w0 x0 + w1 x1 + w2 x2 from what was measured, one observation at a time: recursive
-// least squares with forgetting (Haykin, "Adaptive Filter Theory", ch. 10). Made for times on real machines:
-// an observation far off what is expected moves it no further than kMostSurprise of the expectation, weights
-// below zero count as zero, and one that never saw an observation answers with its prior. Plain data, one
-// thread at a time.
+// LinearFit: learns y = w0 x0 + w1 x1 + ... from what was measured, one observation at a time: least squares
+// of the relative error with forgetting, kept near the shape of a prior (its weights up to one common factor)
+// as long as few observations speak against it. Made for times on real machines: the first observation sets
+// the factor, three are enough to be within 1.5 times on any machine, and a machine that has become slower or
+// quicker is believed at once. Weights are never below zero; without an observation it answers with its
+// prior. Plain data, one thread at a time.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace baton::forecast {
 
+// Of how many machines the observations are.
+enum class Of {
+  kOne,   // what contradicts all before is news: the machine has changed
+  kMany,  // the mean of unlike ones: what is far off moves it no further than kMostSurprise expectations
+};
+
+// For 3 and 5 features (linear_fit.cc).
+template <size_t N>
 class LinearFit {
  public:
-  using Features = std::array<double, 3>;
+  using Features = std::array<double, N>;
+  struct Observation {
+    Features x;
+    double y;
+  };
   // An observation counts half as much after about 140 more.
   static constexpr double kForgetting = 0.995;
   static constexpr double kMostSurprise = 4.0;
+  // Observations that are believed as they are.
+  static constexpr int64_t kFirst = 3;
+  // So far off, whatever the weights: the factor has changed, by kMostChange at most. (On a busy machine the
+  // same takes half of the mean now and twice as long then: that is no news.)
+  static constexpr double kNews = 6.0;
+  static constexpr double kMostChange = 100.0;
+  // So far off to the same side this many times in a row: what came before is out of date.
+  static constexpr double kOff = 1.5;
+  static constexpr int kInARow = 3;
 
-  // `prior` are the weights to begin with; `scale` is the usual size of each feature, for which the prior is
-  // as good as one observation.
-  LinearFit(Features prior, Features scale);
+  // `prior` are the weights to begin with; `scale` is the usual size of each feature.
+  LinearFit(const Features& prior, const Features& scale, Of of = Of::kOne);
 
   double Predict(const Features& x) const;
-  // Not finite or negative values are ignored.
+  // Not finite or not positive values are ignored.
   void Observe(const Features& x, double y);
+  // All of them at once and alike, in place of what was observed before.
+  void Fit(std::span<const Observation> observations);
 
   int64_t observations() const { return observations_; }
   // Never below zero.
@@ -32,11 +57,29 @@ class LinearFit {
   double relative_error() const { return relative_error_; }
 
  private:
+  // Forgets the observations. What they taught of the proportions of weights stays, if they were many.
+  void Clear();
+  void Reshape();
+  // An observation that counts by one over the square of `expected`.
+  void Add(const Features& x, double y, double expected);
+  void Solve();
+
+  Of of_;
   Features scale_;
-  Features weights_;                               // of scaled features
-  std::array<std::array<double, 3>, 3> spread_{};  // inverse correlation of the features
+  Features shape_;    // of scaled features
+  Features weights_;  // likewise
+  // Sums over observations, of features and values over the expected value: u uT, and u y.
+  std::array<Features, N> squares_{};
+  Features products_{};
+  double count_ = 0;  // of them, as they count now
+  double noise_ = 0;  // mean square of the relative error, but for the first few and news
+  std::array<Observation, kInARow> latest_{};
+  int off_ = 0;  // in a row: above what was predicted, or, negative, below
   int64_t observations_ = 0;
   double relative_error_ = 1;
 };
+
+extern template class LinearFit<3>;
+extern template class LinearFit<5>;
 
 }  // namespace baton::forecast

@@ -5,7 +5,7 @@
 namespace baton::forecast {
 namespace {
 
-LinearFit::Features FeaturesOf(int64_t uncached, int64_t cached) {
+LinearFit<3>::Features FeaturesOf(int64_t uncached, int64_t cached) {
   const double computed = static_cast<double>(std::max<int64_t>(0, uncached));
   return {1, computed, computed * (static_cast<double>(std::max<int64_t>(0, cached)) + computed / 2)};
 }
@@ -16,12 +16,12 @@ constexpr double kMostSeconds = 86'400;
 }  // namespace
 
 double PrefillCost::Seconds(int64_t uncached, int64_t cached) const {
-  const LinearFit::Features x = FeaturesOf(uncached, cached);
+  const LinearFit<3>::Features x = FeaturesOf(uncached, cached);
   return base * x[0] + token * x[1] + pair * x[2];
 }
 
-PrefillForecast::PrefillForecast(PrefillCost prior)
-    : fit_({prior.base, prior.token, prior.pair}, {1, 4e3, 16e6}) {}
+PrefillForecast::PrefillForecast(PrefillCost prior, Of of)
+    : fit_({prior.base, prior.token, prior.pair}, {1, 4e3, 16e6}, of) {}
 
 double PrefillForecast::Seconds(int64_t uncached, int64_t cached) const {
   return std::min(kMostSeconds, fit_.Predict(FeaturesOf(uncached, cached)));
@@ -32,7 +32,7 @@ void PrefillForecast::Observe(int64_t uncached, int64_t cached, double seconds) 
 }
 
 PrefillCost PrefillForecast::cost() const {
-  const LinearFit::Features weights = fit_.weights();
+  const LinearFit<3>::Features weights = fit_.weights();
   return {.base = weights[0], .token = weights[1], .pair = weights[2]};
 }
 

@@ -26,7 +26,7 @@ struct PrefillCost {
 
 class PrefillForecast {
  public:
-  explicit PrefillForecast(PrefillCost prior = PrefillCost());
+  explicit PrefillForecast(PrefillCost prior = PrefillCost(), Of of = Of::kOne);
   double Seconds(int64_t uncached, int64_t cached) const;
   void Observe(int64_t uncached, int64_t cached, double seconds);
   PrefillCost cost() const;
@@ -34,7 +34,7 @@ class PrefillForecast {
   double relative_error() const { return fit_.relative_error(); }
 
  private:
-  LinearFit fit_;
+  LinearFit<3> fit_;
 };
 
 // The order in which prefill workers serve: by virtual deadline.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "common/base/status.h"
 #include "fmt/format.h"
 
 namespace baton::model {
@@ -96,16 +97,21 @@ RopeFrequencies FrequenciesFor(const ModelConfig& config) {
   return result;
 }
 
-absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t max_bytes) {
-  RopeAngles angles;
-  angles.half_dim_ = config.head_dim / 2;
-  const int64_t values = config.context * angles.half_dim_;
-  if (values > max_bytes / static_cast<int64_t>(2 * sizeof(float))) {
+absl::Status RopeAngles::CheckSize(const ModelConfig& config, int64_t max_bytes) {
+  if (config.context * (config.head_dim / 2) > max_bytes / static_cast<int64_t>(2 * sizeof(float))) {
     return absl::ResourceExhaustedError(
         fmt::format("rope angles for a context of {} take more than {} bytes: lower max_position_embeddings "
                     "in config.json",
                     config.context, max_bytes));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t max_bytes) {
+  BATON_RETURN_IF_ERROR(CheckSize(config, max_bytes));
+  RopeAngles angles;
+  angles.half_dim_ = config.head_dim / 2;
+  const int64_t values = config.context * angles.half_dim_;
   const RopeFrequencies frequencies = FrequenciesFor(config);
   angles.cos_.resize(static_cast<size_t>(values));
   angles.sin_.resize(static_cast<size_t>(values));

@@ -35,8 +35,12 @@ RopeFrequencies FrequenciesFor(const ModelConfig& config);
 
 class RopeAngles {
  public:
+  static constexpr int64_t kMaxBytes = int64_t{4} << 30;
+
   // RESOURCE_EXHAUSTED if the table would take more than `max_bytes`.
-  static absl::StatusOr<RopeAngles> Create(const ModelConfig& config, int64_t max_bytes = int64_t{4} << 30);
+  static absl::Status CheckSize(const ModelConfig& config, int64_t max_bytes = kMaxBytes);
+  // Refuses what CheckSize does.
+  static absl::StatusOr<RopeAngles> Create(const ModelConfig& config, int64_t max_bytes = kMaxBytes);
 
   // Lives as long as this.
   kernels::RopeTable table() const { return {cos_, sin_, half_dim_}; }

@@ -92,8 +92,9 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   return entry;
 }
 
-// Metadata is text for people; nothing in it is used.
+// Metadata is text for people; nothing in it is used. MLX writes null where it has none.
 absl::Status CheckMetadata(const Json& metadata, std::string_view file) {
+  if (metadata.is_null()) return absl::OkStatus();
   if (!metadata.is_object()) return Invalid(file, "__metadata__ is not an object");
   for (const auto& [key, value] : metadata.items()) {
     if (!value.is_string()) return Invalid(file, fmt::format("__metadata__ \"{}\" is not a string", key));

@@ -2,6 +2,8 @@
 
 #include "common/base/status.h"
 #include "common/model/checkpoint.h"
+#include "common/model/rope.h"
+#include "common/model/weights.h"
 
 namespace baton::model {
 
@@ -22,6 +24,8 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   summary.tensors = static_cast<int64_t>(checkpoint.tensors().size());
   summary.weight_bytes = checkpoint.bytes();
   summary.rope_bytes = summary.config.context * (summary.config.head_dim / 2) * int64_t{2 * sizeof(float)};
+  summary.loads = CheckWeights(folder, checkpoint, summary.config);
+  summary.loads.Update(RopeAngles::CheckSize(summary.config));
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     summary.values_by_dtype[tensor->dtype] +=
         static_cast<int64_t>(tensor->bytes.size()) / tensor::SizeOf(tensor->dtype);

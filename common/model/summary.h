@@ -1,11 +1,12 @@
-// ModelSummary: what a person wants to know of a model folder before serving it, read from its config and the
-// headers of its weights alone; nothing is packed. Plain data, any thread.
+// ModelSummary: what a person wants to know of a model folder before serving it, and whether a worker would
+// load it; nothing is packed. Plain data, any thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
 #include "common/tensor/dtype.h"
@@ -20,14 +21,16 @@ struct ModelSummary {
   int64_t weight_bytes = 0;                          // in the files; what a backend packs may differ
   int64_t rope_bytes = 0;                            // of the angle table that a decoder holds
   std::map<tensor::DType, int64_t> values_by_dtype;  // numbers stored in each precision
+  // OK, or what Decoder::Load says of these weights with this config: a missing tensor, one of another shape,
+  // one that is not known.
+  absl::Status loads;
 
   // 2 x layers x kv_heads x head_dim x bytes, keys and values apart.
   int64_t KvBytesPerToken(tensor::DType keys, tensor::DType values) const;
   // Of one sequence that fills the context, in whole blocks.
   int64_t KvBytesOfContext(tensor::DType keys, tensor::DType values) const;
 
-  // Errors as Decoder::Load has them, but for missing and unknown tensors, which are found when a model is
-  // loaded.
+  // Errors as Decoder::Load has them of files that can't be read at all; the rest is in `loads`.
   static absl::StatusOr<ModelSummary> Load(const std::string& folder);
 };
 

@@ -13,10 +13,11 @@ namespace {
 
 using kernels::WeightView;
 
-// Takes tensors out of a checkpoint by name and knows at the end which were left.
+// Takes tensors out of a checkpoint by name and knows at the end which were left. Without kernels it checks
+// names and shapes, and leaves what it would fill empty.
 class Taker {
  public:
-  Taker(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels& kernels)
+  Taker(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels* kernels)
       : folder_(folder), checkpoint_(checkpoint), kernels_(kernels) {}
 
   // A tensor of `rows` rows (or values), of which this rank holds `own`.
@@ -33,6 +34,7 @@ class Taker {
     for (const Part& part : parts) {
       const int64_t shape[] = {part.rows, cols};
       BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
+      if (kernels_ == nullptr) continue;
       const int64_t size = tensor::SizeOf(tensor->dtype);
       const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
       if (own_cols.count != cols) {
@@ -48,7 +50,8 @@ class Taker {
       }
       views.push_back({.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count});
     }
-    absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> packed = kernels_.Pack(views);
+    if (kernels_ == nullptr) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> packed = kernels_->Pack(views);
     if (!packed.ok()) {
       return absl::Status(packed.status().code(),
                           fmt::format("{}: tensor \"{}\": {}", folder_, parts.begin()->name,
@@ -64,9 +67,11 @@ class Taker {
     for (const Part& part : parts) {
       const int64_t shape[] = {part.rows};
       BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
+      if (kernels_ == nullptr) continue;
       for (int64_t i = 0; i < part.own.count; ++i) values.push_back(ValueAt(*tensor, part.own.begin + i));
     }
-    BATON_ASSIGN_OR_RETURN(out, kernels::Values::Place(std::move(values), kernels_.memory()));
+    if (kernels_ == nullptr) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(out, kernels::Values::Place(std::move(values), kernels_->memory()));
     return absl::OkStatus();
   }
 
@@ -74,9 +79,9 @@ class Taker {
   // ignored.
   absl::Status TiedHead(const std::string& head, const std::string& embedding) {
     const StoredTensor* copy = checkpoint_.Find(head);
-    if (copy == nullptr) return absl::OkStatus();
-    taken_.insert(head);
     const StoredTensor* original = checkpoint_.Find(embedding);
+    if (copy == nullptr || original == nullptr) return absl::OkStatus();
+    taken_.insert(head);
     if (copy->dtype == original->dtype && copy->shape == original->shape &&
         std::ranges::equal(copy->bytes, original->bytes)) {
       return absl::OkStatus();
@@ -126,7 +131,7 @@ class Taker {
 
   const std::string& folder_;
   const Checkpoint& checkpoint_;
-  kernels::Kernels& kernels_;
+  kernels::Kernels* const kernels_;
   std::set<std::string, std::less<>> taken_;
 };
 
@@ -191,19 +196,19 @@ absl::Status PackLayer(const ModelConfig& config, const Shard& shard, int index,
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, const Shard& shard,
-                                    kernels::Kernels& kernels) {
+absl::StatusOr<Weights> TakeAll(const std::string& folder, const Checkpoint& checkpoint,
+                                const ModelConfig& config, const Shard& shard, kernels::Kernels* kernels) {
   const std::string embedding = "model.embed_tokens.weight";
   const std::string head = "lm_head.weight";
   const Range hidden{0, config.hidden};
   const Range tokens = shard.Of(config.vocabulary);
   Taker taker(folder, checkpoint, kernels);
   Weights weights;
-  BATON_RETURN_IF_ERROR(
-      taker.Matrix({{embedding, config.vocabulary, tokens}}, config.hidden, hidden, weights.embedding));
+  // Of two names for one matrix, safetensors' save_model keeps the first in the alphabet.
+  const bool under_head =
+      config.tied_embeddings && checkpoint.Find(embedding) == nullptr && checkpoint.Find(head) != nullptr;
+  BATON_RETURN_IF_ERROR(taker.Matrix({{under_head ? head : embedding, config.vocabulary, tokens}},
+                                     config.hidden, hidden, weights.embedding));
   if (config.tied_embeddings) {
     BATON_RETURN_IF_ERROR(taker.TiedHead(head, embedding));
   } else {
@@ -216,6 +221,19 @@ absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint&
   }
   BATON_RETURN_IF_ERROR(taker.NothingLeft(config.architecture));
   return weights;
+}
+
+}  // namespace
+
+absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
+                                    const ModelConfig& config, const Shard& shard,
+                                    kernels::Kernels& kernels) {
+  return TakeAll(folder, checkpoint, config, shard, &kernels);
+}
+
+absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint,
+                          const ModelConfig& config) {
+  return TakeAll(folder, checkpoint, config, Shard{}, nullptr).status();
 }
 
 int64_t Weights::bytes() const {

@@ -1,6 +1,7 @@
 // Weights: a checkpoint's tensors in the form that a backend's kernels want, Q, K and V fused into one
 // matrix, gate and up into another. Packing accounts for every tensor: one that is missing, has another shape
-// or that the architecture does not know is refused by name. Owned by a decoder; immutable.
+// or that the architecture does not know is refused by name. Tied embeddings may be stored under either name,
+// as safetensors' save_model does. Owned by a decoder; immutable.
 #pragma once
 
 #include <cstdint>
@@ -46,5 +47,8 @@ struct Weights {
 // ("model.layers.0.self_attn.q_proj.weight"). `folder` opens messages.
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
                                     const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels);
+
+// What PackWeights would refuse of the whole model, by the same checks in the same order; nothing is packed.
+absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config);
 
 }  // namespace baton::model

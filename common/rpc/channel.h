@@ -18,12 +18,19 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 // Payload of one KV chunk message, well under the limit.
 inline constexpr int kMaxChunkBytes = 4 << 20;
 
+// A ping after this much silence, and how long its answer may take. Their sum bounds the time in which a dead
+// peer is noticed. The default is for links between the parties of a fleet; gRPC's clients leave a second
+// between two pings, whatever they are told.
 struct Keepalive {
-  // A ping after this much silence, and how long its answer may take. Their sum bounds the time in which a
-  // dead peer is noticed.
   absl::Duration interval = absl::Seconds(1);
   absl::Duration timeout = absl::Milliseconds(800);
 };
+// The same for a server of the fleet: it may ping sooner, and all the rest of that time is for the answer of
+// a peer that lives and is busy.
+inline constexpr Keepalive kServerKeepalive = {.interval = absl::Milliseconds(300),
+                                               .timeout = absl::Milliseconds(1500)};
+// Between clients and routers, where a pause (a laptop's lid, a debugger, a busy machine) costs an answer.
+inline constexpr Keepalive kPublicKeepalive = {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)};
 
 // A channel of its own (no sharing of subchannels with others of the same address, so that one caller's
 // quarantine is not another's). With `security`, over TLS if that has certificates to check peers by, and

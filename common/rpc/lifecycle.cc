@@ -1,17 +1,21 @@
 #include "common/rpc/lifecycle.h"
 
+#include <fcntl.h>
 #include <poll.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/ansicolor_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
+#include "common/rpc/grpc_log.h"
+#include "common/telemetry/process.h"
 
 namespace baton::rpc {
 namespace {
@@ -24,6 +28,22 @@ sigset_t StopSignals() {
   return signals;
 }
 
+// spdlog's own sink does not look whether a line was written. Standard error has no buffer: a failed write
+// leaves its mark at once.
+class StderrSink final : public spdlog::sinks::ansicolor_stderr_sink_mt {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    absl::MutexLock lock(&mutex_);
+    spdlog::sinks::ansicolor_stderr_sink_mt::log(message);
+    if (std::ferror(stderr) == 0) return;
+    std::clearerr(stderr);
+    telemetry::CountLostLogLine();
+  }
+
+ private:
+  absl::Mutex mutex_;
+};
+
 }  // namespace
 
 absl::Status SetUpLogging(const std::string& role, const std::string& level) {
@@ -32,18 +52,27 @@ absl::Status SetUpLogging(const std::string& role, const std::string& level) {
     return absl::InvalidArgumentError(
         absl::StrCat("unknown log level \"", level, "\": use debug, info, warn, error or off"));
   }
-  spdlog::set_default_logger(spdlog::stderr_color_mt(role));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(role, std::make_shared<StderrSink>()));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ %n: %v");
   spdlog::set_level(parsed);
+  RouteGrpcLog();
   return absl::OkStatus();
 }
 
 void SkipLockOrderChecks() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
+void PrepareStandardStreams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    // The lowest free number is this one. Nothing can be written to what is open for reading only.
+    if (fcntl(fd, F_GETFD) < 0) BATON_CHECK(open("/dev/null", O_RDONLY) == fd);
+  }
+}
+
 void CatchStopSignals() {
+  PrepareStandardStreams();
   const sigset_t signals = StopSignals();
   BATON_CHECK(pthread_sigmask(SIG_BLOCK, &signals, nullptr) == 0);
-  std::signal(SIGPIPE, SIG_IGN);
 }
 
 void WaitForStop(bool until_input_ends) {
@@ -65,7 +94,9 @@ void WaitForStop(bool until_input_ends) {
 
 void AnnounceReady(const std::vector<std::pair<std::string, std::string>>& addresses) {
   std::string line = "ready";
-  for (const auto& [name, address] : addresses) absl::StrAppend(&line, " ", name, "=", address);
+  for (const auto& [name, address] : addresses) {
+    if (!address.empty()) absl::StrAppend(&line, " ", name, "=", address);
+  }
   std::printf("%s\n", line.c_str());
   std::fflush(stdout);
 }

@@ -12,6 +12,7 @@
 #include "common/base/secret.h"
 #include "common/base/status.h"
 #include "common/rpc/peer.h"
+#include "common/rpc/security_flags.h"
 
 namespace baton::rpc {
 namespace {
@@ -74,16 +75,7 @@ void Provide(Options* options, const SecurityOptions& from, const std::string& c
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Security>> Security::Load(const SecurityOptions& options) {
-  if (options.cert.empty() != options.key.empty()) {
-    return absl::InvalidArgumentError("--tls-cert and --tls-key: give both or neither");
-  }
-  if (!options.client_ca.empty() && options.cert.empty()) {
-    return absl::InvalidArgumentError(
-        "--tls-client-ca: needs --tls-cert and --tls-key, or nobody can be asked");
-  }
-  if (!options.peer_name.empty() && options.ca.empty()) {
-    return absl::InvalidArgumentError("--tls-peer-name: needs --tls-ca, which says whose names are believed");
-  }
+  BATON_RETURN_IF_ERROR(CheckFlags(options));
   if (!options.cert.empty()) BATON_RETURN_IF_ERROR(CheckPair(options.cert, options.key));
   for (const std::string* ca : {&options.ca, &options.client_ca}) {
     if (!ca->empty()) BATON_RETURN_IF_ERROR(ReadCertificate(*ca).status());

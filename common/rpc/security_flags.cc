@@ -17,6 +17,20 @@ void AddCertificate(CLI::App& app, SecurityOptions& options, const std::string& 
 
 }  // namespace
 
+absl::Status CheckFlags(const SecurityOptions& options) {
+  if (options.cert.empty() != options.key.empty()) {
+    return absl::InvalidArgumentError("--tls-cert and --tls-key: give both or neither");
+  }
+  if (!options.client_ca.empty() && options.cert.empty()) {
+    return absl::InvalidArgumentError(
+        "--tls-client-ca: needs --tls-cert and --tls-key, or nobody can be asked");
+  }
+  if (!options.peer_name.empty() && options.ca.empty()) {
+    return absl::InvalidArgumentError("--tls-peer-name: needs --tls-ca, which says whose names are believed");
+  }
+  return absl::OkStatus();
+}
+
 void AddFleetFlags(CLI::App& app, SecurityOptions& options) {
   AddCertificate(app, options, "clients and peers");
   app.add_option("--tls-ca", options.ca,

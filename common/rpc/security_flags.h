@@ -1,6 +1,7 @@
 // The flags behind SecurityOptions, worded alike for every binary. For main() and what it calls.
 #pragma once
 
+#include "absl/status/status.h"
 #include "common/rpc/security_options.h"
 
 namespace CLI {
@@ -9,7 +10,10 @@ class App;
 
 namespace baton::rpc {
 
-// Bind the flags to `options`, which outlives the parse.
+// INVALID_ARGUMENT: flags that make no sense together, whatever is in the files.
+absl::Status CheckFlags(const SecurityOptions& options);
+
+// The rest bind the flags to `options`, which outlives the parse.
 
 // Parties of a fleet: --tls-cert, --tls-key, --tls-ca, --tls-peer-name, --fleet-key-file.
 void AddFleetFlags(CLI::App& app, SecurityOptions& options);

@@ -1,5 +1,6 @@
-// Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits.
-// Any thread may call any of it, also while another shuts it down.
+// Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits
+// on what strangers can make it hold (acceptor.h, limits.h). Any thread may call any of it, also while
+// another shuts it down.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -13,20 +14,26 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/acceptor.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/reflection.h"
 
 namespace baton::rpc {
 
 struct ServerOptions {
   // host:port; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
-  // Empty, or host:port of a second, plain door for grpc.health.v1 alone: kubelets speak no TLS.
+  // Empty, or host:port of a second, plain door for grpc.health.v1 alone (and reflection, which tells how to
+  // ask): kubelets speak no TLS.
   std::string health_listen;
   // Null: plain, and open to all. Otherwise the door of the fleet, or a public one.
   std::shared_ptr<const Security> security;
   bool is_public = false;
-  Keepalive keepalive;
+  Keepalive keepalive = kServerKeepalive;
   int max_receive_bytes = kMaxMessageBytes;
+  ConnectionLimits connections;
+  // From the connection to the client's SETTINGS, TLS included.
+  absl::Duration opening = absl::Seconds(10);
 };
 
 class Server {
@@ -40,20 +47,29 @@ class Server {
   const std::string& address() const { return address_; }
   // Of the plain door for health checks; empty without one.
   const std::string& health_address() const { return health_address_; }
-  // What grpc.health.v1 answers for "": ready for work. Its service "live" is always SERVING: the process
-  // lives, whatever its peers do. Does nothing once a shutdown has begun: say false before one.
+  // What grpc.health.v1 answers for "" and for the full name of each service, at both doors: ready for work.
+  // Its service "live" is always SERVING: the process lives, whatever its peers do. Does nothing once a
+  // shutdown has begun: say false before one.
   void SetServing(bool serving);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended; a second
   // caller returns at once.
   void Shutdown(absl::Duration grace);
 
  private:
-  Server(std::unique_ptr<grpc::Server> server, std::unique_ptr<grpc::Server> health, std::string address);
+  // Reflection is a service of the server beside it, and outlives it.
+  Server(std::unique_ptr<Reflection> reflection, std::unique_ptr<grpc::Server> server,
+         std::unique_ptr<Reflection> health_reflection, std::unique_ptr<grpc::Server> health,
+         std::string address);
+  void SetStatus(const std::string& service, bool serving) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const std::unique_ptr<Reflection> reflection_;
+  const std::unique_ptr<Reflection> health_reflection_;
   absl::Mutex mutex_;
   // Null once a shutdown has begun.
   std::unique_ptr<grpc::Server> server_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> health_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Acceptor> acceptor_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Acceptor> health_acceptor_ ABSL_GUARDED_BY(mutex_);
   std::string health_address_;
   std::string address_;
 };

@@ -1,12 +1,13 @@
 #include "common/telemetry/metrics.h"
 
-#include <prometheus/exposer.h>
 #include <prometheus/text_serializer.h>
 
-#include <exception>
+#include <iterator>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/telemetry/certificate.h"
+#include "common/telemetry/page_server.h"
 #include "common/telemetry/process.h"
 
 namespace baton::telemetry {
@@ -47,28 +48,25 @@ prometheus::Histogram::BucketBoundaries EndToEndBuckets() {
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen,
                                                                     const Metrics& metrics,
                                                                     const std::string& certificate) {
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("metrics address \"", listen, "\": use host:port"));
-  }
-  try {  // the library's HTTP server reports a taken port by an exception
-    auto exposer = std::make_unique<prometheus::Exposer>(listen);
-    exposer->RegisterCollectable(metrics.registry());
-    std::vector<std::shared_ptr<prometheus::Collectable>> own = {
-        std::make_shared<ProcessMetrics>(), std::make_shared<CertificateMetrics>(certificate)};
-    for (const auto& one : own) exposer->RegisterCollectable(one);
-    std::string address = absl::StrCat(listen.substr(0, colon), ":", exposer->GetListeningPorts().front());
-    return std::unique_ptr<MetricsServer>(
-        new MetricsServer(std::move(own), std::move(exposer), std::move(address)));
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("can't serve metrics on ", listen, ": ", error.what()));
-  }
+  PageServerOptions options;
+  options.listen = listen;
+  auto page = [registry = metrics.registry(), process = ProcessMetrics(),
+               own = CertificateMetrics(certificate)] {
+    std::vector<prometheus::MetricFamily> families = registry->Collect();
+    for (std::vector<prometheus::MetricFamily> more : {process.Collect(), own.Collect()}) {
+      std::move(more.begin(), more.end(), std::back_inserter(families));
+    }
+    return prometheus::TextSerializer().Serialize(families);
+  };
+  absl::StatusOr<std::unique_ptr<PageServer>> server = PageServer::Start(options, std::move(page));
+  if (!server.ok()) return server.status();
+  return std::unique_ptr<MetricsServer>(new MetricsServer(*std::move(server)));
 }
 
-MetricsServer::MetricsServer(std::vector<std::shared_ptr<prometheus::Collectable>> own,
-                             std::unique_ptr<prometheus::Exposer> exposer, std::string address)
-    : own_(std::move(own)), exposer_(std::move(exposer)), address_(std::move(address)) {}
+MetricsServer::MetricsServer(std::unique_ptr<PageServer> server) : server_(std::move(server)) {}
 
 MetricsServer::~MetricsServer() = default;
+
+const std::string& MetricsServer::address() const { return server_->address(); }
 
 }  // namespace baton::telemetry

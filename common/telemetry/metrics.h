@@ -3,7 +3,6 @@
 // base units. Any thread.
 #pragma once
 
-#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
@@ -12,15 +11,12 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
-namespace prometheus {
-class Exposer;
-}
-
 namespace baton::telemetry {
+
+class PageServer;
 
 class Metrics {
  public:
@@ -49,7 +45,7 @@ prometheus::Histogram::BucketBoundaries PerTokenBuckets();
 prometheus::Histogram::BucketBoundaries EndToEndBuckets();
 
 // GET /metrics on an address of its own: the registry, and what the process says of itself (process.h,
-// certificate.h).
+// certificate.h). Who may ask, and for how long: page_server.h.
 class MetricsServer {
  public:
   // host:port, port 0 lets the system choose. `certificate`: the PEM file of this process's own, if it speaks
@@ -58,15 +54,11 @@ class MetricsServer {
                                                               const Metrics& metrics,
                                                               const std::string& certificate = "");
   ~MetricsServer();
-  const std::string& address() const { return address_; }
+  const std::string& address() const;
 
  private:
-  MetricsServer(std::vector<std::shared_ptr<prometheus::Collectable>> own,
-                std::unique_ptr<prometheus::Exposer> exposer, std::string address);
-  // What the process says of itself; the exposer holds it weakly.
-  std::vector<std::shared_ptr<prometheus::Collectable>> own_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  std::string address_;
+  explicit MetricsServer(std::unique_ptr<PageServer> server);
+  const std::unique_ptr<PageServer> server_;
 };
 
 }  // namespace baton::telemetry

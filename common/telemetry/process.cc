@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,9 @@
 
 namespace baton::telemetry {
 namespace {
+
+// Of the process, as its standard error is.
+std::atomic<int64_t> lost_log_lines = 0;
 
 prometheus::MetricFamily Family(const char* name, const char* help, prometheus::MetricType type,
                                 double value) {
@@ -82,11 +86,16 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
   families.push_back(Family("process_start_time_seconds", "When the process began, in seconds since 1970",
                             MetricType::Gauge, StartTime()));
 
+  families.push_back(Family("baton_log_lines_lost_total", "Lines of the log that standard error did not take",
+                            MetricType::Counter, static_cast<double>(lost_log_lines)));
+
   prometheus::MetricFamily build =
       Family("baton_build_info", "1; the version is a label", MetricType::Gauge, 1);
   build.metric[0].label.push_back({"version", BATON_VERSION});
   families.push_back(std::move(build));
   return families;
 }
+
+void CountLostLogLine() { ++lost_log_lines; }
 
 }  // namespace baton::telemetry

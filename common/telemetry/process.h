@@ -1,6 +1,6 @@
 // ProcessMetrics: what every process says of itself on its metrics page, under the names that Prometheus' own
-// clients use: CPU seconds, resident memory, open files, start time, and which build it is. Read from /proc
-// when the page is asked for. Any thread.
+// clients use: CPU seconds, resident memory, open files, start time, and which build it is; and how many
+// lines of its log could not be written. Read from /proc when the page is asked for. Any thread.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -14,5 +14,8 @@ class ProcessMetrics final : public prometheus::Collectable {
   // Families that can't be read are left out.
   std::vector<prometheus::MetricFamily> Collect() const override;
 };
+
+// A line of the log was lost: standard error did not take it.
+void CountLostLogLine();
 
 }  // namespace baton::telemetry

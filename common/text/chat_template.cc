@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/json/strict_json.h"
 #include "common/text/model_file.h"
 #include "common/text/rust_call.h"
 
@@ -29,13 +30,10 @@ bool DeeperThan(const Json& value, int limit) {
 
 absl::StatusOr<Json> ReadJson(const std::string& path) {
   BATON_ASSIGN_OR_RETURN(const std::string content, ReadModelFile(path));
-  try {
-    Json json = Json::parse(content);
-    if (!json.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
-    return json;
-  } catch (const Json::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.what()));
-  }
+  absl::StatusOr<Json> json = json::Parse<Json>(content);
+  if (!json.ok()) return InFile(path, json.status());
+  if (!json->is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
+  return json;
 }
 
 // The names of special tokens ("bos_token": "<s>", or an object with "content") that a config file states.
@@ -152,15 +150,18 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(con
   return std::shared_ptr<const ChatTemplate>(new ChatTemplate(std::move(impl)));
 }
 
-absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Time now) const {
+absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Time now,
+                                                 size_t most_bytes) const {
   if (!variables.is_object() || !variables.contains("messages") || !variables["messages"].is_array()) {
     return absl::InvalidArgumentError("messages: a chat needs a list of messages");
   }
   if (DeeperThan(variables, kMaxDepth)) {
     return absl::InvalidArgumentError(absl::StrCat("messages: nested deeper than ", kMaxDepth, " levels"));
   }
-  Json all = impl_->defaults;
-  all.update(variables);
+  Json all = variables;
+  for (const auto& [name, value] : impl_->defaults.items()) {
+    if (!variables.contains(name)) json::Append(&all, name, value);
+  }
   for (Json& message : all["messages"]) {
     if (!message.is_object()) return absl::InvalidArgumentError("messages: every message is an object");
     message = NormalizedMessage(message);
@@ -174,7 +175,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Ti
   baton_text_bytes text;
   baton_text_bytes error;
   const int32_t code = CallRust(baton_template_render, impl_->handle, Data(json), json.size(),
-                                absl::ToUnixSeconds(now), &text, &error);
+                                absl::ToUnixSeconds(now), most_bytes, &text, &error);
   if (code != BATON_TEXT_OK) {
     return InFile("chat template", TakeError(code, error));
   }

@@ -2,7 +2,7 @@
 // tokenizer_config.json), rendered as Hugging Face transformers does: trim_blocks, lstrip_blocks,
 // raise_exception, strftime_now, tojson, and the special tokens as variables. Instructions, recursion and
 // output are bounded, so that a template can't hang its caller; its memory is not, so templates come from the
-// operator, never from a request. Immutable after Load; any thread.
+// operator, never from a request. Rendering is linear in the variables. Immutable after Load; any thread.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,10 @@ class ChatTemplate {
   // member of a message counts as absent, reasoning_content, thinking and reasoning name the same thing, and
   // "tools" and "documents" are none and "add_generation_prompt" is false unless given. now is what
   // strftime_now sees, in local time. A template that raises is INVALID_ARGUMENT with the template's own
-  // message and line.
-  absl::StatusOr<std::string> Render(const Json& variables, absl::Time now = absl::Now()) const;
+  // message and line. OUT_OF_RANGE as soon as the text is longer than `most_bytes`.
+  static constexpr size_t kMostBytes = size_t{256} << 20;
+  absl::StatusOr<std::string> Render(const Json& variables, absl::Time now = absl::Now(),
+                                     size_t most_bytes = kMostBytes) const;
 
  private:
   struct Impl;

@@ -31,9 +31,11 @@ inline std::string Take(baton_text_bytes bytes) {
 }
 
 inline absl::Status TakeError(int32_t code, baton_text_bytes error) {
-  return absl::Status(
-      code == BATON_TEXT_INVALID ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal,
-      Take(error));
+  absl::StatusCode status = absl::StatusCode::kInternal;
+  if (code == BATON_TEXT_INVALID) status = absl::StatusCode::kInvalidArgument;
+  if (code == BATON_TEXT_TOO_LONG) status = absl::StatusCode::kOutOfRange;
+  if (code == BATON_TEXT_STOPPED) status = absl::StatusCode::kCancelled;
+  return absl::Status(status, Take(error));
 }
 
 inline const uint8_t* Data(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }

@@ -1,5 +1,7 @@
 #include "common/text/tokenizer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,25 @@ absl::StatusOr<std::string> Tokenizer::Impl::Decode(std::span<const uint32_t> id
       CallRust(baton_tokenizer_decode, handle, ids.data(), ids.size(), keep_special, &text, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
   return Take(text);
+}
+
+void Tokenizer::Impl::MeasureTokens(bool verbatim) {
+  uint32_t most = 1;
+  for (size_t id = 0; id < ends.size(); ++id) {
+    const std::string_view token = BytesOf(TokenId(static_cast<int32_t>(id)));
+    const auto size = static_cast<uint32_t>(token.size());
+    most = std::max(most, size);
+    for (const char c : token) {
+      uint32_t& best = longest[static_cast<uint8_t>(c)];
+      best = std::max(best, size);
+    }
+  }
+  // Unicode's composition, the normalizer that models have, makes one byte of at most three.
+  constexpr uint32_t kShortened = 3;
+  if (!verbatim) longest.fill(kShortened * most);
+  for (uint32_t& length : longest) {
+    if (length == 0) length = most;  // a byte that no token has: whatever stands for it
+  }
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -49,20 +70,37 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string
   CallRust(baton_text_ids_free, table.ends);
   impl->join = static_cast<baton_text_join>(table.join);
   impl->strip_spaces = table.strip_spaces;
+  impl->MeasureTokens(table.verbatim != 0);
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
-absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens) const {
+absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
+                                                       const EncodeBounds& bounds) const {
   baton_text_ids ids;
   baton_text_bytes error;
-  const int32_t code = CallRust(baton_tokenizer_encode, impl_->handle, Data(text), text.size(),
-                                add_special_tokens, &ids, &error);
+  const auto wanted = [](const void* asked) -> int32_t {
+    return (*static_cast<const std::function<bool()>*>(asked))() ? 1 : 0;
+  };
+  int32_t (*const ask)(const void*) = bounds.wanted ? +wanted : nullptr;
+  const int32_t code =
+      CallRust(baton_tokenizer_encode, impl_->handle, Data(text), text.size(), add_special_tokens,
+               static_cast<size_t>(bounds.most_tokens), ask, &bounds.wanted, &ids, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
   std::vector<TokenId> tokens;
   tokens.reserve(ids.size);
   for (size_t i = 0; i < ids.size; ++i) tokens.emplace_back(static_cast<int32_t>(ids.data[i]));
   CallRust(baton_text_ids_free, ids);
   return tokens;
+}
+
+int64_t Tokenizer::LeastTokens(std::string_view text) const {
+  std::array<int64_t, 256> count = {};
+  for (const char c : text) ++count[static_cast<uint8_t>(c)];
+  double tokens = 0;
+  for (size_t byte = 0; byte < count.size(); ++byte) {
+    tokens += static_cast<double>(count[byte]) / impl_->longest[byte];
+  }
+  return static_cast<int64_t>(std::ceil(tokens - 1e-6));  // less what rounding may have added
 }
 
 absl::StatusOr<std::string> Tokenizer::Decode(std::span<const TokenId> tokens, bool keep_special) const {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,6 +16,13 @@
 #include "common/base/ids.h"
 
 namespace baton::text {
+
+// What an encoding may cost.
+struct EncodeBounds {
+  int64_t most_tokens = std::numeric_limits<int64_t>::max();
+  // Asked before the work and about every 100 us of it, on the caller's thread; false ends it. Null: wanted.
+  std::function<bool()> wanted;
+};
 
 class Tokenizer {
  public:
@@ -27,7 +36,18 @@ class Tokenizer {
   // INVALID_ARGUMENT for text that is not UTF-8, with the byte offset. add_special_tokens: BOS and the like,
   // as the tokenizer's post-processor says. The library's regular expressions give up on a run of a million
   // white-space characters: it loses nothing then, but falls into other tokens than with Python's binding.
-  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens) const;
+  // OUT_OF_RANGE as soon as there are more tokens than `bounds` allows, CANCELLED once it isn't wanted.
+  // Memory beyond the text's own, about 50 times its bytes and 100 bytes per token, is that of one word where
+  // words are cut by patterns (byte-level models); others take up to 500 times.
+  absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
+                                              const EncodeBounds& bounds = {}) const;
+
+  // Tokens that the text takes at least, from its bytes alone: a byte is in no token that is longer than the
+  // longest one with that byte, so n bytes of that value fill at least n / longest tokens. Says whether a
+  // text is worth encoding, at the speed of memory. Where a normalizer may shorten the text first, by its
+  // length. Not of models that make one unknown token of a long run: of them it is the length over that of
+  // the longest token.
+  int64_t LeastTokens(std::string_view text) const;
 
   // The text of a whole run, always UTF-8; what a Detokenizer would have streamed. INVALID_ARGUMENT for an id
   // outside the vocabulary. Equal to the library's decoding but for byte-fallback runs that are not UTF-8:

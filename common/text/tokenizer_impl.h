@@ -1,6 +1,7 @@
 // What a Tokenizer holds; shared with the Detokenizer. Internal to this room.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ struct Tokenizer::Impl {
   // The library's decoding.
   absl::StatusOr<std::string> Decode(std::span<const uint32_t> ids, bool keep_special) const;
 
+  // Fills `longest` from the table. verbatim: no normalizer changes a text first.
+  void MeasureTokens(bool verbatim);
+
   bool Has(TokenId token) const {
     return InRange(token) && (flags[Index(token)] & BATON_TEXT_TOKEN_PRESENT) != 0;
   }
@@ -42,6 +46,8 @@ struct Tokenizer::Impl {
   std::string flags;
   baton_text_join join = BATON_TEXT_JOIN_OPAQUE;
   uint32_t strip_spaces = 0;
+  // By byte: the length of the longest token that has it.
+  std::array<uint32_t, 256> longest = {};
 
  private:
   static size_t Index(TokenId token) { return static_cast<size_t>(token.value()); }

@@ -3,46 +3,27 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/command_line/option_types.h"
 #include "common/rpc/security_flags.h"
 #include "common/transfer/fingerprint_wire.h"
 
 namespace baton::worker {
 
-void AddFlags(CLI::App& app, Options& options) {
-  app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form")
-      ->required()
-      ->check(CLI::ExistingDirectory);
-  app.add_option("--model-name", options.model_name,
-                 "What clients call the model (default: the folder's name)");
-  app.add_option("--worker-id", options.worker_id, "Name of this worker (default: role and address)");
-  app.add_option("--listen", options.listen, "host:port for gRPC; port 0 lets the system choose")
-      ->capture_default_str();
-  app.add_option("--health", options.health_listen,
-                 "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)");
-  app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")
-      ->capture_default_str();
+void AddEngineFlags(CLI::App& app, Options& options) {
   app.add_option("--backend", options.engine.backend, "Kernels to compute with")
       ->check(CLI::IsMember({"cpu", "cuda", "reference"}))
-      ->capture_default_str();
-  app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
-      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--tp", options.engine.tp, "Ranks that share each step: GPUs, or slices of the threads")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--kv-memory", options.engine.kv_bytes,
-                 "Memory for KV blocks, for example 512MiB; 0 takes what a GPU has left")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  const std::map<std::string, tensor::DType> dtypes = {{"f32", tensor::DType::kF32},
-                                                       {"bf16", tensor::DType::kBF16},
-                                                       {"f8", tensor::DType::kF8},
-                                                       {"i8", tensor::DType::kI8}};
-  app.add_option("--key-dtype", options.engine.key_dtype, "Precision of keys in the KV cache")
-      ->transform(CLI::CheckedTransformer(dtypes));
-  app.add_option("--value-dtype", options.engine.value_dtype, "Precision of values in the KV cache")
-      ->transform(CLI::CheckedTransformer(dtypes));
+  const std::vector<std::pair<std::string, tensor::DType>> dtypes = {{"f32", tensor::DType::kF32},
+                                                                     {"bf16", tensor::DType::kBF16},
+                                                                     {"f8", tensor::DType::kF8},
+                                                                     {"i8", tensor::DType::kI8}};
+  command_line::AddChoice(app, "--key-dtype", options.engine.key_dtype, dtypes,
+                          "Precision of keys in the KV cache");
+  command_line::AddChoice(app, "--value-dtype", options.engine.value_dtype, dtypes,
+                          "Precision of values in the KV cache");
   app.add_flag(
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");
@@ -51,26 +32,64 @@ void AddFlags(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--link-timeout", options.link.timeout_seconds,
                  "Seconds after which a transfer that gets nowhere ends its pair (nccl)")
+      ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
   app.add_option("--link-pairs", options.link.most_pairs,
                  "Communicators that a sender keeps open; beyond it the least used one goes (nccl)")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->capture_default_str();
   app.add_option("--peer-fetch", options.peer_fetch,
                  "Blocks from peers: auto (where that beats computing them), always, or never, nor for peers")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
+  app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+}
+
+void AddFlags(CLI::App& app, Options& options) {
+  app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form")
+      ->required()
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--model-name", options.model_name,
+                 "What clients call the model (default: the folder's name)")
+      ->type_name("NAME");
+  app.add_option("--worker-id", options.worker_id, "Name of this worker (default: role and address)")
+      ->type_name("NAME");
+  app.add_option("--listen", options.listen, "host:port for gRPC; port 0 lets the system choose")
+      ->type_name("ADDR")
+      ->check(command_line::Address())
+      ->capture_default_str();
+  app.add_option("--health", options.health_listen,
+                 "host:port for grpc.health.v1 alone, without TLS, for kubelets (default: none)")
+      ->type_name("ADDR")
+      ->check(command_line::Address());
+  app.add_option("--metrics", options.metrics_listen, "host:port for Prometheus' /metrics")
+      ->type_name("ADDR")
+      ->check(command_line::Address())
+      ->capture_default_str();
+  app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--kv-memory", options.engine.kv_bytes,
+                 "Memory for KV blocks, for example 512MiB; 0 takes what a GPU has left")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::NonNegativeNumber)
+      ->default_str(command_line::SizeText(options.engine.kv_bytes));
+  AddEngineFlags(app, options);
   rpc::AddFleetFlags(app, options.security);
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
-  app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")->capture_default_str();
+  app.add_option("--log-level", options.log_level, "What is logged")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
 }
 
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const Options& options, const engine::Engine& engine) {
+                        const Options& options, const engine::Engine& engine,
+                        const forecast::StepCost& cost) {
   v1::WorkerInfo info;
   info.set_worker_id(worker_id);
   info.set_role(role);
@@ -78,6 +97,12 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
   info.mutable_fingerprint()->set_link(options.link.name);
   info.set_block_hash_domain(engine.fingerprint().Digest());
+  v1::StepCost& step_cost = *info.mutable_step_cost();
+  step_cost.set_base(cost.base);
+  step_cost.set_sequence(cost.sequence);
+  step_cost.set_context(cost.context);
+  step_cost.set_token(cost.token);
+  step_cost.set_pair(cost.pair);
   info.set_peer_fetch(options.peer_fetch != "never");
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();

@@ -6,6 +6,7 @@
 #include "baton/v1/worker.pb.h"
 #include "common/base/ids.h"
 #include "common/engine/engine.h"
+#include "common/forecast/step_forecast.h"
 #include "common/rpc/security_options.h"
 #include "common/worker/kv_link.h"
 
@@ -25,6 +26,7 @@ struct Options {
   std::string listen = "127.0.0.1:0";
   // Empty: no door for health checks alone.
   std::string health_listen;
+  // Empty: no metrics page.
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
@@ -32,16 +34,21 @@ struct Options {
   rpc::SecurityOptions security;
   // Seconds that running work may take after SIGTERM.
   double drain_grace = 30;
+  // Rows of the longest chunk of a prompt that a step computes: the longest that is measured at the start.
+  int64_t chunk_tokens = 512;
   // "auto": blocks are fetched from peers where that is predicted to be faster than computing them; "always":
   // wherever a peer is named; "never", nor are peers served.
   std::string peer_fetch = "auto";
 };
 
-// Binds the flags to `options`, which outlives the parse.
+// Both bind flags to `options`, which outlives the parse.
 void AddFlags(CLI::App& app, Options& options);
+// Those of AddFlags that say how a worker computes and ships, and nothing of where it is: what one who starts
+// several workers hands on to each as it is.
+void AddEngineFlags(CLI::App& app, Options& options);
 
-// What the worker says of itself to watchers.
+// What the worker says of itself to watchers. `cost`: what it measured at its start.
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const Options& options, const engine::Engine& engine);
+                        const Options& options, const engine::Engine& engine, const forecast::StepCost& cost);
 
 }  // namespace baton::worker

@@ -6,6 +6,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/engine/measure.h"
 #include "common/fetch/blocks_service.h"
 #include "common/fetch/fetcher.h"
 #include "common/fetch/holder.h"
@@ -54,19 +55,22 @@ absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::R
   const std::string worker_id = options.worker_id.empty()
                                     ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)
                                     : options.worker_id;
-  v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine);
+  const forecast::StepCost cost =
+      engine::MeasureStepCost(*engine, {.chunk_tokens = options.chunk_tokens}, MonotonicClock());
+  v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine, cost);
   auto host =
-      std::unique_ptr<Host>(new Host(options, std::move(security), std::move(engine), std::move(info)));
+      std::unique_ptr<Host>(new Host(options, std::move(security), std::move(engine), cost, std::move(info)));
   BATON_ASSIGN_OR_RETURN(host->link_, KvLink::Create(options.link, *host->engine_, host->loop_, host->clock_,
                                                      incarnation, host->metrics_));
   return host;
 }
 
 Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security,
-           std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info)
+           std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost, v1::WorkerInfo info)
     : options_(options),
       security_(std::move(security)),
       engine_(std::move(engine)),
+      step_cost_(step_cost),
       peers_(security_,
              [&denied = metrics_.Counter("baton_worker_denied_total",
                                          "Calls turned away for want of the fleet's certificate or key")] {
@@ -86,8 +90,11 @@ fetch::Exchange Host::exchange() const {
 
 absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step, bool ready) {
   hub_.SetReady(ready);
-  BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
-                                                                          options_.security.cert));
+  if (!options_.metrics_listen.empty()) {
+    BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
+                                                                            options_.security.cert));
+    metrics_address_ = metrics_server_->address();
+  }
   std::vector<grpc::Service*> services = {&service, &worker_service_};
   if (peer_fetch_ != nullptr) services.push_back(&peer_fetch_->service);
   BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
@@ -96,8 +103,12 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
                                                      services));
   if (!ready) server_->SetServing(false);
   loop_.Start([this, step = std::move(step)] { return Step(step); });
-  spdlog::info("{} serves {} on {}, metrics on {}, {} KV blocks", worker_id(), engine_->fingerprint().model,
-               address(), metrics_address(), engine_->store().blocks());
+  spdlog::info(
+      "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
+      "a prompt token",
+      worker_id(), engine_->fingerprint().model, address(),
+      metrics_address_.empty() ? "no address" : metrics_address_, engine_->store().blocks(),
+      1e3 * (step_cost_.base + step_cost_.sequence), 1e3 * step_cost_.token);
   return absl::OkStatus();
 }
 

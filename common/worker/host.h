@@ -36,13 +36,16 @@ struct StepReport {
 
 class Host {
  public:
-  // Loads the model and opens the link. `role_name` begins the worker's id if it was given none.
+  // Loads the model, measures what a step takes, and opens the link. `role_name` begins the worker's id if it
+  // was given none.
   static absl::StatusOr<std::unique_ptr<Host>> Create(const Options& options, v1::Role role,
                                                       const std::string& role_name);
   // Stop has been called, or Serve has not.
   ~Host();
 
   engine::Engine& engine() { return *engine_; }
+  // As measured at the start.
+  const forecast::StepCost& step_cost() const { return step_cost_; }
   engine::Loop& loop() { return loop_; }
   WatchHub& hub() { return hub_; }
   KvLink& link() { return *link_; }
@@ -62,7 +65,8 @@ class Host {
   // Any thread, once.
   void SetReady();
   const std::string& address() const { return server_->address(); }
-  const std::string& metrics_address() const { return metrics_server_->address(); }
+  // Empty without a metrics page.
+  const std::string& metrics_address() const { return metrics_address_; }
 
   // Refuses new work and waits up to `grace` for what runs.
   void Drain(absl::Duration grace);
@@ -74,12 +78,13 @@ class Host {
  private:
   struct PeerFetch;
   Host(const Options& options, std::shared_ptr<const rpc::Security> security,
-       std::unique_ptr<engine::Engine> engine, v1::WorkerInfo info);
+       std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost, v1::WorkerInfo info);
   bool Step(const std::function<StepReport()>& step);
 
   const Options options_;
   const std::shared_ptr<const rpc::Security> security_;
   const std::unique_ptr<engine::Engine> engine_;
+  const forecast::StepCost step_cost_;
   MonotonicClock clock_;
   telemetry::Metrics metrics_;
   const rpc::PeerCheck peers_;
@@ -90,6 +95,7 @@ class Host {
   std::unique_ptr<KvLink> link_;
   std::unique_ptr<PeerFetch> peer_fetch_;  // null: takes no part
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
+  std::string metrics_address_;
   std::unique_ptr<rpc::Server> server_;
   absl::Mutex serving_;
   bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more

@@ -9,7 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
+#include "common/rpc/security_flags.h"
 #include "common/worker/flags.h"
 #include "spdlog/spdlog.h"
 
@@ -20,9 +22,11 @@ namespace baton::worker {
 template <typename Server>
 int RunProcess(const std::string& role, const Options& options,
                const std::function<absl::StatusOr<std::unique_ptr<Server>>()>& start) {
-  if (absl::Status logging = rpc::SetUpLogging(role, options.log_level); !logging.ok()) {
-    std::fprintf(stderr, "baton-%s: %s\n", role.c_str(), std::string(logging.message()).c_str());
-    return 2;
+  absl::Status flags = rpc::CheckFlags(options.security);
+  if (flags.ok()) flags = rpc::SetUpLogging(role, options.log_level);
+  if (!flags.ok()) {
+    std::fprintf(stderr, "baton-%s: %s\n", role.c_str(), std::string(flags.message()).c_str());
+    return command_line::kExitMisused;
   }
   auto server = start();
   if (!server.ok()) {

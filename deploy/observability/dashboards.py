@@ -1,8 +1,8 @@
 """The dashboards, in the order in which an on-call engineer opens them."""
-from panels import dashboard, panel, row, stat, steps, table
+from panels import count, dashboard, panel, stat, steps, table
 
 OK_BAD = lambda warn, bad: steps((None, "green"), (warn, "orange"), (bad, "red"))
-SUM = "sum by (namespace, release)"
+TOKENS = count("tok/s")
 
 
 def quantiles(metric, selector="ALL", more=""):
@@ -44,19 +44,41 @@ def overview():
                 "max(baton:errors:ratio_rate5m{ALL})",
                 OK_BAD(0.01, 0.05),
             ),
-            stat("TTFT p95", "Arrival to first token, 95th percentile of five minutes.", "s", "max(baton:ttft_seconds:p95_5m{ALL})", OK_BAD(1, 2)),
-            stat("TPOT p95", "Mean time per token after the first, 95th percentile of five minutes.", "s", "max(baton:tpot_seconds:p95_5m{ALL})", OK_BAD(0.03, 0.05)),
+            stat(
+                "Refused",
+                "Share of requests that were refused for load, limits or quota. Clients were told when to come back.",
+                "percentunit",
+                share('(sum(rate(baton_router_requests_total{ALL,outcome="RESOURCE_EXHAUSTED"}[$__rate_interval])) or vector(0))', rate("baton_router_requests_total")),
+                OK_BAD(0.01, 0.05),
+            ),
+            stat(
+                "Within the SLO",
+                "Share of finished answers that kept the SLO in both TTFT and TPOT. The objective is 99%.",
+                "percentunit",
+                share(rate("baton_router_answers_total", 'ALL,slo="met"'), rate("baton_router_answers_total")),
+                steps((None, "red"), (0.95, "orange"), (0.99, "green")),
+            ),
+            stat("TTFT p95", "Arrival to first token, 95th percentile of five minutes.", "s", "max(baton:ttft_seconds:p95_5m{ALL})"),
+            stat("TPOT p95", "Mean time per token after the first, 95th percentile of five minutes.", "s", "max(baton:tpot_seconds:p95_5m{ALL})"),
             stat(
                 "Decode workers",
                 "Workers that a router may use; the least over routers.",
-                "short",
+                count("workers"),
                 'min(baton_router_workers{ALL,role="decode"})',
                 steps((None, "red"), (1, "green")),
             ),
-            stat("Prefill workers", "Workers that a router may use; the least over routers. None is right for a release without a prefill pool.", "short", 'min(baton_router_workers{ALL,role="prefill"})'),
+            stat("Prefill workers", "Workers that a router may use; the least over routers. None is right for a release without a prefill pool.", count("workers"), 'min(baton_router_workers{ALL,role="prefill"})'),
             panel("Outcomes", "Requests by canonical status code. CANCELLED and INVALID_ARGUMENT are the client's doing; RESOURCE_EXHAUSTED is load, limit or quota.", "reqps", {"{{outcome}}": rate("baton_router_requests_total", by="outcome")}, stack=True, low=0),
-            panel("TTFT", "Arrival of a request to its first token. The line is the SLO.", "s", quantiles("baton_router_ttft_seconds"), thresholds=steps((None, "transparent"), (2, "red")), low=0),
-            panel("TPOT", "Mean time per output token after the first, by request. The line is the SLO.", "s", quantiles("baton_router_tpot_seconds"), thresholds=steps((None, "transparent"), (0.05, "red")), low=0),
+            panel("TTFT", "Arrival of a request to its first token. The line is the SLO, as the routers have it (`--slo-ttft`).", "s", quantiles("baton_router_ttft_seconds"), slo="ttft", low=0),
+            panel("TPOT", "Mean time per output token after the first, by request. The line is the SLO, as the routers have it (`--slo-tpot`).", "s", quantiles("baton_router_tpot_seconds"), slo="tpot", low=0),
+            panel(
+                "Refused and failed",
+                "Share of requests without an answer, by canonical status code: orange was refused, red failed, grey is the client's own doing.",
+                "percentunit",
+                {"{{outcome}}": share(rate("baton_router_requests_total", 'ALL,outcome!="OK"', "outcome"), rate("baton_router_requests_total"), "on() group_left() ")},
+                stack=True,
+                low=0,
+            ),
             panel(
                 "Goodput",
                 "Answers per second that kept the SLO in both TTFT and TPOT (the router's `--slo-ttft` and `--slo-tpot`), of all that finished.",
@@ -68,11 +90,11 @@ def overview():
             panel(
                 "Tokens",
                 "Prompt tokens admitted and answer tokens sent.",
-                "wps",
+                TOKENS,
                 {"prompt": rate("baton_router_prompt_tokens_total"), "answer": rate("baton_router_answer_tokens_total")},
                 low=0,
             ),
-            panel("In the system", "Requests inside routers, and choices waiting for a decode worker.", "short", {"running": "sum(baton_router_running{ALL})", "queued": "sum(baton_router_queue_requests{ALL})"}, low=0),
+            panel("In the system", "Requests inside routers, and choices waiting for a decode worker.", count("requests"), {"running": "sum(baton_router_running{ALL})", "queued": "sum(baton_router_queue_requests{ALL})"}, low=0),
             panel("Time between tokens", "Between two tokens of an answer as the router receives them.", "s", quantiles("baton_router_itl_seconds"), low=0),
             panel("End to end", "Arrival of a request to the end of its answer; finished answers only.", "s", quantiles("baton_router_e2e_seconds"), low=0),
             panel(
@@ -100,9 +122,9 @@ def ttft():
     return dashboard(
         "ttft",
         "Where TTFT goes",
-        "The six phases of TTFT: they are measured and add up.",
+        "The six phases of TTFT: they are measured and add up. Dashed: the SLO.",
         [
-            panel("TTFT by phase", "Mean of each phase, stacked: the height is the mean TTFT.", "s", {"{{phase}}": by_phase}, stack=True, width=16, height=12, low=0),
+            panel("TTFT by phase", "Mean of each phase, stacked: the height is the mean TTFT.", "s", {"{{phase}}": by_phase}, stack=True, width=16, height=12, low=0, slo="ttft"),
             panel(
                 "Measured TTFT",
                 "Mean TTFT as the router saw it; compare with the height of the stack. They differ by requests that have begun and not ended.",
@@ -110,6 +132,7 @@ def ttft():
                 {"mean": "sum(rate(baton_router_ttft_seconds_sum{ALL}[$__rate_interval])) / (sum(rate(baton_router_ttft_seconds_count{ALL}[$__rate_interval])) > 0)"},
                 height=12,
                 low=0,
+                slo="ttft",
             ),
         ]
         + [
@@ -127,15 +150,15 @@ def prefill():
         "Prefill pool",
         "Prompts become KV: queue, compute, caches.",
         [
-            panel("Waiting tokens", "Prompt tokens still to compute, by worker: the pool's load, and what it is scaled by.", "short", {"{{pod}}": "sum by (pod) (baton_prefill_pending_tokens{ONE})"}, low=0),
-            panel("Waiting prompts", "Prompts before their first chunk.", "short", {"{{pod}}": "sum by (pod) (baton_prefill_queued{ONE})"}, low=0),
-            panel("Prompts at work", "Prompts being computed or shipped.", "short", {"{{pod}}": "sum by (pod) (baton_prefill_computing{ONE})"}, low=0),
+            panel("Waiting tokens", "Prompt tokens still to compute, by worker: the pool's load, and what it is scaled by.", count("tokens"), {"{{pod}}": "sum by (pod) (baton_prefill_pending_tokens{ONE})"}, low=0),
+            panel("Waiting prompts", "Prompts before their first chunk.", count("prompts"), {"{{pod}}": "sum by (pod) (baton_prefill_queued{ONE})"}, low=0),
+            panel("Prompts at work", "Prompts being computed or shipped.", count("prompts"), {"{{pod}}": "sum by (pod) (baton_prefill_computing{ONE})"}, low=0),
             panel("Queue wait", "Wait of a prompt before its first chunk.", "s", quantiles("baton_prefill_queue_seconds", "ONE"), low=0),
-            panel("Computed tokens", "Prompt tokens computed per second.", "wps", {"{{pod}}": rate("baton_prefill_tokens_total", "ONE", "pod")}, low=0),
+            panel("Computed tokens", "Prompt tokens computed per second.", TOKENS, {"{{pod}}": rate("baton_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_prefill_step_seconds", "ONE"), low=0),
             panel("Outcomes", "Prefill requests that ended, by outcome.", "reqps", {"{{outcome}}": rate("baton_prefill_requests_total", "ONE", "outcome")}, stack=True, low=0),
             panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod"))}, low=0, high=1),
-            panel("KV blocks", "Blocks by state: cached ones can be taken back at any time.", "short", {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
+            panel("KV blocks", "Blocks by state: cached ones can be taken back at any time.", count("blocks"), {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
         ],
         extra=("worker",),
     )
@@ -147,18 +170,18 @@ def decode():
         "Decode pool",
         "KV arrives, tokens leave: batches, pace, blocks.",
         [
-            panel("Sequences", "By state. Preempted ones lost their blocks and will be computed again.", "short", {"{{state}}": "sum by (state) (baton_decode_sequences{ONE})"}, stack=True, low=0),
-            panel("Batch by worker", "Running sequences on each.", "short", {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})'}, low=0),
-            panel("Tokens", "Tokens generated per second.", "wps", {"{{pod}}": rate("baton_output_tokens_total", "ONE", "pod")}, low=0),
+            panel("Sequences", "By state. Preempted ones lost their blocks and will be computed again.", count("sequences"), {"{{state}}": "sum by (state) (baton_decode_sequences{ONE})"}, stack=True, low=0),
+            panel("Batch by worker", "Running sequences on each.", count("sequences"), {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})'}, low=0),
+            panel("Tokens", "Tokens generated per second.", TOKENS, {"{{pod}}": rate("baton_output_tokens_total", "ONE", "pod")}, low=0),
             panel("Time between tokens", "Of a sequence, on the worker.", "s", quantiles("baton_decode_itl_seconds", "ONE"), low=0),
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_decode_step_seconds", "ONE"), low=0),
             panel("Time on the worker", "Arrival at the decode worker to the end.", "s", quantiles("baton_decode_e2e_seconds", "ONE"), low=0),
             panel("KV in use", "Blocks held by sequences, of all. Scaled by this; full above 95%.", "percentunit", {"{{pod}}": 'baton:kv_used:ratio{ONE,component="decode"}'}, thresholds=steps((None, "transparent"), (0.95, "red")), low=0, high=1),
-            panel("Preemptions", "Sequences set aside for want of blocks.", "ops", {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
+            panel("Preemptions", "Sequences set aside for want of blocks.", count("preemptions/s"), {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
             panel("Outcomes", "Requests that ended on this pool, by outcome; refused ones went to another worker or back to the queue.", "reqps", {"{{outcome}}": rate("baton_decode_requests_total", "ONE", "outcome")}, stack=True, low=0),
-            panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", "wps", {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
+            panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", TOKENS, {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod"))}, low=0, high=1),
-            panel("Draining", "1: takes no new work.", "short", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
+            panel("Draining", "Yes: takes no new work.", "bool_yes_no", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
         ],
         extra=("worker",),
     )
@@ -194,7 +217,7 @@ def kv():
             panel(
                 "Hot prefixes",
                 "Placements a second that begin with the prefix of each rank, of about the last minute. A rank is no name: two may change places. Never text, and not even its hash.",
-                "ops",
+                count("placements/s"),
                 {"rank {{rank}}": "sum by (rank) (baton_router_hot_prefix_placements_per_second{ALL})"},
                 stack=True,
                 low=0,
@@ -202,12 +225,12 @@ def kv():
             panel(
                 "Holders of hot prefixes",
                 "Workers that hold all of it, by rank. A hot prefix with one holder makes one queue; placement spreads it when waiting costs more than computing it again.",
-                "short",
+                count("workers"),
                 {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_holders{ALL})"},
                 low=0,
             ),
-            panel("Length of hot prefixes", "In tokens, by rank: what each new holder would have to compute.", "short", {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
-            panel("Why there", "Placements by reason: at the holder of the prefix, spread from a busy holder, cold, local, by load or in turn. Much `spread` means hot prefixes.", "ops", {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
+            panel("Length of hot prefixes", "In tokens, by rank: what each new holder would have to compute.", count("tokens"), {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
+            panel("Why there", "Placements by reason: at the holder of the prefix, spread from a busy holder, cold, local, by load or in turn. Much `spread` means hot prefixes.", count("placements/s"), {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
             panel(
                 "Hits against load",
                 "Per worker: share of prompt tokens hit. Beside it, the worker's share of all work; affinity that ignores load shows as one line far above the others.",
@@ -219,7 +242,7 @@ def kv():
                 low=0,
                 width=16,
             ),
-            panel("Blocks", "Of all workers, by state.", "short", {"{{component}} {{state}}": "sum by (component, state) (baton_kv_blocks{ALL})"}, stack=True, low=0),
+            panel("Blocks", "Of all workers, by state.", count("blocks"), {"{{component}} {{state}}": "sum by (component, state) (baton_kv_blocks{ALL})"}, stack=True, low=0),
             panel("Cached share", "Blocks that hold reusable KV, of all.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
             panel("Shipped", "KV bytes sent by prefill workers, by link.", "Bps", {"{{link}} sent": rate("baton_kv_shipped_bytes_total", by="link"), "{{link}} received": rate("baton_kv_received_bytes_total", by="link")}, low=0),
             panel("Transfer", "Shipping of a prompt's KV that computing did not hide.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
@@ -236,7 +259,7 @@ def kv():
             panel(
                 "Peer fetches",
                 "Fetches of blocks from other workers, by how they ended. `missed`: the peer had evicted them meanwhile; `given_up`: computing became faster; `failed`: the peer or the link. The rest of the prompt is computed in every case.",
-                "ops",
+                count("fetches/s"),
                 {"{{outcome}}": rate("baton_peer_fetches_total", by="outcome")},
                 stack=True,
                 low=0,
@@ -244,7 +267,7 @@ def kv():
             panel(
                 "Served to peers",
                 "The holders' side of fetches, by outcome. Much `refused` on one worker: it is everybody's only holder.",
-                "ops",
+                count("fetches/s"),
                 {"{{pod}} {{outcome}}": rate("baton_peer_serves_total", by="pod, outcome")},
                 stack=True,
                 low=0,
@@ -257,8 +280,8 @@ def kv():
                 low=0,
             ),
             panel("Fetch time", "From the call to the last block, of fetches that brought some.", "s", quantiles("baton_peer_fetch_seconds", more="link"), low=0),
-            panel("Hand-offs", "By outcome; a failed one goes on elsewhere from what was committed.", "ops", {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
-            panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for a former life of the worker. They are refused, never written.", "ops", {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
+            panel("Hand-offs", "By outcome; a failed one goes on elsewhere from what was committed.", count("hand-offs/s"), {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
+            panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for a former life of the worker. They are refused, never written.", count("chunks/s"), {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
         ],
     )
 
@@ -270,18 +293,18 @@ def router():
         "The door: what a request costs, what waits, whom it sees.",
         [
             panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": share(rate("process_cpu_seconds_total", 'ALL,component="router"', "pod"), rate("baton_router_requests_total", by="pod"))}, low=0),
-            panel("CPU", "Cores in use by the process.", "short", {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod")}, low=0),
+            panel("CPU", "Cores in use by the process.", count("cores"), {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod")}, low=0),
             panel("Memory", "Resident memory of the process.", "bytes", {"{{pod}}": 'sum by (pod) (process_resident_memory_bytes{ALL,component="router"})'}, low=0),
-            panel("Queue", "Choices that wait for a decode worker.", "short", {"{{pod}}": "sum by (pod) (baton_router_queue_requests{ALL})"}, low=0),
+            panel("Queue", "Choices that wait for a decode worker.", count("requests"), {"{{pod}}": "sum by (pod) (baton_router_queue_requests{ALL})"}, low=0),
             panel("Queue in bytes", "Bytes of the prompts that wait.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_queue_bytes{ALL})"}, low=0),
-            panel("Booked", "Choices booked on decode workers.", "short", {"{{pod}}": "sum by (pod) (baton_router_bookings{ALL})"}, low=0),
-            panel("Placements", "Choices placed on workers, by policy.", "ops", {"{{policy}}": rate("baton_router_placements_total", by="policy")}, low=0),
+            panel("Booked", "Choices booked on decode workers.", count("choices"), {"{{pod}}": "sum by (pod) (baton_router_bookings{ALL})"}, low=0),
+            panel("Placements", "Choices placed on workers, by policy.", count("placements/s"), {"{{policy}}": rate("baton_router_placements_total", by="policy")}, low=0),
             panel("Prefix index", "Memory of the index; at its cap (`--index-memory`) it forgets what nobody asked for.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_index_bytes{ALL})"}, low=0),
-            panel("Blocks known", "(block, worker) pairs in the index, and those only expected.", "short", {"{{pod}}": "sum by (pod) (baton_router_index_pairs{ALL})", "{{pod}} expected": "sum by (pod) (baton_router_index_speculative_pairs{ALL})"}, low=0),
-            panel("Refused and lost", "Decode workers that had no room, and those lost before or after they accepted.", "ops", {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
-            panel("Watch streams begun again", "By reason; a router keeps one per worker.", "ops", {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
-            panel("Workers seen", "That placement may use, by role.", "short", {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
-            table("Builds", "What runs where. Two versions stand here for the time of a rolling upgrade.", "short", {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
+            panel("Blocks known", "(block, worker) pairs in the index, and those only expected.", count("blocks"), {"{{pod}}": "sum by (pod) (baton_router_index_pairs{ALL})", "{{pod}} expected": "sum by (pod) (baton_router_index_speculative_pairs{ALL})"}, low=0),
+            panel("Refused and lost", "Decode workers that had no room, and those lost before or after they accepted.", count("choices/s"), {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
+            panel("Watch streams begun again", "By reason; a router keeps one per worker.", count("streams/s"), {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
+            panel("Workers seen", "That placement may use, by role.", count("workers"), {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
+            table("Builds", "What runs where. Two versions stand here for the time of a rolling upgrade.", count("processes"), {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
         ],
     )
 
@@ -292,14 +315,14 @@ def tenants():
         "Tenants and usage",
         "Who uses it, and what they are refused.",
         [
-            panel("Prompt tokens", "Of requests that began.", "wps", {"{{tenant}}": rate("baton_router_tenant_prompt_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
-            panel("Answer tokens", "Sent to the tenants.", "wps", {"{{tenant}}": rate("baton_router_tenant_output_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
+            panel("Prompt tokens", "Of requests that began.", TOKENS, {"{{tenant}}": rate("baton_router_tenant_prompt_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
+            panel("Answer tokens", "Sent to the tenants.", TOKENS, {"{{tenant}}": rate("baton_router_tenant_output_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
             panel("Admitted", "Requests let in by admission.", "reqps", {"{{tenant}}": rate("baton_router_tenant_admitted_total", "TENANT", "tenant")}, low=0),
             panel("Refused", "By the limit or quota that refused.", "reqps", {"{{tenant}} {{reason}}": rate("baton_router_tenant_refused_total", "TENANT", "tenant, reason")}, low=0),
             panel("Wait", "Admission to placement, 95th percentile.", "s", {"{{tenant}}": "histogram_quantile(0.95, sum by (le, tenant) (rate(baton_router_tenant_wait_seconds_bucket{TENANT}[$__rate_interval])))"}, low=0),
-            panel("Queue", "Choices that wait, by tenant.", "short", {"{{tenant}}": "sum by (tenant) (baton_router_tenant_queue_requests{TENANT})"}, low=0),
-            panel("Running", "Choices on workers, by tenant.", "short", {"{{tenant}}": "sum by (tenant) (baton_router_tenant_running{TENANT})"}, low=0),
-            table("Usage in the range", "Prompt and answer tokens of the range shown.", "short", {
+            panel("Queue", "Choices that wait, by tenant.", count("requests"), {"{{tenant}}": "sum by (tenant) (baton_router_tenant_queue_requests{TENANT})"}, low=0),
+            panel("Running", "Choices on workers, by tenant.", count("choices"), {"{{tenant}}": "sum by (tenant) (baton_router_tenant_running{TENANT})"}, low=0),
+            table("Usage in the range", "Prompt and answer tokens of the range shown.", count("tokens"), {
                 "prompt": "sum by (tenant) (increase(baton_router_tenant_prompt_tokens_total{TENANT}[$__range]))",
                 "answer": "sum by (tenant) (increase(baton_router_tenant_output_tokens_total{TENANT}[$__range]))",
             }, width=16),

@@ -1,8 +1,10 @@
 """The grammar of our dashboards: a panel is a title, what it means, a unit and its queries. Grafana's JSON is made here and nowhere
 else.
 
-In queries, ALL stands for the labels by which every dashboard is filtered, ONE for those and the worker chosen.
+In queries, ALL stands for the labels by which every dashboard is filtered, ONE for those and the worker chosen. A unit is Grafana's id, or
+`count(...)` of what is counted: no panel shows a bare number.
 """
+import colours
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 ALL = 'namespace=~"$namespace",release=~"$release"'
@@ -19,9 +21,16 @@ def steps(*pairs):
     return [{"value": value, "color": colour} for value, colour in pairs]
 
 
-def panel(title, description, unit, queries, kind="timeseries", thresholds=None, stack=False, width=8, height=8, low=None, high=None):
-    """queries: {legend: expression}."""
-    defaults = {"unit": unit, "custom": {}}
+def count(what):
+    """Grafana's unit of so many of something: 1.2K tok/s."""
+    return f"count:{what}"
+
+
+def panel(title, description, unit, queries, kind="timeseries", thresholds=None, stack=False, width=8, height=8, low=None, high=None, slo=None):
+    """queries: {legend: expression}. slo: "ttft" or "tpot" draws a line at what the routers judge by."""
+    if slo:
+        queries = queries | {colours.SLO: f'max(baton_router_slo_seconds{{ALL,slo="{slo}"}})'}
+    defaults = {"unit": unit, "custom": {}, "color": {"mode": "palette-classic-by-name" if kind == "timeseries" else "thresholds"}}
     if low is not None:
         defaults["min"] = low
     if high is not None:
@@ -35,7 +44,8 @@ def panel(title, description, unit, queries, kind="timeseries", thresholds=None,
         }
         if thresholds:
             defaults["custom"]["thresholdsStyle"] = {"mode": "line"}
-    defaults["thresholds"] = {"mode": "absolute", "steps": thresholds or steps((None, "green"))}
+    # Without thresholds nothing is judged, and nothing is green.
+    defaults["thresholds"] = {"mode": "absolute", "steps": thresholds or steps((None, "text"))}
     options = {
         "timeseries": {
             "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["mean", "max"], "showLegend": True},
@@ -66,7 +76,7 @@ def panel(title, description, unit, queries, kind="timeseries", thresholds=None,
         "title": title,
         "description": description,
         "datasource": DATASOURCE,
-        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "fieldConfig": {"defaults": defaults, "overrides": colours.overrides(queries) if kind == "timeseries" else []},
         "options": options,
         "targets": targets,
         "gridPos": {"w": width, "h": height},
@@ -74,7 +84,7 @@ def panel(title, description, unit, queries, kind="timeseries", thresholds=None,
 
 
 def stat(title, description, unit, expression, thresholds=None, **more):
-    return panel(title, description, unit, {"value": expression}, kind="stat", thresholds=thresholds, width=4, height=4, **more)
+    return panel(title, description, unit, {"value": expression}, kind="stat", thresholds=thresholds, width=3, height=4, **more)
 
 
 def table(title, description, unit, queries, width=12):

@@ -5,8 +5,9 @@ it does not; generate.py writes both beside the rules.
 BY = "namespace, release"
 # Outcomes that are ours. Overload (RESOURCE_EXHAUSTED) has its own alert; the rest are the client's.
 OURS = "INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS|ABORTED|DEADLINE_EXCEEDED|UNIMPLEMENTED"
-# The SLO: bounds are buckets of the histograms, so the ratios are exact.
-TTFT_SLO, TPOT_SLO, OBJECTIVE = "2", "0.05", 0.99
+# The share of answers that shall keep the SLO. Its bounds are nowhere here: routers say what they judge by (baton_router_slo_seconds) and count
+# what was over it (baton_router_over_slo_total), so rules follow the flags --slo-ttft and --slo-tpot, and through them the chart's slo.*.
+OBJECTIVE = 0.99
 
 
 def recordings():
@@ -27,11 +28,11 @@ def recordings():
                 f"baton:{name}_seconds:p{quantile}_5m",
                 f"histogram_quantile({quantile / 100}, sum by ({BY}, le) (rate(baton_router_{metric}_seconds_bucket[5m])))",
             )
-    for name, bound in (("ttft", TTFT_SLO), ("tpot", TPOT_SLO)):
+    for name in ("ttft", "tpot"):
         for window in ("5m", "30m", "1h", "6h"):
             record(
                 f"baton:{name}_slow:ratio_rate{window}",
-                f'1 - sum by ({BY}) (rate(baton_router_{name}_seconds_bucket{{le="{bound}"}}[{window}]))'
+                f'sum by ({BY}) (rate(baton_router_over_slo_total{{slo="{name}"}}[{window}]))'
                 f" / (sum by ({BY}) (rate(baton_router_{name}_seconds_count[{window}])) > 0)",
             )
     record(
@@ -54,14 +55,17 @@ def recordings():
     return rules
 
 
-def burn(name, bound, fast):
+def burn(name, fast):
     """Two windows: the long one says that it matters, the short one that it goes on. Google's SRE workbook, chapter 5."""
     long, short, factor = ("1h", "5m", 14.4) if fast else ("6h", "30m", 6)
     limit = round(factor * (1 - OBJECTIVE), 4)
     what = {"ttft": "first token", "tpot": "time per token"}[name]
-    buckets = lambda good: {
-        f'baton_router_{name}_seconds_bucket{{{WHO},le="{bound}"}}': f"0+{good}x60",
+    slo = f'baton_router_slo_seconds{{namespace="%s",release="%s",slo="{name}"}}'
+    bound = f"{{{{ range printf `max({slo})` $labels.namespace $labels.release | query }}}}{{{{ . | value | humanizeDuration }}}}{{{{ end }}}}"
+    over = lambda count: {
+        f'baton_router_over_slo_total{{{WHO},slo="{name}"}}': f"0+{count}x60",
         f"baton_router_{name}_seconds_count{{{WHO}}}": "0+100x60",
+        f'baton_router_slo_seconds{{{WHO},slo="{name}"}}': "0.75x60",
     }
     return alert(
         f"Baton{name.capitalize()}Burn{'Fast' if fast else 'Slow'}",
@@ -69,11 +73,11 @@ def burn(name, bound, fast):
         "2m" if fast else "15m",
         "critical" if fast else "warning",
         f"{name.upper()} spends its error budget {factor:g} times too fast",
-        f"{{{{ $value | humanizePercentage }}}} of the answers had a {what} over {bound} s in the last {long}; "
+        f"{{{{ $value | humanizePercentage }}}} of the answers had a {what} over {bound} in the last {long}; "
         f"the objective allows {1 - OBJECTIVE:.0%}.",
         # 80% slow, as against 2% slow: above the budget, below the factor
-        fires=buckets(20),
-        quiet=buckets(98),
+        fires=over(80),
+        quiet=over(2),
         at="1h",
     )
 
@@ -178,10 +182,10 @@ def alerts():
                 f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': "0+1x200",
             },
         ),
-        burn("ttft", TTFT_SLO, fast=True),
-        burn("ttft", TTFT_SLO, fast=False),
-        burn("tpot", TPOT_SLO, fast=True),
-        burn("tpot", TPOT_SLO, fast=False),
+        burn("ttft", fast=True),
+        burn("ttft", fast=False),
+        burn("tpot", fast=True),
+        burn("tpot", fast=False),
         alert(
             "BatonKvPoolFull",
             'baton:kv_used:ratio{component="decode"} > 0.95',

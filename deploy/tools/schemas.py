@@ -22,6 +22,8 @@ CRDS = {
     "PrometheusRule": "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
     "ScaledObject": "config/crd/bases/keda.sh_scaledobjects.yaml",
     "Certificate": "deploy/crds/cert-manager.io_certificates.yaml",
+    "GRPCRoute": "config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml",
+    "HTTPRoute": "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
 }
 # What the API takes besides what its document says.
 LOOSE = {

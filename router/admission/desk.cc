@@ -10,7 +10,10 @@ namespace baton::router::admission {
 namespace {
 
 constexpr absl::Duration kLeastRetry = absl::Milliseconds(100);
-constexpr absl::Duration kLongestRetry = absl::Seconds(10);
+// The queue is another one by then, whatever this one promises.
+constexpr absl::Duration kLongestRetry = absl::Seconds(60);
+// For each choice that waits, as long as nobody knows how fast they go.
+constexpr absl::Duration kUnknownWait = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -33,9 +36,9 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
   if (petition.deadline != absl::InfiniteFuture()) {
     const absl::Duration wait =
         PredictedWait(petition.tenant, petition.priority).value_or(absl::ZeroDuration());
-    const absl::Duration needed = wait + petition.predicted_ttft;
-    if (const absl::Duration left = petition.deadline - now; needed > left && left > absl::ZeroDuration()) {
-      return TooLate(petition.clients_deadline, left, needed, wait);
+    if (const absl::Duration left = petition.deadline - now;
+        wait + petition.predicted.ttft > left && left > absl::ZeroDuration()) {
+      return TooLate(petition.clients_deadline, left, wait, petition.predicted);
     }
   }
 
@@ -44,7 +47,7 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
                  .tokens = std::max<int64_t>(1, petition.prompt_tokens + answer),
                  .bytes = petition.bytes,
                  .arrival = now,
-                 .deadline = std::min(petition.deadline - petition.predicted_ttft, now + petition.patience)};
+                 .deadline = std::min(petition.deadline - petition.predicted.ttft, now + petition.patience)};
   Admitted admitted;
   std::vector<Entry> displaced_entries;
   while (auto refusal = queue_.CheckRoom(petition.tenant, petition.choices, entry.tokens, entry.bytes)) {
@@ -56,7 +59,7 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
       for (size_t i = 0; i < displaced_entries.size(); ++i) {
         queue_.PutBack(admitted.displaced[i], displaced_entries[i], 0);
       }
-      refusal->retry = RetryDelay();
+      refusal->retry = RetryDelay(petition.tenant);
       return *std::move(refusal);
     }
     displaced_entries.push_back(*queue_.Remove(*displaced));
@@ -73,12 +76,17 @@ std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl
   return admitted;
 }
 
-Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration needed,
-                      absl::Duration queued) {
-  const double allowed = absl::ToDoubleSeconds(left), seconds = absl::ToDoubleSeconds(needed);
-  const std::string predicted =
-      fmt::format("the first token is predicted in {:.3f} s ({:.3f} s of them in the queue)", seconds,
-                  absl::ToDoubleSeconds(queued));
+Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
+                      const FirstToken& predicted_by) {
+  const absl::Duration needed = queued + predicted_by.ttft;
+  const double allowed = absl::ToDoubleSeconds(left);
+  const std::string predicted = fmt::format(
+      "the first token is predicted in {:.3f} s ({:.3f} s in this router's queue, {:.3f} s in the queue of "
+      "{}, "
+      "{:.3f} s for the prompt itself)",
+      absl::ToDoubleSeconds(needed), absl::ToDoubleSeconds(queued), absl::ToDoubleSeconds(predicted_by.queue),
+      predicted_by.worker.empty() ? "its worker" : predicted_by.worker,
+      absl::ToDoubleSeconds(predicted_by.ttft - predicted_by.queue));
   return {Reason::kDeadline,
           clients_deadline
               ? fmt::format("the deadline is in {:.3f} s, and {}: allow more time or try again later",
@@ -142,11 +150,9 @@ std::optional<absl::Duration> Desk::PredictedWait(TenantId tenant, int priority)
   return absl::Seconds(queue_.TokensBefore(tenant, priority) / *rate);
 }
 
-absl::Duration Desk::RetryDelay() const {
-  const std::optional<double> rate = rate_.TokensPerSecond();
-  const absl::Duration to_drain = rate.has_value()
-                                      ? absl::Seconds(static_cast<double>(queue_.tokens()) / *rate)
-                                      : absl::Milliseconds(10) * queue_.size();
+absl::Duration Desk::RetryDelay(TenantId tenant) const {
+  const absl::Duration to_drain =
+      PredictedWait(tenant, kWorstPriority).value_or(kUnknownWait * static_cast<int64_t>(queue_.size()));
   return std::clamp(to_drain, kLeastRetry, kLongestRetry);
 }
 

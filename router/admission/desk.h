@@ -38,8 +38,7 @@ class Desk {
     bool clients_deadline = true;
     // How long it may wait in any case.
     absl::Duration patience = absl::InfiniteDuration();
-    // From its placement to its first token, as placement predicts it.
-    absl::Duration predicted_ttft = absl::ZeroDuration();
+    FirstToken predicted = {};
   };
   struct Admitted {
     std::vector<EntryId> entries;  // by choice; the first one names the request's account
@@ -53,9 +52,9 @@ class Desk {
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
 
   std::variant<Admitted, Refusal> Admit(const Petition& petition, absl::Time now);
-  // The refusal of one whose first token is due in `left` and predicted in `needed`, `queued` of it here.
-  static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration needed,
-                         absl::Duration queued);
+  // The refusal of one whose first token is due in `left`, and predicted so after `queued` in this router.
+  static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
+                         const FirstToken& predicted);
   // Counts against the rate of requests without an account: for calls that take no worker.
   std::optional<Refusal> AdmitCheapCall(TenantId tenant, absl::Time now);
 
@@ -76,8 +75,10 @@ class Desk {
 
   // How long a new choice of this tenant and priority will wait; nothing if that can't be told yet.
   std::optional<absl::Duration> PredictedWait(TenantId tenant, int priority) const;
-  // After which a refused request has a chance.
-  absl::Duration RetryDelay() const;
+  // After which a refused request of this tenant has a chance: the time that its line takes to drain, as far
+  // as a minute ahead. In a long queue whoever comes back sooner is refused again, and a tenant with little
+  // ahead of it is not told of the others' backlog.
+  absl::Duration RetryDelay(TenantId tenant) const;
 
   const Queue& queue() const { return queue_; }
   TenantId tenant(EntryId account) const { return accounts_.at(account).tenant; }

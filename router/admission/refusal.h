@@ -29,6 +29,14 @@ constexpr std::string_view ReasonName(Reason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
+// A first token as placement predicts it, from the placement on, with the margin that predictions need.
+struct FirstToken {
+  absl::Duration ttft = absl::ZeroDuration();
+  // Of it, at whoever computes the prompt: behind other prompts, and between the steps of answers.
+  absl::Duration queue = absl::ZeroDuration();
+  std::string worker = {};  // who that is: "prefill worker p0"
+};
+
 struct Refusal {
   Reason reason;
   std::string message;

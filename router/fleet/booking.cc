@@ -15,7 +15,7 @@ Booking::Booking(Fleet* fleet, std::shared_ptr<Worker> decode, std::shared_ptr<W
       trial_(trial) {
   decode_->Book(tokens_);
   prompt_ = computes_->BookPrompt(
-      {.id = 0, .due = work.due, .seconds = work.seconds, .tokens = work.uncached_tokens}, now);
+      {.id = 0, .due = work.due, .tokens = work.uncached_tokens, .cached = work.cached_tokens}, now);
 }
 
 Booking::Booking(Booking&& other) noexcept { *this = std::move(other); }

@@ -19,10 +19,10 @@ class Fleet;
 struct Work {
   Work(int64_t tokens) : context_tokens(tokens), uncached_tokens(tokens) {}  // NOLINT: tests book tokens
   int64_t context_tokens = 0;                                                // of its prompt
-  int64_t uncached_tokens = 0;                                               // to compute
-  // In the queue of whoever computes them, and for how long, as predicted.
+  int64_t uncached_tokens = 0;                                               // to compute,
+  int64_t cached_tokens = 0;                                                 // behind these
+  // In the queue of whoever computes them.
   absl::Time due = absl::InfiniteFuture();
-  double seconds = 0;
 };
 
 class Booking {

@@ -15,6 +15,17 @@ namespace {
 
 const char* Name(Role role) { return role == Role::kDecode ? "decode" : "prefill"; }
 
+std::optional<forecast::StepCost> MeasuredBy(const v1::WorkerInfo& info) {
+  if (!info.has_step_cost()) return std::nullopt;
+  const v1::StepCost& said = info.step_cost();
+  const forecast::StepCost cost = {.base = said.base(),
+                                   .sequence = said.sequence(),
+                                   .context = said.context(),
+                                   .token = said.token(),
+                                   .pair = said.pair()};
+  return forecast::Plausible(cost) ? std::optional(cost) : std::nullopt;
+}
+
 }  // namespace
 
 Fleet::Fleet(Options options, Probe* probe, index::PrefixIndex* index)
@@ -181,7 +192,8 @@ absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot&
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
   state.worker->SetSlot(*slot);
-  moves_.push_back({.slot = *slot, .incarnation = incarnation, .arrived = true});
+  moves_.push_back(
+      {.slot = *slot, .incarnation = incarnation, .arrived = true, .step_cost = MeasuredBy(info)});
   state.worker->Report(snapshot.load(), options_.router_id);
   Rebuild();
   return absl::OkStatus();

@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "baton/v1/worker.pb.h"
 #include "common/base/clock.h"
+#include "common/forecast/step_forecast.h"
 #include "router/fleet/booking.h"
 #include "router/fleet/worker.h"
 #include "router/index/prefix_index.h"
@@ -96,6 +97,8 @@ class Fleet {
     WorkerSlot slot;
     Incarnation incarnation;
     bool arrived = false;  // else it has left the slot
+    // What one that arrives says that its steps take, if it does and that can be.
+    std::optional<forecast::StepCost> step_cost = {};
     friend bool operator==(const Move&, const Move&) = default;
   };
   std::vector<Move> TakeMoves();

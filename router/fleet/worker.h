@@ -31,9 +31,9 @@ enum class Role { kPrefill, kDecode };
 struct BookedPrompt {
   uint64_t id = 0;
   absl::Time due = absl::InfiniteFuture();
-  double seconds = 0;
   int64_t tokens = 0;  // uncached
-  absl::Time since;    // when it was booked
+  int64_t cached = 0;
+  absl::Time since;  // when it was booked
 };
 
 class Worker {

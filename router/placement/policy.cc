@@ -29,9 +29,10 @@ std::string_view ReasonName(Reason reason) {
 }
 
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(std::string_view name, uint64_t seed,
-                                                   const forecast::QueueTargets& targets) {
+                                                   const forecast::QueueTargets& targets, double slo_tpot) {
   if (name == "prefix_affinity") {
-    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets}, seed);
+    return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets, .slo_tpot = slo_tpot},
+                                            seed);
   }
   if (name == "least_loaded") return std::make_unique<LeastLoaded>(seed);
   if (name == "round_robin") return std::make_unique<RoundRobin>();

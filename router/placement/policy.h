@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/forecast/prefill_forecast.h"
+#include "common/forecast/step_forecast.h"
 #include "router/index/worker_slot.h"
 
 namespace baton::router::placement {
@@ -37,8 +38,8 @@ struct Request {
 // A prompt that this router has booked on a prefill worker and that has given no first token yet.
 struct Booked {
   absl::Time due;      // its virtual deadline: the order in which the worker serves (prefill_service/queue.h)
-  double seconds = 0;  // its predicted prefill time
-  int64_t tokens = 0;  // its uncached prompt tokens
+  int64_t tokens = 0;  // its uncached prompt tokens,
+  int64_t cached = 0;  // behind so many cached ones: what it takes is predicted anew whenever somebody asks
   absl::Time since;    // when it was booked
   uint64_t request = 0;  // whose it is, for the bookkeeper
 };
@@ -86,7 +87,8 @@ enum class Reason {
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
 std::string_view ReasonName(Reason reason);
 
-// In seconds. TTFT is the sum of all but interference, which others pay.
+// In seconds. TTFT is the sum of all but interference, which others pay: a second for each answer that a
+// second of computing holds up.
 struct Prediction {
   double wait = 0;
   double prefill = 0;
@@ -119,7 +121,7 @@ struct Outcome {
   int64_t uncached_tokens = 0;
   int64_t cached_tokens = 0;
   double wait_seconds = -1;     // in the prefill queue
-  double compute_seconds = -1;  // from the start of its prefill to its last logits
+  double compute_seconds = -1;  // its share of the steps that computed it
   double ship_seconds = -1;     // not hidden behind compute
   int64_t shipped_bytes = 0;
   double fetch_seconds = -1;  // from a peer, from the request to the last byte
@@ -143,6 +145,9 @@ class Policy {
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
   virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
+  // What a worker on this slot says that its steps take, before anything else was seen of it. Nothing if
+  // something was: see Recall.
+  virtual void Introduce(WorkerSlot, const forecast::StepCost&) {}
   // The worker of this life is on its way out of the slot: what was learnt of it may be wanted again, on
   // another slot, if it comes back. Forget follows.
   virtual void Keep(WorkerSlot, uint64_t /*life*/) {}
@@ -152,9 +157,11 @@ class Policy {
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
-// equals; `targets` are what prefill workers order their queues by.
+// equals; `targets` are what prefill workers order their queues by, and decode workers keep the steps of running
+// answers within `slo_tpot` seconds.
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
     std::string_view name, uint64_t seed,
-    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft));
+    const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft),
+    double slo_tpot = forecast::kDefaultSloTpot);
 
 }  // namespace baton::router::placement

@@ -13,8 +13,8 @@ namespace {
 using forecast::LinearFit;
 
 // Of decode steps, until one has been seen.
-constexpr LinearFit::Features kStepPrior = {10e-3, 50e-6, 50e-9};
-constexpr LinearFit::Features kStepScale = {1, 100, 1e5};
+constexpr LinearFit<3>::Features kStepPrior = {10e-3, 50e-6, 50e-9};
+constexpr LinearFit<3>::Features kStepScale = {1, 100, 1e5};
 
 constexpr double kNoise = 0.01;
 constexpr double kNoiseSeconds = 1e-3;
@@ -35,7 +35,8 @@ int64_t Reused(const Request& request, int64_t blocks) {
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
     : options_(options),
       seed_(seed),
-      average_{.prefill = forecast::PrefillForecast(), .step = LinearFit(kStepPrior, kStepScale)},
+      average_{.prefill = forecast::PrefillForecast({}, forecast::Of::kMany),
+               .step = LinearFit<3>(kStepPrior, kStepScale, forecast::Of::kMany)},
       transfer_({options.transfer_base, options.transfer_token, 0}, {1, 4096, 1}) {}
 
 const PrefixAffinity::Learnt& PrefixAffinity::Of(WorkerSlot slot) const {
@@ -45,9 +46,28 @@ const PrefixAffinity::Learnt& PrefixAffinity::Of(WorkerSlot slot) const {
 PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
   if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
   Learnt& learnt = learnt_[slot.value()];
-  if (!learnt.seen) learnt = average_;
-  learnt.seen = true;
+  if (!learnt.seen) {
+    const auto w = average_.step.weights();
+    learnt = OneWorker({.base = w[0], .sequence = w[1], .context = w[2]}, average_.prefill.cost());
+  }
   return learnt;
+}
+
+PrefixAffinity::Learnt PrefixAffinity::OneWorker(const forecast::StepCost& step,
+                                                 const forecast::PrefillCost& prefill) {
+  return {.prefill = forecast::PrefillForecast(prefill),
+          .step = LinearFit<3>({step.base, step.sequence, step.context}, kStepScale),
+          .seen = true};
+}
+
+void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) {
+  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
+  Learnt& learnt = learnt_[slot.value()];
+  if (learnt.seen) return;
+  learnt = OneWorker(cost, cost.prefill());
+  constexpr int64_t kPrompt = 1024;
+  average_.prefill.Observe(kPrompt, 0, cost.prefill().Seconds(kPrompt, 0));
+  average_.step.Observe({1, 1, kPrompt}, cost.base + cost.sequence + cost.context * kPrompt);
 }
 
 void PrefixAffinity::Keep(WorkerSlot slot, uint64_t life) {
@@ -76,8 +96,8 @@ void PrefixAffinity::Observe(const Outcome& outcome) {
     average_.prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
   }
   if (outcome.step_seconds >= 0) {
-    const LinearFit::Features x = {1, static_cast<double>(outcome.batch),
-                                   static_cast<double>(outcome.context_tokens)};
+    const LinearFit<3>::Features x = {1, static_cast<double>(outcome.batch),
+                                      static_cast<double>(outcome.context_tokens)};
     Learn(outcome.decode).step.Observe(x, outcome.step_seconds);
     average_.step.Observe(x, outcome.step_seconds);
   }
@@ -98,7 +118,7 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 // the slowest answer fast. Then the KV to ship, and the wait for blocks. Where there are no prefill workers
 // (`alone`): its own queue, and what it would compute.
 double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker, bool alone) const {
-  const LinearFit& step = Of(worker.slot).step;
+  const LinearFit<3>& step = Of(worker.slot).step;
   const double batch = std::max(0.0, static_cast<double>(worker.requests()));
   const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
@@ -147,9 +167,8 @@ size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool
   return best;
 }
 
-absl::Time PrefixAffinity::DueNow(const Booked& booked, absl::Time now) const {
-  const forecast::VirtualDeadline deadline =
-      forecast::DeadlineOf(booked.since, booked.seconds, options_.targets);
+absl::Time PrefixAffinity::DueNow(const Booked& booked, double seconds, absl::Time now) const {
+  const forecast::VirtualDeadline deadline = forecast::DeadlineOf(booked.since, seconds, options_.targets);
   return now <= deadline.latest ? booked.due : deadline.late;
 }
 
@@ -168,12 +187,14 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
   int64_t known = 0;
   for (const Booked& booked : worker.booked) {
     known += booked.tokens;
+    // By what is known of the worker now: a prediction that was wrong when it was booked is wrong no longer.
+    const double seconds = forecast.Seconds(booked.tokens, booked.cached);
     if (&booked == running) {
       const double elapsed =
           request.now > worker.busy_since ? absl::ToDoubleSeconds(request.now - worker.busy_since) : 0;
-      ahead += std::max(0.0, booked.seconds - elapsed);
-    } else if (DueNow(booked, request.now) <= due) {
-      ahead += booked.seconds;
+      ahead += std::max(0.0, seconds - elapsed);
+    } else if (DueNow(booked, seconds, request.now) <= due) {
+      ahead += seconds;
     }
   }
   // What others booked, or nobody said more of: by tokens alone, as if it all went first.
@@ -233,6 +254,36 @@ void PrefixAffinity::RankWays(Workers prefill, std::vector<Way>& ways, Choice& c
   }
 }
 
+Prediction PrefixAffinity::Local(const Request& request, const WorkerState& decoder, int64_t blocks) const {
+  const Learnt& learnt = Of(decoder.slot);
+  const int64_t cached = Reused(request, blocks);
+  const int64_t uncached = request.prompt_tokens - cached;
+  const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMostTokens);
+  const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
+  Prediction local;
+  local.prefill = learnt.prefill.Seconds(uncached, cached);
+  if (queued > 0) local.wait = learnt.prefill.Seconds(queued, 0);
+  if (running > 0) {
+    // A chunk to a step of the answers that run, as long as the SLO lets it be.
+    const double step =
+        learnt.step.Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))});
+    const forecast::PrefillCost cost = learnt.prefill.cost();
+    const int64_t rows = std::clamp(
+        forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
+        int64_t{kBlockTokens}, kLocalChunk);
+    local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
+  }
+  local.interference = local.prefill * running;
+  local.fetch = std::max(0.0, Transfer(cached - Reused(request, decoder.matched_blocks)) - local.wait);
+  return local;
+}
+
+// An answer that is held up waits as a prompt in a queue does. What is computed here is cached where prompts
+// are not sent for it.
+double PrefixAffinity::LocalCost(const Prediction& local) const {
+  return local.ttft() + options_.stream_weight * local.interference + options_.lost_reuse * local.prefill;
+}
+
 std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, int64_t blocks,
                                                uint64_t draw) const {
   std::optional<WorkerSlot> best;
@@ -273,43 +324,17 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
   }
   RankWays(prefill, ways, choice);
 
-  // The decode worker itself: no queue, no transfer, but every running sequence waits for its chunks.
-  const auto weigh_local = [&](int64_t blocks) {
-    const int64_t local_cached = Reused(request, blocks);
-    const int64_t local_uncached = request.prompt_tokens - local_cached;
-    Prediction local;
-    const forecast::PrefillForecast& forecast = Of(decoder.slot).prefill;
-    local.prefill = forecast.Seconds(local_uncached, local_cached);
-    const int64_t local_queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMostTokens);
-    local.wait = local_queued > 0 ? forecast.Seconds(local_queued, 0) : 0;
-    // A chunk to a step.
-    const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
-    const double step =
-        running > 0
-            ? Of(decoder.slot)
-                  .step.Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))})
-            : 0;
-    const double steps = static_cast<double>((local_uncached + local_queued) / kLocalChunk + 1);
-    local.wait += steps * step;
-    local.interference = local.prefill * running;
-    local.fetch =
-        std::max(0.0, Transfer(local_cached - Reused(request, decoder.matched_blocks)) - local.wait);
-    return local;
-  };
-  // What is computed here is cached where prompts are not sent for it.
-  const auto cost_of = [&](const Prediction& local) {
-    return local.ttft() + local.interference + options_.lost_reuse * local.prefill;
-  };
-  Prediction local = weigh_local(decoder.matched_blocks);
+  Prediction local = Local(request, decoder, decoder.matched_blocks);
   int64_t local_blocks = decoder.matched_blocks;
   if (decoder.can_fetch && fetchable > decoder.matched_blocks) {
-    if (const Prediction fetching = weigh_local(fetchable); cost_of(fetching) < cost_of(local)) {
+    if (const Prediction fetching = Local(request, decoder, fetchable);
+        LocalCost(fetching) < LocalCost(local)) {
       local = fetching;
       local_blocks = fetchable;
       choice.fetch_blocks = fetchable;
     }
   }
-  const double local_cost = cost_of(local);
+  const double local_cost = LocalCost(local);
 
   if (ways.empty() || local_cost < ways.front().cost) {
     choice.prefill.clear();

@@ -1,6 +1,6 @@
 // PrefixAffinity: the placement that costs everybody the fewest seconds, as far as can be predicted.
 // README.md derives the cost. Per worker it learns what a prefill takes, per decode worker what a step takes;
-// a worker that it has not seen at work is taken for an average one.
+// a worker begins with what it says of itself, or as an average one.
 #pragma once
 
 #include <deque>
@@ -18,8 +18,10 @@ class PrefixAffinity final : public Policy {
   struct Options {
     // Times the worker's queue: what a second of compute there costs others.
     double congestion = 2;
-    // A second that a running sequence waits, against one of TTFT.
+    // A second that a running sequence waits for its own batch's steps, against one of TTFT;
     double decode_weight = 0.1;
+    // and one that it is held up by a prompt that is computed beside it.
+    double stream_weight = 3;
     // Of a second of compute that a cached block will save: what a second copy of it displaces.
     double displacement = 0.3;
     // Of a second of compute that leaves its blocks on a decode worker: what prompts to come lose by it.
@@ -29,11 +31,14 @@ class PrefixAffinity final : public Policy {
     double transfer_token = 6e-6;
     // What prefill workers order their queues by.
     forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
+    // Seconds that decode workers keep a step with rows of prompts within, while answers run.
+    double slo_tpot = forecast::kDefaultSloTpot;
   };
   PrefixAffinity(Options options, uint64_t seed);
   std::string_view name() const override { return "prefix_affinity"; }
   Choice Choose(const Request& request, Workers decode, Workers prefill) override;
   void Observe(const Outcome& outcome) override;
+  void Introduce(WorkerSlot slot, const forecast::StepCost& cost) override;
   void Keep(WorkerSlot slot, uint64_t life) override;
   void Recall(WorkerSlot slot, uint64_t life) override;
   void Forget(WorkerSlot slot) override;
@@ -41,8 +46,8 @@ class PrefixAffinity final : public Policy {
  private:
   struct Learnt {
     forecast::PrefillForecast prefill;
-    forecast::LinearFit step;
-    bool seen = false;
+    forecast::LinearFit<3> step;
+    bool seen = false;  // at work, or introduced
   };
   // A way to prefill a request: where, whence the prefix, and what it costs.
   struct Way {
@@ -55,6 +60,7 @@ class PrefixAffinity final : public Policy {
     uint64_t tie = 0;
   };
 
+  static Learnt OneWorker(const forecast::StepCost& step, const forecast::PrefillCost& prefill);
   const Learnt& Of(WorkerSlot slot) const;
   Learnt& Learn(WorkerSlot slot);
   double Transfer(int64_t tokens) const;
@@ -63,14 +69,18 @@ class PrefixAffinity final : public Policy {
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt that is due then would begin there.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
+  // The decode worker itself, with so many leading blocks of the prompt: no queue but its own, no transfer,
+  // and every answer that runs there waits for its rows.
+  Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks) const;
+  double LocalCost(const Prediction& local) const;
   Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
 
   // The least loaded of those that hold so many blocks for certain.
   std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t draw) const;
   static void RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice);
 
-  // The place of a prompt in its worker's order by now.
-  absl::Time DueNow(const Booked& booked, absl::Time now) const;
+  // The place of a prompt that takes so many seconds, in its worker's order by now.
+  absl::Time DueNow(const Booked& booked, double seconds, absl::Time now) const;
 
   const Options options_;
   const uint64_t seed_;
@@ -81,7 +91,7 @@ class PrefixAffinity final : public Policy {
   std::vector<Learnt> learnt_;  // by slot
   std::deque<std::pair<uint64_t, Learnt>> kept_;
   Learnt average_;
-  forecast::LinearFit transfer_;
+  forecast::LinearFit<3> transfer_;
   double output_tokens_ = 256;
 };
 

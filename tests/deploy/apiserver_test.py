@@ -61,6 +61,7 @@ class Api(unittest.TestCase):
         cls.api.namespace("strict", "restricted")
         for name in ("inference", "high"):  # that presets name
             cls.api.must_create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 1000})
+        cls.api.must_create({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "special"}, "handler": "special"})
 
     def done(self, done):
         self.assertEqual(done.returncode, 0, f"{' '.join(done.args)}\n{done.stdout}{done.stderr}")

@@ -22,6 +22,11 @@ HUB = {
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+def each(value):
+    """The same keys for every role."""
+    return {role: value for role in ROLES}
+
+
 class Refused(Exception):
     """helm would not render; the message is what the user reads."""
 

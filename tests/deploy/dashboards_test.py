@@ -27,6 +27,10 @@ def plain(expression):
     return expression
 
 
+def override_names(panel):
+    return {override["matcher"]["options"] for override in panel["fieldConfig"]["overrides"]}
+
+
 class Dashboards(unittest.TestCase):
     def each_panel(self):
         for name, board in BOARDS.items():
@@ -41,8 +45,41 @@ class Dashboards(unittest.TestCase):
             with self.subTest(where):
                 self.assertTrue(panel["title"])
                 self.assertGreater(len(panel["description"]), 15)
-                self.assertTrue(panel["fieldConfig"]["defaults"]["unit"])
                 self.assertTrue(panel["targets"])
+
+    def test_every_panel_has_a_unit_that_names_what_it_counts(self):
+        for where, panel in self.each_panel():
+            with self.subTest(where):
+                # "short" and "none" are bare numbers, and Grafana's "wps" are writes.
+                self.assertRegex(panel["fieldConfig"]["defaults"]["unit"], r"^(s|percentunit|reqps|bytes|Bps|bool_yes_no|count:[a-z][a-z/-]+)$")
+
+    def test_a_colour_means_the_same_everywhere(self):
+        colours, shown = {}, {}
+        for where, panel in self.each_panel():
+            if panel["type"] != "timeseries":
+                continue
+            # What has no fixed colour gets one by its name.
+            self.assertEqual(panel["fieldConfig"]["defaults"]["color"], {"mode": "palette-classic-by-name"}, where)
+            for override in panel["fieldConfig"]["overrides"]:
+                (colour,) = [one["value"]["fixedColor"] for one in override["properties"] if one["id"] == "color"]
+                colours.setdefault(override["matcher"]["options"], set()).add(colour)
+            for target in panel["targets"]:
+                if "{{" not in target["legendFormat"]:
+                    shown.setdefault(target["legendFormat"], []).append(override_names(panel))
+        self.assertEqual({name: found for name, found in colours.items() if len(found) > 1}, {})
+        for name, panels_with_it in shown.items():
+            self.assertTrue(all(name in names for names in panels_with_it), f"{name} has no colour somewhere")
+        one = lambda name: next(iter(colours[name]))
+        self.assertEqual(len({one(name) for name in ("OK", "RESOURCE_EXHAUSTED", "INTERNAL", "CANCELLED")}), 4)
+        self.assertEqual(one("INTERNAL"), one("SLO"))
+        self.assertEqual(one("OK"), one("met"))
+        self.assertEqual(one("RESOURCE_EXHAUSTED"), one("refused"))
+
+    def test_the_first_page_shows_refusals_and_errors(self):
+        titles = {panel["title"]: panel for panel in panels(BOARDS["overview"])}
+        self.assertIn('outcome="RESOURCE_EXHAUSTED"', titles["Refused"]["targets"][0]["expr"])
+        self.assertIn('outcome!="OK"', titles["Refused and failed"]["targets"][0]["expr"])
+        self.assertIn("baton:errors:ratio_rate5m", titles["Errors"]["targets"][0]["expr"])
 
     def test_every_panel_uses_the_chosen_data_source(self):
         for where, panel in self.each_panel():

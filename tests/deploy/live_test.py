@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 import yaml
@@ -30,6 +31,10 @@ EMPTY_METRICS = {
     "baton_link_measured_bytes_per_second": "the link is not tested",
     "baton_tls_certificate_expiry_timestamp_seconds": "no TLS",
 }
+
+
+# Of this relay, in seconds; neither is the edge of a histogram's bucket.
+SLO = {"ttft": 0.06, "tpot": 0.0021}
 
 
 def queries():
@@ -69,7 +74,7 @@ class Live(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.relay = Relay(cls.folder.name)
+        cls.relay = Relay(cls.folder.name, more=["--slo-ttft", SLO["ttft"], "--slo-tpot", SLO["tpot"]])
         cls.addClassCleanup(cls.relay.stop)
         cls.prometheus = Prometheus(str(cls.relay.observability / "prometheus.yml"), os.path.join(cls.folder.name, "data"))
         cls.addClassCleanup(cls.prometheus.stop)
@@ -121,6 +126,21 @@ class Live(unittest.TestCase):
                 for name in asked(rule["expr"]) - set(EMPTY_METRICS):
                     if f"rule {rule['alert']}" not in SILENT or name not in recorded:
                         until(lambda: self.prometheus.query(f"count({name})"), lambda: self.story(name))
+
+    def test_the_slo_of_rules_and_dashboards_is_that_of_the_flags(self):
+        shown = lambda: {labels["slo"]: value for labels, value in self.prometheus.query("baton_router_slo_seconds")}
+        until(lambda: shown() == SLO, lambda: self.story(f"{SLO}, not {shown()}"))
+        buckets = {"ttft": (0.05, 0.1), "tpot": (0.001, 0.0025)}
+        for name, (inner, outer) in buckets.items():
+            self.assertTrue(inner < SLO[name] < outer)
+            until(lambda: self.prometheus.query(f"sum(baton_router_{name}_seconds_count) > 20"), lambda: self.story(f"twenty times {name}"))
+            moment = time.time()
+            count = lambda series: sum(float(one["value"][1]) for one in self.prometheus.get("query", query=series, time=moment)["result"])
+            whole = count(f"baton_router_{name}_seconds_count")
+            above, below = (whole - count(f'baton_router_{name}_seconds_bucket{{le="{bound}"}}') for bound in (inner, outer))
+            over = count(f'baton_router_over_slo_total{{slo="{name}"}}')
+            # A page shows what is counted while it is read, so one or two may be in the one and not in the other.
+            self.assertTrue(below - 2 <= over <= above + 2, f"{name}: {over} over {SLO[name]} s, {below} over {outer} s, {above} over {inner} s")
 
     def test_no_alert_of_a_healthy_relay_is_critical(self):
         """But for those about speed: how fast this machine is, and who else uses it, is not this test's business."""

@@ -109,6 +109,18 @@ cli::ExitStatus Process::Wait() {
   }
 }
 
+std::string Process::TakeErrors() {
+  std::string errors;
+  while (errors.empty()) {
+    pollfd written = {child_.error_fd(), POLLIN, 0};
+    BATON_CHECK(poll(&written, 1, kReadyMilliseconds) > 0) << "the process says nothing";
+    BATON_CHECK((written.revents & POLLHUP) == 0) << "the process ended";
+    char buffer[4096];
+    for (ssize_t n; (n = read(written.fd, buffer, sizeof(buffer))) > 0;) errors.append(buffer, n);
+  }
+  return errors;
+}
+
 Fleet::Fleet(const FleetOptions& options)
     : fleet_file_(options.fleet_file), worker_folder_(options.worker_folder) {
   const std::vector<std::string> worker = {"--model",           options.model,

@@ -37,6 +37,8 @@ class Process {
   pid_t pid() const { return child_.pid(); }
   // Waits for the end.
   cli::ExitStatus Wait();
+  // Waits until it writes to standard error, and takes what that is.
+  std::string TakeErrors();
 
  private:
   cli::Child child_;

@@ -187,6 +187,16 @@ class SecurityE2eTest : public ::testing::Test {
   Json announced_;
 };
 
+// What the router would refuse in the tenants file is refused when the key is made.
+TEST_F(SecurityE2eTest, AKeyForANameThatTheRouterRefuses) {
+  for (const std::string name : {"a b", "other"}) {
+    const Outcome made = RunBaton({"key", "new", "--tenant", name, "--key-file", KeyFile("refused")});
+    EXPECT_EQ(made.code, 2) << made.out << made.err;
+    EXPECT_NE(made.err.find("1 to 64 letters"), std::string::npos) << made.err;
+    EXPECT_FALSE(std::filesystem::exists(KeyFile("refused")));
+  }
+}
+
 TEST_F(SecurityE2eTest, TenantsKeepApartStrangersKeepOutAndLogsKeepSilent) {
   const std::string a = NewKey("a"), b = NewKey("b");
   Serve(R"({"tenants": [{"name": "a", "keys": [)" + a + R"(]}, {"name": "b", "keys": [)" + b + "]}]}");

@@ -195,6 +195,15 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const v1::TokenizeRequest* request,
+                                     v1::TokenizeResponse* response) override {
+    const v1::Conversation& conversation = request->conversation();
+    const int count = options_.tokens ? options_.tokens(conversation) : conversation.messages_size();
+    for (int i = 0; i < count; ++i) response->add_token_ids(i);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
 
   const std::string& address() const { return server_->address(); }
   std::vector<v1::GenerateRequest> generate_requests() const {

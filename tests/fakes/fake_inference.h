@@ -34,6 +34,8 @@ struct FakeInferenceOptions {
   std::function<Script(const v1::GenerateRequest&)> generate = nullptr;
   // Absent: the last message's content, as one delta.
   std::function<Script(const v1::ChatRequest&)> chat = nullptr;
+  // Tokens of a conversation, for Tokenize. Absent: one for each message.
+  std::function<int(const v1::Conversation&)> tokens = nullptr;
   std::string model = "fake";
   uint32_t context_tokens = 4096;
   uint32_t vocabulary_tokens = 1000;

@@ -149,7 +149,7 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
   };
   const size_t at = Least(prefill, seed_, draw, [&](const WorkerState& worker) {
     double queue = 0;
-    for (const auto& booked : worker.booked) queue += booked.seconds;
+    for (const auto& booked : worker.booked) queue += Prefill(booked.tokens + booked.cached, booked.cached);
     if (request.now > worker.busy_since) {
       queue = std::max(0.0, queue - absl::ToDoubleSeconds(request.now - worker.busy_since));
     }

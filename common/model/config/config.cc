@@ -25,6 +25,7 @@ constexpr int64_t kMaxContext = 1 << 26;
 // does).
 struct Family {
   std::string_view architecture;
+  std::string_view model_type;           // transformers' name for the configuration
   bool optional_attention_bias = false;  // reads attention_bias: Q, K, V and O
   bool optional_mlp_bias = false;        // reads mlp_bias
   bool qkv_bias = false;                 // always has biases on Q, K and V
@@ -35,30 +36,42 @@ struct Family {
 };
 
 constexpr Family kFamilies[] = {
-    {.architecture = "LlamaForCausalLM", .optional_attention_bias = true, .optional_mlp_bias = true},
-    {.architecture = "MistralForCausalLM", .always_windowed = true},
-    {.architecture = "Qwen2ForCausalLM", .qkv_bias = true, .optional_windows = true},
+    {.architecture = "LlamaForCausalLM",
+     .model_type = "llama",
+     .optional_attention_bias = true,
+     .optional_mlp_bias = true},
+    {.architecture = "MistralForCausalLM", .model_type = "mistral", .always_windowed = true},
+    {.architecture = "Qwen2ForCausalLM", .model_type = "qwen2", .qkv_bias = true, .optional_windows = true},
     {.architecture = "Qwen3ForCausalLM",
+     .model_type = "qwen3",
      .optional_attention_bias = true,
      .qk_norm = true,
      .optional_windows = true,
      .head_dim = 128},
 };
 
+// By "architectures". Where that is missing, null or empty, as a configuration has it that was saved without
+// a model, by "model_type", from which transformers' AutoModelForCausalLM finds the same classes.
 absl::StatusOr<Family> FamilyOf(const Json& json) {
-  const auto field = json.find("architectures");
-  if (field == json.end() || !field->is_array() || field->size() != 1 || !(*field)[0].is_string()) {
+  const auto architectures = json.find("architectures");
+  const auto type = json.find("model_type");
+  const bool by_type = architectures == json.end() || architectures->empty();  // null is empty, too
+  if (by_type
+          ? type == json.end() || !type->is_string()
+          : !architectures->is_array() || architectures->size() != 1 || !(*architectures)[0].is_string()) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: field \"architectures\" must be a list of one name", kConfigFile));
+        fmt::format("{}: field \"architectures\" must be a list of one name{}", kConfigFile,
+                    by_type ? ", or \"model_type\" must be given in its place" : ""));
   }
-  const auto& name = (*field)[0].get_ref<const std::string&>();
+  const Json& name = by_type ? *type : (*architectures)[0];
   std::string known;
   for (const Family& family : kFamilies) {
-    if (family.architecture == name) return family;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", family.architecture);
+    const std::string_view own = by_type ? family.model_type : family.architecture;
+    if (own == name.get_ref<const std::string&>()) return family;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", own);
   }
-  return absl::InvalidArgumentError(
-      fmt::format("{}: unknown architecture {}: Baton runs {}", kConfigFile, Shown((*field)[0]), known));
+  return absl::InvalidArgumentError(fmt::format("{}: unknown {} {}: Baton runs {}", kConfigFile,
+                                                by_type ? "model_type" : "architecture", Shown(name), known));
 }
 
 struct RopeTypeName {

@@ -4,48 +4,17 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <set>
 #include <system_error>
 
+#include "common/json/strict_json.h"
 #include "fmt/format.h"
 
 namespace baton::model {
-namespace {
-
-// Far beyond any model's files; the library writes values by recursion, which a hostile file could run off
-// the stack.
-constexpr int kMaxDepth = 64;
-
-}  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view file) {
-  std::vector<std::set<std::string>> open;  // keys of the objects around the parser's place
-  std::string twice;
-  bool too_deep = false;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) {
-      too_deep = true;
-      return false;
-    }
-    if (event == Json::parse_event_t::object_start) {
-      open.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      open.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!open.back().insert(key).second && twice.empty()) twice = key;
-    }
-    return true;
-  };
-  Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
-  if (too_deep) {
-    return absl::InvalidArgumentError(fmt::format("{}: nested more than {} deep", file, kMaxDepth));
-  }
-  if (json.is_discarded()) return absl::InvalidArgumentError(fmt::format("{}: not valid JSON", file));
-  if (!twice.empty()) {
-    return absl::InvalidArgumentError(fmt::format("{}: key \"{}\" stands twice in one object", file, twice));
-  }
-  return json;
+  absl::StatusOr<Json> json = json::Parse<Json>(text);
+  if (json.ok()) return json;
+  return absl::InvalidArgumentError(fmt::format("{}: {}", file, std::string(json.status().message())));
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t limit) {

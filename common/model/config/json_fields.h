@@ -1,8 +1,7 @@
 // JsonFields: a JSON object read strictly, field by field. The first thing that is missing, of the wrong type
 // or out of range is kept as the status, named with its file and field; later reads return harmless values,
-// so a caller reads everything and looks once. ParseJson refuses what is no JSON, what is nested absurdly
-// deep, and a key that stands twice in one object, since two readers could then see two different models.
-// Neither throws. Any thread.
+// so a caller reads everything and looks once. ParseJson is the strict reader of common/json with the file's
+// name in its errors. Neither throws. Any thread.
 #pragma once
 
 #include <cstdint>

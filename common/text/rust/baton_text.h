@@ -19,6 +19,8 @@ typedef enum {
   BATON_TEXT_OK = 0,
   BATON_TEXT_INVALID = 1,  /* the input is at fault */
   BATON_TEXT_INTERNAL = 2, /* a defect on this side of the border */
+  BATON_TEXT_TOO_LONG = 3, /* more came out than the caller allows */
+  BATON_TEXT_STOPPED = 4,  /* the caller no longer wants it */
 } baton_text_code;
 
 /* UTF-8 text or raw bytes, not terminated by a zero. data is not null, also when size is 0. */
@@ -43,8 +45,11 @@ typedef struct baton_tokenizer baton_tokenizer;
 int32_t baton_tokenizer_new(const uint8_t* json, size_t size, baton_tokenizer** out, baton_text_bytes* error);
 void baton_tokenizer_free(baton_tokenizer* tokenizer);
 
+/* More than most_tokens is BATON_TEXT_TOO_LONG, found as soon as there are so many. wanted, if not null, is
+ * called with asked before the work and now and then during it; 0 ends it as BATON_TEXT_STOPPED. */
 int32_t baton_tokenizer_encode(const baton_tokenizer* tokenizer, const uint8_t* text, size_t size,
-                               int32_t add_special_tokens, baton_text_ids* out, baton_text_bytes* error);
+                               int32_t add_special_tokens, size_t most_tokens, int32_t (*wanted)(const void*),
+                               const void* asked, baton_text_ids* out, baton_text_bytes* error);
 
 /* The library's own decoding of the whole run. Ids that the vocabulary lacks are skipped. */
 int32_t baton_tokenizer_decode(const baton_tokenizer* tokenizer, const uint32_t* ids, size_t size,
@@ -73,6 +78,7 @@ typedef struct {
   baton_text_bytes flags;
   int32_t join;          /* baton_text_join */
   uint32_t strip_spaces; /* as many spaces at most are taken from the start of the joined text */
+  int32_t verbatim;      /* 1: no normalizer changes a text before it is cut into tokens */
 } baton_text_vocabulary;
 
 int32_t baton_tokenizer_vocabulary(const baton_tokenizer* tokenizer, baton_text_vocabulary* out,
@@ -85,9 +91,10 @@ typedef struct baton_template baton_template;
 int32_t baton_template_new(const uint8_t* source, size_t size, baton_template** out, baton_text_bytes* error);
 void baton_template_free(baton_template* chat_template);
 
-/* variables: a JSON object. now: seconds since 1970, what strftime_now formats in local time. */
+/* variables: a JSON object. now: seconds since 1970, what strftime_now formats in local time. More than
+ * most_bytes is BATON_TEXT_TOO_LONG, found as soon as there are so many. */
 int32_t baton_template_render(const baton_template* chat_template, const uint8_t* variables, size_t size,
-                              int64_t now, baton_text_bytes* out, baton_text_bytes* error);
+                              int64_t now, size_t most_bytes, baton_text_bytes* out, baton_text_bytes* error);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 
 #include "baton/v1/decode.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
-#include "cli/build_info.h"
+#include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "decode_service/server.h"
@@ -59,7 +59,7 @@ int Main(int argc, char** argv) {
   app.add_option("--tokens", sizes, "Sizes of prefixes")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   spdlog::set_level(spdlog::level::err);
-  const cli::BuildInfo build = cli::GetBuildInfo();
+  const BuildInfo build = GetBuildInfo();
   std::printf("%s, %d thread(s) per worker, %s, %s, commit %s, seed 1\n", worker.engine.model_folder.c_str(),
               worker.engine.threads, build.compiler, build.build_type, build.commit);
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/build_info.h"
+#include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "router/index/prefix_index.h"
 
@@ -272,7 +272,7 @@ int main(int argc, char** argv) {
   app.add_option("--lookups", lookups, "Lookups of 64 blocks per measurement")->capture_default_str();
   app.add_option("--seed", seed, "Of the conversations")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
-  fmt::print("commit {}, seed {}, {} cores\n", baton::cli::GetBuildInfo().commit, seed,
+  fmt::print("commit {}, seed {}, {} cores\n", baton::GetBuildInfo().commit, seed,
              std::thread::hardware_concurrency());
   for (const int count : workers) baton::router::index::Measure(count, pairs, holders, seed, lookups);
   return 0;

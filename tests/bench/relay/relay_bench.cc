@@ -8,9 +8,9 @@
 #include <random>
 #include <thread>
 
-#include "cli/build_info.h"
 #include "cli/client/inference_client.h"
 #include "cli/relay_in_process.h"
+#include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/device/thread_pool.h"
 #include "common/engine/engine.h"
@@ -212,7 +212,7 @@ int main(int argc, char** argv) {
   app.add_option("--repetitions", repetitions, "of which the medians are shown")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (threads == 0) threads = device::UsableCores();
-  const cli::BuildInfo build = cli::GetBuildInfo();
+  const BuildInfo build = GetBuildInfo();
   std::printf("%s, %d thread(s), %s, %s, commit %s\n", bench::CpuModel().c_str(), threads, build.compiler,
               build.build_type, build.commit);
   const bench::Limits limits(threads);

@@ -22,9 +22,9 @@
 #include "cli/bench/recorder.h"
 #include "cli/bench/runner.h"
 #include "cli/bench/workload.h"
-#include "cli/build_info.h"
 #include "cli/client/inference_client.h"
 #include "cli/serve/child.h"
+#include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "tests/bench/router/measured_process.h"
@@ -213,7 +213,7 @@ int Run(Flags flags, const std::string& self) {
   BATON_CHECK(models.ok() && models->models_size() > 0) << models.status();
 
   fmt::print("commit {}; capacity {:.1f} requests/s; {} s a step; SLO: TTFT {} s, TPOT {} s; seed {}\n",
-             cli::GetBuildInfo().commit, flags.capacity, flags.seconds, flags.slo_ttft, flags.slo_tpot,
+             GetBuildInfo().commit, flags.capacity, flags.seconds, flags.slo_ttft, flags.slo_tpot,
              flags.seed);
   fmt::print("{:>6} {:>10} {:>10} {:>10} {:>10} {:>7} {:>12} {:>12} {:>7} {:>11} {:>9}\n", "load", "offered",
              "served", "goodput", "TTFT p99", "refused", "told p50", "told p99", "others", "peak RSS", "CPU");

@@ -26,8 +26,8 @@
 
 #include "baton/v1/decode.grpc.pb.h"
 #include "baton/v1/inference.grpc.pb.h"
-#include "cli/build_info.h"
 #include "cli/serve/child.h"
+#include "common/base/build_info.h"
 #include "common/base/check.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
@@ -319,7 +319,7 @@ int main(int argc, char** argv) {
   setrlimit(RLIMIT_NOFILE, &files);
   if (host > 0) return baton::HostWorkers(host, held_blocks);
 
-  fmt::print("commit {}, policy {}, {} cores\n", baton::cli::GetBuildInfo().commit, policy,
+  fmt::print("commit {}, policy {}, {} cores\n", baton::GetBuildInfo().commit, policy,
              std::thread::hardware_concurrency());
   baton::Bench bench(workers, held_blocks, "/proc/self/exe", router, policy);
   const auto times = [share](int count) { return std::max(1, static_cast<int>(count * share)); };

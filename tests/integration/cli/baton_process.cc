@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,17 +19,41 @@ namespace {
 
 // The machine may be loaded; a test that hangs still ends.
 constexpr int kPatienceMs = 60'000;
-constexpr char kBinary[] = BATON_BINARY_DIR "/bin/baton";
+constexpr char kBinaries[] = BATON_BINARY_DIR "/bin/";
 
-[[noreturn]] void Exec(const std::vector<std::string>& arguments) {
+[[noreturn]] void Exec(const std::string& path, const std::vector<std::string>& arguments) {
   // The same characters everywhere, and no colours to look past.
   setenv("LC_ALL", "C", 1);
   setenv("NO_COLOR", "1", 1);
-  std::vector<char*> argv = {const_cast<char*>("baton")};
+  setenv("TERM", "xterm", 1);
+  const std::string program = path.substr(path.rfind('/') + 1);
+  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  execv(kBinary, argv.data());
+  execv(path.c_str(), argv.data());
   _exit(126);
+}
+
+// In the child: makes `fd` lead to `sink`; `pipe` leads to the test.
+void Lead(int fd, Sink sink, int pipe) {
+  switch (sink) {
+    case Sink::kRead:
+      dup2(pipe, fd);
+      return;
+    case Sink::kFull:
+      dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), fd);
+      return;
+    case Sink::kGone: {
+      int ends[2];
+      BATON_CHECK(pipe2(ends, O_CLOEXEC) == 0);
+      dup2(ends[1], fd);
+      close(ends[0]);
+      return;
+    }
+    case Sink::kClosed:
+      close(fd);
+      return;
+  }
 }
 
 int ExitCode(pid_t pid) {
@@ -38,16 +64,22 @@ int ExitCode(pid_t pid) {
 
 }  // namespace
 
-Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input) {
+Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input, Sink out, Sink err) {
+  return RunProgram("baton", arguments, input, out, err);
+}
+
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                   std::string_view input, Sink out_sink, Sink err_sink) {
   int in[2], out[2], err[2];
   BATON_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
   const pid_t pid = fork();
   BATON_CHECK(pid >= 0);
   if (pid == 0) {
     dup2(in[0], 0);
-    dup2(out[1], 1);
-    dup2(err[1], 2);
-    Exec(arguments);
+    Lead(1, out_sink, out[1]);
+    Lead(2, err_sink, err[1]);
+    signal(SIGPIPE, SIG_DFL);  // the test ignores it
+    Exec(kBinaries + program, arguments);
   }
   close(in[0]);
   close(out[1]);
@@ -83,10 +115,15 @@ Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view inp
   return outcome;
 }
 
-BatonOnTerminal::BatonOnTerminal(const std::vector<std::string>& arguments) {
-  pid_ = forkpty(&fd_, nullptr, nullptr, nullptr);
+BatonOnTerminal::BatonOnTerminal(const std::vector<std::string>& arguments, const std::string& binary) {
+  winsize size = {};
+  size.ws_row = 24;
+  size.ws_col = 80;
+  pid_ = forkpty(&fd_, nullptr, nullptr, &size);
   BATON_CHECK(pid_ >= 0);
-  if (pid_ == 0) Exec(arguments);
+  if (pid_ == 0) Exec(binary.empty() ? std::string(kBinaries) + "baton" : binary, arguments);
+  // Both sides of a terminal have to move on: who only writes may wait for one that only writes.
+  BATON_CHECK(fcntl(fd_, F_SETFL, O_NONBLOCK) == 0);
 }
 
 BatonOnTerminal::~BatonOnTerminal() {
@@ -98,7 +135,24 @@ BatonOnTerminal::~BatonOnTerminal() {
 }
 
 void BatonOnTerminal::Type(std::string_view text) {
-  BATON_CHECK(write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  while (!text.empty()) {
+    pollfd fd = {fd_, POLLIN | POLLOUT, 0};
+    BATON_CHECK(poll(&fd, 1, kPatienceMs) > 0) << "the terminal takes no more text";
+    if ((fd.revents & POLLIN) != 0) BATON_CHECK(Read()) << "the command has ended";
+    if ((fd.revents & POLLOUT) == 0) continue;
+    const ssize_t written = write(fd_, text.data(), text.size());
+    if (written > 0) text.remove_prefix(written);
+  }
+}
+
+bool BatonOnTerminal::Read() {
+  pollfd fd = {fd_, POLLIN, 0};
+  if (poll(&fd, 1, kPatienceMs) <= 0) return false;
+  char bytes[4096];
+  const ssize_t got = read(fd_, bytes, sizeof(bytes));
+  if (got <= 0) return false;
+  seen_.append(bytes, got);
+  return true;
 }
 
 bool BatonOnTerminal::WaitFor(std::string_view text) {
@@ -107,13 +161,14 @@ bool BatonOnTerminal::WaitFor(std::string_view text) {
       searched_ = at + text.size();
       return true;
     }
-    pollfd fd = {fd_, POLLIN, 0};
-    if (poll(&fd, 1, kPatienceMs) <= 0) return false;
-    char bytes[4096];
-    const ssize_t got = read(fd_, bytes, sizeof(bytes));
-    if (got <= 0) return false;
-    seen_.append(bytes, got);
+    if (!Read()) return false;
   }
+}
+
+bool BatonOnTerminal::IsCooked() const {
+  termios modes;
+  BATON_CHECK(tcgetattr(fd_, &modes) == 0);
+  return (modes.c_lflag & ICANON) != 0 && (modes.c_lflag & ECHO) != 0;
 }
 
 int BatonOnTerminal::Wait() {

@@ -1,4 +1,4 @@
-// Runs the real `baton` binary, as a user or a script would. One thread at a time.
+// Runs the real `baton` binary, or a server's, as a user or a script would. One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -16,17 +16,31 @@ struct Outcome {
   std::string err;
 };
 
-// Runs `baton ARGUMENTS` to its end with `input` on standard input.
-Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input = "");
+// Where a stream of a command goes.
+enum class Sink {
+  kRead,    // to the test
+  kFull,    // a full disk: /dev/full
+  kGone,    // a pipe whose reader has gone
+  kClosed,  // nowhere: the descriptor is closed
+};
 
-// `baton` on a terminal of its own, so that it takes us for a person.
+// Runs `baton ARGUMENTS` to its end with `input` on standard input. What goes elsewhere is empty in the
+// outcome.
+Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input = "",
+                 Sink out = Sink::kRead, Sink err = Sink::kRead);
+// The same with another binary of the build, "baton-router".
+Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
+                   std::string_view input = "", Sink out = Sink::kRead, Sink err = Sink::kRead);
+
+// `baton` on a terminal of its own (an xterm of 24 lines and 80 columns), so that it takes us for a person.
 class BatonOnTerminal {
  public:
-  explicit BatonOnTerminal(const std::vector<std::string>& arguments);
+  // `binary` empty: the one that was built.
+  explicit BatonOnTerminal(const std::vector<std::string>& arguments, const std::string& binary = "");
   // Kills it if it still runs.
   ~BatonOnTerminal();
 
-  // Types text; "\x03" is Ctrl-C, "\x04" Ctrl-D.
+  // Types text, of any length; "\x03" is Ctrl-C, "\x04" Ctrl-D.
   void Type(std::string_view text);
   // Reads until `text` has appeared since the last call. False, with what came in seen(), if it ends or takes
   // too long.
@@ -34,8 +48,14 @@ class BatonOnTerminal {
   // Its exit code, once it has ended.
   int Wait();
   const std::string& seen() const { return seen_; }
+  pid_t pid() const { return pid_; }
+  // True if the terminal edits and echoes lines by itself, as a shell expects to find it.
+  bool IsCooked() const;
 
  private:
+  // Takes what it prints; false at the end, or if nothing came for a minute.
+  bool Read();
+
   int fd_ = -1;
   pid_t pid_ = 0;
   std::string seen_;

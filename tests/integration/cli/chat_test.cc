@@ -61,6 +61,39 @@ TEST(ChatTest, AnErrorEndsAPipe) {
   EXPECT_EQ(server.chat_requests().size(), 1u);
 }
 
+TEST(ChatTest, ALineThatIsNotUtf8IsATurnAllTheSame) {
+  FakeInference server;
+  // Latin-1, and a character that is cut off.
+  const Outcome outcome = RunBaton({"chat", "--server", server.address()},
+                                   "caf\xe9 au lait\nnext\n\xe2\x82\n/system \xff\nlast\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "you said: caf\xef\xbf\xbd au lait\nyou said: next\nyou said: \xef\xbf\xbd\nyou said: last\n");
+  EXPECT_THAT(outcome.err, HasSubstr("not all UTF-8"));
+  EXPECT_EQ(Turns(server.chat_requests().at(3)).front(), "system: \xef\xbf\xbd");
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--message", "\xff"}).code, 2);
+}
+
+TEST(ChatTest, AFullContextNamesResetInAPipeToo) {
+  FakeInference server({.chat =
+                            [](const v1::ChatRequest&) {
+                              return AnswerWith({1, 2}, 98);
+                            },
+                        .context_tokens = 100});
+  const Outcome outcome = RunBaton({"chat", "--server", server.address()}, "a\n");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("/reset begins a new one"));
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--message", "a"}).err, "");
+}
+
+TEST(ChatTest, EchoPrintsWhatIsAsked) {
+  FakeInference server;
+  const Outcome messages =
+      RunBaton({"chat", "--server", server.address(), "--echo", "--message", "one", "--message", "two"});
+  EXPECT_EQ(messages.out, "> one\nyou said: one\n> two\nyou said: two\n");
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--echo"}, "hi\n").out, "> hi\nyou said: hi\n");
+}
+
 TEST(ChatTest, CtrlCCancelsTheAnswerAndNothingElse) {
   FakeInference server({.chat = [](const v1::ChatRequest& request) {
     if (request.conversation().messages().rbegin()->content() != "endless") {

@@ -1,10 +1,13 @@
 // `baton serve` with servers that are shell scripts: the real command, real processes, real signals.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +17,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
+#include <vector>
+
+#include "common/device/thread_pool.h"
 
 namespace baton::cli {
 namespace {
@@ -166,6 +173,39 @@ TEST_F(ServeTest, StartsEverythingTellsWhereAndEndsInOrder) {
   EXPECT_FALSE(fs::exists(announce())) << "addresses of a service that is gone mislead";
 }
 
+// The cores that a process may run on.
+std::vector<int> CpusOf(pid_t pid) {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(pid, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+TEST_F(ServeTest, PrefillAndDecodeWorkersRunOnCoresOfTheirOwn) {
+  if (device::UsableCores() < 2 || std::ssize(CpusOf(0)) != device::UsableCores()) {
+    GTEST_SKIP() << "one core, or a quota: nobody is bound";
+  }
+  Start({"--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const std::vector<int> prefill = CpusOf(Find("prefill-0")["pid"]), decode = CpusOf(Find("decode-0")["pid"]);
+  ASSERT_FALSE(prefill.empty());
+  ASSERT_FALSE(decode.empty());
+  for (const int cpu : prefill) EXPECT_EQ(std::count(decode.begin(), decode.end(), cpu), 0) << cpu;
+  EXPECT_EQ(prefill.size() + decode.size(), CpusOf(0).size());
+  EXPECT_EQ(CpusOf(Find("router")["pid"]), CpusOf(0));
+  EXPECT_TRUE(Says(fmt::format("--threads {}", decode.size()))) << seen_;
+}
+
+TEST_F(ServeTest, WhoeverSaysHowManyThreadsBindsNobody) {
+  Start({"--threads", "3", "--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  EXPECT_TRUE(Says("--threads 3")) << seen_;
+  EXPECT_EQ(CpusOf(Find("decode-0")["pid"]), CpusOf(0));
+}
+
 TEST_F(ServeTest, AKilledWorkerIsReportedAndComesBackWhereItWas) {
   Start({"--announce", announce()});
   ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
@@ -223,6 +263,126 @@ TEST_F(ServeTest, TheTailShareGoesToWhoOrdersPrefillQueues) {
   EXPECT_THAT(called("router"), HasSubstr("--tail-share 0.25"));
   EXPECT_THAT(called("prefill-0"), HasSubstr("--tail-share 0.25"));
   EXPECT_THAT(called("decode-0"), testing::Not(HasSubstr("--tail-share")));
+}
+
+TEST_F(ServeTest, ATakenPortIsSaidOnceBeforeAnythingStarts) {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string where = fmt::format("127.0.0.1:{}", ntohs(address.sin_port));
+  for (const char* flag : {"--listen", "--metrics"}) {
+    seen_.clear();
+    searched_ = 0;
+    const std::string other = flag == std::string("--listen") ? "--metrics" : "--listen";
+    Start({flag, where, other, "127.0.0.1:0"});
+    EXPECT_EQ(Wait(), 1);
+    EXPECT_EQ(seen_,
+              fmt::format("baton: {} {}: the port is taken, perhaps by another `baton serve`: give another "
+                          "port, or 0 for a free one\n",
+                          flag, where));
+    close(err_);
+  }
+  err_ = -1;
+  close(taken);
+}
+
+TEST_F(ServeTest, WhatCanNotBeWrittenIsSaidBeforeAnythingStarts) {
+  std::ofstream(folder_ / "file") << "no folder";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--announce", folder_ / "nowhere" / "addresses.json"}, "there is no folder"},
+      {{"--announce", folder_}, "is a folder"},
+      {{"--announce", "/proc/addresses.json"}, "can't write in /proc"},
+      {{"--observability", folder_ / "file"}, "can't make the folder"},
+      {{"--observability", "/proc/watch"}, "can't make the folder"},
+  };
+  for (const auto& [flags, why] : cases) {
+    seen_.clear();
+    searched_ = 0;
+    Start(flags);
+    EXPECT_EQ(Wait(), 1);
+    EXPECT_THAT(seen_, HasSubstr(flags[0] + " " + flags[1] + ": ")) << seen_;
+    EXPECT_THAT(seen_, HasSubstr(why));
+    EXPECT_EQ(seen_.find("called:"), std::string::npos) << seen_;
+    close(err_);
+  }
+  err_ = -1;
+}
+
+TEST_F(ServeTest, HandsOnWhatWorkersTake) {
+  Start({"--backend", "cuda", "--tp", "2", "--link", "nccl", "--link-timeout", "3", "--link-pairs", "7",
+         "--key-dtype", "bf16", "--value-dtype", "i8", "--tolerant", "--peer-fetch", "never", "--drain-grace",
+         "4"});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  for (const char* worker : {"prefill-0", "decode-0"}) {
+    ASSERT_TRUE(Says(fmt::format("--worker-id {} ", worker))) << seen_;
+    const size_t begin = seen_.find(fmt::format("--worker-id {} ", worker));
+    const std::string line = seen_.substr(begin, seen_.find('\n', begin) - begin);
+    for (const char* flag :
+         {"--backend cuda", "--tp 2", "--link nccl", "--link-timeout 3", "--link-pairs 7", "--key-dtype bf16",
+          "--value-dtype i8", "--tolerant", "--peer-fetch never", "--drain-grace 4"}) {
+      EXPECT_THAT(line, HasSubstr(flag));
+    }
+  }
+}
+
+TEST_F(ServeTest, AFlagThatWorkersWouldRefuseIsRefusedBeforeTheyStart) {
+  Start({"--key-dtype", "f16"});
+  EXPECT_EQ(Wait(), 2);
+  EXPECT_THAT(seen_, HasSubstr("--key-dtype: \"f16\" is not one of f32, bf16, f8, i8"));
+}
+
+TEST_F(ServeTest, ProcessesShareAKeyOfTheirOwnThatGoesWithThem) {
+  Start({});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const std::string flag = "--fleet-key-file ";
+  std::set<std::string> files;
+  size_t given = 0;
+  for (size_t at = 0; (at = seen_.find(flag, at)) != std::string::npos; ++given) {
+    at += flag.size();
+    files.insert(seen_.substr(at, seen_.find_first_of(" \n", at) - at));
+  }
+  EXPECT_EQ(given, 3u) << seen_;
+  ASSERT_EQ(files.size(), 1u) << seen_;
+  const fs::path file = *files.begin();
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::status(file.parent_path()).permissions(), fs::perms::owner_all);
+  EXPECT_GE(fs::file_size(file), 32u);
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_FALSE(fs::exists(file.parent_path()));
+}
+
+TEST_F(ServeTest, AKeyThatIsGivenIsTheKey) {
+  std::ofstream(folder_ / "key") << "0123456789abcdef";
+  Start({"--fleet-key-file", folder_ / "key"});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  EXPECT_TRUE(Says("--fleet-key-file " + (folder_ / "key").string())) << seen_;
+  EXPECT_EQ(seen_.find("baton-serve-"), std::string::npos) << seen_;
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0);
+  EXPECT_TRUE(fs::exists(folder_ / "key"));
+}
+
+// decode-1 dies at each start once the service is up; decode-0 goes on. When that dies too, nobody is left.
+TEST_F(ServeTest, OneRedundantWorkerThatKeepsDyingEndsNothing) {
+  const std::string mark = folder_ / "broken";
+  Install("baton-decode", fmt::format("#!/bin/sh\nif test -e {0}-all; then exit 9; fi\n"
+                                      "case \"$*\" in *decode-1*) test -e {0} && exit 7;; esac\n{1}",
+                                      mark, kServer + sizeof("#!/bin/sh")));
+  Start({"--decode", "2", "--announce", announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  std::ofstream{mark} << "broken";
+  kill(Find("decode-1")["pid"], SIGKILL);
+  ASSERT_TRUE(WaitFor("died: exit code 7; 5 times so soon, and the others go on; starting it again in"))
+      << seen_;
+  EXPECT_TRUE(fs::exists(announce())) << "the service goes on";
+  std::ofstream(mark + "-all") << "broken";
+  kill(Find("decode-0")["pid"], SIGKILL);
+  EXPECT_EQ(Wait(), 1) << seen_;
+  EXPECT_THAT(seen_, HasSubstr("decode-0 died 5 times within"));
 }
 
 TEST_F(ServeTest, EverythingDiesWithAKilledSupervisor) {

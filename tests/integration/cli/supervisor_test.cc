@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 
@@ -110,15 +111,102 @@ TEST(SupervisorTest, GivesUpOnAProcessThatKeepsDying) {
   int deaths = 0;
   Supervisor::Listener listener;
   listener.event = [&](const ProcessEvent& event) { deaths += event.kind == Kind::kDied; };
-  Supervisor supervisor({Shell("good", "echo ready; exec cat"),
-                         Shell("bad", "echo ready; echo the disk is on fire >&2; kill -SEGV $$")},
-                        options, listener);
+  ProcessSpec bad = Shell("bad", "echo ready; echo the disk is on fire >&2; kill -SEGV $$");
+  bad.vital_group = "bad";
+  Supervisor supervisor({Shell("good", "echo ready; exec cat"), bad}, options, listener);
   const absl::Status status = supervisor.Run();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("bad died 3 times"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("killed by SIGSEGV"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("the disk is on fire"));
   EXPECT_EQ(deaths, 3);
+}
+
+// Once everything has been ready, a process is tried again and again while the rest of its group lives.
+TEST(SupervisorTest, TriesARedundantProcessEverMoreSlowly) {
+  SupervisorOptions options = Quick();
+  options.max_quick_deaths = 3;
+  options.slow_delay = absl::Milliseconds(40);
+  std::map<std::string, pid_t> pids;
+  std::vector<absl::Duration> delays;
+  bool up = false;
+  Supervisor::Listener listener;
+  listener.event = [&](const ProcessEvent& event) {
+    if (event.kind == Kind::kReady) {
+      pids[event.name] = event.pid;
+      // Every life of "one" is short from now on; "two" dies with it once it has been tried slowly.
+      if (up && event.name == "one") kill(event.pid, SIGKILL);
+      if (up && event.name == "two" && delays.size() >= 7) kill(event.pid, SIGKILL);
+    }
+    if (event.kind != Kind::kDied || event.name != "one") return;
+    if (event.restart_in.has_value()) delays.push_back(*event.restart_in);
+    EXPECT_EQ(event.quick_deaths, delays.size() < 3 ? 0 : static_cast<int>(delays.size()));
+    if (delays.size() == 7) kill(pids["two"], SIGKILL);
+  };
+  listener.ready = [&](const AddressBook&) {
+    if (std::exchange(up, true)) return;
+    kill(pids["one"], SIGKILL);
+  };
+  ProcessSpec one = Shell("one", "echo ready; exec cat"), two = one;
+  two.name = "two";
+  one.vital_group = two.vital_group = "pair";
+  Supervisor supervisor({one, two, Shell("spare", "echo ready; exec cat")}, options, listener);
+  const absl::Status status = supervisor.Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << "none of the pair is left";
+  ASSERT_GE(delays.size(), 7u);
+  const auto ms = [](int n) { return absl::Milliseconds(n); };
+  EXPECT_THAT(std::vector(delays.begin(), delays.begin() + 7),
+              ::testing::ElementsAre(ms(1), ms(2), ms(4), ms(8), ms(16), ms(32), ms(40)));
+}
+
+TEST(SupervisorTest, DoesForEverWithoutAProcessThatIsNotVital) {
+  SupervisorOptions options = Quick();
+  options.max_quick_deaths = 2;
+  Supervisor* running = nullptr;
+  int deaths = 0;
+  bool up = false;
+  Supervisor::Listener listener;
+  listener.event = [&](const ProcessEvent& event) {
+    if (event.kind == Kind::kReady && event.name == "extra" && up) kill(event.pid, SIGKILL);
+    if (event.kind == Kind::kDied && ++deaths == 6) running->Stop();
+  };
+  listener.ready = [&](const AddressBook& book) {
+    if (!std::exchange(up, true)) kill(std::stoi(book.at("extra").at("pid")), SIGKILL);
+  };
+  options.slow_delay = absl::Milliseconds(2);
+  ProcessSpec vital = Shell("vital", "echo ready; exec cat");
+  vital.vital_group = "vital";
+  Supervisor supervisor({vital, Shell("extra", "echo ready pid=$$; exec cat")}, options, listener);
+  running = &supervisor;
+  EXPECT_TRUE(supervisor.Run().ok());
+  EXPECT_EQ(deaths, 6);
+}
+
+TEST(SupervisorTest, ARedundantProcessThatHangsAtARestartIsKilledAndTriedAgain) {
+  SupervisorOptions options = Quick();
+  options.start_timeout = absl::Seconds(3);  // a start on a busy machine is no hang
+  const std::string mark = ::testing::TempDir() + "/hang-" + std::to_string(getpid());
+  Supervisor* running = nullptr;
+  std::vector<std::string> reasons;
+  bool up = false;
+  Supervisor::Listener listener;
+  listener.event = [&](const ProcessEvent& event) {
+    if (event.kind != Kind::kDied) return;
+    reasons.push_back(event.reason);
+    if (reasons.size() == 2) unlink(mark.c_str());
+  };
+  listener.ready = [&](const AddressBook& book) {
+    if (std::exchange(up, true)) return running->Stop();
+    close(open(mark.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    kill(std::stoi(book.at("one").at("pid")), SIGTERM);
+  };
+  Supervisor supervisor({Shell("one", "test -e " + mark + " || echo ready pid=$$; exec cat")}, options,
+                        listener);
+  running = &supervisor;
+  EXPECT_TRUE(supervisor.Run().ok());
+  ASSERT_GE(reasons.size(), 2u);
+  EXPECT_EQ(reasons[0], "killed by SIGTERM");
+  EXPECT_EQ(reasons[1], "killed by SIGKILL");
 }
 
 TEST(SupervisorTest, ARefusalBeforeReadyIsNotTriedAgain) {

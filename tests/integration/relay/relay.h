@@ -54,6 +54,10 @@ struct Setup {
   std::string backend = "cpu";
   ModelFolder model = ShippedModel();
   bool logits_digests = true;
+  // Of the decode worker; outlives the relay. Null: the machine's.
+  const Clock* clock = nullptr;
+  double slo_tpot = forecast::kDefaultSloTpot;
+  forecast::StepCost step_cost;
 };
 
 // The link into a decode worker's blocks, which on a GPU does not wait for the step under way: fails the test
@@ -108,8 +112,10 @@ class Relay {
                     .max_sequences = setup.max_sequences,
                     .local_prefill_tokens = setup.local_prefill,
                     .chunk_tokens = setup.chunk,
-                    .token_budget = setup.budget},
-                   *decode_, link_, client_, clock_, probe_) {
+                    .token_budget = setup.budget,
+                    .slo_tpot = setup.slo_tpot,
+                    .step_cost = setup.step_cost},
+                   *decode_, link_, client_, setup.clock != nullptr ? *setup.clock : clock_, probe_) {
     const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk,
                                                        .token_budget = setup.budget};
     client_.AddWorker("a", *prefill_a_, options);

@@ -43,13 +43,13 @@ fakes::FakeWorker* RouterTest::AddWorker(fakes::FakeWorker::Options options) {
 }
 
 void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> more_decode) {
-  options.model_folder = BATON_SOURCE_DIR "/models/baton-tiny";
+  if (options.model_folder.empty()) options.model_folder = BATON_SOURCE_DIR "/models/baton-tiny";
   options.decode = decode_;
   options.decode.insert(options.decode.end(), more_decode.begin(), more_decode.end());
   options.prefill = prefill_;
   options.drain = absl::Seconds(1);
   // On a loaded machine a living process may be silent for seconds.
-  options.keepalive_timeout = absl::Seconds(60);
+  options.keepalive.timeout = absl::Seconds(60);
   auto router = Router::Start(options);
   BATON_CHECK(router.ok()) << router.status();
   router_ = *std::move(router);

@@ -52,6 +52,20 @@ TEST(InspectTest, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["parameters"], 1'235'814'400);
 }
 
+TEST(InspectTest, SaysWhetherItLoads) {
+  EXPECT_THAT(RenderModel("small", Example(), {}, {}), HasSubstr("  loads         yes\n"));
+  nlohmann::json json = ModelToJson("small", Example(), {});
+  EXPECT_EQ(json["loads"], true);
+  EXPECT_FALSE(json.contains("problem"));
+  model::ModelSummary broken = Example();
+  broken.loads = absl::InvalidArgumentError("small: tensor \"model.norm.weight\" [64] is missing");
+  EXPECT_THAT(RenderModel("small", broken, {}, {}),
+              HasSubstr("  loads         no: small: tensor \"model.norm.weight\" [64] is missing\n"));
+  json = ModelToJson("small", broken, {});
+  EXPECT_EQ(json["loads"], false);
+  EXPECT_EQ(json["problem"], "small: tensor \"model.norm.weight\" [64] is missing");
+}
+
 TEST(InspectTest, NamesWindowsAndScaling) {
   model::ModelSummary summary = Example();
   summary.config.kv_heads = 32;

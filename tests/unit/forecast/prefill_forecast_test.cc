@@ -30,17 +30,92 @@ TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
   EXPECT_LT(forecast.relative_error(), 0.2);
 }
 
+// Whatever the machine, and however far the prior is off: three prompts, whose lengths lie apart, and what
+// lies between them is known.
+TEST(PrefillForecastTest, ThreeObservationsAreEnoughOnAnyMachine) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  uint64_t draws = 0;
+  const auto between = [&](double low, double high) {  // on a scale of factors
+    return low * std::pow(high / low, UniformAt(seed, draws++));
+  };
+  for (int machine = 0; machine < 500; ++machine) {
+    const double token = between(1e-6, 20e-3);
+    const PrefillCost truth = {
+        .base = token * between(1, 500), .token = token, .pair = token * between(3e-6, 3e-4)};
+    PrefillForecast forecast;
+    for (const int64_t tokens : {400, 1500, 6000}) {
+      forecast.Observe(tokens, 0, truth.Seconds(tokens, 0) * between(0.98, 1.02));
+    }
+    for (const int64_t tokens : {400, 800, 1500, 3000, 6000}) {
+      const double ratio = forecast.Seconds(tokens, 0) / truth.Seconds(tokens, 0);
+      ASSERT_LT(std::max(ratio, 1 / ratio), 1.5)
+          << tokens << " tokens at " << truth.base << ", " << truth.token << ", " << truth.pair;
+    }
+  }
+}
+
+// Eight short prompts tell nothing of long ones: the first long one is believed all the same.
+TEST(PrefillForecastTest, WhatIsWrongByAnOrderOfMagnitudeIsBelievedAtOnce) {
+  PrefillForecast forecast;
+  for (int i = 0; i < 50; ++i) forecast.Observe(20 + i % 7, 0, kTruth.Seconds(20 + i % 7, 0));
+  // The machine has become ten times as slow.
+  forecast.Observe(2000, 0, 10 * kTruth.Seconds(2000, 0));
+  EXPECT_NEAR(forecast.Seconds(2000, 0) / (10 * kTruth.Seconds(2000, 0)), 1, 0.5);
+  // And ten times as quick as it was.
+  forecast.Observe(2000, 0, kTruth.Seconds(2000, 0) / 10);
+  EXPECT_NEAR(forecast.Seconds(2000, 0) / (kTruth.Seconds(2000, 0) / 10), 1, 0.5);
+}
+
+// By less than that it takes three.
+TEST(PrefillForecastTest, AMachineThatBecomesTwiceAsSlowIsBelievedAfterThree) {
+  PrefillForecast forecast;
+  for (int i = 0; i < 200; ++i) {
+    forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
+  }
+  for (const int64_t tokens : {1000, 3000, 2000})
+    forecast.Observe(tokens, 0, 2.2 * kTruth.Seconds(tokens, 0));
+  EXPECT_NEAR(forecast.Seconds(1500, 0) / (2.2 * kTruth.Seconds(1500, 0)), 1, 0.3);
+}
+
 TEST(PrefillForecastTest, OneStallDoesNotSpoilIt) {
   PrefillForecast forecast;
   for (int i = 0; i < 200; ++i) {
     forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
   }
   forecast.Observe(1000, 0, 600);
-  EXPECT_LT(forecast.Seconds(1000, 0), 3 * kTruth.Seconds(1000, 0));
-  for (int i = 0; i < 100; ++i) {
-    forecast.Observe(1000 + 13 * i, 50 * i, kTruth.Seconds(1000 + 13 * i, 50 * i));
+  EXPECT_LT(forecast.Seconds(1000, 0), 110 * kTruth.Seconds(1000, 0)) << "two orders of magnitude at a time";
+  forecast.Observe(1000, 0, kTruth.Seconds(1000, 0));
+  EXPECT_NEAR(forecast.Seconds(1000, 0) / kTruth.Seconds(1000, 0), 1, 0.3) << "over at once";
+  EXPECT_NEAR(forecast.Seconds(3000, 5000) / kTruth.Seconds(3000, 5000), 1, 0.5);
+}
+
+// Times that vary by a factor of four without any order: no prediction leaves their range by much.
+TEST(PrefillForecastTest, NoiseDoesNotThrowItOff) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  PrefillForecast forecast;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const auto uncached = 1 + static_cast<int64_t>(UniformAt(seed, 3 * i) * 20'000);
+    const auto cached = static_cast<int64_t>(UniformAt(seed, 3 * i + 1) * 20'000);
+    forecast.Observe(uncached, cached,
+                     kTruth.Seconds(uncached, cached) * (UniformAt(seed, 3 * i + 2) < 0.5 ? 0.5 : 2));
+    if (i < 50) continue;
+    const double ratio = forecast.Seconds(10'000, 10'000) / kTruth.Seconds(10'000, 10'000);
+    ASSERT_LT(ratio, 10) << i;
+    ASSERT_GT(ratio, 0.1) << i;
   }
-  EXPECT_NEAR(forecast.Seconds(1000, 0) / kTruth.Seconds(1000, 0), 1, 0.3);
+}
+
+// Of many machines together no single observation is news.
+TEST(PrefillForecastTest, TheMeanOfManyMachinesIsSteady) {
+  PrefillForecast forecast({}, Of::kMany);
+  for (int i = 0; i < 400; ++i) {
+    const int64_t tokens = 500 + 40 * (i % 50);
+    forecast.Observe(tokens, 0, (i % 2 == 0 ? 0.2 : 1.8) * kTruth.Seconds(tokens, 0));
+    if (i < 100) continue;
+    ASSERT_NEAR(forecast.Seconds(1500, 0) / kTruth.Seconds(1500, 0), 1, 0.4) << i;
+  }
 }
 
 // On a busy machine the same prompt takes half as long now and twice as long then. Queues are sums: the mean

@@ -68,12 +68,45 @@ TEST(ModelConfigTest, NamesEveryMissingField) {
     if (field == "num_key_value_heads") continue;  // by default as many as heads
     json config = Llama();
     config.erase(field);
-    const std::string missing = field == "architectures" ? "must be a list of one name" : "is missing";
+    const std::string missing =
+        field == "architectures" ? "must be a list of one name, or \"model_type\" must be given in its place"
+                                 : "is missing";
     EXPECT_EQ(MessageFor(config), "config.json: field \"" + field + "\" " + missing);
   }
   json mha = Llama();
   mha.erase("num_key_value_heads");
   EXPECT_EQ(Read(mha).kv_heads, 8);
+}
+
+TEST(ModelConfigTest, TakesTheModelTypeWhereNoArchitectureIsNamed) {
+  for (const auto& [type, architecture] :
+       {std::pair{"llama", "LlamaForCausalLM"}, std::pair{"mistral", "MistralForCausalLM"},
+        std::pair{"qwen2", "Qwen2ForCausalLM"}, std::pair{"qwen3", "Qwen3ForCausalLM"}}) {
+    const ModelConfig named = Read(Family(architecture));
+    json config = Llama();
+    config["model_type"] = type;
+    for (const json& architectures : {json(), json::array()}) {
+      config["architectures"] = architectures;
+      EXPECT_EQ(Read(config).Canonical(), named.Canonical());
+    }
+    config.erase("architectures");
+    EXPECT_EQ(Read(config).Canonical(), named.Canonical());
+    // An architecture that is named counts alone.
+    config["architectures"] = {"Qwen3ForCausalLM"};
+    EXPECT_EQ(Read(config).architecture, "Qwen3ForCausalLM");
+    config["architectures"] = "LlamaForCausalLM";
+    EXPECT_EQ(MessageFor(config), "config.json: field \"architectures\" must be a list of one name");
+  }
+  json config = Llama();
+  config.erase("architectures");
+  config["model_type"] = "gemma3";
+  EXPECT_EQ(MessageFor(config),
+            "config.json: unknown model_type \"gemma3\": Baton runs llama, mistral, qwen2, qwen3");
+  config["model_type"] = {"llama"};
+  EXPECT_EQ(
+      MessageFor(config),
+      "config.json: field \"architectures\" must be a list of one name, or \"model_type\" must be given "
+      "in its place");
 }
 
 TEST(ModelConfigTest, RefusesWhatItDoesNotKnowByName) {

@@ -45,6 +45,17 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirBytes) {
   EXPECT_EQ((*tensors)[3].bytes.size(), 8u);
 }
 
+TEST(SafetensorsTest, TakesMetadataThatIsNull) {
+  const auto tensors = Parse(SafetensorsBytes(
+      R"({"__metadata__":null,"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "12345678"));
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(tensors->size(), 1u);
+  EXPECT_THAT(MessageFor(R"({"__metadata__":[]})", ""), HasSubstr("__metadata__ is not an object"));
+  EXPECT_THAT(MessageFor(R"({"__metadata__":{"x":null}})", ""),
+              HasSubstr("__metadata__ \"x\" is not a string"));
+  EXPECT_THAT(MessageFor(R"({"a":null})", ""), HasSubstr("tensor \"a\" is not described by a JSON object"));
+}
+
 TEST(SafetensorsTest, StatesWhatATruncatedFileLacks) {
   const std::string whole =
       SafetensorsBytes(One(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), "12345678");

@@ -89,14 +89,14 @@ TEST(DeskTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
   Desk::Petition patient = petition;
   patient.deadline = At(now + 5);
   Admit(&desk, patient, At(now));
-  patient.predicted_ttft = absl::Seconds(4.5);
+  patient.predicted.ttft = absl::Seconds(4.5);
   EXPECT_EQ(Refused(&desk, patient, At(now)).reason, Reason::kDeadline);
 }
 
 TEST(DeskTest, WaitsNoLongerThanWhatIsLeftToTheFirstToken) {
   Desk desk({});
   const auto entry =
-      Admit(&desk, {.tenant = kA, .deadline = At(10), .predicted_ttft = absl::Seconds(3)}, At(0));
+      Admit(&desk, {.tenant = kA, .deadline = At(10), .predicted = {.ttft = absl::Seconds(3)}}, At(0));
   EXPECT_TRUE(desk.TakeExpired(At(6.9)).empty());
   EXPECT_EQ(desk.TakeExpired(At(7)), entry);
 }
@@ -115,6 +115,37 @@ TEST(DeskTest, AFullQueueMakesRoomForWhoeverHasLess) {
             Reason::kTotalQueue);
   EXPECT_EQ(desk.queue().size(), 3);
   EXPECT_EQ(desk.queue().depth(kA).entries, 2);
+}
+
+TEST(DeskTest, TheRetryDelayIsThatOfTheTenantsOwnLine) {
+  Desk desk({.entries = 503});
+  desk.SetTenant(kA, {}, At(0));
+  desk.SetTenant(kB, {.queue = {.entries = 2}}, At(0));
+  // 100 tokens in a tenth of a second, for two seconds, while others wait.
+  for (int i = 0; i < 521; ++i) {
+    if (i >= 501) desk.Serve(*desk.First(), At(0.1 * (i - 500)));
+    Admit(&desk, {.tenant = kA, .prompt_tokens = 99, .max_tokens = 1}, At(i < 501 ? 0 : 0.1 * (i - 500)));
+  }
+  for (int i = 0; i < 2; ++i) Admit(&desk, {.tenant = kB, .prompt_tokens = 99, .max_tokens = 1}, At(2));
+  // 50,000 tokens at 1,000 a second: who comes back in ten seconds is refused again.
+  const Refusal flood = Refused(&desk, {.tenant = kA, .prompt_tokens = 99, .max_tokens = 1}, At(2));
+  EXPECT_EQ(flood.reason, Reason::kTotalQueue);
+  EXPECT_NEAR(absl::ToDoubleSeconds(flood.retry), 50, 5);
+  // Two of its own, and as many of the flood's beside them.
+  const Refusal small = Refused(&desk, {.tenant = kB, .prompt_tokens = 99, .max_tokens = 1}, At(2));
+  EXPECT_EQ(small.reason, Reason::kTenantQueue);
+  EXPECT_NEAR(absl::ToDoubleSeconds(small.retry), 0.4, 0.1);
+}
+
+TEST(DeskTest, TheRetryDelayIsAMinuteAtMost) {
+  Desk desk({});
+  for (int i = 0; i < 500; ++i) Admit(&desk, {.tenant = kA, .prompt_tokens = 99, .max_tokens = 1}, At(0));
+  // 10 tokens a second: an hour and more.
+  for (int i = 1; i <= 5; ++i) desk.Serve(*desk.First(), At(10 * i));
+  EXPECT_EQ(desk.RetryDelay(kA), absl::Minutes(1));
+  EXPECT_EQ(desk.RetryDelay(kB), absl::Milliseconds(100)) << "nothing is ahead of it";
+  EXPECT_EQ(Desk::TooLate(true, absl::Seconds(1), absl::Seconds(40), absl::ZeroDuration()).retry,
+            absl::Seconds(39));
 }
 
 TEST(DeskTest, WhatIsRefusedIsNotCharged) {

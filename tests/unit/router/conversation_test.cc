@@ -3,6 +3,9 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include "fmt/format.h"
+#include "nlohmann/json.hpp"
+
 namespace baton::router {
 namespace {
 
@@ -12,6 +15,8 @@ v1::Conversation FromJson(const std::string& json) {
   EXPECT_TRUE(status.ok()) << status.ToString();
   return conversation;
 }
+
+constexpr int64_t kMany = 1'000'000;
 
 TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
   const v1::Conversation conversation = FromJson(R"({
@@ -26,7 +31,7 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
     "template_arguments": {"style": "short"}})");
   EXPECT_TRUE(CheckConversation(conversation).ok());
   // As text: the order of keys is part of what the model reads.
-  EXPECT_EQ(TemplateVariables(conversation).dump(),
+  EXPECT_EQ(TemplateVariables(conversation, kMany)->dump(),
             R"({"style":"short","messages":[{"role":"user","content":"weather?"},)"
             R"({"role":"assistant","content":"","reasoning_content":"hm","tool_calls":[)"
             R"({"id":"c1","type":"function","function":{"name":"weather","arguments":)"
@@ -38,7 +43,7 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
 
 TEST(TemplateVariablesTest, WholeNumbersAreIntegers) {
   const auto variables =
-      TemplateVariables(FromJson(R"({"template_arguments": {"a": 3, "b": 0.5, "c": 1e300}})"));
+      *TemplateVariables(FromJson(R"({"template_arguments": {"a": 3, "b": 0.5, "c": 1e300}})"), kMany);
   EXPECT_TRUE(variables["a"].is_number_integer());
   EXPECT_TRUE(variables["b"].is_number_float());
   EXPECT_TRUE(variables["c"].is_number_float());
@@ -59,16 +64,77 @@ TEST(CheckConversationTest, NamesTheField) {
   EXPECT_EQ(
       message(R"({"messages": [{"role": "user"}], "tools": [{}]})").find("conversation.tools[0].name: empty"),
       0u);
-  EXPECT_EQ(
-      message(R"({"messages": [{"role": "user"}], "tools": [{"name": "t", "parameters_json": "[1]"}]})"),
-      "conversation.tools[0].parameters_json: not a JSON object");
-  EXPECT_EQ(
-      message(
-          R"({"messages": [{"role": "assistant", "tool_calls": [{"name": "t", "arguments_json": "{"}]}]})"),
-      "conversation.messages[0].tool_calls[0].arguments_json: not a JSON object");
   EXPECT_EQ(message(R"({"messages": [{"role": "user"}], "template_arguments": {"messages": 1}})")
                 .find("conversation.template_arguments: \"messages\""),
             0u);
+}
+
+// A conversation with one tool, of these parameters.
+v1::Conversation WithTool(const std::string& parameters) {
+  v1::Conversation conversation = FromJson(R"({"messages": [{"role": "user"}], "tools": [{"name": "t"}]})");
+  conversation.mutable_tools(0)->set_parameters_json(parameters);
+  return conversation;
+}
+
+std::string Refusal(const v1::Conversation& conversation, int64_t most_parts = kMany) {
+  const auto variables = TemplateVariables(conversation, most_parts);
+  EXPECT_EQ(variables.status().code(), absl::StatusCode::kInvalidArgument) << variables.status();
+  return std::string(variables.status().message());
+}
+
+// {"key0": 0, "key1": 1, ...}
+std::string ManyKeys(int keys) {
+  std::string text = "{";
+  for (int i = 0; i < keys; ++i) text += fmt::format("{}\"key{}\":{}", i == 0 ? "" : ",", i, i);
+  return text + "}";
+}
+
+TEST(TemplateVariablesTest, JsonIsReadStrictly) {
+  const std::string field = "conversation.tools[0].parameters_json: ";
+  EXPECT_EQ(Refusal(WithTool("[1]")), field + "not a JSON object");
+  EXPECT_EQ(Refusal(WithTool("{")).find(field + "not valid JSON at byte "), 0u);
+  EXPECT_EQ(Refusal(WithTool(R"({"a": 1, "b": {"k": 1, "k": 2}})")),
+            field + "key \"k\" stands twice in one object");
+  std::string deep = "{\"a\":";
+  for (int i = 0; i < 64; ++i) deep += "[";
+  EXPECT_EQ(Refusal(WithTool(deep)), field + "nested more than 64 deep");
+  v1::Conversation call = FromJson(
+      R"({"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": [{"name": "t"}, {"name": "t"}]}]})");
+  call.mutable_messages(1)->mutable_tool_calls(1)->set_arguments_json(R"({"a": 1, "a": 1})");
+  EXPECT_EQ(Refusal(call),
+            "conversation.messages[1].tool_calls[1].arguments_json: key \"a\" stands twice in one object");
+}
+
+TEST(TemplateVariablesTest, PartsAreCountedTogether) {
+  // A message, a tool, an object with a list of two.
+  const v1::Conversation tool = WithTool(R"({"a": [1, 2]})");
+  EXPECT_TRUE(TemplateVariables(tool, 6).ok());
+  EXPECT_EQ(
+      Refusal(tool, 5).find("conversation: more than 5 messages, tools, calls and JSON values together"), 0u);
+  const v1::Conversation arguments =
+      FromJson(R"({"messages": [{"role": "user"}], "template_arguments": {"a": {"b": [1, 2]}, "c": 1}})");
+  EXPECT_TRUE(TemplateVariables(arguments, 6).ok());
+  EXPECT_EQ(Refusal(arguments, 5).find("conversation: more than 5 "), 0u);
+  v1::Conversation messages;
+  for (int i = 0; i < 10; ++i) messages.add_messages()->set_role("user");
+  EXPECT_TRUE(TemplateVariables(messages, 10).ok());
+  EXPECT_EQ(Refusal(messages, 9).find("conversation: more than 9 "), 0u);
+  EXPECT_EQ(Refusal(WithTool(ManyKeys(100'000)), 2304).find("conversation: more than 2304 "), 0u);
+}
+
+// Where a context has room for them they are read, in linear time: the library's own parser, and its
+// operators on objects, would compare 20 billion keys here.
+TEST(TemplateVariablesTest, ManyKeysTakeLinearTime) {
+  constexpr int kKeys = 200'000;
+  const auto variables = TemplateVariables(WithTool(ManyKeys(kKeys)), kMany);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  EXPECT_EQ((*variables)["tools"][0]["function"]["parameters"].size(), size_t{kKeys});
+  v1::Conversation conversation = FromJson(R"({"messages": [{"role": "user"}]})");
+  auto& fields = *conversation.mutable_template_arguments()->mutable_fields();
+  for (int i = 0; i < kKeys; ++i) fields[fmt::format("key{}", i)].set_number_value(i);
+  const auto more = TemplateVariables(conversation, kMany);
+  ASSERT_TRUE(more.ok()) << more.status();
+  EXPECT_GT(more->size(), size_t{kKeys});
 }
 
 }  // namespace

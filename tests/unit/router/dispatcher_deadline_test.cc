@@ -106,8 +106,10 @@ TEST_F(DefaultDeadlineTest, RefusesAtOnceWhatWouldComeTooLate) {
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     EXPECT_THAT(
         std::string(status.message()),
-        HasSubstr("the first token is predicted in 4.000 s (0.000 s of them in the queue), and without "
-                  "a deadline it may take 3.000 s here"));
+        HasSubstr(
+            "the first token is predicted in 4.000 s (0.000 s in this router's queue, 3.000 s in the queue "
+            "of decode worker d0, 1.000 s for the prompt itself), and without a deadline it may take "
+            "3.000 s here"));
     EXPECT_EQ(rpc::RetryDelay(status), absl::Seconds(1));
   }
   End(0);

@@ -420,8 +420,8 @@ TEST(WorkerTest, KnowsSinceWhenItHasBeenBusy) {
                 WorkerSlot(0));
   const absl::Time start = absl::UnixEpoch();
   EXPECT_EQ(worker.prompts().busy_since, absl::InfiniteFuture());
-  const uint64_t first = worker.BookPrompt({.seconds = 1, .tokens = 100}, start);
-  const uint64_t second = worker.BookPrompt({.seconds = 2, .tokens = 200}, start + absl::Seconds(1));
+  const uint64_t first = worker.BookPrompt({.tokens = 100}, start);
+  const uint64_t second = worker.BookPrompt({.tokens = 200}, start + absl::Seconds(1));
   EXPECT_EQ(worker.QueuedTokens(), 300);
   EXPECT_EQ(worker.Requests(), 2);
   EXPECT_EQ(worker.prompts().busy_since, start);

@@ -152,8 +152,8 @@ View RandomView(const std::function<int(int)>& draw) {
     for (int k = draw(6); k > 0; --k) {
       const absl::Time since = now - absl::Milliseconds(draw(2000));
       booked.push_back({.due = since + absl::Milliseconds(draw(5000)),
-                        .seconds = 0.02 * draw(50),
                         .tokens = draw(20'000),
+                        .cached = draw(20'000),
                         .since = since,
                         .request = static_cast<uint64_t>(k)});
       worker.queued_tokens += booked.back().tokens;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "router/api_key.h"
+#include "router/tenants_file.h"
 
 namespace baton::router {
 namespace {
@@ -192,6 +193,18 @@ TEST_F(TenantsTest, RefusesWhatIsWrongAndSaysWhereWithoutSecrets) {
   }
   std::filesystem::remove(file_);
   EXPECT_TRUE(absl::IsNotFound(Open()));
+}
+
+// What `baton key new` asks too.
+TEST(TenantNameTest, IsOneThatTheFileTakes) {
+  for (const std::string name : {"a", "search-2", "team.prod_1", std::string(64, 'x').c_str()}) {
+    EXPECT_TRUE(CheckTenantName(name).ok()) << name;
+  }
+  for (const std::string& name : {std::string(), std::string("a b"), std::string("other"),
+                                  std::string(65, 'x'), std::string("caf\u00e9"), std::string("a\"b")}) {
+    EXPECT_EQ(CheckTenantName(name).code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_NE(std::string(CheckTenantName(name).message()).find("1 to 64 letters"), std::string::npos);
+  }
 }
 
 }  // namespace

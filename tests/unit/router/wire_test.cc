@@ -29,6 +29,23 @@ TEST(ParseMessageTest, ReadsWhatWasWritten) {
   EXPECT_TRUE(ParseMessage(grpc::ByteBuffer(), &read).ok()) << "no bytes are an empty message";
 }
 
+// The bad string lies a hundred messages deep: no level has a copy of it, or 64 MiB here would be gigabytes.
+TEST(ParseMessageTest, NamesAFieldDeepDown) {
+  google::protobuf::Value value;
+  value.set_string_value(std::string(1 << 20, 'x') + "\xFF");
+  for (int i = 0; i < 40; ++i) {
+    google::protobuf::Value list;
+    *list.mutable_list_value()->add_values() = std::move(value);
+    value = std::move(list);
+  }
+  v1::ChatRequest chat;
+  (*chat.mutable_conversation()->mutable_template_arguments()->mutable_fields())["a"] = std::move(value);
+  v1::ChatRequest read;
+  const std::string words(Parse(chat, &read).message());
+  EXPECT_EQ(words.find("conversation.template_arguments.fields[0].value.list_value.values[0]."), 0u) << words;
+  EXPECT_EQ(words.substr(words.rfind('.')), ".string_value: not UTF-8 at byte 1048576");
+}
+
 TEST(ParseMessageTest, NamesTheFieldThatIsNotUtf8) {
   v1::GenerateRequest generate;
   generate.set_text("ab\xFF");

@@ -250,6 +250,107 @@ TEST(TokenizerTest, ByteLevelLosesNothing) {
   }
 }
 
+// Byte-level models are encoded word by word. The library's own way, all words first, is taken for whatever
+// is not known to allow that, such as the same alphabet inside another sequence.
+TEST(TokenizerTest, WordByWordIsAsAllAtOnce) {
+  std::mt19937_64 engine = SeededEngine();
+  for (const std::string kind : {"llama3_like", "qwen_like"}) {
+    auto json = nlohmann::ordered_json::parse(ReadAll(FolderOf(kind) + "/tokenizer.json"));
+    auto& steps = json["pre_tokenizer"]["pretokenizers"];
+    ASSERT_EQ(steps.back()["type"], "ByteLevel") << kind;
+    ASSERT_EQ(steps.back()["use_regex"], false) << "or this compares one way with itself";
+    steps.back() = {{"type", "Sequence"}, {"pretokenizers", {steps.back()}}};
+    const auto at_once = Tokenizer::FromJson(json.dump());
+    ASSERT_TRUE(at_once.ok()) << at_once.status();
+    const auto word_by_word = LoadKind(kind);
+    std::vector<std::string> texts = {"",
+                                      " ",
+                                      "\n",
+                                      "<s>",
+                                      std::string(5000, 'a'),
+                                      std::string(5000, ' '),
+                                      std::string(3000, ' ') + "x",
+                                      "'s 'S 'll\r\n\r\n  x\t1234567 \u00a0\u3000"};
+    for (int round = 0; round < 300; ++round) texts.push_back(RandomText(engine, Below(engine, 200)));
+    for (const std::string& text : texts) {
+      EXPECT_EQ(*word_by_word->Encode(text, true), *(*at_once)->Encode(text, true)) << kind << ": " << text;
+    }
+  }
+}
+
+TEST(TokenizerTest, StopsAtTheMostTokens) {
+  for (const std::string& kind : TokenizerKinds()) {
+    const auto tokenizer = LoadKind(kind);
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "word" + std::to_string(i) + " ";
+    const auto all = tokenizer->Encode(text, true);
+    ASSERT_TRUE(all.ok());
+    const auto size = static_cast<int64_t>(all->size());
+    const auto fits = tokenizer->Encode(text, true, {.most_tokens = size, .wanted = nullptr});
+    ASSERT_TRUE(fits.ok()) << kind << ": " << fits.status();
+    EXPECT_EQ(*fits, *all);
+    const auto over = tokenizer->Encode(text, true, {.most_tokens = size - 1, .wanted = nullptr});
+    EXPECT_EQ(over.status().code(), absl::StatusCode::kOutOfRange) << kind << ": " << over.status();
+  }
+}
+
+// Of a hundred thousand words, the work for a few hundred is done after it is no longer wanted.
+TEST(TokenizerTest, StopsWhenNobodyWaitsAnyMore) {
+  const auto tokenizer = LoadKind("llama3_like");
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += " w" + std::to_string(i % 1000);
+  int asked = 0;
+  ASSERT_TRUE(tokenizer->Encode(text, true, {.wanted = [&] { return ++asked > 0; }}).ok());
+  EXPECT_GT(asked, 100) << "as it goes";
+  for (const int enough : {0, 1, 10}) {
+    asked = 0;
+    const auto stopped = tokenizer->Encode(text, true, {.wanted = [&] { return ++asked <= enough; }});
+    EXPECT_EQ(stopped.status().code(), absl::StatusCode::kCancelled) << stopped.status();
+    EXPECT_EQ(asked, enough + 1) << "and not asked again";
+  }
+}
+
+TEST(TokenizerTest, TheLeastTokensAreNeverMoreThanThereAre) {
+  std::mt19937_64 engine = SeededEngine();
+  // The other kinds make one token of unknown text, whatever its length.
+  for (const std::string kind : {"llama2_like", "llama3_like", "qwen_like"}) {
+    const auto tokenizer = LoadKind(kind);
+    EXPECT_EQ(tokenizer->LeastTokens(""), 0);
+    std::vector<std::string> texts;
+    for (int round = 0; round < 200; ++round) texts.push_back(RandomText(engine, Below(engine, 300)));
+    for (const char* run :
+         {"a", " ", "=", "1", "\n", "the ", "\u00e9", "e\u0301", "\u1112\u1161\u11ab", "A"}) {
+      std::string text;
+      for (int i = 0; i < 2000; ++i) text += run;
+      texts.push_back(text);
+    }
+    // As long as texts get: each token of the vocabulary, as often as it takes.
+    for (int32_t id = 0; id < tokenizer->vocabulary(); id += 7) {
+      std::string text;
+      for (int i = 0; i < 50; ++i) text += tokenizer->TokenBytes(TokenId(id));
+      texts.push_back(text);
+    }
+    for (const std::string& text : texts) {
+      const auto tokens = tokenizer->Encode(text, false);
+      if (!tokens.ok()) continue;  // bytes of tokens need not be UTF-8
+      EXPECT_LE(tokenizer->LeastTokens(text), std::ssize(*tokens)) << kind << ": " << text.substr(0, 100);
+    }
+  }
+}
+
+TEST(TokenizerTest, TheLeastTokensFollowFromTheLongestTokenOfEachByte) {
+  // The shipped model: no normalizer. Its longest token with a digit is that digit.
+  const auto tokenizer = Tokenizer::Load(BATON_SOURCE_DIR "/models/baton-tiny");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const int64_t digits = (*tokenizer)->LeastTokens(std::string(1000, '7'));
+  const auto encoded = (*tokenizer)->Encode(std::string(1000, '7'), false);
+  EXPECT_GE(digits, 500);
+  EXPECT_LE(digits, std::ssize(*encoded));
+  EXPECT_EQ((*tokenizer)->LeastTokens(std::string(2000, '7')), 2 * digits);
+  EXPECT_EQ((*tokenizer)->LeastTokens(std::string(1000, '7') + std::string(1000, 'e')),
+            (*tokenizer)->LeastTokens(std::string(1000, 'e') + std::string(1000, '7')));
+}
+
 TEST(TokenizerTest, LongRunsOfWhiteSpaceAndWordsStayLinear) {
   const auto tokenizer = LoadKind("llama3_like");
   for (const std::string& text :

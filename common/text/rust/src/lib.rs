@@ -7,15 +7,18 @@ mod tokenizer;
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use template::Template;
-use tokenizer::{Join, Tokenizer};
+use tokenizer::{Bounds, Failure, Join, Tokenizer};
 
 const OK: i32 = 0;
 const INVALID: i32 = 1;
 const INTERNAL: i32 = 2;
+const TOO_LONG: i32 = 3;
+const STOPPED: i32 = 4;
 
 #[repr(C)]
 pub struct Bytes {
@@ -36,6 +39,7 @@ pub struct Vocabulary {
     flags: Bytes,
     join: i32,
     strip_spaces: u32,
+    verbatim: i32,
 }
 
 /// A raw pointer and a size whose memory `free` gives back.
@@ -119,26 +123,28 @@ fn crate_path(file: &str) -> &str {
 ///
 /// # Safety
 /// `out` and `error` are valid for writes.
-unsafe fn guarded<T, C>(
+unsafe fn guarded<T, C, E: Into<Failure>>(
     out: *mut C,
     error: *mut Bytes,
     store: impl FnOnce(T) -> C,
-    work: impl FnOnce() -> Result<T, String>,
+    work: impl FnOnce() -> Result<T, E>,
 ) -> i32 {
+    let fail = |message: String, code| {
+        error.write(message.into_bytes().into());
+        code
+    };
     keep_panics_quiet();
     match panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => {
             out.write(store(value));
             OK
         }
-        Ok(Err(message)) => {
-            error.write(message.into_bytes().into());
-            INVALID
-        }
-        Err(payload) => {
-            error.write(panic_message(payload).into_bytes().into());
-            INTERNAL
-        }
+        Ok(Err(failure)) => match failure.into() {
+            Failure::Invalid(message) => fail(message, INVALID),
+            Failure::TooLong => fail("the output is longer than is allowed".to_string(), TOO_LONG),
+            Failure::Stopped => fail("stopped: nobody wants the result any more".to_string(), STOPPED),
+        },
+        Err(payload) => fail(panic_message(payload), INTERNAL),
     }
 }
 
@@ -176,11 +182,16 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
     text: *const u8,
     size: usize,
     add_special_tokens: i32,
+    most_tokens: usize,
+    wanted: Option<unsafe extern "C" fn(*const c_void) -> i32>,
+    asked: *const c_void,
     out: *mut Ids,
     error: *mut Bytes,
 ) -> i32 {
     let text = slice(text, size);
-    guarded(out, error, Ids::from, || (*tokenizer).encode(text, add_special_tokens != 0))
+    let wanted = || wanted.is_none_or(|wanted| wanted(asked) != 0);
+    let bounds = Bounds { most_tokens, wanted: &wanted };
+    guarded(out, error, Ids::from, || (*tokenizer).encode(text, add_special_tokens != 0, &bounds))
 }
 
 #[no_mangle]
@@ -220,6 +231,7 @@ pub unsafe extern "C" fn baton_tokenizer_vocabulary(
                 Join::BytesFirstDecoded => 2,
             },
             strip_spaces: table.strip_spaces,
+            verbatim: table.verbatim as i32,
         },
         || (*tokenizer).table(),
     )
@@ -249,11 +261,17 @@ pub unsafe extern "C" fn baton_template_render(
     variables: *const u8,
     size: usize,
     now: i64,
+    most_bytes: usize,
     out: *mut Bytes,
     error: *mut Bytes,
 ) -> i32 {
     let variables = slice(variables, size);
-    guarded(out, error, |text: String| Bytes::from(text.into_bytes()), || (*template).render(variables, now))
+    guarded(
+        out,
+        error,
+        |text: String| Bytes::from(text.into_bytes()),
+        || (*template).render(variables, now, most_bytes),
+    )
 }
 
 /// Handles are shared between threads by contract; the compiler holds us to it.

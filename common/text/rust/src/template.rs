@@ -9,6 +9,7 @@ use minijinja::value::{from_args, ValueKind};
 use minijinja::{escape_formatter, AutoEscape, Environment, Error, ErrorKind, State, Value};
 
 use crate::json::{python_float, tojson};
+use crate::tokenizer::Failure;
 
 pub struct Template {
     environment: Environment<'static>,
@@ -18,7 +19,6 @@ const NAME: &str = "chat template";
 /// Instructions in one rendering. A conversation of 10,000 messages takes about a million, and a runaway loop ends
 /// within a second.
 const FUEL: u64 = 10_000_000;
-const MAX_OUTPUT_BYTES: usize = 256 << 20;
 /// strftime_now reads it; templates have no business with it.
 const NOW: &str = "__baton_now";
 
@@ -52,14 +52,18 @@ impl Template {
         Ok(Template { environment })
     }
 
-    pub fn render(&self, variables: &[u8], now: i64) -> Result<String, String> {
+    pub fn render(&self, variables: &[u8], now: i64, most_bytes: usize) -> Result<String, Failure> {
         let mut variables: HashMap<String, Value> = serde_json::from_slice(variables)
             .map_err(|e| format!("the template's variables are not JSON: {e}"))?;
         variables.insert(NOW.to_string(), now.into());
         let template = self.environment.get_template(NAME).map_err(describe)?;
-        let mut out = Bounded { bytes: vec![] };
-        template.render_captured_to(Value::from_pairs(variables), &mut out).map_err(describe)?;
-        String::from_utf8(out.bytes).map_err(|e| e.to_string())
+        let mut out = Bounded { bytes: vec![], most: most_bytes, full: false };
+        let rendered = template.render_captured_to(Value::from_pairs(variables), &mut out);
+        if out.full {
+            return Err(Failure::TooLong);
+        }
+        rendered.map_err(describe)?;
+        Ok(String::from_utf8(out.bytes).map_err(|e| e.to_string())?)
     }
 }
 
@@ -90,12 +94,16 @@ fn describe(error: Error) -> String {
 
 struct Bounded {
     bytes: Vec<u8>,
+    most: usize,
+    /// More than that was to be written.
+    full: bool,
 }
 
 impl Write for Bounded {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + data.len() > MAX_OUTPUT_BYTES {
-            return Err(io::Error::other(format!("the template's output is over {MAX_OUTPUT_BYTES} bytes")));
+        if data.len() > self.most - self.bytes.len() {
+            self.full = true;
+            return Err(io::Error::other("the template's output is too long"));
         }
         self.bytes.extend_from_slice(data);
         Ok(data.len())

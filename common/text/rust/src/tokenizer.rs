@@ -4,11 +4,37 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use tokenizers::pre_tokenizers::split::Split;
 use tokenizers::utils::parallelism::set_parallelism;
+use tokenizers::{
+    Encoding, Model, OffsetReferential, OffsetType, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
+};
 
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
 }
+
+/// What an encoding may cost.
+pub struct Bounds<'a> {
+    pub most_tokens: usize,
+    /// Asked now and then: false ends the work.
+    pub wanted: &'a dyn Fn() -> bool,
+}
+
+pub enum Failure {
+    Invalid(String),
+    TooLong,
+    Stopped,
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Failure::Invalid(message)
+    }
+}
+
+/// Words between two questions whether the result is still wanted: some 100 us of work.
+const WORDS_BETWEEN_QUESTIONS: usize = 256;
 
 /// How the text of a run of tokens follows from the text of each.
 #[derive(Clone, Copy, PartialEq)]
@@ -24,6 +50,7 @@ pub struct Table {
     pub flags: Vec<u8>,
     pub join: Join,
     pub strip_spaces: u32,
+    pub verbatim: bool,
 }
 
 const PRESENT: u8 = 1;
@@ -63,11 +90,89 @@ impl Tokenizer {
         Ok(())
     }
 
-    pub fn encode(&self, text: &[u8], add_special_tokens: bool) -> Result<Vec<u32>, String> {
+    /// The same ids as the library's encode_fast. The library makes all words of a text, each with its alignment, before it
+    /// looks at the first one: hundreds of bytes of memory per byte of text, and no way to end early. Here a word is made,
+    /// turned into ids and forgotten, where the pre-tokenizer allows that (`splits`).
+    pub fn encode(
+        &self,
+        text: &[u8],
+        add_special_tokens: bool,
+        bounds: &Bounds,
+    ) -> Result<Vec<u32>, Failure> {
         let text = std::str::from_utf8(text)
             .map_err(|e| format!("text is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))?;
-        let encoding = self.inner.encode_fast(text, add_special_tokens).map_err(|e| e.to_string())?;
+        if !(bounds.wanted)() {
+            return Err(Failure::Stopped);
+        }
+        let added = self.inner.get_added_vocabulary();
+        let mut parts = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        let splits = self.splits();
+        if let (None, Some(pre_tokenizer)) = (&splits, self.inner.get_pre_tokenizer()) {
+            pre_tokenizer.pre_tokenize(&mut parts).map_err(|e| e.to_string())?;
+        }
+        let mut ids = vec![];
+        let mut words = 0;
+        let mut alphabet = String::new();
+        for (part, _, tokens) in parts.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+            if let Some(tokens) = tokens {
+                ids.extend(tokens.iter().map(|token| token.id)); // an added token
+                continue;
+            }
+            each_word(splits.as_deref().unwrap_or(&[]), part, &mut |word| {
+                words += 1;
+                if words % WORDS_BETWEEN_QUESTIONS == 0 && !(bounds.wanted)() {
+                    return Err(Failure::Stopped);
+                }
+                let word = match &splits {
+                    Some(_) => {
+                        alphabet.clear();
+                        alphabet.extend(word.bytes().map(char_of));
+                        alphabet.as_str()
+                    }
+                    None => word,
+                };
+                let tokens = self.inner.get_model().tokenize(word).map_err(|e| e.to_string())?;
+                ids.extend(tokens.iter().map(|token| token.id));
+                if ids.len() > bounds.most_tokens {
+                    Err(Failure::TooLong)
+                } else {
+                    Ok(())
+                }
+            })?;
+        }
+        drop(parts);
+        let encoding: Encoding = ids.into_iter().map(|id| (id, String::new(), (0, 0), None, 0)).collect();
+        let encoding =
+            self.inner.post_process(encoding, None, add_special_tokens).map_err(|e| e.to_string())?;
+        if encoding.len() > bounds.most_tokens {
+            return Err(Failure::TooLong);
+        }
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The patterns of a pre-tokenizer that cuts a text by patterns, one after the other, keeps everything, and then writes the
+    /// pieces in the byte-level alphabet: what byte-level models have today. There each word follows from the text before
+    /// its end and the pattern alone, so they can be made one by one. None for all others.
+    fn splits(&self) -> Option<Vec<&Split>> {
+        let PreTokenizerWrapper::Sequence(sequence) = self.inner.get_pre_tokenizer()? else {
+            return None;
+        };
+        let (last, splits) = sequence.as_ref().split_last()?;
+        match last {
+            PreTokenizerWrapper::ByteLevel(level) if !level.use_regex && !level.add_prefix_space => {}
+            _ => return None,
+        }
+        splits
+            .iter()
+            .map(|step| match step {
+                PreTokenizerWrapper::Split(split)
+                    if split.behavior == SplitDelimiterBehavior::Isolated && !split.invert =>
+                {
+                    Some(split)
+                }
+                _ => None,
+            })
+            .collect()
     }
 
     pub fn decode(&self, ids: &[u32], keep_special: bool) -> Result<String, String> {
@@ -94,6 +199,7 @@ impl Tokenizer {
             flags: Vec::with_capacity(count),
             join: plan.as_ref().map_or(Join::Opaque, |p| p.join),
             strip_spaces: plan.as_ref().map_or(0, |p| p.strip_spaces),
+            verbatim: plan.is_some() && self.inner.get_normalizer().is_none(),
         };
         let added = self.inner.get_added_vocabulary();
         for id in 0..count as u32 {
@@ -115,6 +221,28 @@ impl Tokenizer {
         }
         Ok(table)
     }
+}
+
+/// Calls `visit` with the pieces of a text, in order: what a pattern matches and what lies between its matches, each cut
+/// again by the patterns that follow. Never with an empty one.
+fn each_word(
+    splits: &[&Split],
+    text: &str,
+    visit: &mut dyn FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Some((split, rest)) = splits.split_first() else {
+        return visit(text);
+    };
+    let mut done = 0;
+    for (start, end) in split.regex.find_iter(text) {
+        each_word(rest, &text[done..start], visit)?;
+        each_word(rest, &text[start..end], visit)?;
+        done = end;
+    }
+    each_word(rest, &text[done..], visit)
 }
 
 /// The special tokens that a post-processor adds, by name.
@@ -238,4 +366,15 @@ fn byte_of(c: char) -> Option<u8> {
         0x143 => Some(0xAD),
         _ => None,
     }
+}
+
+/// The other way round.
+fn char_of(byte: u8) -> char {
+    let code = match byte {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => byte as u32,
+        0x00..=0x20 => 0x100 + byte as u32,
+        0x7F..=0xA0 => 0x121 + (byte as u32 - 0x7F),
+        0xAD => 0x143,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }

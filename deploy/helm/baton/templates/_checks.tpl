@@ -34,8 +34,42 @@
 {{- if and (gt (float64 $v.link.floorGbps) 0.0) (not $v.prefill.enabled) -}}
 {{- fail "link.floorGbps tests the link to a prefill worker, and prefill.enabled is false: set it to 0" -}}
 {{- end -}}
-{{- range $role := list "router" "prefill" "decode" -}}
+{{- if and $v.route.enabled (not $v.route.parentRefs) -}}
+{{- fail "route.enabled: name the Gateway in route.parentRefs, for example [{name: public, namespace: gateways}]" -}}
+{{- end -}}
+{{- $plain := include "baton.image" (dict "root" $ "image" dict "gpus" 0) -}}
+{{- range $role := include "baton.roles" $ | fromYamlArray -}}
 {{- $r := index $v $role -}}
+{{- if gt (int $r.gpus) 0 -}}
+{{- if and $v.image.digest (not $r.image.digest) (not $r.image.tag) -}}
+{{- fail (printf "%s.gpus is %d, and image.digest is the image of roles without GPUs: set %s.image.digest to the digest of the one that deploy/container/Dockerfile.cuda makes" $role (int $r.gpus) $role) -}}
+{{- end -}}
+{{- $image := include "baton.image" (dict "root" $ "image" $r.image "gpus" $r.gpus) -}}
+{{- if and (eq $image $plain) (not (contains "cuda" $image)) -}}
+{{- fail (printf "%s.gpus is %d, so it runs with --backend=cuda, and %s is the image of roles without GPUs: build deploy/container/Dockerfile.cuda, push it as %s:%s, and leave %s.image.tag empty or set it to that tag" $role (int $r.gpus) $image $v.image.repository (include "baton.cudaTag" $) $role) -}}
+{{- end -}}
+{{- else if ne $role "router" -}}
+{{- range $key := list "keyDtype" "valueDtype" -}}
+{{- $dtype := index $v.kv $key -}}
+{{- if has $dtype (list "f8" "i8") -}}
+{{- fail (printf "kv.%s is %s, which GPUs alone compute with, and %s.gpus is 0: use f32 or bf16, or give both pools GPUs" $key $dtype $role) -}}
+{{- end -}}
+{{- end -}}
+{{- with ($r.resources.limits | default dict).memory -}}
+{{- if ge (include "baton.bytes" $r.kvMemory | float64) (include "baton.bytes" . | float64) -}}
+{{- fail (printf "%s.kvMemory (%s) leaves nothing of %s.resources.limits.memory (%v) for the model's weights: raise the limit or lower kvMemory" $role $r.kvMemory $role .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $passed := dict -}}
+{{- range include "baton.flags" (dict "root" $ "role" $role "r" $r) | fromYamlArray -}}
+{{- $_ := set $passed (splitList "=" . | first) true -}}
+{{- end -}}
+{{- range $r.extraArgs -}}
+{{- if hasKey $passed (splitList "=" . | first) -}}
+{{- fail (printf "%s.extraArgs repeats %s, which the chart passes already, and no process takes a flag twice: set the chart's own value for it" $role (splitList "=" . | first)) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}
 {{- fail (printf "%s.tensorParallel (%d) is more than %s.gpus (%d): a pod can't split a model over GPUs that it does not have" $role (int $r.tensorParallel) $role (int $r.gpus)) -}}
 {{- end -}}

@@ -67,6 +67,7 @@
 - --tail-share={{ $v.slo.tailShare }}
 {{- end }}
 {{- if eq $role "decode" }}
+- --slo-tpot={{ $v.slo.tpotSeconds }}
 {{- if gt (float64 $v.link.floorGbps) 0.0 }}
 - --link-peers=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
 - --link-floor-gbps={{ $v.link.floorGbps }}

@@ -31,17 +31,33 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- .Values.serviceAccount.name | default (ternary (include "baton.fullname" .) "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
-{{/* image: dict root, image (a role's own keys, which win) */}}
+{{/* Roles without GPUs run this tag of the image, roles with them the one of Dockerfile.cuda, which is marked. */}}
+{{- define "baton.tag" -}}
+{{- .Values.image.tag | default .Chart.AppVersion -}}
+{{- end -}}
+{{- define "baton.cudaTag" -}}
+{{- printf "%s-cuda" (include "baton.tag" . | trimSuffix "-cuda") -}}
+{{- end -}}
+
+{{/* dict: root, image (a role's own keys, which win), gpus (of the role) */}}
 {{- define "baton.image" -}}
 {{- $common := .root.Values.image -}}
 {{- $own := .image -}}
+{{- $gpus := gt (int .gpus) 0 -}}
 {{- $repository := $own.repository | default $common.repository -}}
-{{- $digest := $own.digest | default (ternary "" $common.digest (ne (default "" $own.tag) "")) -}}
+{{- $digest := $own.digest | default (ternary "" $common.digest (or $gpus (ne (default "" $own.tag) ""))) -}}
 {{- if $digest -}}
 {{- printf "%s@%s" $repository $digest -}}
 {{- else -}}
-{{- printf "%s:%s" $repository ($own.tag | default $common.tag | default .root.Chart.AppVersion) -}}
+{{- printf "%s:%s" $repository ($own.tag | default (include (ternary "baton.cudaTag" "baton.tag" $gpus) .root)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A quantity of memory in bytes, by Kubernetes' suffixes or by those of --kv-memory. */}}
+{{- define "baton.bytes" -}}
+{{- $units := dict "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- $unit := regexFind "[A-Za-z]*$" (toString .) | trimSuffix "B" -}}
+{{- mulf (regexFind "^[0-9.]+" (toString .)) (get $units $unit | default 1.0) -}}
 {{- end -}}
 
 {{- define "baton.tlsSecret" -}}

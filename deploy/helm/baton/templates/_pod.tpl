@@ -68,6 +68,12 @@ imagePullSecrets:
 {{- with $r.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- with $r.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with $r.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
 securityContext:
   {{- toYaml $r.podSecurityContext | nindent 2 }}
 {{- with $r.nodeSelector }}
@@ -90,13 +96,18 @@ topologySpreadConstraints:
     {{- toYaml (merge (deepCopy .) (dict "labelSelector" $own)) | nindent 4 }}
   {{- end }}
 {{- end }}
-{{- if include "baton.downloads" $root }}
+{{- if or (include "baton.downloads" $root) $r.extraInitContainers }}
 initContainers:
+  {{- if include "baton.downloads" $root }}
   {{- include "baton.downloader" . | nindent 2 }}
+  {{- end }}
+  {{- with $r.extraInitContainers }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 {{- end }}
 containers:
   - name: {{ $role }}
-    image: {{ include "baton.image" (dict "root" $root "image" $r.image) }}
+    image: {{ include "baton.image" (dict "root" $root "image" $r.image "gpus" $r.gpus) }}
     imagePullPolicy: {{ $r.image.pullPolicy | default $v.image.pullPolicy }}
     command: [/usr/local/bin/baton-{{ $role }}]
     args:

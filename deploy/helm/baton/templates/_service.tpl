@@ -144,7 +144,7 @@ spec:
               release: {{ $root.Release.Name }}
         target:
           type: Value
-          value: {{ $a.targetTtftSeconds | quote }}
+          value: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
     {{- else }}
     - type: Pods
       pods:
@@ -162,7 +162,7 @@ spec:
               release: {{ $root.Release.Name }}
         target:
           type: Value
-          value: {{ $a.targetTpotSeconds | quote }}
+          value: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
     {{- end }}
 {{- else }}
 apiVersion: keda.sh/v1alpha1
@@ -200,7 +200,7 @@ spec:
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
         query: {{ printf "max(baton:ttft_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
-        threshold: {{ $a.targetTtftSeconds | quote }}
+        threshold: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
     {{- else }}
     - type: prometheus
       metricType: Value
@@ -213,7 +213,7 @@ spec:
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
         query: {{ printf "max(baton:tpot_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
-        threshold: {{ $a.targetTpotSeconds | quote }}
+        threshold: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
     {{- end }}
 {{- end }}
 {{- end }}

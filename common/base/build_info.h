@@ -1,7 +1,7 @@
 // What this binary was built from. Written by the build (cmake/BuildInfo.cmake).
 #pragma once
 
-namespace baton::cli {
+namespace baton {
 
 struct BuildInfo {
   const char* version;
@@ -13,4 +13,4 @@ struct BuildInfo {
 
 BuildInfo GetBuildInfo();
 
-}  // namespace baton::cli
+}  // namespace baton

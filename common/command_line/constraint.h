@@ -1,0 +1,28 @@
+// Constraint: what an option takes, in words for help and errors. CLI11 describes types and checks in its own
+// ("TEXT", "INT in [1 - 64]", "POSITIVE"); this is where they are read. Pure; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class Option;
+}
+
+namespace baton::command_line {
+
+struct Constraint {
+  // What stands for the value: "ADDR", "N", "cpu|cuda". Empty for a flag.
+  std::string placeholder;
+  // For help: "1 to 64", "above 0". Empty: anything, or the placeholder says it.
+  std::string range;
+  // For errors, behind "is not": "a number from 1 to 64", "one of cpu, cuda". Empty: the check has words of
+  // its own.
+  std::string wanted;
+  // What may be given, if that is a list.
+  std::vector<std::string> choices;
+};
+
+Constraint ConstraintOf(const CLI::Option& option);
+
+}  // namespace baton::command_line

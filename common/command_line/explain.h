@@ -1,0 +1,17 @@
+// What is wrong with a command line, as a person wants to hear it. For parse.cc.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
+
+namespace baton::command_line {
+
+// `app` has just thrown `error`. One or two whole lines: what is wrong, with the known word that was probably
+// meant, and which help tells more.
+std::string Explain(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace baton::command_line

@@ -1,0 +1,46 @@
+// Types of options that CLI11 lacks or reads too loosely. For the files that declare options.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace baton::command_line {
+
+// A whole number that 64 bits hold, in decimal. CLI11 itself takes -1 and what is too large for the largest
+// one, and a leading zero for octal.
+CLI::Validator WholeNumber();
+
+// host:port, or unix:PATH. Whether the host exists is not looked at.
+CLI::Validator Address();
+
+// "1GiB": a number of bytes in the largest unit that it is whole in, as sizes may be given.
+std::string SizeText(int64_t bytes);
+
+// --name WORD, where each word stands for a value of an enum. Help shows the words.
+template <typename Value>
+CLI::Option* AddChoice(CLI::App& app, const std::string& name, Value& into,
+                       const std::vector<std::pair<std::string, Value>>& choices,
+                       const std::string& description) {
+  std::vector<std::string> words;
+  std::string current;
+  for (const auto& [word, value] : choices) {
+    words.push_back(word);
+    if (value == into) current = word;
+  }
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&into, choices](const std::string& given) {
+            for (const auto& [word, value] : choices) {
+              if (word == given) into = value;
+            }
+          },
+          description)
+      ->check(CLI::IsMember(words))
+      ->default_str(current);
+}
+
+}  // namespace baton::command_line

@@ -1,0 +1,68 @@
+#include "common/forecast/step_forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace baton::forecast {
+namespace {
+
+constexpr LinearFit<5>::Features kScale = {1, 8, 8e3, 512, 256e3};
+
+LinearFit<5>::Features FeaturesOf(const StepLoad& load) {
+  return {1, static_cast<double>(load.running), static_cast<double>(load.context),
+          static_cast<double>(load.rows), load.pairs};
+}
+
+LinearFit<5>::Features WeightsOf(const StepCost& cost) {
+  return {cost.base, cost.sequence, cost.context, cost.token, cost.pair};
+}
+
+}  // namespace
+
+bool Plausible(const StepCost& cost) {
+  double sum = 0;
+  for (const double part : WeightsOf(cost)) {
+    if (!std::isfinite(part) || part < 0 || part > 1e6) return false;
+    sum += part;
+  }
+  return sum > 0;
+}
+
+void StepLoad::AddRows(int64_t first, int64_t count) {
+  rows += count;
+  pairs += static_cast<double>(count) * (static_cast<double>(first) + static_cast<double>(count) / 2);
+}
+
+StepForecast::StepForecast(const StepCost& prior) : fit_(WeightsOf(prior), kScale) {}
+
+double StepForecast::Seconds(const StepLoad& load) const { return fit_.Predict(FeaturesOf(load)); }
+
+double StepForecast::PromptSeconds(const StepLoad& load) const {
+  const StepCost now = cost();
+  return now.token * static_cast<double>(load.rows) + now.pair * load.pairs;
+}
+
+void StepForecast::Observe(const StepLoad& load, double seconds) { fit_.Observe(FeaturesOf(load), seconds); }
+
+void StepForecast::Fit(std::span<const Measured> measured) {
+  std::vector<LinearFit<5>::Observation> observations;
+  for (const Measured& one : measured) observations.push_back({FeaturesOf(one.load), one.seconds});
+  fit_.Fit(observations);
+}
+
+StepCost StepForecast::cost() const {
+  const auto w = fit_.weights();
+  return {.base = w[0], .sequence = w[1], .context = w[2], .token = w[3], .pair = w[4]};
+}
+
+// token r + pair r (first + r / 2) = seconds, solved for r; the form without a difference of near equals.
+int64_t RowsWithin(double seconds, double token, double pair, int64_t first) {
+  constexpr int64_t kMost = 1 << 30;
+  if (!(seconds > 0)) return 0;
+  const double linear = token + pair * static_cast<double>(std::max<int64_t>(0, first));
+  const double divisor = linear + std::sqrt(linear * linear + 2 * pair * seconds);
+  return divisor > 0 ? static_cast<int64_t>(std::min<double>(kMost, 2 * seconds / divisor)) : kMost;
+}
+
+}  // namespace baton::forecast

@@ -1,0 +1,35 @@
+// Strict JSON: text from people and clients becomes a value in time and memory linear in its bytes, or is
+// refused: what is no JSON, what nests too deep, what holds more values than its reader allows, and a key
+// that stands twice in one object, since two readers could then see two different things. Bounds are checked
+// as the text is read, so what is refused has cost no more than the bound. Pure functions that never throw;
+// any thread.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace baton::json {
+
+struct Limits {
+  // Objects and lists inside one another. More than any honest file has, and safe for code that recurses.
+  int depth = 64;
+  // Everything counts: objects, lists, and what is in them.
+  int64_t values = std::numeric_limits<int64_t>::max();
+};
+
+// INVALID_ARGUMENT says what is wrong, and at which byte if it is no JSON. Json is nlohmann::json or
+// nlohmann::ordered_json. `values`, if not null, receives how many there are.
+template <typename Json>
+absl::StatusOr<Json> Parse(std::string_view text, const Limits& limits = {}, int64_t* values = nullptr);
+
+// Adds a member that the object is known to lack, in constant time (ordered_json's own operators search the
+// whole object for each key).
+void Append(nlohmann::ordered_json* object, std::string key, nlohmann::ordered_json value);
+
+}  // namespace baton::json

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What the chart refuses: values that contradict one another and pods that could not start, each in words that say what to do."""
+import sys
+import unittest
+
+from chart import CHART, ROLES, SUM, Refused, Release, each
+
+
+class GpuImages(unittest.TestCase):
+    """Which image a role runs: the CPU image has no CUDA in it, and a worker that is told --backend=cuda there ends at once."""
+
+    def gpu_presets(self):
+        found = [path.stem for path in sorted((CHART / "presets").glob("*.yaml")) if "gpus:" in path.read_text()]
+        self.assertEqual(found, ["many-nodes", "node-8gpu"])
+        return found
+
+    def test_presets_run_the_cuda_image_on_gpus(self):
+        for preset in self.gpu_presets():
+            for values, tag in ((None, "0.1.0"), ({"image": {"tag": "2.3"}}, "2.3")):
+                with self.subTest(preset, tag=tag):
+                    release = Release(values, preset=preset)
+                    for role in ("prefill", "decode"):
+                        self.assertEqual(release.flags(role)["--backend"], "cuda")
+                        self.assertEqual(release.container(role)["image"], f"baton:{tag}-cuda")
+                    self.assertEqual(release.container("router")["image"], f"baton:{tag}")
+                    self.assertEqual(release.one("Pod", "r-baton-test")["spec"]["containers"][0]["image"], f"baton:{tag}")
+
+    def test_roles_without_gpus_run_the_cpu_image(self):
+        release = Release({"decode": {"gpus": 1}})
+        self.assertEqual({role: release.container(role)["image"] for role in ROLES}, {"router": "baton:0.1.0", "prefill": "baton:0.1.0", "decode": "baton:0.1.0-cuda"})
+
+    def test_one_cuda_image_may_serve_all(self):
+        release = Release({"image": {"tag": "9-cuda"}, **each({"gpus": 1})})
+        self.assertEqual({release.container(role)["image"] for role in ROLES}, {"baton:9-cuda"})
+
+    def test_own_keys_win(self):
+        digest = "sha256:" + "2" * 64
+        release = Release({"image": {"digest": "sha256:" + SUM}, "prefill": {"gpus": 1, "image": {"digest": digest}}, "decode": {"gpus": 1, "image": {"repository": "x/gpu", "tag": "0.1.0"}}})
+        self.assertEqual(release.container("prefill")["image"], f"baton@{digest}")
+        self.assertEqual(release.container("decode")["image"], "x/gpu:0.1.0")
+
+    def test_the_cpu_image_under_a_gpu_preset_is_refused(self):
+        for preset in self.gpu_presets():
+            for values in ({"prefill": {"image": {"tag": "0.1.0"}}}, {"image": {"tag": "7"}, "decode": {"image": {"tag": "7"}}}, {"image": {"digest": "sha256:" + SUM}}):
+                with self.subTest(preset, values=values):
+                    with self.assertRaises(Refused) as refused:
+                        Release(values, preset=preset)
+                    for word in ("--backend=cuda", "Dockerfile.cuda", "image.tag") if "digest" not in str(values) else ("image.digest", "Dockerfile.cuda"):
+                        self.assertIn(word, str(refused.exception))
+
+
+class Mistakes(unittest.TestCase):
+    """Common ones, each with the words that the user must find in the message."""
+
+    CASES = {
+        "a misspelt key": ({"decode": {"replica": 2}}, ["replica"]),
+        "no worker": ({"decode": {"replicas": 0}}, ["replicas"]),
+        "a number as text": ({"decode": {"replicas": "2"}}, ["replicas"]),
+        "memory in GB": ({"decode": {"kvMemory": "8GB"}}, ["kvMemory"]),
+        "a claim without its name": ({"model": {"source": "pvc"}}, ["model.pvc.claimName"]),
+        "a host path without its folder": ({"model": {"source": "hostPath"}}, ["model.hostPath.path"]),
+        "an unknown source": ({"model": {"source": "git"}}, ["source"]),
+        "a branch as revision": ({"model": {"source": "huggingFace", "huggingFace": {"repository": "o/m", "revision": "main"}}}, ["revision"]),
+        "a repository without checksums": ({"model": {"source": "huggingFace", "huggingFace": {"repository": "o/m", "revision": "a" * 40}}}, ["model.huggingFace.files"]),
+        "a checksum cut short": ({"model": {"source": "s3", "s3": {"url": "https://x/y", "files": {"config.json": "abc"}}}}, ["config.json"]),
+        "a model split over more GPUs than there are": ({"decode": {"gpus": 2, "tensorParallel": 4}}, ["decode.tensorParallel", "decode.gpus"]),
+        "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
+        "nccl without GPUs": ({"link": {"name": "nccl"}}, ["link.name", "decode.gpus"]),
+        "a floor with nobody to test with": ({"prefill": {"enabled": False}, "link": {"floorGbps": 1}}, ["link.floorGbps", "prefill.enabled"]),
+        "an unknown link": ({"link": {"name": "rdma"}}, ["link"]),
+        "a grace shorter than an answer": ({"router": {"terminationGracePeriodSeconds": 30}}, ["router.terminationGracePeriodSeconds", "cut short"]),
+        "least over most": ({"prefill": {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2}}}, ["prefill.autoscaling.minReplicas"]),
+        "two budgets": ({"decode": {"pdb": {"minAvailable": 1}}}, ["decode.pdb"]),
+        "TLS without certificates": ({"tls": {"enabled": True}}, ["tls.existingSecret", "tls.certManager"]),
+        "cert-manager without an issuer": ({"tls": {"enabled": True, "certManager": {"enabled": True}}}, ["tls.certManager.issuerRef"]),
+        "a certificate that nobody uses": ({"tls": {"certManager": {"enabled": True, "issuerRef": {"name": "i"}}}}, ["tls.enabled"]),
+        "a rollout that can't move": ({"decode": {"strategy": {"maxSurge": 0, "maxUnavailable": 0}}}, ["decode.strategy"]),
+        "tenants without a key to test with": ({"auth": {"tenants": {"existingSecret": "t"}}}, ["auth.testKey.existingSecret"]),
+        "an unknown policy": ({"router": {"policy": "best"}}, ["policy"]),
+        "a flag without dashes": ({"decode": {"extraArgs": ["chunk-tokens=64"]}}, ["extraArgs"]),
+        "a model without a name": ({"model": {"name": ""}}, ["name"]),
+        "KV that CPUs can't compute with": ({"kv": {"keyDtype": "i8"}}, ["kv.keyDtype", "prefill.gpus"]),
+        "a flag twice": ({"decode": {"extraArgs": ["--backend=cuda"]}}, ["decode.extraArgs", "--backend"]),
+        "KV as large as the pod": ({"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "4Gi"}}}}, ["decode.kvMemory", "decode.resources.limits.memory"]),
+        "KV larger than the pod": ({"prefill": {"kvMemory": "1TiB", "resources": {"limits": {"memory": "900G"}}}}, ["prefill.kvMemory"]),
+        "a route to no Gateway": ({"route": {"enabled": True}}, ["route.parentRefs"]),
+        "a route of an unknown kind": ({"route": {"enabled": True, "kind": "TLSRoute", "parentRefs": [{"name": "g"}]}}, ["kind"]),
+        "an init container without an image": ({"decode": {"extraInitContainers": [{"name": "a"}]}}, ["image"]),
+    }
+
+    def test_near_misses_are_not_refused(self):
+        for values in (
+            {"kv": {"keyDtype": "i8", "valueDtype": "f8"}, **each({"gpus": 1})},
+            {"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "5Gi"}}}},
+            {"decode": {"kvMemory": "40GiB", "gpus": 1, "resources": {"limits": {"memory": "16Gi"}}}},
+            {"decode": {"extraArgs": ["--chunk-tokens=64"]}},
+            {"kv": {"keyDtype": "i8"}, "prefill": {"enabled": False}, "decode": {"gpus": 1}},
+        ):
+            with self.subTest(values=values):
+                self.assertTrue(Release(values).objects)
+
+    def test_each_is_refused_in_words(self):
+        for what, (values, words) in self.CASES.items():
+            with self.subTest(what):
+                with self.assertRaises(Refused) as refused:
+                    Release(values)
+                for word in words:
+                    self.assertIn(word, str(refused.exception).replace("/", "."))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])

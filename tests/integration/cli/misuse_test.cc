@@ -1,0 +1,131 @@
+// Every binary, as somebody who mistypes it: help and version, words in place of the parser's own, exit
+// code 2.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <sstream>
+
+#include "tests/integration/cli/baton_process.h"
+
+namespace baton::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kModel = BATON_SOURCE_DIR "/models/baton-tiny";
+const std::vector<std::string> kServers = {"baton-router", "baton-prefill", "baton-decode"};
+
+std::vector<std::string> Words(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+TEST(MisuseTest, EveryBinarySaysItsVersion) {
+  for (const std::string& program : {"baton", "baton-router", "baton-prefill", "baton-decode"}) {
+    const Outcome outcome = RunProgram(program, {"--version"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(std::regex_search(outcome.out, std::regex("^" + program + " \\d+\\.\\d+\\.\\d+ \\(commit ")))
+        << outcome.out;
+  }
+}
+
+TEST(MisuseTest, HelpHasNoneOfTheParsersOwnWords) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> pages;
+  for (const std::string& server : kServers) pages.push_back({server, {"--help"}});
+  for (const char* page : {"--help", "serve --help", "chat --help", "generate --help", "bench --help",
+                           "health --help", "key --help", "key new --help", "model --help",
+                           "model inspect --help", "plan --help", "simulate --help", "version --help"}) {
+    pages.push_back({"baton", Words(page)});
+  }
+  // A text is what these take; nothing else is.
+  const std::regex texts("--(prompt|stop|message|system) TEXT");
+  const std::regex own("\\b(TEXT|INT|UINT|FLOAT|ENUM|BOOLEAN|POSITIVE|NONNEGATIVE|REQUIRED)\\b|->|\\bin \\[");
+  for (const auto& [program, arguments] : pages) {
+    const Outcome outcome = RunProgram(program, arguments);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_GT(outcome.out.size(), 50u);
+    std::istringstream lines(std::regex_replace(outcome.out, texts, ""));
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_FALSE(std::regex_search(line, own)) << program << ": " << line;
+      for (const char c : line) EXPECT_GE(static_cast<unsigned char>(c), 0x20) << program << ": " << line;
+    }
+  }
+}
+
+TEST(MisuseTest, EveryBinaryEndsWithTwoAndSaysWhatWasMeant) {
+  const Outcome command = RunBaton({"sevre", "--model", kModel});
+  EXPECT_EQ(command.code, 2);
+  EXPECT_EQ(command.err,
+            "baton: baton has no command \"sevre\"; did you mean serve?\n`baton --help` tells more.\n");
+  const Outcome option = RunBaton({"generate", "--max-token", "3"});
+  EXPECT_EQ(option.code, 2);
+  EXPECT_THAT(option.err, HasSubstr("did you mean --max-tokens?"));
+  for (const std::string& server : kServers) {
+    const Outcome typo = RunProgram(server, {"--modle", kModel});
+    EXPECT_EQ(typo.code, 2);
+    EXPECT_THAT(typo.err,
+                HasSubstr(server + ": " + server + " has no option \"--modle\"; did you mean --model?"));
+    EXPECT_EQ(RunProgram(server, {}).code, 2);
+    EXPECT_EQ(RunProgram(server, {"--model", "/nowhere"}).code, 2);
+  }
+}
+
+TEST(MisuseTest, AServerEndsWithTwoWhereFlagsMakeNoSense) {
+  const auto misuse = [](const std::string& server, std::vector<std::string> flags) {
+    std::vector<std::string> all = {"--model", kModel};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Outcome outcome = RunProgram(server, all);
+    EXPECT_EQ(outcome.code, 2) << server << " " << flags.front() << ": " << outcome.err;
+    return outcome.err;
+  };
+  for (const std::string& server : kServers) {
+    EXPECT_THAT(misuse(server, {"--listen", "8470"}), HasSubstr("--listen: \"8470\" is not an address"));
+    EXPECT_THAT(misuse(server, {"--metrics", "nine"}), HasSubstr("is not an address"));
+    EXPECT_THAT(misuse(server, {"--log-level", "loud"}), HasSubstr("one of debug, info, warn, error, off"));
+    EXPECT_THAT(misuse(server, {"--tls-cert", "x.pem"}), HasSubstr("give both or neither"));
+  }
+  EXPECT_THAT(misuse("baton-decode", {"--link-floor-gbps", "5"}), HasSubstr("add --link-peers"));
+  EXPECT_THAT(misuse("baton-decode", {"--key-dtype", "f16"}), HasSubstr("one of f32, bf16, f8, i8"));
+  EXPECT_THAT(misuse("baton-router", {"--policy", "random"}),
+              HasSubstr("\"random\" is not one of prefix_affinity"));
+  EXPECT_THAT(misuse("baton-router", {"--log-level", "warn"}), HasSubstr("give --decode or --fleet-file"));
+}
+
+TEST(MisuseTest, NumbersThatAreNoneAreRefused) {
+  const auto refused = [](const std::string& option, const std::string& value) {
+    const Outcome outcome = RunBaton({"generate", "--server", "127.0.0.1:1", "--prompt", "x", option, value});
+    EXPECT_EQ(outcome.code, 2) << option << " " << value << ": " << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(refused("--seed", "-1"), HasSubstr("--seed: \"-1\" is not a whole number from 0 to"));
+  EXPECT_THAT(refused("--seed", "18446744073709551616"), HasSubstr("is not a whole number"));
+  for (const char* option : {"--token-ids", "--stop-token-ids"}) {
+    EXPECT_THAT(refused(option, ""), HasSubstr("\"\" at place 1 is not a token id"));
+    EXPECT_THAT(refused(option, "5,,6"), HasSubstr("\"\" at place 2 is not a token id"));
+    EXPECT_THAT(refused(option, "5,-6"), HasSubstr("\"-6\" at place 2"));
+    EXPECT_THAT(refused(option, "2147483648"), HasSubstr("2147483648"));
+  }
+  for (const char* command : {"bench", "simulate"}) {
+    EXPECT_EQ(RunBaton({command, "--seed", "-1"}).code, 2) << command;
+  }
+}
+
+// As somebody who copies them from the page, in the source's folder.
+TEST(MisuseTest, TheExamplesOfPlanRun) {
+  const std::string help = RunBaton({"plan", "--help"}).out;
+  const size_t begin = help.find("baton plan", help.find("Examples:"));
+  ASSERT_NE(begin, std::string::npos);
+  std::vector<std::string> words = Words(help.substr(begin, help.find('\n', begin) - begin));
+  words.erase(words.begin());
+  for (std::string& word : words) {
+    if (word.starts_with("deploy/")) word = std::string(BATON_SOURCE_DIR "/") + word;
+  }
+  const Outcome outcome = RunBaton(words);
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Helm: --set prefill.replicas="));
+}
+
+}  // namespace
+}  // namespace baton::cli

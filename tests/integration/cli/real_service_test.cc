@@ -1,0 +1,120 @@
+// `baton serve` and `baton generate --model` with the real servers on the shipped model: how soon they end,
+// and who may speak to the workers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/time/clock.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "cli/client/inference_client.h"
+#include "cli/serve/child.h"
+#include "common/rpc/channel.h"
+#include "tests/integration/cli/baton_process.h"
+
+#ifndef BATON_PATIENCE
+#define BATON_PATIENCE 1
+#endif
+
+namespace baton::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+// Three times what is promised: the machine may be busy. What used to be waited for in vain took 2 s and
+// more.
+constexpr absl::Duration kSoon = absl::Milliseconds(900) * BATON_PATIENCE;
+
+class RealServiceTest : public ::testing::Test {
+ protected:
+  RealServiceTest() : folder_(fs::path(::testing::TempDir()) / ("service-" + std::to_string(getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~RealServiceTest() override { fs::remove_all(folder_); }
+
+  std::vector<std::string> Serve() const {
+    return {"serve",       "--model",   kModel,        "--threads",  "1",
+            "--kv-memory", "64MiB",     "--log-level", "warn",       "--listen",
+            "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--announce", announce()};
+  }
+  std::string announce() const { return folder_ / "addresses.json"; }
+  nlohmann::json Addresses() const {
+    std::ifstream file(announce());
+    return nlohmann::json::parse(file);
+  }
+  std::string Worker(const std::string& name) const {
+    for (const auto& process : Addresses()["processes"]) {
+      if (process["name"] == name) return process["grpc"];
+    }
+    return "";
+  }
+
+  const fs::path folder_;
+};
+
+TEST_F(RealServiceTest, CtrlCEndsItAtOnce) {
+  BatonOnTerminal serve(Serve());
+  ASSERT_TRUE(serve.WaitFor("Ctrl-C ends the service")) << serve.seen();
+  // A client that has asked and stays connected holds nothing up.
+  const auto client = InferenceClient::Connect(Addresses()["router"].get<std::string>(), absl::Seconds(30));
+  ASSERT_TRUE(client.ok()) << client.status();
+  v1::GenerateRequest request;
+  request.mutable_token_ids()->add_ids(5);
+  request.mutable_stop()->set_max_tokens(2);
+  ASSERT_TRUE((*client)->Generate(request, {}, [](const v1::GenerateResponse&) {}).ok());
+  const absl::Time asked = absl::Now();
+  serve.Type("\x03");
+  EXPECT_EQ(serve.Wait(), 0) << serve.seen();
+  EXPECT_LT(absl::Now() - asked, kSoon) << serve.seen();
+}
+
+TEST_F(RealServiceTest, GenerateEndsWhenItHasAnswered) {
+  auto child = Child::Spawn(BATON_BINARY_DIR "/bin/baton",
+                            {"generate", "--model", kModel, "--threads", "1", "--kv-memory", "64MiB",
+                             "--token-ids", "5,6,7", "-m", "4", "--ids-out"});
+  ASSERT_TRUE(child.ok()) << child.status();
+  std::string answer;
+  absl::Time answered;
+  bool ended = false;
+  while (!ended) {
+    pollfd fds[2] = {{child->output_fd(), POLLIN, 0}, {child->ended_fd(), POLLIN, 0}};
+    if (answer.ends_with('\n')) fds[0].fd = -1;
+    ASSERT_GT(poll(fds, 2, 60'000 * BATON_PATIENCE), 0);
+    char bytes[256];
+    for (ssize_t got; fds[0].revents != 0 && (got = read(child->output_fd(), bytes, sizeof(bytes))) > 0;) {
+      answer.append(bytes, static_cast<size_t>(got));
+      answered = absl::Now();
+    }
+    ended = fds[1].revents != 0;
+  }
+  EXPECT_THAT(answer, HasSubstr(","));
+  EXPECT_LT(absl::Now() - answered, kSoon);
+}
+
+TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
+  BatonOnTerminal serve(Serve());
+  ASSERT_TRUE(serve.WaitFor("Ctrl-C ends the service")) << serve.seen();
+  for (const char* worker : {"decode-0", "prefill-0"}) {
+    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(Worker(worker)));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30 * BATON_PATIENCE));
+    const auto stream = stub->Watch(&context, v1::WatchRequest());
+    v1::WatchEvent event;
+    EXPECT_FALSE(stream->Read(&event)) << worker;
+    const grpc::Status status = stream->Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << status.error_message();
+  }
+  const Outcome answer = RunBaton({"generate", "--server", Addresses()["router"], "--wait", "30s",
+                                   "--token-ids", "5,6", "-m", "3", "--ids-out"});
+  EXPECT_EQ(answer.code, 0) << answer.err;
+}
+
+}  // namespace
+}  // namespace baton::cli

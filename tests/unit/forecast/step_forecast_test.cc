@@ -1,0 +1,86 @@
+#include "common/forecast/step_forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "common/base/random.h"
+
+namespace baton::forecast {
+namespace {
+
+// A model of 0.4 B on a core.
+constexpr StepCost kTruth = {.base = 60e-3, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0.4e-6};
+
+double Of(const StepCost& cost, const StepLoad& load) {
+  return cost.base + cost.sequence * static_cast<double>(load.running) +
+         cost.context * static_cast<double>(load.context) + cost.token * static_cast<double>(load.rows) +
+         cost.pair * load.pairs;
+}
+
+StepLoad Load(int64_t running, int64_t context, int64_t first = 0, int64_t rows = 0) {
+  StepLoad load{.running = running, .context = context};
+  if (rows > 0) load.AddRows(first, rows);
+  return load;
+}
+
+TEST(StepForecastTest, LearnsFromTheStepsThatThereAre) {
+  StepForecast forecast{StepCost()};
+  for (int i = 0; i < 40; ++i) {
+    for (const StepLoad& load : {Load(1 + i % 4, 200 * (1 + i % 7)), Load(4, 2000, 64 * i, 16)}) {
+      forecast.Observe(load, Of(kTruth, load));
+    }
+  }
+  for (const StepLoad& load : {Load(2, 800), Load(4, 2000, 1500, 16), Load(3, 1000, 500, 48)}) {
+    EXPECT_NEAR(forecast.Seconds(load) / Of(kTruth, load), 1, 0.25);
+  }
+}
+
+TEST(StepForecastTest, AFewStepsMeasuredAtOnceAreEnough) {
+  StepForecast forecast{StepCost()};
+  std::vector<StepForecast::Measured> measured;
+  for (const StepLoad& load : {Load(0, 0, 0, 16), Load(1, 1), Load(0, 0, 0, 64), Load(8, 8),
+                               Load(0, 0, 2048, 16), Load(8, 8 * 2049)}) {
+    measured.push_back({load, Of(kTruth, load)});
+  }
+  forecast.Fit(measured);
+  for (const StepLoad& load : {Load(4, 4 * 500), Load(0, 0, 0, 512), Load(4, 2000, 1500, 16)}) {
+    EXPECT_NEAR(forecast.Seconds(load) / Of(kTruth, load), 1, 0.5);
+  }
+}
+
+TEST(StepForecastTest, RowsWithinTakeNoLongerThanThat) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  for (uint64_t i = 0; i < 500; ++i) {
+    const double seconds = 0.5 * UniformAt(seed, 4 * i), token = 5e-3 * UniformAt(seed, 4 * i + 1);
+    const double pair = 1e-6 * UniformAt(seed, 4 * i + 2);
+    const auto first = static_cast<int64_t>(30'000 * UniformAt(seed, 4 * i + 3));
+    const int64_t rows = RowsWithin(seconds, token, pair, first);
+    const auto took = [&](int64_t count) {
+      StepLoad load;
+      load.AddRows(first, count);
+      return token * static_cast<double>(load.rows) + pair * load.pairs;
+    };
+    ASSERT_LE(took(rows), seconds * (1 + 1e-9));
+    ASSERT_GE(took(rows + 2), seconds);
+  }
+  EXPECT_EQ(RowsWithin(0, 1e-3, 0, 0), 0);
+  EXPECT_EQ(RowsWithin(-1, 1e-3, 1e-6, 100), 0);
+  EXPECT_GT(RowsWithin(1, 0, 0, 0), 1'000'000) << "rows that take no time";
+}
+
+TEST(StepForecastTest, AnothersWordIsLookedAt) {
+  EXPECT_TRUE(Plausible(kTruth));
+  EXPECT_FALSE(Plausible({.base = 0, .sequence = 0, .context = 0, .token = 0, .pair = 0}));
+  for (const double bad : {-1e-9, 1e9, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    StepCost cost = kTruth;
+    cost.token = bad;
+    EXPECT_FALSE(Plausible(cost)) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace baton::forecast

@@ -1,0 +1,88 @@
+// What a router predicts of workers that it has not seen at work yet, and how soon it knows better.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/unit/router/dispatcher_fixture.h"
+
+namespace baton::router {
+namespace {
+
+class DispatcherPredictionTest : public DispatcherTest {
+ protected:
+  static Dispatcher::Options Roomy() {
+    Dispatcher::Options options = Options();
+    options.worker_concurrency = 100;
+    return options;
+  }
+  // A decode worker says for the first time what it is, and what its steps take.
+  void UpWith(const std::optional<forecast::StepCost>& cost) {
+    v1::WatchEvent event;
+    event.set_sequence(1);
+    v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
+    info.set_worker_id("d0");
+    info.set_role(v1::ROLE_DECODE);
+    info.set_incarnation(1);
+    if (cost.has_value()) {
+      info.mutable_step_cost()->set_base(cost->base);
+      info.mutable_step_cost()->set_sequence(cost->sequence);
+      info.mutable_step_cost()->set_context(cost->context);
+      info.mutable_step_cost()->set_token(cost->token);
+      info.mutable_step_cost()->set_pair(cost->pair);
+    }
+    ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  }
+  // Seconds that the router predicts for a prompt when nothing else is there; the prompt then took so many.
+  double Predicted(int64_t tokens, double took) {
+    const int name = next_++;
+    auto ask = Ask(name, 1, tokens);
+    ask->debug = true;
+    EXPECT_TRUE(dispatcher2_.Submit(ask).ok());
+    Placement& placement = *results_[name].at(0);
+    v1::Finished finished;
+    finished.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(tokens));
+    finished.mutable_usage()->set_completion_tokens(1);
+    finished.mutable_timing()->set_prefill(took);
+    placement.booking.FirstToken(clock_.Now());
+    placement.first_token(absl::Seconds(took));
+    placement.learn(&finished);
+    results_.erase(name);
+    return finished.placement().predicted_ttft();
+  }
+  static double Off(double predicted, double took) { return std::max(predicted / took, took / predicted); }
+
+  Dispatcher dispatcher2_{Roomy(), &fleet_, *placement::MakePolicy("prefix_affinity", 1), &clock_, &probe_};
+  int next_ = 0;
+};
+
+// 4 ms a token: eighty times what a router expects that knows nothing.
+double Takes(int64_t tokens) { return 0.06 + 4e-3 * static_cast<double>(tokens); }
+
+TEST_F(DispatcherPredictionTest, ThreeAnswersAreEnoughOnAnyMachine) {
+  UpWith(std::nullopt);
+  for (const int64_t tokens : {60, 2000, 500}) Predicted(tokens, Takes(tokens));
+  for (const int64_t tokens : {100, 2048, 700, 1500}) {
+    EXPECT_LT(Off(Predicted(tokens, Takes(tokens)), Takes(tokens)), 1.5) << tokens;
+  }
+}
+
+TEST_F(DispatcherPredictionTest, ShortPromptsDoNotUseUpItsTrust) {
+  UpWith(std::nullopt);
+  for (int i = 0; i < 30; ++i) Predicted(8, 0.02);
+  Predicted(2048, 23);
+  EXPECT_LT(Off(Predicted(2048, 23), 23), 1.5);
+}
+
+TEST_F(DispatcherPredictionTest, AWorkerThatHasMeasuredItselfIsKnownFromTheFirstRequest) {
+  UpWith(forecast::StepCost{.base = 0.06, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0});
+  EXPECT_NEAR(Predicted(2048, 8), Takes(2048), 0.01);
+}
+
+TEST_F(DispatcherPredictionTest, WhatCannotBeIsNotBelieved) {
+  UpWith(forecast::StepCost{.base = 0.06, .sequence = 4e-3, .context = 2e-6, .token = -4e-3, .pair = 0});
+  const double prior = forecast::PrefillCost().Seconds(2048, 0);
+  EXPECT_NEAR(Predicted(2048, 8), prior, 1e-6);
+}
+
+}  // namespace
+}  // namespace baton::router

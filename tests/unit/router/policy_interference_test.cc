@@ -1,0 +1,146 @@
+// What placement makes of running answers and of queues, on workers like a 0.4 B model on a core each.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "router/placement/policy.h"
+
+namespace baton::router::placement {
+namespace {
+
+constexpr forecast::StepCost kCore = {
+    .base = 60e-3, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0.4e-6};
+constexpr int64_t kPrompt = 2048;
+constexpr WorkerSlot kDecode{0}, kPrefill{1};
+
+class OneAndOne {
+ public:
+  explicit OneAndOne(std::unique_ptr<Policy> policy) : policy_(std::move(policy)) {
+    decode_[0].slot = kDecode;
+    prefill_[0].slot = kPrefill;
+  }
+  Policy& policy() { return *policy_; }
+  WorkerState& decode() { return decode_[0]; }
+
+  void Introduce() {
+    policy_->Introduce(kDecode, kCore);
+    policy_->Introduce(kPrefill, kCore);
+  }
+  // A prompt that waits for the prefill worker, and for a place among the answers.
+  void Queue(int64_t tokens) {
+    booked_.push_back({.due = now_ + absl::Seconds(2),
+                       .tokens = tokens,
+                       .since = now_,
+                       .request = static_cast<uint64_t>(booked_.size())});
+    prefill_[0].booked = booked_;
+    prefill_[0].busy_since = now_;
+    ++prefill_[0].waiting;
+    prefill_[0].queued_tokens += tokens;
+    ++decode_[0].running;
+  }
+  Choice Choose(int64_t tokens = kPrompt) {
+    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
+                           decode_, prefill_);
+  }
+  Choice ChooseAlone(int64_t tokens = kPrompt) {
+    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
+                           decode_, {});
+  }
+
+ private:
+  const absl::Time now_ = absl::UnixEpoch() + absl::Seconds(1000);
+  std::unique_ptr<Policy> policy_;
+  std::vector<WorkerState> decode_{1}, prefill_{1};
+  std::vector<Booked> booked_;
+};
+
+OneAndOne Fleet(double slo_tpot = forecast::kDefaultSloTpot) {
+  return OneAndOne(*MakePolicy("prefix_affinity", 1, forecast::kDefaultSloTtft, slo_tpot));
+}
+
+TEST(InterferenceTest, LongPromptsGoToThePoolWhileAnswersRun) {
+  for (const bool introduced : {true, false}) {
+    OneAndOne fleet = Fleet();
+    if (introduced) fleet.Introduce();
+    fleet.decode().running = 4;
+    fleet.decode().context_tokens = 4 * 300;
+    for (int queued = 0; queued < 12; ++queued) {
+      EXPECT_FALSE(fleet.Choose().prefill.empty()) << queued << " wait there already";
+      fleet.Queue(kPrompt);
+    }
+  }
+}
+
+TEST(InterferenceTest, AShortRestStaysWhereItsPrefixIs) {
+  OneAndOne fleet = Fleet();
+  fleet.Introduce();
+  fleet.decode().running = 4;
+  fleet.decode().context_tokens = 4 * 300;
+  fleet.decode().matched_blocks = 126;
+  EXPECT_EQ(fleet.Choose().reason, Reason::kLocal);
+}
+
+TEST(InterferenceTest, WhereNoAnswerRunsAQueueIsPassed) {
+  OneAndOne fleet = Fleet();
+  fleet.Introduce();
+  for (int queued = 0; queued < 4; ++queued) fleet.Queue(kPrompt);
+  fleet.decode().running = 0;
+  EXPECT_EQ(fleet.Choose().reason, Reason::kLocal);
+}
+
+// Steps of running answers are cut to the SLO: a prompt beside them takes a step of theirs for each piece.
+TEST(InterferenceTest, APromptAmongAnswersIsPredictedByThePiecesThatTheSloLeaves) {
+  const auto predicted = [](double slo_tpot) {
+    OneAndOne fleet = Fleet(slo_tpot);
+    fleet.Introduce();
+    fleet.decode().running = 4;
+    fleet.decode().context_tokens = 4 * 300;
+    return fleet.ChooseAlone().predicted;
+  };
+  const double step = 60e-3 + 4 * 4e-3 + 1200 * 2e-6;
+  const double alone = 60e-3 + kPrompt * 4e-3 + kPrompt * kPrompt / 2 * 0.4e-6;
+  // No room at all: a block to a step.
+  EXPECT_NEAR(predicted(0.05).ttft(), alone + kPrompt / 16 * step, 0.05 * alone);
+  // Room for about a hundred rows.
+  EXPECT_NEAR(predicted(0.5).ttft(), alone + kPrompt / 95 * step, 0.1 * alone);
+  EXPECT_NEAR(predicted(0.05).interference, 4 * alone, 0.2) << "seconds times answers";
+}
+
+TEST(PredictionTest, AWorkerIsKnownFromItsFirstWord) {
+  OneAndOne fleet = Fleet();
+  fleet.Introduce();
+  fleet.decode().running = 8;
+  const double alone = 60e-3 + kPrompt * 4e-3 + kPrompt * kPrompt / 2 * 0.4e-6;
+  EXPECT_NEAR(fleet.Choose().predicted.ttft(), alone, 0.01);
+  fleet.Queue(kPrompt);
+  fleet.Queue(kPrompt);
+  EXPECT_NEAR(fleet.Choose().predicted.ttft(), 3 * alone, 0.01) << "two wait before it";
+  // What was seen of it counts for more than its word.
+  Outcome outcome;
+  outcome.prefill = kPrefill;
+  outcome.uncached_tokens = kPrompt;
+  outcome.compute_seconds = 2 * alone;
+  fleet.policy().Observe(outcome);
+  fleet.Introduce();
+  EXPECT_NEAR(fleet.Choose().predicted.prefill, 2 * alone, 0.1);
+}
+
+// Prompts that were booked by a router that knew nothing weigh by what it knows now.
+TEST(PredictionTest, AQueueIsPredictedAnew) {
+  OneAndOne fleet = Fleet();
+  fleet.decode().running = 8;
+  fleet.Queue(kPrompt);
+  fleet.Queue(kPrompt);
+  EXPECT_LT(fleet.Choose().predicted.ttft(), 1) << "a mid-size accelerator, for all it knows";
+  for (const int64_t tokens : {300, 1000, 2000}) {
+    Outcome outcome;
+    outcome.prefill = kPrefill;
+    outcome.uncached_tokens = tokens;
+    outcome.compute_seconds = 4e-3 * static_cast<double>(tokens);
+    fleet.policy().Observe(outcome);
+  }
+  EXPECT_NEAR(fleet.Choose().predicted.ttft(), 3 * 4e-3 * kPrompt, 0.5 * 4e-3 * kPrompt);
+}
+
+}  // namespace
+}  // namespace baton::router::placement
