@@ -22,8 +22,9 @@ TEST(CoresTest, NoMoreThreadsThanCoresWhereThereAreEnough) {
         const ThreadShares shares = SplitCores(cores, prefill, decode);
         ASSERT_GE(shares.prefill, 1);
         ASSERT_GE(shares.decode, 1);
-        if (cores >= 2 * (prefill + decode))
+        if (cores >= 2 * (prefill + decode)) {
           EXPECT_LE(shares.prefill * prefill + shares.decode * decode, cores);
+        }
       }
     }
   }
