@@ -161,7 +161,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  flags.plan.cores = SplitCores(OwnCpus(), device::UsableCores(), flags.plan.prefill, flags.plan.decode);
+  flags.plan.cores = SplitCores(device::UsableCores(), flags.plan.prefill, flags.plan.decode);
   if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
   // Ends after the processes do.
   FleetKey key;
@@ -274,9 +274,10 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("ADDR")
       ->capture_default_str();
   const std::string workers = "Workers (what is not given is their own default)";
-  app->add_option("--threads", plan.threads,
-                  "Compute threads per worker, on any core (default: prefill and decode workers each have "
-                  "cores of their own, shared evenly)")
+  app->add_option(
+         "--threads", plan.threads,
+         "Compute threads per worker (default: prefill and decode workers have one per core together, "
+         "and share them evenly)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);
