@@ -198,9 +198,7 @@ class Chat {
   }
 
   // Was `request` refused because the conversation leaves no room for an answer?
-  bool IsTooLong(const v1::ChatRequest& request, const absl::Status& status) {
-    if (status.code() == absl::StatusCode::kFailedPrecondition)
-      return true;  // no worker has so much KV memory
+  bool FillsContext(const v1::ChatRequest& request, const absl::Status& status) {
     if (status.code() != absl::StatusCode::kInvalidArgument) return false;
     v1::TokenizeRequest question;
     question.set_model(request.model());

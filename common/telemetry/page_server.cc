@@ -14,12 +14,14 @@
 #include <boost/beast/http/write.hpp>
 #include <chrono>
 #include <iterator>
+#include <limits>
 #include <list>
 #include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/telemetry/gzip.h"
 
@@ -50,7 +52,7 @@ class PageServer::Impl {
   ~Impl();
 
   // Returns the port.
-  absl::StatusOr<uint16_t> Listen(const std::string& host, const std::string& port);
+  absl::StatusOr<uint16_t> Listen(const std::string& host, uint16_t port);
   size_t connections() const { return open_count_; }
 
  private:
@@ -207,10 +209,10 @@ class PageServer::Impl::Connection : public std::enable_shared_from_this<Connect
   std::optional<Connections::iterator> self_;  // none once closed
 };
 
-absl::StatusOr<uint16_t> PageServer::Impl::Listen(const std::string& host, const std::string& port) {
+absl::StatusOr<uint16_t> PageServer::Impl::Listen(const std::string& host, uint16_t port) {
   Error error;
   Tcp::resolver resolver(io_);
-  const auto found = resolver.resolve(host, port, Tcp::resolver::passive, error);
+  const auto found = resolver.resolve(host, std::to_string(port), Tcp::resolver::passive, error);
   if (error) return CantServe(options_.listen, error);
   const Tcp::endpoint endpoint = found.begin()->endpoint();
   acceptor_.open(endpoint.protocol(), error);
@@ -272,17 +274,19 @@ PageServer::Impl::~Impl() {
 absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(const PageServerOptions& options,
                                                               std::function<std::string()> page) {
   const size_t colon = options.listen.rfind(':');
-  if (colon == std::string::npos || colon + 1 == options.listen.size()) {
+  uint32_t port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(options.listen.substr(colon + 1), &port) ||
+      port > std::numeric_limits<uint16_t>::max()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("metrics address \"", options.listen, "\": use host:port"));
+        absl::StrCat("metrics address \"", options.listen, "\": use host:port, with a port from 0 to 65535"));
   }
   const std::string shown = options.listen.substr(0, colon);
   std::string host = shown;
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   auto impl = std::make_unique<Impl>(options, std::move(page));
-  const absl::StatusOr<uint16_t> port = impl->Listen(host, options.listen.substr(colon + 1));
-  if (!port.ok()) return port.status();
-  return std::unique_ptr<PageServer>(new PageServer(std::move(impl), absl::StrCat(shown, ":", *port)));
+  const absl::StatusOr<uint16_t> bound = impl->Listen(host, static_cast<uint16_t>(port));
+  if (!bound.ok()) return bound.status();
+  return std::unique_ptr<PageServer>(new PageServer(std::move(impl), absl::StrCat(shown, ":", *bound)));
 }
 
 PageServer::PageServer(std::unique_ptr<Impl> impl, std::string address)

@@ -24,6 +24,7 @@ constexpr char kUp[] = "\x1b[A";
 constexpr char kDown[] = "\x1b[B";
 constexpr char kCtrlA[] = "\x01";
 constexpr char kCtrlC[] = "\x03";
+constexpr char kCtrlE[] = "\x05";
 constexpr char kCtrlK[] = "\x0b";
 constexpr char kCtrlR[] = "\x12";
 constexpr char kCtrlW[] = "\x17";
@@ -75,7 +76,7 @@ TEST_F(ChatTerminalTest, WhatWasTypedComesBack) {
   EXPECT_EQ(Ask(std::string(kUp) + kUp + " again"), "first again");
   EXPECT_EQ(Ask(std::string("dra") + kUp + kUp + kDown + kDown + "ft"), "draft");
   EXPECT_EQ(Ask(std::string(kUp) + kUp + kDown + kDown + "empty"), "empty") << "an empty draft";
-  EXPECT_EQ(Ask(std::string(kCtrlR) + "seco\x1b" + "!"), "second!");
+  EXPECT_EQ(Ask(std::string(kCtrlR) + "seco\x1b" + kCtrlE + "!"), "second!");
   // Longer than the line editor's own buffer.
   const std::string draft = LongText(3000);
   EXPECT_EQ(Ask(draft + kUp + kDown), draft);

@@ -35,7 +35,8 @@ class ForeignFolderTest : public testing::TestWithParam<const char*> {
     if (!decoder.ok()) return {};
     const auto summary = ModelSummary::Load(folder.path());
     EXPECT_TRUE(summary.ok()) << summary.status();
-    if (summary.ok()) EXPECT_TRUE(summary->loads.ok()) << summary->loads;
+    if (!summary.ok()) return {};
+    EXPECT_TRUE(summary->loads.ok()) << summary->loads;
     auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 2);
     EXPECT_TRUE(store.ok()) << store.status();
     const std::vector<BlockId> blocks = {BlockId(0), BlockId(1)};

@@ -97,9 +97,4 @@ bool HttpPeer::Readable(int milliseconds) {
   return poll(&readable, 1, milliseconds) > 0;
 }
 
-bool HttpPeer::WaitForClose() {
-  pollfd closed = {socket_, POLLRDHUP, 0};
-  return poll(&closed, 1, 20000) > 0;
-}
-
 }  // namespace baton::telemetry

@@ -38,8 +38,6 @@ class HttpPeer {
   std::string ReadToEnd();
   // Whether something can be read, or the end: at once, or within so many milliseconds.
   bool Readable(int milliseconds);
-  // Waits until the other side has closed, and reads nothing.
-  bool WaitForClose();
   // True once a read met the end of the stream, and not an error or a timeout.
   bool at_end() const { return at_end_; }
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <iterator>
+#include <thread>
 #include <vector>
 
 #include "common/telemetry/metrics.h"
@@ -116,7 +117,8 @@ TEST_F(MetricsServerTest, LeavesNoThreadBehind) {
   HttpPeer client((*second)->address());
   EXPECT_EQ(client.Get().status(), 200);
   second->reset();
-  EXPECT_EQ(threads(), with_one);
+  // The kernel strikes a thread off its list a moment after others may know that it has ended.
+  while (threads() != with_one) std::this_thread::yield();
 }
 
 TEST_F(MetricsServerTest, ATakenPortIsAnError) {
@@ -128,16 +130,17 @@ TEST_F(MetricsServerTest, ATakenPortIsAnError) {
 
 TEST(MetricsServerAddressTest, MustBeHostAndPort) {
   const Metrics metrics;
-  for (const char* address : {"", "9470", "127.0.0.1:", "localhost"}) {
+  for (const char* address :
+       {"", "9470", "127.0.0.1:", "localhost", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1"}) {
     EXPECT_EQ(MetricsServer::Start(address, metrics).status().code(), absl::StatusCode::kInvalidArgument)
         << address;
   }
-  for (const char* address : {"127.0.0.1:no-port", "127.0.0.1:70000", "192.0.2.1:0"}) {
-    EXPECT_EQ(MetricsServer::Start(address, metrics).status().code(), absl::StatusCode::kUnavailable)
-        << address;
-  }
+  const absl::Status elsewhere = MetricsServer::Start("192.0.2.1:0", metrics).status();
+  EXPECT_EQ(elsewhere.code(), absl::StatusCode::kUnavailable) << "not an address of this machine";
   const auto any = MetricsServer::Start("[::1]:0", metrics);
-  if (any.ok()) EXPECT_THAT((*any)->address(), testing::StartsWith("[::1]:"));  // a machine may lack IPv6
+  if (any.ok()) {  // a machine may lack IPv6
+    EXPECT_THAT((*any)->address(), testing::StartsWith("[::1]:"));
+  }
 }
 
 }  // namespace

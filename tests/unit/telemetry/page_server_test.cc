@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <cstring>
+#include <thread>
 #include <vector>
 
 #include "common/telemetry/gzip.h"
@@ -116,7 +116,7 @@ TEST_F(PageServerTest, TakesNoBody) {
 
 TEST_F(PageServerTest, BoundsTheHeader) {
   const auto server = Start({.max_header_bytes = 1024});
-  for (const std::string& start : {"GET /metrics HTTP/1.1\r\nX: ", "GET /", ""}) {
+  for (const std::string start : {"GET /metrics HTTP/1.1\r\nX: ", "GET /", ""}) {
     HttpPeer attacker(server->address());
     attacker.Send(start + std::string(100'000, 'x'));  // the server may have hung up before the end
     EXPECT_THAT(attacker.ReadToEnd(), testing::AnyOf(HasSubstr(" 431 "), HasSubstr(" 400 "))) << start;
@@ -162,9 +162,9 @@ TEST_F(PageServerTest, AnIdleConnectionIsGivenUp) {
   EXPECT_TRUE(peer.at_end());
 }
 
-TEST_F(PageServerTest, WhoReadsNothingIsGivenUpAndKeepsNobodyWaiting) {
+TEST_F(PageServerTest, WhoReadsNothingKeepsNobodyWaiting) {
   page_ = std::string(32 << 20, 'x');  // more than the sockets hold
-  const auto server = Start({.send_timeout = absl::Seconds(2)});
+  const auto server = Start({.send_timeout = absl::Minutes(5)});
   std::vector<HttpPeer> attackers;
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(
@@ -172,10 +172,16 @@ TEST_F(PageServerTest, WhoReadsNothingIsGivenUpAndKeepsNobodyWaiting) {
   }
   HttpPeer scraper(server->address());
   EXPECT_EQ(scraper.Get().body.size(), page_.size());
-  for (HttpPeer& attacker : attackers) {
-    EXPECT_TRUE(attacker.WaitForClose());
-    EXPECT_LT(attacker.ReadToEnd().size(), page_.size());
-  }
+}
+
+TEST_F(PageServerTest, WhoReadsNothingIsGivenUp) {
+  page_ = std::string(32 << 20, 'x');
+  const auto server = Start({.send_timeout = kShort});
+  HttpPeer attacker(server->address());
+  ASSERT_TRUE(attacker.Send("GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n"));
+  ASSERT_TRUE(attacker.Readable(20'000));
+  while (server->connections() > 0) std::this_thread::yield();
+  EXPECT_LT(attacker.ReadToEnd().size(), page_.size());
 }
 
 TEST_F(PageServerTest, TheConnectionThatWaitedLongestGivesWay) {
