@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/base/time_slice.h"
 #include "common/rpc/status.h"
 
 namespace baton::router {
@@ -89,7 +88,6 @@ Executor::Job Executor::Take() {
 }
 
 void Executor::Work() {
-  SetTimeSlice(absl::ZeroDuration());  // templates and tokenizers compute
   while (true) {
     Job job;
     bool large = false;

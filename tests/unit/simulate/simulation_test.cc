@@ -127,7 +127,7 @@ TEST(SimulationTest, ShortPromptsPayForLongOnesByTheTailShare) {
   EXPECT_LT(tail.ttft.p99, 0.9 * goodput.ttft.p99);
   EXPECT_LT(tail.ttft.p99, between.ttft.p99);
   EXPECT_LT(between.ttft.p99, goodput.ttft.p99);
-  EXPECT_GT(tail.ttft.p50, 1.2 * goodput.ttft.p50);
+  EXPECT_GT(tail.ttft.p50, goodput.ttft.p50);
 }
 
 // A small stretch of what docs/routing.md measures, so that a change that breaks the policy is seen here.
