@@ -1,6 +1,7 @@
 // baton-decode: a decode worker.
 #include <CLI/CLI.hpp>
 
+#include "common/base/time_slice.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/nccl.h"
@@ -11,6 +12,7 @@ int main(int argc, char** argv) {
   using namespace baton;
   rpc::SkipLockOrderChecks();
   rpc::CatchStopSignals();
+  SetTimeSlice(kMessengerSlice);  // gRPC's threads inherit it; those that compute take it back
   decode_service::ServerOptions options;
   CLI::App app{"Receives the KV cache of prompts and generates their answers, token by token.",
                "baton-decode"};

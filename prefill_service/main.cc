@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 
+#include "common/base/time_slice.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/nccl.h"
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
   using namespace baton;
   rpc::SkipLockOrderChecks();
   rpc::CatchStopSignals();
+  SetTimeSlice(kMessengerSlice);  // gRPC's threads inherit it; those that compute take it back
   prefill_service::ServerOptions options;
   CLI::App app{"Computes the KV cache of prompts and ships it to decode workers.", "baton-prefill"};
   worker::AddFlags(app, options.worker);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "common/base/time_slice.h"
 #include "common/rpc/status.h"
 
 namespace baton::router {
@@ -88,6 +89,7 @@ Executor::Job Executor::Take() {
 }
 
 void Executor::Work() {
+  SetTimeSlice(absl::ZeroDuration());  // templates and tokenizers compute
   while (true) {
     Job job;
     bool large = false;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "common/base/time_slice.h"
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
@@ -24,6 +25,7 @@ int Fail(const absl::Status& status) {
 int main(int argc, char** argv) {
   baton::rpc::SkipLockOrderChecks();
   baton::rpc::CatchStopSignals();
+  baton::SetTimeSlice(baton::kMessengerSlice);  // gRPC's threads inherit it; those that compute take it back
   baton::router::RouterOptions options;
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";

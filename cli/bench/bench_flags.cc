@@ -153,7 +153,7 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->group(asked);
   app.add_option("--seed", seed, "The same seed asks for the same")
       ->type_name("N")
-      ->check(command_line::WholeNumber())
+      ->transform(command_line::WholeNumber())
       ->capture_default_str()
       ->group(asked);
   app.add_option("--temperature", temperature, "0 takes the likeliest token each time")

@@ -64,6 +64,7 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
   if (!decode && plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
+  if (decode && plan.slo_tpot_seconds > 0) set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
   if (decode && plan.local_prefill_tokens >= 0) {
     set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
   }

@@ -328,7 +328,8 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
                   "Seconds to the first token that an answer may take: for metrics and prefill queues")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
-  app->add_option("--slo-tpot", plan.slo_tpot_seconds, "Seconds per token after it, in the mean: for metrics")
+  app->add_option("--slo-tpot", plan.slo_tpot_seconds,
+                  "Seconds per token after it: for metrics and the steps of decode workers")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")

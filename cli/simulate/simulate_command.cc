@@ -198,7 +198,7 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--seed", flags->seed, "Arrivals within a bucket, and choices between equals")
       ->type_name("N")
-      ->check(command_line::WholeNumber())
+      ->transform(command_line::WholeNumber())
       ->capture_default_str();
   app->add_option("--slo-ttft", flags->slo_ttft,
                   "A good request's time to first token; our queues are ordered by it")

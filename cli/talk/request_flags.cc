@@ -91,7 +91,7 @@ void SamplingFlags::AddTo(CLI::App& app) {
       ->group(group);
   app.add_option("--seed", seed, "The same seed gives the same answer, on any worker")
       ->type_name("N")
-      ->check(command_line::WholeNumber())
+      ->transform(command_line::WholeNumber())
       ->group(group);
   app.add_option("--repetition-penalty", repetition_penalty, "Over 1 discourages tokens seen before")
       ->type_name("X")

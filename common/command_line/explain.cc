@@ -1,6 +1,7 @@
 #include "common/command_line/explain.h"
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <vector>

@@ -1,5 +1,6 @@
 #include "common/command_line/help_format.h"
 
+#include <set>
 #include <vector>
 
 #include "absl/strings/str_join.h"

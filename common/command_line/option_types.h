@@ -9,8 +9,8 @@
 
 namespace baton::command_line {
 
-// A whole number that 64 bits hold, in decimal. CLI11 itself takes -1 and what is too large for the largest
-// one, and a leading zero for octal.
+// A whole number that 64 bits hold, in decimal; for transform(). CLI11 itself takes -1 and what is too large
+// for the largest one, and a leading zero for octal.
 CLI::Validator WholeNumber();
 
 // host:port, or unix:PATH. Whether the host exists is not looked at.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "common/base/check.h"
+#include "common/base/time_slice.h"
 
 namespace baton::device {
 namespace {
@@ -103,6 +104,7 @@ void ThreadPool::RunTasks() {
 }
 
 void ThreadPool::Work() {
+  SetTimeSlice(absl::ZeroDuration());
   uint32_t seen = 0;
   for (;;) {
     const auto called = [&] { return round_.load(std::memory_order_acquire) != seen; };

@@ -2,12 +2,14 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/base/check.h"
+#include "common/base/time_slice.h"
 
 namespace baton::engine {
 
 void Loop::Start(std::function<bool()> step) {
   BATON_CHECK(!thread_.joinable());
   thread_ = std::thread([this, step = std::move(step)] {
+    SetTimeSlice(absl::ZeroDuration());
     // One step before any mail: what it publishes is the state of a worker that has had no work yet.
     bool busy = true;
     while (true) {

@@ -1,6 +1,7 @@
 #include "common/engine/rank_threads.h"
 
 #include "common/base/check.h"
+#include "common/base/time_slice.h"
 
 namespace baton::engine {
 
@@ -26,6 +27,7 @@ void RankThreads::Run(absl::FunctionRef<void(int rank)> task) {
 }
 
 void RankThreads::Work(int rank) {
+  SetTimeSlice(absl::ZeroDuration());
   for (uint32_t seen = 0;; ++seen) {
     // A round ends only when all ranks have finished it, so none is ever missed.
     round_.wait(seen, std::memory_order_acquire);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Plays what the README's picture shows, on this machine, and draws it: conversations with a relay of two prefill and two decode workers; a worker of
-each kind is killed; then comes several times the load that the machine can bear. It takes under five minutes, wants a release build
+each kind is killed; then comes several times the load that the machine can bear. It takes three minutes, wants a release build
 and nothing else to run meanwhile. Rates are for two cores.
 
     deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 6] [--overload 60]
@@ -8,6 +8,7 @@ and nothing else to run meanwhile. Rates are for two cores.
 import argparse
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ SLO = {"--slo-ttft": "0.5", "--slo-tpot": "0.02"}
 SERVICE = [word for pair in SLO.items() for word in pair] + ["--default-ttft-deadline", "0.5"]
 TALK = "--prompt-tokens lognormal:200:0.6 --output-tokens uniform:30:120 --shared-prefix-tokens 256 --prefix-groups 6 --turns 4 --think 1 --timeout 30s"
 # Seconds from the beginning.
-PREFILL_DIES, DECODE_DIES, FLOOD, FLOOD_SECONDS, END = 60, 100, 145, 45, 235
+PREFILL_DIES, DECODE_DIES, FLOOD, FLOOD_SECONDS, END = 35, 65, 95, 30, 150
 
 
 def bench(relay, seed, rate, seconds):
@@ -36,7 +37,8 @@ def bench(relay, seed, rate, seconds):
 
 
 def commit():
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    said = subprocess.run([BIN / "baton", "version"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"commit (\w{7})", said)[1]
 
 
 def play(rate, overload):

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <regex>
 #include <sstream>
 
@@ -23,7 +24,7 @@ std::vector<std::string> Words(const std::string& line) {
 }
 
 TEST(MisuseTest, EveryBinarySaysItsVersion) {
-  for (const std::string& program : {"baton", "baton-router", "baton-prefill", "baton-decode"}) {
+  for (const std::string program : {"baton", "baton-router", "baton-prefill", "baton-decode"}) {
     const Outcome outcome = RunProgram(program, {"--version"});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_TRUE(std::regex_search(outcome.out, std::regex("^" + program + " \\d+\\.\\d+\\.\\d+ \\(commit ")))

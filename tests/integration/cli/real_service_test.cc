@@ -111,8 +111,8 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
     const grpc::Status status = stream->Finish();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << status.error_message();
   }
-  const Outcome answer = RunBaton({"generate", "--server", Addresses()["router"], "--wait", "30s",
-                                   "--token-ids", "5,6", "-m", "3", "--ids-out"});
+  const Outcome answer = RunBaton({"generate", "--server", Addresses()["router"].get<std::string>(), "--wait",
+                                   "30s", "--token-ids", "5,6", "-m", "3", "--ids-out"});
   EXPECT_EQ(answer.code, 0) << answer.err;
 }
 

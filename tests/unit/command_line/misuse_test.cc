@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "common/command_line/explain.h"
 #include "common/command_line/option_types.h"
@@ -22,7 +23,7 @@ class MisuseTest : public ::testing::Test {
     serve->add_option("--threads", threads_, "")->check(CLI::Range(1, 1024));
     serve->add_option("--rate", rate_, "")->check(CLI::PositiveNumber);
     serve->add_option("--backend", backend_, "")->check(CLI::IsMember({"cpu", "reference"}));
-    serve->add_option("--seed", seed_, "")->check(WholeNumber());
+    serve->add_option("--seed", seed_, "")->transform(WholeNumber());
     serve->add_option("--listen", listen_, "")->check(Address());
     CLI::App* key = app_.add_subcommand("key", "");
     key->require_subcommand(1);

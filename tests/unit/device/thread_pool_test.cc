@@ -5,10 +5,30 @@
 #include <atomic>
 #include <memory>
 #include <numeric>
+#include <thread>
 #include <vector>
+
+#include "common/base/time_slice.h"
 
 namespace baton::device {
 namespace {
+
+// Its owner is a process whose threads move messages; these compute.
+TEST(ThreadPoolTest, ItsThreadsHaveTheKernelsTimeSlice) {
+  std::thread([] {
+    const absl::Duration kernels = TimeSlice();
+    SetTimeSlice(kMessengerSlice);
+    ThreadPool pool(3);
+    std::atomic<int> started = 0, others = 0;
+    pool.ParallelFor(3, [&](int64_t) {
+      // Each thread holds one task until all have one.
+      ++started;
+      while (started < 3) std::this_thread::yield();
+      if (TimeSlice() == kernels) ++others;
+    });
+    EXPECT_GE(others, 2) << "all but the caller";
+  }).join();
+}
 
 TEST(ThreadPoolTest, RunsEveryTaskOnce) {
   for (int threads : {1, 2, 3, 8}) {
