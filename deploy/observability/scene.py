@@ -3,7 +3,7 @@
 each kind is killed; then comes several times the load that the machine can bear. It takes over two minutes, wants a release build
 and nothing else to run meanwhile. Rates are for two cores.
 
-    deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 6] [--overload 60]
+    deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 1] [--overload 14]
 """
 import argparse
 import os
@@ -74,8 +74,8 @@ def play(rate, overload):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=str(ROOT / "docs" / "dashboard.svg"))
-    parser.add_argument("--rate", type=float, default=6, help="conversations per second all the time")
-    parser.add_argument("--overload", type=float, default=60, help="conversations per second that come on top for a while")
+    parser.add_argument("--rate", type=float, default=1, help="conversations per second all the time")
+    parser.add_argument("--overload", type=float, default=14, help="conversations per second that come on top for a while")
     given = parser.parse_args()
     pathlib.Path(given.out).write_text(play(given.rate, given.overload))
 
