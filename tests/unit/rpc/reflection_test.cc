@@ -102,8 +102,8 @@ class Explorer {
     ServerReflectionRequest request;
     request.set_list_services("*");
     std::vector<std::string> names;
-    for (const auto& service : Ask(request).list_services_response().service())
-      names.push_back(service.name());
+    const ServerReflectionResponse response = Ask(request);
+    for (const auto& service : response.list_services_response().service()) names.push_back(service.name());
     return names;
   }
 
