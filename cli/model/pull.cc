@@ -161,7 +161,12 @@ absl::StatusOr<Pulled> Pull(const PullOptions& options, const std::function<void
   std::error_code error;
   fs::create_directories(options.folder, error);
   if (error) return absl::UnavailableError(fmt::format("can't make {}: {}", options.folder, error.message()));
-  BATON_ASSIGN_OR_RETURN(const Listing listing, List(options));
+  const absl::StatusOr<Listing> found = List(options);
+  if (!found.ok()) {
+    fs::remove(options.folder, error);  // if there is nothing in it
+    return found.status();
+  }
+  const Listing& listing = *found;
   Pulled pulled;
   pulled.commit = listing.commit;
   for (const RemoteFile& file : listing.files) {

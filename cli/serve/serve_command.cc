@@ -92,7 +92,7 @@ absl::Status Preflight(const Flags& flags) {
 std::string Death(const ProcessEvent& event) {
   std::string text = fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason);
   if (event.quick_deaths > 0)
-    text += fmt::format("; {} times so soon, and the others go on", event.quick_deaths);
+    text += fmt::format("; {} quick deaths in a row, the service goes on without it", event.quick_deaths);
   if (event.restart_in.has_value()) {
     text += fmt::format("; starting it again in {}", absl::FormatDuration(*event.restart_in));
   }
