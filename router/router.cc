@@ -99,11 +99,10 @@ struct Router::Parts {
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(options.model_folder, options.model_name));
-  BATON_ASSIGN_OR_RETURN(
-      auto policy,
-      placement::MakePolicy(options.policy, RandomU64(),
-                            forecast::QueueTargets::For(options.slo.ttft_seconds, options.tail_share),
-                            options.slo.tpot_seconds));
+  BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64(),
+                                                            forecast::QueueTargets::For(
+                                                                options.slo.ttft_seconds, options.tail_share),
+                                                            options.slo.tpot_seconds));
   auto parts = std::make_unique<Parts>(options, std::move(model), std::move(policy));
   Parts* const all = parts.get();
   all->security = security;

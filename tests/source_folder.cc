@@ -1,4 +1,5 @@
-// Every test binary enters the source folder before main(), wherever it is started, so that paths in tests are relative to it.
+// Every test binary enters the source folder before main(), wherever it is started, so that paths in tests
+// are relative to it.
 #include <unistd.h>
 
 #include <cstdio>

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -37,11 +36,8 @@ int OpenPidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 
 
 // Between fork and exec: only async-signal-safe calls.
 [[noreturn]] void BecomeProgram(pid_t parent, const Pipe& in, const Pipe& out, const Pipe& err,
-                                int failure_fd, const cpu_set_t* cpus, const char* program,
-                                char* const* arguments) {
+                                int failure_fd, const char* program, char* const* arguments) {
   setpgid(0, 0);
-  // Without these cores (a cpuset has shrunk) it runs where it may.
-  if (cpus != nullptr) sched_setaffinity(0, sizeof *cpus, cpus);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(127);  // it died before prctl
   for (int signal = 1; signal < NSIG; ++signal) {
@@ -81,8 +77,7 @@ void Descriptor::Reset() {
   fd_ = -1;
 }
 
-absl::StatusOr<Child> Child::Spawn(const std::string& program, const std::vector<std::string>& arguments,
-                                   const std::vector<int>& cpus) {
+absl::StatusOr<Child> Child::Spawn(const std::string& program, const std::vector<std::string>& arguments) {
   BATON_ASSIGN_OR_RETURN(Pipe in, MakePipe());
   BATON_ASSIGN_OR_RETURN(Pipe out, MakePipe());
   BATON_ASSIGN_OR_RETURN(Pipe err, MakePipe());
@@ -91,16 +86,10 @@ absl::StatusOr<Child> Child::Spawn(const std::string& program, const std::vector
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
 
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  for (const int cpu : cpus) CPU_SET(cpu, &allowed);
-  const cpu_set_t* const bound = cpus.empty() ? nullptr : &allowed;
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return absl::ErrnoToStatus(errno, "can't start a process");
-  if (pid == 0) {
-    BecomeProgram(parent, in, out, err, failure.write.get(), bound, program.c_str(), argv.data());
-  }
+  if (pid == 0) BecomeProgram(parent, in, out, err, failure.write.get(), program.c_str(), argv.data());
   failure.write.Reset();
   int error = 0;
   ssize_t got;

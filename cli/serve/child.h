@@ -43,9 +43,7 @@ class Child {
  public:
   // NOT_FOUND or PERMISSION_DENIED if `program` can't be run. Signals are unblocked and at their defaults in
   // the child, which leads a process group of its own: a Ctrl-C in the terminal reaches the supervisor alone.
-  // It runs on `cpus` alone, if there are any in the list.
-  static absl::StatusOr<Child> Spawn(const std::string& program, const std::vector<std::string>& arguments,
-                                     const std::vector<int>& cpus = {});
+  static absl::StatusOr<Child> Spawn(const std::string& program, const std::vector<std::string>& arguments);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;
   // Kills and reaps what still runs.

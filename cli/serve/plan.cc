@@ -58,12 +58,13 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   set("--metrics", Known(book, name, "metrics", any));
   set("--log-level", plan.log_level);
   AddSecurity(plan.security, &arguments);
-  const CoreShare& share = decode ? plan.cores.decode : plan.cores.prefill;
-  set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share.threads));
+  const int share = decode ? plan.cores.decode : plan.cores.prefill;
+  set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share));
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
   if (!decode && plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
+  if (decode && plan.slo_tpot_seconds > 0) set("--slo-tpot", fmt::format("{}", plan.slo_tpot_seconds));
   if (decode && plan.local_prefill_tokens >= 0) {
     set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
   }
@@ -96,11 +97,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      },
                      /*stage=*/0,
                      // Without prefill workers, decode workers read prompts themselves.
-                     /*vital_group=*/is_decode ? "decode" : "",
-                     // Whoever says how many threads says where they run.
-                     plan.threads > 0 ? std::vector<int>()
-                     : is_decode      ? plan.cores.decode.cpus
-                                      : plan.cores.prefill.cpus});
+                     /*vital_group=*/is_decode ? "decode" : ""});
   };
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);

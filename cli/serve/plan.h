@@ -24,7 +24,7 @@ struct ServePlan {
   std::string worker_host = "127.0.0.1";
   // Of each worker; 0: its share of `cores`.
   int threads = 0;
-  CoreShares cores;
+  ThreadShares cores;
   // 0 or empty: the worker's own default.
   int64_t kv_bytes = 0;
   int chunk_tokens = 0;

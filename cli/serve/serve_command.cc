@@ -161,7 +161,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  flags.plan.cores = SplitCores(OwnCpus(), device::UsableCores(), flags.plan.prefill, flags.plan.decode);
+  flags.plan.cores = SplitCores(device::UsableCores(), flags.plan.prefill, flags.plan.decode);
   if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
   // Ends after the processes do.
   FleetKey key;
@@ -274,9 +274,10 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("ADDR")
       ->capture_default_str();
   const std::string workers = "Workers (what is not given is their own default)";
-  app->add_option("--threads", plan.threads,
-                  "Compute threads per worker, on any core (default: prefill and decode workers each have "
-                  "cores of their own, shared evenly)")
+  app->add_option(
+         "--threads", plan.threads,
+         "Compute threads per worker (default: prefill and decode workers have one per core together, "
+         "and share them evenly)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);
@@ -328,7 +329,8 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
                   "Seconds to the first token that an answer may take: for metrics and prefill queues")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
-  app->add_option("--slo-tpot", plan.slo_tpot_seconds, "Seconds per token after it, in the mean: for metrics")
+  app->add_option("--slo-tpot", plan.slo_tpot_seconds,
+                  "Seconds per token after it: for metrics and the steps of decode workers")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")

@@ -132,8 +132,7 @@ void Supervisor::Start(Process& process) {
   process.output.clear();
   process.error.clear();
   process.last_words.clear();
-  absl::StatusOr<Child> child =
-      Child::Spawn(process.spec.program, process.spec.arguments(book_), process.spec.cpus);
+  absl::StatusOr<Child> child = Child::Spawn(process.spec.program, process.spec.arguments(book_));
   if (!child.ok()) {
     result_ = child.status();
     stopping_ = true;

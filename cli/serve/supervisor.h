@@ -39,8 +39,6 @@ struct ProcessSpec {
   // Processes that can stand in for one another have the same word here; the service ends when all of them
   // keep dying. Empty: the others can do without this one for ever.
   std::string vital_group = {};
-  // The cores that it may run on; empty: all that this process may.
-  std::vector<int> cpus = {};
 };
 
 struct SupervisorOptions {

@@ -57,15 +57,13 @@ std::string DescribeTraffic(const Traffic& before, const Traffic& after, double 
   const double cached = Gain(before.cached_tokens, after.cached_tokens);
   std::string line = fmt::format("{:.1f} requests/s", (answered + failed) / seconds);
   if (failed > 0) line += fmt::format(" ({:.0f} failed)", failed);
-  line += first_tokens > 0
-              ? fmt::format(" | TTFT {}",
-                            ShowSeconds(Gain(before.ttft_seconds, after.ttft_seconds) / first_tokens))
-              : " | TTFT -";
-  line += fmt::format(" | {:.0f} tokens/s", Gain(before.answer_tokens, after.answer_tokens) / seconds);
+  const double ttft_seconds = Gain(before.ttft_seconds, after.ttft_seconds);
+  line += first_tokens > 0 ? fmt::format(", TTFT {}", ShowSeconds(ttft_seconds / first_tokens)) : ", TTFT -";
+  line += fmt::format(", {:.0f} tokens/s", Gain(before.answer_tokens, after.answer_tokens) / seconds);
   // One counter moves when a request is placed, the other when it ends: a window may see more of the second.
-  line += placed > 0 ? fmt::format(" | {:.0f}% of prompt tokens cached", 100 * std::min(1.0, cached / placed))
-                     : " | cache -";
-  line += fmt::format(" | {:.0f} running, {:.0f} queued", after.running, after.queued);
+  line += placed > 0 ? fmt::format(", {:.0f}% cached", 100 * std::min(1.0, cached / placed)) : ", - cached";
+  line += fmt::format(", {:.0f} running", after.running);
+  if (after.queued > 0) line += fmt::format(", {:.0f} queued", after.queued);
   return line;
 }
 

@@ -25,9 +25,9 @@ struct Traffic {
   static Traffic Parse(std::string_view page);
 };
 
-// One line about what happened between two pages, `seconds` apart: "2.5 requests/s | TTFT 41.0 ms | 118
-// tokens/s | 62% of prompt tokens cached | 4 running, 1 queued". A counter that went back is a router that
-// was started again.
+// One line about what happened between two pages, `seconds` apart, as a rule of less than 80 columns: "2.5
+// requests/s, TTFT 41.0 ms, 118 tokens/s, 62% cached, 4 running, 1 queued". Cached: of the prompt tokens. A
+// counter that went back is a router that was started again.
 std::string DescribeTraffic(const Traffic& before, const Traffic& after, double seconds);
 
 }  // namespace baton::cli

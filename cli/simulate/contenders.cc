@@ -15,7 +15,8 @@ namespace {
 using router::placement::Policy;
 using router::placement::PrefixAffinity;
 
-std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTargets& targets, double slo_tpot) {
+std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTargets& targets,
+                                                      double slo_tpot) {
   return [targets, slo_tpot](uint64_t seed) {
     return std::make_unique<PrefixAffinity>(PrefixAffinity::Options{.targets = targets, .slo_tpot = slo_tpot},
                                             seed);

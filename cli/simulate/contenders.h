@@ -13,8 +13,8 @@ namespace baton::cli::simulate {
 
 // Every name, in the order in which a table shows them; "bound" is last.
 const std::vector<std::string>& ContenderNames();
-// Ours orders its queues by `targets`, as --slo-ttft and --tail-share of routers and prefill workers say, and all
-// keep steps with rows of prompts within `slo_tpot` seconds, as --slo-tpot of decode workers does.
+// Ours orders its queues by `targets`, as --slo-ttft and --tail-share of routers and prefill workers say, and
+// all keep steps with rows of prompts within `slo_tpot` seconds, as --slo-tpot of decode workers does.
 // INVALID_ARGUMENT lists the names.
 absl::StatusOr<Contender> FindContender(
     std::string_view name, const FleetModel& model,

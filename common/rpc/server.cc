@@ -89,9 +89,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
     health_acceptor->Start(std::move(checks));
   }
   acceptor->Start(std::move(connections));
-  auto result =
-      std::unique_ptr<Server>(new Server(std::move(reflection), std::move(server), std::move(health_reflection),
-                                         std::move(health), acceptor->address()));
+  auto result = std::unique_ptr<Server>(new Server(std::move(reflection), std::move(server),
+                                                   std::move(health_reflection), std::move(health),
+                                                   acceptor->address()));
   if (health_acceptor != nullptr) result->health_address_ = health_acceptor->address();
   absl::MutexLock lock(&result->mutex_);
   result->acceptor_ = std::move(acceptor);

@@ -1,10 +1,7 @@
 #include "common/text/utf8.h"
 
 namespace baton::text {
-namespace {
-
-
-}  // namespace
+namespace {}  // namespace
 
 void Utf8Assembler::Push(std::string_view bytes, std::string* out) {
   for (const char c : bytes) {

@@ -69,7 +69,7 @@ def lines_of(panel, address, begin, end, step):
     """[(name, {time: value})], in the order in which they are stacked; without those that are nothing all the time."""
     found = []
     for target in panel["targets"]:
-        expression = target["expr"].replace("$__rate_interval", "30s")
+        expression = target["expr"].replace("$__rate_interval", "15s")
         for name in ("$namespace", "$release", "$worker", "$tenant"):
             expression = expression.replace(name, ".*")
         found += series(address, expression, target["legendFormat"], begin, end, step)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Plays what the README's picture shows, on this machine, and draws it: conversations with a relay of two prefill and two decode workers; a worker of
-each kind is killed; then comes several times the load that the machine can bear. It takes under five minutes, wants a release build
+each kind is killed; then comes several times the load that the machine can bear. It takes over two minutes, wants a release build
 and nothing else to run meanwhile. Rates are for two cores.
 
-    deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 6] [--overload 60]
+    deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 1] [--overload 14]
 """
 import argparse
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ SLO = {"--slo-ttft": "0.5", "--slo-tpot": "0.02"}
 SERVICE = [word for pair in SLO.items() for word in pair] + ["--default-ttft-deadline", "0.5"]
 TALK = "--prompt-tokens lognormal:200:0.6 --output-tokens uniform:30:120 --shared-prefix-tokens 256 --prefix-groups 6 --turns 4 --think 1 --timeout 30s"
 # Seconds from the beginning.
-PREFILL_DIES, DECODE_DIES, FLOOD, FLOOD_SECONDS, END = 60, 100, 145, 45, 235
+PREFILL_DIES, DECODE_DIES, FLOOD, FLOOD_SECONDS, END = 25, 50, 75, 20, 120
 
 
 def bench(relay, seed, rate, seconds):
@@ -36,7 +37,8 @@ def bench(relay, seed, rate, seconds):
 
 
 def commit():
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    said = subprocess.run([BIN / "baton", "version"], check=True, capture_output=True, text=True).stdout
+    return re.search(r"commit (\w{7})", said)[1]
 
 
 def play(rate, overload):
@@ -57,7 +59,7 @@ def play(rate, overload):
                 marks.append((time.time(), f"a {worker.split('-')[0]} worker is killed, and comes back"))
             reach(FLOOD)
             loads.append(bench(relay, 2, overload, FLOOD_SECONDS))
-            marks.append((time.time(), f"for {FLOOD_SECONDS} s, {(rate + overload) / rate:.0f} times the requests"))
+            marks.append((time.time(), f"for {FLOOD_SECONDS} s, {(rate + overload) / rate:.0f} times the conversations"))
             reach(END)
             caption = (
                 f"A relay of 2 prefill and 2 decode workers with models/baton-tiny on {os.cpu_count()} CPU cores, commit {commit()}, "
@@ -72,8 +74,8 @@ def play(rate, overload):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default=str(ROOT / "docs" / "dashboard.svg"))
-    parser.add_argument("--rate", type=float, default=6, help="requests per second all the time")
-    parser.add_argument("--overload", type=float, default=60, help="requests per second that come on top for a while")
+    parser.add_argument("--rate", type=float, default=1, help="conversations per second all the time")
+    parser.add_argument("--overload", type=float, default=14, help="conversations per second that come on top for a while")
     given = parser.parse_args()
     pathlib.Path(given.out).write_text(play(given.rate, given.overload))
 

@@ -96,7 +96,7 @@ def main():
         span = (judged[-1][0] - judged[0][0]) or 1
         subprocess.run(
             [baton, "simulate", "--trace", str(home / "judged.jsonl"), "--rates", f"{len(judged) / span:.4f}", "--fleet", str(home / "fleet.json"),
-             "--policies", "prefix_affinity", "--record", str(home / "simulated.jsonl")], check=True, stdout=subprocess.DEVNULL)
+             "--policies", "prefix_affinity", "--default-ttft-deadline", "0", "--record", str(home / "simulated.jsonl")], check=True, stdout=subprocess.DEVNULL)
         profile = json.loads((home / "fleet.json").read_text())
         measured, simulated = lines(home / "measured.jsonl"), lines(home / "simulated.jsonl")
     if [one["prompt_tokens"] for one in measured] != [one["prompt_tokens"] for one in simulated]:

@@ -157,8 +157,8 @@ class Policy {
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between
-// equals; `targets` are what prefill workers order their queues by, and decode workers keep the steps of running
-// answers within `slo_tpot` seconds.
+// equals; `targets` are what prefill workers order their queues by, and decode workers keep the steps of
+// running answers within `slo_tpot` seconds.
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(
     std::string_view name, uint64_t seed,
     const forecast::QueueTargets& targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft),

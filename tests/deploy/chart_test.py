@@ -181,7 +181,7 @@ class Pods(unittest.TestCase):
 
     def test_kv_precision(self):
         self.assertNotIn("--key-dtype", Release().flags("decode"))
-        for values, wanted in (({"decode": {"gpus": 1}}, ("bf16", "bf16")), ({"decode": {"gpus": 1}, "kv": {"valueDtype": "i8"}}, ("bf16", "i8")), ({"kv": {"keyDtype": "bf16"}}, ("bf16", None))):
+        for values, wanted in (({"decode": {"gpus": 1}}, ("bf16", "bf16")), ({**each({"gpus": 1}), "kv": {"valueDtype": "i8"}}, ("bf16", "i8")), ({"kv": {"keyDtype": "bf16"}}, ("bf16", None))):
             for role in ("prefill", "decode"):
                 flags = Release(values).flags(role)
                 self.assertEqual((flags["--key-dtype"], flags.get("--value-dtype")), wanted, role)

@@ -36,8 +36,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kPatience = absl::Seconds(60 * BATON_PATIENCE);
 constexpr int64_t kMiB = 1 << 20;
-// What an attack may cost at its height, and what may be left of it. Sanitizers keep what was freed.
-constexpr int64_t kAtItsHeight = 64 * kMiB * BATON_PATIENCE;
+// What may be left of an attack. Sanitizers keep what was freed.
 constexpr int64_t kAfterwards = 24 * kMiB * BATON_PATIENCE;
 
 // A number of /proc/PID/status, in bytes.
@@ -71,7 +70,7 @@ struct Victim {
   pid_t pid;
   // A method that takes any message.
   std::string path;
-  // A real call of a real client.
+  // A real call of a real client, on a connection of its own.
   std::function<grpc::Status()> call;
 };
 
@@ -110,8 +109,8 @@ class Deployment {
     flags.insert(flags.end(), {"--decode", decode_->grpc(), "--default-ttft-deadline", "0"});
     flags.insert(flags.end(), tenants.begin(), tenants.end());
     router_.emplace("baton-router", flags);
-    worker_stub_ = v1::Worker::NewStub(Channel(decode_->grpc(), worker, worker_security_));
-    stub_ = v1::Inference::NewStub(Channel(router_->grpc(), client, client_security_));
+    worker_security_ = Load(worker);
+    client_security_ = Load(client);
     BATON_CHECK(Becomes([this] { return Generate().ok(); }));
   }
   ~Deployment() { fs::remove_all(folder_); }
@@ -125,12 +124,10 @@ class Deployment {
   }
 
  private:
-  std::shared_ptr<grpc::Channel> Channel(const std::string& address, const rpc::SecurityOptions& options,
-                                         std::shared_ptr<const rpc::Security>& security) {
-    auto loaded = rpc::Security::Load(options);
-    BATON_CHECK(loaded.ok()) << loaded.status();
-    security = *loaded;
-    return rpc::MakeChannel(address, rpc::kPublicKeepalive, security.get());
+  static std::shared_ptr<const rpc::Security> Load(const rpc::SecurityOptions& options) {
+    auto security = rpc::Security::Load(options);
+    BATON_CHECK(security.ok()) << security.status();
+    return *security;
   }
   static void SetDeadline(grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kPatience));
@@ -138,7 +135,9 @@ class Deployment {
   grpc::Status Generate() {
     grpc::ClientContext context;
     SetDeadline(context);
-    const auto reader = stub_->Generate(&context, e2e::TokenRequest({20, 21, 22}, 2));
+    const auto stub = v1::Inference::NewStub(
+        rpc::MakeChannel(router_->grpc(), rpc::kPublicKeepalive, client_security_.get()));
+    const auto reader = stub->Generate(&context, e2e::TokenRequest({20, 21, 22}, 2));
     for (v1::GenerateResponse response; reader->Read(&response);) {
     }
     return reader->Finish();
@@ -146,7 +145,9 @@ class Deployment {
   grpc::Status Watch() {
     grpc::ClientContext context;
     SetDeadline(context);
-    const auto reader = worker_stub_->Watch(&context, v1::WatchRequest());
+    const auto stub =
+        v1::Worker::NewStub(rpc::MakeChannel(decode_->grpc(), rpc::kPublicKeepalive, worker_security_.get()));
+    const auto reader = stub->Watch(&context, v1::WatchRequest());
     v1::WatchEvent event;
     const bool answered = reader->Read(&event);
     context.TryCancel();
@@ -159,12 +160,11 @@ class Deployment {
   rpc::Authority authority_{"fleet"};
   std::optional<e2e::Process> decode_, router_;
   std::shared_ptr<const rpc::Security> worker_security_, client_security_;
-  std::unique_ptr<v1::Worker::Stub> worker_stub_;
-  std::unique_ptr<v1::Inference::Stub> stub_;
 };
 
 // Runs `attack` while others call, and looks at what it cost.
-void Withstand(const Victim& victim, const std::string& name, const std::function<void()>& attack) {
+void Withstand(const Victim& victim, const std::string& name, int64_t height_allowed,
+               const std::function<void()>& attack) {
   SCOPED_TRACE(victim.name + ": " + name);
   const int64_t before = StatusOf(victim.pid, "VmRSS");
   std::ofstream("/proc/" + std::to_string(victim.pid) + "/clear_refs") << "5";  // the height counts from here
@@ -180,7 +180,7 @@ void Withstand(const Victim& victim, const std::string& name, const std::functio
   } while (!over);
   attacker.join();
   const int64_t height = StatusOf(victim.pid, "VmHWM") - before;
-  EXPECT_LE(height, kAtItsHeight);
+  EXPECT_LE(height, height_allowed * BATON_PATIENCE);
   EXPECT_TRUE(Becomes([&] { return StatusOf(victim.pid, "VmRSS") <= before + kAfterwards; }))
       << (StatusOf(victim.pid, "VmRSS") - before) / kMiB << " MiB are left of it";
   std::printf("%s, %s: %.1f MiB at its height, %.1f MiB afterwards\n", victim.name.c_str(), name.c_str(),
@@ -225,7 +225,7 @@ TEST_P(AttacksTest, HeadersWithoutEnd) {
     for (const Flood flood : {Flood::kIndexed, Flood::kIndexedAfterAck, Flood::kEndlessString}) {
       // A string that never ends costs gRPC the square of its length in copies: less of it.
       const size_t bytes = flood == Flood::kEndlessString ? 4 * kMiB : 24 * kMiB;
-      Withstand(victim, "headers without end, " + std::to_string(static_cast<int>(flood)), [&] {
+      Withstand(victim, "headers without end, " + std::to_string(static_cast<int>(flood)), 48 * kMiB, [&] {
         for (int i = 0; i < 8; ++i) {
           const bool cut = SendHeadersWithoutEnd(victim, GetParam(), flood, bytes);
           EXPECT_TRUE(cut);
@@ -233,24 +233,6 @@ TEST_P(AttacksTest, HeadersWithoutEnd) {
         }
       });
     }
-  }
-}
-
-// As much as may be held of each connection, on many.
-TEST_P(AttacksTest, HeadersHeldBack) {
-  Deployment deployment(GetParam());
-  for (const Victim& victim : deployment.victims()) {
-    Withstand(victim, "headers held back", [&] {
-      std::vector<RawClient> clients;
-      for (int i = 0; i < 32; ++i) {
-        RawClient& client = clients.emplace_back(victim.address, GetParam());
-        if (!client.Open()) continue;
-        client.Send(Frame(kHeaders, 0, 1, CallHeaders(victim.path) + Indexed("x-stranger", "y")) +
-                    Frame(kContinuation, 0, 1, std::string(15'000, static_cast<char>(0x80 | 62))));
-      }
-      // All of it has been read: a server answers its clients' SETTINGS before their headers.
-      for (RawClient& client : clients) client.Receive(absl::Now() + kPatience);
-    });
   }
 }
 
@@ -280,7 +262,7 @@ TEST_P(AttacksTest, CompressedZeros) {
   for (int shift = 24; shift >= 0; shift -= 8) message += static_cast<char>(bomb.size() >> shift);
   message += bomb;
   for (const Victim& victim : deployment.victims()) {
-    Withstand(victim, "compressed zeros", [&] {
+    Withstand(victim, "compressed zeros", 32 * kMiB, [&] {
       std::vector<RawClient> clients;
       for (int i = 0; i < 8; ++i) {
         RawClient& client = clients.emplace_back(victim.address, GetParam());
@@ -320,15 +302,12 @@ TEST_P(AttacksTest, SilentConnections) {
       std::vector<RawClient> silent;
       // Without TLS: whoever says nothing does not shake hands either.
       for (int i = 0; i < 1104; ++i) silent.emplace_back(victim.address);
-      EXPECT_TRUE(victim.call().ok()) << "on a connection that was there";
-      RawClient other(victim.address, GetParam(), /*from=*/3);
-      EXPECT_TRUE(other.Open());
-      EXPECT_TRUE(other.Receive(absl::Now() + kPatience).has_value()) << "on a new one, from another address";
+      const grpc::Status status = victim.call();
+      EXPECT_TRUE(status.ok()) << "whoever comes from another address: " << status.error_message();
     }
-    EXPECT_TRUE(Becomes([&] { return DescriptorsOf(victim.pid) <= before; })) << DescriptorsOf(victim.pid);
-    RawClient late(victim.address, GetParam());
-    EXPECT_TRUE(late.Open());
-    EXPECT_TRUE(late.Receive(absl::Now() + kPatience).has_value()) << "and accepts on";
+    EXPECT_TRUE(Becomes([&] { return DescriptorsOf(victim.pid) <= before; }))
+        << DescriptorsOf(victim.pid) << " descriptors, " << before << " before";
+    EXPECT_TRUE(victim.call().ok()) << "and it accepts on";
   }
 }
 

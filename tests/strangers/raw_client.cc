@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,6 +73,9 @@ RawClient::RawClient(const std::string& address, bool tls, uint32_t from)
   BATON_CHECK(connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) << address;
   const int yes = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  const timeval patience = {.tv_sec = 60, .tv_usec = 0};  // a server that hangs ends the test
+  setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   if (!tls) return;
   std::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes without MSG_NOSIGNAL
   tls_ = std::make_unique<Tls>();

@@ -165,9 +165,10 @@ void Relay(cli::InferenceClient& client, const std::vector<TokenId>& prompt, int
                   .Generate(request, {},
                             [&](const v1::GenerateResponse& response) {
                               if (response.has_finished()) transfer = response.finished().timing().transfer();
-                              if (!response.has_delta()) return;
+                              if (!response.has_delta()) return absl::OkStatus();
                               last = Clock::now();
                               if (first == Clock::time_point{}) first = last;
+                              return absl::OkStatus();
                             })
                   .ok());
   pace.ttft.push_back(std::chrono::duration<double>(first - begin).count());

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 class RouterCostlyTest : public RouterTest {
  protected:
-  void SetUp() override { AddWorker(); }
+  void SetUp() override { AddWorker({.total_blocks = 1 << 20}); }
   void TearDown() override {
     RouterTest::TearDown();
     if (!folder_.empty()) fs::remove_all(folder_);

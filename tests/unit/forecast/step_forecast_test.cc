@@ -12,9 +12,9 @@ namespace baton::forecast {
 namespace {
 
 // A model of 0.4 B on a core.
-constexpr StepCost kTruth = {.base = 60e-3, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0.4e-6};
+constexpr StepCost kCore = {.base = 60e-3, .sequence = 4e-3, .context = 2e-6, .token = 4e-3, .pair = 0.4e-6};
 
-double Of(const StepCost& cost, const StepLoad& load) {
+double Takes(const StepCost& cost, const StepLoad& load) {
   return cost.base + cost.sequence * static_cast<double>(load.running) +
          cost.context * static_cast<double>(load.context) + cost.token * static_cast<double>(load.rows) +
          cost.pair * load.pairs;
@@ -30,11 +30,11 @@ TEST(StepForecastTest, LearnsFromTheStepsThatThereAre) {
   StepForecast forecast{StepCost()};
   for (int i = 0; i < 40; ++i) {
     for (const StepLoad& load : {Load(1 + i % 4, 200 * (1 + i % 7)), Load(4, 2000, 64 * i, 16)}) {
-      forecast.Observe(load, Of(kTruth, load));
+      forecast.Observe(load, Takes(kCore, load));
     }
   }
   for (const StepLoad& load : {Load(2, 800), Load(4, 2000, 1500, 16), Load(3, 1000, 500, 48)}) {
-    EXPECT_NEAR(forecast.Seconds(load) / Of(kTruth, load), 1, 0.25);
+    EXPECT_NEAR(forecast.Seconds(load) / Takes(kCore, load), 1, 0.25);
   }
 }
 
@@ -43,11 +43,11 @@ TEST(StepForecastTest, AFewStepsMeasuredAtOnceAreEnough) {
   std::vector<StepForecast::Measured> measured;
   for (const StepLoad& load : {Load(0, 0, 0, 16), Load(1, 1), Load(0, 0, 0, 64), Load(8, 8),
                                Load(0, 0, 2048, 16), Load(8, 8 * 2049)}) {
-    measured.push_back({load, Of(kTruth, load)});
+    measured.push_back({load, Takes(kCore, load)});
   }
   forecast.Fit(measured);
   for (const StepLoad& load : {Load(4, 4 * 500), Load(0, 0, 0, 512), Load(4, 2000, 1500, 16)}) {
-    EXPECT_NEAR(forecast.Seconds(load) / Of(kTruth, load), 1, 0.5);
+    EXPECT_NEAR(forecast.Seconds(load) / Takes(kCore, load), 1, 0.5);
   }
 }
 
@@ -73,10 +73,10 @@ TEST(StepForecastTest, RowsWithinTakeNoLongerThanThat) {
 }
 
 TEST(StepForecastTest, AnothersWordIsLookedAt) {
-  EXPECT_TRUE(Plausible(kTruth));
+  EXPECT_TRUE(Plausible(kCore));
   EXPECT_FALSE(Plausible({.base = 0, .sequence = 0, .context = 0, .token = 0, .pair = 0}));
   for (const double bad : {-1e-9, 1e9, std::nan(""), std::numeric_limits<double>::infinity()}) {
-    StepCost cost = kTruth;
+    StepCost cost = kCore;
     cost.token = bad;
     EXPECT_FALSE(Plausible(cost)) << bad;
   }

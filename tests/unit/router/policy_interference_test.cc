@@ -55,7 +55,8 @@ class OneAndOne {
 };
 
 OneAndOne Fleet(double slo_tpot = forecast::kDefaultSloTpot) {
-  return OneAndOne(*MakePolicy("prefix_affinity", 1, forecast::kDefaultSloTtft, slo_tpot));
+  return OneAndOne(
+      *MakePolicy("prefix_affinity", 1, forecast::QueueTargets::For(forecast::kDefaultSloTtft), slo_tpot));
 }
 
 TEST(InterferenceTest, LongPromptsGoToThePoolWhileAnswersRun) {

@@ -8,6 +8,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -101,8 +102,8 @@ class Explorer {
     ServerReflectionRequest request;
     request.set_list_services("*");
     std::vector<std::string> names;
-    for (const auto& service : Ask(request).list_services_response().service())
-      names.push_back(service.name());
+    const ServerReflectionResponse response = Ask(request);
+    for (const auto& service : response.list_services_response().service()) names.push_back(service.name());
     return names;
   }
 
@@ -110,7 +111,8 @@ class Explorer {
   const pb::ServiceDescriptor* Describe(const std::string& service) {
     ServerReflectionRequest request;
     request.set_file_containing_symbol(service);
-    for (const std::string& file : Ask(request).file_descriptor_response().file_descriptor_proto()) {
+    const ServerReflectionResponse response = Ask(request);
+    for (const std::string& file : response.file_descriptor_response().file_descriptor_proto()) {
       pb::FileDescriptorProto proto;
       EXPECT_TRUE(proto.ParseFromString(file));
       pb::FileDescriptorProto known;
@@ -213,7 +215,8 @@ TEST_P(ReflectionTest, AnswersEachQuestionOfAStreamByItself) {
     ServerReflectionRequest request;
     request.set_file_containing_symbol(symbol);
     std::vector<std::string> names;
-    for (const auto& file : explorer.Ask(request).file_descriptor_response().file_descriptor_proto()) {
+    const ServerReflectionResponse response = explorer.Ask(request);
+    for (const auto& file : response.file_descriptor_response().file_descriptor_proto()) {
       pb::FileDescriptorProto proto;
       EXPECT_TRUE(proto.ParseFromString(file));
       names.push_back(proto.name());
