@@ -197,7 +197,8 @@ TEST_F(TenantsTest, RefusesWhatIsWrongAndSaysWhereWithoutSecrets) {
 
 // What `baton key new` asks too.
 TEST(TenantNameTest, IsOneThatTheFileTakes) {
-  for (const std::string name : {"a", "search-2", "team.prod_1", std::string(64, 'x').c_str()}) {
+  for (const std::string& name :
+       {std::string("a"), std::string("search-2"), std::string("team.prod_1"), std::string(64, 'x')}) {
     EXPECT_TRUE(CheckTenantName(name).ok()) << name;
   }
   for (const std::string& name : {std::string(), std::string("a b"), std::string("other"),
