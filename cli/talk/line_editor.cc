@@ -48,15 +48,13 @@ std::string ToUtf8(std::wstring_view text) {
   return utf8;
 }
 
-// What a paste may bring into a line: text. Terminals send line breaks as CR, LF or both, and the terminal's
-// modes swap the two.
+// What a paste may bring into a line: text. Terminals send line breaks as CR, LF or both.
 std::wstring Clean(std::wstring_view pasted) {
   std::wstring text;
   for (size_t i = 0; i < pasted.size(); ++i) {
     const wchar_t character = pasted[i];
     if (character == L'\n' || character == L'\r') {
-      const wchar_t other = character == L'\n' ? L'\r' : L'\n';
-      if (i + 1 < pasted.size() && pasted[i + 1] == other) ++i;
+      if (character == L'\r' && i + 1 < pasted.size() && pasted[i + 1] == L'\n') ++i;
       text.push_back(L'\n');
     } else if (character == L'\t' || (character >= L' ' && character != 0x7F)) {
       text.push_back(character);
@@ -104,7 +102,9 @@ LineEditor::LineEditor(const Terminal& terminal)
   el_wset(editor, EL_GETCFN, &LineEditor::ReadCharacter);
   // Between two lines too: else the kernel would cut what is typed then at 4,095 bytes, and show it in the
   // midst of an answer.
-  el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", kNoMore);
+  el_wset(editor, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-icrnl", L"-inlcr", kNoMore);
+  // And line breaks stay as they were sent: CR by the Enter key, CR, LF or both by pastes.
+  el_wset(editor, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", kNoMore);
 
   Bind(L"baton-paste", &LineEditor::Paste, {L"^[[200~"});
   Bind(L"baton-break-line", &LineEditor::BreakLine, {L"^[^M", L"^[^J"});

@@ -121,12 +121,17 @@ TEST_F(SlowAnswerTest, WhatIsTypedDuringAnAnswerWaitsForThePrompt) {
 }
 
 TEST_F(ChatTerminalTest, CtrlCGivesUpTheLineAndNothingElse) {
-  baton_.Type(std::string("not this") + kCtrlC);
+  // The terminal drops what nobody has read when Ctrl-C is typed.
+  baton_.Type("not this");
+  ASSERT_TRUE(baton_.WaitFor("not this")) << baton_.seen();
+  baton_.Type(kCtrlC);
   ASSERT_TRUE(baton_.WaitFor("^C")) << baton_.seen();
   EXPECT_EQ(Ask("but this"), "but this");
   baton_.Type(kCtrlC);
   ASSERT_TRUE(baton_.WaitFor("Ctrl-C again")) << baton_.seen();
-  baton_.Type(std::string("no") + kCtrlC);
+  baton_.Type("nor that");
+  ASSERT_TRUE(baton_.WaitFor("nor that")) << baton_.seen();
+  baton_.Type(kCtrlC);
   ASSERT_TRUE(baton_.WaitFor("^C")) << baton_.seen();
   EXPECT_EQ(Ask("still here"), "still here");
 }
