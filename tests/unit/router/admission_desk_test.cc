@@ -144,7 +144,7 @@ TEST(DeskTest, TheRetryDelayIsAMinuteAtMost) {
   for (int i = 1; i <= 5; ++i) desk.Serve(*desk.First(), At(10 * i));
   EXPECT_EQ(desk.RetryDelay(kA), absl::Minutes(1));
   EXPECT_EQ(desk.RetryDelay(kB), absl::Milliseconds(100)) << "nothing is ahead of it";
-  EXPECT_EQ(Desk::TooLate(true, absl::Seconds(1), absl::Seconds(40), absl::ZeroDuration()).retry,
+  EXPECT_EQ(Desk::TooLate(true, absl::Seconds(1), absl::ZeroDuration(), {.ttft = absl::Seconds(40)}).retry,
             absl::Seconds(39));
 }
 
