@@ -77,6 +77,9 @@ class Scheduler {
   bool step_under_way() const { return flight_.has_value(); }
   // Prompt tokens that wait for a chunk here.
   int64_t pending_tokens() const;
+  // Steps that have begun, and what the latest of them computes.
+  int64_t launched() const { return launched_; }
+  const forecast::StepLoad& last_load() const { return last_load_; }
 
  private:
   using Sequences = std::map<SequenceId, std::unique_ptr<Sequence>>;  // in the order of arrival
@@ -151,6 +154,7 @@ class Scheduler {
   uint64_t next_ticket_ = 1;
   // Steps, and the one under way while nobody waits for it (Engine::overlaps).
   int64_t launched_ = 0;
+  forecast::StepLoad last_load_;
   int64_t landed_ = 0;
   absl::Time last_landing_;
   std::optional<Flight> flight_;

@@ -72,6 +72,7 @@ std::optional<Scheduler::Flight> Scheduler::Launch() {
   flight.drawn = batch_.draws_all() && !flight.prompts;
   engine_.Launch(batch_, [](int) {});
   ++launched_;
+  last_load_ = flight.load;
   return flight;
 }
 

@@ -3,46 +3,35 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
+#include "common/base/check.h"
 #include "tests/integration/relay/relay.h"
 
 namespace baton::testing {
 namespace {
 
-// Time passes by what was computed since it was read last.
+// A step takes what `cost` says of its load, from when it is launched.
 class CostClock final : public Clock {
  public:
   explicit CostClock(const forecast::StepCost& cost) : cost_(cost) {}
-  void Watch(const decode_service::Scheduler* scheduler, std::function<int64_t()> emitted) {
-    scheduler_ = scheduler;
-    emitted_ = std::move(emitted);
-  }
-  // A prompt of so many tokens is the only one that is prefilled.
-  void Prefills(int64_t tokens) { prompt_ = tokens; }
+  void Watch(const decode_service::Scheduler* scheduler) { scheduler_ = scheduler; }
 
   absl::Time Now() const override {
-    if (scheduler_ == nullptr) return now_;
-    const int64_t pending = scheduler_->pending_tokens(), emitted = emitted_();
-    if (pending < pending_) {
-      forecast::StepLoad load;
-      load.AddRows(prompt_ - pending_, pending_ - pending);
-      now_ += absl::Seconds(cost_.token * static_cast<double>(load.rows) + cost_.pair * load.pairs);
-    }
-    now_ += absl::Seconds(cost_.sequence * static_cast<double>(emitted - seen_));
-    pending_ = pending;
-    seen_ = emitted;
+    if (scheduler_ == nullptr || scheduler_->launched() == counted_) return now_;
+    BATON_CHECK(scheduler_->launched() == counted_ + 1);
+    counted_ = scheduler_->launched();
+    const forecast::StepLoad& load = scheduler_->last_load();
+    now_ += absl::Seconds(cost_.base + cost_.sequence * static_cast<double>(load.running) +
+                          cost_.context * static_cast<double>(load.context) +
+                          cost_.token * static_cast<double>(load.rows) + cost_.pair * load.pairs);
     return now_;
   }
 
  private:
   const forecast::StepCost cost_;
   const decode_service::Scheduler* scheduler_ = nullptr;
-  std::function<int64_t()> emitted_;
-  int64_t prompt_ = 0;
-  mutable int64_t pending_ = 0;
-  mutable int64_t seen_ = 0;
+  mutable int64_t counted_ = 0;
   mutable absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
 };
 
@@ -72,16 +61,11 @@ Seen PrefillAmong(int64_t streams, int64_t prompt, const forecast::StepCost& cos
                .clock = &clock,
                .slo_tpot = kSlo,
                .step_cost = measured});
-  clock.Watch(&relay.scheduler(), [&answers] {
-    int64_t tokens = 0;
-    for (const Answer& answer : answers) tokens += std::ssize(answer.tokens);
-    return tokens;
-  });
+  clock.Watch(&relay.scheduler());
   for (int64_t i = 0; i < streams; ++i) {
     relay.Ask(Prompt(10, static_cast<int32_t>(31 * i)), {}, 400, answers[i], {}, "tenant");
   }
   for (int turn = 0; turn < 8; ++turn) relay.Turn();
-  clock.Prefills(prompt);
   Answer& late = answers[streams];
   relay.Ask(Prompt(prompt, 3), {}, 2, late, {}, "tenant");
   Seen seen;

@@ -30,7 +30,7 @@ TEST(FleetModelTest, NamesTheFieldThatIsNoGood) {
         {R"({"prefil_workers": 8})", "prefil_workers"},
         {R"({"decode_cache": 1})", "decode_cache"},
         {"[]", "object"},
-        {"{", "object"}}) {
+        {"{", "JSON"}}) {
     const auto model = ParseFleetModel(json);
     ASSERT_TRUE(absl::IsInvalidArgument(model.status())) << json;
     EXPECT_NE(std::string(model.status().message()).find(what), std::string::npos) << model.status();

@@ -123,7 +123,7 @@ TEST(SimulationTest, ShortPromptsPayForLongOnesByTheTailShare) {
     Simulation simulation(model, *contender, load, kSeed);
     return Measure("", simulation.Play([](int64_t) {}), Slo(), model.block_tokens);
   };
-  const Measures goodput = play(0), between = play(0.5), tail = play(1);
+  const Measures goodput = play(0), between = play(0.9), tail = play(1);
   EXPECT_LT(tail.ttft.p99, 0.9 * goodput.ttft.p99);
   EXPECT_LT(tail.ttft.p99, between.ttft.p99);
   EXPECT_LT(between.ttft.p99, goodput.ttft.p99);
