@@ -35,6 +35,9 @@ std::array<double, N> SolveSystem(std::array<std::array<double, N>, N> a, std::a
   return b;
 }
 
+// How many times the one is the other; both are positive or nearly zero.
+double Apart(double a, double b) { return std::max(a, b) / std::max(1e-300, std::min(a, b)); }
+
 }  // namespace
 
 template <size_t N>
@@ -46,6 +49,7 @@ LinearFit<N>::LinearFit(const Features& prior, const Features& scale, Of of) : o
 template <size_t N>
 void LinearFit<N>::Reshape() {
   const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
+  middle_ = weights_;
   for (size_t i = 0; i < N; ++i) shape_[i] = std::max(weights_[i], std::max(kLeast, kLeastShare * sum));
 }
 
@@ -86,19 +90,23 @@ void LinearFit<N>::Add(const Features& x, double y, double expected) {
   count_ = kForgetting * count_ + 1;
 }
 
-// Minimizes the squared errors plus a weight times the squared distances from the shape, in units of the
-// shape: the more observations vary, the more of them it takes to speak against it. The shape's factor is the
-// one that suits the observations best; weights that come out below zero are zero, the lowest first.
+// Minimizes the squared errors plus a weight times the squared distances from the middle, in units of the
+// shape: the more observations vary, the more of them it takes to speak against it. Both are multiplied by the
+// factor with which the middle suits the observations best; weights that come out below zero are zero, the
+// lowest first.
 template <size_t N>
 void LinearFit<N>::Solve() {
   double along = 0, across = 0;
   for (size_t i = 0; i < N; ++i) {
-    along += shape_[i] * products_[i];
-    for (size_t j = 0; j < N; ++j) across += shape_[i] * squares_[i][j] * shape_[j];
+    along += middle_[i] * products_[i];
+    for (size_t j = 0; j < N; ++j) across += middle_[i] * squares_[i][j] * middle_[j];
   }
   if (!(across > 0) || !(along > 0) || !std::isfinite(along / across)) return;
-  Features unit;
-  for (size_t i = 0; i < N; ++i) unit[i] = shape_[i] * (along / across);
+  Features unit, middle;
+  for (size_t i = 0; i < N; ++i) {
+    unit[i] = shape_[i] * (along / across);
+    middle[i] = middle_[i] / shape_[i];
+  }
   // An observation, in the units in which the shape's distance is counted: 1 if all were as expected.
   const double usual = across * (along / across) * (along / across) / count_;
   const double weight = usual * std::max(kShapeWeight, noise_);
@@ -110,7 +118,7 @@ void LinearFit<N>::Solve() {
     for (size_t i = 0; i < n; ++i) {
       for (size_t j = 0; j < n; ++j) a[i][j] = unit[free[i]] * squares_[free[i]][free[j]] * unit[free[j]];
       a[i][i] += weight;
-      b[i] = unit[free[i]] * products_[free[i]] + weight;
+      b[i] = unit[free[i]] * products_[free[i]] + weight * middle[free[i]];
     }
     const Features solved = SolveSystem<N>(a, b, n);
     if (!std::all_of(solved.begin(), solved.begin() + static_cast<int64_t>(n),
@@ -164,7 +172,8 @@ void LinearFit<N>::Observe(const Features& x, double y) {
   Solve();
   const int side = y > predicted * kOff ? 1 : y * kOff < predicted ? -1 : 0;
   off_ = side * off_ > 0 ? off_ + side : side;
-  if (const double now = Predict(x); now > y * kNews || now * kNews < y) {
+  const double now = Predict(x);
+  if (Apart(now, y) > kNews || (Apart(predicted, y) > kContradiction && Apart(now, y) > kOff)) {
     // No weights explain both this and what came before. All of a machine's operations become slower or
     // quicker alike, as far as one observation can tell.
     weights_ = before;

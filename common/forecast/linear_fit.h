@@ -37,6 +37,8 @@ class LinearFit {
   // same takes half of the mean now and twice as long then: that is no news.)
   static constexpr double kNews = 6.0;
   static constexpr double kMostChange = 100.0;
+  // Nor is it believed half: what was expected to take a tenth of this.
+  static constexpr double kContradiction = 10.0;
   // So far off to the same side this many times in a row: what came before is out of date.
   static constexpr double kOff = 1.5;
   static constexpr int kInARow = 3;
@@ -66,7 +68,8 @@ class LinearFit {
 
   Of of_;
   Features scale_;
-  Features shape_;    // of scaled features
+  Features middle_;   // of scaled features: what the weights are without observations, but for a factor
+  Features shape_;    // the same, none of them too small: how far a weight may lie from its middle
   Features weights_;  // likewise
   // Sums over observations, of features and values over the expected value: u uT, and u y.
   std::array<Features, N> squares_{};
