@@ -48,10 +48,10 @@ class ChatTerminalTest : public ::testing::Test {
 
   void SetUp() override { ASSERT_TRUE(baton_.WaitFor("/help for help")) << baton_.seen(); }
 
-  // Types `keys` and Enter. What the server was asked then; "" if nothing came.
+  // Types `keys` and Enter, and waits for the next prompt. What the server was asked; "" if nothing came.
   std::string Ask(const std::string& keys) {
     baton_.Type(keys + "\r");
-    if (!baton_.WaitFor("you said: ")) return "";
+    if (!baton_.WaitFor("you said: ") || !baton_.WaitFor("\n> ")) return "";
     const v1::ChatRequest request = server_.chat_requests().back();
     return request.conversation().messages().rbegin()->content();
   }
