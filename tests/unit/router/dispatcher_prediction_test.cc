@@ -68,7 +68,7 @@ TEST_F(DispatcherPredictionTest, ThreeAnswersAreEnoughOnAnyMachine) {
 
 TEST_F(DispatcherPredictionTest, ShortPromptsDoNotUseUpItsTrust) {
   UpWith(std::nullopt);
-  for (int i = 0; i < 30; ++i) Predicted(8, 0.02);
+  for (int i = 0; i < 30; ++i) Predicted(8, 0.2);  // so 2,048 tokens are expected to take about a second
   Predicted(2048, 23);
   const double next = Predicted(2048, 23);
   EXPECT_LT(Off(next, 23), 1.5) << next;
