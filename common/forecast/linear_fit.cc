@@ -91,9 +91,9 @@ void LinearFit<N>::Add(const Features& x, double y, double expected) {
 }
 
 // Minimizes the squared errors plus a weight times the squared distances from the middle, in units of the
-// shape: the more observations vary, the more of them it takes to speak against it. Both are multiplied by the
-// factor with which the middle suits the observations best; weights that come out below zero are zero, the
-// lowest first.
+// shape: the more observations vary, the more of them it takes to speak against it. Both are multiplied by
+// the factor with which the middle suits the observations best; weights that come out below zero are zero,
+// the lowest first.
 template <size_t N>
 void LinearFit<N>::Solve() {
   double along = 0, across = 0;
