@@ -55,7 +55,8 @@ TEST(ServiceTest, EveryServerOffersHealthReflectionAndMetrics) {
 }
 
 TEST(ServiceTest, MetricsTellWhatHappened) {
-  Fleet fleet;
+  // A policy that always takes a prefill worker: by cost an idle decode worker may prefill itself.
+  Fleet fleet({.router_flags = {"--policy", "round_robin"}});
   std::vector<int32_t> prompt;
   for (int i = 0; i < 200; ++i) prompt.push_back(100 + i);
   ASSERT_TRUE(fleet.Generate(TokenRequest(prompt, 20)).status.ok());
