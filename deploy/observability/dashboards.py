@@ -177,7 +177,7 @@ def decode():
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_decode_step_seconds", "ONE"), low=0),
             panel("Time on the worker", "Arrival at the decode worker to the end.", "s", quantiles("baton_decode_e2e_seconds", "ONE"), low=0),
             panel("KV in use", "Blocks held by sequences, of all. Scaled by this; full above 95%.", "percentunit", {"{{pod}}": 'baton:kv_used:ratio{ONE,component="decode"}'}, thresholds=steps((None, "transparent"), (0.95, "red")), low=0, high=1),
-            panel("Preemptions", "Sequences set aside for want of blocks.", count("preemptions/s"), {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
+            panel("Preemptions", "Sequences set aside because no KV block was free.", count("preemptions/s"), {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
             panel("Outcomes", "Requests that ended on this pool, by outcome; refused ones went to another worker or back to the queue.", "reqps", {"{{outcome}}": rate("baton_decode_requests_total", "ONE", "outcome")}, stack=True, low=0),
             panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", TOKENS, {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod"))}, low=0, high=1),
