@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
          "--slo-tpot", options.scheduler.slo_tpot,
          "Seconds per token that answers may take: while some run, a step with rows of prompts is cut to "
          "it; the same as the routers'")
+      ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--link-peers", options.link_check.peers,
