@@ -11,14 +11,14 @@
 #include "common/base/status.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
+#include "router/api/executor.h"
+#include "router/api/generate_call.h"
+#include "router/api/reception.h"
+#include "router/api/served_model.h"
+#include "router/api/service.h"
 #include "router/discovery/discovery.h"
-#include "router/door.h"
-#include "router/executor.h"
 #include "router/fleet/watcher.h"
-#include "router/generate_call.h"
-#include "router/reception.h"
-#include "router/served_model.h"
-#include "router/service.h"
+#include "router/tenancy/door.h"
 
 namespace baton::router {
 namespace {

@@ -13,9 +13,9 @@
 #include "common/rpc/connection_ledger.h"
 #include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
-#include "router/dispatcher.h"
+#include "router/dispatch/dispatcher.h"
 #include "router/fleet/fleet.h"
-#include "router/tenants.h"
+#include "router/tenancy/tenants.h"
 
 namespace baton::router {
 

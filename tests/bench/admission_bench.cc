@@ -4,7 +4,7 @@
 
 #include "common/base/check.h"
 #include "router/admission/desk.h"
-#include "router/api_key.h"
+#include "router/tenancy/api_key.h"
 
 namespace baton::router::admission {
 namespace {

@@ -18,8 +18,8 @@
 #include "fmt/format.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
-#include "router/reception.h"
-#include "router/wire.h"
+#include "router/api/reception.h"
+#include "router/api/wire.h"
 
 namespace baton {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/rpc/status.h"
-#include "router/api_key.h"
+#include "router/tenancy/api_key.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {
