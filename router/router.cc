@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));
   all->tenants->Watch();
-  all->door = std::make_unique<Door>(all->tenants.get(), &all->dispatcher, &all->probe);
+  all->door = std::make_unique<Door>(all->tenants.get(), &all->probe);
   all->context.door = all->door.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/ids.h"
-#include "router/api/request_flow.h"
+#include "router/api/prepared.h"
 #include "router/api/served_model.h"
 #include "router/tenancy/tenants.h"
 

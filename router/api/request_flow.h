@@ -13,7 +13,7 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,24 +26,14 @@
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/inference.pb.h"
 #include "common/base/clock.h"
-#include "router/dispatch/dispatcher.h"
+#include "common/base/ids.h"
+#include "router/admission/meter.h"
+#include "router/api/prepared.h"
+#include "router/dispatch/placement.h"
+#include "router/fleet/worker.h"
 #include "router/metrics/probe.h"
 
 namespace baton::router {
-
-// A request that passed the door: complete for the decode worker but for what placement decides.
-struct Prepared {
-  v1::DecodeRequest request;
-  std::string model;
-  int choices = 1;
-  uint64_t seed = 0;
-  // Hash of the session's id; 0: none.
-  uint64_t session = 0;
-  // Explain the placement.
-  bool debug = false;
-  // The client wants token ids too (the router always asks for them).
-  bool token_ids = false;
-};
 
 // Ask the dispatcher to place all choices.
 struct Submit {};

@@ -23,11 +23,18 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
   return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
 }
 
+absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::EnterCheaply(
+    const grpc::ServerContextBase& context) const {
+  BATON_ASSIGN_OR_RETURN(auto tenant, context_->door->Enter(context));
+  BATON_RETURN_IF_ERROR(context_->dispatcher->AdmitCheapCall(tenant->id));
+  return tenant;
+}
+
 template <typename Request, typename Work>
 grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* context, const ByteBuffer* request,
                                                    ByteBuffer* response, Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto tenant = context_->door->EnterCheaply(*context);
+  const auto tenant = EnterCheaply(*context);
   if (!tenant.ok()) {
     reactor->Finish(rpc::ToGrpc(tenant.status()));
     return reactor;
@@ -85,7 +92,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::ListModelsRequest parsed;
-  absl::Status status = context_->door->EnterCheaply(*context).status();
+  absl::Status status = EnterCheaply(*context).status();
   if (status.ok()) status = ParseMessage(*request, &parsed);
   if (!status.ok()) {
     reactor->Finish(rpc::ToGrpc(status));

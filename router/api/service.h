@@ -29,6 +29,8 @@ class InferenceService final
                                        grpc::ByteBuffer* response) override;
 
  private:
+  // The tenant of a call that needs no worker, which is counted against the tenant's rate of requests.
+  absl::StatusOr<std::shared_ptr<const Tenant>> EnterCheaply(const grpc::ServerContextBase& context) const;
   // Finishes the call with what `work` makes of its request, on the executor.
   template <typename Request, typename Work>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,

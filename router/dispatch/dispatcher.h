@@ -22,13 +22,13 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "baton/v1/generation.pb.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/desk.h"
 #include "router/admission/foresight.h"
 #include "router/dispatch/fit.h"
+#include "router/dispatch/placement.h"
 #include "router/fleet/fleet.h"
 #include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
@@ -38,21 +38,6 @@
 namespace baton::router {
 
 struct Decision;
-
-// Where a choice goes. The booking is already made, and the prefix index believes that both workers will hold
-// the prompt.
-struct Placement {
-  fleet::Booking booking;
-  std::shared_ptr<const fleet::Worker> decode;
-  std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
-  // Whoever computes the prompt had best fetch that many of its leading blocks from this peer; null: nothing.
-  std::shared_ptr<const fleet::Worker> fetch_from;
-  int64_t fetch_blocks = 0;
-  // Its first token came, so long after it was dialed.
-  std::function<void(absl::Duration took)> first_token;
-  // The choice is finished: placement learns from what it really took, and explains itself if asked to.
-  std::function<void(v1::Finished* finished)> learn;
-};
 
 class Dispatcher {
  public:

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <strings.h>
 
-#include "common/base/status.h"
 #include "common/rpc/peer.h"
 
 namespace baton::router {
@@ -36,13 +35,6 @@ absl::StatusOr<std::shared_ptr<const Tenant>> Door::Enter(const grpc::ServerCont
   if (tenant != nullptr) return tenant;
   probe_->Denied(std::string(DenialName(denied.why)));
   return denied.status;
-}
-
-absl::StatusOr<std::shared_ptr<const Tenant>> Door::EnterCheaply(
-    const grpc::ServerContextBase& context) const {
-  BATON_ASSIGN_OR_RETURN(auto tenant, Enter(context));
-  BATON_RETURN_IF_ERROR(dispatcher_->AdmitCheapCall(tenant->id));
-  return tenant;
 }
 
 absl::Status Door::CheckPriority(const Tenant& tenant, int priority) const {

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
 #include "router/tenancy/tenants.h"
 
@@ -15,20 +14,16 @@ namespace baton::router {
 
 class Door {
  public:
-  // All outlive it.
-  Door(const Tenants* tenants, Dispatcher* dispatcher, Probe* probe)
-      : tenants_(tenants), dispatcher_(dispatcher), probe_(probe) {}
+  // Both outlive it.
+  Door(const Tenants* tenants, Probe* probe) : tenants_(tenants), probe_(probe) {}
 
   // UNAUTHENTICATED or PERMISSION_DENIED for those that are not let in.
   absl::StatusOr<std::shared_ptr<const Tenant>> Enter(const grpc::ServerContextBase& context) const;
-  // For calls that need no worker: counted against the tenant's rate of requests on the spot.
-  absl::StatusOr<std::shared_ptr<const Tenant>> EnterCheaply(const grpc::ServerContextBase& context) const;
   // PERMISSION_DENIED if the tenant may not go ahead of others like that.
   absl::Status CheckPriority(const Tenant& tenant, int priority) const;
 
  private:
   const Tenants* const tenants_;
-  Dispatcher* const dispatcher_;
   Probe* const probe_;
 };
 
