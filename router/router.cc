@@ -18,7 +18,7 @@
 #include "router/api/service.h"
 #include "router/discovery/discovery.h"
 #include "router/fleet/watcher.h"
-#include "router/tenancy/door.h"
+#include "router/tenancy/authenticator.h"
 
 namespace baton::router {
 namespace {
@@ -86,7 +86,7 @@ struct Router::Parts {
   Executor executor;
   Dispatcher dispatcher;
   std::unique_ptr<Tenants> tenants;
-  std::unique_ptr<Door> door;
+  std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<discovery::Discovery> discovery;
   std::unique_ptr<fleet::Watcher> watcher;
   std::unique_ptr<InferenceService> service;
@@ -110,8 +110,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));
   all->tenants->Watch();
-  all->door = std::make_unique<Door>(all->tenants.get(), &all->probe);
-  all->context.door = all->door.get();
+  all->authenticator = std::make_unique<Authenticator>(all->tenants.get(), &all->probe);
+  all->context.authenticator = all->authenticator.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();
     all->FollowFleet();

@@ -71,7 +71,7 @@ GenerateCall::GenerateCall(const CallContext* context, grpc::CallbackServerConte
 
 template <typename Request>
 void GenerateCall::Receive(const grpc::ServerContextBase& server_context, const grpc::ByteBuffer& bytes) {
-  auto tenant = context_->door->Enter(server_context);
+  auto tenant = context_->authenticator->Authenticate(server_context);
   if (!tenant.ok()) return Refuse(tenant.status());
   tenant_ = *std::move(tenant);
   auto request = std::make_shared<Request>();
@@ -110,7 +110,7 @@ template <typename Request>
 absl::Status GenerateCall::Read(const grpc::ByteBuffer& bytes, Request* request) const {
   BATON_RETURN_IF_ERROR(ParseMessage(bytes, request));
   BATON_RETURN_IF_ERROR(context_->reception->Check(*request));
-  return context_->door->CheckPriority(*tenant_, request->options().priority());
+  return context_->authenticator->CheckPriority(*tenant_, request->options().priority());
 }
 
 template <typename Request>

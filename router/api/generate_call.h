@@ -27,13 +27,13 @@
 #include "router/api/request_flow.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
-#include "router/tenancy/door.h"
+#include "router/tenancy/authenticator.h"
 
 namespace baton::router {
 
 // What every call uses; all of it outlives the calls.
 struct CallContext {
-  const Door* door = nullptr;
+  const Authenticator* authenticator = nullptr;
   const Reception* reception = nullptr;
   Dispatcher* dispatcher = nullptr;
   const fleet::Fleet* fleet = nullptr;

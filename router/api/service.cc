@@ -23,9 +23,9 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
   return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
 }
 
-absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::EnterCheaply(
+absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
-  BATON_ASSIGN_OR_RETURN(auto tenant, context_->door->Enter(context));
+  BATON_ASSIGN_OR_RETURN(auto tenant, context_->authenticator->Authenticate(context));
   BATON_RETURN_IF_ERROR(context_->dispatcher->AdmitCheapCall(tenant->id));
   return tenant;
 }
@@ -34,7 +34,7 @@ template <typename Request, typename Work>
 grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* context, const ByteBuffer* request,
                                                    ByteBuffer* response, Work work) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const auto tenant = EnterCheaply(*context);
+  const auto tenant = AuthenticateCheapCall(*context);
   if (!tenant.ok()) {
     reactor->Finish(rpc::ToGrpc(tenant.status()));
     return reactor;
@@ -92,7 +92,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::ListModelsRequest parsed;
-  absl::Status status = EnterCheaply(*context).status();
+  absl::Status status = AuthenticateCheapCall(*context).status();
   if (status.ok()) status = ParseMessage(*request, &parsed);
   if (!status.ok()) {
     reactor->Finish(rpc::ToGrpc(status));

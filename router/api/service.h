@@ -1,6 +1,6 @@
-// InferenceService: the public door as gRPC sees it. Requests come raw (see wire.h). Generate and Chat become
-// a GenerateCall; Tokenize and Detokenize run on the executor, ListModels is answered at once. gRPC's threads
-// never wait in it.
+// InferenceService: the public endpoint, as gRPC sees it. Requests come raw (see wire.h). Generate and Chat
+// become a GenerateCall; Tokenize and Detokenize run on the executor, ListModels is answered at once. gRPC's
+// threads never wait in it.
 #pragma once
 
 #include "baton/v1/inference.grpc.pb.h"
@@ -30,7 +30,8 @@ class InferenceService final
 
  private:
   // The tenant of a call that needs no worker, which is counted against the tenant's rate of requests.
-  absl::StatusOr<std::shared_ptr<const Tenant>> EnterCheaply(const grpc::ServerContextBase& context) const;
+  absl::StatusOr<std::shared_ptr<const Tenant>> AuthenticateCheapCall(
+      const grpc::ServerContextBase& context) const;
   // Finishes the call with what `work` makes of its request, on the executor.
   template <typename Request, typename Work>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,

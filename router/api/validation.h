@@ -1,5 +1,5 @@
-// What the door refuses, and what it fills in. Each Check names the field and says what is allowed; the first
-// problem found is the answer. Pure functions, any thread.
+// Which fields of a request are refused, and which defaults are filled in. Each Check names the field and
+// says what is allowed; the first problem found is the answer. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

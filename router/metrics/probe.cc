@@ -177,7 +177,8 @@ void Probe::Phases(const PhaseSeconds& phases) {
 
 void Probe::Denied(const std::string& reason) {
   metrics_
-      ->Counter("baton_router_denied_total", "Calls turned away at the door, by reason", {{"reason", reason}})
+      ->Counter("baton_router_denied_total", "Calls that authentication refused, by reason",
+                {{"reason", reason}})
       .Increment();
 }
 

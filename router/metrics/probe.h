@@ -48,7 +48,7 @@ class Probe {
   // Both of them against the SLO.
   void Judge(double ttft_seconds, std::optional<double> tpot_seconds);
 
-  // Turned away at the door.
+  // A call that authentication refused.
   void Denied(const std::string& reason);
   void Queued(int64_t count, int64_t bytes);
   // What counts placements: to be looked up once, and not for each of them.

@@ -1,4 +1,4 @@
-// Keys, limits and fairness through the public door.
+// Keys, limits and fairness through the public endpoint.
 #include <filesystem>
 #include <fstream>
 #include <thread>

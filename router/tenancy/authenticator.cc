@@ -1,4 +1,4 @@
-#include "router/tenancy/door.h"
+#include "router/tenancy/authenticator.h"
 
 #include <fmt/format.h>
 #include <strings.h>
@@ -28,7 +28,8 @@ std::string_view KeyOf(const grpc::ServerContextBase& context) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Tenant>> Door::Enter(const grpc::ServerContextBase& context) const {
+absl::StatusOr<std::shared_ptr<const Tenant>> Authenticator::Authenticate(
+    const grpc::ServerContextBase& context) const {
   Denied denied;
   auto tenant = tenants_->Identify(
       {.key = KeyOf(context), .certificate_names = rpc::PeerCertificateNames(context)}, &denied);
@@ -37,7 +38,7 @@ absl::StatusOr<std::shared_ptr<const Tenant>> Door::Enter(const grpc::ServerCont
   return denied.status;
 }
 
-absl::Status Door::CheckPriority(const Tenant& tenant, int priority) const {
+absl::Status Authenticator::CheckPriority(const Tenant& tenant, int priority) const {
   if (priority >= tenant.best_priority) return absl::OkStatus();
   probe_->Denied(std::string(DenialName(Denial::kPriority)));
   return absl::PermissionDeniedError(
