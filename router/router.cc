@@ -13,7 +13,7 @@
 #include "common/rpc/server.h"
 #include "router/api/executor.h"
 #include "router/api/generate_call.h"
-#include "router/api/reception.h"
+#include "router/api/request_preparer.h"
 #include "router/api/served_model.h"
 #include "router/api/service.h"
 #include "router/discovery/discovery.h"
@@ -40,12 +40,12 @@ struct Router::Parts {
         probe(&metrics, options.slo),
         index({.max_bytes = options.index_bytes}),
         fleet(FleetOptions(model), &probe, &index),
-        reception(&model, [] { return RandomU64(); }),
+        preparer(&model, [] { return RandomU64(); }),
         executor({.threads = options.tokenizer_threads,
                   .clock = &clock,
                   .dropped = [this] { probe.PreparationDropped(); }}),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
-    context.reception = &reception;
+    context.preparer = &preparer;
     context.dispatcher = &dispatcher;
     context.fleet = &fleet;
     context.executor = &executor;
@@ -80,7 +80,7 @@ struct Router::Parts {
   Probe probe;
   index::PrefixIndex index;
   fleet::Fleet fleet;
-  Reception reception;
+  RequestPreparer preparer;
   LiveCalls live{&clock};
   CallContext context;
   Executor executor;

@@ -109,14 +109,14 @@ void GenerateCall::Receive(const grpc::ServerContextBase& server_context, const 
 template <typename Request>
 absl::Status GenerateCall::Read(const grpc::ByteBuffer& bytes, Request* request) const {
   BATON_RETURN_IF_ERROR(ParseMessage(bytes, request));
-  BATON_RETURN_IF_ERROR(context_->reception->Check(*request));
+  BATON_RETURN_IF_ERROR(context_->preparer->Check(*request));
   return context_->authenticator->CheckPriority(*tenant_, request->options().priority());
 }
 
 template <typename Request>
 bool GenerateCall::Prepare(const Request& request) {
   auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-      context_->reception->Prepare(request, *tenant_, [this] { return Wanted(); }));
+      context_->preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
   const bool finished = !absl::IsCancelled(prepared->status());
   Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
   return finished;

@@ -23,8 +23,8 @@
 #include "common/rpc/client_stream.h"
 #include "router/api/executor.h"
 #include "router/api/live_calls.h"
-#include "router/api/reception.h"
 #include "router/api/request_flow.h"
+#include "router/api/request_preparer.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
 #include "router/tenancy/authenticator.h"
@@ -34,7 +34,7 @@ namespace baton::router {
 // What every call uses; all of it outlives the calls.
 struct CallContext {
   const Authenticator* authenticator = nullptr;
-  const Reception* reception = nullptr;
+  const RequestPreparer* preparer = nullptr;
   Dispatcher* dispatcher = nullptr;
   const fleet::Fleet* fleet = nullptr;
   Executor* executor = nullptr;

@@ -40,7 +40,7 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
     return reactor;
   }
   // The context lives until the call was finished, which the job alone does.
-  const Reception::Wanted wanted = [context] {
+  const RequestPreparer::Wanted wanted = [context] {
     return !context->IsCancelled() && std::chrono::system_clock::now() < context->deadline();
   };
   Executor::Job job;
@@ -72,10 +72,11 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
                                                      const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::TokenizeRequest>(
       context, request, response,
-      [reception = context_->reception](const v1::TokenizeRequest& parsed, const Reception::Wanted& wanted)
-          -> absl::StatusOr<v1::TokenizeResponse> {
-        BATON_RETURN_IF_ERROR(reception->Check(parsed));
-        return reception->Tokenize(parsed, wanted);
+      [preparer = context_->preparer](
+          const v1::TokenizeRequest& parsed,
+          const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
+        BATON_RETURN_IF_ERROR(preparer->Check(parsed));
+        return preparer->Tokenize(parsed, wanted);
       });
 }
 
@@ -83,8 +84,8 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::DetokenizeRequest>(
       context, request, response,
-      [reception = context_->reception](const v1::DetokenizeRequest& parsed, const Reception::Wanted&) {
-        return reception->Detokenize(parsed);
+      [preparer = context_->preparer](const v1::DetokenizeRequest& parsed, const RequestPreparer::Wanted&) {
+        return preparer->Detokenize(parsed);
       });
 }
 
@@ -98,7 +99,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  const ServedModel& model = context_->reception->model();
+  const ServedModel& model = context_->preparer->model();
   const auto view = fleet_->view();
   v1::ListModelsResponse answer;
   v1::ModelInfo* info = answer.add_models();

@@ -18,7 +18,7 @@
 #include "fmt/format.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
-#include "router/api/reception.h"
+#include "router/api/request_preparer.h"
 #include "router/api/wire.h"
 
 namespace baton {
@@ -134,16 +134,17 @@ absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
 // A public request as the router's service treats it. What the router accepts, a worker of the same model
 // takes: the client has nobody else to hear of its mistake from.
 template <typename Request>
-absl::Status Generate(Workers& workers, const router::Reception& reception, const grpc::ByteBuffer& bytes) {
+absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
+                      const grpc::ByteBuffer& bytes) {
   static const router::Tenant tenant{.salt = kv::TenantSalt("tenant")};
   Request request;
   if (const absl::Status parsed = router::ParseMessage(bytes, &request); !parsed.ok()) {
     return Canonical(parsed) ? absl::OkStatus() : parsed;
   }
-  if (const absl::Status checked = reception.Check(request); !checked.ok()) {
+  if (const absl::Status checked = preparer.Check(request); !checked.ok()) {
     return Canonical(checked) || absl::IsNotFound(checked) ? absl::OkStatus() : checked;
   }
-  auto prepared = reception.Prepare(request, tenant);
+  auto prepared = preparer.Prepare(request, tenant);
   if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
   v1::DecodeRequest& decode = prepared->request;
   *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
@@ -164,24 +165,24 @@ absl::Status Answered(const absl::StatusOr<Answer>& answer) {
 
 absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> bytes) {
   static const auto* model = new router::ServedModel(router::ServedModel::Load(kModel, "").value());
-  static const auto* reception = new router::Reception(model, [] { return uint64_t{1}; });
+  static const auto* preparer = new router::RequestPreparer(model, [] { return uint64_t{1}; });
   grpc::Slice slice(bytes.data(), bytes.size());
   const grpc::ByteBuffer buffer(&slice, 1);
   switch (method) {
     case 0:
-      return Generate<v1::GenerateRequest>(workers, *reception, buffer);
+      return Generate<v1::GenerateRequest>(workers, *preparer, buffer);
     case 1:
-      return Generate<v1::ChatRequest>(workers, *reception, buffer);
+      return Generate<v1::ChatRequest>(workers, *preparer, buffer);
     case 2: {
       v1::TokenizeRequest request;
-      if (!router::ParseMessage(buffer, &request).ok() || !reception->Check(request).ok())
+      if (!router::ParseMessage(buffer, &request).ok() || !preparer->Check(request).ok())
         return absl::OkStatus();
-      return Answered(reception->Tokenize(request));
+      return Answered(preparer->Tokenize(request));
     }
     default: {
       v1::DetokenizeRequest request;
       if (!router::ParseMessage(buffer, &request).ok()) return absl::OkStatus();
-      return Answered(reception->Detokenize(request));
+      return Answered(preparer->Detokenize(request));
     }
   }
 }

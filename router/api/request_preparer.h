@@ -1,7 +1,8 @@
-// Reception: a client's message becomes a Prepared request, or a refusal that names the field. Two steps:
-// Check is cheap and runs where the message was parsed; Prepare renders, tokenizes and resolves defaults, and
-// runs on the executor. What Prepare may cost is bounded by the model's context before it is spent: a text
-// that can't fit is refused by its bytes, a conversation by the number of its parts. Immutable, any thread.
+// RequestPreparer: a client's message becomes a Prepared request, or a refusal that names the field. Two
+// steps: Check is cheap and runs where the message was parsed; Prepare renders, tokenizes and resolves
+// defaults, and runs on the executor. What Prepare may cost is bounded by the model's context before it is
+// spent: a text that can't fit is refused by its bytes, a conversation by the number of its parts. Immutable,
+// any thread.
 #pragma once
 
 #include <functional>
@@ -19,10 +20,10 @@
 
 namespace baton::router {
 
-class Reception {
+class RequestPreparer {
  public:
   // `draw_seed` gives a seed to requests that bring none.
-  Reception(const ServedModel* model, std::function<uint64_t()> draw_seed)
+  RequestPreparer(const ServedModel* model, std::function<uint64_t()> draw_seed)
       : model_(model), draw_seed_(std::move(draw_seed)) {}
 
   absl::Status Check(const v1::GenerateRequest& request) const;

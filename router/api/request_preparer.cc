@@ -1,4 +1,4 @@
-#include "router/api/reception.h"
+#include "router/api/request_preparer.h"
 
 #include <fmt/format.h>
 
@@ -21,7 +21,7 @@ std::string Complaint(std::string_view words) {
   return words.size() <= kLongestComplaint ? std::string(words) : Shortened(words, kMostQuotedBytes);
 }
 
-absl::Status CheckWanted(const Reception::Wanted& wanted) {
+absl::Status CheckWanted(const RequestPreparer::Wanted& wanted) {
   if (wanted == nullptr || wanted()) return absl::OkStatus();
   return absl::CancelledError("the call was over before its prompt was prepared");
 }
@@ -35,7 +35,7 @@ void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
 }  // namespace
 
 template <typename Request>
-absl::Status Reception::CheckCommon(const Request& request) const {
+absl::Status RequestPreparer::CheckCommon(const Request& request) const {
   BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model_->vocabulary));
   BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model_->vocabulary));
@@ -43,7 +43,7 @@ absl::Status Reception::CheckCommon(const Request& request) const {
   return CheckOptions(request.options());
 }
 
-absl::Status Reception::Check(const v1::GenerateRequest& request) const {
+absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckCommon(request));
   if (request.has_text()) return CheckLength("text", request.text(), 1);
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
@@ -52,12 +52,12 @@ absl::Status Reception::Check(const v1::GenerateRequest& request) const {
   return CheckTokenIds(request.token_ids().ids(), model_->vocabulary, "token_ids.ids");
 }
 
-absl::Status Reception::Check(const v1::ChatRequest& request) const {
+absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckCommon(request));
   return CheckConversationHere(request.conversation());
 }
 
-absl::Status Reception::Check(const v1::TokenizeRequest& request) const {
+absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
   BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
   if (request.has_text()) return CheckLength("text", request.text(), kMostContexts);
   if (!request.has_conversation()) {
@@ -66,7 +66,7 @@ absl::Status Reception::Check(const v1::TokenizeRequest& request) const {
   return CheckConversationHere(request.conversation());
 }
 
-absl::Status Reception::CheckConversationHere(const v1::Conversation& conversation) const {
+absl::Status RequestPreparer::CheckConversationHere(const v1::Conversation& conversation) const {
   if (model_->chat_template == nullptr) {
     return absl::InvalidArgumentError(
         fmt::format("conversation: model \"{}\" has no chat template; use Generate", model_->name));
@@ -74,7 +74,7 @@ absl::Status Reception::CheckConversationHere(const v1::Conversation& conversati
   return CheckConversation(conversation);
 }
 
-absl::Status Reception::CheckLength(const char* field, std::string_view text, int64_t contexts) const {
+absl::Status RequestPreparer::CheckLength(const char* field, std::string_view text, int64_t contexts) const {
   if (text.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: empty; a prompt needs at least one token", field));
   }
@@ -96,9 +96,9 @@ absl::Status Reception::CheckLength(const char* field, std::string_view text, in
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<TokenId>> Reception::Encode(const char* field, std::string_view text,
-                                                       bool add_special_tokens, int64_t contexts,
-                                                       const Wanted& wanted) const {
+absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, std::string_view text,
+                                                             bool add_special_tokens, int64_t contexts,
+                                                             const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
   const int64_t most = kMostContexts * model_->context;
   auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.most_tokens = most, .wanted = wanted});
@@ -112,8 +112,9 @@ absl::StatusOr<std::vector<TokenId>> Reception::Encode(const char* field, std::s
   return tokens;
 }
 
-absl::StatusOr<Reception::Rendered> Reception::Render(const v1::Conversation& conversation, int64_t contexts,
-                                                      const Wanted& wanted) const {
+absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conversation& conversation,
+                                                                  int64_t contexts,
+                                                                  const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_->context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
@@ -141,8 +142,8 @@ absl::StatusOr<Reception::Rendered> Reception::Render(const v1::Conversation& co
 }
 
 template <typename Request>
-absl::StatusOr<Prepared> Reception::Complete(const Request& request, const Tenant& tenant,
-                                             v1::DecodeRequest decode) const {
+absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const Tenant& tenant,
+                                                   v1::DecodeRequest decode) const {
   Prepared prepared;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
@@ -165,8 +166,8 @@ absl::StatusOr<Prepared> Reception::Complete(const Request& request, const Tenan
   return prepared;
 }
 
-absl::StatusOr<Prepared> Reception::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
-                                            const Wanted& wanted) const {
+absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
+                                                  const Wanted& wanted) const {
   v1::DecodeRequest decode;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
@@ -178,16 +179,16 @@ absl::StatusOr<Prepared> Reception::Prepare(const v1::GenerateRequest& request, 
   return Complete(request, tenant, std::move(decode));
 }
 
-absl::StatusOr<Prepared> Reception::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
-                                            const Wanted& wanted) const {
+absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
+                                                  const Wanted& wanted) const {
   v1::DecodeRequest decode;
   BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation(), 1, wanted));
   SetTokens(rendered.tokens, &decode);
   return Complete(request, tenant, std::move(decode));
 }
 
-absl::StatusOr<v1::TokenizeResponse> Reception::Tokenize(const v1::TokenizeRequest& request,
-                                                         const Wanted& wanted) const {
+absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
+                                                               const Wanted& wanted) const {
   v1::TokenizeResponse response;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
@@ -202,7 +203,8 @@ absl::StatusOr<v1::TokenizeResponse> Reception::Tokenize(const v1::TokenizeReque
   return response;
 }
 
-absl::StatusOr<v1::DetokenizeResponse> Reception::Detokenize(const v1::DetokenizeRequest& request) const {
+absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
+    const v1::DetokenizeRequest& request) const {
   BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
   if (request.token_ids_size() > kMostContexts * model_->context) {
     return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
