@@ -27,7 +27,7 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       started_(clock->Now()),
       policy_name_(policy->name()),
       policy_(std::move(policy)),
-      desk_(options.limits),
+      admission_(options.limits),
       foresight_(options.default_ttft) {
   for (size_t i = 0; i < placements_.size(); ++i) {
     const auto reason = placement::ReasonName(static_cast<placement::Reason>(i));
@@ -57,7 +57,7 @@ void Dispatcher::TickUntilStopped() {
     {
       absl::MutexLock lock(&mutex_);
       const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stopping_ || !desk_.queue().empty();
+        return stopping_ || !admission_.queue().empty();
       };
       waiting = mutex_.AwaitWithTimeout(absl::Condition(&needed), kShow);
       if (waiting) {
@@ -79,7 +79,7 @@ void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
                            const admission::TenantLimits& limits) {
   absl::MutexLock lock(&mutex_);
   probe_->admission().Name(tenant, label);
-  desk_.SetTenant(tenant, limits, clock_->Now());
+  admission_.SetTenant(tenant, limits, clock_->Now());
   if (std::find(tenants_.begin(), tenants_.end(), tenant) == tenants_.end()) tenants_.push_back(tenant);
   Show(tenant);
   ShowLimits();
@@ -92,25 +92,25 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     const Outlook outlook = OutlookOfWaiting(*ask, now);
-    auto decided = desk_.Admit({.tenant = ask->tenant,
-                                .choices = ask->choices,
-                                .prompt_tokens = ask->request.prompt_tokens,
-                                .max_tokens = ask->request.max_tokens,
-                                .bytes = ask->bytes,
-                                .priority = ask->priority,
-                                .deadline = outlook.due,
-                                .clients_deadline = ask->deadline != absl::InfiniteFuture(),
-                                .patience = options_.max_wait,
-                                .predicted = outlook.predicted},
-                               now);
+    auto decided = admission_.Admit({.tenant = ask->tenant,
+                                     .choices = ask->choices,
+                                     .prompt_tokens = ask->request.prompt_tokens,
+                                     .max_tokens = ask->request.max_tokens,
+                                     .bytes = ask->bytes,
+                                     .priority = ask->priority,
+                                     .deadline = outlook.due,
+                                     .clients_deadline = ask->deadline != absl::InfiniteFuture(),
+                                     .patience = options_.max_wait,
+                                     .predicted = outlook.predicted},
+                                    now);
     if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
-    auto& admitted = std::get<admission::Desk::Admitted>(decided);
+    auto& admitted = std::get<admission::AdmissionController::Admitted>(decided);
     for (const EntryId id : admitted.displaced) {
       deliveries.push_back(
           Take(id, Refuse(waiting_.at(id).ask->tenant,
                           {admission::Reason::kDisplaced,
                            "the admission queue is full, and this tenant waits with more than its share",
-                           desk_.RetryDelay(waiting_.at(id).ask->tenant)})));
+                           admission_.RetryDelay(waiting_.at(id).ask->tenant)})));
     }
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(outlook.due - outlook.predicted.ttft, now + options_.max_wait);
@@ -128,7 +128,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
 
 absl::Status Dispatcher::AdmitCheapCall(admission::TenantId tenant) {
   absl::MutexLock lock(&mutex_);
-  const auto refusal = desk_.AdmitCheapCall(tenant, clock_->Now());
+  const auto refusal = admission_.AdmitCheapCall(tenant, clock_->Now());
   return refusal.has_value() ? Refuse(tenant, *refusal) : absl::OkStatus();
 }
 
@@ -137,12 +137,12 @@ void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const admission::TenantId tenant = desk_.tenant(account);
-    desk_.Settle(account, used, now);
+    const admission::TenantId tenant = admission_.tenant(account);
+    admission_.Settle(account, used, now);
     probe_->admission().Used(tenant, used);
     Show(tenant);
     // Its tenant may have waited for this.
-    if (!desk_.queue().empty()) PumpLocked(now, &deliveries);
+    if (!admission_.queue().empty()) PumpLocked(now, &deliveries);
   }
   Deliver(std::move(deliveries));
 }
@@ -154,7 +154,7 @@ void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, s
     const absl::Time now = clock_->Now();
     const absl::Time due = begun ? ask->deadline : foresight_.Due(ask->deadline, ask->request.arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
-    desk_.PutBack(id, expires, now);
+    admission_.PutBack(id, expires, now);
     Show(ask->tenant);
     waiting_.emplace(id, Waiting{.ask = std::move(ask),
                                  .choice = choice,
@@ -169,7 +169,7 @@ void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, s
 void Dispatcher::Withdraw(EntryId id) {
   Waiting dropped;  // its callback goes after the lock
   absl::MutexLock lock(&mutex_);
-  if (!desk_.Withdraw(id, clock_->Now())) return;
+  if (!admission_.Withdraw(id, clock_->Now())) return;
   dropped = std::move(waiting_.extract(id).mapped());
   Show(dropped.ask->tenant);
 }
@@ -178,7 +178,7 @@ void Dispatcher::Pump() {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    if (desk_.queue().empty()) return;
+    if (admission_.queue().empty()) return;
     PumpLocked(clock_->Now(), &deliveries);
   }
   Deliver(std::move(deliveries));
@@ -189,7 +189,7 @@ void Dispatcher::Tick() {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    for (const EntryId id : desk_.TakeExpired(now)) {
+    for (const EntryId id : admission_.TakeExpired(now)) {
       deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
     }
     PumpLocked(now, &deliveries);
@@ -226,8 +226,8 @@ Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now)
   if (unknown.due == absl::InfiniteFuture() || !foresight_.trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const bool goes_at_once =
-      desk_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
-                                           [&](const auto& worker) { return Takes(*worker, now); });
+      admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
+                                                [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
   if (index_ != nullptr) index_->Match(ask.chain, &matches_);
   WorkerStates decode(view->decode, matches_), prefill(view->prefill, matches_);
@@ -266,12 +266,12 @@ absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
                        "no worker could give the first token within {:.3f} s, which is what a request "
                        "without a deadline may take here: set one that allows more time, or try again later",
                        absl::ToDoubleSeconds(options_.default_ttft)),
-         desk_.RetryDelay(waiting.ask->tenant)});
+         admission_.RetryDelay(waiting.ask->tenant)});
   }
   return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
                                       fmt::format("no decode worker had room for {} s; try again later",
                                                   absl::ToDoubleSeconds(options_.max_wait)),
-                                      desk_.RetryDelay(waiting.ask->tenant)});
+                                      admission_.RetryDelay(waiting.ask->tenant)});
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
@@ -281,15 +281,15 @@ absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Ref
 }
 
 void Dispatcher::Show(admission::TenantId tenant) {
-  const admission::Queue& queue = desk_.queue();
+  const admission::Queue& queue = admission_.queue();
   probe_->Queued(queue.size(), queue.bytes());
-  probe_->admission().Depth(tenant, queue.depth(tenant), desk_.running(tenant));
+  probe_->admission().Depth(tenant, queue.depth(tenant), admission_.running(tenant));
 }
 
 void Dispatcher::ShowLimits() {
   const absl::Time now = clock_->Now();
   for (const admission::TenantId tenant : tenants_)
-    probe_->admission().Left(tenant, desk_.LeftOver(tenant, now));
+    probe_->admission().Left(tenant, admission_.LeftOver(tenant, now));
 }
 
 void Dispatcher::ShowAffinity() {
@@ -321,10 +321,10 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     }
   }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
-  while (const std::optional<EntryId> id = desk_.First()) {
+  while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
       if (!fleet_->settled() && now - started_ < options_.settle_patience) break;
-      desk_.Withdraw(*id, now);
+      admission_.Withdraw(*id, now);
       deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
       continue;
     }
@@ -346,9 +346,9 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     std::vector<Belief> beliefs;
     auto result = TryPlace(waiting, *view, open, now, &beliefs);
     if (result.has_value() && !result->ok()) {
-      desk_.Withdraw(*id, now);
+      admission_.Withdraw(*id, now);
     } else {
-      desk_.Serve(*id, now);
+      admission_.Serve(*id, now);
     }
     if (!result.has_value()) {
       passed_over.push_back(*id);
@@ -358,7 +358,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     deliveries->push_back(Take(*id, std::move(*result)));
     deliveries->back().beliefs = std::move(beliefs);
   }
-  for (const EntryId id : passed_over) desk_.PutBack(id, waiting_.at(id).expires, now);
+  for (const EntryId id : passed_over) admission_.PutBack(id, waiting_.at(id).expires, now);
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
@@ -390,8 +390,9 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
     // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
     if (const absl::Duration left = outlook.due - now;
         outlook.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
-      return Refuse(ask.tenant, admission::Desk::TooLate(ask.deadline != absl::InfiniteFuture(), left,
-                                                         absl::ZeroDuration(), outlook.predicted));
+      return Refuse(ask.tenant,
+                    admission::AdmissionController::TooLate(ask.deadline != absl::InfiniteFuture(), left,
+                                                            absl::ZeroDuration(), outlook.predicted));
     }
   }
 

@@ -25,7 +25,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
-#include "router/admission/desk.h"
+#include "router/admission/admission_controller.h"
 #include "router/admission/foresight.h"
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
@@ -173,7 +173,7 @@ class Dispatcher {
 
   absl::Mutex mutex_;
   const std::unique_ptr<placement::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
-  admission::Desk desk_ ABSL_GUARDED_BY(mutex_);
+  admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   index::Matches matches_ ABSL_GUARDED_BY(mutex_);

@@ -1,8 +1,9 @@
-// Desk: all of admission in one object: the queue, every tenant's meter and what it runs, and the prediction
-// of waits. A request is let in with all its choices or refused with a reason; let in, it has an account
-// until it is settled with what it really used. Plain, without a lock or a clock: the dispatcher has both.
+// AdmissionController: admits requests or refuses them. It has the queue, every tenant's meter, the number of
+// choices that each tenant runs, and the prediction of waits. A request is admitted with all its choices or
+// refused with a reason; an admitted one has an account until it is settled with what it really used. Plain
+// state without a lock or a clock: the dispatcher has both.
 //
-// A request's life here: Admit -> Serve each choice when its turn comes (PutBack if that did not work out,
+// Calls for one request: Admit -> Serve for each choice when its turn comes (PutBack if no worker took it,
 // Withdraw if it is no longer wanted) -> Settle once.
 #pragma once
 
@@ -24,34 +25,36 @@
 
 namespace baton::router::admission {
 
-class Desk {
+// A request as admission sees it.
+struct AdmissionRequest {
+  TenantId tenant;
+  int choices = 1;
+  int64_t prompt_tokens = 0;  // per choice, as everything here
+  int64_t max_tokens = 0;
+  int64_t bytes = 0;
+  int priority = 0;
+  // By when the first token is due: the client's deadline, or what this router allows.
+  absl::Time deadline = absl::InfiniteFuture();
+  bool clients_deadline = true;
+  // How long it may wait in any case.
+  absl::Duration patience = absl::InfiniteDuration();
+  FirstToken predicted = {};
+};
+
+class AdmissionController {
  public:
-  struct Petition {
-    TenantId tenant;
-    int choices = 1;
-    int64_t prompt_tokens = 0;  // per choice, as everything here
-    int64_t max_tokens = 0;
-    int64_t bytes = 0;
-    int priority = 0;
-    // By when the first token is due: the client's deadline, or what this router allows.
-    absl::Time deadline = absl::InfiniteFuture();
-    bool clients_deadline = true;
-    // How long it may wait in any case.
-    absl::Duration patience = absl::InfiniteDuration();
-    FirstToken predicted = {};
-  };
   struct Admitted {
     std::vector<EntryId> entries;  // by choice; the first one names the request's account
     // Others' choices that went to make room. Withdrawn here; the caller answers them.
     std::vector<EntryId> displaced;
   };
 
-  explicit Desk(Queue::Limits limits) : queue_(limits) {}
+  explicit AdmissionController(Queue::Limits limits) : queue_(limits) {}
 
   // Also changes one that is known; what it has used stays used.
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
 
-  std::variant<Admitted, Refusal> Admit(const Petition& petition, absl::Time now);
+  std::variant<Admitted, Refusal> Admit(const AdmissionRequest& request, absl::Time now);
   // The refusal of one whose first token is due in `left`, and predicted so after `queued` in this router.
   static Refusal TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
                          const FirstToken& predicted);
@@ -87,7 +90,7 @@ class Desk {
   size_t accounts() const { return accounts_.size(); }
 
  private:
-  struct Desked {
+  struct TenantState {
     TenantLimits limits;
     Meter meter;
     int64_t running = 0;  // choices on workers
@@ -100,13 +103,13 @@ class Desk {
     Entry entry;  // of each choice
   };
 
-  Desked& At(TenantId tenant);
+  TenantState& At(TenantId tenant);
   Account& AccountOf(EntryId id);
   void Run(Account* account, int change);
 
   Queue queue_;
   DrainRate rate_;
-  absl::node_hash_map<TenantId, Desked> tenants_;
+  absl::node_hash_map<TenantId, TenantState> tenants_;
   absl::flat_hash_map<EntryId, Account> accounts_;
   // Further choices of a request, to its first.
   absl::flat_hash_map<EntryId, EntryId> further_;

@@ -1,4 +1,4 @@
-#include "router/admission/desk.h"
+#include "router/admission/admission_controller.h"
 
 #include <fmt/format.h>
 
@@ -17,67 +17,68 @@ constexpr absl::Duration kUnknownWait = absl::Milliseconds(10);
 
 }  // namespace
 
-void Desk::SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now) {
-  Desked& desked = tenants_[tenant];
-  desked.limits = limits;
-  desked.meter.Configure(limits, now);
+void AdmissionController::SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now) {
+  TenantState& state = tenants_[tenant];
+  state.limits = limits;
+  state.meter.Configure(limits, now);
   queue_.SetTenant(tenant, limits.weight, limits.queue);
-  queue_.Pause(tenant, limits.concurrency > 0 && desked.running >= limits.concurrency);
+  queue_.Pause(tenant, limits.concurrency > 0 && state.running >= limits.concurrency);
 }
 
-std::variant<Desk::Admitted, Refusal> Desk::Admit(const Petition& petition, absl::Time now) {
+std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
+    const AdmissionRequest& request, absl::Time now) {
   rate_.Advance(now, !queue_.empty());
-  Desked& desked = At(petition.tenant);
-  const int64_t answer = desked.meter.ExpectedAnswer(petition.max_tokens);
+  TenantState& state = At(request.tenant);
+  const int64_t answer = state.meter.ExpectedAnswer(request.max_tokens);
   const Meter::Use use = {
-      .requests = 1, .prompt_tokens = petition.prompt_tokens, .output_tokens = answer * petition.choices};
-  if (auto refusal = desked.meter.Check(use, now)) return *std::move(refusal);
+      .requests = 1, .prompt_tokens = request.prompt_tokens, .output_tokens = answer * request.choices};
+  if (auto refusal = state.meter.Check(use, now)) return *std::move(refusal);
 
-  if (petition.deadline != absl::InfiniteFuture()) {
+  if (request.deadline != absl::InfiniteFuture()) {
     const absl::Duration wait =
-        PredictedWait(petition.tenant, petition.priority).value_or(absl::ZeroDuration());
-    if (const absl::Duration left = petition.deadline - now;
-        wait + petition.predicted.ttft > left && left > absl::ZeroDuration()) {
-      return TooLate(petition.clients_deadline, left, wait, petition.predicted);
+        PredictedWait(request.tenant, request.priority).value_or(absl::ZeroDuration());
+    if (const absl::Duration left = request.deadline - now;
+        wait + request.predicted.ttft > left && left > absl::ZeroDuration()) {
+      return TooLate(request.clients_deadline, left, wait, request.predicted);
     }
   }
 
-  Entry entry = {.tenant = petition.tenant,
-                 .priority = petition.priority,
-                 .tokens = std::max<int64_t>(1, petition.prompt_tokens + answer),
-                 .bytes = petition.bytes,
+  Entry entry = {.tenant = request.tenant,
+                 .priority = request.priority,
+                 .tokens = std::max<int64_t>(1, request.prompt_tokens + answer),
+                 .bytes = request.bytes,
                  .arrival = now,
-                 .deadline = std::min(petition.deadline - petition.predicted.ttft, now + petition.patience)};
+                 .deadline = std::min(request.deadline - request.predicted.ttft, now + request.patience)};
   Admitted admitted;
   std::vector<Entry> displaced_entries;
-  while (auto refusal = queue_.CheckRoom(petition.tenant, petition.choices, entry.tokens, entry.bytes)) {
+  while (auto refusal = queue_.CheckRoom(request.tenant, request.choices, entry.tokens, entry.bytes)) {
     const auto displaced = refusal->reason == Reason::kTotalQueue
-                               ? queue_.Displaceable(petition.tenant, petition.choices * entry.tokens)
+                               ? queue_.Displaceable(request.tenant, request.choices * entry.tokens)
                                : std::nullopt;
     if (!displaced.has_value()) {
       // What was displaced so far for nothing goes back to where it was.
       for (size_t i = 0; i < displaced_entries.size(); ++i) {
         queue_.PutBack(admitted.displaced[i], displaced_entries[i], 0);
       }
-      refusal->retry = RetryDelay(petition.tenant);
+      refusal->retry = RetryDelay(request.tenant);
       return *std::move(refusal);
     }
     displaced_entries.push_back(*queue_.Remove(*displaced));
     admitted.displaced.push_back(*displaced);
   }
-  desked.meter.Charge(use, now);
-  for (int choice = 0; choice < petition.choices; ++choice) {
+  state.meter.Charge(use, now);
+  for (int choice = 0; choice < request.choices; ++choice) {
     admitted.entries.push_back(queue_.Add(entry));
     if (choice > 0) further_.emplace(admitted.entries.back(), admitted.entries.front());
   }
   accounts_.emplace(
       admitted.entries.front(),
-      Account{.tenant = petition.tenant, .choices = petition.choices, .charged = use, .entry = entry});
+      Account{.tenant = request.tenant, .choices = request.choices, .charged = use, .entry = entry});
   return admitted;
 }
 
-Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
-                      const FirstToken& predicted_by) {
+Refusal AdmissionController::TooLate(bool clients_deadline, absl::Duration left, absl::Duration queued,
+                                     const FirstToken& predicted_by) {
   const absl::Duration needed = queued + predicted_by.ttft;
   const double allowed = absl::ToDoubleSeconds(left);
   const std::string predicted = fmt::format(
@@ -97,21 +98,21 @@ Refusal Desk::TooLate(bool clients_deadline, absl::Duration left, absl::Duration
           std::clamp(needed - left, kLeastRetry, kLongestRetry)};
 }
 
-std::optional<Refusal> Desk::AdmitCheapCall(TenantId tenant, absl::Time now) {
+std::optional<Refusal> AdmissionController::AdmitCheapCall(TenantId tenant, absl::Time now) {
   Meter& meter = At(tenant).meter;
   auto refusal = meter.Check({.requests = 1}, now);
   if (!refusal.has_value()) meter.Charge({.requests = 1}, now);
   return refusal;
 }
 
-void Desk::Serve(EntryId id, absl::Time now) {
+void AdmissionController::Serve(EntryId id, absl::Time now) {
   rate_.Advance(now, !queue_.empty());
   const Entry entry = queue_.Serve(id);
   if (entry.arrival < now) rate_.Served(entry.tokens);
   Run(&AccountOf(id), +1);
 }
 
-void Desk::PutBack(EntryId id, absl::Time deadline, absl::Time now) {
+void AdmissionController::PutBack(EntryId id, absl::Time deadline, absl::Time now) {
   rate_.Advance(now, !queue_.empty());
   Account& account = AccountOf(id);
   if (account.entry.arrival < now) rate_.Served(-account.entry.tokens);
@@ -121,19 +122,19 @@ void Desk::PutBack(EntryId id, absl::Time deadline, absl::Time now) {
   Run(&account, -1);
 }
 
-bool Desk::Withdraw(EntryId id, absl::Time now) {
+bool AdmissionController::Withdraw(EntryId id, absl::Time now) {
   rate_.Advance(now, !queue_.empty());
   return queue_.Remove(id).has_value();
 }
 
-std::vector<EntryId> Desk::TakeExpired(absl::Time now) {
+std::vector<EntryId> AdmissionController::TakeExpired(absl::Time now) {
   rate_.Advance(now, !queue_.empty());
   std::vector<EntryId> expired;
   for (const auto& [id, entry] : queue_.TakeExpired(now)) expired.push_back(id);
   return expired;
 }
 
-void Desk::Settle(EntryId id, const Meter::Use& used, absl::Time now) {
+void AdmissionController::Settle(EntryId id, const Meter::Use& used, absl::Time now) {
   const auto found = accounts_.find(id);
   BATON_CHECK(found != accounts_.end()) << "account " << id.value() << " is not open";
   Account account = found->second;
@@ -143,45 +144,45 @@ void Desk::Settle(EntryId id, const Meter::Use& used, absl::Time now) {
   accounts_.erase(found);
 }
 
-std::optional<absl::Duration> Desk::PredictedWait(TenantId tenant, int priority) const {
+std::optional<absl::Duration> AdmissionController::PredictedWait(TenantId tenant, int priority) const {
   if (queue_.empty()) return absl::ZeroDuration();
   const std::optional<double> rate = rate_.TokensPerSecond();
   if (!rate.has_value()) return std::nullopt;
   return absl::Seconds(queue_.TokensBefore(tenant, priority) / *rate);
 }
 
-absl::Duration Desk::RetryDelay(TenantId tenant) const {
+absl::Duration AdmissionController::RetryDelay(TenantId tenant) const {
   const absl::Duration to_drain =
       PredictedWait(tenant, kWorstPriority).value_or(kUnknownWait * static_cast<int64_t>(queue_.size()));
   return std::clamp(to_drain, kLeastRetry, kLongestRetry);
 }
 
-int64_t Desk::running(TenantId tenant) const {
+int64_t AdmissionController::running(TenantId tenant) const {
   const auto found = tenants_.find(tenant);
   return found == tenants_.end() ? 0 : found->second.running;
 }
 
-Meter::Left Desk::LeftOver(TenantId tenant, absl::Time now) const {
+Meter::Left AdmissionController::LeftOver(TenantId tenant, absl::Time now) const {
   const auto found = tenants_.find(tenant);
   return found == tenants_.end() ? Meter::Left{} : found->second.meter.LeftOver(now);
 }
 
-Desk::Desked& Desk::At(TenantId tenant) { return tenants_[tenant]; }
+AdmissionController::TenantState& AdmissionController::At(TenantId tenant) { return tenants_[tenant]; }
 
-Desk::Account& Desk::AccountOf(EntryId id) {
+AdmissionController::Account& AdmissionController::AccountOf(EntryId id) {
   const auto first = further_.find(id);
   const auto found = accounts_.find(first == further_.end() ? id : first->second);
   BATON_CHECK(found != accounts_.end()) << "entry " << id.value() << " has no account";
   return found->second;
 }
 
-void Desk::Run(Account* account, int change) {
+void AdmissionController::Run(Account* account, int change) {
   account->running += change;
-  Desked& desked = At(account->tenant);
-  desked.running += change;
-  BATON_CHECK(account->running >= 0 && desked.running >= 0) << account->running << " of " << desked.running;
-  const int64_t limit = desked.limits.concurrency;
-  queue_.Pause(account->tenant, limit > 0 && desked.running >= limit);
+  TenantState& state = At(account->tenant);
+  state.running += change;
+  BATON_CHECK(account->running >= 0 && state.running >= 0) << account->running << " of " << state.running;
+  const int64_t limit = state.limits.concurrency;
+  queue_.Pause(account->tenant, limit > 0 && state.running >= limit);
 }
 
 }  // namespace baton::router::admission
