@@ -31,7 +31,7 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
       links_(model.prefill_workers + model.decode_workers, model.link_bandwidth, model.link_latency),
       policy_(contender.policy(seed)),
       admission_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
-      foresight_(contender.default_ttft > 0 ? absl::Seconds(contender.default_ttft)
+      deadlines_(contender.default_ttft > 0 ? absl::Seconds(contender.default_ttft)
                                             : absl::InfiniteDuration()),
       index_(IndexOptions()),
       confirmed_(IndexOptions()) {
@@ -129,7 +129,7 @@ void Simulation::Arrive(size_t at) {
   }
   const auto decided = admission_.Admit({.prompt_tokens = ticket.request->prompt_tokens,
                                          .max_tokens = ticket.request->output_tokens,
-                                         .deadline = foresight_.Due(absl::InfiniteFuture(), Now()),
+                                         .deadline = deadlines_.Due(absl::InfiniteFuture(), Now()),
                                          .clients_deadline = false},
                                         Now());
   if (std::holds_alternative<router::admission::Refusal>(decided)) {
@@ -155,7 +155,7 @@ void Simulation::Pump() {
     Refuse(*late);
   }
   while (const auto id = admission_.First()) {
-    if (!foresight_.MayTry(unanswered_, model_.decode_workers)) return;
+    if (!deadlines_.MayDispatchUntried(unanswered_, model_.decode_workers)) return;
     Ticket& ticket = *entries_.at(*id);
     const Placing placing = Place(ticket);
     if (placing == Placing::kNoRoom) return;  // in order: nobody is passed for want of room
@@ -221,16 +221,16 @@ Simulation::Placing Simulation::Place(Ticket& ticket) {
                                   open_decode_, open_prefill_);
   // As the dispatcher judges a placement.
   const router::placement::Prediction& predicted = ticket.choice.predicted;
-  const absl::Time due =
-      foresight_.Due(absl::InfiniteFuture(), arrival, foresight_.Cautious(predicted.ttft() - predicted.wait));
+  const absl::Time due = deadlines_.Due(absl::InfiniteFuture(), arrival,
+                                        deadlines_.WithMargin(predicted.ttft() - predicted.wait));
   const bool busy = std::any_of(decode_states_.begin(), decode_states_.end(),
                                 [](const WorkerState& state) { return state.running > 0; });
-  if (foresight_.trusted() && busy && Now() + foresight_.Cautious(predicted.ttft()) > due) {
+  if (deadlines_.trusted() && busy && Now() + deadlines_.WithMargin(predicted.ttft()) > due) {
     return Placing::kTooLate;
   }
   ++unanswered_;
   ticket.placed = events_.now();
-  ticket.trusted = foresight_.trusted();
+  ticket.trusted = deadlines_.trusted();
   ticket.decode = open_decode_numbers_[ticket.choice.decode];
   ticket.prefill = ticket.choice.prefill.empty() ? -1 : open_prefill_numbers_[ticket.choice.prefill.front()];
   Book(ticket);
@@ -324,8 +324,8 @@ void Simulation::FirstToken(Ticket& ticket) {
   ticket.first_token = events_.now();
   Unbook(ticket);
   --unanswered_;
-  const bool may_wait = !foresight_.trusted();
-  foresight_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed, ticket.trusted);
+  const bool may_wait = !deadlines_.trusted();
+  deadlines_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed, ticket.trusted);
   if (may_wait) Pump();
 }
 

@@ -18,7 +18,7 @@
 #include "cli/simulate/prefill_worker.h"
 #include "cli/simulate/ticket.h"
 #include "router/admission/admission_controller.h"
-#include "router/admission/foresight.h"
+#include "router/admission/ttft_deadlines.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 
@@ -86,7 +86,7 @@ class Simulation {
   Links links_;
   std::unique_ptr<router::placement::Policy> policy_;
   router::admission::AdmissionController admission_;
-  router::admission::Foresight foresight_;
+  router::admission::TtftDeadlines deadlines_;
   absl::flat_hash_map<router::admission::EntryId, Ticket*> entries_;
   router::index::PrefixIndex index_;
   // What workers have said, without what is only expected: for fetches.

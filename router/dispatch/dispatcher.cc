@@ -28,7 +28,7 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       policy_name_(policy->name()),
       policy_(std::move(policy)),
       admission_(options.limits),
-      foresight_(options.default_ttft) {
+      deadlines_(options.default_ttft) {
   for (size_t i = 0; i < placements_.size(); ++i) {
     const auto reason = placement::ReasonName(static_cast<placement::Reason>(i));
     placements_[i] = &probe_->Placements(policy_name_, std::string(reason));
@@ -91,17 +91,17 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const Outlook outlook = OutlookOfWaiting(*ask, now);
+    const TtftEstimate estimate = EstimateIfWaiting(*ask, now);
     auto decided = admission_.Admit({.tenant = ask->tenant,
                                      .choices = ask->choices,
                                      .prompt_tokens = ask->request.prompt_tokens,
                                      .max_tokens = ask->request.max_tokens,
                                      .bytes = ask->bytes,
                                      .priority = ask->priority,
-                                     .deadline = outlook.due,
+                                     .deadline = estimate.due,
                                      .clients_deadline = ask->deadline != absl::InfiniteFuture(),
                                      .patience = options_.max_wait,
-                                     .predicted = outlook.predicted},
+                                     .predicted = estimate.predicted},
                                     now);
     if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
     auto& admitted = std::get<admission::AdmissionController::Admitted>(decided);
@@ -113,7 +113,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const As
                            admission_.RetryDelay(waiting_.at(id).ask->tenant)})));
     }
     ids = std::move(admitted.entries);
-    const absl::Time expires = std::min(outlook.due - outlook.predicted.ttft, now + options_.max_wait);
+    const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
     for (int choice = 0; choice < ask->choices; ++choice) {
       waiting_.emplace(ids[choice],
                        Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = expires});
@@ -152,7 +152,7 @@ void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, s
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Time due = begun ? ask->deadline : foresight_.Due(ask->deadline, ask->request.arrival);
+    const absl::Time due = begun ? ask->deadline : deadlines_.Due(ask->deadline, ask->request.arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
     Show(ask->tenant);
@@ -205,25 +205,25 @@ void Dispatcher::MaintainIndex() {
   probe_->Index(index_->stats());
 }
 
-Dispatcher::Outlook Dispatcher::OutlookOf(const Ask& ask, const placement::Prediction& predicted,
-                                          const fleet::Worker* computes) const {
-  Outlook outlook;
-  if (foresight_.trusted()) {
-    outlook.predicted = {.ttft = foresight_.Cautious(predicted.ttft()),
-                         .queue = foresight_.Cautious(predicted.wait)};
+Dispatcher::TtftEstimate Dispatcher::EstimateOf(const Ask& ask, const placement::Prediction& predicted,
+                                                const fleet::Worker* computes) const {
+  TtftEstimate estimate;
+  if (deadlines_.trusted()) {
+    estimate.predicted = {.ttft = deadlines_.WithMargin(predicted.ttft()),
+                          .queue = deadlines_.WithMargin(predicted.wait)};
     if (computes != nullptr) {
       const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
-      outlook.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
+      estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
     }
   }
-  outlook.due = foresight_.Due(ask.deadline, ask.request.arrival,
-                               foresight_.Cautious(predicted.ttft() - predicted.wait));
-  return outlook;
+  estimate.due = deadlines_.Due(ask.deadline, ask.request.arrival,
+                                deadlines_.WithMargin(predicted.ttft() - predicted.wait));
+  return estimate;
 }
 
-Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now) {
-  const Outlook unknown = OutlookOf(ask, {}, nullptr);
-  if (unknown.due == absl::InfiniteFuture() || !foresight_.trusted()) return unknown;
+Dispatcher::TtftEstimate Dispatcher::EstimateIfWaiting(const Ask& ask, absl::Time now) {
+  const TtftEstimate unknown = EstimateOf(ask, {}, nullptr);
+  if (unknown.due == absl::InfiniteFuture() || !deadlines_.trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const bool goes_at_once =
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
@@ -237,7 +237,7 @@ Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now)
   const placement::Choice choice = policy_->Choose(request, decode.workers, prefill.workers);
   const auto& computes =
       choice.prefill.empty() ? view->decode[choice.decode] : view->prefill[choice.prefill.front()];
-  return OutlookOf(ask, choice.predicted, computes.get());
+  return EstimateOf(ask, choice.predicted, computes.get());
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -328,12 +328,12 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
       continue;
     }
-    if (!foresight_.trusted()) {
+    if (!deadlines_.trusted()) {
       int64_t unanswered = 0;
       for (const auto* pool : {&view->decode, &view->prefill}) {
         for (const auto& worker : *pool) unanswered += worker->PromptsBooked();
       }
-      if (!foresight_.MayTry(unanswered, std::ssize(view->decode))) break;
+      if (!deadlines_.MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
     }
     Candidates open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
@@ -386,13 +386,13 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   if (!waiting.begun) {
     const auto& computes =
         choice.prefill.empty() ? open[choice.decode] : view.prefill[choice.prefill.front()];
-    const Outlook outlook = OutlookOf(ask, choice.predicted, computes.get());
+    const TtftEstimate estimate = EstimateOf(ask, choice.predicted, computes.get());
     // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
-    if (const absl::Duration left = outlook.due - now;
-        outlook.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
+    if (const absl::Duration left = estimate.due - now;
+        estimate.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
       return Refuse(ask.tenant,
                     admission::AdmissionController::TooLate(ask.deadline != absl::InfiniteFuture(), left,
-                                                            absl::ZeroDuration(), outlook.predicted));
+                                                            absl::ZeroDuration(), estimate.predicted));
     }
   }
 
@@ -428,7 +428,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   work.due = choice.due;
   placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
-  placement.first_token = [this, predicted = choice.predicted.ttft(), trusted = foresight_.trusted()](
+  placement.first_token = [this, predicted = choice.predicted.ttft(), trusted = deadlines_.trusted()](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
 
   placements_[static_cast<size_t>(choice.reason)]->Increment();
@@ -463,8 +463,8 @@ void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration too
   bool may_wait = false;
   {
     absl::MutexLock lock(&mutex_);
-    may_wait = !foresight_.trusted();
-    foresight_.Observe(predicted, absl::ToDoubleSeconds(took), trusted);
+    may_wait = !deadlines_.trusted();
+    deadlines_.Observe(predicted, absl::ToDoubleSeconds(took), trusted);
   }
   if (may_wait) Pump();
 }

@@ -26,7 +26,7 @@
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/admission_controller.h"
-#include "router/admission/foresight.h"
+#include "router/admission/ttft_deadlines.h"
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
 #include "router/fleet/fleet.h"
@@ -46,7 +46,7 @@ class Dispatcher {
     // Choices that this router puts on one decode worker at a time.
     int64_t worker_concurrency = 256;
     absl::Duration max_wait = absl::Seconds(120);
-    // What the first token of a request without a deadline may take (admission/foresight.h).
+    // What the first token of a request without a deadline may take (admission/ttft_deadlines.h).
     absl::Duration default_ttft = absl::InfiniteDuration();
     // How long after the start to wait for workers that have not answered yet, before saying that none is up.
     absl::Duration settle_patience = absl::Seconds(3);
@@ -136,17 +136,18 @@ class Dispatcher {
   void Learn(const Decision& decision, v1::Finished* finished);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();
-  // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
-  // placement doesn't predict, or has seen little.
-  struct Outlook {
+  // Placement's prediction for a request, with a margin, and by when its first token is due. The prediction
+  // is zero as long as the policy doesn't predict, or has learnt from few requests.
+  struct TtftEstimate {
     admission::FirstToken predicted;
     absl::Time due;
   };
   // `computes`: who computes the prompt; null: not known.
-  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted,
-                    const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // If it were placed now, and it will have to wait: whoever goes at once is judged by its placement.
-  Outlook OutlookOfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TtftEstimate EstimateOf(const Ask& ask, const placement::Prediction& predicted,
+                          const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The estimate for a request that will have to wait, as if it were placed now. A request that is dispatched
+  // at once gets its estimate from its placement instead.
+  TtftEstimate EstimateIfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
   bool Takes(const fleet::Worker& worker, absl::Time now) const;
@@ -178,7 +179,7 @@ class Dispatcher {
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   index::Matches matches_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
-  admission::Foresight foresight_ ABSL_GUARDED_BY(mutex_);
+  admission::TtftDeadlines deadlines_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

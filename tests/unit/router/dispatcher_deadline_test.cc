@@ -31,7 +31,7 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
     // Whoever needn't wait is judged as it is placed.
     return taken.ok() && !results_[name].empty() ? results_[name][0].status() : taken;
   };
-  for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
+  for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
     ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
     ASSERT_EQ(results_[i].size(), 1u);
     results_[i][0]->first_token(absl::Seconds(2));
@@ -77,7 +77,7 @@ class DefaultDeadlineTest : public DispatcherTest {
   }
   // Enough answers that came as predicted.
   void Teach() {
-    for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
+    for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
       ASSERT_TRUE(dispatcher2_.Submit(Ask(1000 + i)).ok());
       ASSERT_TRUE(results_[1000 + i][0].ok());
       End(1000 + i);
@@ -128,7 +128,7 @@ TEST_F(DefaultDeadlineTest, TheClientsOwnDeadlineCounts) {
 }
 
 TEST_F(DefaultDeadlineTest, BeforePredictionsWereSeenToHoldNobodyIsRefusedByThemAndFewAreTried) {
-  constexpr int kTried = admission::Foresight::kUntriedPerWorker;
+  constexpr int kTried = admission::TtftDeadlines::kUntriedPerWorker;
   for (int name = 0; name < kTried + 2; ++name) ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
   for (int name = 0; name < kTried; ++name) {
     ASSERT_EQ(results_[name].size(), 1u) << name;

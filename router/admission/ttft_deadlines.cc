@@ -1,4 +1,4 @@
-#include "router/admission/foresight.h"
+#include "router/admission/ttft_deadlines.h"
 
 #include <algorithm>
 #include <vector>
@@ -20,7 +20,7 @@ constexpr double kLeastSeconds = 0.25;
 
 }  // namespace
 
-void Foresight::Observe(double predicted, double actual, bool trusted) {
+void TtftDeadlines::Observe(double predicted, double actual, bool trusted) {
   ++outcomes_;
   const bool bounded = default_ttft_ != absl::InfiniteDuration();
   if (!trusted ||
@@ -35,7 +35,7 @@ void Foresight::Observe(double predicted, double actual, bool trusted) {
   margin_ = rank == 0 ? kLeastMargin : std::clamp(sorted[rank - 1], kLeastMargin, kMostMargin);
 }
 
-absl::Time Foresight::Due(absl::Time deadline, absl::Time arrival, absl::Duration by_itself) const {
+absl::Time TtftDeadlines::Due(absl::Time deadline, absl::Time arrival, absl::Duration by_itself) const {
   if (deadline != absl::InfiniteFuture()) return deadline;
   return arrival + std::max(default_ttft_, 2 * by_itself);
 }
