@@ -85,41 +85,43 @@ void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
   ShowLimits();
 }
 
-absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Ask> ask) {
+absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const DispatchRequest> request) {
   std::vector<EntryId> ids;
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const TtftEstimate estimate = EstimateIfWaiting(*ask, now);
-    auto decided = admission_.Admit({.tenant = ask->tenant,
-                                     .choices = ask->choices,
-                                     .prompt_tokens = ask->request.prompt_tokens,
-                                     .max_tokens = ask->request.max_tokens,
-                                     .bytes = ask->bytes,
-                                     .priority = ask->priority,
+    const TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    auto decided = admission_.Admit({.tenant = request->tenant,
+                                     .choices = request->choices,
+                                     .prompt_tokens = request->placement.prompt_tokens,
+                                     .max_tokens = request->placement.max_tokens,
+                                     .bytes = request->bytes,
+                                     .priority = request->priority,
                                      .deadline = estimate.due,
-                                     .clients_deadline = ask->deadline != absl::InfiniteFuture(),
+                                     .clients_deadline = request->deadline != absl::InfiniteFuture(),
                                      .patience = options_.max_wait,
                                      .predicted = estimate.predicted},
                                     now);
-    if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
+    if (const auto* refusal = std::get_if<admission::Refusal>(&decided))
+      return Refuse(request->tenant, *refusal);
     auto& admitted = std::get<admission::AdmissionController::Admitted>(decided);
     for (const EntryId id : admitted.displaced) {
       deliveries.push_back(
-          Take(id, Refuse(waiting_.at(id).ask->tenant,
+          Take(id, Refuse(waiting_.at(id).request->tenant,
                           {admission::Reason::kDisplaced,
                            "the admission queue is full, and this tenant waits with more than its share",
-                           admission_.RetryDelay(waiting_.at(id).ask->tenant)})));
+                           admission_.RetryDelay(waiting_.at(id).request->tenant)})));
     }
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
-    for (int choice = 0; choice < ask->choices; ++choice) {
-      waiting_.emplace(ids[choice],
-                       Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = expires});
+    for (int choice = 0; choice < request->choices; ++choice) {
+      waiting_.emplace(
+          ids[choice],
+          Waiting{.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
     }
-    probe_->admission().Admitted(ask->tenant);
-    Show(ask->tenant);
+    probe_->admission().Admitted(request->tenant);
+    Show(request->tenant);
     PumpLocked(now, &deliveries);
   }
   Deliver(std::move(deliveries));
@@ -147,16 +149,17 @@ void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
   Deliver(std::move(deliveries));
 }
 
-void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, std::vector<Incarnation> avoid,
-                       bool begun) {
+void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> request, int choice,
+                         std::vector<Incarnation> avoid, bool begun) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Time due = begun ? ask->deadline : deadlines_.Due(ask->deadline, ask->request.arrival);
+    const absl::Time due =
+        begun ? request->deadline : deadlines_.Due(request->deadline, request->placement.arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
-    Show(ask->tenant);
-    waiting_.emplace(id, Waiting{.ask = std::move(ask),
+    Show(request->tenant);
+    waiting_.emplace(id, Waiting{.request = std::move(request),
                                  .choice = choice,
                                  .avoid = std::move(avoid),
                                  .begun = begun,
@@ -171,7 +174,7 @@ void Dispatcher::Withdraw(EntryId id) {
   absl::MutexLock lock(&mutex_);
   if (!admission_.Withdraw(id, clock_->Now())) return;
   dropped = std::move(waiting_.extract(id).mapped());
-  Show(dropped.ask->tenant);
+  Show(dropped.request->tenant);
 }
 
 void Dispatcher::Pump() {
@@ -205,7 +208,8 @@ void Dispatcher::MaintainIndex() {
   probe_->Index(index_->stats());
 }
 
-Dispatcher::TtftEstimate Dispatcher::EstimateOf(const Ask& ask, const placement::Prediction& predicted,
+Dispatcher::TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request,
+                                                const placement::Prediction& predicted,
                                                 const fleet::Worker* computes) const {
   TtftEstimate estimate;
   if (deadlines_.trusted()) {
@@ -216,28 +220,28 @@ Dispatcher::TtftEstimate Dispatcher::EstimateOf(const Ask& ask, const placement:
       estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
     }
   }
-  estimate.due = deadlines_.Due(ask.deadline, ask.request.arrival,
+  estimate.due = deadlines_.Due(request.deadline, request.placement.arrival,
                                 deadlines_.WithMargin(predicted.ttft() - predicted.wait));
   return estimate;
 }
 
-Dispatcher::TtftEstimate Dispatcher::EstimateIfWaiting(const Ask& ask, absl::Time now) {
-  const TtftEstimate unknown = EstimateOf(ask, {}, nullptr);
+Dispatcher::TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
+  const TtftEstimate unknown = EstimateOf(request, {}, nullptr);
   if (unknown.due == absl::InfiniteFuture() || !deadlines_.trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const bool goes_at_once =
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
                                                 [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
-  if (index_ != nullptr) index_->Match(ask.chain, &matches_);
+  if (index_ != nullptr) index_->Match(request.chain, &matches_);
   WorkerStates decode(view->decode, matches_), prefill(view->prefill, matches_);
-  ConfirmPeers(index_, ask.chain, decode, prefill);
-  placement::Request request = ask.request;
-  request.now = now;
-  const placement::Choice choice = policy_->Choose(request, decode.workers, prefill.workers);
+  ConfirmPeers(index_, request.chain, decode, prefill);
+  placement::Request placing = request.placement;
+  placing.now = now;
+  const placement::Choice choice = policy_->Choose(placing, decode.workers, prefill.workers);
   const auto& computes =
       choice.prefill.empty() ? view->decode[choice.decode] : view->prefill[choice.prefill.front()];
-  return EstimateOf(ask, choice.predicted, computes.get());
+  return EstimateOf(request, choice.predicted, computes.get());
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -250,28 +254,28 @@ bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now) const {
 }
 
 absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
-  if (waiting.ask->deadline <= now) {
+  if (waiting.request->deadline <= now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
   }
   if (waiting.expires < waiting.came + options_.max_wait) {
-    const bool clients = waiting.ask->deadline != absl::InfiniteFuture();
+    const bool clients = waiting.request->deadline != absl::InfiniteFuture();
     return Refuse(
-        waiting.ask->tenant,
+        waiting.request->tenant,
         {admission::Reason::kDeadline,
          clients ? fmt::format(
                        "the deadline is in {:.3f} s, and even a worker that had room now would need longer "
                        "for the first token: allow more time or try again later",
-                       absl::ToDoubleSeconds(waiting.ask->deadline - now))
+                       absl::ToDoubleSeconds(waiting.request->deadline - now))
                  : fmt::format(
                        "no worker could give the first token within {:.3f} s, which is what a request "
                        "without a deadline may take here: set one that allows more time, or try again later",
                        absl::ToDoubleSeconds(options_.default_ttft)),
-         admission_.RetryDelay(waiting.ask->tenant)});
+         admission_.RetryDelay(waiting.request->tenant)});
   }
-  return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
-                                      fmt::format("no decode worker had room for {} s; try again later",
-                                                  absl::ToDoubleSeconds(options_.max_wait)),
-                                      admission_.RetryDelay(waiting.ask->tenant)});
+  return Refuse(waiting.request->tenant, {admission::Reason::kMaxWait,
+                                          fmt::format("no decode worker had room for {} s; try again later",
+                                                      absl::ToDoubleSeconds(options_.max_wait)),
+                                          admission_.RetryDelay(waiting.request->tenant)});
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
@@ -303,7 +307,7 @@ void Dispatcher::ShowAffinity() {
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
   Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
-  Show(delivery.waiting.ask->tenant);
+  Show(delivery.waiting.request->tenant);
   return delivery;
 }
 
@@ -354,7 +358,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       passed_over.push_back(*id);
       continue;
     }
-    if (result->ok()) probe_->admission().Waited(waiting.ask->tenant, now - waiting.came);
+    if (result->ok()) probe_->admission().Waited(waiting.request->tenant, now - waiting.came);
     deliveries->push_back(Take(*id, std::move(*result)));
     deliveries->back().beliefs = std::move(beliefs);
   }
@@ -366,7 +370,7 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
                                                               std::vector<Belief>* beliefs) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
   const absl::StatusOr<Candidates> fit =
-      FitFor(waiting.ask->request, waiting.avoid, view.decode, open, &some);
+      FitFor(waiting.request->placement, waiting.avoid, view.decode, open, &some);
   if (!fit.ok()) return fit.status();
   if (fit->empty()) return std::nullopt;
   return Place(waiting, view, *fit, now, beliefs);
@@ -374,24 +378,24 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
 
 absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, Candidates open,
                                             absl::Time now, std::vector<Belief>* beliefs) {
-  const Ask& ask = *waiting.ask;
-  if (index_ != nullptr) index_->Match(ask.chain, &matches_);
-  placement::Request request = ask.request;
-  request.now = now;
+  const DispatchRequest& request = *waiting.request;
+  if (index_ != nullptr) index_->Match(request.chain, &matches_);
+  placement::Request placing = request.placement;
+  placing.now = now;
   WorkerStates decode(open, matches_), prefill(view.prefill, matches_);
-  ConfirmPeers(index_, ask.chain, decode, prefill);
+  ConfirmPeers(index_, request.chain, decode, prefill);
   auto decision = std::make_shared<Decision>();
-  decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
+  decision->choice = policy_->Choose(placing, decode.workers, prefill.workers);
   const placement::Choice& choice = decision->choice;
   if (!waiting.begun) {
     const auto& computes =
         choice.prefill.empty() ? open[choice.decode] : view.prefill[choice.prefill.front()];
-    const TtftEstimate estimate = EstimateOf(ask, choice.predicted, computes.get());
+    const TtftEstimate estimate = EstimateOf(request, choice.predicted, computes.get());
     // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
     if (const absl::Duration left = estimate.due - now;
         estimate.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
-      return Refuse(ask.tenant,
-                    admission::AdmissionController::TooLate(ask.deadline != absl::InfiniteFuture(), left,
+      return Refuse(request.tenant,
+                    admission::AdmissionController::TooLate(request.deadline != absl::InfiniteFuture(), left,
                                                             absl::ZeroDuration(), estimate.predicted));
     }
   }
@@ -411,20 +415,20 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;
-  decision->prompt_tokens = request.prompt_tokens;
-  decision->prompt_blocks = std::ssize(ask.chain);
+  decision->prompt_tokens = placing.prompt_tokens;
+  decision->prompt_blocks = std::ssize(request.chain);
   decision->decode_matched = decode.workers[choice.decode].matched_blocks;
-  decision->debug = ask.debug;
+  decision->debug = request.debug;
 
   const std::shared_ptr<fleet::Worker> computes =
       choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()];
   if (computes != nullptr) decision->prefill_matched = prefill.workers[choice.prefill.front()].matched_blocks;
   const int64_t matched = std::max(decision->decode_matched, decision->prefill_matched);
-  fleet::Work work(request.prompt_tokens);
+  fleet::Work work(placing.prompt_tokens);
   work.uncached_tokens = choice.uncached_tokens > 0
                              ? choice.uncached_tokens
-                             : std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
-  work.cached_tokens = std::max<int64_t>(0, request.prompt_tokens - work.uncached_tokens);
+                             : std::max<int64_t>(1, placing.prompt_tokens - matched * placing.block_tokens);
+  work.cached_tokens = std::max<int64_t>(0, placing.prompt_tokens - work.uncached_tokens);
   work.due = choice.due;
   placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
@@ -432,24 +436,24 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
 
   placements_[static_cast<size_t>(choice.reason)]->Increment();
-  probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
-                    decision->prefill_matched * request.block_tokens);
-  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, request.prompt_tokens,
-                               decision->decode_matched * request.block_tokens);
+  probe_->Predicted(placing.prompt_tokens, decision->decode_matched * placing.block_tokens,
+                    decision->prefill_matched * placing.block_tokens);
+  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, placing.prompt_tokens,
+                               decision->decode_matched * placing.block_tokens);
   if (computes != nullptr) {
     const int64_t beyond = std::max<int64_t>(0, decision->prefill_matched - decision->decode_matched);
-    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, request.prompt_tokens,
-                                 beyond * request.block_tokens);
+    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, placing.prompt_tokens,
+                                 beyond * placing.block_tokens);
   }
   if (index_ == nullptr) return placement;
-  if (const size_t longest = std::min<size_t>(matches_.longest, ask.chain.size()); longest > 0) {
+  if (const size_t longest = std::min<size_t>(matches_.longest, request.chain.size()); longest > 0) {
     const auto holders = std::count(matches_.blocks.begin(), matches_.blocks.end(), matches_.longest);
-    hot_.Placed(ask.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
+    hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
   }
   const absl::Time until =
       now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
   const auto believe = [&](WorkerSlot slot, int64_t from) {
-    const std::span<const kv::BlockHash> rest = std::span(ask.chain).subspan(from);
+    const std::span<const kv::BlockHash> rest = std::span(request.chain).subspan(from);
     const size_t now_told = std::min(rest.size(), kBelievedAtOnce);
     index_->Speculate(slot, rest.first(now_told), until);
     if (now_told < rest.size()) beliefs->push_back({slot, from + now_told, until});
@@ -487,10 +491,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {
   for (Delivery& delivery : deliveries) {
-    const std::shared_ptr<const Ask> ask = delivery.waiting.ask;
-    ask->result(delivery.waiting.choice, std::move(delivery.result));
+    const std::shared_ptr<const DispatchRequest> request = delivery.waiting.request;
+    request->result(delivery.waiting.choice, std::move(delivery.result));
     for (const Belief& belief : delivery.beliefs) {
-      index_->Speculate(belief.slot, std::span(ask->chain).subspan(belief.from), belief.until);
+      index_->Speculate(belief.slot, std::span(request->chain).subspan(belief.from), belief.until);
     }
   }
 }

@@ -27,6 +27,7 @@
 #include "common/kv/index/block_hash.h"
 #include "router/admission/admission_controller.h"
 #include "router/admission/ttft_deadlines.h"
+#include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
 #include "router/fleet/fleet.h"
@@ -55,19 +56,6 @@ class Dispatcher {
   // How often what is left of limits is shown.
   static constexpr absl::Duration kShow = absl::Seconds(1);
 
-  using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
-  struct Ask {
-    admission::TenantId tenant;
-    int choices = 1;
-    placement::Request request;
-    std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
-    bool debug = false;
-    int64_t bytes = 0;  // of the prompt, per choice
-    int priority = 0;
-    absl::Time deadline = absl::InfiniteFuture();  // of the client, on the injected clock
-    Result result;                                 // once per choice, unless withdrawn
-  };
-
   // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: nobody holds
   // anything.
   Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
@@ -83,15 +71,16 @@ class Dispatcher {
 
   // All choices or none. RESOURCE_EXHAUSTED with a retry delay, saying which limit, if the tenant's rates,
   // the queue or the deadline don't allow it. What was let in is settled, by the first entry's id.
-  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const Ask> ask);
+  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const DispatchRequest> request);
   // A call that takes no worker counts against the tenant's rate of requests too.
   absl::Status AdmitCheapCall(admission::TenantId tenant);
   // The request that Submit let in has ended, with none of its choices waiting: what it really used.
   void Settle(admission::EntryId account, const admission::Meter::Use& used);
-  // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
-  // `begun`: its answer goes on from where it was, and no first token is due any more.
-  void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice,
-             std::vector<Incarnation> avoid, bool begun = false);
+  // Puts a choice whose worker did not take it, or lost it, back at its old place in the queue; `avoid` are
+  // workers that failed it. `begun`: its answer goes on from where it was, and no first token is due any
+  // more.
+  void Requeue(admission::EntryId id, std::shared_ptr<const DispatchRequest> request, int choice,
+               std::vector<Incarnation> avoid, bool begun = false);
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
 
@@ -102,7 +91,7 @@ class Dispatcher {
 
  private:
   struct Waiting {
-    std::shared_ptr<const Ask> ask;
+    std::shared_ptr<const DispatchRequest> request;
     int choice = 0;
     std::vector<Incarnation> avoid;
     bool begun = false;
@@ -143,11 +132,12 @@ class Dispatcher {
     absl::Time due;
   };
   // `computes`: who computes the prompt; null: not known.
-  TtftEstimate EstimateOf(const Ask& ask, const placement::Prediction& predicted,
+  TtftEstimate EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
                           const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The estimate for a request that will have to wait, as if it were placed now. A request that is dispatched
   // at once gets its estimate from its placement instead.
-  TtftEstimate EstimateIfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
   bool Takes(const fleet::Worker& worker, absl::Time now) const;

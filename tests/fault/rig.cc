@@ -317,7 +317,7 @@ void Rig::Perform(Request& request, router::Actions actions) {
     if (std::holds_alternative<router::Submit>(action)) {
       request.wants_place = true;
       request.may_place = clock_.Now();
-    } else if (auto* again = std::get_if<router::SubmitAgain>(&action)) {
+    } else if (auto* again = std::get_if<router::Requeue>(&action)) {
       request.wants_place = true;
       request.avoid = again->avoid;
       request.may_place = clock_.Now() + absl::Milliseconds(50);

@@ -16,7 +16,7 @@ namespace baton::router {
 inline std::string Names(const Actions& actions) {
   struct Namer {
     std::string operator()(const Submit&) { return "submit"; }
-    std::string operator()(const SubmitAgain& again) { return "again:" + std::to_string(again.choice); }
+    std::string operator()(const Requeue& requeue) { return "requeue:" + std::to_string(requeue.choice); }
     std::string operator()(const Withdraw&) { return "withdraw"; }
     std::string operator()(const Dial& dial) {
       return "dial:" + std::to_string(dial.choice) + "." + std::to_string(dial.attempt);

@@ -112,9 +112,9 @@ TEST_F(RequestFlowTest, TokenIdsAreShownOnlyToWhoAsked) {
   flow_->OnWritten(true);
   flow_->OnCancelled();
   Make();
-  Prepared asks = Request();
-  asks.token_ids = true;
-  flow_->OnPrepared(asks);
+  Prepared requests = Request();
+  requests.token_ids = true;
+  flow_->OnPrepared(requests);
   flow_->OnPlaced(0, Place(0));
   flow_->OnDecodeEvent(0, 1, Accepted());
   flow_->OnWritten(true);
@@ -143,7 +143,7 @@ TEST_F(RequestFlowTest, ARefusedChoiceWaitsAgain) {
   flow_->OnPrepared(Request());
   for (int attempt = 1; attempt <= 5; ++attempt) {
     EXPECT_EQ(Names(flow_->OnPlaced(0, Place(0))), "dial:0." + std::to_string(attempt));
-    EXPECT_EQ(Names(flow_->OnDecodeEnd(0, attempt, absl::ResourceExhaustedError("no blocks"))), "again:0");
+    EXPECT_EQ(Names(flow_->OnDecodeEnd(0, attempt, absl::ResourceExhaustedError("no blocks"))), "requeue:0");
     EXPECT_EQ(Bookings(), 0);
     EXPECT_FALSE(fleet_.view()->decode[0]->GateAllows(clock_.Now()));
   }
