@@ -39,14 +39,14 @@ struct BookedPrompt {
 class Worker {
  public:
   struct Identity {
-    // The seat that it sits on; no other address ever has the same.
-    int seat = 0;
+    // The number of the endpoint that it answers at; no other address ever has the same.
+    int endpoint = 0;
     std::string address;
     std::string id;
     Role role = Role::kDecode;
     Incarnation incarnation;
     v1::Fingerprint fingerprint;
-    // Where requests to it go out. Theirs too: a call goes on after the worker's seat has gone.
+    // The channel for requests to it. Calls keep it too, so they go on after the endpoint was removed.
     std::shared_ptr<grpc::Channel> channel = nullptr;
     // It fetches blocks from peers, and serves them.
     bool peer_fetch = false;

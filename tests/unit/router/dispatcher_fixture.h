@@ -24,7 +24,7 @@ class DispatcherTest : public ::testing::Test, protected TwoDecodeWorkers {
     return options;
   }
 
-  void Up(int seat, uint64_t total_blocks = 1000) { TwoDecodeWorkers::Up(seat, total_blocks); }
+  void Up(int endpoint, uint64_t total_blocks = 1000) { TwoDecodeWorkers::Up(endpoint, total_blocks); }
 
   std::shared_ptr<DispatchRequest> MakeRequest(int name, int choices = 1, int64_t tokens = 10) {
     auto request = std::make_shared<DispatchRequest>();

@@ -168,8 +168,8 @@ TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
 
 TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   index::PrefixIndex index({});
-  fleet::Fleet fleet({.router_id = "me", .seats = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0}, &probe_,
-                     &index);
+  fleet::Fleet fleet({.router_id = "me", .endpoints = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0},
+                     &probe_, &index);
   Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_,
                         &index);
   v1::WatchEvent event;
@@ -210,28 +210,28 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     SCOPED_TRACE(takes_part);
     index::PrefixIndex index({});
     fleet::Fleet fleet({.router_id = "me",
-                        .seats = {{"d0:1", fleet::Role::kDecode}, {"p0:1", fleet::Role::kPrefill}},
+                        .endpoints = {{"d0:1", fleet::Role::kDecode}, {"p0:1", fleet::Role::kPrefill}},
                         .vocabulary = 0},
                        &probe_, &index);
     Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("prefix_affinity", 1), &clock_, &probe_,
                           &index);
     const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
                                      std::vector<TokenId>(250 * kBlockTokens, TokenId(7)));
-    for (const int seat : {0, 1}) {
+    for (const int endpoint : {0, 1}) {
       v1::WatchEvent event;
       event.set_sequence(1);
       v1::Snapshot& snapshot = *event.mutable_snapshot();
-      snapshot.mutable_info()->set_worker_id(seat == 0 ? "d0" : "p0");
-      snapshot.mutable_info()->set_role(seat == 0 ? v1::ROLE_DECODE : v1::ROLE_PREFILL);
-      snapshot.mutable_info()->set_incarnation(seat + 1);
+      snapshot.mutable_info()->set_worker_id(endpoint == 0 ? "d0" : "p0");
+      snapshot.mutable_info()->set_role(endpoint == 0 ? v1::ROLE_DECODE : v1::ROLE_PREFILL);
+      snapshot.mutable_info()->set_incarnation(endpoint + 1);
       snapshot.mutable_info()->set_peer_fetch(takes_part);
       snapshot.mutable_load()->set_total_blocks(10'000);
       snapshot.mutable_load()->set_free_blocks(9'000);
-      if (seat == 0) {
+      if (endpoint == 0) {
         snapshot.mutable_load()->set_running(60);
         for (int i = 0; i < 200; ++i) snapshot.mutable_stored()->append(chain[i].bytes());
       }
-      ASSERT_TRUE(fleet.OnEvent(seat, event).ok());
+      ASSERT_TRUE(fleet.OnEvent(endpoint, event).ok());
     }
     index.Speculate(fleet.view()->decode[0]->slot(), std::span(chain).subspan(200),
                     clock_.Now() + absl::Seconds(10));

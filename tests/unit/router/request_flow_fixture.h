@@ -79,7 +79,7 @@ inline v1::DecodeEvent Done() {
 class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
  protected:
   RequestFlowTest() {
-    for (int seat : {0, 1}) Up(seat);
+    for (int endpoint : {0, 1}) Up(endpoint);
   }
 
   void Make(absl::Time deadline = absl::InfiniteFuture()) {
@@ -102,9 +102,9 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
     return prepared;
   }
 
-  Placement Place(int seat) {
+  Placement Place(int endpoint) {
     Placement placement;
-    const auto worker = fleet_.view()->decode[seat];
+    const auto worker = fleet_.view()->decode[endpoint];
     placement.decode = worker;
     placement.booking = fleet_.Book(worker, nullptr, 2, clock_.Now());
     return placement;

@@ -21,7 +21,7 @@ TEST_F(RequestFlowTest, OneChoiceFromBeginningToEnd) {
 
 TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
   const auto worker = [](const std::string& id, bool peer_fetch) {
-    return std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 7,
+    return std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 7,
                                                                    .address = id + ":1",
                                                                    .id = id,
                                                                    .role = fleet::Role::kPrefill,
@@ -34,7 +34,7 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     Make();
     flow_->OnPrepared(Request());
     Placement placement = Place(0);
-    const auto decode = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 0,
+    const auto decode = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 0,
                                                                                 .address = "d0:1",
                                                                                 .id = "d0",
                                                                                 .role = fleet::Role::kDecode,
@@ -64,7 +64,7 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   Make();
   flow_->OnPrepared(Request(2));
   Placement placement = Place(1);
-  const auto prefill = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 2,
+  const auto prefill = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 2,
                                                                                .address = "p0:1",
                                                                                .id = "p0",
                                                                                .role = fleet::Role::kPrefill,
@@ -73,7 +73,7 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   placement.prefill.push_back(prefill);
   const Actions actions = flow_->OnPlaced(1, std::move(placement));
   const Dial& dial = Only<Dial>(actions);
-  EXPECT_EQ(dial.worker->identity().seat, 1);
+  EXPECT_EQ(dial.worker->identity().endpoint, 1);
   EXPECT_EQ(dial.request.request_id(), "r");
   EXPECT_EQ(dial.request.router_id(), "me");
   EXPECT_EQ(dial.request.sampling().seed(), 101u);
