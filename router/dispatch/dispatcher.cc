@@ -250,7 +250,7 @@ bool Dispatcher::Busy(const fleet::View& view) {
 }
 
 bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now) const {
-  return worker.BookedRequests() < options_.worker_concurrency && worker.GateAllows(now);
+  return worker.BookedRequests() < options_.worker_concurrency && worker.breaker().Allows(now);
 }
 
 absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {

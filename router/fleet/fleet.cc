@@ -320,7 +320,7 @@ absl::Status Fleet::NoDecodeWorker() const {
 
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                     absl::Time now) {
-  const bool trial = decode->PassGate(now);
+  const bool trial = decode->breaker().Pass();
   probe_->Booked(1);
   return Booking(this, std::move(decode), std::move(prefill), work, trial, now);
 }

@@ -87,8 +87,8 @@ class Fleet {
   // UNAVAILABLE, naming each decode address and why it can't be used.
   absl::Status NoDecodeWorker() const;
 
-  // Books the work on both (without a prefill worker the decode worker computes the prompt) and goes through
-  // the decode worker's gate.
+  // Books the work on both (without a prefill worker the decode worker computes the prompt) and passes the
+  // decode worker's circuit breaker.
   Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                absl::Time now);
   // Workers that got or lost their slot since the last call, in order: whoever keeps something by slot moves

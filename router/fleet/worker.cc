@@ -29,7 +29,7 @@ void Worker::Report(const v1::Load& load, std::string_view router_id) {
   total_blocks_.store(Believed(load.total_blocks()), std::memory_order_relaxed);
   free_blocks_.store(Believed(load.free_blocks()), std::memory_order_relaxed);
   cached_blocks_.store(Believed(load.cached_blocks()), std::memory_order_relaxed);
-  GateRelief();
+  breaker_.OnRelief();
 }
 
 int64_t Worker::Requests() const {
@@ -46,43 +46,6 @@ int64_t Worker::QueuedTokens() const {
 
 int64_t Worker::ContextTokens() const {
   return reported_tokens_.load(std::memory_order_relaxed) + booked_tokens_.load(std::memory_order_relaxed);
-}
-
-bool Worker::GateAllows(absl::Time now) const {
-  switch (gate_.load()) {
-    case kOpen:
-    case kTrial:
-      return true;
-    case kRefused:
-      return now - absl::FromUnixNanos(refused_at_nanos_.load()) >= kGatePatience;
-    default:
-      return false;
-  }
-}
-
-bool Worker::PassGate(absl::Time now) {
-  int gate = gate_.load();
-  while (gate == kTrial || gate == kRefused) {
-    if (gate_.compare_exchange_weak(gate, kTrialOut)) return true;
-  }
-  return false;
-}
-
-void Worker::GateAccepted() { gate_.store(kOpen); }
-
-void Worker::GateRefused(absl::Time now) {
-  refused_at_nanos_.store(absl::ToUnixNanos(now));
-  gate_.store(kRefused);
-}
-
-void Worker::GateRelief() {
-  int refused = kRefused;
-  gate_.compare_exchange_strong(refused, kTrial);
-}
-
-void Worker::GateTrialVoid() {
-  int out = kTrialOut;
-  gate_.compare_exchange_strong(out, kTrial);
 }
 
 void Worker::Book(int64_t tokens) {

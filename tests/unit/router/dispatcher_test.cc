@@ -155,7 +155,7 @@ TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
   results_[0][0]->booking.Refused(clock_.Now());
   dispatcher_.Requeue((*ids)[0], requests[0], 0, {});
   EXPECT_EQ(results_[0].size(), 1u);
-  clock_.Advance(fleet::Worker::kGatePatience);
+  clock_.Advance(fleet::CircuitBreaker::kPatience);
   dispatcher_.Tick();
   EXPECT_EQ(results_[0].size(), 2u) << "the trial";
   dispatcher_.Submit(MakeRequest(2)).IgnoreError();

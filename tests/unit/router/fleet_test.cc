@@ -210,21 +210,21 @@ TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
   const auto worker = fleet_.view()->decode[0];
   const absl::Time now = absl::UnixEpoch();
   fleet_.Book(worker, nullptr, 10, now).Refused(now);
-  EXPECT_FALSE(worker->GateAllows(now)) << "its own end is no relief";
-  EXPECT_TRUE(worker->GateAllows(now + Worker::kGatePatience));
+  EXPECT_FALSE(worker->breaker().Allows(now)) << "its own end is no relief";
+  EXPECT_TRUE(worker->breaker().Allows(now + CircuitBreaker::kPatience));
   ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 1)).ok());
-  EXPECT_TRUE(worker->GateAllows(now));
+  EXPECT_TRUE(worker->breaker().Allows(now));
   {
     Booking trial = fleet_.Book(worker, nullptr, 10, now);
-    EXPECT_FALSE(worker->GateAllows(now)) << "one at a time";
+    EXPECT_FALSE(worker->breaker().Allows(now)) << "one at a time";
   }
-  EXPECT_TRUE(worker->GateAllows(now)) << "the trial ended without an answer";
+  EXPECT_TRUE(worker->breaker().Allows(now)) << "the trial ended without an answer";
   Booking trial = fleet_.Book(worker, nullptr, 10, now);
   trial.Accepted();
-  EXPECT_TRUE(worker->GateAllows(now));
+  EXPECT_TRUE(worker->breaker().Allows(now));
   fleet_.Book(worker, nullptr, 10, now).Refused(now);
   trial.Release();
-  EXPECT_TRUE(worker->GateAllows(now)) << "a request that ran there ended";
+  EXPECT_TRUE(worker->breaker().Allows(now)) << "a request that ran there ended";
 }
 
 TEST_F(FleetTest, EndpointsComeAndGoAndTheirNumbersDoNotComeBack) {

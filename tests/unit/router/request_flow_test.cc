@@ -145,7 +145,7 @@ TEST_F(RequestFlowTest, ARefusedChoiceWaitsAgain) {
     EXPECT_EQ(Names(flow_->OnPlaced(0, Place(0))), "dial:0." + std::to_string(attempt));
     EXPECT_EQ(Names(flow_->OnDecodeEnd(0, attempt, absl::ResourceExhaustedError("no blocks"))), "requeue:0");
     EXPECT_EQ(Bookings(), 0);
-    EXPECT_FALSE(fleet_.view()->decode[0]->GateAllows(clock_.Now()));
+    EXPECT_FALSE(fleet_.view()->decode[0]->breaker().Allows(clock_.Now()));
   }
   flow_->OnPlaced(0, Place(1));
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 6, Accepted())), "write:started read:0");
