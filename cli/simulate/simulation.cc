@@ -11,8 +11,8 @@ namespace {
 using router::admission::EntryId;
 using router::placement::Booked;
 
-// How long the router believes in blocks that it sent a request for.
-constexpr absl::Duration kBelief = absl::Seconds(120);
+// How long a speculative entry of the index lives.
+constexpr absl::Duration kSpeculativeLife = absl::Seconds(120);
 // Decode steps between two observations of one.
 constexpr int64_t kObserveEvery = 16;
 constexpr int64_t kUnlimited = int64_t{1} << 40;
@@ -284,7 +284,7 @@ void Simulation::Book(Ticket& ticket) {
                                      .cached = request.prompt_tokens - ticket.choice.uncached_tokens,
                                      .since = Now(),
                                      .request = ticket.id});
-  if (!contender_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kBelief);
+  if (!contender_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kSpeculativeLife);
 }
 
 void Simulation::Unbook(const Ticket& ticket) {

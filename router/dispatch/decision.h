@@ -21,7 +21,7 @@ struct Decision {
   placement::Choice choice;
   int64_t prompt_tokens = 0;
   int64_t prompt_blocks = 0;
-  // What the two were believed to hold of it.
+  // Blocks of it that the index counted on the two to hold.
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
   std::string fetch_from;  // the peer's id

@@ -15,7 +15,7 @@ using admission::EntryId;
 
 // Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
 // released.
-constexpr size_t kBelievedAtOnce = 256;
+constexpr size_t kSpeculatedAtOnce = 256;
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe, index::PrefixIndex* index)
@@ -347,8 +347,8 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       if (open.empty()) break;
     }
     const Waiting& waiting = waiting_.at(*id);
-    std::vector<Belief> beliefs;
-    auto result = TryPlace(waiting, *view, open, now, &beliefs);
+    std::vector<SpeculativeRun> speculative;
+    auto result = TryPlace(waiting, *view, open, now, &speculative);
     if (result.has_value() && !result->ok()) {
       admission_.Withdraw(*id, now);
     } else {
@@ -360,24 +360,24 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
     }
     if (result->ok()) probe_->admission().Waited(waiting.request->tenant, now - waiting.came);
     deliveries->push_back(Take(*id, std::move(*result)));
-    deliveries->back().beliefs = std::move(beliefs);
+    deliveries->back().speculative = std::move(speculative);
   }
   for (const EntryId id : passed_over) admission_.PutBack(id, waiting_.at(id).expires, now);
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
                                                               Candidates open, absl::Time now,
-                                                              std::vector<Belief>* beliefs) {
+                                                              std::vector<SpeculativeRun>* speculative) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
   const absl::StatusOr<Candidates> fit =
       FitFor(waiting.request->placement, waiting.avoid, view.decode, open, &some);
   if (!fit.ok()) return fit.status();
   if (fit->empty()) return std::nullopt;
-  return Place(waiting, view, *fit, now, beliefs);
+  return Place(waiting, view, *fit, now, speculative);
 }
 
 absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, Candidates open,
-                                            absl::Time now, std::vector<Belief>* beliefs) {
+                                            absl::Time now, std::vector<SpeculativeRun>* speculative) {
   const DispatchRequest& request = *waiting.request;
   if (index_ != nullptr) index_->Match(request.chain, &matches_);
   placement::Request placing = request.placement;
@@ -452,14 +452,14 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   }
   const absl::Time until =
       now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
-  const auto believe = [&](WorkerSlot slot, int64_t from) {
+  const auto speculate = [&](WorkerSlot slot, int64_t from) {
     const std::span<const kv::BlockHash> rest = std::span(request.chain).subspan(from);
-    const size_t now_told = std::min(rest.size(), kBelievedAtOnce);
+    const size_t now_told = std::min(rest.size(), kSpeculatedAtOnce);
     index_->Speculate(slot, rest.first(now_told), until);
-    if (now_told < rest.size()) beliefs->push_back({slot, from + now_told, until});
+    if (now_told < rest.size()) speculative->push_back({slot, from + now_told, until});
   };
-  believe(placement.decode->slot(), decision->decode_matched);
-  if (computes != nullptr) believe(computes->slot(), decision->prefill_matched);
+  speculate(placement.decode->slot(), decision->decode_matched);
+  if (computes != nullptr) speculate(computes->slot(), decision->prefill_matched);
   return placement;
 }
 
@@ -493,8 +493,8 @@ void Dispatcher::Deliver(std::vector<Delivery> deliveries) {
   for (Delivery& delivery : deliveries) {
     const std::shared_ptr<const DispatchRequest> request = delivery.waiting.request;
     request->result(delivery.waiting.choice, std::move(delivery.result));
-    for (const Belief& belief : delivery.beliefs) {
-      index_->Speculate(belief.slot, std::span(request->chain).subspan(belief.from), belief.until);
+    for (const SpeculativeRun& run : delivery.speculative) {
+      index_->Speculate(run.slot, std::span(request->chain).subspan(run.from), run.until);
     }
   }
 }

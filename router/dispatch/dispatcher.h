@@ -98,8 +98,9 @@ class Dispatcher {
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the first token
   };
-  // Blocks of the prompt that a worker will hold, from the first that was not told to the index yet.
-  struct Belief {
+  // Speculative entries that the index has not been told yet: blocks of the prompt that a worker will hold,
+  // from the block `from` to the last.
+  struct SpeculativeRun {
     WorkerSlot slot;
     size_t from = 0;
     absl::Time until;
@@ -107,7 +108,7 @@ class Dispatcher {
   struct Delivery {
     Waiting waiting;
     absl::StatusOr<Placement> result;
-    std::vector<Belief> beliefs = {};
+    std::vector<SpeculativeRun> speculative = {};
   };
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -116,11 +117,11 @@ class Dispatcher {
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
                                                     Candidates open, absl::Time now,
-                                                    std::vector<Belief>* beliefs)
+                                                    std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses among workers that fit, books, and tells the index.
   absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, Candidates open,
-                                  absl::Time now, std::vector<Belief>* beliefs)
+                                  absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);

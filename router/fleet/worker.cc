@@ -9,7 +9,7 @@ namespace {
 // itself is another process's word.
 constexpr uint64_t kMostReported = uint64_t{1} << 48;
 
-int64_t Believed(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMostReported)); }
+int64_t Bounded(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMostReported)); }
 
 }  // namespace
 
@@ -19,16 +19,16 @@ void Worker::Report(const v1::Load& load, std::string_view router_id) {
     if (router == router_id) {
       own = booked.requests();
     } else {
-      others_tokens = Believed(static_cast<uint64_t>(others_tokens + Believed(booked.tokens())));
+      others_tokens = Bounded(static_cast<uint64_t>(others_tokens + Bounded(booked.tokens())));
     }
   }
   reported_tokens_.store(others_tokens, std::memory_order_relaxed);
   const int64_t all = int64_t{load.running()} + load.queued();
   reported_requests_.store(std::max<int64_t>(0, all - own), std::memory_order_relaxed);
-  queued_tokens_.store(Believed(load.queued_tokens()), std::memory_order_relaxed);
-  total_blocks_.store(Believed(load.total_blocks()), std::memory_order_relaxed);
-  free_blocks_.store(Believed(load.free_blocks()), std::memory_order_relaxed);
-  cached_blocks_.store(Believed(load.cached_blocks()), std::memory_order_relaxed);
+  queued_tokens_.store(Bounded(load.queued_tokens()), std::memory_order_relaxed);
+  total_blocks_.store(Bounded(load.total_blocks()), std::memory_order_relaxed);
+  free_blocks_.store(Bounded(load.free_blocks()), std::memory_order_relaxed);
+  cached_blocks_.store(Bounded(load.cached_blocks()), std::memory_order_relaxed);
   breaker_.OnRelief();
 }
 

@@ -17,7 +17,7 @@ WorkerHits::WorkerHits(telemetry::Metrics* metrics)
                      "Prompt tokens of placements on a worker")),
       predicted_(
           Tokens(metrics, "baton_router_worker_predicted_tokens_total",
-                 "Of those, believed to be cached there; on prefill workers beyond the decode worker's")),
+                 "Of those, expected to be cached there; on prefill workers beyond the decode worker's")),
       found_(Tokens(metrics, "baton_router_worker_cached_tokens_total",
                     "Of those, cached there; on prefill workers beyond the decode worker's")) {}
 

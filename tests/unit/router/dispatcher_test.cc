@@ -204,7 +204,7 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
 }
 
 // A busy decode worker says that it holds the conversation, and the next turn is computed elsewhere: from
-// what it has said, and from nothing that is only believed of it, blocks are to be fetched.
+// what it has said, and from nothing that is only a speculative entry, blocks are to be fetched.
 TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
   for (const bool takes_part : {true, false}) {
     SCOPED_TRACE(takes_part);

@@ -46,7 +46,7 @@ class FleetTest : public ::testing::Test {
 };
 
 // A worker's report is another process's word.
-TEST(WorkerTest, BelievesNoNumberThatNoWorkerCanHave) {
+TEST(WorkerTest, BoundsNumbersThatNoWorkerCanHave) {
   Worker worker(Worker::Identity{.endpoint = 0,
                                  .address = "",
                                  .id = "w",
@@ -119,7 +119,7 @@ TEST_F(FleetTest, AGapIsDataLoss) {
   ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 7)).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7);
   EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(0, LoadOf(4, 9))));
-  EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7) << "what follows a gap is not believed";
+  EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7) << "what follows a gap is not applied";
   EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(1, LoadOf(2, 9)))) << "a delta before the snapshot";
 }
 

@@ -331,7 +331,7 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   decode[0].matched_blocks = 200;
   const Request request = {.prompt_tokens = 4000, .max_tokens = 100};
   EXPECT_FALSE(policy->Choose(request, decode, prefill).fetch_from.has_value())
-      << "believed to come is not there";
+      << "a speculative block is not there";
   decode[0].confirmed_blocks = 190;
   const Choice choice = policy->Choose(request, decode, prefill);
   ASSERT_FALSE(choice.prefill.empty());
