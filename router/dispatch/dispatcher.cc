@@ -317,11 +317,11 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
     if (move.arrived) {
-      policy_->Recall(move.slot, move.incarnation.value());
+      policy_->OnWorkerBack(move.slot, move.incarnation);
       if (move.step_cost.has_value()) policy_->Introduce(move.slot, *move.step_cost);
     } else {
-      policy_->Keep(move.slot, move.incarnation.value());
-      policy_->Forget(move.slot);
+      policy_->OnWorkerLeft(move.slot, move.incarnation);
+      policy_->OnSlotFreed(move.slot);
     }
   }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take

@@ -145,15 +145,17 @@ class Policy {
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
   virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
-  // What a worker on this slot says that its steps take, before anything else was seen of it. Nothing if
-  // something was: see Recall.
+  // What a worker on this slot says that its steps take, before anything was observed of it. Ignored if
+  // something was, or if OnWorkerBack restored it.
   virtual void Introduce(WorkerSlot, const forecast::StepCost&) {}
-  // The worker of this life is on its way out of the slot: what was learnt of it may be wanted again, on
-  // another slot, if it comes back. Forget follows.
-  virtual void Keep(WorkerSlot, uint64_t /*life*/) {}
-  virtual void Recall(WorkerSlot, uint64_t /*life*/) {}
-  // The worker has left; its slot may become another's.
-  virtual void Forget(WorkerSlot) {}
+  // The worker of this incarnation leaves the slot: what was learnt of it is kept, in case it comes back on
+  // another slot. OnSlotFreed follows.
+  virtual void OnWorkerLeft(WorkerSlot, Incarnation) {}
+  // The worker of this incarnation is on this slot now: what was learnt of it, if it was here before, is
+  // restored.
+  virtual void OnWorkerBack(WorkerSlot, Incarnation) {}
+  // The slot has no worker any more, and may become another worker's.
+  virtual void OnSlotFreed(WorkerSlot) {}
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between

@@ -70,22 +70,22 @@ void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) 
   average_.step.Observe({1, 1, kPrompt}, cost.base + cost.sequence + cost.context * kPrompt);
 }
 
-void PrefixAffinity::Keep(WorkerSlot slot, uint64_t life) {
+void PrefixAffinity::OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) {
   if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
   if (kept_.size() >= kMostKept) kept_.pop_front();
-  kept_.emplace_back(life, learnt_[slot.value()]);
+  kept_.emplace_back(incarnation, learnt_[slot.value()]);
 }
 
-void PrefixAffinity::Recall(WorkerSlot slot, uint64_t life) {
-  const auto found =
-      std::find_if(kept_.begin(), kept_.end(), [life](const auto& kept) { return kept.first == life; });
+void PrefixAffinity::OnWorkerBack(WorkerSlot slot, Incarnation incarnation) {
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [incarnation](const auto& kept) { return kept.first == incarnation; });
   if (found == kept_.end()) return;
   if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
   learnt_[slot.value()] = std::move(found->second);
   kept_.erase(found);
 }
 
-void PrefixAffinity::Forget(WorkerSlot slot) {
+void PrefixAffinity::OnSlotFreed(WorkerSlot slot) {
   if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
 }
 

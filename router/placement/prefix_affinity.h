@@ -39,9 +39,9 @@ class PrefixAffinity final : public Policy {
   Choice Choose(const Request& request, Workers decode, Workers prefill) override;
   void Observe(const Outcome& outcome) override;
   void Introduce(WorkerSlot slot, const forecast::StepCost& cost) override;
-  void Keep(WorkerSlot slot, uint64_t life) override;
-  void Recall(WorkerSlot slot, uint64_t life) override;
-  void Forget(WorkerSlot slot) override;
+  void OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) override;
+  void OnWorkerBack(WorkerSlot slot, Incarnation incarnation) override;
+  void OnSlotFreed(WorkerSlot slot) override;
 
  private:
   struct Learnt {
@@ -89,7 +89,7 @@ class PrefixAffinity final : public Policy {
   static constexpr size_t kMostKept = 1024;
 
   std::vector<Learnt> learnt_;  // by slot
-  std::deque<std::pair<uint64_t, Learnt>> kept_;
+  std::deque<std::pair<Incarnation, Learnt>> kept_;
   Learnt average_;
   forecast::LinearFit<3> transfer_;
   double output_tokens_ = 256;

@@ -363,22 +363,22 @@ TEST(PrefixAffinityTest, WhatIsLearntFollowsTheWorker) {
       policy->Observe(outcome);
     }
   }
-  const auto leave = [&](uint32_t slot, uint64_t life) {
-    policy->Keep(WorkerSlot(slot), life);
-    policy->Forget(WorkerSlot(slot));
+  const auto leave = [&](uint32_t slot, uint64_t incarnation) {
+    policy->OnWorkerLeft(WorkerSlot(slot), Incarnation(incarnation));
+    policy->OnSlotFreed(WorkerSlot(slot));
   };
   leave(0, 70);
   leave(1, 71);
   // They come back the other way round.
-  policy->Recall(WorkerSlot(1), 70);
-  policy->Recall(WorkerSlot(0), 71);
+  policy->OnWorkerBack(WorkerSlot(1), Incarnation(70));
+  policy->OnWorkerBack(WorkerSlot(0), Incarnation(71));
   const States decode = {Worker(9, 50)};
   const Request request = {.prompt_tokens = 1000};
   const Choice back = policy->Choose(request, decode, States{Worker(0), Worker(1)});
   EXPECT_EQ(back.prefill[0], 0u);
   EXPECT_NEAR(back.predicted.prefill, 0.03, 0.005);
   leave(0, 71);
-  policy->Recall(WorkerSlot(0), 99);
+  policy->OnWorkerBack(WorkerSlot(0), Incarnation(99));
   EXPECT_EQ(policy->Choose(request, decode, States{Worker(0)}).predicted.prefill,
             policy->Choose(request, decode, States{Worker(5)}).predicted.prefill)
       << "a stranger is taken for an average one";
@@ -401,7 +401,7 @@ TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
   const Choice choice = policy->Choose(request, decode, prefill);
   EXPECT_EQ(choice.prefill[0], 1u);
   EXPECT_NEAR(choice.predicted.prefill, 0.03, 0.005);
-  policy->Forget(WorkerSlot(1));
+  policy->OnSlotFreed(WorkerSlot(1));
   EXPECT_GT(policy->Choose(request, decode, prefill).predicted.prefill, 0.032)
       << "a stranger is an average worker";
 }
