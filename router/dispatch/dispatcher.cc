@@ -339,7 +339,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       }
       if (!deadlines_.MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
     }
-    Candidates open = view->decode;
+    WorkerSpan open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
       some.clear();
       std::copy_if(open.begin(), open.end(), std::back_inserter(some), takes);
@@ -366,17 +366,17 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                              Candidates open, absl::Time now,
+                                                              WorkerSpan open, absl::Time now,
                                                               std::vector<SpeculativeRun>* speculative) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  const absl::StatusOr<Candidates> fit =
+  const absl::StatusOr<WorkerSpan> fit =
       FitFor(waiting.request->placement, waiting.avoid, view.decode, open, &some);
   if (!fit.ok()) return fit.status();
   if (fit->empty()) return std::nullopt;
   return Place(waiting, view, *fit, now, speculative);
 }
 
-absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, Candidates open,
+absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                             absl::Time now, std::vector<SpeculativeRun>* speculative) {
   const DispatchRequest& request = *waiting.request;
   if (index_ != nullptr) index_->Match(request.chain, &matches_);
@@ -404,7 +404,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   placement.decode = open[choice.decode];
   for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
   if (choice.fetch_from.has_value()) {
-    for (const Candidates peers : {Candidates(view.prefill), open}) {
+    for (const WorkerSpan peers : {WorkerSpan(view.prefill), open}) {
       const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
         return worker->slot() == *choice.fetch_from;
       });

@@ -116,11 +116,11 @@ class Dispatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                    Candidates open, absl::Time now,
+                                                    WorkerSpan open, absl::Time now,
                                                     std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses among workers that fit, books, and tells the index.
-  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, Candidates open,
+  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                   absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);

@@ -8,11 +8,11 @@
 namespace baton::router::placement {
 
 Choice LeastLoaded::Choose(const Request& request, Workers decode, Workers prefill) {
-  const uint64_t draw = draws_++;
+  const uint64_t tie_key = next_tie_key_++;
   Choice choice;
   choice.reason = Reason::kLoad;
   const auto decode_rank = [&](const WorkerState& worker) {
-    return std::tuple(worker.requests(), Tie(seed_, draw, worker.slot));
+    return std::tuple(worker.requests(), Tie(seed_, tie_key, worker.slot));
   };
   choice.decode =
       std::min_element(decode.begin(), decode.end(),
@@ -23,7 +23,7 @@ Choice LeastLoaded::Choose(const Request& request, Workers decode, Workers prefi
 
   const auto prefill_rank = [&](size_t at) {
     const WorkerState& worker = prefill[at];
-    return std::tuple(worker.queued_tokens, worker.requests(), Tie(seed_, draw, worker.slot));
+    return std::tuple(worker.queued_tokens, worker.requests(), Tie(seed_, tie_key, worker.slot));
   };
   std::vector<size_t> ranked(prefill.size());
   for (size_t i = 0; i < ranked.size(); ++i) ranked[i] = i;

@@ -15,7 +15,7 @@ class LeastLoaded final : public Policy {
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 }  // namespace baton::router::placement

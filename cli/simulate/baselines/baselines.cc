@@ -25,13 +25,13 @@ double Blocks(const Request& request, int64_t tokens) {
 
 // Index of the worker with the least cost; equals by tie.
 template <typename Cost>
-size_t Least(Workers workers, uint64_t seed, uint64_t draw, Cost cost) {
+size_t Least(Workers workers, uint64_t seed, uint64_t tie_key, Cost cost) {
   size_t best = 0;
   double least = std::numeric_limits<double>::infinity();
   uint64_t best_tie = 0;
   for (size_t i = 0; i < workers.size(); ++i) {
     const double c = cost(workers[i]);
-    const uint64_t tie = Tie(seed, draw, workers[i].slot);
+    const uint64_t tie = Tie(seed, tie_key, workers[i].slot);
     if (c < least || (c == least && tie < best_tie)) {
       best = i;
       least = c;
@@ -56,10 +56,10 @@ Choice CacheAware::Choose(const Request& request, Workers decode, Workers prefil
   constexpr int64_t kBalanceAbsolute = 32;
   constexpr double kBalanceRelative = 1.1;
   constexpr double kCacheThreshold = 0.5;
-  const uint64_t draw = draws_++;
+  const uint64_t tie_key = next_tie_key_++;
   const auto load = [](const WorkerState& worker) { return static_cast<double>(worker.requests()); };
-  const size_t decoder = Least(decode, seed_, draw, load);
-  const size_t fewest = Least(prefill, seed_, draw, load);
+  const size_t decoder = Least(decode, seed_, tie_key, load);
+  const size_t fewest = Least(prefill, seed_, tie_key, load);
   int64_t most = 0;
   for (const WorkerState& worker : prefill) most = std::max(most, worker.requests());
   const int64_t least = prefill[fewest].requests();
@@ -67,7 +67,7 @@ Choice CacheAware::Choose(const Request& request, Workers decode, Workers prefil
       static_cast<double>(most) > kBalanceRelative * static_cast<double>(least)) {
     return Chosen(request, prefill, decoder, fewest, Reason::kLoad);
   }
-  const size_t holder = Least(prefill, seed_, draw, [](const WorkerState& worker) {
+  const size_t holder = Least(prefill, seed_, tie_key, [](const WorkerState& worker) {
     return -static_cast<double>(worker.matched_blocks);
   });
   const double rate = static_cast<double>(Reused(request, prefill[holder].matched_blocks)) /
@@ -77,10 +77,11 @@ Choice CacheAware::Choose(const Request& request, Workers decode, Workers prefil
 }
 
 Choice BlockCost::Choose(const Request& request, Workers decode, Workers prefill) {
-  const uint64_t draw = draws_++;
-  const size_t decoder = Least(
-      decode, seed_, draw, [&](const WorkerState& worker) { return Blocks(request, worker.context_tokens); });
-  const size_t at = Least(prefill, seed_, draw, [&](const WorkerState& worker) {
+  const uint64_t tie_key = next_tie_key_++;
+  const size_t decoder = Least(decode, seed_, tie_key, [&](const WorkerState& worker) {
+    return Blocks(request, worker.context_tokens);
+  });
+  const size_t at = Least(prefill, seed_, tie_key, [&](const WorkerState& worker) {
     const double to_prefill = Blocks(request, worker.queued_tokens + request.prompt_tokens) -
                               static_cast<double>(worker.matched_blocks);
     const double in_use =
@@ -93,14 +94,14 @@ Choice BlockCost::Choose(const Request& request, Workers decode, Workers prefill
 
 Choice WeightedScores::Choose(const Request& request, Workers decode, Workers prefill) {
   constexpr double kPrefix = 3, kQueue = 2, kFree = 2;
-  const uint64_t draw = draws_++;
+  const uint64_t tie_key = next_tie_key_++;
   const auto choose = [&](Workers workers) {
     double shortest_queue = std::numeric_limits<double>::infinity(), longest_queue = 0;
     for (const WorkerState& worker : workers) {
       shortest_queue = std::min(shortest_queue, static_cast<double>(worker.requests()));
       longest_queue = std::max(longest_queue, static_cast<double>(worker.requests()));
     }
-    return Least(workers, seed_, draw, [&](const WorkerState& worker) {
+    return Least(workers, seed_, tie_key, [&](const WorkerState& worker) {
       const double prefix = static_cast<double>(Reused(request, worker.matched_blocks)) /
                             static_cast<double>(request.prompt_tokens);
       const double queue =
@@ -124,8 +125,8 @@ double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const
 }
 
 Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers prefill) {
-  const uint64_t draw = draws_++;
-  const size_t decoder = Least(decode, seed_, draw, [](const WorkerState& worker) {
+  const uint64_t tie_key = next_tie_key_++;
+  const size_t decoder = Least(decode, seed_, tie_key, [](const WorkerState& worker) {
     return static_cast<double>(worker.context_tokens);
   });
   int64_t longest = 0;
@@ -147,7 +148,7 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
   const auto prefill_seconds = [&](const WorkerState& worker) {
     return Prefill(request.prompt_tokens, Reused(request, fetches(worker) ? longest : worker.matched_blocks));
   };
-  const size_t at = Least(prefill, seed_, draw, [&](const WorkerState& worker) {
+  const size_t at = Least(prefill, seed_, tie_key, [&](const WorkerState& worker) {
     double queue = 0;
     for (const auto& booked : worker.booked) queue += Prefill(booked.tokens + booked.cached, booked.cached);
     if (request.now > worker.busy_since) {

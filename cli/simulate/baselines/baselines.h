@@ -25,7 +25,7 @@ class CacheAware final : public router::placement::Policy {
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 // Dynamo's KV router at temperature 0 (ai-dynamo/dynamo, lib/kv-router/src/scheduling/selector): the least of
@@ -40,7 +40,7 @@ class BlockCost final : public router::placement::Policy {
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 // llm-d's precise prefix profile (llm-d/llm-d-inference-scheduler, pkg/plugins/scorer, with the guide's
@@ -56,7 +56,7 @@ class WeightedScores final : public router::placement::Policy {
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 // Mooncake's conductor (Qin et al., FAST'25, algorithm 1): the least of queue time + prefill time, and with
@@ -84,7 +84,7 @@ class TtftEstimate final : public router::placement::Policy {
   const Truth truth_;
   const bool fetch_;
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 }  // namespace baton::cli::simulate
