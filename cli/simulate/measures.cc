@@ -46,7 +46,7 @@ Measures Measure(const std::string& policy, const Played& run, const Slo& slo, i
     prompt_tokens += static_cast<double>(ticket.request->prompt_tokens);
     cached_tokens += static_cast<double>(ticket.cached_tokens);
     fetched_tokens += static_cast<double>(ticket.fetched_tokens);
-    ++measures.reasons[std::string(ReasonName(ticket.choice.reason))];
+    ++measures.reasons[std::string(ReasonName(ticket.selection.reason))];
   }
   const double requests = std::max(1.0, static_cast<double>(measures.requests));
   const double seconds = std::max(1e-9, run.seconds);

@@ -29,7 +29,7 @@ void PrefillWorker::Submit(Ticket& ticket, std::optional<Peer> source) {
   Job& job = jobs_[ticket.id];
   job.ticket = &ticket;
   job.matched = ticket.known_blocks >= 0 ? ticket.known_blocks : pool_.MatchPrefix(ticket.request->chain);
-  if (source.has_value() && ticket.choice.fetch_blocks > job.matched) Fetch(job, *source);
+  if (source.has_value() && ticket.selection.fetch_blocks > job.matched) Fetch(job, *source);
   queue_.Add(ticket.id, Due(job));
   TryBegin();
 }
@@ -37,7 +37,7 @@ void PrefillWorker::Submit(Ticket& ticket, std::optional<Peer> source) {
 void PrefillWorker::Fetch(Job& job, const Peer& source) {
   const auto& chain = job.ticket->request->chain;
   const auto wanted = std::span(chain).first(
-      std::min<size_t>(chain.size(), static_cast<size_t>(job.ticket->choice.fetch_blocks)));
+      std::min<size_t>(chain.size(), static_cast<size_t>(job.ticket->selection.fetch_blocks)));
   std::vector<BlockId> theirs = source.pool->AcquirePrefix(wanted);
   if (std::ssize(theirs) <= job.matched) {
     source.pool->Release(theirs);

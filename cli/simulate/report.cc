@@ -90,7 +90,7 @@ std::string RenderRequests(const Played& run) {
                        {"transfer", ticket.first_token - ticket.computed},
                        {"rest", ticket.placed - ticket.request->arrival},
                        {"ttft", ticket.ttft()},
-                       {"predicted_ttft", ticket.choice.predicted.ttft()}};
+                       {"predicted_ttft", ticket.selection.predicted.ttft()}};
     lines += json.dump() + "\n";
   }
   return lines;

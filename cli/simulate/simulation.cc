@@ -213,14 +213,14 @@ Simulation::Placing Simulation::Place(Ticket& ticket) {
   Look(ticket);
   if (open_decode_.empty()) return Placing::kNoRoom;
   const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(request.arrival);
-  ticket.choice = policy_->Choose({.prompt_tokens = request.prompt_tokens,
-                                   .max_tokens = request.output_tokens,
-                                   .arrival = arrival,
-                                   .now = Now(),
-                                   .block_tokens = model_.block_tokens},
-                                  open_decode_, open_prefill_);
+  ticket.selection = policy_->Select({.prompt_tokens = request.prompt_tokens,
+                                      .max_tokens = request.output_tokens,
+                                      .arrival = arrival,
+                                      .now = Now(),
+                                      .block_tokens = model_.block_tokens},
+                                     open_decode_, open_prefill_);
   // As the dispatcher judges a placement.
-  const router::placement::Prediction& predicted = ticket.choice.predicted;
+  const router::placement::Prediction& predicted = ticket.selection.predicted;
   const absl::Time due = deadlines_.Due(absl::InfiniteFuture(), arrival,
                                         deadlines_.WithMargin(predicted.ttft() - predicted.wait));
   const bool busy = std::any_of(decode_states_.begin(), decode_states_.end(),
@@ -231,8 +231,9 @@ Simulation::Placing Simulation::Place(Ticket& ticket) {
   ++unanswered_;
   ticket.placed = events_.now();
   ticket.trusted = deadlines_.trusted();
-  ticket.decode = open_decode_numbers_[ticket.choice.decode];
-  ticket.prefill = ticket.choice.prefill.empty() ? -1 : open_prefill_numbers_[ticket.choice.prefill.front()];
+  ticket.decode = open_decode_numbers_[ticket.selection.decode];
+  ticket.prefill =
+      ticket.selection.prefill.empty() ? -1 : open_prefill_numbers_[ticket.selection.prefill.front()];
   Book(ticket);
   // One cache that forgets nothing and knows of each prompt at once.
   if (contender_.shared_cache) {
@@ -258,8 +259,8 @@ Simulation::Placing Simulation::Place(Ticket& ticket) {
 
 // Where the chosen prefill worker is to fetch the prefix from.
 std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const Ticket& ticket) {
-  if (contender_.fetch == Fetch::kNever || !ticket.choice.fetch_from.has_value()) return std::nullopt;
-  const router::WorkerSlot slot = *ticket.choice.fetch_from;
+  if (contender_.fetch == Fetch::kNever || !ticket.selection.fetch_from.has_value()) return std::nullopt;
+  const router::WorkerSlot slot = *ticket.selection.fetch_from;
   for (size_t i = 0; i < prefill_.size(); ++i) {
     if (prefill_states_[i].slot == slot) return PrefillWorker::Peer{.pool = &prefill_[i]->pool(), .port = i};
   }
@@ -278,10 +279,10 @@ void Simulation::Book(Ticket& ticket) {
   if (ticket.prefill < 0) return;
   WorkerState& prefill = prefill_states_[ticket.prefill];
   if (booked_[ticket.prefill].empty()) prefill.busy_since = Now();
-  prefill.queued_tokens += ticket.choice.uncached_tokens;
-  booked_[ticket.prefill].push_back({.due = ticket.choice.due,
-                                     .tokens = ticket.choice.uncached_tokens,
-                                     .cached = request.prompt_tokens - ticket.choice.uncached_tokens,
+  prefill.queued_tokens += ticket.selection.uncached_tokens;
+  booked_[ticket.prefill].push_back({.due = ticket.selection.due,
+                                     .tokens = ticket.selection.uncached_tokens,
+                                     .cached = request.prompt_tokens - ticket.selection.uncached_tokens,
                                      .since = Now(),
                                      .request = ticket.id});
   if (!contender_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kSpeculativeLife);
@@ -291,7 +292,7 @@ void Simulation::Unbook(const Ticket& ticket) {
   if (ticket.prefill < 0) return;
   WorkerState& prefill = prefill_states_[ticket.prefill];
   prefill.busy_since = Now();
-  prefill.queued_tokens -= ticket.choice.uncached_tokens;
+  prefill.queued_tokens -= ticket.selection.uncached_tokens;
   auto& booked = booked_[ticket.prefill];
   const auto found = std::find_if(booked.begin(), booked.end(),
                                   [&](const Booked& entry) { return entry.request == ticket.id; });
@@ -325,7 +326,7 @@ void Simulation::FirstToken(Ticket& ticket) {
   Unbook(ticket);
   --unanswered_;
   const bool may_wait = !deadlines_.trusted();
-  deadlines_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed, ticket.trusted);
+  deadlines_.Observe(ticket.selection.predicted.ttft(), ticket.first_token - ticket.placed, ticket.trusted);
   if (may_wait) Pump();
 }
 

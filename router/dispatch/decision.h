@@ -18,7 +18,7 @@ namespace baton::router {
 struct Decision {
   std::shared_ptr<const fleet::Worker> decode;
   std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
-  placement::Choice choice;
+  placement::Selection selection;
   int64_t prompt_tokens = 0;
   int64_t prompt_blocks = 0;
   // Blocks of it that the index counted on the two to hold.

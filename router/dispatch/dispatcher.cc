@@ -238,10 +238,10 @@ Dispatcher::TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& re
   ConfirmPeers(index_, request.chain, decode, prefill);
   placement::Request placing = request.placement;
   placing.now = now;
-  const placement::Choice choice = policy_->Choose(placing, decode.workers, prefill.workers);
+  const placement::Selection selection = policy_->Select(placing, decode.workers, prefill.workers);
   const auto& computes =
-      choice.prefill.empty() ? view->decode[choice.decode] : view->prefill[choice.prefill.front()];
-  return EstimateOf(request, choice.predicted, computes.get());
+      selection.prefill.empty() ? view->decode[selection.decode] : view->prefill[selection.prefill.front()];
+  return EstimateOf(request, selection.predicted, computes.get());
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -385,12 +385,12 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   WorkerStates decode(open, matches_), prefill(view.prefill, matches_);
   ConfirmPeers(index_, request.chain, decode, prefill);
   auto decision = std::make_shared<Decision>();
-  decision->choice = policy_->Choose(placing, decode.workers, prefill.workers);
-  const placement::Choice& choice = decision->choice;
+  decision->selection = policy_->Select(placing, decode.workers, prefill.workers);
+  const placement::Selection& selection = decision->selection;
   if (!waiting.begun) {
     const auto& computes =
-        choice.prefill.empty() ? open[choice.decode] : view.prefill[choice.prefill.front()];
-    const TtftEstimate estimate = EstimateOf(request, choice.predicted, computes.get());
+        selection.prefill.empty() ? open[selection.decode] : view.prefill[selection.prefill.front()];
+    const TtftEstimate estimate = EstimateOf(request, selection.predicted, computes.get());
     // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
     if (const absl::Duration left = estimate.due - now;
         estimate.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
@@ -401,41 +401,42 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   }
 
   Placement placement;
-  placement.decode = open[choice.decode];
-  for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
-  if (choice.fetch_from.has_value()) {
+  placement.decode = open[selection.decode];
+  for (size_t at : selection.prefill) placement.prefill.push_back(view.prefill[at]);
+  if (selection.fetch_from.has_value()) {
     for (const WorkerSpan peers : {WorkerSpan(view.prefill), open}) {
       const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
-        return worker->slot() == *choice.fetch_from;
+        return worker->slot() == *selection.fetch_from;
       });
       if (peer != peers.end()) placement.fetch_from = *peer;
     }
-    placement.fetch_blocks = choice.fetch_blocks;
+    placement.fetch_blocks = selection.fetch_blocks;
   }
   if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;
   decision->prompt_tokens = placing.prompt_tokens;
   decision->prompt_blocks = std::ssize(request.chain);
-  decision->decode_matched = decode.workers[choice.decode].matched_blocks;
+  decision->decode_matched = decode.workers[selection.decode].matched_blocks;
   decision->debug = request.debug;
 
   const std::shared_ptr<fleet::Worker> computes =
-      choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()];
-  if (computes != nullptr) decision->prefill_matched = prefill.workers[choice.prefill.front()].matched_blocks;
+      selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
+  if (computes != nullptr)
+    decision->prefill_matched = prefill.workers[selection.prefill.front()].matched_blocks;
   const int64_t matched = std::max(decision->decode_matched, decision->prefill_matched);
   fleet::Work work(placing.prompt_tokens);
-  work.uncached_tokens = choice.uncached_tokens > 0
-                             ? choice.uncached_tokens
+  work.uncached_tokens = selection.uncached_tokens > 0
+                             ? selection.uncached_tokens
                              : std::max<int64_t>(1, placing.prompt_tokens - matched * placing.block_tokens);
   work.cached_tokens = std::max<int64_t>(0, placing.prompt_tokens - work.uncached_tokens);
-  work.due = choice.due;
-  placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
+  work.due = selection.due;
+  placement.booking = fleet_->Book(open[selection.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
-  placement.first_token = [this, predicted = choice.predicted.ttft(), trusted = deadlines_.trusted()](
+  placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = deadlines_.trusted()](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
 
-  placements_[static_cast<size_t>(choice.reason)]->Increment();
+  placements_[static_cast<size_t>(selection.reason)]->Increment();
   probe_->Predicted(placing.prompt_tokens, decision->decode_matched * placing.block_tokens,
                     decision->prefill_matched * placing.block_tokens);
   probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, placing.prompt_tokens,
@@ -451,7 +452,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
     hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
   }
   const absl::Time until =
-      now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
+      now + std::clamp(absl::Seconds(4 * selection.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
   const auto speculate = [&](WorkerSlot slot, int64_t from) {
     const std::span<const kv::BlockHash> rest = std::span(request.chain).subspan(from);
     const size_t now_told = std::min(rest.size(), kSpeculatedAtOnce);

@@ -149,9 +149,9 @@ double PrefixAffinity::BlockWait(const Request& request, const WorkerState& work
   return lifetime * short_of / std::max(1.0, static_cast<double>(worker.total_blocks) - available);
 }
 
-// The least, and among equals the tie's. A session's requests tie_key the same ties, and take costs within
+// The least, and among equals the tie's. A session's requests share their ties, and take costs within
 // noise for equal: so they stay together where nothing speaks against it.
-size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool alone,
+size_t PrefixAffinity::SelectDecode(const Request& request, Workers decode, bool alone,
                                     uint64_t tie_key) const {
   std::vector<double> costs(decode.size());
   for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], alone);
@@ -239,7 +239,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
 
 // Best first. What was learnt of two alike workers is never quite the same: costs that differ by no more than
 // noise are equal, and then the one with less to do goes first; otherwise one of them would get it all.
-void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidates, Choice& choice) {
+void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection) {
   const size_t keep = std::min(kMaxPrefillTargets, candidates.size());
   for (size_t place = 0; place < keep; ++place) {
     const auto rest = candidates.begin() + static_cast<int64_t>(place);
@@ -256,7 +256,7 @@ void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidate
       if (best == candidates.end() || order(*candidate) < order(*best)) best = candidate;
     }
     std::iter_swap(rest, best);
-    choice.prefill.push_back(rest->worker);
+    selection.prefill.push_back(rest->worker);
   }
 }
 
@@ -306,14 +306,14 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
   return best;
 }
 
-Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers prefill) {
+Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers prefill) {
   Request request = asked;
   request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMostTokens);
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMostTokens);
   const uint64_t tie_key = request.session != 0 ? request.session : next_tie_key_++;
-  Choice choice;
-  choice.decode = ChooseDecode(request, decode, prefill.empty(), tie_key);
-  const WorkerState& decoder = decode[choice.decode];
+  Selection selection;
+  selection.decode = SelectDecode(request, decode, prefill.empty(), tie_key);
+  const WorkerState& decoder = decode[selection.decode];
 
   int64_t longest = 0, fetchable = 0;
   for (const WorkerState& worker : prefill) {
@@ -328,7 +328,7 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
     candidates.push_back(Score(request, prefill, i, fetchable));
     candidates.back().tie = Tie(seed_, tie_key, prefill[i].slot);
   }
-  TakeBest(prefill, candidates, choice);
+  TakeBest(prefill, candidates, selection);
 
   Prediction local = Local(request, decoder, decoder.matched_blocks);
   int64_t local_blocks = decoder.matched_blocks;
@@ -337,34 +337,36 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
         LocalCost(fetching) < LocalCost(local)) {
       local = fetching;
       local_blocks = fetchable;
-      choice.fetch_blocks = fetchable;
+      selection.fetch_blocks = fetchable;
     }
   }
   const double local_cost = LocalCost(local);
 
   if (candidates.empty() || local_cost < candidates.front().cost) {
-    choice.prefill.clear();
-    choice.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
-    if (choice.fetch_blocks > 0) choice.fetch_from = Peer(prefill, decode, choice.fetch_blocks, tie_key);
-    choice.predicted = local;
-    choice.due = request.arrival;
-    choice.reason = Reason::kLocal;
-    return choice;
+    selection.prefill.clear();
+    selection.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
+    if (selection.fetch_blocks > 0)
+      selection.fetch_from = Peer(prefill, decode, selection.fetch_blocks, tie_key);
+    selection.predicted = local;
+    selection.due = request.arrival;
+    selection.reason = Reason::kLocal;
+    return selection;
   }
   const Candidate& candidate = candidates.front();
-  choice.fetch_blocks = candidate.fetch_blocks;
-  choice.uncached_tokens = request.prompt_tokens - candidate.cached_tokens;
-  choice.predicted = candidate.predicted;
-  choice.due = candidate.due;
+  selection.fetch_blocks = candidate.fetch_blocks;
+  selection.uncached_tokens = request.prompt_tokens - candidate.cached_tokens;
+  selection.predicted = candidate.predicted;
+  selection.due = candidate.due;
   if (candidate.fetch_blocks > 0) {
-    choice.fetch_from = Peer(prefill, decode, candidate.fetch_blocks, tie_key);
-    choice.reason = Reason::kFetch;
+    selection.fetch_from = Peer(prefill, decode, candidate.fetch_blocks, tie_key);
+    selection.reason = Reason::kFetch;
   } else if (longest == 0) {
-    choice.reason = Reason::kCold;
+    selection.reason = Reason::kCold;
   } else {
-    choice.reason = prefill[candidate.worker].matched_blocks == longest ? Reason::kPrefix : Reason::kSpread;
+    selection.reason =
+        prefill[candidate.worker].matched_blocks == longest ? Reason::kPrefix : Reason::kSpread;
   }
-  return choice;
+  return selection;
 }
 
 }  // namespace baton::router::placement

@@ -36,7 +36,7 @@ class PrefixAffinity final : public Policy {
   };
   PrefixAffinity(Options options, uint64_t seed);
   std::string_view name() const override { return "prefix_affinity"; }
-  Choice Choose(const Request& request, Workers decode, Workers prefill) override;
+  Selection Select(const Request& request, Workers decode, Workers prefill) override;
   void Observe(const Outcome& outcome) override;
   void Introduce(WorkerSlot slot, const forecast::StepCost& cost) override;
   void OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) override;
@@ -64,7 +64,7 @@ class PrefixAffinity final : public Policy {
   const Learnt& Of(WorkerSlot slot) const;
   Learnt& Learn(WorkerSlot slot);
   double Transfer(int64_t tokens) const;
-  size_t ChooseDecode(const Request& request, Workers decode, bool alone, uint64_t tie_key) const;
+  size_t SelectDecode(const Request& request, Workers decode, bool alone, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, bool alone) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt that is due then would begin there.
@@ -77,7 +77,7 @@ class PrefixAffinity final : public Policy {
 
   // The least loaded of those that hold so many blocks for certain.
   std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t tie_key) const;
-  static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Choice& choice);
+  static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
 
   // The place of a prompt that takes so many seconds, in its worker's order by now.
   absl::Time DueNow(const Booked& booked, double seconds, absl::Time now) const;

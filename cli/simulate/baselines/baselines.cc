@@ -8,9 +8,9 @@
 namespace baton::cli::simulate {
 namespace {
 
-using router::placement::Choice;
 using router::placement::Reason;
 using router::placement::Request;
+using router::placement::Selection;
 using router::placement::Tie;
 using router::placement::Workers;
 using router::placement::WorkerState;
@@ -41,18 +41,18 @@ size_t Least(Workers workers, uint64_t seed, uint64_t tie_key, Cost cost) {
   return best;
 }
 
-Choice Chosen(const Request& request, Workers prefill, size_t decode, size_t at, Reason reason) {
-  Choice choice;
-  choice.decode = decode;
-  choice.prefill = {at};
-  choice.uncached_tokens = request.prompt_tokens - Reused(request, prefill[at].matched_blocks);
-  choice.reason = reason;
-  return choice;
+Selection Selected(const Request& request, Workers prefill, size_t decode, size_t at, Reason reason) {
+  Selection selection;
+  selection.decode = decode;
+  selection.prefill = {at};
+  selection.uncached_tokens = request.prompt_tokens - Reused(request, prefill[at].matched_blocks);
+  selection.reason = reason;
+  return selection;
 }
 
 }  // namespace
 
-Choice CacheAware::Choose(const Request& request, Workers decode, Workers prefill) {
+Selection CacheAware::Select(const Request& request, Workers decode, Workers prefill) {
   constexpr int64_t kBalanceAbsolute = 32;
   constexpr double kBalanceRelative = 1.1;
   constexpr double kCacheThreshold = 0.5;
@@ -65,18 +65,18 @@ Choice CacheAware::Choose(const Request& request, Workers decode, Workers prefil
   const int64_t least = prefill[fewest].requests();
   if (most - least > kBalanceAbsolute &&
       static_cast<double>(most) > kBalanceRelative * static_cast<double>(least)) {
-    return Chosen(request, prefill, decoder, fewest, Reason::kLoad);
+    return Selected(request, prefill, decoder, fewest, Reason::kLoad);
   }
   const size_t holder = Least(prefill, seed_, tie_key, [](const WorkerState& worker) {
     return -static_cast<double>(worker.matched_blocks);
   });
   const double rate = static_cast<double>(Reused(request, prefill[holder].matched_blocks)) /
                       static_cast<double>(request.prompt_tokens);
-  if (rate > kCacheThreshold) return Chosen(request, prefill, decoder, holder, Reason::kPrefix);
-  return Chosen(request, prefill, decoder, fewest, Reason::kLoad);
+  if (rate > kCacheThreshold) return Selected(request, prefill, decoder, holder, Reason::kPrefix);
+  return Selected(request, prefill, decoder, fewest, Reason::kLoad);
 }
 
-Choice BlockCost::Choose(const Request& request, Workers decode, Workers prefill) {
+Selection BlockCost::Select(const Request& request, Workers decode, Workers prefill) {
   const uint64_t tie_key = next_tie_key_++;
   const size_t decoder = Least(decode, seed_, tie_key, [&](const WorkerState& worker) {
     return Blocks(request, worker.context_tokens);
@@ -88,11 +88,11 @@ Choice BlockCost::Choose(const Request& request, Workers decode, Workers prefill
         static_cast<double>(worker.total_blocks - worker.free_blocks - worker.cached_blocks);
     return std::max(0.0, to_prefill) + in_use;
   });
-  return Chosen(request, prefill, decoder, at,
-                prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
+  return Selected(request, prefill, decoder, at,
+                  prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
 }
 
-Choice WeightedScores::Choose(const Request& request, Workers decode, Workers prefill) {
+Selection WeightedScores::Select(const Request& request, Workers decode, Workers prefill) {
   constexpr double kPrefix = 3, kQueue = 2, kFree = 2;
   const uint64_t tie_key = next_tie_key_++;
   const auto choose = [&](Workers workers) {
@@ -114,8 +114,8 @@ Choice WeightedScores::Choose(const Request& request, Workers decode, Workers pr
     });
   };
   const size_t at = choose(prefill);
-  return Chosen(request, prefill, choose(decode), at,
-                prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
+  return Selected(request, prefill, choose(decode), at,
+                  prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
 }
 
 double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const {
@@ -124,7 +124,7 @@ double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const
          truth_.pair * uncached * (static_cast<double>(cached_tokens) + uncached / 2);
 }
 
-Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers prefill) {
+Selection TtftEstimate::Select(const Request& request, Workers decode, Workers prefill) {
   const uint64_t tie_key = next_tie_key_++;
   const size_t decoder = Least(decode, seed_, tie_key, [](const WorkerState& worker) {
     return static_cast<double>(worker.context_tokens);
@@ -162,16 +162,16 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
     }
     return transfer + queue + prefill_seconds(worker);
   });
-  Choice choice =
-      Chosen(request, prefill, decoder, at, prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
-  choice.predicted.prefill = prefill_seconds(prefill[at]);
+  Selection selection = Selected(request, prefill, decoder, at,
+                                 prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
+  selection.predicted.prefill = prefill_seconds(prefill[at]);
   if (fetches(prefill[at])) {
-    choice.fetch_from = holder;
-    choice.fetch_blocks = longest;
-    choice.uncached_tokens = request.prompt_tokens - Reused(request, longest);
-    choice.reason = Reason::kFetch;
+    selection.fetch_from = holder;
+    selection.fetch_blocks = longest;
+    selection.uncached_tokens = request.prompt_tokens - Reused(request, longest);
+    selection.reason = Reason::kFetch;
   }
-  return choice;
+  return selection;
 }
 
 }  // namespace baton::cli::simulate

@@ -19,9 +19,9 @@ class CacheAware final : public router::placement::Policy {
  public:
   explicit CacheAware(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "sglang"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   const uint64_t seed_;
@@ -34,9 +34,9 @@ class BlockCost final : public router::placement::Policy {
  public:
   explicit BlockCost(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "dynamo"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   const uint64_t seed_;
@@ -50,9 +50,9 @@ class WeightedScores final : public router::placement::Policy {
  public:
   explicit WeightedScores(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "llm-d"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   const uint64_t seed_;
@@ -74,9 +74,9 @@ class TtftEstimate final : public router::placement::Policy {
   static constexpr double kBalance = 2;
   TtftEstimate(Truth truth, bool fetch, uint64_t seed) : truth_(truth), fetch_(fetch), seed_(seed) {}
   std::string_view name() const override { return fetch_ ? "mooncake-fetch" : "mooncake"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   double Prefill(int64_t prompt_tokens, int64_t cached_tokens) const;

@@ -14,10 +14,10 @@ using ::testing::HasSubstr;
 class TwoSeconds final : public placement::Policy {
  public:
   std::string_view name() const override { return "two_seconds"; }
-  placement::Choice Choose(const placement::Request&, placement::Workers, placement::Workers) override {
-    placement::Choice choice;
-    choice.predicted.prefill = 2;
-    return choice;
+  placement::Selection Select(const placement::Request&, placement::Workers, placement::Workers) override {
+    placement::Selection selection;
+    selection.predicted.prefill = 2;
+    return selection;
   }
 };
 
@@ -55,12 +55,12 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
 class ASecondEach final : public placement::Policy {
  public:
   std::string_view name() const override { return "a_second_each"; }
-  placement::Choice Choose(const placement::Request&, placement::Workers decode,
-                           placement::Workers) override {
-    placement::Choice choice;
-    choice.predicted.prefill = 1;
-    choice.predicted.wait = static_cast<double>(decode[0].running);
-    return choice;
+  placement::Selection Select(const placement::Request&, placement::Workers decode,
+                              placement::Workers) override {
+    placement::Selection selection;
+    selection.predicted.prefill = 1;
+    selection.predicted.wait = static_cast<double>(decode[0].running);
+    return selection;
   }
 };
 
