@@ -202,8 +202,8 @@ void Dispatcher::Tick() {
 
 void Dispatcher::MaintainIndex() {
   if (index_ == nullptr) return;
-  constexpr int kMost = 64;  // a bounded piece of work each, some milliseconds in all
-  for (int i = 0; i < kMost && index_->Maintain(clock_->Now()); ++i) {
+  constexpr int kMaxPieces = 64;  // a bounded piece of work each, some milliseconds in all
+  for (int i = 0; i < kMaxPieces && index_->Maintain(clock_->Now()); ++i) {
   }
   probe_->Index(index_->stats());
 }

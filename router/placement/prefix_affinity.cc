@@ -20,7 +20,7 @@ constexpr double kNoise = 0.01;
 constexpr double kNoiseSeconds = 1e-3;
 
 // Beyond any context there is.
-constexpr int64_t kMostTokens = int64_t{1} << 32;
+constexpr int64_t kMaxTokens = int64_t{1} << 32;
 
 // Rows of a prompt in one step of a decode worker.
 constexpr int64_t kLocalChunk = 512;
@@ -72,7 +72,7 @@ void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) 
 
 void PrefixAffinity::OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) {
   if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
-  if (kept_.size() >= kMostKept) kept_.pop_front();
+  if (kept_.size() >= kMaxKept) kept_.pop_front();
   kept_.emplace_back(incarnation, learnt_[slot.value()]);
 }
 
@@ -126,7 +126,7 @@ double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& wor
   const int64_t cached = Reused(request, worker.matched_blocks);
   if (alone) {
     const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
-    const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMostTokens);
+    const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
     if (queued > 0) cost += forecast.Seconds(queued, 0);
     cost += forecast.Seconds(request.prompt_tokens - cached, cached);
   } else {
@@ -264,7 +264,7 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
   const Learnt& learnt = Of(decoder.slot);
   const int64_t cached = Reused(request, blocks);
   const int64_t uncached = request.prompt_tokens - cached;
-  const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMostTokens);
+  const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMaxTokens);
   const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
   Prediction local;
   local.prefill = learnt.prefill.Seconds(uncached, cached);
@@ -308,8 +308,8 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
 
 Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers prefill) {
   Request request = asked;
-  request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMostTokens);
-  request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMostTokens);
+  request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMaxTokens);
+  request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMaxTokens);
   const uint64_t tie_key = request.session != 0 ? request.session : next_tie_key_++;
   Selection selection;
   selection.decode = SelectDecode(request, decode, prefill.empty(), tie_key);

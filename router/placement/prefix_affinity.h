@@ -86,7 +86,7 @@ class PrefixAffinity final : public Policy {
   const uint64_t seed_;
   uint64_t next_tie_key_ = 0;
   // Of workers that left, the oldest goes first.
-  static constexpr size_t kMostKept = 1024;
+  static constexpr size_t kMaxKept = 1024;
 
   std::vector<Learnt> learnt_;  // by slot
   std::deque<std::pair<Incarnation, Learnt>> kept_;
