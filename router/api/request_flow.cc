@@ -37,7 +37,21 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   }
   prepared_ = *std::move(prepared);
   choices_.resize(prepared_.choices);
-  actions.push_back(Submit{});
+  const v1::DecodeRequest& request = prepared_.request;
+  DispatchRequest submitted;
+  submitted.tenant = prepared_.tenant;
+  submitted.choices = prepared_.choices;
+  submitted.placement.prompt_tokens = request.token_ids_size();
+  submitted.placement.max_tokens = request.stop().max_tokens();
+  submitted.placement.arrival = options_.arrival;
+  submitted.placement.deadline = options_.deadline;
+  submitted.placement.session = prepared_.session;
+  submitted.chain = std::move(prepared_.chain);
+  submitted.debug = prepared_.debug;
+  submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
+  submitted.priority = request.priority();
+  submitted.deadline = options_.deadline;
+  actions.push_back(Submit{.request = std::move(submitted)});
   return actions;
 }
 
@@ -367,7 +381,7 @@ void RequestFlow::WriteFront(Actions* actions) {
   }
   end_ = absl::OkStatus();
   End();
-  actions->push_back(WriteLast{std::move(outbox_.front().response)});
+  actions->push_back(WriteLast{std::move(outbox_.front().response), Used()});
 }
 
 bool RequestFlow::AllDone() const {
@@ -402,7 +416,7 @@ void RequestFlow::FinishIfDone(Actions* actions) {
     end_ = absl::OkStatus();
   }
   End();
-  actions->push_back(Finish{*end_});
+  actions->push_back(Finish{*end_, Used()});
 }
 
 std::string RequestFlow::Describe(const ChoiceState& choice) const {

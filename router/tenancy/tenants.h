@@ -32,8 +32,8 @@ struct Tenant {
   bool disabled = false;
 };
 
-// What a caller shows.
-struct Caller {
+// What a credentials shows of itself, on whichever transport.
+struct Credentials {
   std::string_view key;  // empty: none
   std::vector<std::string> certificate_names;
 };
@@ -61,7 +61,7 @@ class Tenants {
 
   static absl::StatusOr<std::unique_ptr<Tenants>> Open(const Options& options, OnTenant on_tenant);
   // Who is calling, by key, else by certificate, else anonymously. Nothing, and why, for a stranger.
-  std::shared_ptr<const Tenant> Identify(const Caller& caller, Denied* denied) const;
+  std::shared_ptr<const Tenant> Identify(const Credentials& credentials, Denied* denied) const;
 
   // Looks at the file every `interval` from now on.
   void Watch(absl::Duration interval = absl::Seconds(1));
