@@ -60,7 +60,7 @@ struct Router::Parts {
     context.client_stall = options.client_stall;
     live.Watch(options.client_stall);
   }
-  // Whoever tells the watcher what to follow ends before it.
+  // Discovery tells the watcher what to follow, so it ends first.
   ~Parts() {
     if (discovery != nullptr) discovery->Stop();
   }

@@ -73,7 +73,7 @@ void GenerateCall::OnDone() {
     absl::MutexLock lock(&mutex_);
     server_context_ = nullptr;
   }
-  // The driver holds this call: both go when nobody else holds the driver.
+  // The driver holds this call: both are destroyed when nothing else holds the driver.
   const std::shared_ptr<GenerateCall> self = std::move(self_);
   const std::shared_ptr<RequestDriver> driver = std::move(driver_);
 }

@@ -66,7 +66,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   if (end_.has_value()) return actions;  // a booking in it is released here
   ChoiceState& state = choices_[choice];
   if (!placement.ok()) {
-    EndWith(NobodyAccepted(state, placement.status()), &actions);
+    EndWith(NoWorkerAccepted(state, placement.status()), &actions);
     return actions;
   }
   BATON_CHECK(state.state == State::kWaiting);
@@ -76,7 +76,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   ++state.attempt;
   state.open = true;
   state.held = 0;
-  state.asked = true;  // whoever dials asks for the first
+  state.asked = true;  // a call asks for its first event by itself
 
   Dial dial{.choice = choice,
             .attempt = state.attempt,
@@ -279,9 +279,9 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   state.last_loss = absl::Status(
       status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
   if (++state.lost >= options_.max_attempts) {
-    EndWith(NobodyAccepted(state,
-                           absl::UnavailableError(fmt::format(
-                               "{} decode workers failed before accepting the request; retry", state.lost))),
+    EndWith(NoWorkerAccepted(
+                state, absl::UnavailableError(fmt::format(
+                           "{} decode workers failed before accepting the request; retry", state.lost))),
             actions);
     return;
   }
@@ -310,7 +310,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
 
-absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
+absl::Status RequestFlow::NoWorkerAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
   if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
   if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
   return absl::UnavailableError(

@@ -36,7 +36,7 @@
 
 namespace baton::router {
 
-// Submit the request to the dispatcher, which places all choices. `result` is left to whoever performs this.
+// Submit the request to the dispatcher, which places all choices. The driver sets `result`.
 struct Submit {
   DispatchRequest request;
 };
@@ -146,7 +146,7 @@ class RequestFlow {
   };
   struct Outgoing {
     v1::GenerateResponse response;
-    // Whose event it is; -1 for nobody's.
+    // The choice whose event it is; -1: none.
     int choice = -1;
     int attempt = 0;
   };
@@ -157,7 +157,7 @@ class RequestFlow {
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
   void LostMidAnswer(int choice, const absl::Status& status, Actions* actions);
   // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
-  static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
+  static absl::Status NoWorkerAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
   void WriteFront(Actions* actions);
   void AskForEvent(int choice, Actions* actions);

@@ -122,9 +122,9 @@ std::shared_ptr<const Tenant> Tenants::Identify(const Credentials& credentials, 
     const auto id = ApiKeyId(credentials.key);
     const auto found = id.has_value() ? known->keys.find(std::string(*id)) : known->keys.end();
     // An unknown id costs the comparison too.
-    static const Sha256Digest kNobodys = {};
+    static const Sha256Digest kNoDigest = {};
     const bool same = SameDigest(ApiKeyDigest(credentials.key),
-                                 found == known->keys.end() ? kNobodys : found->second.digest);
+                                 found == known->keys.end() ? kNoDigest : found->second.digest);
     if (found == known->keys.end() || !same) {
       return deny(
           Denial::kUnknownKey,

@@ -38,7 +38,7 @@ struct Credentials {
   std::vector<std::string> certificate_names;
 };
 
-// Why somebody is turned away: a metric label.
+// Why a caller is refused: a metric label.
 enum class Denial { kNoKey, kUnknownKey, kExpiredKey, kUnknownCertificate, kDisabled, kPriority };
 std::string_view DenialName(Denial denial);
 struct Denied {
