@@ -70,7 +70,7 @@ class PrefixIndex::Walk {
     ToFewIfFew();
   }
 
-  bool nobody() const { return few_count_ == 0; }
+  bool none() const { return few_count_ == 0; }
 
   void End(uint32_t length) {
     for (int i = 0; i < few_count_; ++i) (*lengths_)[few_[i]] = length;
@@ -320,11 +320,11 @@ int64_t PrefixIndex::Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> r
   absl::ReaderMutexLock lock(&mutex_);
   if (!Lives(slot)) return 0;
   const Speculation::Holder holder{slot, slots_[slot.value()].life};
-  const auto believed = [&](const kv::BlockHash& block)
-                            ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
-  if (run.empty() || !believed(run.back())) return std::ssize(run);
+  const auto speculative = [&](const kv::BlockHash& block)
+                               ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
+  if (run.empty() || !speculative(run.back())) return std::ssize(run);
   return std::partition_point(run.begin(), run.end(),
-                              [&](const kv::BlockHash& block) { return !believed(block); }) -
+                              [&](const kv::BlockHash& block) { return !speculative(block); }) -
          run.begin();
 }
 
@@ -347,7 +347,7 @@ void PrefixIndex::Match(std::span<const kv::BlockHash> chain, Matches* matches) 
     const Segment::Entry* const entry = segments_[key.segment].Find(key);
     if (entry == nullptr) break;
     walk.Keep(Segment::Load(*entry), length);
-    if (walk.nobody()) break;
+    if (walk.none()) break;
     Segment::MarkUsed(*entry);
   }
   if (length == 0) return;

@@ -4,7 +4,7 @@
 // whole hash; an entry here keeps 106 of the 128 bits. It knows neither gRPC nor time (callers say what time
 // it is).
 //
-// Memory is bounded: at the cap, blocks that nobody stored or asked for lately make room. A worker that
+// Memory is bounded: at the cap, blocks that were not stored or asked for lately make room. A worker that
 // leaves is out of every answer at once; its entries are swept up by later calls, a segment at a time, and
 // only then is its slot given out again.
 //
@@ -33,7 +33,7 @@ namespace baton::router::index {
 
 // The answer to a Match. Reusable: no allocation once it has grown.
 struct Matches {
-  std::vector<uint32_t> blocks;  // by slot; slots that nobody has have 0
+  std::vector<uint32_t> blocks;  // by slot; unused slots have 0
   uint32_t longest = 0;
 
   uint32_t of(WorkerSlot slot) const { return slot.value() < blocks.size() ? blocks[slot.value()] : 0; }
@@ -53,8 +53,8 @@ class PrefixIndex {
     int64_t pairs = 0;   // (worker, block) of workers that are here
     int64_t speculative = 0;
     int64_t bytes = 0;
-    int64_t evicted_blocks = 0;  // since the start, for want of memory
-    int64_t dropped_pairs = 0;   // since the start, for want of memory
+    int64_t evicted_blocks = 0;  // since the start, for lack of memory
+    int64_t dropped_pairs = 0;   // since the start, for lack of memory
   };
   // Blocks per hold of the lock.
   static constexpr size_t kSlice = 64;
@@ -63,21 +63,21 @@ class PrefixIndex {
 
   // A slot for a worker, given out again some time after Leave. Nothing if all kMaxSlots are taken.
   std::optional<WorkerSlot> Join();
-  // The worker is gone, or begins anew (then Join again). The slot is void from now on.
+  // The worker is gone, or starts again (then Join again). The slot is void from now on.
   void Leave(WorkerSlot slot);
 
   // The worker says that it holds these blocks (idempotent), or no longer. Calls for a void slot do nothing.
   void Store(WorkerSlot slot, std::span<const kv::BlockHash> blocks);
   void Evict(WorkerSlot slot, std::span<const kv::BlockHash> blocks);
-  // It will hold them soon. Believed until the worker stores them, evicts them, or `until`.
+  // It will hold them soon: speculative entries, until the worker stores them, evicts them, or `until`.
   void Speculate(WorkerSlot slot, std::span<const kv::BlockHash> blocks, absl::Time until);
 
   // For every worker the length of its longest run of `chain` from the start.
   void Match(std::span<const kv::BlockHash> chain, Matches* matches) const;
 
   // How many of the blocks of `run`, which Match found the worker to hold, it has said itself that it holds,
-  // from the start. Beliefs begin where what was known ended, so a few probes tell; a set that has changed
-  // since may be told a little wrong.
+  // from the start. Speculative entries begin where confirmed ones ended, so a few probes tell; a set that
+  // has changed since may be told a little wrong.
   int64_t Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> run) const;
 
   // What is due: speculations to drop, entries of the departed to sweep up. A bounded amount of work; true if
@@ -109,7 +109,7 @@ class PrefixIndex {
   // Calls work(i) for each block in slices under the lock, for as long as the slot lives.
   void InSlices(WorkerSlot slot, std::span<const kv::BlockHash> blocks,
                 const std::function<void(const kv::BlockHash&)>& work);
-  // False if the pair was there already, or for want of memory.
+  // False if the pair was there already, or for lack of memory.
   bool AddPair(WorkerSlot slot, const kv::BlockHash& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemovePair(WorkerSlot slot, const kv::BlockHash& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A new key, at the price of another if need be.

@@ -1,9 +1,9 @@
 // Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The
 // placement seam. It sees numbers only (no worker objects, no wire, no clock), so that the router and
-// `baton simulate` run the very same code. It learns from Observe() what its choices really took.
+// `baton simulate` run the very same code. It learns from Observe() what its selections really took.
 //
-// One thread at a time (the dispatcher's lock); it never waits. A choice depends on the request, the states,
-// the seed and what was observed, and not on the order in which the workers are listed.
+// One thread at a time (the dispatcher's lock); it never waits. A selection depends on the request, the
+// states, the seed and what was observed, and not on the order in which the workers are listed.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Request {
 struct Booked {
   absl::Time due;      // its virtual deadline: the order in which the worker serves (prefill_service/queue.h)
   int64_t tokens = 0;  // its uncached prompt tokens,
-  int64_t cached = 0;  // behind so many cached ones: what it takes is predicted anew whenever somebody asks
+  int64_t cached = 0;  // behind so many cached ones: what it takes is predicted again at each placement
   absl::Time since;    // when it was booked
   uint64_t request = 0;  // whose it is, for the bookkeeper
 };
@@ -66,8 +66,11 @@ struct WorkerState {
   int64_t free_blocks = 0;
   int64_t cached_blocks = 0;
   int64_t total_blocks = 0;  // 0: not reported yet
-  // It can fetch a prefix from another worker.
+  // It can fetch a prefix from another worker; and others can fetch from it.
   bool can_fetch = false;
+  bool serves_fetches = false;
+  // Decode workers: rows of the longest chunk of a prompt in one step, beside running answers. 0: not told.
+  int64_t chunk_tokens = 0;
 
   int64_t requests() const { return waiting + running; }
 };
@@ -78,7 +81,7 @@ using Workers = std::span<const WorkerState>;
 enum class Reason {
   kTurn,    // it was this worker's turn
   kLoad,    // the least loaded
-  kCold,    // nobody holds a prefix: where it costs least
+  kCold,    // no worker holds a prefix: where it costs least
   kPrefix,  // the holder of the longest prefix
   kSpread,  // a holder of less, because the best holder's queue costs more than the difference
   kFetch,   // a prefill worker that fetches the prefix from a peer
@@ -87,26 +90,26 @@ enum class Reason {
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
 std::string_view ReasonName(Reason reason);
 
-// In seconds. TTFT is the sum of all but interference, which others pay: a second for each answer that a
-// second of computing holds up.
+// In seconds. TTFT is the sum of all parts but interference, which other requests pay: the seconds of
+// computing times the answers that they hold up.
 struct Prediction {
   double wait = 0;
   double prefill = 0;
-  double fetch = 0;  // what of it the wait does not hide
+  double fetch = 0;  // the part that the wait does not hide
   double ship = 0;
   double interference = 0;
 
   double ttft() const { return wait + prefill + fetch + ship; }
 };
 
-struct Choice {
+struct Selection {
   size_t decode = 0;            // index among the decode candidates
   std::vector<size_t> prefill;  // indices among the prefill candidates, best first; empty: prefill locally
-  // Whoever computes the prompt (the first prefill worker, or the decode worker if there is none) had best
-  // fetch this many leading blocks from this peer, a candidate of either kind.
+  // The worker that computes the prompt (the first prefill worker, or the decode worker if there is none)
+  // should fetch this many leading blocks from this peer, a candidate of either kind.
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
-  // Uncached tokens to compute at the first choice, and when they are due there: what to book.
+  // Uncached tokens to compute on the first of them, and when they are due there: what to book.
   int64_t uncached_tokens = 0;
   absl::Time due = absl::InfiniteFuture();
   Prediction predicted;
@@ -143,17 +146,19 @@ class Policy {
   // A metric label.
   virtual std::string_view name() const = 0;
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
-  virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
+  virtual Selection Select(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
-  // What a worker on this slot says that its steps take, before anything else was seen of it. Nothing if
-  // something was: see Recall.
+  // What a worker on this slot says that its steps take, before anything was observed of it. Ignored if
+  // something was, or if OnWorkerBack restored it.
   virtual void Introduce(WorkerSlot, const forecast::StepCost&) {}
-  // The worker of this life is on its way out of the slot: what was learnt of it may be wanted again, on
-  // another slot, if it comes back. Forget follows.
-  virtual void Keep(WorkerSlot, uint64_t /*life*/) {}
-  virtual void Recall(WorkerSlot, uint64_t /*life*/) {}
-  // The worker has left; its slot may become another's.
-  virtual void Forget(WorkerSlot) {}
+  // The worker of this incarnation leaves the slot: what was learnt of it is kept, in case it comes back on
+  // another slot. OnSlotFreed follows.
+  virtual void OnWorkerLeft(WorkerSlot, Incarnation) {}
+  // The worker of this incarnation is on this slot now: what was learnt of it, if it was here before, is
+  // restored.
+  virtual void OnWorkerBack(WorkerSlot, Incarnation) {}
+  // The slot has no worker any more, and may become another worker's.
+  virtual void OnSlotFreed(WorkerSlot) {}
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between

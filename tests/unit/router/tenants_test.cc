@@ -1,4 +1,4 @@
-#include "router/tenants.h"
+#include "router/tenancy/tenants.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
-#include "router/api_key.h"
-#include "router/tenants_file.h"
+#include "router/tenancy/api_key.h"
+#include "router/tenancy/tenants_file.h"
 
 namespace baton::router {
 namespace {
@@ -57,9 +57,9 @@ class TenantsTest : public ::testing::Test {
     return opened.status();
   }
   // The tenant's name, or why not.
-  std::string Who(const Caller& caller) {
+  std::string Who(const Credentials& credentials) {
     Denied denied;
-    const auto tenant = tenants_->Identify(caller, &denied);
+    const auto tenant = tenants_->Identify(credentials, &denied);
     return tenant != nullptr ? tenant->name : std::string(DenialName(denied.why));
   }
 
@@ -195,7 +195,7 @@ TEST_F(TenantsTest, RefusesWhatIsWrongAndSaysWhereWithoutSecrets) {
   EXPECT_TRUE(absl::IsNotFound(Open()));
 }
 
-// What `baton key new` asks too.
+// What `baton key new` requests too.
 TEST(TenantNameTest, IsOneThatTheFileTakes) {
   for (const std::string& name :
        {std::string("a"), std::string("search-2"), std::string("team.prod_1"), std::string(64, 'x')}) {

@@ -1,0 +1,28 @@
+// A Conversation as the variables that Hugging Face chat templates read: messages with role, content,
+// reasoning_content, tool_calls ({type, id, function: {name, arguments}}) and tool_call_id; tools as {type,
+// function: {name, description, parameters}}; add_generation_prompt, enable_thinking and what the caller
+// adds. Time and memory are linear in the conversation's bytes, and what its parts cost is bounded before
+// they are made. Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace baton::router {
+
+// INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name,
+// a template argument that would replace one of the above. Looks into no JSON, so it costs little.
+absl::Status CheckConversation(const v1::Conversation& conversation);
+
+// Of a conversation that passed CheckConversation. INVALID_ARGUMENT naming the field: JSON that is no object,
+// or that the strict reader of common/json refuses (a key that stands twice, too deep); or more than
+// `max_parts` messages, tools, calls and JSON values together. Each of them takes at least one token, so the
+// model's context is a bound that no conversation of use meets.
+absl::StatusOr<nlohmann::ordered_json> TemplateVariables(const v1::Conversation& conversation,
+                                                         int64_t max_parts);
+
+}  // namespace baton::router

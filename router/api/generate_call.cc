@@ -1,0 +1,81 @@
+#include "router/api/generate_call.h"
+
+#include <grpc/grpc.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "common/rpc/status.h"
+#include "router/api/grpc_credentials.h"
+#include "router/api/wire.h"
+
+namespace baton::router {
+namespace {
+
+// gRPC's deadline on our clock.
+absl::Time OnClock(const Clock& clock, std::chrono::system_clock::time_point deadline) {
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return clock.Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
+}
+
+}  // namespace
+
+template <typename Request>
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContext* context,
+                                                                grpc::CallbackServerContext* server_context,
+                                                                const grpc::ByteBuffer& bytes) {
+  auto call = std::shared_ptr<GenerateCall>(new GenerateCall(server_context));
+  call->self_ = call;
+  call->driver_ = RequestDriver::Create(context, call, OnClock(*context->clock, server_context->deadline()));
+  // The call's own bytes go with the call, which a job on the executor may outlive.
+  call->driver_->Start<Request>(CredentialsOf(*server_context), bytes.Length(),
+                                [held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
+                                  absl::Status status = ParseMessage(*held, request);
+                                  held->Clear();
+                                  return status;
+                                });
+  return call.get();
+}
+
+template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::GenerateRequest>(
+    const CallContext*, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::ChatRequest>(
+    const CallContext*, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+
+void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {
+  outgoing_ = SerializeMessage(response);
+  grpc::WriteOptions options;
+  if (more) options.set_buffer_hint();  // both in one packet
+  StartWrite(&outgoing_, options);
+}
+
+void GenerateCall::Finish(const absl::Status& status, const v1::GenerateResponse* last) {
+  if (last == nullptr) {
+    grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(status));
+    return;
+  }
+  outgoing_ = SerializeMessage(*last);
+  StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
+}
+
+// Finish() would wait behind the message that the client doesn't take. Core's own cancellation sends the
+// status at once, past flow control, and drops the message.
+void GenerateCall::Abort(const absl::Status& status) {
+  absl::MutexLock lock(&mutex_);
+  if (server_context_ == nullptr) return;
+  grpc_call_cancel_with_status(server_context_->c_call(), static_cast<grpc_status_code>(status.code()),
+                               std::string(status.message()).c_str(), nullptr);
+}
+
+void GenerateCall::OnDone() {
+  {
+    absl::MutexLock lock(&mutex_);
+    server_context_ = nullptr;
+  }
+  // The driver holds this call: both are destroyed when nothing else holds the driver.
+  const std::shared_ptr<GenerateCall> self = std::move(self_);
+  const std::shared_ptr<RequestDriver> driver = std::move(driver_);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,31 @@
+// Prepared: a generation request that was validated, rendered and tokenized, with every default resolved:
+// complete for the decode worker except for what placement decides. A plain value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "baton/v1/decode.pb.h"
+#include "common/kv/index/block_hash.h"
+#include "router/admission/tenant_limits.h"
+
+namespace baton::router {
+
+struct Prepared {
+  admission::TenantId tenant;
+  v1::DecodeRequest request;
+  // Hashes of the prompt's full blocks; empty: not known.
+  std::vector<kv::BlockHash> chain;
+  std::string model;
+  int choices = 1;
+  uint64_t seed = 0;
+  // Hash of the session's id; 0: none.
+  uint64_t session = 0;
+  // Explain the placement.
+  bool debug = false;
+  // The client wants token ids too (the router always asks for them).
+  bool token_ids = false;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,471 @@
+#include "router/dispatch/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/rpc/status.h"
+#include "router/dispatch/decision.h"
+#include "router/dispatch/worker_states.h"
+
+namespace baton::router {
+
+using admission::EntryId;
+
+// Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
+// released.
+constexpr size_t kExpectedAtOnce = 256;
+
+Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
+                       const Clock* clock, Probe* probe, index::PrefixIndex* index)
+    : options_(options),
+      fleet_(fleet),
+      clock_(clock),
+      probe_(probe),
+      index_(index),
+      started_(clock->Now()),
+      policy_name_(policy->name()),
+      metrics_(probe, policy_name_),
+      core_(std::move(policy), options.default_ttft, index),
+      admission_(options.limits) {
+  SetTenant(admission::TenantId(0), "default", {});
+  fleet_->SetListener([this] { Pump(); });
+}
+
+Dispatcher::~Dispatcher() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (ticker_.joinable()) ticker_.join();
+  fleet_->SetListener(nullptr);  // bookings may outlive the dispatcher
+}
+
+void Dispatcher::StartTicking() {
+  ticker_ = std::thread([this] { TickUntilStopped(); });
+}
+
+void Dispatcher::TickUntilStopped() {
+  absl::Time shown = clock_->Now();
+  while (true) {
+    bool waiting;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto needed = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !admission_.queue().empty();
+      };
+      waiting = mutex_.AwaitWithTimeout(absl::Condition(&needed), kShow);
+      if (waiting) {
+        mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
+        if (stopping_) return;
+      }
+      if (const absl::Time now = clock_->Now(); !waiting || now - shown >= kShow) {
+        shown = now;
+        ShowLimits();
+        ShowAffinity();
+      }
+    }
+    if (waiting) Tick();
+    MaintainIndex();
+  }
+}
+
+void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
+                           const admission::TenantLimits& limits) {
+  absl::MutexLock lock(&mutex_);
+  probe_->admission().Name(tenant, label);
+  admission_.SetTenant(tenant, limits, clock_->Now());
+  if (std::find(tenants_.begin(), tenants_.end(), tenant) == tenants_.end()) tenants_.push_back(tenant);
+  Show(tenant);
+  ShowLimits();
+}
+
+absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const DispatchRequest> request) {
+  std::vector<EntryId> ids;
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    const TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    auto decided = admission_.Admit({.tenant = request->tenant,
+                                     .choices = request->choices,
+                                     .prompt_tokens = request->placement.prompt_tokens,
+                                     .max_tokens = request->placement.max_tokens,
+                                     .bytes = request->bytes,
+                                     .priority = request->priority,
+                                     .deadline = estimate.due,
+                                     .clients_deadline = request->deadline != absl::InfiniteFuture(),
+                                     .patience = options_.max_wait,
+                                     .predicted = estimate.predicted},
+                                    now);
+    if (const auto* refusal = std::get_if<admission::Refusal>(&decided))
+      return Refuse(request->tenant, *refusal);
+    auto& admitted = std::get<admission::AdmissionController::Admitted>(decided);
+    for (const EntryId id : admitted.displaced) {
+      deliveries.push_back(
+          Take(id, Refuse(waiting_.at(id).request->tenant,
+                          {admission::Reason::kDisplaced,
+                           "the admission queue is full, and this tenant waits with more than its share",
+                           admission_.RetryDelay(waiting_.at(id).request->tenant)})));
+    }
+    ids = std::move(admitted.entries);
+    const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
+    for (int choice = 0; choice < request->choices; ++choice) {
+      waiting_.emplace(
+          ids[choice],
+          Waiting{.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
+    }
+    probe_->admission().Admitted(request->tenant);
+    Show(request->tenant);
+    PumpLocked(now, &deliveries);
+  }
+  Deliver(std::move(deliveries));
+  return ids;
+}
+
+absl::Status Dispatcher::AdmitCheapCall(admission::TenantId tenant) {
+  absl::MutexLock lock(&mutex_);
+  const auto refusal = admission_.AdmitCheapCall(tenant, clock_->Now());
+  return refusal.has_value() ? Refuse(tenant, *refusal) : absl::OkStatus();
+}
+
+void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    const admission::TenantId tenant = admission_.tenant(account);
+    admission_.Settle(account, used, now);
+    probe_->admission().Used(tenant, used);
+    Show(tenant);
+    // Its tenant may have waited for this.
+    if (!admission_.queue().empty()) PumpLocked(now, &deliveries);
+  }
+  Deliver(std::move(deliveries));
+}
+
+void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> request, int choice,
+                         std::vector<Incarnation> avoid, bool begun) {
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    const absl::Time due =
+        begun ? request->deadline : core_.deadlines().Due(request->deadline, request->placement.arrival);
+    const absl::Time expires = std::min(due, now + options_.max_wait);
+    admission_.PutBack(id, expires, now);
+    Show(request->tenant);
+    waiting_.emplace(id, Waiting{.request = std::move(request),
+                                 .choice = choice,
+                                 .avoid = std::move(avoid),
+                                 .begun = begun,
+                                 .came = now,
+                                 .expires = expires});
+  }
+  Pump();
+}
+
+void Dispatcher::Withdraw(EntryId id) {
+  Waiting dropped;  // its callback goes after the lock
+  absl::MutexLock lock(&mutex_);
+  if (!admission_.Withdraw(id, clock_->Now())) return;
+  dropped = std::move(waiting_.extract(id).mapped());
+  Show(dropped.request->tenant);
+}
+
+void Dispatcher::Pump() {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (admission_.queue().empty()) return;
+    PumpLocked(clock_->Now(), &deliveries);
+  }
+  Deliver(std::move(deliveries));
+}
+
+void Dispatcher::Tick() {
+  std::vector<Delivery> deliveries;
+  {
+    absl::MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    for (const EntryId id : admission_.TakeExpired(now)) {
+      deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
+    }
+    PumpLocked(now, &deliveries);
+  }
+  Deliver(std::move(deliveries));
+}
+
+void Dispatcher::MaintainIndex() {
+  if (index_ == nullptr) return;
+  constexpr int kMaxPieces = 64;  // a bounded piece of work each, some milliseconds in all
+  for (int i = 0; i < kMaxPieces && index_->Maintain(clock_->Now()); ++i) {
+  }
+  probe_->Index(index_->stats());
+}
+
+TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
+                                    const fleet::Worker* computes) const {
+  TtftEstimate estimate = core_.Estimate(request.deadline, request.placement.arrival, predicted);
+  if (core_.deadlines().trusted() && computes != nullptr) {
+    const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
+    estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
+  }
+  return estimate;
+}
+
+TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
+  const TtftEstimate unknown = EstimateOf(request, {}, nullptr);
+  if (unknown.due == absl::InfiniteFuture() || !core_.deadlines().trusted()) return unknown;
+  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  const bool goes_at_once =
+      admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
+                                                [&](const auto& worker) { return Takes(*worker, now); });
+  if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
+  WorkerStates decode(view->decode), prefill(view->prefill);
+  core_.Match(request.chain, decode.workers, prefill.workers);
+  placement::Request placing = request.placement;
+  placing.now = now;
+  const placement::Selection selection = core_.Select(placing, decode.workers, prefill.workers).selection;
+  const auto& computes =
+      selection.prefill.empty() ? view->decode[selection.decode] : view->prefill[selection.prefill.front()];
+  return EstimateOf(request, selection.predicted, computes.get());
+}
+
+bool Dispatcher::Busy(const fleet::View& view) {
+  return std::any_of(view.decode.begin(), view.decode.end(),
+                     [](const auto& worker) { return worker->BookedRequests() > 0; });
+}
+
+bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now) const {
+  return worker.BookedRequests() < options_.worker_concurrency && worker.breaker().Allows(now);
+}
+
+absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
+  if (waiting.request->deadline <= now) {
+    return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
+  }
+  if (waiting.expires < waiting.came + options_.max_wait) {
+    const bool clients = waiting.request->deadline != absl::InfiniteFuture();
+    return Refuse(
+        waiting.request->tenant,
+        {admission::Reason::kDeadline,
+         clients ? fmt::format(
+                       "the deadline is in {:.3f} s, and even a worker that had room now would need longer "
+                       "for the first token: allow more time or try again later",
+                       absl::ToDoubleSeconds(waiting.request->deadline - now))
+                 : fmt::format(
+                       "no worker could give the first token within {:.3f} s, which is what a request "
+                       "without a deadline may take here: set one that allows more time, or try again later",
+                       absl::ToDoubleSeconds(options_.default_ttft)),
+         admission_.RetryDelay(waiting.request->tenant)});
+  }
+  return Refuse(waiting.request->tenant, {admission::Reason::kMaxWait,
+                                          fmt::format("no decode worker had room for {} s; try again later",
+                                                      absl::ToDoubleSeconds(options_.max_wait)),
+                                          admission_.RetryDelay(waiting.request->tenant)});
+}
+
+absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
+  probe_->admission().Refused(tenant, refusal.reason);
+  if (refusal.retry == absl::InfiniteDuration()) return absl::FailedPreconditionError(refusal.message);
+  return rpc::WithRetryDelay(absl::ResourceExhaustedError(refusal.message), refusal.retry);
+}
+
+void Dispatcher::Show(admission::TenantId tenant) {
+  const admission::Queue& queue = admission_.queue();
+  probe_->Queued(queue.size(), queue.bytes());
+  probe_->admission().Depth(tenant, queue.depth(tenant), admission_.running(tenant));
+}
+
+void Dispatcher::ShowLimits() {
+  const absl::Time now = clock_->Now();
+  for (const admission::TenantId tenant : tenants_)
+    probe_->admission().Left(tenant, admission_.LeftOver(tenant, now));
+}
+
+void Dispatcher::ShowAffinity() {
+  probe_->HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_->Now()));
+  metrics_.Show(*fleet_->view());
+}
+
+Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
+  Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
+  Show(delivery.waiting.request->tenant);
+  return delivery;
+}
+
+void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
+  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
+  std::vector<std::shared_ptr<fleet::Worker>> some;
+  for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
+    if (move.arrived) {
+      core_.policy().OnWorkerBack(move.slot, move.incarnation);
+      if (move.step_cost.has_value()) core_.policy().Introduce(move.slot, *move.step_cost);
+    } else {
+      core_.policy().OnWorkerLeft(move.slot, move.incarnation);
+      core_.policy().OnSlotFreed(move.slot);
+    }
+  }
+  std::vector<EntryId> passed_over;  // those that none of the open workers can take
+  while (const std::optional<EntryId> id = admission_.First()) {
+    if (view->decode.empty()) {
+      if (!fleet_->settled() && now - started_ < options_.settle_patience) break;
+      admission_.Withdraw(*id, now);
+      deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
+      continue;
+    }
+    if (!core_.deadlines().trusted()) {
+      int64_t unanswered = 0;
+      for (const auto* pool : {&view->decode, &view->prefill}) {
+        for (const auto& worker : *pool) unanswered += worker->PromptsBooked();
+      }
+      if (!core_.deadlines().MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
+    }
+    WorkerSpan open = view->decode;
+    if (!std::all_of(open.begin(), open.end(), takes)) {
+      some.clear();
+      std::copy_if(open.begin(), open.end(), std::back_inserter(some), takes);
+      open = some;
+      if (open.empty()) break;
+    }
+    const Waiting& waiting = waiting_.at(*id);
+    std::vector<SpeculativeRun> speculative;
+    auto result = TryPlace(waiting, *view, open, now, &speculative);
+    if (result.has_value() && !result->ok()) {
+      admission_.Withdraw(*id, now);
+    } else {
+      admission_.Serve(*id, now);
+    }
+    if (!result.has_value()) {
+      passed_over.push_back(*id);
+      continue;
+    }
+    if (result->ok()) probe_->admission().Waited(waiting.request->tenant, now - waiting.came);
+    deliveries->push_back(Take(*id, std::move(*result)));
+    deliveries->back().speculative = std::move(speculative);
+  }
+  for (const EntryId id : passed_over) admission_.PutBack(id, waiting_.at(id).expires, now);
+}
+
+std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
+                                                              WorkerSpan open, absl::Time now,
+                                                              std::vector<SpeculativeRun>* speculative) {
+  std::vector<std::shared_ptr<fleet::Worker>> some;
+  const absl::StatusOr<WorkerSpan> fit =
+      FitFor(waiting.request->placement, waiting.avoid, view.decode, open, &some);
+  if (!fit.ok()) return fit.status();
+  if (fit->empty()) return std::nullopt;
+  return Place(waiting, view, *fit, now, speculative);
+}
+
+absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
+                                            absl::Time now, std::vector<SpeculativeRun>* speculative) {
+  const DispatchRequest& request = *waiting.request;
+  WorkerStates decode(open), prefill(view.prefill);
+  core_.Match(request.chain, decode.workers, prefill.workers);
+  placement::Request placing = request.placement;
+  placing.now = now;
+  const PlacementPlan plan = core_.Select(placing, decode.workers, prefill.workers);
+  const placement::Selection& selection = plan.selection;
+  const std::shared_ptr<fleet::Worker>& decoder = open[selection.decode];
+  const std::shared_ptr<fleet::Worker> prefiller =
+      selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
+  if (!waiting.begun) {
+    const TtftEstimate estimate =
+        EstimateOf(request, selection.predicted, prefiller != nullptr ? prefiller.get() : decoder.get());
+    if (DispatchCore::TooLate(estimate, now, Busy(view))) {
+      return Refuse(request.tenant, admission::AdmissionController::TooLate(
+                                        request.deadline != absl::InfiniteFuture(), estimate.due - now,
+                                        absl::ZeroDuration(), estimate.predicted));
+    }
+  }
+
+  Placement placement;
+  placement.decode = decoder;
+  for (size_t at : selection.prefill) placement.prefill.push_back(view.prefill[at]);
+  if (selection.fetch_from.has_value()) {
+    for (const WorkerSpan peers : {WorkerSpan(view.prefill), open}) {
+      const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
+        return worker->slot() == *selection.fetch_from;
+      });
+      if (peer != peers.end()) placement.fetch_from = *peer;
+    }
+    placement.fetch_blocks = selection.fetch_blocks;
+  }
+
+  auto decision = std::make_shared<Decision>();
+  decision->decode = placement.decode;
+  decision->prefill = placement.prefill;
+  decision->selection = selection;
+  decision->prompt_tokens = placing.prompt_tokens;
+  decision->prompt_blocks = std::ssize(request.chain);
+  decision->decode_matched = plan.decode_matched;
+  decision->prefill_matched = plan.prefill_matched;
+  if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
+  decision->debug = request.debug;
+
+  fleet::Work work(placing.prompt_tokens);
+  work.uncached_tokens = plan.uncached_tokens;
+  work.cached_tokens = plan.cached_tokens;
+  work.due = selection.due;
+  placement.booking = fleet_->Book(decoder, prefiller, work, now);
+  placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
+  placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
+                              absl::Duration took) { OnFirstToken(predicted, trusted, took); };
+  metrics_.Placed(*decision);
+  if (index_ != nullptr) Expect(request, *decision, now, speculative);
+  return placement;
+}
+
+void Dispatcher::Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
+                        std::vector<SpeculativeRun>* speculative) {
+  const index::Matches& matches = core_.matches();
+  const size_t all = request.chain.size();
+  if (const size_t longest = std::min<size_t>(matches.longest, all); longest > 0) {
+    const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
+    hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
+  }
+  const absl::Time until = DispatchCore::ExpectUntil(decision.selection.predicted, now);
+  const auto expect = [&](WorkerSlot slot, int64_t matched) {
+    const auto from = static_cast<size_t>(matched);
+    const size_t to = std::min(all, from + kExpectedAtOnce);
+    core_.Expect(slot, request.chain, from, to, until);
+    if (to < all) speculative->push_back({slot, to, until});
+  };
+  expect(decision.decode->slot(), decision.decode_matched);
+  if (!decision.prefill.empty()) expect(decision.prefill.front()->slot(), decision.prefill_matched);
+}
+
+void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration took) {
+  bool may_wait = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    may_wait = !core_.deadlines().trusted();
+    core_.deadlines().Observe(predicted, absl::ToDoubleSeconds(took), trusted);
+  }
+  if (may_wait) Pump();
+}
+
+void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
+  metrics_.Finished(decision, *finished);
+  if (decision.debug) decision.Explain(policy_name_, finished->mutable_placement());
+  if (finished->relay().migrations() > 0) return;  // its times are two workers'
+  const std::optional<placement::Outcome> outcome = decision.OutcomeOf(*finished);
+  if (!outcome.has_value()) return;
+  absl::MutexLock lock(&mutex_);
+  core_.policy().Observe(*outcome);
+}
+
+void Dispatcher::Deliver(std::vector<Delivery> deliveries) {
+  for (Delivery& delivery : deliveries) {
+    const std::shared_ptr<const DispatchRequest> request = delivery.waiting.request;
+    request->result(delivery.waiting.choice, std::move(delivery.result));
+    for (const SpeculativeRun& run : delivery.speculative) {
+      index_->Speculate(run.slot, std::span(request->chain).subspan(run.from), run.until);
+    }
+  }
+}
+
+}  // namespace baton::router

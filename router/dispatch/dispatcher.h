@@ -1,0 +1,173 @@
+// Dispatcher: where admission, placement and the fleet meet, under one lock. Choices come in, wait in the
+// admission queue if no decode worker takes them now, and leave with a Placement or a refusal. DispatchCore
+// decides; the dispatcher has the lock, the clock, the workers and the bookings. An event that changes
+// something (a request that comes or ends, a worker's report) pumps the queue on its own thread; one thread
+// of the dispatcher only watches the clock. Any thread; results are delivered without a lock held, possibly
+// before Submit returns.
+//
+// No request waits in vain: one past its deadline is answered within kTick, one that no worker could ever
+// hold is refused at once, and one without a deadline waits at most `max_wait`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/kv/index/block_hash.h"
+#include "router/admission/admission_controller.h"
+#include "router/dispatch/dispatch_core.h"
+#include "router/dispatch/dispatch_request.h"
+#include "router/dispatch/fit.h"
+#include "router/dispatch/placement.h"
+#include "router/dispatch/placement_metrics.h"
+#include "router/fleet/fleet.h"
+#include "router/index/hot_prefixes.h"
+#include "router/index/prefix_index.h"
+#include "router/metrics/probe.h"
+#include "router/placement/policy.h"
+
+namespace baton::router {
+
+class Dispatcher {
+ public:
+  struct Options {
+    admission::Queue::Limits limits;
+    // Choices that this router puts on one decode worker at a time.
+    int64_t worker_concurrency = 256;
+    absl::Duration max_wait = absl::Seconds(120);
+    // What the first token of a request without a deadline may take (admission/ttft_deadlines.h).
+    absl::Duration default_ttft = absl::InfiniteDuration();
+    // How long after the start to wait for workers that have not answered yet, before saying that none is up.
+    absl::Duration settle_patience = absl::Seconds(3);
+  };
+  static constexpr absl::Duration kTick = absl::Milliseconds(10);
+  // How often the gauges that move by themselves are set.
+  static constexpr absl::Duration kShow = absl::Seconds(1);
+
+  // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: then no worker is
+  // known to hold anything.
+  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
+             const Clock* clock, Probe* probe, index::PrefixIndex* index = nullptr);
+  ~Dispatcher();
+
+  // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
+  void StartTicking();
+
+  // A tenant, before its first request, or its new limits. `label` is its name in metrics. The tenant with
+  // the id 0 is known from the start, as "default", without limits.
+  void SetTenant(admission::TenantId tenant, const std::string& label, const admission::TenantLimits& limits);
+
+  // All choices or none. RESOURCE_EXHAUSTED with a retry delay, saying which limit, if the tenant's rates,
+  // the queue or the deadline don't allow it. An admitted request is settled in the end, by the first entry's
+  // id.
+  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const DispatchRequest> request);
+  // A call that takes no worker counts against the tenant's rate of requests too.
+  absl::Status AdmitCheapCall(admission::TenantId tenant);
+  // An admitted request has ended, with none of its choices waiting: what it really used.
+  void Settle(admission::EntryId account, const admission::Meter::Use& used);
+  // Puts a choice whose worker did not take it, or lost it, back at its old place in the queue; `avoid` are
+  // workers that failed it. `begun`: its answer goes on from where it was, and no first token is due any
+  // more.
+  void Requeue(admission::EntryId id, std::shared_ptr<const DispatchRequest> request, int choice,
+               std::vector<Incarnation> avoid, bool begun = false);
+  // No result for this one, if there was none yet.
+  void Withdraw(admission::EntryId id);
+
+  // Places what can be placed.
+  void Pump();
+  // Pump, and refuse what waited too long.
+  void Tick();
+
+ private:
+  struct Waiting {
+    std::shared_ptr<const DispatchRequest> request;
+    int choice = 0;
+    std::vector<Incarnation> avoid;
+    bool begun = false;
+    absl::Time came;     // when it began to wait
+    absl::Time expires;  // max_wait, or what is too late for the first token
+  };
+  // Speculative entries that the index has not been told yet: blocks of the prompt that a worker will hold,
+  // from the block `from` to the last.
+  struct SpeculativeRun {
+    WorkerSlot slot;
+    size_t from = 0;
+    absl::Time until;
+  };
+  struct Delivery {
+    Waiting waiting;
+    absl::StatusOr<Placement> result;
+    std::vector<SpeculativeRun> speculative = {};
+  };
+
+  void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tries one entry on the workers that take requests now. Nothing: it has to wait.
+  std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
+                                                    WorkerSpan open, absl::Time now,
+                                                    std::vector<SpeculativeRun>* speculative)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Selects among workers that fit, books, and tells the index.
+  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
+                                  absl::Time now, std::vector<SpeculativeRun>* speculative)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The index expects the prompt on the selected workers.
+  void Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
+              std::vector<SpeculativeRun>* speculative) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Learn(const Decision& decision, v1::Finished* finished);
+  void OnFirstToken(double predicted, bool trusted, absl::Duration took);
+  void MaintainIndex();
+  // With the name of the worker that computes the prompt, for people; null: not known.
+  TtftEstimate EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
+                          const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The estimate for a request that will have to wait, as if it were placed now. A request that is dispatched
+  // at once gets its estimate from its placement instead.
+  TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Something runs that would correct a prediction that is too long.
+  static bool Busy(const fleet::View& view);
+  bool Takes(const fleet::Worker& worker, absl::Time now) const;
+  absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts the refusal, and words it.
+  absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The tenant's gauges; and what all tenants have left of their limits, which moves by itself.
+  void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hot prefixes, and hits by worker of the fleet as it is.
+  void ShowAffinity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Deliver(std::vector<Delivery> deliveries);
+  void TickUntilStopped();
+
+  const Options options_;
+  fleet::Fleet* const fleet_;
+  const Clock* const clock_;
+  Probe* const probe_;
+  index::PrefixIndex* const index_;
+  const absl::Time started_;
+  const std::string policy_name_;
+  const PlacementMetrics metrics_;
+
+  absl::Mutex mutex_;
+  DispatchCore core_ ABSL_GUARDED_BY(mutex_);
+  admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
+  std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread ticker_;
+};
+
+}  // namespace baton::router

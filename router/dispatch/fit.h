@@ -1,0 +1,24 @@
+// Fit: which decode workers could take a choice at all: those that have not failed it and whose KV memory
+// would hold it alone. Pure functions.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/base/ids.h"
+#include "router/fleet/worker.h"
+#include "router/placement/policy.h"
+
+namespace baton::router {
+
+using WorkerSpan = std::span<const std::shared_ptr<fleet::Worker>>;
+
+// Those of `open` that fit, which may be none now. An error: none of `all` ever would. Leans on `open`, or on
+// `some` if not all of it fits.
+absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
+                                  WorkerSpan all, WorkerSpan open,
+                                  std::vector<std::shared_ptr<fleet::Worker>>* some);
+
+}  // namespace baton::router

@@ -1,0 +1,32 @@
+#include "router/dispatch/worker_states.h"
+
+namespace baton::router {
+WorkerStates::WorkerStates(WorkerSpan from) {
+  workers.reserve(from.size());
+  for (const auto& worker : from) {
+    placement::WorkerState& state = workers.emplace_back();
+    state.slot = worker->slot();
+    state.queued_tokens = worker->QueuedTokens();
+    state.running = worker->Requests();
+    state.context_tokens = worker->ContextTokens();
+    state.free_blocks = worker->FreeBlocks();
+    state.cached_blocks = worker->CachedBlocks();
+    state.total_blocks = worker->TotalBlocks();
+    state.can_fetch = state.serves_fetches = worker->identity().peer_fetch;
+    state.chunk_tokens = worker->identity().chunk_tokens;
+    const fleet::Worker::Prompts prompts = worker->prompts();
+    if (prompts.booked.empty()) continue;
+    state.busy_since = prompts.busy_since;
+    auto& list = booked.emplace_back();
+    for (const fleet::BookedPrompt& prompt : prompts.booked) {
+      list.push_back({.due = prompt.due,
+                      .tokens = prompt.tokens,
+                      .cached = prompt.cached,
+                      .since = prompt.since,
+                      .request = prompt.id});
+    }
+    state.booked = list;
+  }
+}
+
+}  // namespace baton::router
