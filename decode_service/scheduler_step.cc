@@ -87,7 +87,7 @@ void Scheduler::Plan(Flight& flight) {
   // logits.
   const auto let_draw = [this](Sequence& sequence, int64_t position) {
     if (sequence.outbox->shows_logits()) return;
-    if (sequence.sampling.Penalises() && sequence.seen == nullptr) sequence.seen = engine_.TakeCountSlot();
+    if (sequence.sampling.Penalises() && sequence.seen == nullptr) sequence.seen = engine_.TakePenaltySlot();
     batch_.Draw(
         sequence.sampling, static_cast<uint64_t>(position),
         {.slot = sequence.seen.get(), .tokens = sequence.tokens, .prompt_tokens = sequence.prompt_tokens});

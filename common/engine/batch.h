@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/engine/count_slots.h"
+#include "common/engine/penalty_slots.h"
 #include "common/model/decoder.h"
 #include "common/sampling/sampler.h"
 
@@ -15,7 +15,7 @@ namespace baton::engine {
 // What penalties are about: a sequence's tokens, but for one that nobody knows yet, and how many of them are
 // its prompt.
 struct Seen {
-  CountSlot* slot = nullptr;
+  PenaltySlot* slot = nullptr;
   std::span<const TokenId> tokens;  // outlives the batch's launch
   int64_t prompt_tokens = 0;
 };

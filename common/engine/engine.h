@@ -68,7 +68,7 @@ class Engine {
   std::span<const float> Finish();
   bool overlaps() const { return ranks_.front().decoder->draws(); }
   // A place where the backend counts what a sequence has seen, for Batch::Draw. Null: it can't.
-  std::unique_ptr<CountSlot> TakeCountSlot() { return count_slots_.Take(); }
+  std::unique_ptr<PenaltySlot> TakePenaltySlot() { return penalty_slots_.Take(); }
   // The token that the backend drew from a row of logits of the step that finished last, which then has no
   // logits. None: it was not asked to, or could not.
   std::optional<TokenId> drawn(int64_t logit_row) const;
@@ -94,7 +94,7 @@ class Engine {
   // Of each step between Launch and Finish: the rows of its logits from which tokens are drawn.
   std::deque<std::vector<int64_t>> flights_;
   std::map<int64_t, TokenId> drawn_;  // by row of the logits
-  CountSlots count_slots_{[this](int32_t slots) { return ReserveCounts(slots); }};
+  PenaltySlots penalty_slots_{[this](int32_t slots) { return ReserveCounts(slots); }};
 };
 
 }  // namespace baton::engine

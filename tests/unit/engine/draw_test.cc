@@ -128,7 +128,7 @@ TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
   const auto without = GenerateSolo(*engine, tokens_, {.temperature = 0}, kTokens, {}, 0);
   ASSERT_NE(expected->tokens, without->tokens) << "the penalties change nothing";
 
-  const auto slot = engine->TakeCountSlot();
+  const auto slot = engine->TakePenaltySlot();
   ASSERT_NE(slot, nullptr);
   std::vector<TokenId> tokens = tokens_;
   const auto prompt = std::ssize(tokens_);
@@ -153,7 +153,7 @@ TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DrawTest, testing::Values(1, 2), testing::PrintToStringParamName());
 
 TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
-  CountSlots slots([](int32_t) { return true; });
+  PenaltySlots slots([](int32_t) { return true; });
   const auto slot = slots.Take();
   const sampling::Params params = {.presence_penalty = 1};
   const std::vector<TokenId> tokens = {TokenId(4), TokenId(5), TokenId(6)};
@@ -163,7 +163,7 @@ TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
     size_t draws, filled;
     bool operator==(const Outcome&) const = default;
   };
-  const auto draw = [&](size_t known, uint64_t position, CountSlot* own) {
+  const auto draw = [&](size_t known, uint64_t position, PenaltySlot* own) {
     Batch batch;
     batch.Add(std::span(tokens).first(1), 0, blocks, true);
     batch.Draw(params, position, {.slot = own, .tokens = std::span(tokens).first(known), .prompt_tokens = 1});
@@ -182,13 +182,13 @@ TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
   EXPECT_EQ(draw(3, 3, slot.get()), (Outcome{1, 1})) << "a draw that came to nothing";
 }
 
-TEST(CountSlotsTest, GrowAsLongAsThereIsMemory) {
+TEST(PenaltySlotsTest, GrowAsLongAsThereIsMemory) {
   std::vector<int32_t> asked;
-  CountSlots slots([&asked](int32_t wanted) {
+  PenaltySlots slots([&asked](int32_t wanted) {
     asked.push_back(wanted);
     return wanted < 64;
   });
-  std::vector<std::unique_ptr<CountSlot>> taken;
+  std::vector<std::unique_ptr<PenaltySlot>> taken;
   std::set<int32_t> indices;
   while (auto slot = slots.Take()) {
     indices.insert(slot->index());
@@ -211,7 +211,7 @@ TEST(NoDrawTest, LogitsFromABackendThatDoesNotDraw) {
   const auto engine = Load("cpu", 1);
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(engine->overlaps());
-  EXPECT_EQ(engine->TakeCountSlot(), nullptr);
+  EXPECT_EQ(engine->TakePenaltySlot(), nullptr);
   const std::vector<TokenId> tokens(5, TokenId(9));
   const auto blocks = *engine->pool().Allocate(1);
   const auto asked = engine->Forward(MakeBatch(tokens, blocks, {{}}), [](int) {});

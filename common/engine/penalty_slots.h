@@ -1,5 +1,5 @@
-// CountSlots: which sequence has which of the backend's slots, where that counts the tokens that a sequence
-// with penalties has seen (kernels::RowDraw). A slot goes back when its CountSlot does: a step under way may
+// PenaltySlots: which sequence has which of the backend's slots, where that counts the tokens that a sequence
+// with penalties has seen (kernels::RowDraw). A slot goes back when its PenaltySlot does: a step under way may
 // still count there, and is done before the next owner's tokens are counted. Engine thread; outlives its
 // slots.
 #pragma once
@@ -12,15 +12,15 @@
 
 namespace baton::engine {
 
-class CountSlots;
+class PenaltySlots;
 
 // One sequence's.
-class CountSlot {
+class PenaltySlot {
  public:
-  CountSlot(CountSlots& slots, int32_t index) : slots_(slots), index_(index) {}
-  ~CountSlot();
-  CountSlot(const CountSlot&) = delete;
-  CountSlot& operator=(const CountSlot&) = delete;
+  PenaltySlot(PenaltySlots& slots, int32_t index) : slots_(slots), index_(index) {}
+  ~PenaltySlot();
+  PenaltySlot(const PenaltySlot&) = delete;
+  PenaltySlot& operator=(const PenaltySlot&) = delete;
 
   int32_t index() const { return index_; }
   // Tokens [0, counted) of the sequence are counted once all steps that were put together have been computed.
@@ -28,21 +28,21 @@ class CountSlot {
   void set_counted(int64_t tokens) { counted_ = tokens; }
 
  private:
-  CountSlots& slots_;
+  PenaltySlots& slots_;
   const int32_t index_;
   int64_t counted_ = 0;
 };
 
-class CountSlots {
+class PenaltySlots {
  public:
   // reserve(n): has the backend make room for n slots; false if it can't.
-  explicit CountSlots(std::function<bool(int32_t)> reserve) : reserve_(std::move(reserve)) {}
+  explicit PenaltySlots(std::function<bool(int32_t)> reserve) : reserve_(std::move(reserve)) {}
 
   // Null: the backend does not count, or has no memory for more.
-  std::unique_ptr<CountSlot> Take();
+  std::unique_ptr<PenaltySlot> Take();
 
  private:
-  friend class CountSlot;
+  friend class PenaltySlot;
 
   const std::function<bool(int32_t)> reserve_;
   int32_t reserved_ = 0;
