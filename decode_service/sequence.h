@@ -49,7 +49,7 @@ struct Sequence {
   sampling::History history;
   std::unique_ptr<Outbox> outbox;
   std::unique_ptr<engine::SequenceKv> kv;
-  std::unique_ptr<engine::PenaltySlot> seen;  // by the backend that draws with penalties; null: not yet
+  std::unique_ptr<engine::PenaltySlot> penalty_slot;  // null until the backend draws with penalties
   std::unique_ptr<Handoff> handoff;
   std::unique_ptr<fetch::Fetch> fetch;  // of blocks that it lacks, before anything else
   int64_t handoff_tokens = 0;           // length of `tokens` when the hand-off was asked for

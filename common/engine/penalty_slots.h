@@ -1,7 +1,7 @@
-// PenaltySlots: which sequence has which of the backend's slots, where that counts the tokens that a sequence
-// with penalties has seen (kernels::RowDraw). A slot goes back when its PenaltySlot does: a step under way may
-// still count there, and is done before the next owner's tokens are counted. Engine thread; outlives its
-// slots.
+// PenaltySlots: which sequence owns which of the backend's slots. A slot is where a backend that draws tokens
+// counts the tokens of one sequence with penalties (kernels::RowDraw::slot). A slot is free again when its
+// PenaltySlot is destroyed: a step in flight may still count there, but that step ends before the next
+// owner's tokens are counted. Engine thread; PenaltySlots outlives every PenaltySlot.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace baton::engine {
 
 class PenaltySlots;
 
-// One sequence's.
+// The slot of one sequence.
 class PenaltySlot {
  public:
   PenaltySlot(PenaltySlots& slots, int32_t index) : slots_(slots), index_(index) {}
@@ -23,7 +23,7 @@ class PenaltySlot {
   PenaltySlot& operator=(const PenaltySlot&) = delete;
 
   int32_t index() const { return index_; }
-  // Tokens [0, counted) of the sequence are counted once all steps that were put together have been computed.
+  // Tokens [0, counted) of the sequence will be counted when every step that was planned so far has ended.
   int64_t counted() const { return counted_; }
   void set_counted(int64_t tokens) { counted_ = tokens; }
 
@@ -35,10 +35,10 @@ class PenaltySlot {
 
 class PenaltySlots {
  public:
-  // reserve(n): has the backend make room for n slots; false if it can't.
+  // reserve(n) has the backend make room for n slots, and returns false if it can't.
   explicit PenaltySlots(std::function<bool(int32_t)> reserve) : reserve_(std::move(reserve)) {}
 
-  // Null: the backend does not count, or has no memory for more.
+  // Null if the backend does not count, or has no memory for another slot.
   std::unique_ptr<PenaltySlot> Take();
 
  private:
@@ -46,7 +46,7 @@ class PenaltySlots {
 
   const std::function<bool(int32_t)> reserve_;
   int32_t reserved_ = 0;
-  bool full_ = false;  // the backend said no
+  bool full_ = false;  // the backend refused to make more room
   std::vector<int32_t> free_;
 };
 
