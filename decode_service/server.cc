@@ -32,7 +32,8 @@ struct DecodeServer::Parts {
 
 absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions options) {
   auto parts = std::make_unique<Parts>();
-  options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
+  options.worker.chunk_tokens =
+      std::min(options.scheduler.step.chunk_tokens, options.scheduler.step.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->host, worker::Host::Create(options.worker, v1::ROLE_DECODE, "decode"));
   BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
   worker::Host& host = *parts->host;

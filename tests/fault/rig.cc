@@ -150,8 +150,7 @@ void Rig::Boot(DecodeNode& node) {
       decode_service::SchedulerOptions{.worker_id = node.name,
                                        .incarnation = IncarnationOf(node),
                                        .local_prefill_tokens = 8,
-                                       .chunk_tokens = 16,
-                                       .token_budget = 32},
+                                       .step = {.chunk_tokens = 16, .token_budget = 32}},
       *node.engine, *node.link, *node.client, clock_, *node.probe,
       fetch::Exchange{.fetcher = node.fetcher.get()});
 }
