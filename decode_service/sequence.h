@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
 #include "common/engine/penalty_slots.h"
+#include "common/rpc/event_sink.h"
 #include "common/sampling/sampler.h"
 #include "decode_service/answer_report.h"
 #include "decode_service/block_lease.h"
@@ -19,7 +20,8 @@
 
 namespace baton::decode_service {
 
-struct Sequence {
+// The base is the way back to the router, whose client may read slowly: see rpc::EventSink.
+struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   enum class Phase { kFetching, kHandoff, kPrefilling, kRunning, kPreempted };
 
   // What was asked. Constant after Submit.
@@ -35,10 +37,6 @@ struct Sequence {
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
   uint32_t choice = 0;
-  std::function<void(v1::DecodeEvent)> send;
-  std::function<void(absl::Status)> finish;
-  // The client has not taken enough of what was sent: compute nothing more for it.
-  std::function<bool()> congested;
 
   // Where it is.
   Phase phase = Phase::kPreempted;

@@ -290,9 +290,8 @@ bool Scheduler::ShipCached() {
 std::vector<Scheduler::Planned> Scheduler::Plan() {
   std::vector<Planned> plan;
   if (link_.congested()) return plan;  // what it computes could not leave
-  engine::ChunkPlanner chunks({.chunk_tokens = options_.chunk_tokens,
-                               .token_budget = options_.token_budget,
-                               .whole_blocks = true});
+  engine::ChunkPlanner chunks(
+      {.chunk_tokens = options_.chunk_tokens, .token_budget = options_.token_budget, .whole_blocks = true});
   for (auto prompt = computing_.begin(); prompt != computing_.end(); ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
     const int64_t rows = chunks.Take(prompt->kv->computed_tokens(), prompt->remaining());

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -30,6 +29,7 @@
 #include "common/fetch/landing.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/forecast/step_forecast.h"
+#include "common/rpc/event_sink.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 #include "prefill_service/probe.h"
@@ -58,8 +58,8 @@ struct SchedulerOptions {
   int64_t max_chunk_bytes = 4 << 20;
 };
 
-// One prompt to prefill. The functions are called on the engine thread.
-struct Job {
+// One prompt to prefill. The base is the way back to the decode worker.
+struct Job : rpc::EventSink<v1::PrefillEvent> {
   std::string request_id;
   std::vector<TokenId> tokens;
   kv::BlockHash root;
@@ -68,11 +68,6 @@ struct Job {
   int priority = 0;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
   v1::PeerPrefix peer;
-  std::function<void(v1::PrefillEvent)> send;
-  // Once, at the end, unless cancelled.
-  std::function<void(absl::Status)> finish;
-  // The peer has not taken enough of what was sent: compute nothing more for it.
-  std::function<bool()> congested;
 };
 
 class Scheduler {

@@ -2,14 +2,11 @@
 
 #include <utility>
 
-#include "common/rpc/server_stream.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "fmt/format.h"
 
 namespace baton::fetch {
 namespace {
-
-using Stream = rpc::ServerStream<v1::FetchEvent>;
 
 // KV on its way to one peer; beyond it nothing more is sent until the peer has taken some.
 constexpr size_t kMaxOutboxBytes = 8 << 20;
@@ -46,36 +43,22 @@ absl::StatusOr<Ask> ParseRequest(const v1::FetchRequest& request, const engine::
   return ask;
 }
 
+BlocksService::BlocksService(engine::Engine& engine, engine::Loop& loop, Holder& holder,
+                             const rpc::PeerCheck& peers)
+    : engine_(engine), holder_(holder), calls_(peers, loop, kMaxOutboxBytes) {}
+
 grpc::ServerWriteReactor<v1::FetchEvent>* BlocksService::Fetch(grpc::CallbackServerContext* context,
                                                                const v1::FetchRequest* request) {
-  auto stream = Stream::Create();
-  auto* reactor = stream->reactor();
-  if (absl::Status stranger = peers_(*context); !stranger.ok()) {
-    stream->Finish(std::move(stranger));
-    return reactor;
-  }
-  auto ask = ParseRequest(*request, engine_);
-  if (!ask.ok()) {
-    stream->Finish(ask.status());
-    return reactor;
-  }
-  ask->send = [stream](v1::FetchEvent event) { stream->Send(std::move(event)); };
-  ask->finish = [stream](const absl::Status& status) { stream->Finish(status); };
-  ask->congested = [stream] { return stream->outbox_bytes() > kMaxOutboxBytes; };
   const FetchId id = next_id_++;
-  const bool posted = loop_.TryPost([this, id, stream, ask = *std::move(ask)]() mutable {
-    if (stream->cancelled()) return;
-    if (absl::Status served = holder_.Submit(id, std::move(ask)); !served.ok()) {
-      stream->Finish(served);
-      return;
-    }
-    stream->Listen({.cancelled = [this, id] { loop_.PostAlways([this, id] { holder_.Cancel(id); }); },
-                    .drained = [this] { loop_.PostAlways([] {}); }});
-  });
-  if (!posted) {
-    stream->Finish(absl::ResourceExhaustedError("this worker's mailbox is full: compute the blocks"));
-  }
-  return reactor;
+  return calls_.Serve<Ask>(
+      *context,
+      [&](rpc::EventSink<v1::FetchEvent> sink) {
+        auto ask = ParseRequest(*request, engine_);
+        if (ask.ok()) static_cast<rpc::EventSink<v1::FetchEvent>&>(*ask) = std::move(sink);
+        return ask;
+      },
+      [this, id](Ask ask) { return holder_.Submit(id, std::move(ask)); }, [this, id] { holder_.Cancel(id); },
+      [] { return absl::ResourceExhaustedError("this worker's mailbox is full: compute the blocks"); });
 }
 
 }  // namespace baton::fetch

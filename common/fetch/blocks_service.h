@@ -10,24 +10,22 @@
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
 #include "common/fetch/holder.h"
-#include "common/rpc/security.h"
+#include "common/rpc/served_calls.h"
 
 namespace baton::fetch {
 
 class BlocksService final : public v1::Blocks::CallbackService {
  public:
   // All outlive it.
-  BlocksService(engine::Engine& engine, engine::Loop& loop, Holder& holder, const rpc::PeerCheck& peers)
-      : engine_(engine), loop_(loop), holder_(holder), peers_(peers) {}
+  BlocksService(engine::Engine& engine, engine::Loop& loop, Holder& holder, const rpc::PeerCheck& peers);
 
   grpc::ServerWriteReactor<v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
                                                   const v1::FetchRequest* request) override;
 
  private:
   engine::Engine& engine_;
-  engine::Loop& loop_;
   Holder& holder_;
-  const rpc::PeerCheck& peers_;
+  const rpc::ServedCalls<v1::FetchEvent, engine::Loop> calls_;
   std::atomic<FetchId> next_id_ = 1;
 };
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +19,7 @@
 #include "baton/v1/blocks.pb.h"
 #include "common/engine/engine.h"
 #include "common/fetch/probe.h"
+#include "common/rpc/event_sink.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 
@@ -27,16 +27,11 @@ namespace baton::fetch {
 
 using FetchId = uint64_t;
 
-// What a peer asks for. The functions are called on the engine thread.
-struct Ask {
+// What a peer asks for. The base is the way back to it.
+struct Ask : rpc::EventSink<v1::FetchEvent> {
   std::string request_id;
   std::vector<kv::BlockHash> hashes;
   transfer::Ticket ticket;
-  std::function<void(v1::FetchEvent)> send;
-  // Once, at the end, unless cancelled.
-  std::function<void(absl::Status)> finish;
-  // The peer has not taken enough of what was sent: send nothing more for now.
-  std::function<bool()> congested;
 };
 
 struct HolderOptions {
