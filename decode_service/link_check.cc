@@ -24,12 +24,12 @@ struct LinkCheck::Test {
   absl::Notification ended;  // the stream is over, and no write is under way
 };
 
-LinkCheck::LinkCheck(LinkCheckOptions options, worker::Host& host, std::function<void()> passed)
+LinkCheck::LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, std::function<void()> passed)
     : options_(std::move(options)),
-      host_(host),
+      runtime_(runtime),
       passed_(std::move(passed)),
-      calls_(&v1::Prefill::StubInterface::async_interface::TestLink, host.security(),
-             [&host](engine::Loop::Task task) { host.loop().PostAlways(std::move(task)); }),
+      calls_(&v1::Prefill::StubInterface::async_interface::TestLink, runtime.security(),
+             [&runtime](engine::Loop::Task task) { runtime.loop().PostAlways(std::move(task)); }),
       thread_([this] { Work(); }) {}
 
 LinkCheck::~LinkCheck() {
@@ -37,7 +37,7 @@ LinkCheck::~LinkCheck() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  host_.loop().Run([this] {
+  runtime_.loop().Run([this] {
     if (running_ != nullptr) running_->End(absl::CancelledError("the worker is leaving"));
   });
   thread_.join();
@@ -49,9 +49,9 @@ void LinkCheck::Work() {
     for (size_t i = 0; i < options_.peers.size(); ++i) {
       const std::string& peer = options_.peers[i];
       const absl::StatusOr<double> rate = Measure(peer);
-      if (rate.ok()) host_.link().probe().Measured(peer, *rate);
+      if (rate.ok()) runtime_.link().probe().Measured(peer, *rate);
       const double gbps = rate.ok() ? *rate / 1e9 : 0;
-      const std::string_view link = host_.link().receiver().name();
+      const std::string_view link = runtime_.link().receiver().name();
       if (rate.ok() && gbps >= options_.floor_gbps) {
         spdlog::info("the {} link to {} carries {:.2f} GB/s (floor {:.2f}): ready", link, peer, gbps,
                      options_.floor_gbps);
@@ -84,7 +84,7 @@ absl::StatusOr<double> LinkCheck::Measure(const std::string& peer) {
 absl::StatusOr<double> LinkCheck::Exchange(const std::string& peer) {
   Test test;
   absl::Status started = absl::CancelledError("the worker is leaving");
-  engine::Loop& loop = host_.loop();
+  engine::Loop& loop = runtime_.loop();
   loop.Run([&] { started = Start(peer, test); });
   BATON_RETURN_IF_ERROR(started);
   // Every write ends, at the latest when the link gives its peer up.
@@ -94,7 +94,7 @@ absl::StatusOr<double> LinkCheck::Exchange(const std::string& peer) {
     running_ = nullptr;
     bytes = test.receiver->intake().received_bytes();
     test.receiver.reset();
-    host_.engine().pool().Release(test.blocks);
+    runtime_.engine().pool().Release(test.blocks);
   });
   BATON_RETURN_IF_ERROR(test.status);
   return static_cast<double>(bytes) / std::max(1e-9, absl::ToDoubleSeconds(test.last - test.first));
@@ -105,15 +105,15 @@ absl::Status LinkCheck::Start(const std::string& peer, Test& test) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("the worker is leaving");
   }
-  engine::Engine& engine = host_.engine();
+  engine::Engine& engine = runtime_.engine();
   const int64_t most = std::max<int64_t>(1, kTestBytes / engine.store().layout().block_bytes());
   BATON_ASSIGN_OR_RETURN(test.blocks,
                          engine.pool().Allocate(std::clamp<int64_t>(engine.pool().available() / 4, 1, most)));
-  transfer::Ticket ticket{host_.incarnation(), TicketId(next_ticket_++), 0, {}};
+  transfer::Ticket ticket{runtime_.incarnation(), TicketId(next_ticket_++), 0, {}};
   for (const BlockId block : test.blocks) ticket.generations.push_back(engine.pool().generation(block));
   v1::TestLinkRequest request;
   *request.mutable_ticket() = ticket.ToProto();
-  *request.mutable_fingerprint() = host_.hub().info().fingerprint();
+  *request.mutable_fingerprint() = runtime_.hub().info().fingerprint();
   const auto complete = [&test] {
     const transfer::Intake& intake = test.receiver->intake();
     if (intake.state() == transfer::Intake::State::kCommitted) return absl::OkStatus();
@@ -121,8 +121,8 @@ absl::Status LinkCheck::Start(const std::string& peer, Test& test) {
         fmt::format("{} of {} blocks came", intake.received_blocks(), test.blocks.size()));
   };
   test.receiver = std::make_unique<transfer::KvReceiver>(
-      std::move(ticket), test.blocks, engine.store(), host_.link().receiver(),
-      transfer::KvReceiver::Callbacks{.written = [this, &test] { test.last = host_.clock().Now(); },
+      std::move(ticket), test.blocks, engine.store(), runtime_.link().receiver(),
+      transfer::KvReceiver::Callbacks{.written = [this, &test] { test.last = runtime_.clock().Now(); },
                                       .complete = complete,
                                       .decided = nullptr,
                                       .ended =
@@ -131,7 +131,7 @@ absl::Status LinkCheck::Start(const std::string& peer, Test& test) {
                                             test.ended.Notify();
                                           }});
   running_ = test.receiver.get();
-  test.first = host_.clock().Now();
+  test.first = runtime_.clock().Now();
   running_->Start<v1::KvChunk>(
       [receiver = running_](const std::shared_ptr<const v1::KvChunk>& chunk) {
         receiver->Accept(*chunk, chunk);

@@ -17,7 +17,7 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/rpc/peer_calls.h"
 #include "common/transfer/kv_receiver.h"
-#include "common/worker/host.h"
+#include "common/worker/worker_runtime.h"
 
 namespace baton::decode_service {
 
@@ -34,9 +34,9 @@ struct LinkCheckOptions {
 
 class LinkCheck {
  public:
-  // Begins at once. `passed` is called once, on the check's thread. `host` serves, and outlives it.
-  LinkCheck(LinkCheckOptions options, worker::Host& host, std::function<void()> passed);
-  // Ends a test that is under way. Before the host stops.
+  // Begins at once. `passed` is called once, on the check's thread. `runtime` serves, and outlives it.
+  LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, std::function<void()> passed);
+  // Ends a test that is under way. Before the runtime stops.
   ~LinkCheck();
 
  private:
@@ -50,7 +50,7 @@ class LinkCheck {
   absl::Status Start(const std::string& peer, Test& test);
 
   const LinkCheckOptions options_;
-  worker::Host& host_;
+  worker::WorkerRuntime& runtime_;
   const std::function<void()> passed_;
   rpc::PeerCalls<v1::Prefill, v1::TestLinkRequest, v1::KvChunk> calls_;  // engine thread
   uint64_t next_ticket_ = uint64_t{1} << 63;                             // apart from the scheduler's

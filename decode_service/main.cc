@@ -3,7 +3,7 @@
 
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
-#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "common/worker/process.h"
 #include "decode_service/server.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/base/digest.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "common/rpc/status.h"
 #include "common/transfer/prompt_checksum.h"
 #include "fmt/format.h"
@@ -22,7 +22,7 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
                      PrefillClient& prefill, const Clock& clock, Probe& probe,
-                     const fetch::Exchange& exchange)
+                     const fetch::PeerFetch& peer_fetch)
     : options_(options),
       planner_(options.step),
       engine_(engine),
@@ -30,7 +30,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, tr
       prefill_(prefill),
       clock_(clock),
       probe_(probe),
-      exchange_(exchange),
+      peer_fetch_(peer_fetch),
       forecast_(options.step_cost) {}
 
 Scheduler::~Scheduler() {
@@ -86,7 +86,8 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
                                  [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
   const auto reserve = [&] { return sequence.kv().Reserve(sequence.tokens, sequence.size() + 1).ok(); };
   // Preempted sequences come first, and fetches by peers last.
-  if (queue || !(reserve() || (exchange_.holder != nullptr && exchange_.holder->MakeRoom() && reserve()))) {
+  if (queue ||
+      !(reserve() || (peer_fetch_.server != nullptr && peer_fetch_.server->MakeRoom() && reserve()))) {
     return rpc::WithRetryDelay(
         absl::ResourceExhaustedError(fmt::format(
             "decode worker {} has no KV blocks for a prompt of {} tokens now: {} of {} can be had",

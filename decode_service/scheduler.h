@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
-#include "common/fetch/exchange.h"
+#include "common/fetch/peer_fetch.h"
 #include "common/forecast/step_forecast.h"
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
@@ -59,7 +59,8 @@ class Scheduler {
  public:
   // All outlive it.
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
-            PrefillClient& prefill, const Clock& clock, Probe& probe, const fetch::Exchange& exchange = {});
+            PrefillClient& prefill, const Clock& clock, Probe& probe,
+            const fetch::PeerFetch& peer_fetch = {});
   ~Scheduler();
 
   // Reserves blocks for the sequence and starts it, or refuses before anything is computed:
@@ -153,7 +154,7 @@ class Scheduler {
   PrefillClient& prefill_;
   const Clock& clock_;
   Probe& probe_;
-  const fetch::Exchange exchange_;
+  const fetch::PeerFetch peer_fetch_;
   sampling::Sampler sampler_;
   forecast::StepForecast forecast_;
   engine::Batch batch_;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "decode_service/scheduler.h"
 
 namespace baton::decode_service {
@@ -14,22 +14,22 @@ using Phase = Sequence::Phase;
 bool Scheduler::StartFetch(SequenceId id, Sequence& sequence) {
   const int64_t from = sequence.kv().computed_tokens() / kBlockTokens;
   const int64_t count = int64_t{sequence.peer.blocks()} - from;
-  if (exchange_.fetcher == nullptr || count < 1) return false;
+  if (peer_fetch_.fetcher == nullptr || count < 1) return false;
   const double saved = Saved(sequence, int64_t{sequence.peer.blocks()} * kBlockTokens);
-  if (!exchange_.fetcher->Worthwhile(sequence.peer, count, 0, saved)) return false;
+  if (!peer_fetch_.fetcher->Worthwhile(sequence.peer, count, 0, saved)) return false;
   const auto prefix = std::span(sequence.tokens).first(int64_t{sequence.peer.blocks()} * kBlockTokens);
   const std::vector<kv::BlockHash> chain =
       kv::HashChain(engine_.RootFor(kv::TenantSalt(sequence.salt)), prefix);
   sequence.phase = Phase::kFetching;
-  sequence.lease.fetch =
-      exchange_.fetcher->Start(sequence.peer, sequence.request_id, std::span(chain).subspan(from),
-                               sequence.kv().blocks().subspan(from, count), 0, saved,
-                               {.committed =
-                                    [this, id, from](int64_t blocks) {
-                                      Sequence& fetching = *sequences_.at(id);
-                                      fetching.kv().Computed(fetching.tokens, (from + blocks) * kBlockTokens);
-                                    },
-                                .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
+  sequence.lease.fetch = peer_fetch_.fetcher->Start(
+      sequence.peer, sequence.request_id, std::span(chain).subspan(from),
+      sequence.kv().blocks().subspan(from, count), 0, saved,
+      {.committed =
+           [this, id, from](int64_t blocks) {
+             Sequence& fetching = *sequences_.at(id);
+             fetching.kv().Computed(fetching.tokens, (from + blocks) * kBlockTokens);
+           },
+       .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
   return true;
 }
 
@@ -56,7 +56,7 @@ void Scheduler::ReviewFetches() {
     // Blocks that a link still writes can't be computed into.
     if (sequence->phase != Phase::kFetching || sequence->lease.fetch->writing()) continue;
     const double saved = Saved(*sequence, int64_t{sequence->peer.blocks()} * kBlockTokens);
-    if (exchange_.fetcher->WorthWaiting(*sequence->lease.fetch, saved)) continue;
+    if (peer_fetch_.fetcher->WorthWaiting(*sequence->lease.fetch, saved)) continue;
     sequence->lease.fetch->Release();
     OnFetchEnded(id);
   }
@@ -64,7 +64,7 @@ void Scheduler::ReviewFetches() {
 
 absl::Status Scheduler::GrowKv(Sequence& sequence, int64_t capacity) {
   absl::Status grown = sequence.kv().Grow(capacity);
-  if (!grown.ok() && exchange_.holder != nullptr && exchange_.holder->MakeRoom()) {
+  if (!grown.ok() && peer_fetch_.server != nullptr && peer_fetch_.server->MakeRoom()) {
     grown = sequence.kv().Grow(capacity);
   }
   return grown;

@@ -5,8 +5,8 @@
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
-// While a prompt waits, what it lacks may be on its way from a peer (common/fetch/landing.h). When its turn
-// comes, it waits on or is computed, whichever is predicted to be sooner; others go first meanwhile.
+// While a prompt waits, what it lacks may be on its way from a peer (common/fetch/prefix_prefetch.h). When
+// its turn comes, it waits on or is computed, whichever is predicted to be sooner; others go first meanwhile.
 //
 // No gRPC, no thread of its own, no wall clock: driven by the engine's loop, tested by calling Step().
 #pragma once
@@ -25,8 +25,8 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/sequence_kv.h"
-#include "common/fetch/exchange.h"
-#include "common/fetch/landing.h"
+#include "common/fetch/peer_fetch.h"
+#include "common/fetch/prefix_prefetch.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/forecast/step_forecast.h"
 #include "common/rpc/event_sink.h"
@@ -74,7 +74,7 @@ class Scheduler {
  public:
   // All outlive it.
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
-            const Clock& clock, Probe& probe, const fetch::Exchange& exchange = {});
+            const Clock& clock, Probe& probe, const fetch::PeerFetch& peer_fetch = {});
   ~Scheduler();
 
   // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full;
@@ -103,10 +103,10 @@ class Scheduler {
     std::vector<kv::BlockHash> chain;
     int64_t matched_blocks = 0;
     // Its fetch, if it has one; and what came of it.
-    std::unique_ptr<fetch::Landing> landing;
+    std::unique_ptr<fetch::PrefixPrefetch> prefetch;
     int64_t matched_before_fetch = 0;
-    int64_t landed_blocks = 0;
-    absl::Time landed;  // the last of them
+    int64_t prefetched_blocks = 0;
+    absl::Time last_prefetched;  // the last of them
     double fetch_seconds = 0;
     int64_t fetched_tokens = 0;
     double compute_seconds = 0;  // its share of the steps that it was in
@@ -126,13 +126,13 @@ class Scheduler {
 
   forecast::VirtualDeadline DueTime(const Prompt& prompt) const;
   void BeginFetch(Prompt& prompt);
-  void OnLanded(JobId id, int64_t blocks);
+  void OnPrefetched(JobId id, int64_t blocks);
   // What its fetch spares, if all comes that it was asked for. Seconds.
   double Saved(const Prompt& prompt) const;
   // One with a fetch had better wait for it. Gives the fetch up if not.
   bool AwaitsBlocks(Prompt& prompt);
   // The one place where fetches are let go.
-  void LetGoFetch(Prompt& prompt);
+  void ReleasePrefetch(Prompt& prompt);
   // Ends what is fetched and what peers fetch, for one whose turn it is. False if that frees nothing.
   bool MakeRoom();
   // More of a waiting prompt's prefix may be cached by now: then it is due earlier.
@@ -161,9 +161,9 @@ class Scheduler {
   std::list<Prompt> computing_;                                      // in the order of service
   forecast::PrefillForecast forecast_;
   bool more_cached_ = false;  // since the last Reconsider
-  const fetch::Exchange exchange_;
+  const fetch::PeerFetch peer_fetch_;
   // Fetches let go inside their own callbacks, or while a link still writes. Swept at every step.
-  std::vector<std::unique_ptr<fetch::Landing>> leaving_;
+  std::vector<std::unique_ptr<fetch::PrefixPrefetch>> released_prefetches_;
   engine::Batch batch_;
 };
 

@@ -22,7 +22,7 @@ struct FetcherOptions {
   std::string worker_id;
   Incarnation incarnation;
   // Fetches at once before further ones are not begun.
-  int most = 32;
+  int max_fetches = 32;
   // A fetch gets this long before a prediction may end it.
   absl::Duration patience = absl::Milliseconds(20);
   // No prediction is asked: for tests, benchmarks, and links that are known to be good.

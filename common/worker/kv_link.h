@@ -12,8 +12,8 @@
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
 #include "common/transfer/host_link.h"
-#include "common/transfer/nccl/nccl.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "common/worker/link_probe.h"
 
 namespace baton::worker {
