@@ -20,7 +20,7 @@ class Handoff {
   struct Callbacks {
     // The logits came, checked, perhaps before the last blocks: the first token may be drawn.
     std::function<void(std::span<const float> logits, const v1::PrefillDone& done)> logits;
-    // Once, last, unless released before, and with no write under way. OK: logits and all blocks are here.
+    // Once, last, unless released before, and with no write in progress. OK: logits and all blocks are here.
     // After an error, the blocks up to intake().committed_blocks() are good: the next attempt begins there.
     std::function<void(absl::Status)> ended;
   };

@@ -21,7 +21,7 @@ struct LinkCheck::Test {
   std::unique_ptr<transfer::KvReceiver> receiver;
   absl::Time first, last;
   absl::Status status;
-  absl::Notification ended;  // the stream is over, and no write is under way
+  absl::Notification ended;  // the stream is over, and no write is in progress
 };
 
 LinkCheck::LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, std::function<void()> passed)

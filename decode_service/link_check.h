@@ -36,7 +36,7 @@ class LinkCheck {
  public:
   // Begins at once. `passed` is called once, on the check's thread. `runtime` serves, and outlives it.
   LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, std::function<void()> passed);
-  // Ends a test that is under way. Before the runtime stops.
+  // Ends a test that is in progress. Before the runtime stops.
   ~LinkCheck();
 
  private:
@@ -54,7 +54,7 @@ class LinkCheck {
   const std::function<void()> passed_;
   rpc::PeerCalls<v1::Prefill, v1::TestLinkRequest, v1::KvChunk> calls_;  // engine thread
   uint64_t next_ticket_ = uint64_t{1} << 63;                             // apart from the scheduler's
-  transfer::KvReceiver* running_ = nullptr;  // of the test under way; engine thread
+  transfer::KvReceiver* running_ = nullptr;  // of the test in progress; engine thread
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -15,7 +15,7 @@ class Probe {
   Probe(telemetry::Metrics& metrics, std::string_view link);
 
   void Admitted(int64_t prompt_tokens, int64_t cached_tokens);
-  // No room, or a request that is no good: nothing was computed.
+  // No room, or an invalid request: nothing was computed.
   void Refused();
   // A hand-off delivered everything.
   void HandedOff(int64_t blocks, int64_t bytes, absl::Duration transfer);

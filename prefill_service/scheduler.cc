@@ -186,7 +186,7 @@ bool Scheduler::Step() {
   if (computed) Compute(plan);
   Retire();
   probe_.Observe(queued_.size(), computing_.size(), pending_tokens(), engine_.pool().counts());
-  // Without progress everybody waits for a peer to take what was sent; its outbox wakes the loop.
+  // Without progress all prompts wait for a peer to take what was sent; its outbox wakes the loop.
   return shipped || computed;
 }
 
@@ -251,7 +251,7 @@ void Scheduler::Admit() {
   if (queued_.size() != before) ReportQueue();
 }
 
-// Waiting is not death: everybody behind hears where it stands.
+// Waiting is not death: every prompt that waits is told its position.
 void Scheduler::ReportQueue() {
   uint32_t position = 0;
   for (auto id = order_.First(); id.has_value(); id = order_.After(*id)) {
@@ -366,8 +366,8 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
     done.set_fetch_seconds(prompt.fetch_seconds);
     done.set_fetched_from(prompt.job.peer.worker());
   }
-  // Not from its first chunk to its last: what others took between them is no cost of its own, and whoever
-  // adds up what waits in front of a prompt would count it twice.
+  // Not the time from its first chunk to its last: what other prompts took in between is not its own cost,
+  // and adding up the prompts that wait before another one would count it twice.
   const double taken = absl::ToDoubleSeconds(clock_.Now() - prompt.arrival);
   done.set_queue_seconds(std::max(0.0, taken - prompt.compute_seconds));
   done.set_compute_seconds(prompt.compute_seconds);

@@ -1,7 +1,8 @@
-// PrefillScheduler: which prompt tokens the next step computes, and the shipping of their KV. Several prompts
-// share a step under one token budget, each in chunks, by virtual deadline (queue.h): short uncached work
-// goes first, between the chunks of a long one too, and nobody starves. A prompt can be cancelled between
-// chunks. It begins only when all its blocks can be had, so two prompts never wait for each other.
+// Scheduler: which prompt tokens the next step of a prefill worker computes, and the shipping of their KV.
+// Several prompts share a step under one token budget, each in chunks, ordered by virtual deadline (queue.h):
+// prompts with little uncached work go first, between the chunks of a long one too, and no prompt starves. A
+// prompt can be cancelled between chunks. It begins only when the pool has all its blocks, so two prompts
+// never wait for each other.
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
@@ -37,7 +38,7 @@
 
 namespace baton::prefill_service {
 
-// Rows of a step, where nobody says how many: enough for the backend's matrix products to be bound by
+// Default rows of a step: enough for the backend's matrix products to be bound by
 // arithmetic, not by reading weights, and few enough that a short prompt need not wait long.
 int64_t DefaultStepTokens(std::string_view backend);
 
@@ -46,7 +47,7 @@ struct SchedulerOptions {
   int64_t chunk_tokens = 512;
   // Rows of all prompts in one step.
   int64_t token_budget = 512;
-  // Prompts waiting before Submit refuses.
+  // Prompts that wait before Submit refuses.
   size_t max_queued = 1024;
   // Seconds to the first token, which the queue is ordered by: the routers'.
   double slo_ttft = forecast::kDefaultSloTtft;
@@ -80,7 +81,7 @@ class Scheduler {
   // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full;
   // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone.
   absl::Status Submit(JobId id, Job job);
-  // Forgets a prompt, whatever its state. Unknown ids are ignored.
+  // Ends a prompt without a message, whatever its state. Unknown ids are ignored.
   void Cancel(JobId id);
   // One step. Returns whether there is more to do at once.
   bool Step();
@@ -129,11 +130,11 @@ class Scheduler {
   void OnPrefetched(JobId id, int64_t blocks);
   // What its fetch spares, if all comes that it was asked for. Seconds.
   double Saved(const Prompt& prompt) const;
-  // One with a fetch had better wait for it. Gives the fetch up if not.
+  // Whether a prompt with a prefetch should wait for it, rather than compute. Ends the prefetch if not.
   bool AwaitsBlocks(Prompt& prompt);
-  // The one place where fetches are let go.
+  // The one place where prefetches are released.
   void ReleasePrefetch(Prompt& prompt);
-  // Ends what is fetched and what peers fetch, for one whose turn it is. False if that frees nothing.
+  // Ends prefetches and fetches by peers, for a prompt whose turn it is. False if that frees no block.
   bool MakeRoom();
   // More of a waiting prompt's prefix may be cached by now: then it is due earlier.
   void Reconsider();
@@ -162,7 +163,7 @@ class Scheduler {
   forecast::PrefillForecast forecast_;
   bool more_cached_ = false;  // since the last Reconsider
   const fetch::PeerFetch peer_fetch_;
-  // Fetches let go inside their own callbacks, or while a link still writes. Swept at every step.
+  // Prefetches that were released inside their own callbacks, or while a link still writes. Erased at a step.
   std::vector<std::unique_ptr<fetch::PrefixPrefetch>> released_prefetches_;
   engine::Batch batch_;
 };

@@ -24,7 +24,7 @@ class Fetch {
   struct Callbacks {
     // Blocks [0, blocks) of those asked for are in place.
     std::function<void(int64_t blocks)> committed;
-    // Once, last, unless released before, and with no write under way. OK: all that the peer had is here,
+    // Once, last, unless released before, and with no write in progress. OK: all that the peer had is here,
     // which may be nothing.
     std::function<void(absl::Status)> ended;
   };

@@ -1,6 +1,6 @@
 // KvReceiver: the receiving end of one stream that carries KV: a hand-off from a prefill worker, a fetch from
 // a peer, or the test of a link. It owns the call and the intake (intake.h), and decides when the stream is
-// over: when it has ended and no write is under way, or at the first error. What else the stream carries is
+// over: when it has ended and no write is in progress, or at the first error. What else the stream carries is
 // dealt with by the receiver's owner. No gRPC of its own, no clock.
 //
 // Release, at any time, cancels the call and all callbacks. A write that has begun may still end after it:
@@ -26,12 +26,12 @@ class KvReceiver {
     // A chunk is in its blocks. May be empty.
     std::function<void()> written;
     // The stream has ended without an error: OK if everything has come, otherwise the error that says what is
-    // missing. Asked again after each write that is under way.
+    // missing. Asked again after each write that was in progress.
     std::function<absl::Status()> complete;
     // Once, when the outcome is known: before the last write may be over, and CANCELLED on Release. May be
     // empty.
     std::function<void(const absl::Status&)> decided;
-    // Once, last, unless released before, and with no write under way: the blocks may go to others now.
+    // Once, last, unless released before, and with no write in progress: the blocks may go to others now.
     std::function<void(absl::Status)> ended;
   };
 
@@ -81,7 +81,7 @@ class KvReceiver {
   bool refused_write_ = false;
   bool stream_ended_ = false;           // without an error
   bool ended_ = false;                  // events that still come are ignored
-  std::optional<absl::Status> untold_;  // the end, as long as a write is under way
+  std::optional<absl::Status> untold_;  // the end, as long as a write is in progress
 };
 
 }  // namespace baton::transfer

@@ -72,11 +72,12 @@ WorkerRuntime::WorkerRuntime(const Options& options, std::shared_ptr<const rpc::
       security_(std::move(security)),
       engine_(std::move(engine)),
       step_cost_(step_cost),
-      peers_(security_,
-             [&denied = metrics_.Counter("baton_worker_denied_total",
-                                         "Calls turned away for want of the fleet's certificate or key")] {
-               denied.Increment();
-             }),
+      peers_(
+          security_,
+          [&denied = metrics_.Counter("baton_worker_denied_total",
+                                      "Calls refused because they lacked the fleet's certificate or key")] {
+            denied.Increment();
+          }),
       hub_(std::move(info)),
       loop_(kMailboxCapacity) {
   if (options_.peer_fetch != "never") fetch_parts_ = std::make_unique<PeerFetchParts>(*this);
@@ -164,7 +165,7 @@ void WorkerRuntime::Stop(std::function<void()> abort) {
   const absl::Duration last = absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0));
   server_->Shutdown(last);
   link_->Flush(last);
-  // Last words of calls that were let go are dropped by the stopped loop.
+  // The stopped loop drops the last events of calls that were released.
   loop_.Stop();
   link_->Close();
   server_.reset();
