@@ -5,8 +5,9 @@
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
+#include "common/engine/chunk_planner.h"
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "fmt/format.h"
 
 namespace baton::prefill_service {
@@ -14,14 +15,14 @@ namespace baton::prefill_service {
 int64_t DefaultStepTokens(std::string_view backend) { return backend == "cuda" ? 2048 : 512; }
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
-                     const Clock& clock, Probe& probe, const fetch::Exchange& exchange)
+                     const Clock& clock, Probe& probe, const fetch::PeerFetch& peer_fetch)
     : options_(options),
       engine_(engine),
       link_(link),
       clock_(clock),
       probe_(probe),
       forecast_(options.step_cost.prefill()),
-      exchange_(exchange) {
+      peer_fetch_(peer_fetch) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens);
   BATON_CHECK(options_.token_budget >= kBlockTokens);
 }
@@ -58,7 +59,7 @@ absl::Status Scheduler::Submit(JobId id, Job job) {
 
 void Scheduler::BeginFetch(Prompt& prompt) {
   const int64_t target = prompt.job.peer.blocks();
-  if (exchange_.fetcher == nullptr || target <= prompt.matched_blocks) return;
+  if (peer_fetch_.fetcher == nullptr || target <= prompt.matched_blocks) return;
   // Room for all of the prompt, or it would be fetched in vain.
   if (engine_.pool().available() < BlocksFor(prompt.size())) return;
   const absl::Time now = clock_.Now();
@@ -72,22 +73,23 @@ void Scheduler::BeginFetch(Prompt& prompt) {
     wait += forecast_.Seconds(other.size() - cached, cached);
   }
   const double saved = Saved(prompt);
-  if (!exchange_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
+  if (!peer_fetch_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
   prompt.matched_before_fetch = prompt.matched_blocks;
   const JobId id = prompt.id;
-  prompt.landing = fetch::Landing::Begin(*exchange_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
-                                         prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
-                                         {.landed = [this, id](int64_t blocks) { OnLanded(id, blocks); },
-                                          .ended = [this, id] { LetGoFetch(*waiting_.at(id)); }});
+  prompt.prefetch =
+      fetch::PrefixPrefetch::Begin(*peer_fetch_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
+                                   prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
+                                   {.prefetched = [this, id](int64_t blocks) { OnPrefetched(id, blocks); },
+                                    .ended = [this, id] { ReleasePrefetch(*waiting_.at(id)); }});
   prompt.due = DueTime(prompt);
   order_.Move(id, prompt.due);
 }
 
-void Scheduler::OnLanded(JobId id, int64_t blocks) {
+void Scheduler::OnPrefetched(JobId id, int64_t blocks) {
   Prompt& prompt = *waiting_.at(id);
   prompt.matched_blocks = std::max(prompt.matched_blocks, blocks);
-  prompt.landed_blocks = blocks;
-  prompt.landed = clock_.Now();
+  prompt.prefetched_blocks = blocks;
+  prompt.last_prefetched = clock_.Now();
   more_cached_ = true;  // for others too
 }
 
@@ -98,32 +100,32 @@ double Scheduler::Saved(const Prompt& prompt) const {
 }
 
 bool Scheduler::AwaitsBlocks(Prompt& prompt) {
-  if (exchange_.fetcher->WorthWaiting(prompt.landing->fetch(), Saved(prompt))) return true;
-  LetGoFetch(prompt);
+  if (peer_fetch_.fetcher->WorthWaiting(prompt.prefetch->fetch(), Saved(prompt))) return true;
+  ReleasePrefetch(prompt);
   return false;
 }
 
-void Scheduler::LetGoFetch(Prompt& prompt) {
-  if (prompt.landing == nullptr) return;
-  prompt.landing->Release();
-  if (prompt.landed_blocks > 0) {
-    prompt.fetch_seconds = absl::ToDoubleSeconds(prompt.landed - prompt.landing->fetch().started());
+void Scheduler::ReleasePrefetch(Prompt& prompt) {
+  if (prompt.prefetch == nullptr) return;
+  prompt.prefetch->Release();
+  if (prompt.prefetched_blocks > 0) {
+    prompt.fetch_seconds = absl::ToDoubleSeconds(prompt.last_prefetched - prompt.prefetch->fetch().started());
   }
-  leaving_.push_back(std::move(prompt.landing));
+  released_prefetches_.push_back(std::move(prompt.prefetch));
   prompt.due = DueTime(prompt);
   if (waiting_.contains(prompt.id)) order_.Move(prompt.id, prompt.due);
 }
 
 bool Scheduler::MakeRoom() {
   const int64_t before = engine_.pool().available();
-  if (exchange_.holder != nullptr) exchange_.holder->MakeRoom();
-  for (Prompt& prompt : queued_) LetGoFetch(prompt);
+  if (peer_fetch_.server != nullptr) peer_fetch_.server->MakeRoom();
+  for (Prompt& prompt : queued_) ReleasePrefetch(prompt);
   return engine_.pool().available() > before;
 }
 
 forecast::VirtualDeadline Scheduler::DueTime(const Prompt& prompt) const {
   const int64_t blocks =
-      std::max(prompt.matched_blocks, prompt.landing != nullptr ? prompt.landing->target() : 0);
+      std::max(prompt.matched_blocks, prompt.prefetch != nullptr ? prompt.prefetch->target() : 0);
   const int64_t cached = std::min(blocks * kBlockTokens, prompt.size() - 1);
   return forecast::DeadlineOf(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
                               forecast::QueueTargets::For(options_.slo_ttft, options_.tail_share),
@@ -149,7 +151,7 @@ void Scheduler::Cancel(JobId id) {
   if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
     const auto prompt = waiting->second;
     waiting_.erase(waiting);
-    LetGoFetch(*prompt);
+    ReleasePrefetch(*prompt);
   }
   // The blocks go back with the prompt.
   if (std::erase_if(queued_, is_it) + std::erase_if(computing_, is_it) > 0) probe_.Cancelled();
@@ -160,7 +162,7 @@ void Scheduler::Abort(const absl::Status& status) {
     while (!list->empty()) {
       order_.Remove(list->front().id);
       waiting_.erase(list->front().id);
-      LetGoFetch(list->front());
+      ReleasePrefetch(list->front());
       list->front().job.finish(status);
       list->pop_front();
     }
@@ -176,7 +178,7 @@ int64_t Scheduler::pending_tokens() const {
 }
 
 bool Scheduler::Step() {
-  std::erase_if(leaving_, [](const auto& landing) { return !landing->writing(); });
+  std::erase_if(released_prefetches_, [](const auto& prefetch) { return !prefetch->writing(); });
   Admit();
   const bool shipped = ShipCached();
   std::vector<Planned> plan = Plan();
@@ -184,7 +186,7 @@ bool Scheduler::Step() {
   if (computed) Compute(plan);
   Retire();
   probe_.Observe(queued_.size(), computing_.size(), pending_tokens(), engine_.pool().counts());
-  // Without progress everybody waits for a peer to take what was sent; its outbox wakes the loop.
+  // Without progress all prompts wait for a peer to take what was sent; its outbox wakes the loop.
   return shipped || computed;
 }
 
@@ -212,7 +214,7 @@ void Scheduler::Admit() {
   for (auto id = order_.First(); id.has_value();) {
     const auto next = waiting_.at(*id);
     Prompt& prompt = *next;
-    if (prompt.landing != nullptr) {
+    if (prompt.prefetch != nullptr) {
       id = AwaitsBlocks(prompt) ? order_.After(*id) : order_.First();  // given up, it has another place
       continue;
     }
@@ -222,9 +224,9 @@ void Scheduler::Admit() {
       if (MakeRoom()) continue;
       break;
     }
-    if (prompt.landed_blocks > 0) {
+    if (prompt.prefetched_blocks > 0) {
       prompt.fetched_tokens =
-          std::max<int64_t>(0, std::min(prompt.landed_blocks * kBlockTokens, kv->cached_tokens()) -
+          std::max<int64_t>(0, std::min(prompt.prefetched_blocks * kBlockTokens, kv->cached_tokens()) -
                                    prompt.matched_before_fetch * kBlockTokens);
     }
     prompt.kv = std::move(kv);
@@ -249,7 +251,7 @@ void Scheduler::Admit() {
   if (queued_.size() != before) ReportQueue();
 }
 
-// Waiting is not death: everybody behind hears where it stands.
+// Waiting is not death: every prompt that waits is told its position.
 void Scheduler::ReportQueue() {
   uint32_t position = 0;
   for (auto id = order_.First(); id.has_value(); id = order_.After(*id)) {
@@ -288,16 +290,14 @@ bool Scheduler::ShipCached() {
 
 std::vector<Scheduler::Planned> Scheduler::Plan() {
   std::vector<Planned> plan;
-  int64_t budget = options_.token_budget;
   if (link_.congested()) return plan;  // what it computes could not leave
-  for (auto prompt = computing_.begin(); prompt != computing_.end() && budget > 0; ++prompt) {
+  engine::ChunkPlanner chunks(
+      {.chunk_tokens = options_.chunk_tokens, .token_budget = options_.token_budget, .whole_blocks = true});
+  for (auto prompt = computing_.begin(); prompt != computing_.end(); ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
-    int64_t rows = std::min({prompt->remaining(), options_.chunk_tokens, budget});
-    // A block is shipped once, so a chunk ends where a block does, or where the prompt does.
-    if (rows < prompt->remaining()) rows -= rows % kBlockTokens;
+    const int64_t rows = chunks.Take(prompt->kv->computed_tokens(), prompt->remaining());
     if (rows == 0) break;
-    plan.push_back({prompt, rows});
-    budget -= rows;
+    plan.push_back({.prompt = prompt, .rows = rows});
   }
   return plan;
 }
@@ -307,12 +307,14 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   for (const Planned& planned : plan) {
     const Prompt& prompt = *planned.prompt;
     const int64_t first = prompt.kv->computed_tokens();
-    batch_.Add(std::span(prompt.job.tokens).subspan(first, planned.rows), first, prompt.kv->blocks(),
-               planned.rows == prompt.remaining());
+    batch_.Add({.tokens = std::span(prompt.job.tokens).subspan(first, planned.rows),
+                .first_position = first,
+                .blocks = prompt.kv->blocks(),
+                .logit_rows = planned.rows == prompt.remaining() ? 1 : 0});
   }
   std::vector<absl::Status> shipped(plan.size());
   const absl::Time begin = clock_.Now();
-  const std::span<const float> logits = engine_.Forward(batch_, [&](int layer) {
+  const engine::StepResult result = engine_.Forward(batch_, [&](int layer) {
     // This layer leaves while the next is computed.
     for (size_t i = 0; i < plan.size(); ++i) {
       Prompt& prompt = *plan[i].prompt;
@@ -331,19 +333,16 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   const absl::Duration step = clock_.Now() - begin;
   probe_.Stepped(batch_.rows(), step);
   more_cached_ = true;
-  const int64_t vocabulary = engine_.config().vocabulary;
-  int64_t logit_row = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
     Prompt& prompt = *plan[i].prompt;
     prompt.kv->Computed(prompt.job.tokens, prompt.kv->computed_tokens() + plan[i].rows);
     prompt.compute_seconds +=
         absl::ToDoubleSeconds(step) * static_cast<double>(plan[i].rows) / static_cast<double>(batch_.rows());
-    const bool last = prompt.remaining() == 0;
-    const auto row = last ? logits.subspan(logit_row++ * vocabulary, vocabulary) : std::span<const float>();
+    const auto sequence = static_cast<int64_t>(i);
     if (!shipped[i].ok()) {
       Fail(plan[i].prompt, shipped[i]);
-    } else if (last) {
-      SendLogits(prompt, row);
+    } else if (result.logit_rows(sequence) > 0) {
+      SendLogits(prompt, result.logits(sequence));
     } else {
       v1::PrefillEvent event;
       event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
@@ -367,8 +366,8 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
     done.set_fetch_seconds(prompt.fetch_seconds);
     done.set_fetched_from(prompt.job.peer.worker());
   }
-  // Not from its first chunk to its last: what others took between them is no cost of its own, and whoever
-  // adds up what waits in front of a prompt would count it twice.
+  // Not the time from its first chunk to its last: what other prompts took in between is not its own cost,
+  // and adding up the prompts that wait before another one would count it twice.
   const double taken = absl::ToDoubleSeconds(clock_.Now() - prompt.arrival);
   done.set_queue_seconds(std::max(0.0, taken - prompt.compute_seconds));
   done.set_compute_seconds(prompt.compute_seconds);
