@@ -68,7 +68,8 @@ class Taker {
       const int64_t shape[] = {part.rows};
       BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
       if (kernels_ == nullptr) continue;
-      for (int64_t i = 0; i < part.own.count; ++i) values.push_back(ValueAt(*tensor, part.own.begin + i));
+      for (int64_t i = 0; i < part.own.count; ++i)
+        values.push_back(tensor::ValueAt(tensor->bytes.data(), tensor->dtype, part.own.begin + i));
     }
     if (kernels_ == nullptr) return absl::OkStatus();
     BATON_ASSIGN_OR_RETURN(out, kernels::Values::Place(std::move(values), kernels_->memory()));
@@ -115,18 +116,6 @@ class Taker {
     }
     taken_.insert(name);
     return tensor;
-  }
-
-  static float ValueAt(const StoredTensor& tensor, int64_t i) {
-    const std::byte* value = tensor.bytes.data() + i * tensor::SizeOf(tensor.dtype);
-    if (tensor.dtype == tensor::DType::kF32) {
-      float number;
-      std::memcpy(&number, value, sizeof number);
-      return number;
-    }
-    uint16_t bits;
-    std::memcpy(&bits, value, sizeof bits);
-    return tensor.dtype == tensor::DType::kBF16 ? tensor::FromBF16(bits) : tensor::FromF16(bits);
   }
 
   const std::string& folder_;
