@@ -163,7 +163,7 @@ bool Engine::ReserveCounts(int32_t slots) {
   std::vector<char> reserved(ranks_.size());
   threads_->Run([&](int r) {
     const auto rank = static_cast<size_t>(r);
-    reserved[rank] = ranks_[rank].decoder->ReserveCounts(slots);
+    reserved[rank] = ranks_[rank].decoder->ReservePenaltySlots(slots);
   });
   return std::ranges::all_of(reserved, [](char ok) { return ok != 0; });
 }

@@ -26,7 +26,8 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/device/memory.h"
-#include "common/kernels/draw.h"
+#include "common/kernels/device_sampler.h"
+#include "common/kernels/matrix.h"
 #include "common/kernels/weight_view.h"
 #include "common/kv/store/kv_store.h"
 #include "common/tensor/dtype.h"
@@ -66,27 +67,6 @@ class PackedMatrix {
   int64_t cols_;
 };
 
-// Activations: row-major [rows, cols], stride between rows in values. The memory belongs to an Arena.
-struct Matrix {
-  void* data = nullptr;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t stride = 0;
-  tensor::DType dtype = tensor::DType::kF32;
-
-  // Of float32 in host memory.
-  float* row(int64_t r) const { return static_cast<float*>(data) + r * stride; }
-  std::byte* bytes(int64_t r) const {
-    return static_cast<std::byte*>(data) + r * stride * tensor::SizeOf(dtype);
-  }
-  // Rows [first, first + count).
-  Matrix Rows(int64_t first, int64_t count) const { return {bytes(first), count, cols, stride, dtype}; }
-  // Columns [first, first + count).
-  Matrix Columns(int64_t first, int64_t count) const {
-    return {bytes(0) + first * tensor::SizeOf(dtype), rows, count, stride, dtype};
-  }
-};
-
 // Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and
 // sine of position * inverse_frequency, already scaled, for positions [0, context), [context][head_dim / 2]
 // each.
@@ -114,7 +94,7 @@ struct AttentionShape {
   int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
 };
 
-// A row whose token the host does not know yet: what draw number `draw` of the last Draw gives.
+// A row whose token the host does not know yet: what draw number `draw` of the sampler's last Launch gives.
 struct TakenToken {
   int32_t row = 0;
   int32_t draw = 0;
@@ -208,17 +188,8 @@ class Kernels {
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
 
-  // Whether Draw takes rows of a vocabulary of this size. If not, sampling::Sampler draws on the host.
-  virtual bool Draws(int64_t vocabulary) const { return false; }
-  // Memory to count in for slots [0, slots) of a vocabulary of this size; what is counted stays. False if
-  // there is none: then only the slots of before can be used.
-  virtual bool ReserveCounts(int32_t slots, int64_t vocabulary) { return false; }
-  // Draws a token as each of `draws` says from its row of logits (float32), which is nobody's then. An
-  // operation like the others: the next step may take the tokens (StepRows::taken), and finds them counted,
-  // before the host has them. At most two are under way.
-  virtual void Draw(Matrix logits, const StepDraws& draws) {}
-  // Waits for the tokens of the oldest Draw under way: -1 where no logit was a number above -inf.
-  virtual void Drawn(std::span<TokenId> tokens) {}
+  // Draws tokens from logits where they are; null if the backend leaves that to the host.
+  virtual DeviceSampler* sampler() { return nullptr; }
 };
 
 // Plain float32, single thread, one obvious loop per formula.

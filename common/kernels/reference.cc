@@ -4,15 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <limits>
-#include <map>
-#include <set>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/kernels/kernels.h"
+#include "common/kernels/reference_sampler.h"
 
 namespace baton::kernels {
 namespace {
@@ -108,7 +104,7 @@ class ReferenceKernels final : public Kernels {
     asked_ = step.tokens.data();
     tokens_.assign(step.tokens.begin(), step.tokens.end());
     for (const TakenToken& taken : step.taken) {
-      tokens_[static_cast<size_t>(taken.row)] = last_drawn_[static_cast<size_t>(taken.draw)];
+      tokens_[static_cast<size_t>(taken.row)] = sampler_.last()[static_cast<size_t>(taken.draw)];
     }
     return std::ssize(step.tokens);
   }
@@ -206,36 +202,7 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
-  bool Draws(int64_t vocabulary) const override { return true; }
-
-  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
-    if (std::ssize(seen_) < slots) seen_.resize(static_cast<size_t>(slots));
-    return true;
-  }
-
-  void Draw(Matrix logits, const StepDraws& draws) override {
-    BATON_CHECK(drawn_.size() < 2);
-    for (const SeenTokens& start : draws.seen) {
-      Seen& seen = seen_.at(static_cast<size_t>(start.slot));
-      seen = {.prompt = {start.prompt.begin(), start.prompt.end()}, .output = {}};
-      for (TokenId token : start.output) ++seen.output[token];
-    }
-    last_drawn_.clear();
-    for (const RowDraw& draw : draws.rows) {
-      // Other ranks read the same row.
-      std::vector<float> row(logits.row(draw.row), logits.row(draw.row) + logits.cols);
-      Adjust(row, draw, draws.biases);
-      last_drawn_.push_back(DrawOne(row, draw));
-      if (draw.slot >= 0) ++seen_.at(static_cast<size_t>(draw.slot)).output[last_drawn_.back()];
-    }
-    drawn_.push_back(last_drawn_);
-  }
-
-  void Drawn(std::span<TokenId> tokens) override {
-    BATON_CHECK(!drawn_.empty() && drawn_.front().size() == tokens.size());
-    std::ranges::copy(drawn_.front(), tokens.begin());
-    drawn_.pop_front();
-  }
+  DeviceSampler* sampler() override { return &sampler_; }
 
  private:
   // keys [kv_heads][head_dim][kBlockTokens], values [kv_heads][kBlockTokens][head_dim] (kv/store/kv_layout.h)
@@ -299,74 +266,11 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
-  // What a slot counts.
-  struct Seen {
-    std::set<TokenId> prompt;
-    std::map<TokenId, int> output;
-  };
-
-  // The formulas of sampling::Sampler's order, token by token.
-  void Adjust(std::vector<float>& row, const RowDraw& draw, std::span<const TokenBias> biases) const {
-    constexpr float kLargest = std::numeric_limits<float>::max();
-    const Seen none;
-    const Seen& seen = draw.slot < 0 ? none : seen_.at(static_cast<size_t>(draw.slot));
-    for (size_t i = 0; i < row.size(); ++i) {
-      const TokenId token(static_cast<int32_t>(i));
-      const auto found = seen.output.find(token);
-      const int count = found == seen.output.end() ? 0 : found->second;
-      if (row[i] > kLargest) row[i] = kLargest;
-      if (count > 0 || seen.prompt.contains(token)) {
-        row[i] = row[i] < 0 ? row[i] * draw.repetition_penalty
-                            : std::min(row[i] / draw.repetition_penalty, kLargest);
-      }
-      if (count > 0) row[i] -= draw.presence_penalty + draw.frequency_penalty * static_cast<float>(count);
-    }
-    for (const TokenBias& bias :
-         biases.subspan(static_cast<size_t>(draw.first_bias), static_cast<size_t>(draw.bias_count))) {
-      row[static_cast<size_t>(bias.token)] += bias.bias;
-    }
-  }
-
-  // As draw.h says it: sorted, weighed, cut three times, and added up until the share is passed.
-  static TokenId DrawOne(std::span<const float> logits, const RowDraw& draw) {
-    struct Token {
-      float logit;
-      int32_t id;
-      double weight;  // in units of the likeliest one's
-    };
-    std::vector<Token> order;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (!(logits[i] > -INFINITY)) continue;  // NaN, too
-      order.push_back({std::min(logits[i], std::numeric_limits<float>::max()), static_cast<int32_t>(i), 1});
-    }
-    std::ranges::stable_sort(order, std::greater(), &Token::logit);
-    if (order.empty()) return TokenId(-1);
-    if (draw.temperature == 0) return TokenId(order.front().id);
-    if (draw.top_k > 0 && std::ssize(order) > draw.top_k) order.resize(static_cast<size_t>(draw.top_k));
-    double mass = 0;
-    for (Token& token : order) {
-      token.weight = std::exp((double{token.logit} - double{order.front().logit}) / double{draw.temperature});
-      mass += token.weight;
-    }
-    const double enough = draw.top_p < 1 ? draw.top_p * mass : INFINITY;
-    mass = 0;
-    size_t kept = 0;
-    for (; kept < order.size() && mass < enough && order[kept].weight >= draw.min_p; ++kept) {
-      mass += order[kept].weight;
-    }
-    double passed = 0;
-    size_t drawn = 0;
-    while ((passed += order[drawn].weight) <= draw.uniform * mass && drawn + 1 < kept) ++drawn;
-    return TokenId(order[drawn].id);
-  }
-
   std::vector<float> scores_;       // of one row and head
   std::vector<double> weighted_;    // [head_dim]
   const TokenId* asked_ = nullptr;  // the step's tokens, as the caller has them
   std::vector<TokenId> tokens_;     // and as they are
-  std::vector<Seen> seen_;          // by slot
-  std::vector<TokenId> last_drawn_;
-  std::deque<std::vector<TokenId>> drawn_;  // that nobody has asked for yet
+  ReferenceSampler sampler_;
 };
 
 }  // namespace

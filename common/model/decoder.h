@@ -73,10 +73,10 @@ class Decoder {
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
-  // Whether the backend draws tokens.
-  bool draws() const;
-  // Memory to count in for slots [0, slots) (kernels::RowDraw). False if there is none.
-  bool ReserveCounts(int32_t slots);
+  // Whether the backend has a sampler for this model's vocabulary.
+  bool samples() const;
+  // Memory for the penalty slots [0, slots) (kernels::DeviceSampler). False if there is none, or no sampler.
+  bool ReservePenaltySlots(int32_t slots);
 
  private:
   struct Impl;

@@ -37,8 +37,8 @@ TEST(DrawGpuTest, ABorderBelongsToTheUpperToken) {
 TEST(DrawGpuTest, LeavesVocabulariesThatItCantCountToTheHost) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
-  EXPECT_TRUE(kernels->Draws(kernels::cuda::kMostDrawn));
-  EXPECT_FALSE(kernels->Draws(kernels::cuda::kMostDrawn + 1));
+  EXPECT_TRUE(kernels->sampler()->CanSample(kernels::cuda::kMostDrawn));
+  EXPECT_FALSE(kernels->sampler()->CanSample(kernels::cuda::kMostDrawn + 1));
 }
 
 TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
@@ -98,7 +98,7 @@ TEST(DrawGpuTest, AStepGoesOnFromTokensThatTheHostDoesNotKnowYet) {
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
   const auto decoder = model::Decoder::Load(Model(), *kernels);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
-  ASSERT_TRUE((*decoder)->draws());
+  ASSERT_TRUE((*decoder)->samples());
   auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kBF16, tensor::DType::kBF16), 3,
                                    kernels->memory());
   ASSERT_TRUE(store.ok()) << store.status();

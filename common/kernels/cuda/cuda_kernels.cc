@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
   BATON_ASSIGN_OR_RETURN(kernels->memory_,
                          device::cuda::CudaMemory::Create(options.device, kernels->stream()));
   BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
-  BATON_ASSIGN_OR_RETURN(kernels->draws_, DrawQueue::Create(kernels->stream(), *kernels->memory_));
+  BATON_ASSIGN_OR_RETURN(kernels->draws_,
+                         DrawQueue::Create(options.device, kernels->stream(), *kernels->memory_));
   kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->prefill_kernel_ = prefill;
@@ -107,7 +108,8 @@ void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<voi
     return;
   }
   GraphKey key = {static_cast<uintptr_t>(padded_rows_),
-                  static_cast<uintptr_t>(step_upload_->view().split_bucket)};
+                  static_cast<uintptr_t>(step_upload_->view().split_bucket),
+                  reinterpret_cast<uintptr_t>(draws_->tokens())};
   for (const Matrix& matrix : activations) key.push_back(reinterpret_cast<uintptr_t>(matrix.data));
   if (const auto found = graphs_.find(key); found == graphs_.end()) {
     // The first time, plainly: workspaces grow and modules load, which a capture could not take.
@@ -287,19 +289,6 @@ void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
   cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows), static_cast<int>(out.cols),
                out.data, out.stride, out.dtype, stream());
 }
-
-bool CudaKernels::Draws(int64_t vocabulary) const { return vocabulary <= kMostDrawn; }
-
-bool CudaKernels::ReserveCounts(int32_t slots, int64_t vocabulary) {
-  CheckOk(cudaSetDevice(device_), "using the GPU");
-  return draws_->ReserveCounts(slots, vocabulary);
-}
-
-void CudaKernels::Draw(Matrix logits, const StepDraws& draws) {
-  if (draws_->Launch(logits, draws)) ForgetGraphs();
-}
-
-void CudaKernels::Drawn(std::span<TokenId> tokens) { draws_->Finish(tokens); }
 
 }  // namespace baton::kernels::cuda
 

@@ -54,12 +54,7 @@ class FarKernels final : public kernels::Kernels {
     near_->Attention(q, shape, sequences, layer, store, out);
   }
   void SwiGlu(Matrix gate_up, Matrix out) override { near_->SwiGlu(gate_up, out); }
-  bool Draws(int64_t vocabulary) const override { return near_->Draws(vocabulary); }
-  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
-    return near_->ReserveCounts(slots, vocabulary);
-  }
-  void Draw(Matrix logits, const kernels::StepDraws& draws) override { near_->Draw(logits, draws); }
-  void Drawn(std::span<TokenId> tokens) override { near_->Drawn(tokens); }
+  kernels::DeviceSampler* sampler() override { return near_->sampler(); }
 
  private:
   baton::testing::FarMemory memory_;
@@ -94,7 +89,7 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
                             .frequency_penalty = 1.5f,
                             .bias_count = 1};
   };
-  EXPECT_TRUE((*decoder)->ReserveCounts(3));
+  EXPECT_TRUE((*decoder)->ReservePenaltySlots(3));
   const kernels::TokenBias bias = {.token = 5, .bias = 2};
   const kernels::SeenTokens seen = {.slot = 2, .prompt = std::span(prompts).first(kPrompt), .output = {}};
   std::vector<TokenId> tokens;
