@@ -43,7 +43,7 @@ inline double PrefillFlops(int64_t sequences, int64_t rows) {
 
 // Bytes of one layer's keys and values, scales included, that decode attention reads. `past` in whole blocks.
 inline double AttentionBytes(const kv::KvLayout& layout, int64_t sequences, int64_t past) {
-  return static_cast<double>(sequences * past / kBlockTokens * layout.layer_bytes());
+  return static_cast<double>(sequences * past / kBlockTokens * layout.layer(0).bytes());
 }
 
 }  // namespace baton::gpu
