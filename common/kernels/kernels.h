@@ -1,10 +1,10 @@
 // Kernels: the operations of a forward pass, at the granularity where a backend wants to fuse. One level
 // deep: the implementations are `reference` (slow, obvious, the judge), `cpu` and, on GPUs, `cuda`.
 //
-// Contract of `reference` and `cpu`: the result of a row is a function of that row (and of the KV that it
-// attends to) alone, bit by bit: never of the number of rows, their order, the chunking, the thread count or
-// of which blocks hold the KV. All reductions run in a fixed order. `cuda` keeps this for all but its matrix
-// products, whose algorithm cuBLASLt picks by shape: there, rows are equal within a tolerance.
+// Contract of `reference` and `cpu`: the bits of a row's result are a function of that row (and of the KV
+// that it attends to) alone, never of the number of rows, their order, the chunking, the thread count or the
+// blocks that hold the KV. All reductions run in a fixed order. `cuda` keeps this for all operations except
+// matrix products, whose algorithm cuBLASLt chooses by shape: there, rows are equal within a tolerance.
 //
 // Activations are row-major matrices in the backend's own precision and memory, handled through Matrix; on
 // CPU they are float32 in host memory. So are vectors (spans of float here): place them with Values. Weights
@@ -117,18 +117,18 @@ class Kernels {
 
   // Where activations, vectors and KV have to be.
   virtual device::Memory& memory() { return device::HostMemory(); }
-  // Precision of activations, but for the residual stream (x of AddRmsNorm, out of Embed) and logits, which
-  // are float32. Known once the first weight is packed.
+  // Precision of activations, except for the residual stream (x of AddRmsNorm, out of Embed) and logits,
+  // which are float32. Known once the first weight is packed.
   virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
 
   // Whether RotateAndStore and Attention take KV of this layout. INVALID_ARGUMENT says what they do take.
   virtual absl::Status CheckLayout(const kv::KvLayout& layout) const { return absl::OkStatus(); }
 
-  // Brackets the operations of a step. Begin returns how many rows they are to have: at least those of
-  // `step`; what is computed of rows beyond is nobody's. Run calls `body`, which issues operations and does
-  // nothing else; for a decode step, a backend may instead replay what an earlier body with the same
-  // `activations` issued (a CUDA graph), so body depends on these, and on the weights and the store, alone.
-  // `step` stays valid until End. Outside of a step, operations work one by one.
+  // A step is Begin, Run and End. Begin returns how many rows its operations shall have: at least those of
+  // `step`; the results of further rows are ignored. Run calls `body`, which issues operations and does
+  // nothing else. For a decode step, a backend may instead replay the operations that an earlier body issued
+  // with the same `activations` (a CUDA graph), so a body must depend on nothing but these, the weights and
+  // the store. `step` stays valid until End. Outside of a step, operations work one by one.
   virtual int64_t Begin(const StepRows& step) { return static_cast<int64_t>(step.tokens.size()); }
   virtual void Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) { body(); }
   virtual void End() {}
@@ -155,7 +155,8 @@ class Kernels {
     }
   }
 
-  // out[r] = row ids[r] - first of the table; zeros if it has no such row, which another rank has then.
+  // out[r] = row ids[r] - first of the table; zeros if the table has no such row, because another rank has
+  // it.
   virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;
 
   // to[i] = from[rows[i]]: the same dtype, rows ascending.

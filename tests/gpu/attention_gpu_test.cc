@@ -70,7 +70,7 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
     auto host_store = *kv::KvStore::Create(layout, total);
     auto device_store = *kv::KvStore::Create(layout, total, cuda_->memory());
     const int64_t bytes = total * layout.block_bytes();
-    // What nobody has written must not matter: NaNs.
+    // Bytes that were never written must not matter: NaNs.
     std::fill_n(host_store.block(BlockId(0)), bytes, std::byte{0xFF});
     std::vector<BlockId> free;
     for (int64_t b = 0; b < total; ++b) free.emplace_back(static_cast<uint32_t>(b));

@@ -17,7 +17,7 @@ using device::cuda::ToStatus;
 namespace {
 
 // Decode graphs kept: 17 row buckets times 6 of splits, some twice while buffers grow.
-constexpr size_t kMostGraphs = 256;
+constexpr size_t kMaxGraphs = 256;
 
 // A weight in device memory, row-major [rows, cols] of the backend's 16-bit dtype, as in the model's file.
 class CudaMatrix final : public PackedMatrix {
@@ -103,7 +103,7 @@ int64_t CudaKernels::Begin(const StepRows& step) {
 
 void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {
   BATON_CHECK(step_.has_value());
-  if (!use_graphs_ || !step_->decode || padded_rows_ > kMostGraphRows) {
+  if (!use_graphs_ || !step_->decode || padded_rows_ > kMaxGraphRows) {
     body();
     return;
   }
@@ -114,7 +114,7 @@ void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<voi
   if (const auto found = graphs_.find(key); found == graphs_.end()) {
     // The first time, plainly: workspaces grow and modules load, which a capture could not take.
     body();
-    if (graphs_.size() >= kMostGraphs) ForgetGraphs();
+    if (graphs_.size() >= kMaxGraphs) ForgetGraphs();
     graphs_.try_emplace(std::move(key));
   } else {
     Recording& recording = found->second;
@@ -218,7 +218,7 @@ void CudaKernels::Clear(Matrix matrix) {
 void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || ids.data() != step_->tokens.data()) {
-    // Rows of nobody's: only the tokens of the table are used.
+    // Only the tokens of the table are used: it has no sequences.
     CheckOk(cudaSetDevice(device_), "using the GPU");
     other_upload_->Send({ids, {}, {}, static_cast<int64_t>(ids.size()), 1});
     step = &other_upload_->view();

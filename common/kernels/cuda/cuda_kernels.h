@@ -1,4 +1,4 @@
-// The cuda backend: one GPU, one stream. Operations are launched in order and nobody waits for them here; a
+// The cuda backend: one GPU, one stream. Operations are launched in order and nothing here waits for them; a
 // decode step is captured once per bucket of rows and splits, and replayed as a CUDA graph from then on.
 // Owner thread of the GPU's engine only.
 #pragma once

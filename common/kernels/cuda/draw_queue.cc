@@ -18,18 +18,18 @@ absl::StatusOr<DrawQueue> DrawQueue::Create(int device, cudaStream_t stream, dev
   for (Transfer& transfer : queue.transfers_) {
     BATON_ASSIGN_OR_RETURN(transfer.arrived, device::cuda::MakeEvent());
   }
-  BATON_RETURN_IF_ERROR(queue.ReserveTable(kMostGraphRows * static_cast<int64_t>(sizeof(RowDraw))));
-  BATON_RETURN_IF_ERROR(queue.ReserveTokens(kMostGraphRows));
+  BATON_RETURN_IF_ERROR(queue.ReserveTable(kMaxGraphRows * static_cast<int64_t>(sizeof(RowDraw))));
+  BATON_RETURN_IF_ERROR(queue.ReserveTokens(kMaxGraphRows));
   return queue;
 }
 
 absl::Status DrawQueue::Reserve(Transfer& transfer, int64_t table_bytes, int64_t draws) {
   if (table_bytes > transfer.asked_bytes) {
-    transfer.asked_bytes = std::max(2 * table_bytes, kMostGraphRows * static_cast<int64_t>(sizeof(RowDraw)));
+    transfer.asked_bytes = std::max(2 * table_bytes, kMaxGraphRows * static_cast<int64_t>(sizeof(RowDraw)));
     BATON_ASSIGN_OR_RETURN(transfer.asked, device::cuda::AllocatePinned(transfer.asked_bytes));
   }
   if (draws > transfer.capacity) {
-    transfer.capacity = std::max(2 * draws, kMostGraphRows);
+    transfer.capacity = std::max(2 * draws, kMaxGraphRows);
     BATON_ASSIGN_OR_RETURN(transfer.given, device::cuda::AllocatePinned(
                                                transfer.capacity * static_cast<int64_t>(sizeof(int32_t))));
   }
@@ -48,7 +48,7 @@ absl::Status DrawQueue::ReserveTokens(int64_t draws) {
   return absl::OkStatus();
 }
 
-bool DrawQueue::CanSample(int64_t vocabulary) const { return vocabulary <= kMostDrawn; }
+bool DrawQueue::CanSample(int64_t vocabulary) const { return vocabulary <= kMaxSampledVocabulary; }
 
 bool DrawQueue::ReservePenaltySlots(int32_t slots, int64_t vocabulary) {
   CheckOk(cudaSetDevice(device_), "using the GPU");

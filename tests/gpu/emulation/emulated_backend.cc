@@ -25,7 +25,7 @@ class EmulatedMatrix final : public PackedMatrix {
 
 class EmulatedSampler final : public DeviceSampler {
  public:
-  bool CanSample(int64_t vocabulary) const override { return vocabulary <= kMostDrawn; }
+  bool CanSample(int64_t vocabulary) const override { return vocabulary <= kMaxSampledVocabulary; }
   bool ReservePenaltySlots(int32_t slots, int64_t vocabulary) override {
     counts_.resize(static_cast<size_t>(slots * vocabulary), 0xDEADBEEF);  // a slot says what it starts with
     return true;

@@ -108,7 +108,7 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
 }
 
 // Sequences with penalties and biases, some steps each, every step launched before the tokens of the one
-// before are home: what they have seen is counted by the backend. Now and then another sequence gets a slot.
+// before are awaited: the backend counts what they have seen. Now and then another sequence gets a slot.
 inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int steps, uint32_t seed) {
   SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary << ", seed " << seed);
   constexpr int kSequences = kHardKinds;  // one per kind of row

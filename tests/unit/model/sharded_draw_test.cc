@@ -66,7 +66,7 @@ constexpr uint32_t kSeed = 61;
 constexpr int64_t kPrompt = 4;
 constexpr int64_t kSteps = 8;
 
-// A prompt for two sequences, of which the second's logits come home, then steps of the first alone, each
+// A prompt for two sequences, of which the second's logits are delivered, then steps of the first alone, each
 // launched before the one before has finished. Returns the first's tokens; logits [2, 150].
 std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* group,
                               std::vector<float>& logits) {
@@ -122,7 +122,7 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
   return tokens;
 }
 
-// Uploads do not wait for what is under way, and nothing of such a step comes home that would be waited for.
+// Uploads do not wait for what is under way, and such a step has no results that could be waited for.
 TEST(FenceTest, UploadsWaitForAStepThatBringsNothingHome) {
   FarKernels kernels;
   const auto decoder = Decoder::Load(kModel, kernels);
