@@ -66,7 +66,7 @@ class Engine {
   // tokens (Batch::AddTaken), and no logits are left of this one.
   void Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
   std::span<const float> Finish();
-  bool overlaps() const { return ranks_.front().decoder->samples(); }
+  bool overlaps() const { return ranks_.front().decoder->draws(); }
   // A place where the backend counts what a sequence has seen, for Batch::Draw. Null: it can't.
   std::unique_ptr<CountSlot> TakeCountSlot() { return count_slots_.Take(); }
   // The token that the backend drew from a row of logits of the step that finished last, which then has no

@@ -303,7 +303,7 @@ void Decoder::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<fl
 
 void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_->Finish(logits, tokens); }
 
-bool Decoder::samples() const { return impl_->sampler() != nullptr; }
+bool Decoder::draws() const { return impl_->sampler() != nullptr; }
 
 bool Decoder::ReservePenaltySlots(int32_t slots) {
   kernels::DeviceSampler* const has = impl_->sampler();

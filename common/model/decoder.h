@@ -75,7 +75,7 @@ class Decoder {
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
   // Whether the backend has a sampler for this model's vocabulary.
-  bool samples() const;
+  bool draws() const;
   // Memory for the penalty slots [0, slots) (kernels::DeviceSampler). False if there is none, or no sampler.
   bool ReservePenaltySlots(int32_t slots);
 

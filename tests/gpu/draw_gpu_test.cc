@@ -98,7 +98,7 @@ TEST(DrawGpuTest, AStepGoesOnFromTokensThatTheHostDoesNotKnowYet) {
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
   const auto decoder = model::Decoder::Load(Model(), *kernels);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
-  ASSERT_TRUE((*decoder)->samples());
+  ASSERT_TRUE((*decoder)->draws());
   auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kBF16, tensor::DType::kBF16), 3,
                                    kernels->memory());
   ASSERT_TRUE(store.ok()) << store.status();
