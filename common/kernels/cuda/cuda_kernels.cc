@@ -17,7 +17,7 @@ using device::cuda::ToStatus;
 namespace {
 
 // Decode graphs kept: 17 row buckets times 6 of splits, some twice while buffers grow.
-constexpr size_t kMostGraphs = 256;
+constexpr size_t kMaxGraphs = 256;
 
 // A weight in device memory, row-major [rows, cols] of the backend's 16-bit dtype, as in the model's file.
 class CudaMatrix final : public PackedMatrix {
@@ -32,17 +32,6 @@ class CudaMatrix final : public PackedMatrix {
 };
 
 const CudaMatrix& Own(const PackedMatrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
-
-float FloatAt(const WeightView& part, int64_t i) {
-  switch (part.dtype) {
-    case tensor::DType::kBF16:
-      return tensor::FromBF16(static_cast<const uint16_t*>(part.data)[i]);
-    case tensor::DType::kF16:
-      return tensor::FromF16(static_cast<const uint16_t*>(part.data)[i]);
-    default:
-      return static_cast<const float*>(part.data)[i];
-  }
-}
 
 }  // namespace
 
@@ -76,7 +65,8 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
   BATON_ASSIGN_OR_RETURN(kernels->memory_,
                          device::cuda::CudaMemory::Create(options.device, kernels->stream()));
   BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
-  BATON_ASSIGN_OR_RETURN(kernels->draws_, DrawQueue::Create(kernels->stream(), *kernels->memory_));
+  BATON_ASSIGN_OR_RETURN(kernels->draws_,
+                         DrawQueue::Create(options.device, kernels->stream(), *kernels->memory_));
   kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->prefill_kernel_ = prefill;
@@ -113,17 +103,18 @@ int64_t CudaKernels::Begin(const StepRows& step) {
 
 void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {
   BATON_CHECK(step_.has_value());
-  if (!use_graphs_ || !step_->decode || padded_rows_ > kMostGraphRows) {
+  if (!use_graphs_ || !step_->decode || padded_rows_ > kMaxGraphRows) {
     body();
     return;
   }
   GraphKey key = {static_cast<uintptr_t>(padded_rows_),
-                  static_cast<uintptr_t>(step_upload_->view().split_bucket)};
+                  static_cast<uintptr_t>(step_upload_->view().split_bucket),
+                  reinterpret_cast<uintptr_t>(draws_->tokens())};
   for (const Matrix& matrix : activations) key.push_back(reinterpret_cast<uintptr_t>(matrix.data));
   if (const auto found = graphs_.find(key); found == graphs_.end()) {
     // The first time, plainly: workspaces grow and modules load, which a capture could not take.
     body();
-    if (graphs_.size() >= kMostGraphs) ForgetGraphs();
+    if (graphs_.size() >= kMaxGraphs) ForgetGraphs();
     graphs_.try_emplace(std::move(key));
   } else {
     Recording& recording = found->second;
@@ -185,6 +176,9 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const 
     return absl::InvalidArgumentError(fmt::format(
         "the cuda backend takes matrices whose rows divide by 8 values, not [{}, {}]", rows, cols));
   }
+  if (std::ranges::any_of(parts, &WeightView::quantized)) {
+    return absl::InvalidArgumentError("the cuda backend takes no quantized weights");
+  }
   // One dtype for all: the first weight's, or bf16 for a model in float32.
   if (!dtype_.has_value()) {
     dtype_ = parts.front().dtype == tensor::DType::kF16 ? tensor::DType::kF16 : tensor::DType::kBF16;
@@ -203,7 +197,8 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const 
                         tensor::Name(part.dtype), tensor::Name(*dtype_)));
       }
       rounded.resize(static_cast<size_t>(values));
-      for (int64_t i = 0; i < values; ++i) rounded[static_cast<size_t>(i)] = tensor::ToBF16(FloatAt(part, i));
+      for (int64_t i = 0; i < values; ++i)
+        rounded[static_cast<size_t>(i)] = tensor::ToBF16(tensor::ValueAt(part.data, part.dtype, i));
       from = rounded.data();
     }
     BATON_RETURN_IF_ERROR(memory_->Upload(from, to, values * 2));
@@ -223,7 +218,7 @@ void CudaKernels::Clear(Matrix matrix) {
 void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || ids.data() != step_->tokens.data()) {
-    // Rows of nobody's: only the tokens of the table are used.
+    // Only the tokens of the table are used: it has no sequences.
     CheckOk(cudaSetDevice(device_), "using the GPU");
     other_upload_->Send({ids, {}, {}, static_cast<int64_t>(ids.size()), 1});
     step = &other_upload_->view();
@@ -294,19 +289,6 @@ void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
   cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows), static_cast<int>(out.cols),
                out.data, out.stride, out.dtype, stream());
 }
-
-bool CudaKernels::Draws(int64_t vocabulary) const { return vocabulary <= kMostDrawn; }
-
-bool CudaKernels::ReserveCounts(int32_t slots, int64_t vocabulary) {
-  CheckOk(cudaSetDevice(device_), "using the GPU");
-  return draws_->ReserveCounts(slots, vocabulary);
-}
-
-void CudaKernels::Draw(Matrix logits, const StepDraws& draws) {
-  if (draws_->Launch(logits, draws)) ForgetGraphs();
-}
-
-void CudaKernels::Drawn(std::span<TokenId> tokens) { draws_->Finish(tokens); }
 
 }  // namespace baton::kernels::cuda
 
