@@ -20,7 +20,7 @@ using SequenceId = NamedType<uint64_t, struct SequenceIdTag>;
 // Drawn at random when a process starts: what was promised before a restart is void.
 using Incarnation = NamedType<uint64_t, struct IncarnationTag>;
 
-// Tokens per KV block, everywhere (design: identity of KV).
+// Tokens per KV block, the same in every process: block hashes and the wire depend on it.
 inline constexpr int kBlockTokens = 16;
 
 // Blocks that `tokens` tokens touch.

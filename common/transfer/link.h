@@ -1,7 +1,7 @@
 // Link: what carries the bytes of KV between two workers. The control stream (prefill.proto) always carries
 // the chunk messages; a link decides how the payload of one gets across: inline (host), or by a path of its
 // own (nccl). One level deep; every implementation passes the contract suite in
-// tests/contract/link_contract.h.
+// tests/contract/link/link_contract_test.cc.
 #pragma once
 
 #include <cstddef>
