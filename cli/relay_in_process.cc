@@ -13,7 +13,7 @@
 namespace baton::cli {
 namespace {
 
-// Ends in the reverse order: the door first.
+// Ends in the reverse order: the router first.
 struct Relay {
   std::unique_ptr<prefill_service::PrefillServer> prefill;
   std::unique_ptr<decode_service::DecodeServer> decode;

@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
   std::optional<double> default_ttft;
 
   CLI::App app(
-      "The door of a Baton deployment: tokenizes, admits and places requests, and streams the answers.",
+      "The public endpoint of a Baton deployment: tokenizes, admits and places requests, and streams the "
+      "answers.",
       "baton-router");
   app.add_option("--model", options.model_folder,
                  "Hugging Face folder of the model (tokenizer, template, config)")
@@ -140,7 +141,7 @@ int main(int argc, char** argv) {
                  "JSON file of tenants, their keys and limits, read again when it changes; none: open to all")
       ->type_name("FILE");
   baton::rpc::AddFleetFlags(app, options.security);
-  baton::rpc::AddPublicDoorFlags(app, options.security);
+  baton::rpc::AddPublicEndpointFlags(app, options.security);
   app.add_option("--tenant-salt-file", options.tenants.salt_file,
                  "Secret of at least 16 bytes that keys the prefix cache; the same on every router")
       ->type_name("FILE");

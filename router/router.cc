@@ -11,14 +11,14 @@
 #include "common/base/status.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
+#include "router/api/executor.h"
+#include "router/api/generate_call.h"
+#include "router/api/request_preparer.h"
+#include "router/api/served_model.h"
+#include "router/api/service.h"
 #include "router/discovery/discovery.h"
-#include "router/door.h"
-#include "router/executor.h"
 #include "router/fleet/watcher.h"
-#include "router/generate_call.h"
-#include "router/reception.h"
-#include "router/served_model.h"
-#include "router/service.h"
+#include "router/tenancy/authenticator.h"
 
 namespace baton::router {
 namespace {
@@ -40,12 +40,12 @@ struct Router::Parts {
         probe(&metrics, options.slo),
         index({.max_bytes = options.index_bytes}),
         fleet(FleetOptions(model), &probe, &index),
-        reception(&model, [] { return RandomU64(); }),
+        preparer(&model, [] { return RandomU64(); }),
         executor({.threads = options.tokenizer_threads,
                   .clock = &clock,
                   .dropped = [this] { probe.PreparationDropped(); }}),
         dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
-    context.reception = &reception;
+    context.preparer = &preparer;
     context.dispatcher = &dispatcher;
     context.fleet = &fleet;
     context.executor = &executor;
@@ -80,13 +80,13 @@ struct Router::Parts {
   Probe probe;
   index::PrefixIndex index;
   fleet::Fleet fleet;
-  Reception reception;
+  RequestPreparer preparer;
   LiveCalls live{&clock};
   CallContext context;
   Executor executor;
   Dispatcher dispatcher;
   std::unique_ptr<Tenants> tenants;
-  std::unique_ptr<Door> door;
+  std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<discovery::Discovery> discovery;
   std::unique_ptr<fleet::Watcher> watcher;
   std::unique_ptr<InferenceService> service;
@@ -110,8 +110,8 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));
   all->tenants->Watch();
-  all->door = std::make_unique<Door>(all->tenants.get(), &all->dispatcher, &all->probe);
-  all->context.door = all->door.get();
+  all->authenticator = std::make_unique<Authenticator>(all->tenants.get(), &all->probe);
+  all->context.authenticator = all->authenticator.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();
     all->FollowFleet();

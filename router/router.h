@@ -1,5 +1,5 @@
 // Router: the whole router in one object, as main and the integration tests start it: model, fleet,
-// dispatcher, door. Start and Stop from one thread.
+// dispatcher, gRPC server. Start and Stop from one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 #include "common/rpc/connection_ledger.h"
 #include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
-#include "router/dispatcher.h"
+#include "router/dispatch/dispatcher.h"
 #include "router/fleet/fleet.h"
-#include "router/tenants.h"
+#include "router/tenancy/tenants.h"
 
 namespace baton::router {
 
@@ -29,7 +29,7 @@ struct RouterOptions {
   std::string fleet_file;
   absl::Duration resolve_interval = absl::Seconds(5);
   std::string listen = "127.0.0.1:0";
-  std::string health_listen;  // empty: no door for health checks alone
+  std::string health_listen;  // empty: no port for health checks alone
   std::string policy = "prefix_affinity";
   // Who may call (tenants.h). Without a file, everybody.
   Tenants::Options tenants;
@@ -47,7 +47,7 @@ struct RouterOptions {
   // Of the order of prefill queues (forecast::QueueTargets).
   double tail_share = forecast::kDefaultTailShare;
   Dispatcher::Options dispatcher;
-  // Of the links to workers, and of the public door.
+  // Of the links to workers, and to clients.
   rpc::Keepalive keepalive = {.interval = absl::Seconds(1), .timeout = absl::Seconds(1)};
   rpc::Keepalive client_keepalive = rpc::kPublicKeepalive;
   // How many clients may be connected.
@@ -62,7 +62,7 @@ class Router {
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterOptions& options);
   ~Router();
 
-  // host:port of the public door.
+  // host:port of the public endpoint.
   const std::string& address() const;
   const telemetry::Metrics& metrics() const;
   const fleet::Fleet& fleet() const;

@@ -1,4 +1,4 @@
-// InferenceClient: a blocking client of the public door, for commands that talk to one stream at a time.
+// InferenceClient: a blocking client of a router, for commands that talk to one stream at a time.
 // Calls run on the caller's thread and events are handed over there; a descriptor that becomes readable
 // cancels a stream, so that Ctrl-C needs no signal handler. One thread at a time.
 #pragma once

@@ -16,8 +16,8 @@
 #include "cli/key/tenants_append.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
-#include "router/api_key.h"
-#include "router/tenants_file.h"
+#include "router/tenancy/api_key.h"
+#include "router/tenancy/tenants_file.h"
 
 namespace baton::cli {
 namespace {

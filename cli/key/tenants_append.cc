@@ -12,7 +12,7 @@
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
 #include "fmt/format.h"
-#include "router/tenants_file.h"
+#include "router/tenancy/tenants_file.h"
 
 namespace baton::cli {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "router/api_key.h"
+#include "router/tenancy/api_key.h"
 
 namespace baton::cli {
 

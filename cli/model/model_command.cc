@@ -13,7 +13,7 @@
 #include "cli/model/pull.h"
 #include "cli/show/quantity.h"
 #include "common/base/secret.h"
-#include "router/served_model.h"
+#include "router/api/served_model.h"
 
 namespace baton::cli {
 namespace {

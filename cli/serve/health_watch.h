@@ -26,7 +26,7 @@ struct HealthWatchOptions {
   // For an answer; and how often in a row it may fail to come.
   absl::Duration patience = absl::Seconds(10);
   int chances = 3;
-  // What the processes' doors ask of us; null: nothing.
+  // What the processes' servers ask of us; null: nothing.
   std::shared_ptr<const rpc::Security> security;
 };
 

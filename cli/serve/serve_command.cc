@@ -336,7 +336,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
-  rpc::AddPublicDoorFlags(*app, plan.security);
+  rpc::AddPublicEndpointFlags(*app, plan.security);
   app->add_option("--log-level", plan.log_level, "What is logged")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()

@@ -30,7 +30,7 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
       load_(load),
       links_(model.prefill_workers + model.decode_workers, model.link_bandwidth, model.link_latency),
       policy_(contender.policy(seed)),
-      desk_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
+      admission_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
       foresight_(contender.default_ttft > 0 ? absl::Seconds(contender.default_ttft)
                                             : absl::InfiniteDuration()),
       index_(IndexOptions()),
@@ -127,16 +127,16 @@ void Simulation::Arrive(size_t at) {
     Refuse(ticket);
     return;
   }
-  const auto decided = desk_.Admit({.prompt_tokens = ticket.request->prompt_tokens,
-                                    .max_tokens = ticket.request->output_tokens,
-                                    .deadline = foresight_.Due(absl::InfiniteFuture(), Now()),
-                                    .clients_deadline = false},
-                                   Now());
+  const auto decided = admission_.Admit({.prompt_tokens = ticket.request->prompt_tokens,
+                                         .max_tokens = ticket.request->output_tokens,
+                                         .deadline = foresight_.Due(absl::InfiniteFuture(), Now()),
+                                         .clients_deadline = false},
+                                        Now());
   if (std::holds_alternative<router::admission::Refusal>(decided)) {
     Refuse(ticket);
     return;
   }
-  ticket.account = std::get<router::admission::Desk::Admitted>(decided).entries.front();
+  ticket.account = std::get<router::admission::AdmissionController::Admitted>(decided).entries.front();
   entries_.emplace(*ticket.account, &ticket);
   Pump();
 }
@@ -144,27 +144,27 @@ void Simulation::Arrive(size_t at) {
 void Simulation::Refuse(Ticket& ticket) {
   ticket.refused = true;
   ++ended_;
-  if (ticket.account.has_value()) desk_.Settle(*ticket.account, {.requests = 1}, Now());
+  if (ticket.account.has_value()) admission_.Settle(*ticket.account, {.requests = 1}, Now());
 }
 
 void Simulation::Pump() {
   index_.Maintain(Now());
-  for (const EntryId id : desk_.TakeExpired(Now())) {
+  for (const EntryId id : admission_.TakeExpired(Now())) {
     Ticket* const late = entries_.at(id);
     entries_.erase(id);
     Refuse(*late);
   }
-  while (const auto id = desk_.First()) {
+  while (const auto id = admission_.First()) {
     if (!foresight_.MayTry(unanswered_, model_.decode_workers)) return;
     Ticket& ticket = *entries_.at(*id);
     const Placing placing = Place(ticket);
     if (placing == Placing::kNoRoom) return;  // in order: nobody is passed for want of room
     entries_.erase(*id);
     if (placing == Placing::kTooLate) {
-      desk_.Withdraw(*id, Now());
+      admission_.Withdraw(*id, Now());
       Refuse(ticket);
     } else {
-      desk_.Serve(*id, Now());
+      admission_.Serve(*id, Now());
     }
   }
 }
@@ -339,12 +339,12 @@ void Simulation::Finished(Ticket& ticket) {
   outcome.output_tokens = ticket.request->output_tokens;
   policy_->Observe(outcome);
   ++ended_;
-  desk_.Settle(*ticket.account,
-               {.requests = 1,
-                .prompt_tokens = ticket.request->prompt_tokens,
-                .output_tokens = ticket.request->output_tokens},
-               Now());
-  if (!desk_.queue().empty()) Pump();
+  admission_.Settle(*ticket.account,
+                    {.requests = 1,
+                     .prompt_tokens = ticket.request->prompt_tokens,
+                     .output_tokens = ticket.request->output_tokens},
+                    Now());
+  if (!admission_.queue().empty()) Pump();
 }
 
 // The worker's event stream.

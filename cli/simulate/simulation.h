@@ -17,7 +17,7 @@
 #include "cli/simulate/load.h"
 #include "cli/simulate/prefill_worker.h"
 #include "cli/simulate/ticket.h"
-#include "router/admission/desk.h"
+#include "router/admission/admission_controller.h"
 #include "router/admission/foresight.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
@@ -85,7 +85,7 @@ class Simulation {
   Events events_;
   Links links_;
   std::unique_ptr<router::placement::Policy> policy_;
-  router::admission::Desk desk_;
+  router::admission::AdmissionController admission_;
   router::admission::Foresight foresight_;
   absl::flat_hash_map<router::admission::EntryId, Ticket*> entries_;
   router::index::PrefixIndex index_;

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The public door allows 8 choices; an index beyond this is not from a Baton router.
+// A router allows 8 choices; an index beyond this is not from a Baton router.
 constexpr uint32_t kMaxChoices = 64;
 
 Json LogprobToJson(const v1::TokenLogprob& logprob) {

@@ -92,7 +92,7 @@ absl::StatusOr<std::shared_ptr<const Security>> Security::Load(const SecurityOpt
   return std::shared_ptr<const Security>(std::move(security));
 }
 
-std::shared_ptr<grpc::ServerCredentials> Security::FleetDoor() const {
+std::shared_ptr<grpc::ServerCredentials> Security::FleetCredentials() const {
   if (!has_certificate()) return grpc::InsecureServerCredentials();
   tls::TlsServerCredentialsOptions options(nullptr);
   Provide(&options, options_, options_.ca);
@@ -102,7 +102,7 @@ std::shared_ptr<grpc::ServerCredentials> Security::FleetDoor() const {
   return tls::TlsServerCredentials(options);
 }
 
-std::shared_ptr<grpc::ServerCredentials> Security::PublicDoor() const {
+std::shared_ptr<grpc::ServerCredentials> Security::PublicCredentials() const {
   if (!has_certificate()) return grpc::InsecureServerCredentials();
   tls::TlsServerCredentialsOptions options(nullptr);
   Provide(&options, options_, options_.client_ca);

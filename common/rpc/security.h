@@ -1,4 +1,4 @@
-// Security: what a process shows to others and whom it believes. With certificates: TLS at its door and
+// Security: what a process shows to others and whom it believes. With certificates: TLS on its ports and
 // mutual TLS on its channels, read from files again and again, so that a renewed certificate needs no
 // restart. With a key of the fleet: a secret that peers send with every call. With neither: open, as on a
 // laptop. Immutable; any thread.
@@ -28,10 +28,11 @@ class Security {
   bool has_tls_channels() const { return !options_.ca.empty(); }
   bool has_fleet_key() const { return !fleet_key_.empty(); }
 
-  // For a door that only the fleet may enter: a certificate of `ca` is required.
-  std::shared_ptr<grpc::ServerCredentials> FleetDoor() const;
-  // For clients: a certificate of `client_ca` is asked for if that is set, and not required.
-  std::shared_ptr<grpc::ServerCredentials> PublicDoor() const;
+  // For a server that only the fleet may call: a certificate of `ca` is required.
+  std::shared_ptr<grpc::ServerCredentials> FleetCredentials() const;
+  // For a server that clients call: a certificate of `client_ca` is asked for if that is set, and not
+  // required.
+  std::shared_ptr<grpc::ServerCredentials> PublicCredentials() const;
   // Peers must show a certificate of `ca`, named like the host that was dialed, or `peer_name`.
   std::shared_ptr<grpc::ChannelCredentials> Channel() const;
   const std::string& peer_name() const { return options_.peer_name; }
@@ -55,7 +56,7 @@ class Security {
   std::string api_key_;
 };
 
-// The check of a door, with a word to whoever counts those that are turned away.
+// CheckPeer for the services of one server; `denied` is called for each caller that it refuses.
 class PeerCheck {
  public:
   PeerCheck(std::shared_ptr<const Security> security, std::function<void()> denied)

@@ -44,7 +44,7 @@ void AddFleetFlags(CLI::App& app, SecurityOptions& options) {
       ->type_name("FILE");
 }
 
-void AddPublicDoorFlags(CLI::App& app, SecurityOptions& options) {
+void AddPublicEndpointFlags(CLI::App& app, SecurityOptions& options) {
   app.add_option("--tls-client-ca", options.client_ca,
                  "CA of clients' certificates, PEM; a client may show one in place of an API key")
       ->type_name("FILE");

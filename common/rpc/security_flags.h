@@ -17,8 +17,8 @@ absl::Status CheckFlags(const SecurityOptions& options);
 
 // Parties of a fleet: --tls-cert, --tls-key, --tls-ca, --tls-peer-name, --fleet-key-file.
 void AddFleetFlags(CLI::App& app, SecurityOptions& options);
-// Those that clients call: --tls-client-ca.
-void AddPublicDoorFlags(CLI::App& app, SecurityOptions& options);
+// Servers that clients call: --tls-client-ca.
+void AddPublicEndpointFlags(CLI::App& app, SecurityOptions& options);
 // Clients: --tls-ca, --tls-cert, --tls-key, --tls-server-name, --api-key-file.
 void AddClientFlags(CLI::App& app, SecurityOptions& options);
 

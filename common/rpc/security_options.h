@@ -8,12 +8,12 @@
 namespace baton::rpc {
 
 struct SecurityOptions {
-  // PEM. What we show at our door and to peers; both or neither.
+  // PEM. What we show to clients and to peers; both or neither.
   std::string cert;
   std::string key;
-  // PEM. Whose certificates we believe: peers', and of whoever enters a fleet door.
+  // PEM. Whose certificates we accept from peers and from callers of a fleet's server.
   std::string ca;
-  // PEM. Whose clients' certificates we believe at a public door.
+  // PEM. Whose certificates we accept from clients of a public server.
   std::string client_ca;
   // A name that every peer's certificate has. Empty: servers must have the name that was dialed, and clients
   // any.

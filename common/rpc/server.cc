@@ -14,14 +14,14 @@
 namespace baton::rpc {
 namespace {
 
-// The most that a door for health checks needs.
+// The most that a port for health checks needs.
 constexpr ConnectionLimits kHealthConnections = {.total = 256, .per_address = 64};
 
 using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
 
 std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const ServerOptions& options) {
   if (options.security == nullptr) return grpc::InsecureServerCredentials();
-  return options.is_public ? options.security->PublicDoor() : options.security->FleetDoor();
+  return options.is_public ? options.security->PublicCredentials() : options.security->FleetCredentials();
 }
 
 bool IsLoopback(const std::string& address) {
@@ -124,8 +124,8 @@ void Server::SetServing(bool serving) {
 }
 
 void Server::SetStatus(const std::string& service, bool serving) {
-  for (grpc::Server* door : {server_.get(), health_.get()}) {
-    if (door != nullptr) door->GetHealthCheckService()->SetServingStatus(service, serving);
+  for (grpc::Server* server : {server_.get(), health_.get()}) {
+    if (server != nullptr) server->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 }
 

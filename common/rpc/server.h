@@ -23,10 +23,10 @@ namespace baton::rpc {
 struct ServerOptions {
   // host:port; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
-  // Empty, or host:port of a second, plain door for grpc.health.v1 alone (and reflection, which tells how to
+  // Empty, or host:port of a second, plain port for grpc.health.v1 alone (and reflection, which tells how to
   // ask): kubelets speak no TLS.
   std::string health_listen;
-  // Null: plain, and open to all. Otherwise the door of the fleet, or a public one.
+  // Null: plain, and open to all. Otherwise a server for the fleet, or a public one.
   std::shared_ptr<const Security> security;
   bool is_public = false;
   Keepalive keepalive = kServerKeepalive;
@@ -45,9 +45,9 @@ class Server {
 
   // host:port that clients can dial.
   const std::string& address() const { return address_; }
-  // Of the plain door for health checks; empty without one.
+  // Of the plain port for health checks; empty without one.
   const std::string& health_address() const { return health_address_; }
-  // What grpc.health.v1 answers for "" and for the full name of each service, at both doors: ready for work.
+  // What grpc.health.v1 answers for "" and for the full name of each service, on both ports: ready for work.
   // Its service "live" is always SERVING: the process lives, whatever its peers do. Does nothing once a
   // shutdown has begun: say false before one.
   void SetServing(bool serving);

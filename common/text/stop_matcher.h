@@ -13,7 +13,7 @@ namespace baton::text {
 
 class StopMatcher {
  public:
-  // Empty strings are not allowed here (refused at the door).
+  // Empty strings are not allowed here (the router refuses them).
   explicit StopMatcher(std::vector<std::string> stops);
 
   struct Result {

@@ -24,7 +24,7 @@ struct Options {
   // Name of this worker in metrics and answers; empty: role and address.
   std::string worker_id;
   std::string listen = "127.0.0.1:0";
-  // Empty: no door for health checks alone.
+  // Empty: no port for health checks alone.
   std::string health_listen;
   // Empty: no metrics page.
   std::string metrics_listen = "127.0.0.1:0";

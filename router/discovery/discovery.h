@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "router/discovery/resolver.h"
 #include "router/discovery/roster.h"
-#include "router/watched_file.h"
+#include "router/files/watched_file.h"
 
 namespace baton::router::discovery {
 

@@ -26,7 +26,7 @@
 #include "router/fleet/booking.h"
 #include "router/fleet/worker.h"
 #include "router/index/prefix_index.h"
-#include "router/probe.h"
+#include "router/metrics/probe.h"
 
 namespace baton::router::fleet {
 

@@ -3,8 +3,8 @@
 #include <benchmark/benchmark.h>
 
 #include "common/base/check.h"
-#include "router/admission/desk.h"
-#include "router/api_key.h"
+#include "router/admission/admission_controller.h"
+#include "router/tenancy/api_key.h"
 
 namespace baton::router::admission {
 namespace {
@@ -13,30 +13,31 @@ namespace {
 void BM_AdmitServeSettle(benchmark::State& state) {
   const auto tenants = static_cast<uint32_t>(state.range(0));
   const int64_t waiting = state.range(1);
-  Desk desk({.entries = waiting + 10, .tokens = int64_t{1} << 50, .bytes = int64_t{1} << 50});
+  AdmissionController controller(
+      {.entries = waiting + 10, .tokens = int64_t{1} << 50, .bytes = int64_t{1} << 50});
   absl::Time now = absl::UnixEpoch();
   for (uint32_t t = 0; t < tenants; ++t) {
-    desk.SetTenant(TenantId(t), {.weight = 1.0 + t % 7, .requests_per_minute = int64_t{1} << 40}, now);
+    controller.SetTenant(TenantId(t), {.weight = 1.0 + t % 7, .requests_per_minute = int64_t{1} << 40}, now);
   }
   uint64_t draws = 0;
   const auto admit = [&] {
     ++draws;
-    auto decided = desk.Admit({.tenant = TenantId(static_cast<uint32_t>(draws % tenants)),
-                               .prompt_tokens = static_cast<int64_t>(draws * 7919 % 100'000),
-                               .max_tokens = 256,
-                               .bytes = 1000,
-                               .priority = static_cast<int>(draws % 21) - 10,
-                               .deadline = now + absl::Hours(10)},
-                              now);
-    BATON_CHECK(std::holds_alternative<Desk::Admitted>(decided));
+    auto decided = controller.Admit({.tenant = TenantId(static_cast<uint32_t>(draws % tenants)),
+                                     .prompt_tokens = static_cast<int64_t>(draws * 7919 % 100'000),
+                                     .max_tokens = 256,
+                                     .bytes = 1000,
+                                     .priority = static_cast<int>(draws % 21) - 10,
+                                     .deadline = now + absl::Hours(10)},
+                                    now);
+    BATON_CHECK(std::holds_alternative<AdmissionController::Admitted>(decided));
   };
   for (int64_t i = 0; i < waiting; ++i) admit();
   for (auto _ : state) {
     now += absl::Microseconds(10);
     admit();
-    const EntryId first = *desk.First();
-    desk.Serve(first, now);
-    desk.Settle(first, {.requests = 1, .prompt_tokens = 1000, .output_tokens = 100}, now);
+    const EntryId first = *controller.First();
+    controller.Serve(first, now);
+    controller.Settle(first, {.requests = 1, .prompt_tokens = 1000, .output_tokens = 100}, now);
   }
   state.SetItemsProcessed(state.iterations());
 }

@@ -263,7 +263,7 @@ class Discovery(unittest.TestCase):
         self.assertEqual(service["spec"]["type"], "LoadBalancer")
         self.assertEqual(service["spec"]["ports"][0]["port"], 443)
         self.assertEqual(service["metadata"]["annotations"], {"a": "b"})
-        self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["grpc"], "metrics at the public door")
+        self.assertEqual([port["name"] for port in service["spec"]["ports"]], ["grpc"], "metrics on the public port")
 
     def test_proxies_hear_whether_it_is_plain(self):
         port = lambda values: Release(values).one("Service", "r-baton")["spec"]["ports"][0]

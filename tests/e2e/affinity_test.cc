@@ -1,4 +1,4 @@
-// Repeated prefixes land where they are held, as the public door shows it: real processes, real KV.
+// Repeated prefixes land where they are held, as a client sees it: real processes, real KV.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What every server offers besides its own service, and what the public door does with a whole fleet behind
+// What every server offers besides its own service, and what the router does with a whole fleet behind
 // it.
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -74,7 +74,7 @@ TEST(ServiceTest, MetricsTellWhatHappened) {
   EXPECT_TRUE(Contains(decode, "baton_prefix_query_tokens_total 200"));
 }
 
-TEST(ServiceTest, ChatTokenizeAndModelsThroughTheDoor) {
+TEST(ServiceTest, ChatTokenizeAndModelsThroughTheRouter) {
   Fleet fleet({.prefill = 2, .decode = 2});
   v1::TokenizeRequest tokenize;
   tokenize.set_text("The quick brown fox");

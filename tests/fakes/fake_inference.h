@@ -1,4 +1,4 @@
-// FakeInference: a public door that plays scripts: a real gRPC server whose streams say what a test wants
+// FakeInference: a router that plays scripts: a real gRPC server whose streams say what a test wants
 // them to say, when it wants it. Waiting costs no thread, so thousands of streams are fine. Any thread.
 #pragma once
 

@@ -20,7 +20,7 @@
 #include "common/transfer/host_link.h"
 #include "decode_service/scheduler.h"
 #include "prefill_service/scheduler.h"
-#include "router/request_flow.h"
+#include "router/api/request_flow.h"
 #include "tests/fault/wire.h"
 
 namespace baton::fault {

@@ -4,9 +4,9 @@
 #include <string_view>
 
 #include "fmt/format.h"
-#include "router/api_key.h"
 #include "router/discovery/entry.h"
-#include "router/tenants_file.h"
+#include "router/tenancy/api_key.h"
+#include "router/tenancy/tenants_file.h"
 
 namespace baton::router {
 namespace {

@@ -18,8 +18,8 @@
 #include "fmt/format.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
-#include "router/reception.h"
-#include "router/wire.h"
+#include "router/api/request_preparer.h"
+#include "router/api/wire.h"
 
 namespace baton {
 namespace {
@@ -131,26 +131,27 @@ absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
   return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
 }
 
-// A public request as the router's service treats it. What the door lets through, a worker of the same model
+// A public request as the router's service treats it. What the router accepts, a worker of the same model
 // takes: the client has nobody else to hear of its mistake from.
 template <typename Request>
-absl::Status Generate(Workers& workers, const router::Reception& door, const grpc::ByteBuffer& bytes) {
+absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
+                      const grpc::ByteBuffer& bytes) {
   static const router::Tenant tenant{.salt = kv::TenantSalt("tenant")};
   Request request;
   if (const absl::Status parsed = router::ParseMessage(bytes, &request); !parsed.ok()) {
     return Canonical(parsed) ? absl::OkStatus() : parsed;
   }
-  if (const absl::Status checked = door.Check(request); !checked.ok()) {
+  if (const absl::Status checked = preparer.Check(request); !checked.ok()) {
     return Canonical(checked) || absl::IsNotFound(checked) ? absl::OkStatus() : checked;
   }
-  auto prepared = door.Prepare(request, tenant);
+  auto prepared = preparer.Prepare(request, tenant);
   if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
   v1::DecodeRequest& decode = prepared->request;
   *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
   if (const auto taken = decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer);
       !taken.ok()) {
     return absl::InternalError(
-        fmt::format("the worker refuses what the door let through: {}", taken.status().ToString()));
+        fmt::format("the worker refuses what the router accepted: {}", taken.status().ToString()));
   }
   return Decode(workers, decode);
 }
@@ -164,23 +165,24 @@ absl::Status Answered(const absl::StatusOr<Answer>& answer) {
 
 absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> bytes) {
   static const auto* model = new router::ServedModel(router::ServedModel::Load(kModel, "").value());
-  static const auto* door = new router::Reception(model, [] { return uint64_t{1}; });
+  static const auto* preparer = new router::RequestPreparer(model, [] { return uint64_t{1}; });
   grpc::Slice slice(bytes.data(), bytes.size());
   const grpc::ByteBuffer buffer(&slice, 1);
   switch (method) {
     case 0:
-      return Generate<v1::GenerateRequest>(workers, *door, buffer);
+      return Generate<v1::GenerateRequest>(workers, *preparer, buffer);
     case 1:
-      return Generate<v1::ChatRequest>(workers, *door, buffer);
+      return Generate<v1::ChatRequest>(workers, *preparer, buffer);
     case 2: {
       v1::TokenizeRequest request;
-      if (!router::ParseMessage(buffer, &request).ok() || !door->Check(request).ok()) return absl::OkStatus();
-      return Answered(door->Tokenize(request));
+      if (!router::ParseMessage(buffer, &request).ok() || !preparer->Check(request).ok())
+        return absl::OkStatus();
+      return Answered(preparer->Tokenize(request));
     }
     default: {
       v1::DetokenizeRequest request;
       if (!router::ParseMessage(buffer, &request).ok()) return absl::OkStatus();
-      return Answered(door->Detokenize(request));
+      return Answered(preparer->Detokenize(request));
     }
   }
 }

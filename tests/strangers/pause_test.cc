@@ -1,4 +1,4 @@
-// Clients that pause, and peers that do. The public door waits for a client as long as its flags say, and
+// Clients that pause, and peers that do. The router waits for a client as long as its flags say, and
 // then says what happened; on the fleet's links a server bears a pause of 1.2 s.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

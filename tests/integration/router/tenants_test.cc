@@ -1,11 +1,11 @@
-// Keys, limits and fairness through the public door.
+// Keys, limits and fairness through the public endpoint.
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "absl/strings/str_replace.h"
 #include "common/rpc/status.h"
-#include "router/api_key.h"
+#include "router/tenancy/api_key.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {

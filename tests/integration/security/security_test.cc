@@ -132,7 +132,7 @@ class SecurityTest : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-TEST_F(SecurityTest, TheFleetsCertificatesOpenTheDoor) {
+TEST_F(SecurityTest, TheFleetsCertificatesAreAccepted) {
   Serve(With(fleet_.Issue("decode"), fleet_.ca()));
   EXPECT_EQ(Call(With(fleet_.Issue("router"), fleet_.ca())), absl::OkStatus());
   EXPECT_THAT(service_->last_names(), Contains("router"));
@@ -175,7 +175,7 @@ TEST_F(SecurityTest, ANameForAllPartiesIsCheckedOnBothSides) {
   EXPECT_TRUE(absl::IsUnavailable(Call(elsewhere))) << "the server doesn't have this name";
 }
 
-TEST_F(SecurityTest, WithoutTlsTheFleetsKeyOpensTheDoor) {
+TEST_F(SecurityTest, WithoutTlsTheFleetsKeyIsAccepted) {
   const std::string key = RandomHex(32);
   Serve({.fleet_key_file = KeyFile(key)});
   EXPECT_EQ(Call({.fleet_key_file = KeyFile(key)}), absl::OkStatus());
@@ -193,7 +193,7 @@ TEST_F(SecurityTest, WithoutTlsTheFleetsKeyOpensTheDoor) {
   EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
 }
 
-TEST_F(SecurityTest, APublicDoorAsksForACertificateAndDoesNotInsist) {
+TEST_F(SecurityTest, APublicServerAsksForACertificateAndDoesNotRequireIt) {
   SecurityOptions server = With(fleet_.Issue("router"), fleet_.ca());
   server.client_ca = strangers_.ca();
   Serve(server, true);

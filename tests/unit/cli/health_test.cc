@@ -1,4 +1,4 @@
-// grpc.health.v1 as kubelets and `baton health` ask it: at the public door and at the plain one.
+// grpc.health.v1 as kubelets and `baton health` ask it: on the public port and on the plain one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,17 +25,17 @@ class Health : public testing::Test {
 };
 
 TEST_F(Health, BothDoorsSayTheSame) {
-  for (const std::string& door : {server_->address(), server_->health_address()}) {
-    EXPECT_EQ(*Ask(door, ""), true);
-    EXPECT_EQ(*Ask(door, "live"), true);
+  for (const std::string& address : {server_->address(), server_->health_address()}) {
+    EXPECT_EQ(*Ask(address, ""), true);
+    EXPECT_EQ(*Ask(address, "live"), true);
   }
 }
 
 TEST_F(Health, AProcessThatTakesNoWorkStillLives) {
   server_->SetServing(false);
-  for (const std::string& door : {server_->address(), server_->health_address()}) {
-    EXPECT_EQ(*Ask(door, ""), false);
-    EXPECT_EQ(*Ask(door, "live"), true);
+  for (const std::string& address : {server_->address(), server_->health_address()}) {
+    EXPECT_EQ(*Ask(address, ""), false);
+    EXPECT_EQ(*Ask(address, "live"), true);
   }
   server_->SetServing(true);
   EXPECT_EQ(*Ask(server_->health_address(), ""), true);
@@ -46,9 +46,9 @@ TEST_F(Health, AnUnknownServiceIsNotFound) {
 }
 
 TEST_F(Health, TheDoorCloses) {
-  const std::string door = server_->health_address();
+  const std::string address = server_->health_address();
   server_->Shutdown(absl::ZeroDuration());
-  EXPECT_EQ(InferenceClient::Connect(door).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(InferenceClient::Connect(address).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(Health, ATakenPortIsAnError) {
@@ -57,7 +57,7 @@ TEST_F(Health, ATakenPortIsAnError) {
   EXPECT_THAT(std::string(second.status().message()), testing::HasSubstr(server_->health_address()));
 }
 
-TEST(HealthDoor, NoneUnlessAskedFor) {
+TEST(HealthPort, NoneUnlessAskedFor) {
   const auto server = rpc::Server::Start({}, {});
   ASSERT_TRUE(server.ok());
   EXPECT_EQ((*server)->health_address(), "");

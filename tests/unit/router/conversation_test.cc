@@ -1,4 +1,4 @@
-#include "router/conversation.h"
+#include "router/api/conversation.h"
 
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "router/dispatcher.h"
+#include "router/dispatch/dispatcher.h"
 #include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {

@@ -1,4 +1,4 @@
-#include "router/executor.h"
+#include "router/api/executor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "router/probe.h"
+#include "router/metrics/probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

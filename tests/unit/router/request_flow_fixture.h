@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "router/request_flow.h"
+#include "router/api/request_flow.h"
 #include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {

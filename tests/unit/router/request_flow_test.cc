@@ -1,4 +1,4 @@
-#include "router/request_flow.h"
+#include "router/api/request_flow.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "router/served_model.h"
+#include "router/api/served_model.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

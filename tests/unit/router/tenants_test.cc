@@ -1,4 +1,4 @@
-#include "router/tenants.h"
+#include "router/tenancy/tenants.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "absl/strings/str_replace.h"
-#include "router/api_key.h"
-#include "router/tenants_file.h"
+#include "router/tenancy/api_key.h"
+#include "router/tenancy/tenants_file.h"
 
 namespace baton::router {
 namespace {

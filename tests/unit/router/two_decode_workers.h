@@ -6,7 +6,7 @@
 #include "common/base/check.h"
 #include "common/telemetry/metrics.h"
 #include "router/fleet/fleet.h"
-#include "router/probe.h"
+#include "router/metrics/probe.h"
 
 namespace baton::router {
 

@@ -1,4 +1,4 @@
-#include "router/validation.h"
+#include "router/api/validation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

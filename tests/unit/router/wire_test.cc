@@ -1,4 +1,4 @@
-#include "router/wire.h"
+#include "router/api/wire.h"
 
 #include <gtest/gtest.h>
 

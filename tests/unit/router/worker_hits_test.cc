@@ -1,4 +1,4 @@
-#include "router/worker_hits.h"
+#include "router/metrics/worker_hits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -182,9 +182,9 @@ TEST_P(ReflectionTest, EveryServiceIsListedAndDescribedToItsLastMessage) {
 }
 
 TEST_P(ReflectionTest, HealthAnswersForTheServerAndForEachService) {
-  for (const std::string& door : {server_->address(), server_->health_address()}) {
-    SCOPED_TRACE(door);
-    Explorer explorer(door, GetParam());
+  for (const std::string& address : {server_->address(), server_->health_address()}) {
+    SCOPED_TRACE(address);
+    Explorer explorer(address, GetParam());
     std::vector<std::string> names = Explorer(server_->address(), GetParam()).Services();
     ASSERT_EQ(names.size(), 5u);
     names.insert(names.end(), {"", "live"});

@@ -1,0 +1,434 @@
+#include "router/api/request_flow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/check.h"
+
+namespace baton::router {
+namespace {
+
+// Codes with which a worker, or the wire to it, says that another worker may succeed. UNKNOWN is the wire's
+// own: no worker of ours ends a call with it.
+bool WorkerLost(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsUnimplemented(status) || absl::IsUnknown(status);
+}
+
+}  // namespace
+
+RequestFlow::RequestFlow(Options options, const Clock* clock, Probe* probe)
+    : options_(std::move(options)), clock_(clock), probe_(probe) {
+  probe_->RequestCame();
+}
+
+RequestFlow::~RequestFlow() {
+  BATON_DCHECK(finished_) << "request " << options_.request_id << " never finished";
+}
+
+Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  if (!prepared.ok()) {
+    EndWith(prepared.status(), &actions);
+    return actions;
+  }
+  prepared_ = *std::move(prepared);
+  choices_.resize(prepared_.choices);
+  actions.push_back(Submit{});
+  return actions;
+}
+
+Actions RequestFlow::OnNotAdmitted(absl::Status status) {
+  Actions actions;
+  EndWith(std::move(status), &actions);
+  return actions;
+}
+
+Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
+  Actions actions;
+  if (end_.has_value()) return actions;  // a booking in it is released here
+  ChoiceState& state = choices_[choice];
+  if (!placement.ok()) {
+    EndWith(NobodyAccepted(state, placement.status()), &actions);
+    return actions;
+  }
+  BATON_CHECK(state.state == State::kWaiting);
+  state.placement = *std::move(placement);
+  state.state = State::kDialing;
+  if (!state.first_token.has_value()) state.dialed = clock_->Now();
+  ++state.attempt;
+  state.open = true;
+  state.held = 0;
+  state.asked = true;  // whoever dials asks for the first
+
+  Dial dial{.choice = choice,
+            .attempt = state.attempt,
+            .worker = state.placement.decode,
+            .request = prepared_.request};
+  const fleet::Worker::Identity& worker = state.placement.decode->identity();
+  dial.request.set_request_id(options_.request_id);
+  dial.request.set_router_id(options_.router_id);
+  *dial.request.mutable_fingerprint() = worker.fingerprint;
+  dial.request.mutable_sampling()->set_seed(prepared_.seed + choice);
+  dial.request.mutable_output()->set_token_ids(true);
+  dial.request.set_choice(choice);
+  if (!state.sent.empty()) {
+    dial.request.mutable_token_ids()->Add(state.sent.begin(), state.sent.end());
+    dial.request.set_resumed_tokens(static_cast<uint32_t>(state.sent.size()));
+  }
+  const fleet::Worker* const peer = state.placement.fetch_from.get();
+  const auto name_peer = [&](const fleet::Worker::Identity& to, v1::PeerPrefix* hint) {
+    if (!to.peer_fetch || to.address == peer->identity().address) return;
+    hint->set_worker(peer->identity().id);
+    hint->set_address(peer->identity().address);
+    hint->set_blocks(static_cast<uint32_t>(state.placement.fetch_blocks));
+  };
+  for (const auto& prefill : state.placement.prefill) {
+    v1::PrefillTarget* target = dial.request.add_prefill();
+    target->set_worker(prefill->identity().id);
+    target->set_address(prefill->identity().address);
+    if (peer != nullptr) name_peer(prefill->identity(), target->mutable_fetch());
+  }
+  if (peer != nullptr && state.placement.prefill.empty()) name_peer(worker, dial.request.mutable_fetch());
+  actions.push_back(std::move(dial));
+  return actions;
+}
+
+Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  ChoiceState& state = choices_[choice];
+  if (state.attempt != attempt) return actions;
+  state.asked = false;
+  if (state.state == State::kDone) {  // more after Finished: not wanted
+    actions.push_back(HangUp{choice});
+    return actions;
+  }
+  const State needed = event.has_accepted() ? State::kDialing : State::kRunning;
+  if (event.event_case() == v1::DecodeEvent::EVENT_NOT_SET || state.state != needed) {
+    EndWith(absl::InternalError(fmt::format("decode worker {} sent event {} out of turn", Describe(state),
+                                            static_cast<int>(event.event_case()))),
+            &actions);
+    return actions;
+  }
+  if (event.has_accepted()) {
+    OnAccepted(choice, &actions);
+  } else if (event.has_delta()) {
+    if (event.has_opening()) state.opening = std::move(*event.mutable_opening());
+    OnDelta(choice, std::move(*event.mutable_delta()), &actions);
+  } else {
+    OnFinished(choice, std::move(*event.mutable_finished()), &actions);
+  }
+  return actions;
+}
+
+void RequestFlow::OnAccepted(int choice, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  state.state = State::kRunning;
+  state.lost = 0;
+  state.placement.booking.Accepted();
+  if (!started_) {
+    started_ = true;
+    probe_->PromptTokens(prepared_.request.token_ids_size());
+    v1::GenerateResponse response;
+    v1::Started* started = response.mutable_started();
+    started->set_request_id(options_.request_id);
+    started->set_model(prepared_.model);
+    started->set_seed(prepared_.seed);
+    started->set_prompt_tokens(prepared_.request.token_ids_size());
+    Send({.response = std::move(response)}, actions);
+  }
+  Ask(choice, actions);
+}
+
+void RequestFlow::Ask(int choice, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  if (state.asked || state.held >= kHeldEvents) return;
+  state.asked = true;
+  actions->push_back(ReadNext{choice});
+}
+
+void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  const absl::Time now = clock_->Now();
+  if (delta.tokens() > 0) {
+    state.placement.booking.FirstToken(now);
+    if (!state.first_token.has_value()) {
+      state.first_token = now;
+      if (state.placement.first_token) state.placement.first_token(now - state.dialed);
+      if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
+      first_token_seen_ = true;
+    } else {
+      probe_->MoreTokens(now - state.last_token, delta.tokens());
+    }
+    state.last_token = now;
+    state.tokens += delta.tokens();
+    probe_->AnswerTokens(delta.tokens());
+  }
+  state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
+  delta.set_choice(choice);
+  if (!prepared_.token_ids) delta.clear_token_ids();
+  v1::GenerateResponse response;
+  *response.mutable_delta() = std::move(delta);
+  ++state.held;
+  Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
+  Ask(choice, actions);
+}
+
+void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  const absl::Time now = clock_->Now();
+  finished.set_choice(choice);
+  if (finished.relay().decode_worker().empty()) {
+    finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
+  }
+  if (state.migrations > 0) {
+    // What was cached and how the first token came is told once, by the worker that began. The pace is ours.
+    finished.mutable_relay()->set_migrations(static_cast<uint32_t>(state.migrations));
+    if (!state.sent.empty()) {
+      *finished.mutable_timing() = state.opening.timing();
+      v1::Usage* usage = finished.mutable_usage();
+      usage->set_decode_cached_tokens(state.opening.usage().decode_cached_tokens());
+      usage->set_prefill_cached_tokens(state.opening.usage().prefill_cached_tokens());
+    }
+    finished.mutable_timing()->clear_tpot();
+  }
+  v1::Timing* timing = finished.mutable_timing();
+  const absl::Time first = state.first_token.value_or(now);
+  const PhaseSeconds phases = SplitTtft(absl::ToDoubleSeconds(first - options_.arrival),
+                                        absl::ToDoubleSeconds(state.dialed - options_.arrival), *timing);
+  timing->set_admit(phases.admit);
+  timing->set_decode_queue(phases.decode_queue);
+  timing->set_prefill_queue(phases.prefill_queue);
+  timing->set_prefill(phases.prefill);
+  timing->set_transfer(phases.transfer);
+  timing->set_first_token(phases.first_token);
+  timing->set_ttft(phases.Sum());
+  timing->set_e2e(absl::ToDoubleSeconds(now - options_.arrival));
+  if (!timing->has_tpot() && state.tokens > 1) {
+    timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
+  }
+  probe_->Phases(phases);
+  if (timing->has_tpot()) probe_->Pace(timing->tpot());
+  probe_->Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
+
+  if (state.placement.learn) state.placement.learn(&finished);
+  state.state = State::kDone;
+  state.placement.booking.Release();
+  v1::GenerateResponse response;
+  *response.mutable_finished() = std::move(finished);
+  if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
+  state.asked = true;
+  Send({.response = std::move(response)}, actions);
+}
+
+Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& status) {
+  Actions actions;
+  if (end_.has_value()) return actions;
+  ChoiceState& state = choices_[choice];
+  if (state.attempt != attempt) return actions;
+  state.open = false;
+  if (state.state == State::kDone) return actions;
+  if (status.ok()) {
+    EndWith(absl::InternalError(fmt::format("decode worker {} ended after {} tokens without saying why",
+                                            Describe(state), state.tokens)),
+            &actions);
+  } else if (absl::IsDeadlineExceeded(status)) {
+    EndWith(absl::DeadlineExceededError(fmt::format("the deadline passed after {} tokens", state.tokens)),
+            &actions);
+  } else if (state.state == State::kRunning && WorkerLost(status)) {
+    LostMidAnswer(choice, status, &actions);
+  } else if (state.state == State::kRunning) {
+    absl::Status named(status.code(),
+                       fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+    EndWith(std::move(named), &actions);
+  } else if (absl::IsResourceExhausted(status)) {
+    probe_->WorkerRefused();
+    state.state = State::kWaiting;
+    state.placement.booking.Refused(clock_->Now());
+    actions.push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
+  } else if (WorkerLost(status)) {
+    LostBeforeAccepted(choice, status, &actions);
+  } else {
+    EndWith(status, &actions);
+  }
+  return actions;
+}
+
+void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  probe_->WorkerLost(false);
+  state.avoid.push_back(state.placement.decode->identity().incarnation);
+  state.last_loss = absl::Status(
+      status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+  if (++state.lost >= options_.max_attempts) {
+    EndWith(NobodyAccepted(state,
+                           absl::UnavailableError(fmt::format(
+                               "{} decode workers failed before accepting the request; retry", state.lost))),
+            actions);
+    return;
+  }
+  state.state = State::kWaiting;
+  state.placement.booking.Release();
+  actions->push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
+}
+
+void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  probe_->WorkerLost(true);
+  state.last_loss =
+      absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
+                                         Describe(state), state.tokens, std::string(status.message())));
+  // A worker that counts tokens without naming them leaves nothing to go on from.
+  const bool known = static_cast<int64_t>(state.sent.size()) == state.tokens;
+  if (!known || state.migrations >= options_.max_migrations) {
+    EndWith(state.last_loss, actions);
+    return;
+  }
+  ++state.migrations;
+  // Those that failed before may be back.
+  state.avoid = {state.placement.decode->identity().incarnation};
+  state.state = State::kWaiting;
+  state.placement.booking.Release();
+  actions->push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
+}
+
+absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
+  if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
+  if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
+  return absl::UnavailableError(
+      fmt::format("{} ({})", std::string(otherwise.message()), std::string(choice.last_loss.message())));
+}
+
+Actions RequestFlow::OnWritten(bool ok) {
+  Actions actions;
+  BATON_CHECK(writing_);
+  writing_ = false;
+  const int choice = outbox_.front().choice;
+  const int attempt = outbox_.front().attempt;
+  outbox_.pop_front();
+  if (!ok) EndWith(absl::CancelledError("the client went away"), &actions);
+  if (!end_.has_value()) {
+    // The call that it came by may be gone, and the one that goes on has its own read out.
+    if (choice >= 0 && choices_[choice].state == State::kRunning && choices_[choice].attempt == attempt) {
+      --choices_[choice].held;
+      Ask(choice, &actions);
+    }
+    if (!outbox_.empty()) {
+      WriteFront(&actions);
+    }
+  }
+  FinishIfDone(&actions);
+  return actions;
+}
+
+Actions RequestFlow::OnMaybeStalled() {
+  Actions actions;
+  if (!writing_ || broken_ || clock_->Now() - write_began_ < options_.client_stall) return actions;
+  broken_ = true;
+  probe_->ClientStalled();
+  const absl::Status stalled = absl::AbortedError(fmt::format(
+      "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
+  EndWith(stalled, &actions);
+  actions.push_back(Break{stalled});
+  return actions;
+}
+
+Actions RequestFlow::OnCancelled() {
+  Actions actions;
+  const bool late = clock_->Now() >= options_.deadline;
+  EndWith(late ? absl::DeadlineExceededError("the deadline passed")
+               : absl::CancelledError("the client went away"),
+          &actions);
+  return actions;
+}
+
+admission::Meter::Use RequestFlow::Used() const {
+  admission::Meter::Use use{.requests = 1};
+  if (started_) use.prompt_tokens = prepared_.request.token_ids_size();
+  for (const ChoiceState& choice : choices_) use.output_tokens += choice.tokens;
+  return use;
+}
+
+void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
+  outbox_.push_back(std::move(outgoing));
+  if (!writing_) WriteFront(actions);
+}
+
+void RequestFlow::WriteFront(Actions* actions) {
+  writing_ = true;
+  write_began_ = clock_->Now();
+  if (outbox_.size() > 1 || !AllDone()) {
+    actions->push_back(Write{std::move(outbox_.front().response), outbox_.size() > 1});
+    return;
+  }
+  end_ = absl::OkStatus();
+  End();
+  actions->push_back(WriteLast{std::move(outbox_.front().response)});
+}
+
+bool RequestFlow::AllDone() const {
+  return !choices_.empty() && std::all_of(choices_.begin(), choices_.end(), [](const ChoiceState& choice) {
+    return choice.state == State::kDone;
+  });
+}
+
+void RequestFlow::End() {
+  finished_ = true;
+  probe_->RequestEnded(end_->code(), clock_->Now() - options_.arrival);
+}
+
+void RequestFlow::EndWith(absl::Status status, Actions* actions) {
+  if (end_.has_value()) return;
+  end_ = std::move(status);
+  actions->push_back(Withdraw{});
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    ChoiceState& state = choices_[i];
+    if (state.open) actions->push_back(HangUp{static_cast<int>(i)});
+    state.state = State::kDone;
+    state.placement.booking.Release();
+  }
+  if (outbox_.size() > (writing_ ? 1 : 0)) outbox_.erase(outbox_.begin() + (writing_ ? 1 : 0), outbox_.end());
+  FinishIfDone(actions);
+}
+
+void RequestFlow::FinishIfDone(Actions* actions) {
+  if (finished_ || writing_) return;
+  if (!end_.has_value()) {
+    if (!AllDone() || !outbox_.empty()) return;
+    end_ = absl::OkStatus();
+  }
+  End();
+  actions->push_back(Finish{*end_});
+}
+
+std::string RequestFlow::Describe(const ChoiceState& choice) const {
+  const fleet::Worker::Identity& worker = choice.placement.decode->identity();
+  return fmt::format("{} at {}", worker.id, worker.address);
+}
+
+PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker) {
+  PhaseSeconds phases;
+  phases.admit = std::clamp(admit, 0.0, ttft);
+  const double rest = ttft - phases.admit;
+  phases.decode_queue = std::max(0.0, worker.decode_queue());
+  phases.prefill_queue = std::max(0.0, worker.prefill_queue());
+  phases.prefill = std::max(0.0, worker.prefill());
+  phases.transfer = std::max(0.0, worker.transfer());
+  const double reported = phases.decode_queue + phases.prefill_queue + phases.prefill + phases.transfer;
+  if (reported > rest) {
+    const double scale = rest / reported;
+    phases.decode_queue *= scale;
+    phases.prefill_queue *= scale;
+    phases.prefill *= scale;
+    phases.transfer *= scale;
+    return phases;
+  }
+  phases.first_token = rest - reported;
+  return phases;
+}
+
+}  // namespace baton::router

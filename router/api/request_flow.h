@@ -1,0 +1,194 @@
+// RequestFlow: the state machine of one generation request: events in, actions out. It knows neither gRPC nor
+// threads; GenerateCall feeds it one event at a time and performs what it asks for, in order. Its promises:
+// exactly one Finish or WriteLast; at most one Write outstanding; of each choice at most kHeldEvents that the
+// client has not taken, and only then the next is asked for; and, whatever the end, every booking is
+// released, every call hung up and every waiting choice withdrawn.
+//
+// States of a choice: Waiting -> Dialing -> Running -> Done; from Dialing back to Waiting when a worker
+// refuses or is lost before it accepted; from Running back to Waiting when its worker is lost or leaves: the
+// answer then goes on elsewhere (a migration) from prompt + tokens that came so far. Only those count: what a
+// dying worker computed and did not get here is drawn again, and is the same, because a draw is a function of
+// (logits, history, seed, position).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/inference.pb.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "router/admission/meter.h"
+#include "router/api/prepared.h"
+#include "router/dispatch/placement.h"
+#include "router/fleet/worker.h"
+#include "router/metrics/probe.h"
+
+namespace baton::router {
+
+// Ask the dispatcher to place all choices.
+struct Submit {};
+// Ask again for one, but not for these workers.
+struct SubmitAgain {
+  int choice;
+  std::vector<Incarnation> avoid;
+  // The client has had tokens of it.
+  bool begun = false;
+};
+// Take whatever still waits out of the queue.
+struct Withdraw {};
+// Call a decode worker. Events and the end come back with `choice` and `attempt`.
+struct Dial {
+  int choice;
+  int attempt;
+  std::shared_ptr<const fleet::Worker> worker;
+  v1::DecodeRequest request;
+};
+// Ask for the next event of the choice's call.
+struct ReadNext {
+  int choice;
+};
+// End the choice's call.
+struct HangUp {
+  int choice;
+};
+// Send to the client; OnWritten comes when it has left. With `more` it may wait for the next one, which
+// follows at once.
+struct Write {
+  v1::GenerateResponse response;
+  bool more = false;
+};
+// Send to the client and end the call well. Nothing follows; OnWritten does not come.
+struct WriteLast {
+  v1::GenerateResponse response;
+};
+// End the client's stream now, over a Write that it doesn't take. OnWritten(false) and then
+// Finish follow, unless it was the last.
+struct Break {
+  absl::Status status;
+};
+// End the client's call. Nothing follows.
+struct Finish {
+  absl::Status status;
+};
+using Action =
+    std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, WriteLast, Break, Finish>;
+using Actions = std::vector<Action>;
+
+class RequestFlow {
+ public:
+  struct Options {
+    std::string request_id;
+    std::string router_id;
+    // Decode workers that may be lost before they accept a choice.
+    int max_attempts = 3;
+    // Times that a choice may go on elsewhere after its worker was lost mid-answer.
+    int max_migrations = 3;
+    absl::Time arrival;
+    absl::Time deadline = absl::InfiniteFuture();
+    // How long the client may leave a message untaken.
+    absl::Duration client_stall = absl::InfiniteDuration();
+  };
+  // One with the client and one behind it, so that reading and writing go on side by side.
+  static constexpr int kHeldEvents = 2;
+
+  RequestFlow(Options options, const Clock* clock, Probe* probe);
+  ~RequestFlow();
+
+  // Validated, rendered and tokenized; or refused.
+  Actions OnPrepared(absl::StatusOr<Prepared> prepared);
+  // The dispatcher could not take the request in.
+  Actions OnNotAdmitted(absl::Status status);
+  Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
+  Actions OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event);
+  Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
+  // A Write left, or (ok false) the client is gone.
+  Actions OnWritten(bool ok);
+  // The client may have stopped reading: ends the request if a Write has waited for `client_stall`.
+  Actions OnMaybeStalled();
+  // The client cancelled, went away, or its deadline passed.
+  Actions OnCancelled();
+
+  const Options& options() const { return options_; }
+  // After OnPrepared.
+  const Prepared& prepared() const { return prepared_; }
+  // What the request is charged for: nothing before a worker accepted it; each token once.
+  admission::Meter::Use Used() const;
+
+ private:
+  enum class State { kWaiting, kDialing, kRunning, kDone };
+  struct ChoiceState {
+    State state = State::kWaiting;
+    int attempt = 0;     // grows with every Dial; events of older ones are dropped
+    bool open = false;   // there is a call that has not ended
+    int held = 0;        // its events that the client has not taken
+    bool asked = false;  // its next event has been asked for
+    int lost = 0;        // workers in a row that did not accept
+    int migrations = 0;
+    std::vector<Incarnation> avoid;
+    absl::Status last_loss;  // why the last of them is avoided
+    Placement placement;
+    absl::Time dialed;
+    std::optional<absl::Time> first_token;
+    v1::Opening opening;  // of the worker that drew the first token
+    absl::Time last_token;
+    // Tokens sent so far: with the prompt, what another worker needs to go on from here.
+    std::vector<int32_t> sent;
+    int64_t tokens = 0;
+  };
+  struct Outgoing {
+    v1::GenerateResponse response;
+    // Whose event it is; -1 for nobody's.
+    int choice = -1;
+    int attempt = 0;
+  };
+
+  void OnAccepted(int choice, Actions* actions);
+  void OnDelta(int choice, v1::Delta delta, Actions* actions);
+  void OnFinished(int choice, v1::Finished finished, Actions* actions);
+  void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
+  void LostMidAnswer(int choice, const absl::Status& status, Actions* actions);
+  // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
+  static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
+  void Send(Outgoing outgoing, Actions* actions);
+  void WriteFront(Actions* actions);
+  void Ask(int choice, Actions* actions);
+  // All choices are done and nothing is on the way.
+  bool AllDone() const;
+  // The request is over: says so in metrics, once.
+  void End();
+  // The one way to a bad end.
+  void EndWith(absl::Status status, Actions* actions);
+  void FinishIfDone(Actions* actions);
+  std::string Describe(const ChoiceState& choice) const;
+
+  const Options options_;
+  const Clock* const clock_;
+  Probe* const probe_;
+  Prepared prepared_;
+  std::vector<ChoiceState> choices_;
+  std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
+  bool writing_ = false;
+  absl::Time write_began_;
+  bool broken_ = false;
+  bool started_ = false;
+  bool first_token_seen_ = false;
+  std::optional<absl::Status> end_;  // decided; Finish follows when no Write is outstanding
+  bool finished_ = false;
+};
+
+// Splits a TTFT that the router measured: `admit` is the router's own, the worker reports the middle phases
+// on its own clock, and what is left (the wire, both ways) counts as first_token, so that the six sum to it.
+// A worker that reports more than there was is scaled down.
+PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker);
+
+}  // namespace baton::router

@@ -1,0 +1,224 @@
+#include "router/api/request_preparer.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "absl/time/clock.h"
+#include "common/base/quote.h"
+#include "common/base/status.h"
+#include "nlohmann/json.hpp"
+#include "router/api/conversation.h"
+#include "router/api/validation.h"
+
+namespace baton::router {
+namespace {
+
+// A template's own complaint is shorter; a longer one repeats the conversation.
+constexpr size_t kLongestComplaint = 200;
+
+std::string Complaint(std::string_view words) {
+  return words.size() <= kLongestComplaint ? std::string(words) : Shortened(words, kMostQuotedBytes);
+}
+
+absl::Status CheckWanted(const RequestPreparer::Wanted& wanted) {
+  if (wanted == nullptr || wanted()) return absl::OkStatus();
+  return absl::CancelledError("the call was over before its prompt was prepared");
+}
+
+template <typename Message>
+void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
+  message->mutable_token_ids()->Reserve(static_cast<int>(tokens.size()));
+  for (TokenId token : tokens) message->add_token_ids(token.value());
+}
+
+}  // namespace
+
+template <typename Request>
+absl::Status RequestPreparer::CheckCommon(const Request& request) const {
+  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
+  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model_->vocabulary));
+  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model_->vocabulary));
+  BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
+  return CheckOptions(request.options());
+}
+
+absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
+  BATON_RETURN_IF_ERROR(CheckCommon(request));
+  if (request.has_text()) return CheckLength("text", request.text(), 1);
+  if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
+  if (request.token_ids().ids().empty())
+    return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
+  return CheckTokenIds(request.token_ids().ids(), model_->vocabulary, "token_ids.ids");
+}
+
+absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
+  BATON_RETURN_IF_ERROR(CheckCommon(request));
+  return CheckConversationHere(request.conversation());
+}
+
+absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
+  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
+  if (request.has_text()) return CheckLength("text", request.text(), kMostContexts);
+  if (!request.has_conversation()) {
+    return absl::InvalidArgumentError("input: missing; set text or conversation");
+  }
+  return CheckConversationHere(request.conversation());
+}
+
+absl::Status RequestPreparer::CheckConversationHere(const v1::Conversation& conversation) const {
+  if (model_->chat_template == nullptr) {
+    return absl::InvalidArgumentError(
+        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model_->name));
+  }
+  return CheckConversation(conversation);
+}
+
+absl::Status RequestPreparer::CheckLength(const char* field, std::string_view text, int64_t contexts) const {
+  if (text.empty()) {
+    return absl::InvalidArgumentError(fmt::format("{}: empty; a prompt needs at least one token", field));
+  }
+  const int64_t room = contexts * model_->context;
+  const std::string limit = contexts == 1
+                                ? fmt::format("the model's context of {} tokens", model_->context)
+                                : fmt::format(
+                                      "{} times the model's context of {} tokens, which is the most "
+                                      "that is counted",
+                                      contexts, model_->context);
+  if (std::ssize(text) > room * kMostBytesPerToken) {
+    return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
+                                                  text.size(), kMostBytesPerToken, limit));
+  }
+  if (const int64_t least = model_->tokenizer->LeastTokens(text); least > room) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: {} bytes are at least {} tokens, more than {}", field, text.size(), least, limit));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, std::string_view text,
+                                                             bool add_special_tokens, int64_t contexts,
+                                                             const Wanted& wanted) const {
+  BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
+  const int64_t most = kMostContexts * model_->context;
+  auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.most_tokens = most, .wanted = wanted});
+  if (absl::IsOutOfRange(tokens.status())) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMostContexts));
+  }
+  if (tokens.ok() && tokens->empty()) {
+    return absl::InvalidArgumentError(fmt::format("{}: no tokens in it", field));
+  }
+  return tokens;
+}
+
+absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conversation& conversation,
+                                                                  int64_t contexts,
+                                                                  const Wanted& wanted) const {
+  BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_->context));
+  BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  const int64_t most_bytes = contexts * model_->context * kMostBytesPerToken;
+  auto text = model_->chat_template->Render(variables, absl::Now(), static_cast<size_t>(most_bytes));
+  if (absl::IsOutOfRange(text.status())) {
+    return absl::InvalidArgumentError(fmt::format(
+        "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
+        most_bytes, kMostBytesPerToken,
+        contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
+  }
+  if (!text.ok()) {
+    return absl::Status(text.status().code(),
+                        fmt::format("conversation: {}", Complaint(std::string(text.status().message()))));
+  }
+  if (text->empty()) {
+    return absl::InvalidArgumentError("conversation: the chat template made nothing of it");
+  }
+  BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  Rendered rendered;
+  rendered.text = *std::move(text);
+  // The template writes the special tokens itself.
+  BATON_ASSIGN_OR_RETURN(rendered.tokens, Encode("conversation", rendered.text, false, contexts, wanted));
+  return rendered;
+}
+
+template <typename Request>
+absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const Tenant& tenant,
+                                                   v1::DecodeRequest decode) const {
+  Prepared prepared;
+  prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
+  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
+  *decode.mutable_stop() = request.stop();
+  BATON_ASSIGN_OR_RETURN(
+      const uint32_t max_tokens,
+      ResolveMaxTokens(request.stop(), model_->defaults, decode.token_ids_size(), model_->context));
+  decode.mutable_stop()->set_max_tokens(max_tokens);
+  *decode.mutable_output() = request.output();
+  decode.set_salt(tenant.salt.bytes());
+  decode.set_priority(request.options().priority());
+  prepared.request = std::move(decode);
+  prepared.model = model_->name;
+  prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
+  if (!request.options().session_id().empty()) {
+    prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
+  }
+  prepared.debug = request.options().debug();
+  prepared.token_ids = request.output().token_ids();
+  return prepared;
+}
+
+absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
+                                                  const Wanted& wanted) const {
+  v1::DecodeRequest decode;
+  if (request.has_text()) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
+                           Encode("text", request.text(), true, 1, wanted));
+    SetTokens(tokens, &decode);
+  } else {
+    *decode.mutable_token_ids() = request.token_ids().ids();
+  }
+  return Complete(request, tenant, std::move(decode));
+}
+
+absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
+                                                  const Wanted& wanted) const {
+  v1::DecodeRequest decode;
+  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation(), 1, wanted));
+  SetTokens(rendered.tokens, &decode);
+  return Complete(request, tenant, std::move(decode));
+}
+
+absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
+                                                               const Wanted& wanted) const {
+  v1::TokenizeResponse response;
+  if (request.has_text()) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
+                           Encode("text", request.text(), true, kMostContexts, wanted));
+    SetTokens(tokens, &response);
+    response.set_text(request.text());
+    return response;
+  }
+  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(request.conversation(), kMostContexts, wanted));
+  SetTokens(rendered.tokens, &response);
+  response.set_text(std::move(rendered.text));
+  return response;
+}
+
+absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
+    const v1::DetokenizeRequest& request) const {
+  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
+  if (request.token_ids_size() > kMostContexts * model_->context) {
+    return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
+                                                  request.token_ids_size(), kMostContexts * model_->context,
+                                                  kMostContexts));
+  }
+  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model_->vocabulary, "token_ids"));
+  std::vector<TokenId> tokens;
+  tokens.reserve(request.token_ids_size());
+  for (int32_t id : request.token_ids()) tokens.emplace_back(id);
+  v1::DetokenizeResponse response;
+  BATON_ASSIGN_OR_RETURN(*response.mutable_text(),
+                         model_->tokenizer->Decode(tokens, request.special_tokens()));
+  return response;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,46 @@
+#include "router/api/served_model.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "common/base/quote.h"
+#include "common/base/status.h"
+
+namespace baton::router {
+
+absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const std::string& name) {
+  ServedModel served;
+  served.name = name;
+  if (served.name.empty()) {
+    std::filesystem::path path(folder);
+    if (!path.has_filename()) path = path.parent_path();  // a trailing slash
+    served.name = path.filename().string();
+  }
+  BATON_ASSIGN_OR_RETURN(const model::ModelConfig config, model::ModelConfig::Load(folder));
+  served.context = config.context;
+  served.vocabulary = config.vocabulary;
+  BATON_ASSIGN_OR_RETURN(served.defaults, model::GenerationDefaults::Load(folder, config));
+  BATON_ASSIGN_OR_RETURN(served.tokenizer, text::Tokenizer::Load(folder));
+  if (served.tokenizer->vocabulary() > served.vocabulary) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: tokenizer.json has token ids up to {}, and config.json's vocab_size says that the "
+                    "model embeds {}: they are of different models, or a token was added without its "
+                    "embedding",
+                    folder, served.tokenizer->vocabulary() - 1, served.vocabulary));
+  }
+  auto chat_template = text::ChatTemplate::Load(folder);
+  if (chat_template.ok()) {
+    served.chat_template = *std::move(chat_template);
+  } else if (!absl::IsNotFound(chat_template.status())) {
+    return chat_template.status();
+  }
+  return served;
+}
+
+absl::Status ServedModel::CheckName(const std::string& asked) const {
+  if (asked.empty() || asked == name) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("model: {} is not served here; use \"{}\"", Quoted(asked), name));
+}
+
+}  // namespace baton::router

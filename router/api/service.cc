@@ -1,0 +1,116 @@
+#include "router/api/service.h"
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/rpc/status.h"
+#include "router/api/wire.h"
+
+namespace baton::router {
+
+using grpc::ByteBuffer;
+using grpc::CallbackServerContext;
+
+grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Generate(CallbackServerContext* context,
+                                                                 const ByteBuffer* request) {
+  return GenerateCall::Start<v1::GenerateRequest>(context_, context, *request);
+}
+
+grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerContext* context,
+                                                             const ByteBuffer* request) {
+  return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
+}
+
+absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
+    const grpc::ServerContextBase& context) const {
+  BATON_ASSIGN_OR_RETURN(auto tenant, context_->authenticator->Authenticate(context));
+  BATON_RETURN_IF_ERROR(context_->dispatcher->AdmitCheapCall(tenant->id));
+  return tenant;
+}
+
+template <typename Request, typename Work>
+grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* context, const ByteBuffer* request,
+                                                   ByteBuffer* response, Work work) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto tenant = AuthenticateCheapCall(*context);
+  if (!tenant.ok()) {
+    reactor->Finish(rpc::ToGrpc(tenant.status()));
+    return reactor;
+  }
+  // The context lives until the call was finished, which the job alone does.
+  const RequestPreparer::Wanted wanted = [context] {
+    return !context->IsCancelled() && std::chrono::system_clock::now() < context->deadline();
+  };
+  Executor::Job job;
+  job.tenant = (*tenant)->id;
+  job.bytes = request->Length();
+  job.wanted = wanted;
+  job.work = [reactor, request, response, wanted, work] {
+    auto parsed = std::make_unique<Request>();
+    absl::Status status = ParseMessage(*request, parsed.get());
+    if (status.ok()) {
+      const auto answer = work(*parsed, wanted);
+      if (answer.ok()) *response = SerializeMessage(*answer);
+      status = answer.status();
+    }
+    parsed = nullptr;
+    reactor->Finish(rpc::ToGrpc(status));
+    return !absl::IsCancelled(status);
+  };
+  job.drop = [reactor] {
+    reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was over before its turn came"));
+  };
+  if (!context_->executor->TrySubmit(std::move(job))) {
+    reactor->Finish(rpc::ToGrpc(context_->executor->Full()));
+  }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* context,
+                                                     const ByteBuffer* request, ByteBuffer* response) {
+  return Answer<v1::TokenizeRequest>(
+      context, request, response,
+      [preparer = context_->preparer](
+          const v1::TokenizeRequest& parsed,
+          const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
+        BATON_RETURN_IF_ERROR(preparer->Check(parsed));
+        return preparer->Tokenize(parsed, wanted);
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* context,
+                                                       const ByteBuffer* request, ByteBuffer* response) {
+  return Answer<v1::DetokenizeRequest>(
+      context, request, response,
+      [preparer = context_->preparer](const v1::DetokenizeRequest& parsed, const RequestPreparer::Wanted&) {
+        return preparer->Detokenize(parsed);
+      });
+}
+
+grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context,
+                                                       const ByteBuffer* request, ByteBuffer* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  v1::ListModelsRequest parsed;
+  absl::Status status = AuthenticateCheapCall(*context).status();
+  if (status.ok()) status = ParseMessage(*request, &parsed);
+  if (!status.ok()) {
+    reactor->Finish(rpc::ToGrpc(status));
+    return reactor;
+  }
+  const ServedModel& model = context_->preparer->model();
+  const auto view = fleet_->view();
+  v1::ListModelsResponse answer;
+  v1::ModelInfo* info = answer.add_models();
+  info->set_name(model.name);
+  info->set_context_tokens(static_cast<uint32_t>(model.context));
+  info->set_vocabulary_tokens(static_cast<uint32_t>(model.vocabulary));
+  info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
+  info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
+  *response = SerializeMessage(answer);
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,154 @@
+#include "router/api/validation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/status.h"
+
+namespace baton::router {
+namespace {
+
+template <typename... Args>
+absl::Status Invalid(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// [low, high]; NaN is in no range.
+absl::Status InRange(const char* field, float value, float low, float high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return Invalid("{}: {} is outside [{}, {}]", field, value, low, high);
+}
+
+// (0, high].
+absl::Status Positive(const char* field, float value, float high) {
+  if (value > 0 && value <= high) return absl::OkStatus();
+  return Invalid("{}: {} is outside (0, {}]", field, value, high);
+}
+
+}  // namespace
+
+absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabulary) {
+  if (sampling.has_temperature()) {
+    BATON_RETURN_IF_ERROR(InRange("sampling.temperature", sampling.temperature(), 0, 100));
+  }
+  if (sampling.top_k() < 0) {
+    return Invalid("sampling.top_k: {} is negative; 0 keeps all tokens", sampling.top_k());
+  }
+  if (sampling.has_top_p()) BATON_RETURN_IF_ERROR(Positive("sampling.top_p", sampling.top_p(), 1));
+  if (sampling.has_min_p()) BATON_RETURN_IF_ERROR(InRange("sampling.min_p", sampling.min_p(), 0, 1));
+  if (sampling.has_repetition_penalty()) {
+    BATON_RETURN_IF_ERROR(Positive("sampling.repetition_penalty", sampling.repetition_penalty(), 10));
+  }
+  if (sampling.has_presence_penalty()) {
+    BATON_RETURN_IF_ERROR(InRange("sampling.presence_penalty", sampling.presence_penalty(), -2, 2));
+  }
+  if (sampling.has_frequency_penalty()) {
+    BATON_RETURN_IF_ERROR(InRange("sampling.frequency_penalty", sampling.frequency_penalty(), -2, 2));
+  }
+  for (const auto& [id, bias] : sampling.logit_bias()) {
+    if (id < 0 || id >= vocabulary) {
+      return Invalid("sampling.logit_bias: token id {} is outside the vocabulary of {}", id, vocabulary);
+    }
+    if (!(bias >= -100 && bias <= 100)) {
+      return Invalid("sampling.logit_bias[{}]: {} is outside [-100, 100]", id, bias);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary) {
+  if (stop.has_max_tokens() && stop.max_tokens() == 0) {
+    return Invalid("stop.max_tokens: 0 asks for nothing; use at least 1, or leave it out");
+  }
+  if (stop.stop_size() > kMaxStopStrings) {
+    return Invalid("stop.stop: {} strings, at most {} are allowed", stop.stop_size(), kMaxStopStrings);
+  }
+  for (int i = 0; i < stop.stop_size(); ++i) {
+    if (stop.stop(i).empty()) return Invalid("stop.stop[{}]: empty", i);
+    if (stop.stop(i).size() > kMaxStopStringBytes) {
+      return Invalid("stop.stop[{}]: {} bytes, at most {} are allowed", i, stop.stop(i).size(),
+                     kMaxStopStringBytes);
+    }
+  }
+  if (stop.stop_token_ids_size() > kMaxStopTokens) {
+    return Invalid("stop.stop_token_ids: {} ids, at most {} are allowed", stop.stop_token_ids_size(),
+                   kMaxStopTokens);
+  }
+  return CheckTokenIds(stop.stop_token_ids(), vocabulary, "stop.stop_token_ids");
+}
+
+absl::Status CheckOutput(const v1::OutputOptions& output) {
+  if (output.top_logprobs() > kMaxTopLogprobs) {
+    return Invalid("output.top_logprobs: {}, at most {} are allowed", output.top_logprobs(), kMaxTopLogprobs);
+  }
+  if (output.top_logprobs() > 0 && !output.logprobs()) {
+    return Invalid("output.top_logprobs: {} without output.logprobs; set that too", output.top_logprobs());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const v1::RequestOptions& options) {
+  if (options.has_n() && (options.n() == 0 || options.n() > kMaxChoices)) {
+    return Invalid("options.n: {} is outside [1, {}]", options.n(), kMaxChoices);
+  }
+  if (std::abs(int64_t{options.priority()}) > kMaxPriority) {
+    return Invalid("options.priority: {} is outside [-{}, {}]", options.priority(), kMaxPriority,
+                   kMaxPriority);
+  }
+  if (options.session_id().size() > kMaxSessionIdBytes) {
+    return Invalid("options.session_id: {} bytes, at most {} are allowed", options.session_id().size(),
+                   kMaxSessionIdBytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, int64_t vocabulary,
+                           const char* field) {
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids.Get(i) < 0 || ids.Get(i) >= vocabulary) {
+      return Invalid("{}[{}]: token id {} is outside the vocabulary of {}", field, i, ids.Get(i), vocabulary);
+    }
+  }
+  return absl::OkStatus();
+}
+
+v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::GenerationDefaults& defaults,
+                                   uint64_t seed) {
+  if (!sampling.has_temperature()) {
+    sampling.set_temperature(defaults.do_sample ? defaults.temperature.value_or(1) : 0);
+  }
+  if (!sampling.has_top_k()) sampling.set_top_k(defaults.top_k.value_or(0));
+  if (!sampling.has_top_p()) sampling.set_top_p(defaults.top_p.value_or(1));
+  if (!sampling.has_min_p()) sampling.set_min_p(defaults.min_p.value_or(0));
+  if (!sampling.has_repetition_penalty()) {
+    sampling.set_repetition_penalty(defaults.repetition_penalty.value_or(1));
+  }
+  if (!sampling.has_presence_penalty()) sampling.set_presence_penalty(0);
+  if (!sampling.has_frequency_penalty()) sampling.set_frequency_penalty(0);
+  sampling.set_seed(seed);
+  return sampling;
+}
+
+absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
+                                          const model::GenerationDefaults& defaults, int64_t prompt_tokens,
+                                          int64_t context) {
+  const int64_t room = context - prompt_tokens;
+  if (room < 1) {
+    return Invalid("prompt: {} tokens leave no room for an answer in the context of {}", prompt_tokens,
+                   context);
+  }
+  if (stop.has_max_tokens()) {
+    if (stop.max_tokens() > room) {
+      return Invalid(
+          "stop.max_tokens: a prompt of {} tokens and {} more exceed the context of {}; ask for at most {} "
+          "more",
+          prompt_tokens, stop.max_tokens(), context, room);
+    }
+    return stop.max_tokens();
+  }
+  return static_cast<uint32_t>(std::min<int64_t>(room, defaults.max_new_tokens.value_or(room)));
+}
+
+}  // namespace baton::router

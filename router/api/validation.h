@@ -1,0 +1,42 @@
+// Which fields of a request are refused, and which defaults are filled in. Each Check names the field and
+// says what is allowed; the first problem found is the answer. Pure functions, any thread.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "common/model/config/config.h"
+
+namespace baton::router {
+
+inline constexpr int kMaxChoices = 8;
+inline constexpr int kMaxStopStrings = 16;
+inline constexpr int kMaxStopStringBytes = 256;
+inline constexpr int kMaxTopLogprobs = 20;
+inline constexpr int kMaxStopTokens = 64;
+inline constexpr int kMaxPriority = 10;
+inline constexpr int kMaxSessionIdBytes = 256;
+
+// INVALID_ARGUMENT "sampling.top_p: ...". `vocabulary` in tokens.
+absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabulary);
+absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary);
+absl::Status CheckOutput(const v1::OutputOptions& output);
+absl::Status CheckOptions(const v1::RequestOptions& options);
+// `field` is what the ids are called in the request.
+absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, int64_t vocabulary,
+                           const char* field);
+
+// Every field set: the request's, else the model's default, else what generation.proto names. do_sample false
+// means temperature 0 unless the request says otherwise.
+v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::GenerationDefaults& defaults,
+                                   uint64_t seed);
+
+// max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused,
+// stating both numbers; a default is cut to what is left.
+absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
+                                          const model::GenerationDefaults& defaults, int64_t prompt_tokens,
+                                          int64_t context);
+
+}  // namespace baton::router

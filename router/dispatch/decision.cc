@@ -1,0 +1,62 @@
+#include "router/dispatch/decision.h"
+
+#include <algorithm>
+
+#include "common/base/ids.h"
+
+namespace baton::router {
+
+void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const {
+  info->set_policy(policy);
+  info->set_reason(std::string(placement::ReasonName(choice.reason)));
+  info->set_predicted_ttft(choice.predicted.ttft());
+  info->set_prompt_blocks(static_cast<uint32_t>(prompt_blocks));
+  info->set_decode_matched_blocks(static_cast<uint32_t>(decode_matched));
+  info->set_prefill_matched_blocks(static_cast<uint32_t>(prefill_matched));
+  for (const auto& worker : prefill) info->add_prefill_workers(worker->identity().id);
+  if (fetch_from.empty()) return;
+  info->set_fetch_from(fetch_from);
+  info->set_fetch_blocks(static_cast<uint32_t>(choice.fetch_blocks));
+}
+
+std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finished) const {
+  const v1::Usage& usage = finished.usage();
+  const v1::Timing& timing = finished.timing();
+  const v1::Relay& relay = finished.relay();
+  placement::Outcome outcome;
+  const fleet::Worker* computed = decode.get();
+  int64_t cached = usage.decode_cached_tokens();
+  if (!relay.prefill_worker().empty()) {
+    const auto found = std::find_if(prefill.begin(), prefill.end(), [&](const auto& worker) {
+      return worker->identity().id == relay.prefill_worker();
+    });
+    if (found == prefill.end()) return std::nullopt;  // not of our choosing
+    computed = found->get();
+    // It reports what it had beyond the decode worker's; if that is nothing, it had at most as much.
+    if (usage.prefill_cached_tokens() > 0) {
+      cached += usage.prefill_cached_tokens();
+    } else {
+      cached = std::min(cached, prefill_matched * kBlockTokens);
+    }
+    outcome.wait_seconds = timing.prefill_queue();
+    outcome.ship_seconds = timing.transfer();
+    outcome.shipped_bytes = static_cast<int64_t>(relay.shipped_bytes());
+  }
+  if (computed->departed() || decode->departed()) return std::nullopt;
+  outcome.prefill = computed->slot();
+  outcome.decode = decode->slot();
+  outcome.cached_tokens = cached;
+  outcome.uncached_tokens = std::max<int64_t>(0, prompt_tokens - cached);
+  outcome.compute_seconds = timing.prefill();
+  if (relay.fetched_tokens() > 0) {
+    outcome.fetch_seconds = relay.fetch_seconds();
+    outcome.fetched_tokens = relay.fetched_tokens();
+  }
+  if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
+  outcome.batch = decode->Requests();
+  outcome.output_tokens = usage.completion_tokens();
+  outcome.context_tokens = decode->ContextTokens();
+  return outcome;
+}
+
+}  // namespace baton::router

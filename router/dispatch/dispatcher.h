@@ -1,0 +1,186 @@
+// Dispatcher: where admission, placement and the fleet meet. Choices come in, wait in the admission queue if
+// no decode worker takes them now, and leave with a Placement or a refusal. Whoever changes something (a
+// request that comes or ends, a worker's report) pumps the queue on its own thread; one thread of its own
+// only watches the clock. Any thread; results are delivered without a lock held, possibly before Submit
+// returns.
+//
+// Never waits in vain: a request past its deadline is answered within kTick, one that no worker could ever
+// hold is refused at once, and one without a deadline waits at most `max_wait`.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/kv/index/block_hash.h"
+#include "router/admission/admission_controller.h"
+#include "router/admission/foresight.h"
+#include "router/dispatch/fit.h"
+#include "router/dispatch/placement.h"
+#include "router/fleet/fleet.h"
+#include "router/index/hot_prefixes.h"
+#include "router/index/prefix_index.h"
+#include "router/metrics/probe.h"
+#include "router/placement/policy.h"
+
+namespace baton::router {
+
+struct Decision;
+
+class Dispatcher {
+ public:
+  struct Options {
+    admission::Queue::Limits limits;
+    // Choices that this router puts on one decode worker at a time.
+    int64_t worker_concurrency = 256;
+    absl::Duration max_wait = absl::Seconds(120);
+    // What the first token of a request without a deadline may take (admission/foresight.h).
+    absl::Duration default_ttft = absl::InfiniteDuration();
+    // How long after the start to wait for workers that have not answered yet, before saying that none is up.
+    absl::Duration settle_patience = absl::Seconds(3);
+  };
+  static constexpr absl::Duration kTick = absl::Milliseconds(10);
+  // How often what is left of limits is shown.
+  static constexpr absl::Duration kShow = absl::Seconds(1);
+
+  using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
+  struct Ask {
+    admission::TenantId tenant;
+    int choices = 1;
+    placement::Request request;
+    std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
+    bool debug = false;
+    int64_t bytes = 0;  // of the prompt, per choice
+    int priority = 0;
+    absl::Time deadline = absl::InfiniteFuture();  // of the client, on the injected clock
+    Result result;                                 // once per choice, unless withdrawn
+  };
+
+  // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: nobody holds
+  // anything.
+  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
+             const Clock* clock, Probe* probe, index::PrefixIndex* index = nullptr);
+  ~Dispatcher();
+
+  // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
+  void StartTicking();
+
+  // A tenant, before its first request, or its new limits. `label` is its name in metrics. The tenant with
+  // the id 0 is known from the start, as "default", without limits.
+  void SetTenant(admission::TenantId tenant, const std::string& label, const admission::TenantLimits& limits);
+
+  // All choices or none. RESOURCE_EXHAUSTED with a retry delay, saying which limit, if the tenant's rates,
+  // the queue or the deadline don't allow it. What was let in is settled, by the first entry's id.
+  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const Ask> ask);
+  // A call that takes no worker counts against the tenant's rate of requests too.
+  absl::Status AdmitCheapCall(admission::TenantId tenant);
+  // The request that Submit let in has ended, with none of its choices waiting: what it really used.
+  void Settle(admission::EntryId account, const admission::Meter::Use& used);
+  // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
+  // `begun`: its answer goes on from where it was, and no first token is due any more.
+  void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice,
+             std::vector<Incarnation> avoid, bool begun = false);
+  // No result for this one, if there was none yet.
+  void Withdraw(admission::EntryId id);
+
+  // Places what can be placed.
+  void Pump();
+  // Pump, and refuse what waited too long.
+  void Tick();
+
+ private:
+  struct Waiting {
+    std::shared_ptr<const Ask> ask;
+    int choice = 0;
+    std::vector<Incarnation> avoid;
+    bool begun = false;
+    absl::Time came;     // when it began to wait
+    absl::Time expires;  // max_wait, or what is too late for the first token
+  };
+  // Blocks of the prompt that a worker will hold, from the first that was not told to the index yet.
+  struct Belief {
+    WorkerSlot slot;
+    size_t from = 0;
+    absl::Time until;
+  };
+  struct Delivery {
+    Waiting waiting;
+    absl::StatusOr<Placement> result;
+    std::vector<Belief> beliefs = {};
+  };
+
+  void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tries one entry on the workers that take requests now. Nothing: it has to wait.
+  std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
+                                                    Candidates open, absl::Time now,
+                                                    std::vector<Belief>* beliefs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Chooses among workers that fit, books, and tells the index.
+  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, Candidates open,
+                                  absl::Time now, std::vector<Belief>* beliefs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Learn(const Decision& decision, v1::Finished* finished);
+  void OnFirstToken(double predicted, bool trusted, absl::Duration took);
+  void MaintainIndex();
+  // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
+  // placement doesn't predict, or has seen little.
+  struct Outlook {
+    admission::FirstToken predicted;
+    absl::Time due;
+  };
+  // `computes`: who computes the prompt; null: not known.
+  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted,
+                    const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // If it were placed now, and it will have to wait: whoever goes at once is judged by its placement.
+  Outlook OutlookOfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Something runs that would correct a prediction that is too long.
+  static bool Busy(const fleet::View& view);
+  bool Takes(const fleet::Worker& worker, absl::Time now) const;
+  absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts the refusal, and words it.
+  absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The tenant's gauges; and what all tenants have left of their limits, which moves by itself.
+  void Show(admission::TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hot prefixes, and hits by worker of the fleet as it is.
+  void ShowAffinity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Deliver(std::vector<Delivery> deliveries);
+  void TickUntilStopped();
+
+  const Options options_;
+  fleet::Fleet* const fleet_;
+  const Clock* const clock_;
+  Probe* const probe_;
+  index::PrefixIndex* const index_;
+  const absl::Time started_;
+  const std::string policy_name_;
+  std::array<prometheus::Counter*, placement::kReasons> placements_;  // what counts them, by reason
+
+  absl::Mutex mutex_;
+  const std::unique_ptr<placement::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
+  admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
+  std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  index::Matches matches_ ABSL_GUARDED_BY(mutex_);
+  index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
+  admission::Foresight foresight_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread ticker_;
+};
+
+}  // namespace baton::router
