@@ -1,6 +1,7 @@
 #include "cli/key/tenants_append.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
-#include "fmt/format.h"
 #include "router/tenancy/tenants_file.h"
 
 namespace baton::cli {

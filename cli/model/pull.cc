@@ -1,5 +1,7 @@
 #include "cli/model/pull.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -11,7 +13,6 @@
 #include "common/base/secret.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {

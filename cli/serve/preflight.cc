@@ -1,6 +1,7 @@
 #include "cli/serve/preflight.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 
 #include "cli/serve/child.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {

@@ -1,11 +1,12 @@
 #include "cli/talk/token_ids.h"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {

@@ -1,5 +1,7 @@
 #include "common/command_line/explain.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <optional>
@@ -9,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "common/command_line/constraint.h"
 #include "common/command_line/spelling.h"
-#include "fmt/format.h"
 
 namespace baton::command_line {
 namespace {

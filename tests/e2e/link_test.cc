@@ -1,6 +1,7 @@
 // Links between real workers: the relay over `--link nccl` (a NCCL over sockets stands behind it, see
 // tests/fakes/socket_nccl.h), its failures in the middle of a transfer, the test at start with its floor,
 // workers that don't have the same link, and other tensor-parallel sizes on the two sides, over both links.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,6 @@
 #include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 

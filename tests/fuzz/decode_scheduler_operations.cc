@@ -1,5 +1,7 @@
 #include "tests/fuzz/decode_scheduler_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,7 +16,6 @@
 #include "common/transfer/fingerprint_wire.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
-#include "fmt/format.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/scripted_prefill.h"
 #include "tests/fuzz/tiny_engine.h"

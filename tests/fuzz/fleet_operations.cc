@@ -1,5 +1,7 @@
 #include "tests/fuzz/fleet_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "common/telemetry/metrics.h"
-#include "fmt/format.h"
 #include "router/fleet/fleet.h"
 #include "tests/fuzz/operation_sequence.h"
 

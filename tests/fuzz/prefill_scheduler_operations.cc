@@ -1,5 +1,7 @@
 #include "tests/fuzz/prefill_scheduler_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,7 +13,6 @@
 #include "common/base/digest.h"
 #include "common/telemetry/metrics.h"
 #include "common/transfer/host_link.h"
-#include "fmt/format.h"
 #include "prefill_service/scheduler.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/tiny_engine.h"

@@ -1,5 +1,7 @@
 #include "tests/fuzz/request_bytes.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,7 +17,6 @@
 #include "common/transfer/prompt_checksum.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
-#include "fmt/format.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
 #include "router/api/request_preparer.h"

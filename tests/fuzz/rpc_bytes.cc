@@ -1,5 +1,6 @@
 #include "tests/fuzz/rpc_bytes.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 #include <grpcpp/completion_queue.h>
@@ -19,7 +20,6 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "decode_service/server.h"
-#include "fmt/format.h"
 #include "prefill_service/server.h"
 #include "router/router.h"
 #include "spdlog/spdlog.h"

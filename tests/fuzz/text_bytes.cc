@@ -1,5 +1,7 @@
 #include "tests/fuzz/text_bytes.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +13,6 @@
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
-#include "fmt/format.h"
 
 namespace baton::text {
 namespace {

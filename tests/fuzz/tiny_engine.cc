@@ -1,5 +1,7 @@
 #include "tests/fuzz/tiny_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +12,6 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/engine/sequence_kv.h"
-#include "fmt/format.h"
 
 namespace baton::fuzz {
 namespace {
