@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   finding.resolve_every = options.resolve_interval;
   BATON_ASSIGN_OR_RETURN(all->discovery,
                          discovery::Discovery::Open(finding, nullptr, &all->clock, [all](const auto& found) {
-                           // In this order: the fleet isn't settled before new seats have answered.
+                           // In this order: the fleet isn't settled before new endpoints have answered.
                            all->watcher->Follow(found.decode, found.prefill);
                            all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
                          }));

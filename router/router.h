@@ -33,7 +33,7 @@ struct RouterOptions {
   std::string policy = "prefix_affinity";
   // Who may call (tenants.h). Without a file, everybody.
   Tenants::Options tenants;
-  // What it shows to clients and workers, and whom it believes.
+  // What it shows to clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;
   // The prefix index takes at most this much memory.
   int64_t index_bytes = int64_t{1} << 30;

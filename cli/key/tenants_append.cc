@@ -44,7 +44,7 @@ absl::StatusOr<std::string> AppendKey(std::string_view text, const std::string& 
 absl::StatusOr<std::string> ReadTenants(const std::string& file) {
   std::error_code error;
   if (!std::filesystem::exists(file, error) && !error) return std::string();
-  return model::ReadTextFile(file, router::kMostTenantsFileBytes);
+  return model::ReadTextFile(file, router::kMaxTenantsFileBytes);
 }
 
 absl::Status ReplaceTenants(const std::string& file, const std::string& text) {

@@ -15,57 +15,57 @@ int64_t DecodeWorker::BlocksFor(const Request& request) const {
   return (request.prompt_tokens + request.output_tokens + model_.block_tokens - 1) / model_.block_tokens;
 }
 
-void DecodeWorker::Reserve(Ticket& ticket) {
-  const Request& request = *ticket.request;
-  ticket.decode_blocks = pool_.AcquirePrefix(request.chain);
-  ticket.decode_matched = std::ssize(ticket.decode_blocks);
-  auto rest = pool_.Allocate(BlocksFor(request) - ticket.decode_matched);
+void DecodeWorker::Reserve(RequestRecord& record) {
+  const Request& request = *record.request;
+  record.decode_blocks = pool_.AcquirePrefix(request.chain);
+  record.decode_matched = std::ssize(record.decode_blocks);
+  auto rest = pool_.Allocate(BlocksFor(request) - record.decode_matched);
   BATON_CHECK(rest.ok()) << std::string(rest.status().message());
-  ticket.decode_blocks.insert(ticket.decode_blocks.end(), rest->begin(), rest->end());
+  record.decode_blocks.insert(record.decode_blocks.end(), rest->begin(), rest->end());
 }
 
 int64_t DecodeWorker::waiting_local_tokens() const {
   int64_t tokens = 0;
-  for (const Local& local : local_) tokens += local.ticket->request->prompt_tokens - local.done;
+  for (const Local& local : local_) tokens += local.record->request->prompt_tokens - local.done;
   return tokens;
 }
 
-void DecodeWorker::PrefillLocally(Ticket& ticket) {
+void DecodeWorker::PrefillLocally(RequestRecord& record) {
   const int64_t cached =
-      std::min(ticket.decode_matched * model_.block_tokens, ticket.request->prompt_tokens - 1);
-  ticket.cached_tokens = cached;
-  local_.push_back({&ticket, cached});
+      std::min(record.decode_matched * model_.block_tokens, record.request->prompt_tokens - 1);
+  record.cached_tokens = cached;
+  local_.push_back({&record, cached});
   if (!busy_) Begin();
 }
 
 // The prompt's KV is here: from now on others can use it.
-void DecodeWorker::Publish(Ticket& ticket) {
+void DecodeWorker::Publish(RequestRecord& record) {
   if (!model_.decode_cache) return;
-  const auto& chain = ticket.request->chain;
-  for (size_t i = ticket.decode_matched; i < chain.size(); ++i) {
-    const BlockId published = pool_.Publish(ticket.decode_blocks[i], chain[i]);
-    if (published == ticket.decode_blocks[i]) continue;
+  const auto& chain = record.request->chain;
+  for (size_t i = record.decode_matched; i < chain.size(); ++i) {
+    const BlockId published = pool_.Publish(record.decode_blocks[i], chain[i]);
+    if (published == record.decode_blocks[i]) continue;
     // Another prompt brought the same block meanwhile: one copy is enough.
     pool_.Retain(published);
-    pool_.Release(std::span(&ticket.decode_blocks[i], 1));
-    ticket.decode_blocks[i] = published;
+    pool_.Release(std::span(&record.decode_blocks[i], 1));
+    record.decode_blocks[i] = published;
   }
 }
 
-void DecodeWorker::Join(Ticket& ticket) {
-  Publish(ticket);
-  if (ticket.request->output_tokens <= 1) {
-    End(ticket);
+void DecodeWorker::Join(RequestRecord& record) {
+  Publish(record);
+  if (record.request->output_tokens <= 1) {
+    End(record);
     return;
   }
-  joining_.push_back(&ticket);
+  joining_.push_back(&record);
   if (!busy_) Begin();
 }
 
 void DecodeWorker::Begin() {
-  for (Ticket* ticket : joining_) {
-    running_.push({steps_ + ticket->request->output_tokens - 1, ++joined_, ticket});
-    context_ += ticket->request->prompt_tokens + 1;
+  for (RequestRecord* record : joining_) {
+    running_.push({steps_ + record->request->output_tokens - 1, ++joined_, record});
+    context_ += record->request->prompt_tokens + 1;
   }
   joining_.clear();
   if (running_.empty() && local_.empty()) return;
@@ -75,15 +75,15 @@ void DecodeWorker::Begin() {
   int64_t rows = 0;
   if (!local_.empty()) {
     Local& local = local_.front();
-    const int64_t left = local.ticket->request->prompt_tokens - local.done;
+    const int64_t left = local.record->request->prompt_tokens - local.done;
     rows = std::min(left, model_.local_chunk_tokens);
     if (batch > 0) {  // as the real one's scheduler cuts it
       const int64_t within = forecast::RowsWithin(setup_.slo_tpot - seconds, model_.prefill_token,
                                                   model_.prefill_pair, local.done);
       rows = std::min(rows, std::max<int64_t>(within, kBlockTokens));
     }
-    if (local.ticket->began < 0) {
-      local.ticket->began = events_.now();
+    if (local.record->began < 0) {
+      local.record->began = events_.now();
       seconds += model_.prefill_base;
     }
     seconds += model_.PrefillSeconds(rows, local.done) - model_.prefill_base;
@@ -98,31 +98,31 @@ void DecodeWorker::EndStep(int64_t local_rows) {
     ++steps_;
     context_ += static_cast<int64_t>(running_.size());
     while (!running_.empty() && running_.top().ends_at_step <= steps_) {
-      Ticket& ticket = *running_.top().ticket;
+      RequestRecord& record = *running_.top().record;
       running_.pop();
-      context_ -= ticket.request->prompt_tokens + ticket.request->output_tokens;
-      End(ticket);
+      context_ -= record.request->prompt_tokens + record.request->output_tokens;
+      End(record);
     }
   }
   if (local_rows > 0) {
     Local& local = local_.front();
     local.done += local_rows;
-    if (local.done >= local.ticket->request->prompt_tokens) {
-      Ticket& ticket = *local.ticket;
+    if (local.done >= local.record->request->prompt_tokens) {
+      RequestRecord& record = *local.record;
       local_.pop_front();
-      setup_.prefilled(ticket);
-      Join(ticket);
+      setup_.prefilled(record);
+      Join(record);
     }
   }
   busy_ = false;
   Begin();
 }
 
-void DecodeWorker::End(Ticket& ticket) {
-  ticket.end = events_.now();
-  pool_.Release(ticket.decode_blocks);
-  ticket.decode_blocks.clear();
-  setup_.finished(ticket);
+void DecodeWorker::End(RequestRecord& record) {
+  record.end = events_.now();
+  pool_.Release(record.decode_blocks);
+  record.decode_blocks.clear();
+  setup_.finished(record);
 }
 
 }  // namespace baton::cli::simulate

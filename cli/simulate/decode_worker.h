@@ -12,7 +12,7 @@
 
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
-#include "cli/simulate/ticket.h"
+#include "cli/simulate/request_record.h"
 #include "common/forecast/step_forecast.h"
 #include "common/kv/index/block_pool.h"
 
@@ -24,8 +24,8 @@ class DecodeWorker {
     // Seconds that a step with rows of a prompt may take while answers run, a block of rows aside.
     double slo_tpot = forecast::kDefaultSloTpot;
     // A local prefill is done; the first token leaves.
-    std::function<void(Ticket&)> prefilled;
-    std::function<void(Ticket&)> finished;
+    std::function<void(RequestRecord&)> prefilled;
+    std::function<void(RequestRecord&)> finished;
     // A step of so many seconds with this batch and context, without local prefill.
     std::function<void(double, int64_t, int64_t)> stepped;
   };
@@ -34,10 +34,10 @@ class DecodeWorker {
   int64_t BlocksFor(const Request& request) const;
   bool HasRoom(const Request& request) const { return pool_.available() >= BlocksFor(request); }
   // There is room.
-  void Reserve(Ticket& ticket);
-  void PrefillLocally(Ticket& ticket);
+  void Reserve(RequestRecord& record);
+  void PrefillLocally(RequestRecord& record);
   // Its KV has arrived and its first token has left.
-  void Join(Ticket& ticket);
+  void Join(RequestRecord& record);
 
   kv::BlockPool& pool() { return pool_; }
   int64_t waiting_local_tokens() const;
@@ -46,27 +46,27 @@ class DecodeWorker {
   struct Running {
     int64_t ends_at_step;
     uint64_t order;
-    Ticket* ticket;
+    RequestRecord* record;
     friend bool operator<(const Running& a, const Running& b) {
       return std::pair(a.ends_at_step, a.order) > std::pair(b.ends_at_step, b.order);
     }
   };
   struct Local {
-    Ticket* ticket;
+    RequestRecord* record;
     int64_t done;  // tokens, cached ones included
   };
 
   void Begin();
   void EndStep(int64_t local_rows);
-  void Publish(Ticket& ticket);
-  void End(Ticket& ticket);
+  void Publish(RequestRecord& record);
+  void End(RequestRecord& record);
 
   const FleetModel& model_;
   const Setup setup_;
   Events& events_;
   kv::BlockPool pool_;
   std::priority_queue<Running> running_;
-  std::vector<Ticket*> joining_;
+  std::vector<RequestRecord*> joining_;
   std::deque<Local> local_;
   int64_t context_ = 0;
   int64_t steps_ = 0;

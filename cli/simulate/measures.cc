@@ -21,32 +21,32 @@ Percentiles PercentilesOf(std::vector<double> values) {
   return percentiles;
 }
 
-Measures Measure(const std::string& policy, const Played& run, const Slo& slo, int64_t block_tokens) {
+Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo, int64_t block_tokens) {
   Measures measures;
   IdealCache ideal(block_tokens);
   measures.policy = policy;
   std::vector<double> ttft, tpot, wait;
   int64_t good = 0, in_time = 0, local = 0;
   double prompt_tokens = 0, cached_tokens = 0, fetched_tokens = 0;
-  for (const Ticket& ticket : run.tickets) {
+  for (const RequestRecord& record : run.records) {
     ++measures.requests;
-    if (ticket.refused) {
+    if (record.refused) {
       ++measures.refused;
-      measures.too_long += ticket.too_long;
+      measures.too_long += record.too_long;
       continue;
     }
     // Of what is refused nothing is found, nor does it leave anything to others.
-    ideal.Add(*ticket.request);
-    ttft.push_back(ticket.ttft());
-    wait.push_back(ticket.began - ticket.request->arrival);
-    if (ticket.request->output_tokens > 1) tpot.push_back(ticket.tpot());
-    in_time += ticket.ttft() < slo.ttft;
-    good += ticket.ttft() < slo.ttft && ticket.tpot() < slo.tpot;
-    local += ticket.prefill < 0;
-    prompt_tokens += static_cast<double>(ticket.request->prompt_tokens);
-    cached_tokens += static_cast<double>(ticket.cached_tokens);
-    fetched_tokens += static_cast<double>(ticket.fetched_tokens);
-    ++measures.reasons[std::string(ReasonName(ticket.choice.reason))];
+    ideal.Add(*record.request);
+    ttft.push_back(record.ttft());
+    wait.push_back(record.began - record.request->arrival);
+    if (record.request->output_tokens > 1) tpot.push_back(record.tpot());
+    in_time += record.ttft() < slo.ttft;
+    good += record.ttft() < slo.ttft && record.tpot() < slo.tpot;
+    local += record.prefill < 0;
+    prompt_tokens += static_cast<double>(record.request->prompt_tokens);
+    cached_tokens += static_cast<double>(record.cached_tokens);
+    fetched_tokens += static_cast<double>(record.fetched_tokens);
+    ++measures.reasons[std::string(ReasonName(record.selection.reason))];
   }
   const double requests = std::max(1.0, static_cast<double>(measures.requests));
   const double seconds = std::max(1e-9, run.seconds);

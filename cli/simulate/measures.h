@@ -42,7 +42,7 @@ struct Measures {
 Percentiles PercentilesOf(std::vector<double> values);
 
 // `block_tokens`: of the fleet's blocks, in which the load's chains are.
-Measures Measure(const std::string& policy, const Played& run, const Slo& slo, int64_t block_tokens);
+Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo, int64_t block_tokens);
 
 // One infinite cache: the share of prompt tokens that it would save, in whatever order requests come, because
 // each block is computed once.

@@ -14,30 +14,30 @@ PrefillWorker::PrefillWorker(const FleetModel& model, Setup setup, Events& event
 // Tokens of the prompt that need no computing if its first `blocks` blocks are there: the last one always
 // does, for its logits.
 int64_t PrefillWorker::Reused(const Job& job, int64_t blocks) const {
-  return std::min(blocks * model_.block_tokens, job.ticket->request->prompt_tokens - 1);
+  return std::min(blocks * model_.block_tokens, job.record->request->prompt_tokens - 1);
 }
 
 forecast::VirtualDeadline PrefillWorker::Due(const Job& job) const {
   if (setup_.discipline == Discipline::kFirstCome) return {};  // equals go by arrival
   const int64_t reused = Reused(job, job.matched);
-  return forecast::DeadlineOf(absl::UnixEpoch() + absl::Seconds(job.ticket->placed),
-                              forecast_.Seconds(job.ticket->request->prompt_tokens - reused, reused),
+  return forecast::DeadlineOf(absl::UnixEpoch() + absl::Seconds(job.record->placed),
+                              forecast_.Seconds(job.record->request->prompt_tokens - reused, reused),
                               setup_.targets);
 }
 
-void PrefillWorker::Submit(Ticket& ticket, std::optional<Peer> source) {
-  Job& job = jobs_[ticket.id];
-  job.ticket = &ticket;
-  job.matched = ticket.known_blocks >= 0 ? ticket.known_blocks : pool_.MatchPrefix(ticket.request->chain);
-  if (source.has_value() && ticket.choice.fetch_blocks > job.matched) Fetch(job, *source);
-  queue_.Add(ticket.id, Due(job));
+void PrefillWorker::Submit(RequestRecord& record, std::optional<Peer> source) {
+  Job& job = jobs_[record.id];
+  job.record = &record;
+  job.matched = record.known_blocks >= 0 ? record.known_blocks : pool_.MatchPrefix(record.request->chain);
+  if (source.has_value() && record.selection.fetch_blocks > job.matched) Fetch(job, *source);
+  queue_.Add(record.id, Due(job));
   TryBegin();
 }
 
 void PrefillWorker::Fetch(Job& job, const Peer& source) {
-  const auto& chain = job.ticket->request->chain;
+  const auto& chain = job.record->request->chain;
   const auto wanted = std::span(chain).first(
-      std::min<size_t>(chain.size(), static_cast<size_t>(job.ticket->choice.fetch_blocks)));
+      std::min<size_t>(chain.size(), static_cast<size_t>(job.record->selection.fetch_blocks)));
   std::vector<BlockId> theirs = source.pool->AcquirePrefix(wanted);
   if (std::ssize(theirs) <= job.matched) {
     source.pool->Release(theirs);
@@ -57,12 +57,12 @@ void PrefillWorker::Fetch(Job& job, const Peer& source) {
   job.fetching = true;
   const int64_t bytes = job.fetched_blocks * model_.block_tokens * model_.kv_bytes_per_token;
   const double arrives = links_.Send(events_.now(), source.port, setup_.number, bytes);
-  events_.At(arrives, [this, id = job.ticket->id, theirs = std::move(theirs), from = source.pool] {
+  events_.At(arrives, [this, id = job.record->id, theirs = std::move(theirs), from = source.pool] {
     from->Release(theirs);
     Job& ready = jobs_.at(id);
     ready.fetching = false;
     for (size_t i = 0; i < ready.fetched.size(); ++i) {
-      pool_.Publish(ready.fetched[i], ready.ticket->request->chain[i]);
+      pool_.Publish(ready.fetched[i], ready.record->request->chain[i]);
     }
     TryBegin();
   });
@@ -82,8 +82,8 @@ void PrefillWorker::TryBegin() {
 }
 
 bool PrefillWorker::Begin(Job& job) {
-  Ticket& ticket = *job.ticket;
-  const auto& chain = ticket.request->chain;
+  RequestRecord& record = *job.record;
+  const auto& chain = record.request->chain;
   std::vector<BlockId> blocks = pool_.AcquirePrefix(chain);
   // What was fetched is held already; what lay there before it may have grown meanwhile.
   int64_t fetched = 0;
@@ -96,8 +96,8 @@ bool PrefillWorker::Begin(Job& job) {
     pool_.Release(job.fetched);
   }
   job.fetched.clear();
-  const int64_t reused = ticket.known_blocks >= 0 ? ticket.known_blocks : std::ssize(blocks);
-  const int64_t needed = (ticket.request->prompt_tokens + model_.block_tokens - 1) / model_.block_tokens;
+  const int64_t reused = record.known_blocks >= 0 ? record.known_blocks : std::ssize(blocks);
+  const int64_t needed = (record.request->prompt_tokens + model_.block_tokens - 1) / model_.block_tokens;
   auto rest = pool_.Allocate(needed - std::ssize(blocks));
   if (!rest.ok()) {
     // Only prompts that wait for their turn with fetched blocks can stand in the way: what they hold is
@@ -114,31 +114,31 @@ bool PrefillWorker::Begin(Job& job) {
     return false;
   }
   blocks.insert(blocks.end(), rest->begin(), rest->end());
-  ticket.cached_tokens = Reused(job, reused);
-  ticket.fetched_tokens = std::min(ticket.cached_tokens, fetched * model_.block_tokens);
-  const int64_t uncached = ticket.request->prompt_tokens - ticket.cached_tokens;
+  record.cached_tokens = Reused(job, reused);
+  record.fetched_tokens = std::min(record.cached_tokens, fetched * model_.block_tokens);
+  const int64_t uncached = record.request->prompt_tokens - record.cached_tokens;
   const double seconds =
-      model_.PrefillSeconds(uncached, ticket.cached_tokens) * model_.Slowness(setup_.number);
+      model_.PrefillSeconds(uncached, record.cached_tokens) * model_.Slowness(setup_.number);
   busy_ = true;
   busy_seconds_ += seconds;
   ++served_;
-  ticket.began = events_.now();
-  setup_.began(ticket);
-  events_.In(seconds, [this, &ticket, seconds, uncached, blocks = std::move(blocks)]() mutable {
-    forecast_.Observe(uncached, ticket.cached_tokens, seconds);
-    Finish(ticket, std::move(blocks));
+  record.began = events_.now();
+  setup_.began(record);
+  events_.In(seconds, [this, &record, seconds, uncached, blocks = std::move(blocks)]() mutable {
+    forecast_.Observe(uncached, record.cached_tokens, seconds);
+    Finish(record, std::move(blocks));
   });
   return true;
 }
 
-void PrefillWorker::Finish(Ticket& ticket, std::vector<BlockId> blocks) {
-  const auto& chain = ticket.request->chain;
+void PrefillWorker::Finish(RequestRecord& record, std::vector<BlockId> blocks) {
+  const auto& chain = record.request->chain;
   for (size_t i = 0; i < chain.size(); ++i) pool_.Publish(blocks[i], chain[i]);
   pool_.Release(blocks);
   busy_ = false;
-  ticket.computed = events_.now();
+  record.computed = events_.now();
   Reconsider();
-  setup_.done(ticket);
+  setup_.done(record);
   TryBegin();
 }
 
@@ -146,8 +146,8 @@ void PrefillWorker::Finish(Ticket& ticket, std::vector<BlockId> blocks) {
 void PrefillWorker::Reconsider() {
   if (setup_.discipline == Discipline::kFirstCome) return;
   for (auto& [id, job] : jobs_) {
-    const auto& chain = job.ticket->request->chain;
-    if (job.fetching || job.ticket->known_blocks >= 0 || job.matched >= std::ssize(chain)) continue;
+    const auto& chain = job.record->request->chain;
+    if (job.fetching || job.record->known_blocks >= 0 || job.matched >= std::ssize(chain)) continue;
     const auto next = std::span(chain).subspan(job.matched, 1);
     if (pool_.MatchPrefix(next) == 0) continue;
     job.matched = std::max(job.matched, pool_.MatchPrefix(chain));

@@ -13,7 +13,7 @@
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/links.h"
-#include "cli/simulate/ticket.h"
+#include "cli/simulate/request_record.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/kv/index/block_pool.h"
 #include "prefill_service/queue.h"
@@ -29,8 +29,8 @@ class PrefillWorker {
     Discipline discipline = Discipline::kFirstCome;
     forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
     // Called when a prompt's compute begins and when it is done.
-    std::function<void(Ticket&)> began;
-    std::function<void(Ticket&)> done;
+    std::function<void(RequestRecord&)> began;
+    std::function<void(RequestRecord&)> done;
   };
   // All outlive it.
   PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links, kv::BlockPool& pool);
@@ -40,8 +40,8 @@ class PrefillWorker {
     kv::BlockPool* pool = nullptr;
     size_t port = 0;
   };
-  // `source` is where to fetch the ticket's prefix from, if from anywhere.
-  void Submit(Ticket& ticket, std::optional<Peer> source);
+  // `source` is where to fetch the record's prefix from, if from anywhere.
+  void Submit(RequestRecord& record, std::optional<Peer> source);
 
   kv::BlockPool& pool() { return pool_; }
   double busy_seconds() const { return busy_seconds_; }
@@ -49,7 +49,7 @@ class PrefillWorker {
 
  private:
   struct Job {
-    Ticket* ticket = nullptr;
+    RequestRecord* record = nullptr;
     int64_t matched = 0;  // blocks cached here when last looked
     bool fetching = false;
     std::vector<BlockId> fetched;  // held: the prefix, whether it was here or came from a peer
@@ -61,7 +61,7 @@ class PrefillWorker {
   void Fetch(Job& job, const Peer& source);
   void TryBegin();
   bool Begin(Job& job);
-  void Finish(Ticket& ticket, std::vector<BlockId> blocks);
+  void Finish(RequestRecord& record, std::vector<BlockId> blocks);
   void Reconsider();
 
   const FleetModel& model_;

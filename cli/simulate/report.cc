@@ -77,20 +77,20 @@ Json ToJson(const Measures& m) {
   return json;
 }
 
-std::string RenderRequests(const Played& run) {
+std::string RenderRequests(const RunResult& run) {
   std::string lines;
-  for (const Ticket& ticket : run.tickets) {
-    if (ticket.refused) continue;
-    const Json json = {{"at", ticket.request->arrival},
-                       {"prompt_tokens", ticket.request->prompt_tokens},
-                       {"output_tokens", ticket.request->output_tokens},
-                       {"cached_tokens", ticket.cached_tokens},
-                       {"prefill_queue", ticket.began - ticket.placed},
-                       {"prefill", ticket.computed - ticket.began},
-                       {"transfer", ticket.first_token - ticket.computed},
-                       {"rest", ticket.placed - ticket.request->arrival},
-                       {"ttft", ticket.ttft()},
-                       {"predicted_ttft", ticket.choice.predicted.ttft()}};
+  for (const RequestRecord& record : run.records) {
+    if (record.refused) continue;
+    const Json json = {{"at", record.request->arrival},
+                       {"prompt_tokens", record.request->prompt_tokens},
+                       {"output_tokens", record.request->output_tokens},
+                       {"cached_tokens", record.cached_tokens},
+                       {"prefill_queue", record.began - record.placed},
+                       {"prefill", record.computed - record.began},
+                       {"transfer", record.first_token - record.computed},
+                       {"rest", record.placed - record.request->arrival},
+                       {"ttft", record.ttft()},
+                       {"predicted_ttft", record.selection.predicted.ttft()}};
     lines += json.dump() + "\n";
   }
   return lines;

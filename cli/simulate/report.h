@@ -17,6 +17,6 @@ nlohmann::ordered_json ToJson(const Measures& measures);
 
 // Each request that was not refused, in the order of arrival, one JSON object a line: the fields of
 // `baton bench --record`.
-std::string RenderRequests(const Played& run);
+std::string RenderRequests(const RunResult& run);
 
 }  // namespace baton::cli::simulate

@@ -14,9 +14,9 @@
 #include "cli/exit_code.h"
 #include "cli/show/progress.h"
 #include "cli/show/quantity.h"
-#include "cli/simulate/contenders.h"
 #include "cli/simulate/measures.h"
 #include "cli/simulate/plot.h"
+#include "cli/simulate/policies_under_test.h"
 #include "cli/simulate/report.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
@@ -96,12 +96,12 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   }
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
   const auto targets = forecast::QueueTargets::For(slo.ttft, flags.tail_share);
-  std::vector<Contender> contenders;
+  std::vector<PolicyUnderTest> policies;
   for (const std::string& name : flags.policies) {
-    absl::StatusOr<Contender> contender = FindContender(name, model, targets, slo.tpot);
-    if (!contender.ok()) return Misused(std::string(contender.status().message()));
-    contender->default_ttft = absl::ToDoubleSeconds(*default_ttft);
-    contenders.push_back(*std::move(contender));
+    absl::StatusOr<PolicyUnderTest> under_test = FindPolicy(name, model, targets, slo.tpot);
+    if (!under_test.ok()) return Misused(std::string(under_test.status().message()));
+    under_test->default_ttft = absl::ToDoubleSeconds(*default_ttft);
+    policies.push_back(*std::move(under_test));
   }
   const absl::StatusOr<std::vector<bench::TraceEntry>> trace = bench::ReadTrace(flags.trace, flags.limit);
   if (!trace.ok()) return Fail(trace.status());
@@ -109,30 +109,31 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
   if (rates.empty()) rates.push_back(RateOf(*trace) * flags.copies);
   std::sort(rates.begin(), rates.end());
 
-  if (!flags.record.empty() && (rates.size() != 1 || contenders.size() != 1)) {
+  if (!flags.record.empty() && (rates.size() != 1 || policies.size() != 1)) {
     return Misused("--record takes one rate and one of --policies");
   }
 
   const MonotonicClock clock;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   std::vector<Curve> curves;
-  for (const Contender& contender : contenders) curves.push_back({.name = contender.name, .points = {}});
+  for (const PolicyUnderTest& under_test : policies)
+    curves.push_back({.name = under_test.name, .points = {}});
   for (const double rate : rates) {
     const Scale scale = {
         .speed = rate / (RateOf(*trace) * flags.copies), .copies = flags.copies, .seed = flags.seed};
     const std::vector<Request> load = MakeLoad(*trace, scale, model.block_tokens);
     const double ideal = IdealHitRate(load, model.block_tokens);
     std::vector<Measures> measured;
-    for (size_t i = 0; i < contenders.size(); ++i) {
-      Progress progress(fmt::format("{} at {:g}/s", contenders[i].name, rate), std::ssize(load), stderr,
+    for (size_t i = 0; i < policies.size(); ++i) {
+      Progress progress(fmt::format("{} at {:g}/s", policies[i].name, rate), std::ssize(load), stderr,
                         surroundings.err, clock);
-      Simulation simulation(model, contenders[i], load, flags.seed);
-      const Played run = simulation.Play([&](int64_t ended) { progress.Update(ended); });
+      Simulation simulation(model, policies[i], load, flags.seed);
+      const RunResult run = simulation.Run([&](int64_t ended) { progress.Update(ended); });
       if (!flags.record.empty()) {
         const absl::Status status = Write(RenderRequests(run), flags.record);
         if (!status.ok()) return Fail(status);
       }
-      measured.push_back(Measure(contenders[i].name, run, slo, model.block_tokens));
+      measured.push_back(Measure(policies[i].name, run, slo, model.block_tokens));
       curves[i].points.emplace_back(rate, measured.back().goodput);
       results.push_back(ToJson(measured.back()));
     }
@@ -171,7 +172,7 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
   CLI::App* app = root.add_subcommand("simulate", "Plan capacity and compare placement policies on a trace");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
-  flags->policies = ContenderNames();
+  flags->policies = PolicyNames();
   app->add_option("--trace", flags->trace, "Requests, one JSON object a line")
       ->type_name("FILE")
       ->check(CLI::ExistingFile);

@@ -11,8 +11,8 @@ namespace {
 using router::admission::EntryId;
 using router::placement::Booked;
 
-// How long the router believes in blocks that it sent a request for.
-constexpr absl::Duration kBelief = absl::Seconds(120);
+// How long a speculative entry of the index lives.
+constexpr absl::Duration kSpeculativeLife = absl::Seconds(120);
 // Decode steps between two observations of one.
 constexpr int64_t kObserveEvery = 16;
 constexpr int64_t kUnlimited = int64_t{1} << 40;
@@ -23,16 +23,16 @@ router::index::PrefixIndex::Options IndexOptions() {
 
 }  // namespace
 
-Simulation::Simulation(const FleetModel& model, const Contender& contender, const std::vector<Request>& load,
-                       uint64_t seed)
+Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_test,
+                       const std::vector<Request>& load, uint64_t seed)
     : model_(model),
-      contender_(contender),
+      under_test_(under_test),
       load_(load),
       links_(model.prefill_workers + model.decode_workers, model.link_bandwidth, model.link_latency),
-      policy_(contender.policy(seed)),
+      policy_(under_test.policy(seed)),
       admission_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
-      foresight_(contender.default_ttft > 0 ? absl::Seconds(contender.default_ttft)
-                                            : absl::InfiniteDuration()),
+      deadlines_(under_test.default_ttft > 0 ? absl::Seconds(under_test.default_ttft)
+                                             : absl::InfiniteDuration()),
       index_(IndexOptions()),
       confirmed_(IndexOptions()) {
   int64_t all_blocks = 1;
@@ -40,40 +40,40 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
   prefill_states_.resize(model_.prefill_workers);
   booked_.resize(model_.prefill_workers);
   for (int i = 0; i < model_.prefill_workers; ++i) {
-    if (!contender_.shared_cache)
-      pools_.push_back(std::make_unique<kv::BlockPool>(model_.prefill_blocks, contender_.eviction));
+    if (!under_test_.shared_cache)
+      pools_.push_back(std::make_unique<kv::BlockPool>(model_.prefill_blocks, under_test_.eviction));
     if (pools_.empty()) pools_.push_back(std::make_unique<kv::BlockPool>(all_blocks));
     prefill_.push_back(std::make_unique<PrefillWorker>(
         model_,
         PrefillWorker::Setup{
             .number = i,
-            .discipline = contender_.discipline,
-            .targets = contender_.targets,
+            .discipline = under_test_.discipline,
+            .targets = under_test_.targets,
             .began =
-                [this](Ticket& ticket) {
+                [this](RequestRecord& record) {
                   const int64_t missing = std::max<int64_t>(
-                      0, ticket.request->prompt_tokens - ticket.decode_matched * model_.block_tokens);
-                  ticket.arrives = links_.Send(events_.now(), ticket.prefill,
-                                               static_cast<size_t>(model_.prefill_workers + ticket.decode),
+                      0, record.request->prompt_tokens - record.decode_matched * model_.block_tokens);
+                  record.arrives = links_.Send(events_.now(), record.prefill,
+                                               static_cast<size_t>(model_.prefill_workers + record.decode),
                                                missing * model_.kv_bytes_per_token);
                 },
-            .done = [this](Ticket& ticket) { Computed(ticket); }},
+            .done = [this](RequestRecord& record) { Computed(record); }},
         events_, links_, *pools_.back()));
     prefill_states_[i].slot = *index_.Join();
     BATON_CHECK(*confirmed_.Join() == prefill_states_[i].slot);
-    prefill_states_[i].can_fetch = contender_.fetch != Fetch::kNever;
+    prefill_states_[i].can_fetch = under_test_.fetch != Fetch::kNever;
   }
   decode_states_.resize(model_.decode_workers);
   for (int i = 0; i < model_.decode_workers; ++i) {
     decode_.push_back(std::make_unique<DecodeWorker>(
         model_,
-        DecodeWorker::Setup{.slo_tpot = contender_.slo_tpot,
+        DecodeWorker::Setup{.slo_tpot = under_test_.slo_tpot,
                             .prefilled =
-                                [this](Ticket& ticket) {
-                                  ticket.computed = events_.now();
-                                  FirstToken(ticket);
+                                [this](RequestRecord& record) {
+                                  record.computed = events_.now();
+                                  FirstToken(record);
                                 },
-                            .finished = [this](Ticket& ticket) { Finished(ticket); },
+                            .finished = [this](RequestRecord& record) { Finished(record); },
                             .stepped =
                                 [this, i](double seconds, int64_t batch, int64_t context) {
                                   if (++steps_ % kObserveEvery != 0) return;
@@ -88,13 +88,13 @@ Simulation::Simulation(const FleetModel& model, const Contender& contender, cons
     decode_states_[i].slot = *index_.Join();
     BATON_CHECK(*confirmed_.Join() == decode_states_[i].slot);
   }
-  tickets_.resize(load_.size());
+  records_.resize(load_.size());
 }
 
-Played Simulation::Play(const std::function<void(int64_t)>& progress) {
+RunResult Simulation::Run(const std::function<void(int64_t)>& progress) {
   for (size_t i = 0; i < load_.size(); ++i) {
-    tickets_[i].id = i;
-    tickets_[i].request = &load_[i];
+    records_[i].id = i;
+    records_[i].request = &load_[i];
   }
   if (!load_.empty()) events_.At(load_[0].arrival + model_.request_overhead, [this] { Arrive(0); });
   constexpr int64_t kTellEvery = 1024;
@@ -103,66 +103,66 @@ Played Simulation::Play(const std::function<void(int64_t)>& progress) {
     if (ended_ - told >= kTellEvery) progress(told = ended_);
   }
   progress(ended_);
-  BATON_CHECK_EQ(ended_, std::ssize(tickets_)) << "some requests never ended";
-  Played run;
+  BATON_CHECK_EQ(ended_, std::ssize(records_)) << "some requests never ended";
+  RunResult run;
   for (const auto& worker : prefill_) {
     run.prefill_busy.push_back(worker->busy_seconds());
     run.prefill_served.push_back(worker->served());
   }
   if (!load_.empty()) run.seconds = load_.back().arrival - load_.front().arrival;
-  run.tickets = std::move(tickets_);
+  run.records = std::move(records_);
   return run;
 }
 
 void Simulation::Arrive(size_t at) {
-  Ticket& ticket = tickets_[at];
+  RequestRecord& record = records_[at];
   if (at + 1 < load_.size()) {
     events_.At(load_[at + 1].arrival + model_.request_overhead, [this, at] { Arrive(at + 1); });
   }
-  const bool fits = std::ssize(ticket.request->chain) < model_.prefill_blocks &&
-                    (ticket.request->prompt_tokens + ticket.request->output_tokens) / model_.block_tokens <
+  const bool fits = std::ssize(record.request->chain) < model_.prefill_blocks &&
+                    (record.request->prompt_tokens + record.request->output_tokens) / model_.block_tokens <
                         model_.decode_blocks;
   if (!fits) {
-    ticket.too_long = true;
-    Refuse(ticket);
+    record.too_long = true;
+    Refuse(record);
     return;
   }
-  const auto decided = admission_.Admit({.prompt_tokens = ticket.request->prompt_tokens,
-                                         .max_tokens = ticket.request->output_tokens,
-                                         .deadline = foresight_.Due(absl::InfiniteFuture(), Now()),
+  const auto decided = admission_.Admit({.prompt_tokens = record.request->prompt_tokens,
+                                         .max_tokens = record.request->output_tokens,
+                                         .deadline = deadlines_.Due(absl::InfiniteFuture(), Now()),
                                          .clients_deadline = false},
                                         Now());
   if (std::holds_alternative<router::admission::Refusal>(decided)) {
-    Refuse(ticket);
+    Refuse(record);
     return;
   }
-  ticket.account = std::get<router::admission::AdmissionController::Admitted>(decided).entries.front();
-  entries_.emplace(*ticket.account, &ticket);
+  record.account = std::get<router::admission::AdmissionController::Admitted>(decided).entries.front();
+  entries_.emplace(*record.account, &record);
   Pump();
 }
 
-void Simulation::Refuse(Ticket& ticket) {
-  ticket.refused = true;
+void Simulation::Refuse(RequestRecord& record) {
+  record.refused = true;
   ++ended_;
-  if (ticket.account.has_value()) admission_.Settle(*ticket.account, {.requests = 1}, Now());
+  if (record.account.has_value()) admission_.Settle(*record.account, {.requests = 1}, Now());
 }
 
 void Simulation::Pump() {
   index_.Maintain(Now());
   for (const EntryId id : admission_.TakeExpired(Now())) {
-    Ticket* const late = entries_.at(id);
+    RequestRecord* const late = entries_.at(id);
     entries_.erase(id);
     Refuse(*late);
   }
   while (const auto id = admission_.First()) {
-    if (!foresight_.MayTry(unanswered_, model_.decode_workers)) return;
-    Ticket& ticket = *entries_.at(*id);
-    const Placing placing = Place(ticket);
+    if (!deadlines_.MayDispatchUntried(unanswered_, model_.decode_workers)) return;
+    RequestRecord& record = *entries_.at(*id);
+    const Placing placing = Place(record);
     if (placing == Placing::kNoRoom) return;  // in order: nobody is passed for want of room
     entries_.erase(*id);
     if (placing == Placing::kTooLate) {
       admission_.Withdraw(*id, Now());
-      Refuse(ticket);
+      Refuse(record);
     } else {
       admission_.Serve(*id, Now());
     }
@@ -170,18 +170,18 @@ void Simulation::Pump() {
 }
 
 // Fills in what the router knows of the workers, for this request.
-void Simulation::Look(const Ticket& ticket) {
-  const Request& request = *ticket.request;
+void Simulation::Look(const RequestRecord& record) {
+  const Request& request = *record.request;
   index_.Match(request.chain, &matches_);
-  if (contender_.fetch != Fetch::kNever) confirmed_.Match(request.chain, &confirmed_matches_);
-  const int64_t shared = contender_.shared_cache ? pools_[0]->MatchPrefix(request.chain) : 0;
+  if (under_test_.fetch != Fetch::kNever) confirmed_.Match(request.chain, &confirmed_matches_);
+  const int64_t shared = under_test_.shared_cache ? pools_[0]->MatchPrefix(request.chain) : 0;
   open_prefill_.clear();
   open_prefill_numbers_.clear();
   for (int i = 0; i < model_.prefill_workers; ++i) {
     if (model_.JoinsAt(i) > events_.now()) continue;
     WorkerState state = prefill_states_[i];
-    state.matched_blocks = contender_.shared_cache ? shared : matches_.of(state.slot);
-    state.confirmed_blocks = contender_.fetch != Fetch::kNever ? confirmed_matches_.of(state.slot) : 0;
+    state.matched_blocks = under_test_.shared_cache ? shared : matches_.of(state.slot);
+    state.confirmed_blocks = under_test_.fetch != Fetch::kNever ? confirmed_matches_.of(state.slot) : 0;
     state.booked = booked_[i];
     state.waiting = std::ssize(booked_[i]);
     const kv::BlockPool::Counts counts = prefill_[i]->pool().counts();
@@ -197,7 +197,7 @@ void Simulation::Look(const Ticket& ticket) {
     if (decode_states_[i].running >= model_.decode_concurrency || !decode_[i]->HasRoom(request)) continue;
     WorkerState state = decode_states_[i];
     state.matched_blocks = matches_.of(state.slot);
-    state.confirmed_blocks = contender_.fetch == Fetch::kFromAll ? confirmed_matches_.of(state.slot) : 0;
+    state.confirmed_blocks = under_test_.fetch == Fetch::kFromAll ? confirmed_matches_.of(state.slot) : 0;
     state.queued_tokens = decode_[i]->waiting_local_tokens();
     const kv::BlockPool::Counts counts = decode_[i]->pool().counts();
     state.free_blocks = counts.free;
@@ -208,58 +208,59 @@ void Simulation::Look(const Ticket& ticket) {
   }
 }
 
-Simulation::Placing Simulation::Place(Ticket& ticket) {
-  const Request& request = *ticket.request;
-  Look(ticket);
+Simulation::Placing Simulation::Place(RequestRecord& record) {
+  const Request& request = *record.request;
+  Look(record);
   if (open_decode_.empty()) return Placing::kNoRoom;
   const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(request.arrival);
-  ticket.choice = policy_->Choose({.prompt_tokens = request.prompt_tokens,
-                                   .max_tokens = request.output_tokens,
-                                   .arrival = arrival,
-                                   .now = Now(),
-                                   .block_tokens = model_.block_tokens},
-                                  open_decode_, open_prefill_);
+  record.selection = policy_->Select({.prompt_tokens = request.prompt_tokens,
+                                      .max_tokens = request.output_tokens,
+                                      .arrival = arrival,
+                                      .now = Now(),
+                                      .block_tokens = model_.block_tokens},
+                                     open_decode_, open_prefill_);
   // As the dispatcher judges a placement.
-  const router::placement::Prediction& predicted = ticket.choice.predicted;
-  const absl::Time due =
-      foresight_.Due(absl::InfiniteFuture(), arrival, foresight_.Cautious(predicted.ttft() - predicted.wait));
+  const router::placement::Prediction& predicted = record.selection.predicted;
+  const absl::Time due = deadlines_.Due(absl::InfiniteFuture(), arrival,
+                                        deadlines_.WithMargin(predicted.ttft() - predicted.wait));
   const bool busy = std::any_of(decode_states_.begin(), decode_states_.end(),
                                 [](const WorkerState& state) { return state.running > 0; });
-  if (foresight_.trusted() && busy && Now() + foresight_.Cautious(predicted.ttft()) > due) {
+  if (deadlines_.trusted() && busy && Now() + deadlines_.WithMargin(predicted.ttft()) > due) {
     return Placing::kTooLate;
   }
   ++unanswered_;
-  ticket.placed = events_.now();
-  ticket.trusted = foresight_.trusted();
-  ticket.decode = open_decode_numbers_[ticket.choice.decode];
-  ticket.prefill = ticket.choice.prefill.empty() ? -1 : open_prefill_numbers_[ticket.choice.prefill.front()];
-  Book(ticket);
+  record.placed = events_.now();
+  record.trusted = deadlines_.trusted();
+  record.decode = open_decode_numbers_[record.selection.decode];
+  record.prefill =
+      record.selection.prefill.empty() ? -1 : open_prefill_numbers_[record.selection.prefill.front()];
+  Book(record);
   // One cache that forgets nothing and knows of each prompt at once.
-  if (contender_.shared_cache) {
+  if (under_test_.shared_cache) {
     kv::BlockPool& pool = *pools_[0];
     std::vector<BlockId> blocks = pool.AcquirePrefix(request.chain);
-    ticket.known_blocks = std::ssize(blocks);
-    auto rest = pool.Allocate(std::ssize(request.chain) - ticket.known_blocks);
+    record.known_blocks = std::ssize(blocks);
+    auto rest = pool.Allocate(std::ssize(request.chain) - record.known_blocks);
     BATON_CHECK(rest.ok());
     blocks.insert(blocks.end(), rest->begin(), rest->end());
     for (size_t i = 0; i < blocks.size(); ++i) pool.Publish(blocks[i], request.chain[i]);
     pool.Release(blocks);
   }
-  DecodeWorker& decode = *decode_[ticket.decode];
-  decode.Reserve(ticket);
-  Tell(decode, decode_states_[ticket.decode].slot);
-  if (ticket.prefill < 0) {
-    decode.PrefillLocally(ticket);
+  DecodeWorker& decode = *decode_[record.decode];
+  decode.Reserve(record);
+  Tell(decode, decode_states_[record.decode].slot);
+  if (record.prefill < 0) {
+    decode.PrefillLocally(record);
     return Placing::kPlaced;
   }
-  prefill_[ticket.prefill]->Submit(ticket, FetchFrom(ticket));
+  prefill_[record.prefill]->Submit(record, FetchFrom(record));
   return Placing::kPlaced;
 }
 
 // Where the chosen prefill worker is to fetch the prefix from.
-std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const Ticket& ticket) {
-  if (contender_.fetch == Fetch::kNever || !ticket.choice.fetch_from.has_value()) return std::nullopt;
-  const router::WorkerSlot slot = *ticket.choice.fetch_from;
+std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const RequestRecord& record) {
+  if (under_test_.fetch == Fetch::kNever || !record.selection.fetch_from.has_value()) return std::nullopt;
+  const router::WorkerSlot slot = *record.selection.fetch_from;
   for (size_t i = 0; i < prefill_.size(); ++i) {
     if (prefill_states_[i].slot == slot) return PrefillWorker::Peer{.pool = &prefill_[i]->pool(), .port = i};
   }
@@ -270,86 +271,86 @@ std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const Ticket& ticket) {
   return std::nullopt;
 }
 
-void Simulation::Book(Ticket& ticket) {
-  const Request& request = *ticket.request;
-  WorkerState& decode = decode_states_[ticket.decode];
+void Simulation::Book(RequestRecord& record) {
+  const Request& request = *record.request;
+  WorkerState& decode = decode_states_[record.decode];
   ++decode.running;
   decode.context_tokens += request.prompt_tokens;
-  if (ticket.prefill < 0) return;
-  WorkerState& prefill = prefill_states_[ticket.prefill];
-  if (booked_[ticket.prefill].empty()) prefill.busy_since = Now();
-  prefill.queued_tokens += ticket.choice.uncached_tokens;
-  booked_[ticket.prefill].push_back({.due = ticket.choice.due,
-                                     .tokens = ticket.choice.uncached_tokens,
-                                     .cached = request.prompt_tokens - ticket.choice.uncached_tokens,
+  if (record.prefill < 0) return;
+  WorkerState& prefill = prefill_states_[record.prefill];
+  if (booked_[record.prefill].empty()) prefill.busy_since = Now();
+  prefill.queued_tokens += record.selection.uncached_tokens;
+  booked_[record.prefill].push_back({.due = record.selection.due,
+                                     .tokens = record.selection.uncached_tokens,
+                                     .cached = request.prompt_tokens - record.selection.uncached_tokens,
                                      .since = Now(),
-                                     .request = ticket.id});
-  if (!contender_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kBelief);
+                                     .request = record.id});
+  if (!under_test_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kSpeculativeLife);
 }
 
-void Simulation::Unbook(const Ticket& ticket) {
-  if (ticket.prefill < 0) return;
-  WorkerState& prefill = prefill_states_[ticket.prefill];
+void Simulation::Unbook(const RequestRecord& record) {
+  if (record.prefill < 0) return;
+  WorkerState& prefill = prefill_states_[record.prefill];
   prefill.busy_since = Now();
-  prefill.queued_tokens -= ticket.choice.uncached_tokens;
-  auto& booked = booked_[ticket.prefill];
+  prefill.queued_tokens -= record.selection.uncached_tokens;
+  auto& booked = booked_[record.prefill];
   const auto found = std::find_if(booked.begin(), booked.end(),
-                                  [&](const Booked& entry) { return entry.request == ticket.id; });
+                                  [&](const Booked& entry) { return entry.request == record.id; });
   BATON_CHECK(found != booked.end());
   *found = booked.back();
   booked.pop_back();
 }
 
 // The prefill worker is done; the first token leaves when the KV is over there.
-void Simulation::Computed(Ticket& ticket) {
+void Simulation::Computed(RequestRecord& record) {
   router::placement::Outcome outcome;
-  outcome.prefill = prefill_states_[ticket.prefill].slot;
-  outcome.decode = decode_states_[ticket.decode].slot;
-  outcome.uncached_tokens = ticket.request->prompt_tokens - ticket.cached_tokens;
-  outcome.cached_tokens = ticket.cached_tokens;
-  outcome.wait_seconds = ticket.began - ticket.placed;
-  outcome.compute_seconds = ticket.computed - ticket.began;
-  const double arrives = std::max(ticket.arrives, ticket.computed + model_.link_latency);
-  outcome.ship_seconds = arrives - ticket.computed;
+  outcome.prefill = prefill_states_[record.prefill].slot;
+  outcome.decode = decode_states_[record.decode].slot;
+  outcome.uncached_tokens = record.request->prompt_tokens - record.cached_tokens;
+  outcome.cached_tokens = record.cached_tokens;
+  outcome.wait_seconds = record.began - record.placed;
+  outcome.compute_seconds = record.computed - record.began;
+  const double arrives = std::max(record.arrives, record.computed + model_.link_latency);
+  outcome.ship_seconds = arrives - record.computed;
   policy_->Observe(outcome);
-  Tell(ticket.prefill);
-  events_.At(arrives, [this, &ticket] {
-    FirstToken(ticket);
-    decode_[ticket.decode]->Join(ticket);
-    Tell(*decode_[ticket.decode], decode_states_[ticket.decode].slot);
+  Tell(record.prefill);
+  events_.At(arrives, [this, &record] {
+    FirstToken(record);
+    decode_[record.decode]->Join(record);
+    Tell(*decode_[record.decode], decode_states_[record.decode].slot);
   });
 }
 
-void Simulation::FirstToken(Ticket& ticket) {
-  ticket.first_token = events_.now();
-  Unbook(ticket);
+void Simulation::FirstToken(RequestRecord& record) {
+  record.first_token = events_.now();
+  Unbook(record);
   --unanswered_;
-  const bool may_wait = !foresight_.trusted();
-  foresight_.Observe(ticket.choice.predicted.ttft(), ticket.first_token - ticket.placed, ticket.trusted);
+  const bool may_wait = !deadlines_.trusted();
+  deadlines_.Observe(record.selection.predicted.ttft(), record.first_token - record.placed, record.trusted);
   if (may_wait) Pump();
 }
 
-void Simulation::Finished(Ticket& ticket) {
-  WorkerState& decode = decode_states_[ticket.decode];
+void Simulation::Finished(RequestRecord& record) {
+  WorkerState& decode = decode_states_[record.decode];
   --decode.running;
-  decode.context_tokens -= ticket.request->prompt_tokens;
-  Tell(*decode_[ticket.decode], decode.slot);
+  decode.context_tokens -= record.request->prompt_tokens;
+  Tell(*decode_[record.decode], decode.slot);
   router::placement::Outcome outcome;
   outcome.prefill = outcome.decode = decode.slot;
-  outcome.output_tokens = ticket.request->output_tokens;
+  outcome.output_tokens = record.request->output_tokens;
   policy_->Observe(outcome);
   ++ended_;
-  admission_.Settle(*ticket.account,
+  admission_.Settle(*record.account,
                     {.requests = 1,
-                     .prompt_tokens = ticket.request->prompt_tokens,
-                     .output_tokens = ticket.request->output_tokens},
+                     .prompt_tokens = record.request->prompt_tokens,
+                     .output_tokens = record.request->output_tokens},
                     Now());
   if (!admission_.queue().empty()) Pump();
 }
 
 // The worker's event stream.
 void Simulation::Tell(int worker) {
-  if (!contender_.shared_cache) Tell(prefill_[worker]->pool(), prefill_states_[worker].slot);
+  if (!under_test_.shared_cache) Tell(prefill_[worker]->pool(), prefill_states_[worker].slot);
 }
 
 void Simulation::Tell(DecodeWorker& worker, router::WorkerSlot slot) {
@@ -360,7 +361,7 @@ void Simulation::Tell(kv::BlockPool& pool, router::WorkerSlot slot) {
   const kv::BlockPool::Changes changes = pool.TakeChanges();
   index_.Evict(slot, changes.evicted);
   index_.Store(slot, changes.stored);
-  if (contender_.fetch == Fetch::kNever) return;
+  if (under_test_.fetch == Fetch::kNever) return;
   confirmed_.Evict(slot, changes.evicted);
   confirmed_.Store(slot, changes.stored);
 }

@@ -16,9 +16,9 @@
 #include "cli/simulate/links.h"
 #include "cli/simulate/load.h"
 #include "cli/simulate/prefill_worker.h"
-#include "cli/simulate/ticket.h"
+#include "cli/simulate/request_record.h"
 #include "router/admission/admission_controller.h"
-#include "router/admission/foresight.h"
+#include "router/admission/ttft_deadlines.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 
@@ -28,7 +28,7 @@ namespace baton::cli::simulate {
 enum class Fetch { kNever, kFromPrefill, kFromAll };
 
 // What is compared: a policy and how the workers under it behave.
-struct Contender {
+struct PolicyUnderTest {
   std::string name;
   std::function<std::unique_ptr<router::placement::Policy>(uint64_t seed)> policy;
   Discipline discipline = Discipline::kFirstCome;
@@ -44,9 +44,9 @@ struct Contender {
   double slo_tpot = forecast::kDefaultSloTpot;
 };
 
-struct Played {
-  std::vector<Ticket> tickets;       // in the order of the load
-  std::vector<double> prefill_busy;  // seconds, by worker
+struct RunResult {
+  std::vector<RequestRecord> records;  // in the order of the load
+  std::vector<double> prefill_busy;    // seconds, by worker
   std::vector<int64_t> prefill_served;
   double seconds = 0;  // from the first arrival to the last
 };
@@ -54,10 +54,10 @@ struct Played {
 class Simulation {
  public:
   // All outlive it.
-  Simulation(const FleetModel& model, const Contender& contender, const std::vector<Request>& load,
+  Simulation(const FleetModel& model, const PolicyUnderTest& under_test, const std::vector<Request>& load,
              uint64_t seed);
   // `progress` is told now and then how many requests have ended.
-  Played Play(const std::function<void(int64_t)>& progress);
+  RunResult Run(const std::function<void(int64_t)>& progress);
 
  private:
   using WorkerState = router::placement::WorkerState;
@@ -65,29 +65,29 @@ class Simulation {
   void Arrive(size_t at);
   void Pump();
   enum class Placing { kPlaced, kNoRoom, kTooLate };
-  Placing Place(Ticket& ticket);
-  void Refuse(Ticket& ticket);
-  void Look(const Ticket& ticket);
-  std::optional<PrefillWorker::Peer> FetchFrom(const Ticket& ticket);
-  void Book(Ticket& ticket);
-  void Unbook(const Ticket& ticket);
-  void Computed(Ticket& ticket);
-  void FirstToken(Ticket& ticket);
-  void Finished(Ticket& ticket);
+  Placing Place(RequestRecord& record);
+  void Refuse(RequestRecord& record);
+  void Look(const RequestRecord& record);
+  std::optional<PrefillWorker::Peer> FetchFrom(const RequestRecord& record);
+  void Book(RequestRecord& record);
+  void Unbook(const RequestRecord& record);
+  void Computed(RequestRecord& record);
+  void FirstToken(RequestRecord& record);
+  void Finished(RequestRecord& record);
   void Tell(int prefill_worker);
   void Tell(DecodeWorker& worker, router::WorkerSlot slot);
   void Tell(kv::BlockPool& pool, router::WorkerSlot slot);
   absl::Time Now() const { return absl::UnixEpoch() + absl::Seconds(events_.now()); }
 
   const FleetModel& model_;
-  const Contender& contender_;
+  const PolicyUnderTest& under_test_;
   const std::vector<Request>& load_;
   Events events_;
   Links links_;
   std::unique_ptr<router::placement::Policy> policy_;
   router::admission::AdmissionController admission_;
-  router::admission::Foresight foresight_;
-  absl::flat_hash_map<router::admission::EntryId, Ticket*> entries_;
+  router::admission::TtftDeadlines deadlines_;
+  absl::flat_hash_map<router::admission::EntryId, RequestRecord*> entries_;
   router::index::PrefixIndex index_;
   // What workers have said, without what is only expected: for fetches.
   router::index::PrefixIndex confirmed_;
@@ -107,7 +107,7 @@ class Simulation {
   std::vector<WorkerState> open_prefill_;
   std::vector<int> open_prefill_numbers_;
 
-  std::vector<Ticket> tickets_;
+  std::vector<RequestRecord> records_;
   int64_t ended_ = 0;
   int64_t unanswered_ = 0;  // placed, and no first token yet
   int64_t steps_ = 0;

@@ -9,7 +9,7 @@
 namespace baton::router::admission {
 namespace {
 
-constexpr absl::Duration kLeastRetry = absl::Milliseconds(100);
+constexpr absl::Duration kMinRetry = absl::Milliseconds(100);
 // The queue is another one by then, whatever this one promises.
 constexpr absl::Duration kLongestRetry = absl::Seconds(60);
 // For each choice that waits, as long as nobody knows how fast they go.
@@ -95,7 +95,7 @@ Refusal AdmissionController::TooLate(bool clients_deadline, absl::Duration left,
               : fmt::format("{}, and without a deadline it may take {:.3f} s here: set one that allows more "
                             "time, or try again later",
                             predicted, allowed),
-          std::clamp(needed - left, kLeastRetry, kLongestRetry)};
+          std::clamp(needed - left, kMinRetry, kLongestRetry)};
 }
 
 std::optional<Refusal> AdmissionController::AdmitCheapCall(TenantId tenant, absl::Time now) {
@@ -154,7 +154,7 @@ std::optional<absl::Duration> AdmissionController::PredictedWait(TenantId tenant
 absl::Duration AdmissionController::RetryDelay(TenantId tenant) const {
   const absl::Duration to_drain =
       PredictedWait(tenant, kWorstPriority).value_or(kUnknownWait * static_cast<int64_t>(queue_.size()));
-  return std::clamp(to_drain, kLeastRetry, kLongestRetry);
+  return std::clamp(to_drain, kMinRetry, kLongestRetry);
 }
 
 int64_t AdmissionController::running(TenantId tenant) const {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kMemorySeconds = 10;
 // Less waiting than this says nothing.
-constexpr double kLeastBusySeconds = 0.25;
+constexpr double kMinBusySeconds = 0.25;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void DrainRate::Advance(absl::Time now, bool waited) {
 void DrainRate::Served(int64_t tokens) { tokens_ = std::max(0.0, tokens_ + static_cast<double>(tokens)); }
 
 std::optional<double> DrainRate::TokensPerSecond() const {
-  if (seconds_ < kLeastBusySeconds || tokens_ <= 0) return std::nullopt;
+  if (seconds_ < kMinBusySeconds || tokens_ <= 0) return std::nullopt;
   return tokens_ / seconds_;
 }
 

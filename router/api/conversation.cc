@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 // Builds the variables of one conversation, and counts what they are made of.
 class Builder {
  public:
-  explicit Builder(int64_t most_parts) : most_parts_(most_parts), left_(most_parts) {}
+  explicit Builder(int64_t max_parts) : max_parts_(max_parts), left_(max_parts) {}
 
   absl::StatusOr<Json> Build(const v1::Conversation& conversation) {
     BATON_ASSIGN_OR_RETURN(Json variables, FromStruct(conversation.template_arguments()));
@@ -54,7 +54,7 @@ class Builder {
     return absl::InvalidArgumentError(
         fmt::format("conversation: more than {} messages, tools, calls and JSON values together; the model's "
                     "context has no room for what they say",
-                    most_parts_));
+                    max_parts_));
   }
 
   absl::Status Count() { return --left_ < 0 ? TooMany() : absl::OkStatus(); }
@@ -148,7 +148,7 @@ class Builder {
     return Json{{"type", "function"}, {"function", std::move(function)}};
   }
 
-  const int64_t most_parts_;
+  const int64_t max_parts_;
   int64_t left_;
 };
 
@@ -187,8 +187,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int64_t most_parts) {
-  return Builder(most_parts).Build(conversation);
+absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int64_t max_parts) {
+  return Builder(max_parts).Build(conversation);
 }
 
 }  // namespace baton::router

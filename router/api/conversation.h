@@ -20,9 +20,9 @@ absl::Status CheckConversation(const v1::Conversation& conversation);
 
 // Of a conversation that passed CheckConversation. INVALID_ARGUMENT naming the field: JSON that is no object,
 // or that the strict reader of common/json refuses (a key that stands twice, too deep); or more than
-// `most_parts` messages, tools, calls and JSON values together. Each of them takes at least one token, so the
+// `max_parts` messages, tools, calls and JSON values together. Each of them takes at least one token, so the
 // model's context is a bound that no conversation of use meets.
 absl::StatusOr<nlohmann::ordered_json> TemplateVariables(const v1::Conversation& conversation,
-                                                         int64_t most_parts);
+                                                         int64_t max_parts);
 
 }  // namespace baton::router

@@ -12,10 +12,10 @@ namespace baton::router {
 namespace {
 
 // What a job costs at least, in bytes of work: parsing and answering.
-constexpr size_t kLeastWork = 1024;
+constexpr size_t kMinWork = 1024;
 // Weight of one job of the size of kLargeBytes in the pace.
 constexpr double kPaceWeight = 0.1;
-constexpr absl::Duration kLeastRetry = absl::Milliseconds(100), kLongestRetry = absl::Seconds(60);
+constexpr absl::Duration kMinRetry = absl::Milliseconds(100), kLongestRetry = absl::Seconds(60);
 
 }  // namespace
 
@@ -58,10 +58,10 @@ bool Executor::TrySubmit(Job job) {
 
 absl::Status Executor::Full() const {
   absl::MutexLock lock(&mutex_);
-  const double work = static_cast<double>(all_.bytes + all_.jobs * kLeastWork);
+  const double work = static_cast<double>(all_.bytes + all_.jobs * kMinWork);
   return rpc::WithRetryDelay(
       absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
-      std::clamp(absl::Seconds(seconds_per_byte_ * work / std::max(1, options_.threads)), kLeastRetry,
+      std::clamp(absl::Seconds(seconds_per_byte_ * work / std::max(1, options_.threads)), kMinRetry,
                  kLongestRetry));
 }
 
@@ -82,7 +82,7 @@ Executor::Job Executor::Take() {
   Job job = std::move(line.jobs.front());
   line.jobs.pop_front();
   --waiting_;
-  line.had += std::max(job.bytes, kLeastWork);
+  line.had += std::max(job.bytes, kMinWork);
   if (!line.jobs.empty()) turns_.emplace(line.had, id);
   return job;
 }
@@ -119,7 +119,7 @@ void Executor::Work() {
     }
     large_running_ -= large ? 1 : 0;
     if (wanted) {
-      const double work = static_cast<double>(std::max(bytes, kLeastWork));
+      const double work = static_cast<double>(std::max(bytes, kMinWork));
       const double weight = kPaceWeight * std::min(1.0, work / static_cast<double>(kLargeBytes));
       seconds_per_byte_ += weight * (std::max(0.0, seconds) / work - seconds_per_byte_);
     }

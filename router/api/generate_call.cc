@@ -160,26 +160,26 @@ void GenerateCall::Perform(Action& action) {
 
 void GenerateCall::Do(Submit&) {
   const v1::DecodeRequest& request = flow_.prepared().request;
-  ask_ = std::make_shared<Dispatcher::Ask>();
-  ask_->tenant = tenant_->id;
-  ask_->choices = flow_.prepared().choices;
-  ask_->request.prompt_tokens = request.token_ids_size();
-  ask_->request.max_tokens = request.stop().max_tokens();
-  ask_->bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
-  ask_->request.arrival = flow_.options().arrival;
-  ask_->request.deadline = flow_.options().deadline;
-  ask_->request.session = flow_.prepared().session;
-  ask_->debug = flow_.prepared().debug;
-  ask_->chain = ChainOf(request, context_->fleet->view()->block_hash_domain);
-  ask_->priority = request.priority();
-  ask_->deadline = flow_.options().deadline;
-  ask_->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {
+  request_ = std::make_shared<DispatchRequest>();
+  request_->tenant = tenant_->id;
+  request_->choices = flow_.prepared().choices;
+  request_->placement.prompt_tokens = request.token_ids_size();
+  request_->placement.max_tokens = request.stop().max_tokens();
+  request_->bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
+  request_->placement.arrival = flow_.options().arrival;
+  request_->placement.deadline = flow_.options().deadline;
+  request_->placement.session = flow_.prepared().session;
+  request_->debug = flow_.prepared().debug;
+  request_->chain = ChainOf(request, context_->fleet->view()->block_hash_domain);
+  request_->priority = request.priority();
+  request_->deadline = flow_.options().deadline;
+  request_->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {
     auto placement = std::make_shared<absl::StatusOr<Placement>>(std::move(result));
     self->Post(
         [choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
   };
-  streams_.resize(ask_->choices);
-  auto entries = context_->dispatcher->Submit(ask_);
+  streams_.resize(request_->choices);
+  auto entries = context_->dispatcher->Submit(request_);
   if (entries.ok()) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
@@ -188,15 +188,15 @@ void GenerateCall::Do(Submit&) {
   }
 }
 
-void GenerateCall::Do(SubmitAgain& again) {
-  context_->dispatcher->Again(entries_[again.choice], ask_, again.choice, std::move(again.avoid),
-                              again.begun);
+void GenerateCall::Do(Requeue& requeue) {
+  context_->dispatcher->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
+                                requeue.begun);
 }
 
 void GenerateCall::Do(Withdraw&) {
   for (admission::EntryId entry : entries_) context_->dispatcher->Withdraw(entry);
   entries_.clear();
-  ask_ = nullptr;  // it holds this call
+  request_ = nullptr;  // it holds this call
 }
 
 void GenerateCall::Do(Dial& dial) {
@@ -256,7 +256,7 @@ void GenerateCall::Do(Break& break_off) {
 }
 
 void GenerateCall::Settle() {
-  ask_ = nullptr;
+  request_ = nullptr;
   if (account_.has_value()) context_->dispatcher->Settle(*account_, flow_.Used());
   account_.reset();
 }

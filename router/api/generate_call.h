@@ -83,7 +83,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // The request is over but for its last message on the way.
   void Settle();
   void Do(Submit&);
-  void Do(SubmitAgain& again);
+  void Do(Requeue& requeue);
   void Do(Withdraw&);
   void Do(Dial& dial);
   void Do(ReadNext& next);
@@ -113,7 +113,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::shared_ptr<const Tenant> tenant_;  // set before anything else happens
   // The draining thread's.
   RequestFlow flow_;
-  std::shared_ptr<Dispatcher::Ask> ask_;
+  std::shared_ptr<DispatchRequest> request_;
   std::vector<admission::EntryId> entries_;       // by choice
   std::optional<admission::EntryId> account_;     // to be settled
   std::vector<std::shared_ptr<Stream>> streams_;  // by choice

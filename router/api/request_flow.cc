@@ -141,10 +141,10 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
     started->set_prompt_tokens(prepared_.request.token_ids_size());
     Send({.response = std::move(response)}, actions);
   }
-  Ask(choice, actions);
+  AskForEvent(choice, actions);
 }
 
-void RequestFlow::Ask(int choice, Actions* actions) {
+void RequestFlow::AskForEvent(int choice, Actions* actions) {
   ChoiceState& state = choices_[choice];
   if (state.asked || state.held >= kHeldEvents) return;
   state.asked = true;
@@ -175,7 +175,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   *response.mutable_delta() = std::move(delta);
   ++state.held;
   Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
-  Ask(choice, actions);
+  AskForEvent(choice, actions);
 }
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
@@ -249,7 +249,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
     probe_->WorkerRefused();
     state.state = State::kWaiting;
     state.placement.booking.Refused(clock_->Now());
-    actions.push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
+    actions.push_back(Requeue{choice, state.avoid, state.tokens > 0});
   } else if (WorkerLost(status)) {
     LostBeforeAccepted(choice, status, &actions);
   } else {
@@ -273,7 +273,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   }
   state.state = State::kWaiting;
   state.placement.booking.Release();
-  actions->push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
+  actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
 
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
@@ -293,7 +293,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;
   state.placement.booking.Release();
-  actions->push_back(SubmitAgain{choice, state.avoid, state.tokens > 0});
+  actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
 
 absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
@@ -315,7 +315,7 @@ Actions RequestFlow::OnWritten(bool ok) {
     // The call that it came by may be gone, and the one that goes on has its own read out.
     if (choice >= 0 && choices_[choice].state == State::kRunning && choices_[choice].attempt == attempt) {
       --choices_[choice].held;
-      Ask(choice, &actions);
+      AskForEvent(choice, &actions);
     }
     if (!outbox_.empty()) {
       WriteFront(&actions);

@@ -35,10 +35,10 @@
 
 namespace baton::router {
 
-// Ask the dispatcher to place all choices.
+// Submit the request to the dispatcher, which places all choices.
 struct Submit {};
-// Ask again for one, but not for these workers.
-struct SubmitAgain {
+// Give one choice back to the dispatcher, to be placed again, but not on these workers.
+struct Requeue {
   int choice;
   std::vector<Incarnation> avoid;
   // The client has had tokens of it.
@@ -81,7 +81,7 @@ struct Finish {
   absl::Status status;
 };
 using Action =
-    std::variant<Submit, SubmitAgain, Withdraw, Dial, ReadNext, HangUp, Write, WriteLast, Break, Finish>;
+    std::variant<Submit, Requeue, Withdraw, Dial, ReadNext, HangUp, Write, WriteLast, Break, Finish>;
 using Actions = std::vector<Action>;
 
 class RequestFlow {
@@ -161,7 +161,7 @@ class RequestFlow {
   static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
   void WriteFront(Actions* actions);
-  void Ask(int choice, Actions* actions);
+  void AskForEvent(int choice, Actions* actions);
   // All choices are done and nothing is on the way.
   bool AllDone() const;
   // The request is over: says so in metrics, once.

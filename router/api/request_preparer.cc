@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kLongestComplaint = 200;
 
 std::string Complaint(std::string_view words) {
-  return words.size() <= kLongestComplaint ? std::string(words) : Shortened(words, kMostQuotedBytes);
+  return words.size() <= kLongestComplaint ? std::string(words) : Shortened(words, kMaxQuotedBytes);
 }
 
 absl::Status CheckWanted(const RequestPreparer::Wanted& wanted) {
@@ -59,7 +59,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
 
 absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
   BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  if (request.has_text()) return CheckLength("text", request.text(), kMostContexts);
+  if (request.has_text()) return CheckLength("text", request.text(), kMaxContexts);
   if (!request.has_conversation()) {
     return absl::InvalidArgumentError("input: missing; set text or conversation");
   }
@@ -85,9 +85,9 @@ absl::Status RequestPreparer::CheckLength(const char* field, std::string_view te
                                       "{} times the model's context of {} tokens, which is the most "
                                       "that is counted",
                                       contexts, model_->context);
-  if (std::ssize(text) > room * kMostBytesPerToken) {
+  if (std::ssize(text) > room * kMaxBytesPerToken) {
     return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
-                                                  text.size(), kMostBytesPerToken, limit));
+                                                  text.size(), kMaxBytesPerToken, limit));
   }
   if (const int64_t least = model_->tokenizer->LeastTokens(text); least > room) {
     return absl::InvalidArgumentError(
@@ -100,11 +100,11 @@ absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, 
                                                              bool add_special_tokens, int64_t contexts,
                                                              const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
-  const int64_t most = kMostContexts * model_->context;
+  const int64_t most = kMaxContexts * model_->context;
   auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.most_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMostContexts));
+        fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
   }
   if (tokens.ok() && tokens->empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: no tokens in it", field));
@@ -118,13 +118,12 @@ absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conv
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_->context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  const int64_t most_bytes = contexts * model_->context * kMostBytesPerToken;
-  auto text = model_->chat_template->Render(variables, absl::Now(), static_cast<size_t>(most_bytes));
+  const int64_t max_bytes = contexts * model_->context * kMaxBytesPerToken;
+  auto text = model_->chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
-        most_bytes, kMostBytesPerToken,
-        contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
+        max_bytes, kMaxBytesPerToken, contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
   }
   if (!text.ok()) {
     return absl::Status(text.status().code(),
@@ -192,12 +191,12 @@ absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::Tokeniz
   v1::TokenizeResponse response;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode("text", request.text(), true, kMostContexts, wanted));
+                           Encode("text", request.text(), true, kMaxContexts, wanted));
     SetTokens(tokens, &response);
     response.set_text(request.text());
     return response;
   }
-  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(request.conversation(), kMostContexts, wanted));
+  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(request.conversation(), kMaxContexts, wanted));
   SetTokens(rendered.tokens, &response);
   response.set_text(std::move(rendered.text));
   return response;
@@ -206,10 +205,10 @@ absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::Tokeniz
 absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     const v1::DetokenizeRequest& request) const {
   BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  if (request.token_ids_size() > kMostContexts * model_->context) {
+  if (request.token_ids_size() > kMaxContexts * model_->context) {
     return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
-                                                  request.token_ids_size(), kMostContexts * model_->context,
-                                                  kMostContexts));
+                                                  request.token_ids_size(), kMaxContexts * model_->context,
+                                                  kMaxContexts));
   }
   BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model_->vocabulary, "token_ids"));
   std::vector<TokenId> tokens;

@@ -40,7 +40,7 @@ class RequestPreparer {
   absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                    const Wanted& wanted = nullptr) const;
 
-  // Of a request that passed Check. Takes what a prompt can't be, up to kMostContexts times the context: "how
+  // Of a request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the context: "how
   // long is it" is a fair question of a text that turns out too long.
   absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
                                                 const Wanted& wanted = nullptr) const;
@@ -50,10 +50,10 @@ class RequestPreparer {
 
   // Tokens that are counted at most, in contexts of the model: as many as it takes to say by how much a
   // prompt is too long.
-  static constexpr int64_t kMostContexts = 4;
+  static constexpr int64_t kMaxContexts = 4;
   // Bytes of text per token of the context that are looked at. Prose has 4 to 5, and what has more in the
   // mean of a whole context is no text; a few tokens, such as runs of spaces, have up to 128.
-  static constexpr int64_t kMostBytesPerToken = 16;
+  static constexpr int64_t kMaxBytesPerToken = 16;
 
  private:
   struct Rendered {

@@ -107,7 +107,7 @@ void Discovery::Hurry() {
 
 absl::Status Discovery::Reload() {
   BATON_ASSIGN_OR_RETURN(const std::string text,
-                         model::ReadTextFile(options_.fleet_file, kMostFleetFileBytes));
+                         model::ReadTextFile(options_.fleet_file, kMaxFleetFileBytes));
   BATON_ASSIGN_OR_RETURN(Lists lists, ParseFleetFile(text, options_.fleet_file));
   spdlog::info("{}: {} decode and {} prefill entries", options_.fleet_file, lists.decode.size(),
                lists.prefill.size());

@@ -37,7 +37,7 @@ absl::StatusOr<Entry> ParseEntry(std::string_view text);
 absl::StatusOr<std::vector<Entry>> ParseEntries(const std::vector<std::string>& texts,
                                                 std::string_view where);
 
-inline constexpr int64_t kMostFleetFileBytes = 16 << 20;
+inline constexpr int64_t kMaxFleetFileBytes = 16 << 20;
 // Strict: what is unknown or not an entry refuses the whole file. A list that is missing is empty. `file` is
 // for messages.
 absl::StatusOr<Lists> ParseFleetFile(std::string_view text, std::string_view file);

@@ -38,7 +38,7 @@ void Roster::Hurry() {
     if (name.asked) {
       name.hurried = true;
     } else {
-      name.due = std::min(name.due, name.asked_at + kLeastGap);
+      name.due = std::min(name.due, name.asked_at + kMinGap);
     }
   }
 }
@@ -70,7 +70,7 @@ std::optional<Roster::News> Roster::OnAnswer(const std::string& host, const Reso
   name.asked = false;
   name.answered = true;
   // What it was asked before a worker was lost may be what was true before.
-  name.due = std::exchange(name.hurried, false) ? std::max(now, name.asked_at + kLeastGap) : now + every_;
+  name.due = std::exchange(name.hurried, false) ? std::max(now, name.asked_at + kMinGap) : now + every_;
   std::string trouble;
   if (answer.ok() && !answer->empty()) {
     const std::set<std::string> sorted(answer->begin(), answer->end());

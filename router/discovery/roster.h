@@ -2,9 +2,9 @@
 // what DNS said of the names in both. It decides which names are due to be asked, and what a good answer, an
 // empty one and a failure mean. Plain state: no thread, no clock, no socket. One thread at a time.
 //
-// An answer is believed: addresses that are missing from it go. A failure to ask says nothing about the
-// workers, so what was known stays. A name is asked again `every` after its answer, or sooner when a worker
-// was lost, but not sooner than kLeastGap after the last time.
+// An answer is authoritative: addresses that are missing from it are removed. A failure to ask says nothing
+// about the workers, so what was known stays. A name is asked again `every` after its answer, or sooner when
+// a worker was lost, but not sooner than kMinGap after the last time.
 #pragma once
 
 #include <map>
@@ -32,7 +32,7 @@ struct Found {
 
 class Roster {
  public:
-  static constexpr absl::Duration kLeastGap = absl::Seconds(1);
+  static constexpr absl::Duration kMinGap = absl::Seconds(1);
 
   Roster(Lists given, absl::Duration every);
 

@@ -8,15 +8,15 @@ namespace baton::router {
 
 void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const {
   info->set_policy(policy);
-  info->set_reason(std::string(placement::ReasonName(choice.reason)));
-  info->set_predicted_ttft(choice.predicted.ttft());
+  info->set_reason(std::string(placement::ReasonName(selection.reason)));
+  info->set_predicted_ttft(selection.predicted.ttft());
   info->set_prompt_blocks(static_cast<uint32_t>(prompt_blocks));
   info->set_decode_matched_blocks(static_cast<uint32_t>(decode_matched));
   info->set_prefill_matched_blocks(static_cast<uint32_t>(prefill_matched));
   for (const auto& worker : prefill) info->add_prefill_workers(worker->identity().id);
   if (fetch_from.empty()) return;
   info->set_fetch_from(fetch_from);
-  info->set_fetch_blocks(static_cast<uint32_t>(choice.fetch_blocks));
+  info->set_fetch_blocks(static_cast<uint32_t>(selection.fetch_blocks));
 }
 
 std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finished) const {

@@ -18,10 +18,10 @@ namespace baton::router {
 struct Decision {
   std::shared_ptr<const fleet::Worker> decode;
   std::vector<std::shared_ptr<const fleet::Worker>> prefill;  // best first
-  placement::Choice choice;
+  placement::Selection selection;
   int64_t prompt_tokens = 0;
   int64_t prompt_blocks = 0;
-  // What the two were believed to hold of it.
+  // Blocks of it that the index counted on the two to hold.
   int64_t decode_matched = 0;
   int64_t prefill_matched = 0;
   std::string fetch_from;  // the peer's id

@@ -15,7 +15,7 @@ using admission::EntryId;
 
 // Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
 // released.
-constexpr size_t kBelievedAtOnce = 256;
+constexpr size_t kSpeculatedAtOnce = 256;
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe, index::PrefixIndex* index)
@@ -28,7 +28,7 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       policy_name_(policy->name()),
       policy_(std::move(policy)),
       admission_(options.limits),
-      foresight_(options.default_ttft) {
+      deadlines_(options.default_ttft) {
   for (size_t i = 0; i < placements_.size(); ++i) {
     const auto reason = placement::ReasonName(static_cast<placement::Reason>(i));
     placements_[i] = &probe_->Placements(policy_name_, std::string(reason));
@@ -85,41 +85,43 @@ void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
   ShowLimits();
 }
 
-absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Ask> ask) {
+absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const DispatchRequest> request) {
   std::vector<EntryId> ids;
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const Outlook outlook = OutlookOfWaiting(*ask, now);
-    auto decided = admission_.Admit({.tenant = ask->tenant,
-                                     .choices = ask->choices,
-                                     .prompt_tokens = ask->request.prompt_tokens,
-                                     .max_tokens = ask->request.max_tokens,
-                                     .bytes = ask->bytes,
-                                     .priority = ask->priority,
-                                     .deadline = outlook.due,
-                                     .clients_deadline = ask->deadline != absl::InfiniteFuture(),
+    const TtftEstimate estimate = EstimateIfWaiting(*request, now);
+    auto decided = admission_.Admit({.tenant = request->tenant,
+                                     .choices = request->choices,
+                                     .prompt_tokens = request->placement.prompt_tokens,
+                                     .max_tokens = request->placement.max_tokens,
+                                     .bytes = request->bytes,
+                                     .priority = request->priority,
+                                     .deadline = estimate.due,
+                                     .clients_deadline = request->deadline != absl::InfiniteFuture(),
                                      .patience = options_.max_wait,
-                                     .predicted = outlook.predicted},
+                                     .predicted = estimate.predicted},
                                     now);
-    if (const auto* refusal = std::get_if<admission::Refusal>(&decided)) return Refuse(ask->tenant, *refusal);
+    if (const auto* refusal = std::get_if<admission::Refusal>(&decided))
+      return Refuse(request->tenant, *refusal);
     auto& admitted = std::get<admission::AdmissionController::Admitted>(decided);
     for (const EntryId id : admitted.displaced) {
       deliveries.push_back(
-          Take(id, Refuse(waiting_.at(id).ask->tenant,
+          Take(id, Refuse(waiting_.at(id).request->tenant,
                           {admission::Reason::kDisplaced,
                            "the admission queue is full, and this tenant waits with more than its share",
-                           admission_.RetryDelay(waiting_.at(id).ask->tenant)})));
+                           admission_.RetryDelay(waiting_.at(id).request->tenant)})));
     }
     ids = std::move(admitted.entries);
-    const absl::Time expires = std::min(outlook.due - outlook.predicted.ttft, now + options_.max_wait);
-    for (int choice = 0; choice < ask->choices; ++choice) {
-      waiting_.emplace(ids[choice],
-                       Waiting{.ask = ask, .choice = choice, .avoid = {}, .came = now, .expires = expires});
+    const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
+    for (int choice = 0; choice < request->choices; ++choice) {
+      waiting_.emplace(
+          ids[choice],
+          Waiting{.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
     }
-    probe_->admission().Admitted(ask->tenant);
-    Show(ask->tenant);
+    probe_->admission().Admitted(request->tenant);
+    Show(request->tenant);
     PumpLocked(now, &deliveries);
   }
   Deliver(std::move(deliveries));
@@ -147,16 +149,17 @@ void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
   Deliver(std::move(deliveries));
 }
 
-void Dispatcher::Again(EntryId id, std::shared_ptr<const Ask> ask, int choice, std::vector<Incarnation> avoid,
-                       bool begun) {
+void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> request, int choice,
+                         std::vector<Incarnation> avoid, bool begun) {
   {
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
-    const absl::Time due = begun ? ask->deadline : foresight_.Due(ask->deadline, ask->request.arrival);
+    const absl::Time due =
+        begun ? request->deadline : deadlines_.Due(request->deadline, request->placement.arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
-    Show(ask->tenant);
-    waiting_.emplace(id, Waiting{.ask = std::move(ask),
+    Show(request->tenant);
+    waiting_.emplace(id, Waiting{.request = std::move(request),
                                  .choice = choice,
                                  .avoid = std::move(avoid),
                                  .begun = begun,
@@ -171,7 +174,7 @@ void Dispatcher::Withdraw(EntryId id) {
   absl::MutexLock lock(&mutex_);
   if (!admission_.Withdraw(id, clock_->Now())) return;
   dropped = std::move(waiting_.extract(id).mapped());
-  Show(dropped.ask->tenant);
+  Show(dropped.request->tenant);
 }
 
 void Dispatcher::Pump() {
@@ -199,45 +202,46 @@ void Dispatcher::Tick() {
 
 void Dispatcher::MaintainIndex() {
   if (index_ == nullptr) return;
-  constexpr int kMost = 64;  // a bounded piece of work each, some milliseconds in all
-  for (int i = 0; i < kMost && index_->Maintain(clock_->Now()); ++i) {
+  constexpr int kMaxPieces = 64;  // a bounded piece of work each, some milliseconds in all
+  for (int i = 0; i < kMaxPieces && index_->Maintain(clock_->Now()); ++i) {
   }
   probe_->Index(index_->stats());
 }
 
-Dispatcher::Outlook Dispatcher::OutlookOf(const Ask& ask, const placement::Prediction& predicted,
-                                          const fleet::Worker* computes) const {
-  Outlook outlook;
-  if (foresight_.trusted()) {
-    outlook.predicted = {.ttft = foresight_.Cautious(predicted.ttft()),
-                         .queue = foresight_.Cautious(predicted.wait)};
+Dispatcher::TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request,
+                                                const placement::Prediction& predicted,
+                                                const fleet::Worker* computes) const {
+  TtftEstimate estimate;
+  if (deadlines_.trusted()) {
+    estimate.predicted = {.ttft = deadlines_.WithMargin(predicted.ttft()),
+                          .queue = deadlines_.WithMargin(predicted.wait)};
     if (computes != nullptr) {
       const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
-      outlook.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
+      estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
     }
   }
-  outlook.due = foresight_.Due(ask.deadline, ask.request.arrival,
-                               foresight_.Cautious(predicted.ttft() - predicted.wait));
-  return outlook;
+  estimate.due = deadlines_.Due(request.deadline, request.placement.arrival,
+                                deadlines_.WithMargin(predicted.ttft() - predicted.wait));
+  return estimate;
 }
 
-Dispatcher::Outlook Dispatcher::OutlookOfWaiting(const Ask& ask, absl::Time now) {
-  const Outlook unknown = OutlookOf(ask, {}, nullptr);
-  if (unknown.due == absl::InfiniteFuture() || !foresight_.trusted()) return unknown;
+Dispatcher::TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
+  const TtftEstimate unknown = EstimateOf(request, {}, nullptr);
+  if (unknown.due == absl::InfiniteFuture() || !deadlines_.trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const bool goes_at_once =
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
                                                 [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
-  if (index_ != nullptr) index_->Match(ask.chain, &matches_);
+  if (index_ != nullptr) index_->Match(request.chain, &matches_);
   WorkerStates decode(view->decode, matches_), prefill(view->prefill, matches_);
-  ConfirmPeers(index_, ask.chain, decode, prefill);
-  placement::Request request = ask.request;
-  request.now = now;
-  const placement::Choice choice = policy_->Choose(request, decode.workers, prefill.workers);
+  ConfirmPeers(index_, request.chain, decode, prefill);
+  placement::Request placing = request.placement;
+  placing.now = now;
+  const placement::Selection selection = policy_->Select(placing, decode.workers, prefill.workers);
   const auto& computes =
-      choice.prefill.empty() ? view->decode[choice.decode] : view->prefill[choice.prefill.front()];
-  return OutlookOf(ask, choice.predicted, computes.get());
+      selection.prefill.empty() ? view->decode[selection.decode] : view->prefill[selection.prefill.front()];
+  return EstimateOf(request, selection.predicted, computes.get());
 }
 
 bool Dispatcher::Busy(const fleet::View& view) {
@@ -246,32 +250,32 @@ bool Dispatcher::Busy(const fleet::View& view) {
 }
 
 bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now) const {
-  return worker.BookedRequests() < options_.worker_concurrency && worker.GateAllows(now);
+  return worker.BookedRequests() < options_.worker_concurrency && worker.breaker().Allows(now);
 }
 
 absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
-  if (waiting.ask->deadline <= now) {
+  if (waiting.request->deadline <= now) {
     return absl::DeadlineExceededError("the deadline passed while the request waited for a decode worker");
   }
   if (waiting.expires < waiting.came + options_.max_wait) {
-    const bool clients = waiting.ask->deadline != absl::InfiniteFuture();
+    const bool clients = waiting.request->deadline != absl::InfiniteFuture();
     return Refuse(
-        waiting.ask->tenant,
+        waiting.request->tenant,
         {admission::Reason::kDeadline,
          clients ? fmt::format(
                        "the deadline is in {:.3f} s, and even a worker that had room now would need longer "
                        "for the first token: allow more time or try again later",
-                       absl::ToDoubleSeconds(waiting.ask->deadline - now))
+                       absl::ToDoubleSeconds(waiting.request->deadline - now))
                  : fmt::format(
                        "no worker could give the first token within {:.3f} s, which is what a request "
                        "without a deadline may take here: set one that allows more time, or try again later",
                        absl::ToDoubleSeconds(options_.default_ttft)),
-         admission_.RetryDelay(waiting.ask->tenant)});
+         admission_.RetryDelay(waiting.request->tenant)});
   }
-  return Refuse(waiting.ask->tenant, {admission::Reason::kMaxWait,
-                                      fmt::format("no decode worker had room for {} s; try again later",
-                                                  absl::ToDoubleSeconds(options_.max_wait)),
-                                      admission_.RetryDelay(waiting.ask->tenant)});
+  return Refuse(waiting.request->tenant, {admission::Reason::kMaxWait,
+                                          fmt::format("no decode worker had room for {} s; try again later",
+                                                      absl::ToDoubleSeconds(options_.max_wait)),
+                                          admission_.RetryDelay(waiting.request->tenant)});
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
@@ -303,7 +307,7 @@ void Dispatcher::ShowAffinity() {
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
   Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
-  Show(delivery.waiting.ask->tenant);
+  Show(delivery.waiting.request->tenant);
   return delivery;
 }
 
@@ -313,11 +317,11 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
     if (move.arrived) {
-      policy_->Recall(move.slot, move.incarnation.value());
+      policy_->OnWorkerBack(move.slot, move.incarnation);
       if (move.step_cost.has_value()) policy_->Introduce(move.slot, *move.step_cost);
     } else {
-      policy_->Keep(move.slot, move.incarnation.value());
-      policy_->Forget(move.slot);
+      policy_->OnWorkerLeft(move.slot, move.incarnation);
+      policy_->OnSlotFreed(move.slot);
     }
   }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
@@ -328,14 +332,14 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
       continue;
     }
-    if (!foresight_.trusted()) {
+    if (!deadlines_.trusted()) {
       int64_t unanswered = 0;
       for (const auto* pool : {&view->decode, &view->prefill}) {
         for (const auto& worker : *pool) unanswered += worker->PromptsBooked();
       }
-      if (!foresight_.MayTry(unanswered, std::ssize(view->decode))) break;
+      if (!deadlines_.MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
     }
-    Candidates open = view->decode;
+    WorkerSpan open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
       some.clear();
       std::copy_if(open.begin(), open.end(), std::back_inserter(some), takes);
@@ -343,8 +347,8 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       if (open.empty()) break;
     }
     const Waiting& waiting = waiting_.at(*id);
-    std::vector<Belief> beliefs;
-    auto result = TryPlace(waiting, *view, open, now, &beliefs);
+    std::vector<SpeculativeRun> speculative;
+    auto result = TryPlace(waiting, *view, open, now, &speculative);
     if (result.has_value() && !result->ok()) {
       admission_.Withdraw(*id, now);
     } else {
@@ -354,108 +358,109 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       passed_over.push_back(*id);
       continue;
     }
-    if (result->ok()) probe_->admission().Waited(waiting.ask->tenant, now - waiting.came);
+    if (result->ok()) probe_->admission().Waited(waiting.request->tenant, now - waiting.came);
     deliveries->push_back(Take(*id, std::move(*result)));
-    deliveries->back().beliefs = std::move(beliefs);
+    deliveries->back().speculative = std::move(speculative);
   }
   for (const EntryId id : passed_over) admission_.PutBack(id, waiting_.at(id).expires, now);
 }
 
 std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                              Candidates open, absl::Time now,
-                                                              std::vector<Belief>* beliefs) {
+                                                              WorkerSpan open, absl::Time now,
+                                                              std::vector<SpeculativeRun>* speculative) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  const absl::StatusOr<Candidates> fit =
-      FitFor(waiting.ask->request, waiting.avoid, view.decode, open, &some);
+  const absl::StatusOr<WorkerSpan> fit =
+      FitFor(waiting.request->placement, waiting.avoid, view.decode, open, &some);
   if (!fit.ok()) return fit.status();
   if (fit->empty()) return std::nullopt;
-  return Place(waiting, view, *fit, now, beliefs);
+  return Place(waiting, view, *fit, now, speculative);
 }
 
-absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, Candidates open,
-                                            absl::Time now, std::vector<Belief>* beliefs) {
-  const Ask& ask = *waiting.ask;
-  if (index_ != nullptr) index_->Match(ask.chain, &matches_);
-  placement::Request request = ask.request;
-  request.now = now;
+absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
+                                            absl::Time now, std::vector<SpeculativeRun>* speculative) {
+  const DispatchRequest& request = *waiting.request;
+  if (index_ != nullptr) index_->Match(request.chain, &matches_);
+  placement::Request placing = request.placement;
+  placing.now = now;
   WorkerStates decode(open, matches_), prefill(view.prefill, matches_);
-  ConfirmPeers(index_, ask.chain, decode, prefill);
+  ConfirmPeers(index_, request.chain, decode, prefill);
   auto decision = std::make_shared<Decision>();
-  decision->choice = policy_->Choose(request, decode.workers, prefill.workers);
-  const placement::Choice& choice = decision->choice;
+  decision->selection = policy_->Select(placing, decode.workers, prefill.workers);
+  const placement::Selection& selection = decision->selection;
   if (!waiting.begun) {
     const auto& computes =
-        choice.prefill.empty() ? open[choice.decode] : view.prefill[choice.prefill.front()];
-    const Outlook outlook = OutlookOf(ask, choice.predicted, computes.get());
+        selection.prefill.empty() ? open[selection.decode] : view.prefill[selection.prefill.front()];
+    const TtftEstimate estimate = EstimateOf(request, selection.predicted, computes.get());
     // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
-    if (const absl::Duration left = outlook.due - now;
-        outlook.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
-      return Refuse(ask.tenant,
-                    admission::AdmissionController::TooLate(ask.deadline != absl::InfiniteFuture(), left,
-                                                            absl::ZeroDuration(), outlook.predicted));
+    if (const absl::Duration left = estimate.due - now;
+        estimate.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
+      return Refuse(request.tenant,
+                    admission::AdmissionController::TooLate(request.deadline != absl::InfiniteFuture(), left,
+                                                            absl::ZeroDuration(), estimate.predicted));
     }
   }
 
   Placement placement;
-  placement.decode = open[choice.decode];
-  for (size_t at : choice.prefill) placement.prefill.push_back(view.prefill[at]);
-  if (choice.fetch_from.has_value()) {
-    for (const Candidates peers : {Candidates(view.prefill), open}) {
+  placement.decode = open[selection.decode];
+  for (size_t at : selection.prefill) placement.prefill.push_back(view.prefill[at]);
+  if (selection.fetch_from.has_value()) {
+    for (const WorkerSpan peers : {WorkerSpan(view.prefill), open}) {
       const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
-        return worker->slot() == *choice.fetch_from;
+        return worker->slot() == *selection.fetch_from;
       });
       if (peer != peers.end()) placement.fetch_from = *peer;
     }
-    placement.fetch_blocks = choice.fetch_blocks;
+    placement.fetch_blocks = selection.fetch_blocks;
   }
   if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;
-  decision->prompt_tokens = request.prompt_tokens;
-  decision->prompt_blocks = std::ssize(ask.chain);
-  decision->decode_matched = decode.workers[choice.decode].matched_blocks;
-  decision->debug = ask.debug;
+  decision->prompt_tokens = placing.prompt_tokens;
+  decision->prompt_blocks = std::ssize(request.chain);
+  decision->decode_matched = decode.workers[selection.decode].matched_blocks;
+  decision->debug = request.debug;
 
   const std::shared_ptr<fleet::Worker> computes =
-      choice.prefill.empty() ? nullptr : view.prefill[choice.prefill.front()];
-  if (computes != nullptr) decision->prefill_matched = prefill.workers[choice.prefill.front()].matched_blocks;
+      selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
+  if (computes != nullptr)
+    decision->prefill_matched = prefill.workers[selection.prefill.front()].matched_blocks;
   const int64_t matched = std::max(decision->decode_matched, decision->prefill_matched);
-  fleet::Work work(request.prompt_tokens);
-  work.uncached_tokens = choice.uncached_tokens > 0
-                             ? choice.uncached_tokens
-                             : std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
-  work.cached_tokens = std::max<int64_t>(0, request.prompt_tokens - work.uncached_tokens);
-  work.due = choice.due;
-  placement.booking = fleet_->Book(open[choice.decode], computes, work, now);
+  fleet::Work work(placing.prompt_tokens);
+  work.uncached_tokens = selection.uncached_tokens > 0
+                             ? selection.uncached_tokens
+                             : std::max<int64_t>(1, placing.prompt_tokens - matched * placing.block_tokens);
+  work.cached_tokens = std::max<int64_t>(0, placing.prompt_tokens - work.uncached_tokens);
+  work.due = selection.due;
+  placement.booking = fleet_->Book(open[selection.decode], computes, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
-  placement.first_token = [this, predicted = choice.predicted.ttft(), trusted = foresight_.trusted()](
+  placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = deadlines_.trusted()](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
 
-  placements_[static_cast<size_t>(choice.reason)]->Increment();
-  probe_->Predicted(request.prompt_tokens, decision->decode_matched * request.block_tokens,
-                    decision->prefill_matched * request.block_tokens);
-  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, request.prompt_tokens,
-                               decision->decode_matched * request.block_tokens);
+  placements_[static_cast<size_t>(selection.reason)]->Increment();
+  probe_->Predicted(placing.prompt_tokens, decision->decode_matched * placing.block_tokens,
+                    decision->prefill_matched * placing.block_tokens);
+  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, placing.prompt_tokens,
+                               decision->decode_matched * placing.block_tokens);
   if (computes != nullptr) {
     const int64_t beyond = std::max<int64_t>(0, decision->prefill_matched - decision->decode_matched);
-    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, request.prompt_tokens,
-                                 beyond * request.block_tokens);
+    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, placing.prompt_tokens,
+                                 beyond * placing.block_tokens);
   }
   if (index_ == nullptr) return placement;
-  if (const size_t longest = std::min<size_t>(matches_.longest, ask.chain.size()); longest > 0) {
+  if (const size_t longest = std::min<size_t>(matches_.longest, request.chain.size()); longest > 0) {
     const auto holders = std::count(matches_.blocks.begin(), matches_.blocks.end(), matches_.longest);
-    hot_.Placed(ask.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
+    hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
   }
   const absl::Time until =
-      now + std::clamp(absl::Seconds(4 * choice.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
-  const auto believe = [&](WorkerSlot slot, int64_t from) {
-    const std::span<const kv::BlockHash> rest = std::span(ask.chain).subspan(from);
-    const size_t now_told = std::min(rest.size(), kBelievedAtOnce);
+      now + std::clamp(absl::Seconds(4 * selection.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
+  const auto speculate = [&](WorkerSlot slot, int64_t from) {
+    const std::span<const kv::BlockHash> rest = std::span(request.chain).subspan(from);
+    const size_t now_told = std::min(rest.size(), kSpeculatedAtOnce);
     index_->Speculate(slot, rest.first(now_told), until);
-    if (now_told < rest.size()) beliefs->push_back({slot, from + now_told, until});
+    if (now_told < rest.size()) speculative->push_back({slot, from + now_told, until});
   };
-  believe(placement.decode->slot(), decision->decode_matched);
-  if (computes != nullptr) believe(computes->slot(), decision->prefill_matched);
+  speculate(placement.decode->slot(), decision->decode_matched);
+  if (computes != nullptr) speculate(computes->slot(), decision->prefill_matched);
   return placement;
 }
 
@@ -463,8 +468,8 @@ void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration too
   bool may_wait = false;
   {
     absl::MutexLock lock(&mutex_);
-    may_wait = !foresight_.trusted();
-    foresight_.Observe(predicted, absl::ToDoubleSeconds(took), trusted);
+    may_wait = !deadlines_.trusted();
+    deadlines_.Observe(predicted, absl::ToDoubleSeconds(took), trusted);
   }
   if (may_wait) Pump();
 }
@@ -487,10 +492,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {
   for (Delivery& delivery : deliveries) {
-    const std::shared_ptr<const Ask> ask = delivery.waiting.ask;
-    ask->result(delivery.waiting.choice, std::move(delivery.result));
-    for (const Belief& belief : delivery.beliefs) {
-      index_->Speculate(belief.slot, std::span(ask->chain).subspan(belief.from), belief.until);
+    const std::shared_ptr<const DispatchRequest> request = delivery.waiting.request;
+    request->result(delivery.waiting.choice, std::move(delivery.result));
+    for (const SpeculativeRun& run : delivery.speculative) {
+      index_->Speculate(run.slot, std::span(request->chain).subspan(run.from), run.until);
     }
   }
 }

@@ -26,7 +26,8 @@
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/admission_controller.h"
-#include "router/admission/foresight.h"
+#include "router/admission/ttft_deadlines.h"
+#include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
 #include "router/fleet/fleet.h"
@@ -46,7 +47,7 @@ class Dispatcher {
     // Choices that this router puts on one decode worker at a time.
     int64_t worker_concurrency = 256;
     absl::Duration max_wait = absl::Seconds(120);
-    // What the first token of a request without a deadline may take (admission/foresight.h).
+    // What the first token of a request without a deadline may take (admission/ttft_deadlines.h).
     absl::Duration default_ttft = absl::InfiniteDuration();
     // How long after the start to wait for workers that have not answered yet, before saying that none is up.
     absl::Duration settle_patience = absl::Seconds(3);
@@ -54,19 +55,6 @@ class Dispatcher {
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
   // How often what is left of limits is shown.
   static constexpr absl::Duration kShow = absl::Seconds(1);
-
-  using Result = std::function<void(int choice, absl::StatusOr<Placement>)>;
-  struct Ask {
-    admission::TenantId tenant;
-    int choices = 1;
-    placement::Request request;
-    std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
-    bool debug = false;
-    int64_t bytes = 0;  // of the prompt, per choice
-    int priority = 0;
-    absl::Time deadline = absl::InfiniteFuture();  // of the client, on the injected clock
-    Result result;                                 // once per choice, unless withdrawn
-  };
 
   // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: nobody holds
   // anything.
@@ -83,15 +71,16 @@ class Dispatcher {
 
   // All choices or none. RESOURCE_EXHAUSTED with a retry delay, saying which limit, if the tenant's rates,
   // the queue or the deadline don't allow it. What was let in is settled, by the first entry's id.
-  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const Ask> ask);
+  absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const DispatchRequest> request);
   // A call that takes no worker counts against the tenant's rate of requests too.
   absl::Status AdmitCheapCall(admission::TenantId tenant);
   // The request that Submit let in has ended, with none of its choices waiting: what it really used.
   void Settle(admission::EntryId account, const admission::Meter::Use& used);
-  // A choice whose worker did not take it, back at its old place; `avoid` are workers that failed it.
-  // `begun`: its answer goes on from where it was, and no first token is due any more.
-  void Again(admission::EntryId id, std::shared_ptr<const Ask> ask, int choice,
-             std::vector<Incarnation> avoid, bool begun = false);
+  // Puts a choice whose worker did not take it, or lost it, back at its old place in the queue; `avoid` are
+  // workers that failed it. `begun`: its answer goes on from where it was, and no first token is due any
+  // more.
+  void Requeue(admission::EntryId id, std::shared_ptr<const DispatchRequest> request, int choice,
+               std::vector<Incarnation> avoid, bool begun = false);
   // No result for this one, if there was none yet.
   void Withdraw(admission::EntryId id);
 
@@ -102,15 +91,16 @@ class Dispatcher {
 
  private:
   struct Waiting {
-    std::shared_ptr<const Ask> ask;
+    std::shared_ptr<const DispatchRequest> request;
     int choice = 0;
     std::vector<Incarnation> avoid;
     bool begun = false;
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the first token
   };
-  // Blocks of the prompt that a worker will hold, from the first that was not told to the index yet.
-  struct Belief {
+  // Speculative entries that the index has not been told yet: blocks of the prompt that a worker will hold,
+  // from the block `from` to the last.
+  struct SpeculativeRun {
     WorkerSlot slot;
     size_t from = 0;
     absl::Time until;
@@ -118,7 +108,7 @@ class Dispatcher {
   struct Delivery {
     Waiting waiting;
     absl::StatusOr<Placement> result;
-    std::vector<Belief> beliefs = {};
+    std::vector<SpeculativeRun> speculative = {};
   };
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -126,27 +116,29 @@ class Dispatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries one entry on the workers that take requests now. Nothing: it has to wait.
   std::optional<absl::StatusOr<Placement>> TryPlace(const Waiting& waiting, const fleet::View& view,
-                                                    Candidates open, absl::Time now,
-                                                    std::vector<Belief>* beliefs)
+                                                    WorkerSpan open, absl::Time now,
+                                                    std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses among workers that fit, books, and tells the index.
-  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, Candidates open,
-                                  absl::Time now, std::vector<Belief>* beliefs)
+  absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
+                                  absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();
-  // Placement's prediction for a request, with a margin, and by when its first token is due. Zero as long as
-  // placement doesn't predict, or has seen little.
-  struct Outlook {
+  // Placement's prediction for a request, with a margin, and by when its first token is due. The prediction
+  // is zero as long as the policy doesn't predict, or has learnt from few requests.
+  struct TtftEstimate {
     admission::FirstToken predicted;
     absl::Time due;
   };
   // `computes`: who computes the prompt; null: not known.
-  Outlook OutlookOf(const Ask& ask, const placement::Prediction& predicted,
-                    const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // If it were placed now, and it will have to wait: whoever goes at once is judged by its placement.
-  Outlook OutlookOfWaiting(const Ask& ask, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TtftEstimate EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
+                          const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The estimate for a request that will have to wait, as if it were placed now. A request that is dispatched
+  // at once gets its estimate from its placement instead.
+  TtftEstimate EstimateIfWaiting(const DispatchRequest& request, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
   bool Takes(const fleet::Worker& worker, absl::Time now) const;
@@ -178,7 +170,7 @@ class Dispatcher {
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   index::Matches matches_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
-  admission::Foresight foresight_ ABSL_GUARDED_BY(mutex_);
+  admission::TtftDeadlines deadlines_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

@@ -7,8 +7,8 @@
 
 namespace baton::router {
 
-absl::StatusOr<Candidates> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
-                                  Candidates all, Candidates open,
+absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
+                                  WorkerSpan all, WorkerSpan open,
                                   std::vector<std::shared_ptr<fleet::Worker>>* some) {
   const int64_t blocks = BlocksFor(request.prompt_tokens + request.max_tokens);
   const auto too_small = [&](const std::shared_ptr<fleet::Worker>& worker) {

@@ -13,12 +13,12 @@
 
 namespace baton::router {
 
-using Candidates = std::span<const std::shared_ptr<fleet::Worker>>;
+using WorkerSpan = std::span<const std::shared_ptr<fleet::Worker>>;
 
 // Those of `open` that fit, which may be none now. An error: none of `all` ever would. Leans on `open`, or on
 // `some` if not all of it fits.
-absl::StatusOr<Candidates> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
-                                  Candidates all, Candidates open,
+absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
+                                  WorkerSpan all, WorkerSpan open,
                                   std::vector<std::shared_ptr<fleet::Worker>>* some);
 
 }  // namespace baton::router

@@ -7,7 +7,7 @@ namespace baton::router {
 namespace {
 
 // Holders that are looked at, those of the longest prefixes.
-constexpr size_t kMostPeers = 8;
+constexpr size_t kMaxPeers = 8;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ void ConfirmPeers(const index::PrefixIndex* index, std::span<const kv::BlockHash
       if (state.can_fetch && state.matched_blocks > 0) holders.push_back(&state);
     }
   }
-  const auto longest = holders.begin() + static_cast<int64_t>(std::min(kMostPeers, holders.size()));
+  const auto longest = holders.begin() + static_cast<int64_t>(std::min(kMaxPeers, holders.size()));
   std::partial_sort(holders.begin(), longest, holders.end(), [](const auto* a, const auto* b) {
     return std::pair(b->matched_blocks, a->slot) < std::pair(a->matched_blocks, b->slot);
   });

@@ -37,14 +37,14 @@ void Booking::Accepted() {
   if (decode_ == nullptr || accepted_) return;
   accepted_ = true;
   trial_ = false;
-  decode_->GateAccepted();
+  decode_->breaker().OnAccepted();
   fleet_->Changed();
 }
 
 void Booking::Refused(absl::Time now) {
   if (decode_ == nullptr) return;
   trial_ = false;
-  decode_->GateRefused(now);
+  decode_->breaker().OnRefused(now);
   Release();
 }
 
@@ -60,9 +60,9 @@ void Booking::Release() {
   const std::shared_ptr<Worker> decode = std::move(decode_);
   decode_ = nullptr;
   decode->Unbook(tokens_);
-  if (trial_) decode->GateTrialVoid();
+  if (trial_) decode->breaker().OnTrialVoid();
   // A request that ran here gave its blocks back; one that never got any is no relief.
-  if (accepted_) decode->GateRelief();
+  if (accepted_) decode->breaker().OnRelief();
   fleet_->BookingEnded();
 }
 

@@ -34,22 +34,22 @@ Fleet::Fleet(Options options, Probe* probe, index::PrefixIndex* index)
       index_(index),
       listing_(options_.listing),
       view_(std::make_shared<View>()) {
-  for (const Seat& seat : options_.seats) AddSeat(seat);
+  for (const Endpoint& endpoint : options_.endpoints) AddEndpoint(endpoint);
 }
 
-int Fleet::AddSeat(Seat seat) {
+int Fleet::AddEndpoint(Endpoint endpoint) {
   absl::MutexLock lock(&mutex_);
-  const int number = next_seat_++;
-  seats_.emplace(number, SeatState{.listed = std::move(seat)});
+  const int number = next_endpoint_++;
+  endpoints_.emplace(number, EndpointState{.listed = std::move(endpoint)});
   return number;
 }
 
-void Fleet::RemoveSeat(int seat) {
+void Fleet::RemoveEndpoint(int endpoint) {
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = seats_.find(seat);
-    if (found == seats_.end()) return;
-    SeatState& state = found->second;
+    const auto found = endpoints_.find(endpoint);
+    if (found == endpoints_.end()) return;
+    EndpointState& state = found->second;
     if (state.worker != nullptr) {
       const int64_t running = state.worker->BookedRequests();
       spdlog::info("{} worker {} at {} is no longer listed{}", Name(state.listed.role),
@@ -57,7 +57,7 @@ void Fleet::RemoveSeat(int seat) {
                    running == 0 ? "" : fmt::format("; the {} requests that it runs go on", running));
     }
     LeaveIndex(state);
-    seats_.erase(found);
+    endpoints_.erase(found);
     Rebuild();
   }
   Changed();
@@ -71,12 +71,12 @@ void Fleet::SetListing(Listing listing) {
   Changed();
 }
 
-absl::Status Fleet::OnEvent(int seat, const v1::WatchEvent& event) {
+absl::Status Fleet::OnEvent(int endpoint, const v1::WatchEvent& event) {
   absl::Status status;
   BlockNews news;
   {
     absl::MutexLock lock(&mutex_);
-    status = Apply(seat, event, &news);
+    status = Apply(endpoint, event, &news);
   }
   if (status.ok()) Tell(news);
   if (absl::IsDataLoss(status)) probe_->WatchRestarted("gap");
@@ -98,11 +98,11 @@ void Fleet::Tell(const BlockNews& news) const {
   if (!news.stored.empty()) index_->Store(news.slot, hashes(news.stored));
 }
 
-std::optional<WorkerSlot> Fleet::JoinIndex(int seat) {
-  return index_ == nullptr ? WorkerSlot(static_cast<uint32_t>(seat)) : index_->Join();
+std::optional<WorkerSlot> Fleet::JoinIndex(int endpoint) {
+  return index_ == nullptr ? WorkerSlot(static_cast<uint32_t>(endpoint)) : index_->Join();
 }
 
-void Fleet::LeaveIndex(SeatState& state) {
+void Fleet::LeaveIndex(EndpointState& state) {
   if (state.worker == nullptr) return;
   if (index_ != nullptr) index_->Leave(state.worker->slot());
   state.worker->Depart();
@@ -114,13 +114,13 @@ std::vector<Fleet::Move> Fleet::TakeMoves() {
   return std::exchange(moves_, {});
 }
 
-absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event, BlockNews* news) {
-  const auto found = seats_.find(seat);
-  if (found == seats_.end()) return absl::NotFoundError("the worker is no longer listed");
-  SeatState& state = found->second;
+absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* news) {
+  const auto found = endpoints_.find(endpoint);
+  if (found == endpoints_.end()) return absl::NotFoundError("the worker is no longer listed");
+  EndpointState& state = found->second;
   if (event.has_snapshot()) {
     state.sequence = event.sequence();
-    BATON_RETURN_IF_ERROR(TakeSnapshot(seat, state, event.snapshot()));
+    BATON_RETURN_IF_ERROR(TakeSnapshot(endpoint, state, event.snapshot()));
     *news = {.slot = state.worker->slot(), .stored = event.snapshot().stored(), .evicted = {}};
     return absl::OkStatus();
   }
@@ -140,8 +140,8 @@ absl::Status Fleet::Apply(int seat, const v1::WatchEvent& event, BlockNews* news
   return absl::OkStatus();
 }
 
-absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot& snapshot) {
-  const Seat& listed = state.listed;
+absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::Snapshot& snapshot) {
+  const Endpoint& listed = state.listed;
   const v1::WorkerInfo& info = snapshot.info();
   state.answered = true;
   state.draining = snapshot.draining();
@@ -161,7 +161,7 @@ absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot&
   LeaveIndex(state);  // whatever it held, the snapshot says what it holds
   std::optional<WorkerSlot> slot;
   if (refused.ok()) {
-    slot = JoinIndex(seat);
+    slot = JoinIndex(endpoint);
     if (!slot.has_value()) {
       refused = absl::FailedPreconditionError(
           fmt::format("{} is one worker more than the {} that a router can watch", listed.address,
@@ -178,7 +178,7 @@ absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot&
   const Incarnation incarnation(info.incarnation());
   if (state.worker == nullptr || state.worker->identity().incarnation != incarnation ||
       !DifferingField(state.worker->identity().fingerprint, info.fingerprint()).empty()) {
-    state.worker = std::make_shared<Worker>(Worker::Identity{.seat = seat,
+    state.worker = std::make_shared<Worker>(Worker::Identity{.endpoint = endpoint,
                                                              .address = listed.address,
                                                              .id = info.worker_id(),
                                                              .role = listed.role,
@@ -199,19 +199,19 @@ absl::Status Fleet::TakeSnapshot(int seat, SeatState& state, const v1::Snapshot&
   return absl::OkStatus();
 }
 
-void Fleet::OnDown(int seat, const absl::Status& why) {
+void Fleet::OnDown(int endpoint, const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = seats_.find(seat);
-    if (found == seats_.end()) return;
-    SeatState& state = found->second;
+    const auto found = endpoints_.find(endpoint);
+    if (found == endpoints_.end()) return;
+    EndpointState& state = found->second;
     if (state.worker != nullptr) {
       spdlog::warn("{} worker {} at {} is down: {}", Name(state.listed.role), state.worker->identity().id,
                    state.listed.address, std::string(why.message()));
       probe_->WatchRestarted("down");
     }
     LeaveIndex(state);
-    state = SeatState{.listed = std::move(state.listed)};
+    state = EndpointState{.listed = std::move(state.listed)};
     state.answered = true;
     state.trouble = std::string(why.message());
     Rebuild();
@@ -219,14 +219,14 @@ void Fleet::OnDown(int seat, const absl::Status& why) {
   Changed();
 }
 
-const Fleet::SeatState* Fleet::Reference() const {
+const Fleet::EndpointState* Fleet::Reference() const {
   struct Group {
-    const SeatState* first_decode = nullptr;
-    int number = 0;  // of its seat
+    const EndpointState* first_decode = nullptr;
+    int number = 0;  // of its endpoint
     int size = 0;
   };
   absl::flat_hash_map<std::string, Group> groups;  // by the fingerprint's bytes
-  for (const auto& [number, state] : seats_) {
+  for (const auto& [number, state] : endpoints_) {
     if (state.worker == nullptr) continue;
     Group& group = groups[state.worker->identity().fingerprint.SerializeAsString()];
     ++group.size;
@@ -245,11 +245,11 @@ const Fleet::SeatState* Fleet::Reference() const {
 }
 
 void Fleet::Rebuild() {
-  const SeatState* const reference = Reference();
+  const EndpointState* const reference = Reference();
   auto view = std::make_shared<View>();
   std::map<std::pair<Role, uint64_t>, const std::string*> seen;  // addresses, by incarnation
   if (reference != nullptr) view->block_hash_domain = reference->block_hash_domain;
-  for (auto& [number, state] : seats_) {
+  for (auto& [number, state] : endpoints_) {
     state.usable = false;
     if (state.worker == nullptr) continue;
     const Worker::Identity& identity = state.worker->identity();
@@ -294,32 +294,33 @@ std::shared_ptr<const View> Fleet::view() const {
 
 bool Fleet::settled() const {
   absl::MutexLock lock(&mutex_);
-  return listing_.complete &&
-         std::all_of(seats_.begin(), seats_.end(), [](const auto& seat) { return seat.second.answered; });
+  return listing_.complete && std::all_of(endpoints_.begin(), endpoints_.end(),
+                                          [](const auto& endpoint) { return endpoint.second.answered; });
 }
 
 absl::Status Fleet::NoDecodeWorker() const {
-  std::string seats;
+  std::string endpoints;
   {
     absl::MutexLock lock(&mutex_);
-    for (const auto& [number, state] : seats_) {
+    for (const auto& [number, state] : endpoints_) {
       if (state.listed.role != Role::kDecode || state.usable) continue;
-      if (!seats.empty()) seats += "; ";
-      seats += fmt::format("{} ({})", state.listed.address, state.trouble);
+      if (!endpoints.empty()) endpoints += "; ";
+      endpoints += fmt::format("{} ({})", state.listed.address, state.trouble);
     }
     if (!listing_.trouble.empty()) {
-      if (!seats.empty()) seats += "; ";
-      seats += listing_.trouble;
+      if (!endpoints.empty()) endpoints += "; ";
+      endpoints += listing_.trouble;
     }
   }
-  if (seats.empty()) seats = "none is listed";
+  if (endpoints.empty()) endpoints = "none is listed";
   return absl::UnavailableError(fmt::format(
-      "no decode worker is up: {}. Start one there, or give the router the right --decode addresses", seats));
+      "no decode worker is up: {}. Start one there, or give the router the right --decode addresses",
+      endpoints));
 }
 
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                     absl::Time now) {
-  const bool trial = decode->PassGate(now);
+  const bool trial = decode->breaker().Pass();
   probe_->Booked(1);
   return Booking(this, std::move(decode), std::move(prefill), work, trial, now);
 }

@@ -1,11 +1,11 @@
 // Fleet: which workers there are and which may be used, from what their Watch streams say. Plain state, no
 // gRPC: the Watcher feeds it, placement reads View, an immutable list that is replaced when membership
-// changes, and the prefix index learns from it who holds what. Seats come and go at run time: one that goes
-// leaves the view and the index at once, and what runs on its worker goes on. Workers of one model must have
-// one fingerprint: the largest group with a decode worker is used (ties: the oldest seat), the others are
-// left out, logged and counted with the field that differs. A worker that is listed under two addresses (a
-// name with A and AAAA records) is used once. Any thread; the listener runs without a lock held, on the
-// thread of whoever changed something.
+// changes, and the prefix index learns from it who holds what. Endpoints come and go at run time: one that
+// goes leaves the view and the index at once, and what runs on its worker goes on. Workers of one model must
+// have one fingerprint: the largest group with a decode worker is used (ties: the oldest endpoint), the
+// others are left out, logged and counted with the field that differs. A worker that is listed under two
+// addresses (a name with A and AAAA records) is used once. Any thread; the listener runs without a lock held,
+// on the thread of whoever changed something.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct View {
 
 class Fleet {
  public:
-  struct Seat {
+  struct Endpoint {
     std::string address;
     Role role = Role::kDecode;
     std::shared_ptr<grpc::Channel> channel = nullptr;
@@ -54,13 +54,13 @@ class Fleet {
   };
   struct Options {
     std::string router_id;
-    std::vector<Seat> seats;  // from the start; their numbers are 0, 1, ...
+    std::vector<Endpoint> endpoints;  // from the start; their numbers are 0, 1, ...
     Listing listing = {};
     // Of the router's own model folder; a worker that serves another vocabulary is left out. 0: not checked.
     int64_t vocabulary = 0;
   };
 
-  // Without an index a worker's slot is its seat.
+  // Without an index a worker's slot is its endpoint.
   Fleet(Options options, Probe* probe, index::PrefixIndex* index = nullptr);
 
   // Called after anything that may let a waiting request be placed, or must fail it. Set once, before use.
@@ -68,27 +68,27 @@ class Fleet {
 
   const std::string& router_id() const { return options_.router_id; }
 
-  // A number that no other seat ever had or will have.
-  int AddSeat(Seat seat);
+  // A number that no other endpoint ever had or will have.
+  int AddEndpoint(Endpoint endpoint);
   // Its Watch stream has ended: no event of it is on its way.
-  void RemoveSeat(int seat);
+  void RemoveEndpoint(int endpoint);
   void SetListing(Listing listing);
 
-  // An event of a seat's Watch stream. DATA_LOSS when it does not follow the one before: subscribe again.
-  // FAILED_PRECONDITION when the worker is not what the list says; it is left out. NOT_FOUND when the seat
-  // has gone.
-  absl::Status OnEvent(int seat, const v1::WatchEvent& event);
+  // An event of an endpoint's Watch stream. DATA_LOSS when it does not follow the one before: subscribe
+  // again. FAILED_PRECONDITION when the worker is not what the list says; it is left out. NOT_FOUND when the
+  // endpoint has gone.
+  absl::Status OnEvent(int endpoint, const v1::WatchEvent& event);
   // The Watch stream ended and the worker can't be reached.
-  void OnDown(int seat, const absl::Status& why);
+  void OnDown(int endpoint, const absl::Status& why);
 
   std::shared_ptr<const View> view() const;
-  // The listing is complete and every seat has answered or failed at least once.
+  // The listing is complete and every endpoint has answered or failed at least once.
   bool settled() const;
   // UNAVAILABLE, naming each decode address and why it can't be used.
   absl::Status NoDecodeWorker() const;
 
-  // Books the work on both (without a prefill worker the decode worker computes the prompt) and goes through
-  // the decode worker's gate.
+  // Books the work on both (without a prefill worker the decode worker computes the prompt) and passes the
+  // decode worker's circuit breaker.
   Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                absl::Time now);
   // Workers that got or lost their slot since the last call, in order: whoever keeps something by slot moves
@@ -108,8 +108,8 @@ class Fleet {
 
  private:
   friend class Booking;
-  struct SeatState {
-    Seat listed;
+  struct EndpointState {
+    Endpoint listed;
     std::shared_ptr<Worker> worker = nullptr;  // null when down
     uint64_t sequence = 0;                     // of the last event; 0 before the snapshot
     bool draining = false;
@@ -119,8 +119,8 @@ class Fleet {
     std::string differing_field = {};
     std::string block_hash_domain = {};
   };
-  // What an event says of blocks, to be told to the index once the lock is released: the events of a seat
-  // come one after the other.
+  // What an event says of blocks, to be told to the index once the lock is released: the events of an
+  // endpoint come one after the other.
   struct BlockNews {
     WorkerSlot slot;
     std::string_view stored;
@@ -128,27 +128,27 @@ class Fleet {
   };
 
   void BookingEnded() const;
-  using Seats = std::map<int, SeatState>;  // by number, so the oldest is the first
-  absl::Status Apply(int seat, const v1::WatchEvent& event, BlockNews* news)
+  using Endpoints = std::map<int, EndpointState>;  // by number, so the oldest is the first
+  absl::Status Apply(int endpoint, const v1::WatchEvent& event, BlockNews* news)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeSnapshot(int seat, SeatState& state, const v1::Snapshot& snapshot)
+  absl::Status TakeSnapshot(int endpoint, EndpointState& state, const v1::Snapshot& snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const BlockNews& news) const;
-  // A slot for the seat's worker that holds nothing yet. Nothing if there are too many workers.
-  std::optional<WorkerSlot> JoinIndex(int seat);
-  void LeaveIndex(SeatState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A slot for the endpoint's worker that holds nothing yet. Nothing if there are too many workers.
+  std::optional<WorkerSlot> JoinIndex(int endpoint);
+  void LeaveIndex(EndpointState& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Chooses the fingerprint group and replaces the view.
   void Rebuild() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The seat whose fingerprint the fleet goes by, or null.
-  const SeatState* Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The endpoint whose fingerprint the fleet goes by, or null.
+  const EndpointState* Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   Probe* const probe_;
   index::PrefixIndex* const index_;
   std::function<void()> listener_;
   mutable absl::Mutex mutex_;
-  Seats seats_ ABSL_GUARDED_BY(mutex_);
-  int next_seat_ ABSL_GUARDED_BY(mutex_) = 0;
+  Endpoints endpoints_ ABSL_GUARDED_BY(mutex_);
+  int next_endpoint_ ABSL_GUARDED_BY(mutex_) = 0;
   Listing listing_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
   std::vector<Move> moves_ ABSL_GUARDED_BY(mutex_);

@@ -21,8 +21,8 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 
 }  // namespace
 
-// One seat's stream, over and over. At any time exactly one of these is pending: the stream's `done`, or the
-// alarm.
+// One endpoint's stream, over and over. At any time exactly one of these is pending: the stream's `done`, or
+// the alarm.
 class Watcher::Subscription {
  public:
   Subscription(Fleet* fleet, Role role, const std::string& address, const rpc::Keepalive& keepalive,
@@ -30,7 +30,7 @@ class Watcher::Subscription {
       : fleet_(fleet),
         on_lost_(on_lost),
         channel_(rpc::MakeChannel(address, keepalive, security)),
-        seat_(fleet->AddSeat({.address = address, .role = role, .channel = channel_})),
+        endpoint_(fleet->AddEndpoint({.address = address, .role = role, .channel = channel_})),
         stub_(v1::Worker::NewStub(channel_)) {
     absl::MutexLock lock(&mutex_);
     Begin();
@@ -49,7 +49,7 @@ class Watcher::Subscription {
     mutex_.Await(absl::Condition(&ended_));
   }
 
-  int seat() const { return seat_; }
+  int endpoint() const { return endpoint_; }
 
  private:
   using Stream = rpc::ClientStream<v1::WatchRequest, v1::WatchEvent>;
@@ -67,7 +67,7 @@ class Watcher::Subscription {
   }
 
   void OnEvent(const v1::WatchEvent& event) {
-    const absl::Status status = fleet_->OnEvent(seat_, event);
+    const absl::Status status = fleet_->OnEvent(endpoint_, event);
     absl::MutexLock lock(&mutex_);
     if (absl::IsDataLoss(status)) {
       spdlog::warn("watching again from a snapshot: {}", std::string(status.message()));
@@ -88,7 +88,7 @@ class Watcher::Subscription {
       lost = down && std::exchange(up_, false);
     }
     if (down) {
-      fleet_->OnDown(seat_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
+      fleet_->OnDown(endpoint_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
     }
     if (lost && on_lost_) on_lost_();
     absl::MutexLock lock(&mutex_);
@@ -118,7 +118,7 @@ class Watcher::Subscription {
   Fleet* const fleet_;
   const std::function<void()>& on_lost_;
   const std::shared_ptr<grpc::Channel> channel_;
-  const int seat_;
+  const int endpoint_;
   const std::unique_ptr<v1::Worker::Stub> stub_;
   absl::Mutex mutex_;
   std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
@@ -157,7 +157,7 @@ void Watcher::Follow(std::span<const std::string> decode, std::span<const std::s
   for (const auto& [key, subscription] : gone) subscription->Stop();
   for (const auto& [key, subscription] : gone) {
     subscription->Join();
-    fleet_->RemoveSeat(subscription->seat());
+    fleet_->RemoveEndpoint(subscription->endpoint());
   }
 }
 

@@ -1,7 +1,7 @@
-// Watcher: keeps one channel and one Worker/Watch stream per listed address, gives each a seat in the Fleet,
-// and feeds it. A stream that breaks is begun again after a backoff (100 ms doubling to 1 s); one with a gap
-// in its sequence at once. The channels are also the ones that requests go out on, and live as long as one of
-// those. One thread at a time; callbacks run on gRPC's threads and only move events.
+// Watcher: keeps one channel and one Worker/Watch stream per listed address, registers each as an endpoint of
+// the Fleet, and feeds it. A stream that breaks is begun again after a backoff (100 ms doubling to 1 s); one
+// with a gap in its sequence at once. The channels are also the ones that requests go out on, and live as
+// long as one of those. One thread at a time; callbacks run on gRPC's threads and only move events.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,8 @@ class Watcher {
   // Ends the streams and waits for their end.
   ~Watcher();
 
-  // The addresses to watch from now on, each host:port once per role. Those that are new get a seat, in this
-  // order; those that are missing lose theirs, once their stream has ended, which this waits for.
+  // The addresses to watch from now on, each host:port once per role. New ones are registered as endpoints,
+  // in this order; those that are missing lose theirs, once their stream has ended, which this waits for.
   void Follow(std::span<const std::string> decode, std::span<const std::string> prefill);
 
  private:

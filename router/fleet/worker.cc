@@ -7,9 +7,9 @@ namespace {
 
 // More than any worker has, and little enough that sums over a fleet stay numbers: what a worker says of
 // itself is another process's word.
-constexpr uint64_t kMostReported = uint64_t{1} << 48;
+constexpr uint64_t kMaxReported = uint64_t{1} << 48;
 
-int64_t Believed(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMostReported)); }
+int64_t Bounded(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMaxReported)); }
 
 }  // namespace
 
@@ -19,17 +19,17 @@ void Worker::Report(const v1::Load& load, std::string_view router_id) {
     if (router == router_id) {
       own = booked.requests();
     } else {
-      others_tokens = Believed(static_cast<uint64_t>(others_tokens + Believed(booked.tokens())));
+      others_tokens = Bounded(static_cast<uint64_t>(others_tokens + Bounded(booked.tokens())));
     }
   }
   reported_tokens_.store(others_tokens, std::memory_order_relaxed);
   const int64_t all = int64_t{load.running()} + load.queued();
   reported_requests_.store(std::max<int64_t>(0, all - own), std::memory_order_relaxed);
-  queued_tokens_.store(Believed(load.queued_tokens()), std::memory_order_relaxed);
-  total_blocks_.store(Believed(load.total_blocks()), std::memory_order_relaxed);
-  free_blocks_.store(Believed(load.free_blocks()), std::memory_order_relaxed);
-  cached_blocks_.store(Believed(load.cached_blocks()), std::memory_order_relaxed);
-  GateRelief();
+  queued_tokens_.store(Bounded(load.queued_tokens()), std::memory_order_relaxed);
+  total_blocks_.store(Bounded(load.total_blocks()), std::memory_order_relaxed);
+  free_blocks_.store(Bounded(load.free_blocks()), std::memory_order_relaxed);
+  cached_blocks_.store(Bounded(load.cached_blocks()), std::memory_order_relaxed);
+  breaker_.OnRelief();
 }
 
 int64_t Worker::Requests() const {
@@ -46,43 +46,6 @@ int64_t Worker::QueuedTokens() const {
 
 int64_t Worker::ContextTokens() const {
   return reported_tokens_.load(std::memory_order_relaxed) + booked_tokens_.load(std::memory_order_relaxed);
-}
-
-bool Worker::GateAllows(absl::Time now) const {
-  switch (gate_.load()) {
-    case kOpen:
-    case kTrial:
-      return true;
-    case kRefused:
-      return now - absl::FromUnixNanos(refused_at_nanos_.load()) >= kGatePatience;
-    default:
-      return false;
-  }
-}
-
-bool Worker::PassGate(absl::Time now) {
-  int gate = gate_.load();
-  while (gate == kTrial || gate == kRefused) {
-    if (gate_.compare_exchange_weak(gate, kTrialOut)) return true;
-  }
-  return false;
-}
-
-void Worker::GateAccepted() { gate_.store(kOpen); }
-
-void Worker::GateRefused(absl::Time now) {
-  refused_at_nanos_.store(absl::ToUnixNanos(now));
-  gate_.store(kRefused);
-}
-
-void Worker::GateRelief() {
-  int refused = kRefused;
-  gate_.compare_exchange_strong(refused, kTrial);
-}
-
-void Worker::GateTrialVoid() {
-  int out = kTrialOut;
-  gate_.compare_exchange_strong(out, kTrial);
 }
 
 void Worker::Book(int64_t tokens) {

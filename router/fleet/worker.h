@@ -17,6 +17,7 @@
 #include "baton/v1/handoff.pb.h"
 #include "baton/v1/worker.pb.h"
 #include "common/base/ids.h"
+#include "router/fleet/circuit_breaker.h"
 #include "router/index/worker_slot.h"
 
 namespace grpc {
@@ -39,14 +40,14 @@ struct BookedPrompt {
 class Worker {
  public:
   struct Identity {
-    // The seat that it sits on; no other address ever has the same.
-    int seat = 0;
+    // The number of the endpoint that it answers at; no other address ever has the same.
+    int endpoint = 0;
     std::string address;
     std::string id;
     Role role = Role::kDecode;
     Incarnation incarnation;
     v1::Fingerprint fingerprint;
-    // Where requests to it go out. Theirs too: a call goes on after the worker's seat has gone.
+    // The channel for requests to it. Calls keep it too, so they go on after the endpoint was removed.
     std::shared_ptr<grpc::Channel> channel = nullptr;
     // It fetches blocks from peers, and serves them.
     bool peer_fetch = false;
@@ -66,7 +67,7 @@ class Worker {
     departed_.store(false, std::memory_order_relaxed);
   }
 
-  // What the worker says about itself. Also relief for a worker that had refused.
+  // What the worker says about itself. Also half-opens its circuit breaker, if that is open.
   void Report(const v1::Load& load, std::string_view router_id);
 
   // Requests on the worker: what others put there by its last report, and what this router has booked.
@@ -85,18 +86,9 @@ class Worker {
   int64_t PromptsBooked() const { return prompt_count_.load(std::memory_order_relaxed); }
   int64_t BookedRequests() const { return booked_requests_.load(std::memory_order_relaxed); }
 
-  // The gate: a worker that refused for want of blocks is asked again when it reports, when a request that it
-  // runs for this router ends, or after `kGatePatience`; and then by one request, the trial, until that is
-  // accepted.
-  static constexpr absl::Duration kGatePatience = absl::Milliseconds(250);
-  bool GateAllows(absl::Time now) const;
-  // Goes through the gate. True if this request is the trial.
-  bool PassGate(absl::Time now);
-  void GateAccepted();
-  void GateRefused(absl::Time now);
-  void GateRelief();
-  // The trial ended without an answer to the question.
-  void GateTrialVoid();
+  // Decode workers: whether it is asked at all.
+  CircuitBreaker& breaker() { return breaker_; }
+  const CircuitBreaker& breaker() const { return breaker_; }
 
   // A request with a context of so many tokens, on a decode worker, for its whole life.
   void Book(int64_t tokens);
@@ -113,8 +105,6 @@ class Worker {
   Prompts prompts() const;
 
  private:
-  enum Gate : int { kOpen, kRefused, kTrial, kTrialOut };
-
   const Identity identity_;
   std::atomic<uint32_t> slot_;
   std::atomic<bool> departed_{false};
@@ -128,8 +118,7 @@ class Worker {
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> booked_requests_{0};
   std::atomic<int64_t> booked_tokens_{0};
-  std::atomic<int> gate_{kOpen};
-  std::atomic<int64_t> refused_at_nanos_{0};
+  CircuitBreaker breaker_;
   mutable absl::Mutex prompts_mutex_;
   Prompts prompts_ ABSL_GUARDED_BY(prompts_mutex_);
   uint64_t last_prompt_ ABSL_GUARDED_BY(prompts_mutex_) = 0;

@@ -320,11 +320,11 @@ int64_t PrefixIndex::Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> r
   absl::ReaderMutexLock lock(&mutex_);
   if (!Lives(slot)) return 0;
   const Speculation::Holder holder{slot, slots_[slot.value()].life};
-  const auto believed = [&](const kv::BlockHash& block)
-                            ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
-  if (run.empty() || !believed(run.back())) return std::ssize(run);
+  const auto speculative = [&](const kv::BlockHash& block)
+                               ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
+  if (run.empty() || !speculative(run.back())) return std::ssize(run);
   return std::partition_point(run.begin(), run.end(),
-                              [&](const kv::BlockHash& block) { return !believed(block); }) -
+                              [&](const kv::BlockHash& block) { return !speculative(block); }) -
          run.begin();
 }
 

@@ -69,15 +69,15 @@ class PrefixIndex {
   // The worker says that it holds these blocks (idempotent), or no longer. Calls for a void slot do nothing.
   void Store(WorkerSlot slot, std::span<const kv::BlockHash> blocks);
   void Evict(WorkerSlot slot, std::span<const kv::BlockHash> blocks);
-  // It will hold them soon. Believed until the worker stores them, evicts them, or `until`.
+  // It will hold them soon: speculative entries, until the worker stores them, evicts them, or `until`.
   void Speculate(WorkerSlot slot, std::span<const kv::BlockHash> blocks, absl::Time until);
 
   // For every worker the length of its longest run of `chain` from the start.
   void Match(std::span<const kv::BlockHash> chain, Matches* matches) const;
 
   // How many of the blocks of `run`, which Match found the worker to hold, it has said itself that it holds,
-  // from the start. Beliefs begin where what was known ended, so a few probes tell; a set that has changed
-  // since may be told a little wrong.
+  // from the start. Speculative entries begin where confirmed ones ended, so a few probes tell; a set that
+  // has changed since may be told a little wrong.
   int64_t Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> run) const;
 
   // What is due: speculations to drop, entries of the departed to sweep up. A bounded amount of work; true if

@@ -7,8 +7,8 @@ namespace baton::router::index {
 void Speculation::Add(const Holder& holder, std::vector<kv::BlockHash> blocks, absl::Time until) {
   if (blocks.empty()) return;
   for (const kv::BlockHash& block : blocks) {
-    absl::Time& believed = until_.try_emplace({holder.life, block}, until).first->second;
-    believed = std::max(believed, until);
+    absl::Time& expires = until_.try_emplace({holder.life, block}, until).first->second;
+    expires = std::max(expires, until);
   }
   batched_ += std::ssize(blocks);
   batches_.emplace(until, Batch{.holder = holder, .blocks = std::move(blocks)});

@@ -1,6 +1,6 @@
-// Speculation: the (worker, block) pairs that the index holds on somebody's word and not yet on the worker's:
-// each with the time until which it is believed. Bounded: beyond `max_pairs` the first to expire go early.
-// Part of PrefixIndex, under its lock.
+// Speculation: the speculative entries of the index: (worker, block) pairs that follow from a placement and
+// that the worker has not confirmed yet, each with the time when it expires. Bounded: beyond `max_pairs` the
+// first to expire are dropped early. Part of PrefixIndex, under its lock.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ class Speculation {
     return until_.contains({holder.life, block});
   }
 
-  // Believes each of these until then, or longer if it did so already.
+  // Adds each of these until then, or keeps it longer if it was there already.
   void Add(const Holder& holder, std::vector<kv::BlockHash> blocks, absl::Time until);
   // The worker said so itself, or the contrary. False if it was no speculation.
   bool Settle(const Holder& holder, const kv::BlockHash& block);

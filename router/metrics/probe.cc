@@ -18,7 +18,7 @@ prometheus::Counter& Lost(telemetry::Metrics* metrics, const std::string& when) 
 
 prometheus::Counter& PredictedTokens(telemetry::Metrics* metrics, const std::string& pool) {
   return metrics->Counter("baton_router_predicted_cached_tokens_total",
-                          "Prompt tokens that the chosen worker was believed to hold; prefill: beyond the "
+                          "Prompt tokens that the chosen worker was expected to hold; prefill: beyond the "
                           "decode worker's",
                           {{"pool", pool}});
 }
@@ -110,8 +110,9 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
       index_pairs_(metrics->Gauge("baton_router_index_pairs", "(block, worker) pairs in the prefix index")),
       index_blocks_(metrics->Gauge("baton_router_index_blocks", "Blocks in the prefix index")),
       index_bytes_(metrics->Gauge("baton_router_index_bytes", "Memory of the prefix index")),
-      index_speculative_(metrics->Gauge("baton_router_index_speculative_pairs",
-                                        "Pairs believed since a placement and not confirmed by the worker")),
+      index_speculative_(
+          metrics->Gauge("baton_router_index_speculative_pairs",
+                         "Speculative pairs: entered at a placement and not confirmed by the worker")),
       index_evicted_(metrics->Gauge("baton_router_index_evicted_blocks",
                                     "Blocks forgotten since the start for want of memory")),
       decode_workers_(router::Workers(metrics, "decode")),

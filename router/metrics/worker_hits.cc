@@ -17,7 +17,7 @@ WorkerHits::WorkerHits(telemetry::Metrics* metrics)
                      "Prompt tokens of placements on a worker")),
       predicted_(
           Tokens(metrics, "baton_router_worker_predicted_tokens_total",
-                 "Of those, believed to be cached there; on prefill workers beyond the decode worker's")),
+                 "Of those, expected to be cached there; on prefill workers beyond the decode worker's")),
       found_(Tokens(metrics, "baton_router_worker_cached_tokens_total",
                     "Of those, cached there; on prefill workers beyond the decode worker's")) {}
 
@@ -46,7 +46,7 @@ void WorkerHits::Found(const Name& worker, int64_t cached) {
 
 void WorkerHits::Keep(const std::vector<Name>& workers) {
   absl::MutexLock lock(&mutex_);
-  too_many_ = workers.size() > kMost;
+  too_many_ = workers.size() > kMaxWorkers;
   const std::set<Name> kept = too_many_ ? std::set<Name>() : std::set<Name>(workers.begin(), workers.end());
   for (auto it = workers_.begin(); it != workers_.end();) {
     if (kept.contains(it->first)) {

@@ -1,7 +1,7 @@
-// WorkerHits: by worker, the prompt tokens that this router placed there, those that it believed to be cached
+// WorkerHits: by worker, the prompt tokens that this router placed there, those that it expected to be cached
 // there, and those that were: three counters for each worker that the fleet has now, so their number is
-// bounded by the fleet and not by its history. In fleets of more than kMost workers there are none: pools
-// have their own sums (Probe::Predicted). Any thread.
+// bounded by the fleet and not by its history. In fleets of more than kMaxWorkers workers there are none:
+// pools have their own sums (Probe::Predicted). Any thread.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -21,7 +21,7 @@ namespace baton::router {
 
 class WorkerHits {
  public:
-  static constexpr size_t kMost = 512;
+  static constexpr size_t kMaxWorkers = 512;
   // Worker id and pool ("decode", "prefill").
   using Name = std::pair<std::string, std::string>;
 

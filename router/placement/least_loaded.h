@@ -11,11 +11,11 @@ class LeastLoaded final : public Policy {
  public:
   explicit LeastLoaded(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "least_loaded"; }
-  Choice Choose(const Request& request, Workers decode, Workers prefill) override;
+  Selection Select(const Request& request, Workers decode, Workers prefill) override;
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 }  // namespace baton::router::placement

@@ -1,9 +1,9 @@
 // Policy: which decode worker a request goes to, and which prefill workers may serve it, in order. The
 // placement seam. It sees numbers only (no worker objects, no wire, no clock), so that the router and
-// `baton simulate` run the very same code. It learns from Observe() what its choices really took.
+// `baton simulate` run the very same code. It learns from Observe() what its selections really took.
 //
-// One thread at a time (the dispatcher's lock); it never waits. A choice depends on the request, the states,
-// the seed and what was observed, and not on the order in which the workers are listed.
+// One thread at a time (the dispatcher's lock); it never waits. A selection depends on the request, the
+// states, the seed and what was observed, and not on the order in which the workers are listed.
 #pragma once
 
 #include <cstdint>
@@ -99,14 +99,14 @@ struct Prediction {
   double ttft() const { return wait + prefill + fetch + ship; }
 };
 
-struct Choice {
+struct Selection {
   size_t decode = 0;            // index among the decode candidates
   std::vector<size_t> prefill;  // indices among the prefill candidates, best first; empty: prefill locally
-  // Whoever computes the prompt (the first prefill worker, or the decode worker if there is none) had best
-  // fetch this many leading blocks from this peer, a candidate of either kind.
+  // The worker that computes the prompt (the first prefill worker, or the decode worker if there is none)
+  // should fetch this many leading blocks from this peer, a candidate of either kind.
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
-  // Uncached tokens to compute at the first choice, and when they are due there: what to book.
+  // Uncached tokens to compute on the first of them, and when they are due there: what to book.
   int64_t uncached_tokens = 0;
   absl::Time due = absl::InfiniteFuture();
   Prediction predicted;
@@ -143,17 +143,19 @@ class Policy {
   // A metric label.
   virtual std::string_view name() const = 0;
   // `decode` is not empty and holds only workers that take a request now; `prefill` may be empty.
-  virtual Choice Choose(const Request& request, Workers decode, Workers prefill) = 0;
+  virtual Selection Select(const Request& request, Workers decode, Workers prefill) = 0;
   virtual void Observe(const Outcome&) {}
-  // What a worker on this slot says that its steps take, before anything else was seen of it. Nothing if
-  // something was: see Recall.
+  // What a worker on this slot says that its steps take, before anything was observed of it. Ignored if
+  // something was, or if OnWorkerBack restored it.
   virtual void Introduce(WorkerSlot, const forecast::StepCost&) {}
-  // The worker of this life is on its way out of the slot: what was learnt of it may be wanted again, on
-  // another slot, if it comes back. Forget follows.
-  virtual void Keep(WorkerSlot, uint64_t /*life*/) {}
-  virtual void Recall(WorkerSlot, uint64_t /*life*/) {}
-  // The worker has left; its slot may become another's.
-  virtual void Forget(WorkerSlot) {}
+  // The worker of this incarnation leaves the slot: what was learnt of it is kept, in case it comes back on
+  // another slot. OnSlotFreed follows.
+  virtual void OnWorkerLeft(WorkerSlot, Incarnation) {}
+  // The worker of this incarnation is on this slot now: what was learnt of it, if it was here before, is
+  // restored.
+  virtual void OnWorkerBack(WorkerSlot, Incarnation) {}
+  // The slot has no worker any more, and may become another worker's.
+  virtual void OnSlotFreed(WorkerSlot) {}
 };
 
 // "prefix_affinity", "least_loaded" or "round_robin"; INVALID_ARGUMENT names them. The seed decides between

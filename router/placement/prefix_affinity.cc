@@ -20,7 +20,7 @@ constexpr double kNoise = 0.01;
 constexpr double kNoiseSeconds = 1e-3;
 
 // Beyond any context there is.
-constexpr int64_t kMostTokens = int64_t{1} << 32;
+constexpr int64_t kMaxTokens = int64_t{1} << 32;
 
 // Rows of a prompt in one step of a decode worker.
 constexpr int64_t kLocalChunk = 512;
@@ -70,22 +70,22 @@ void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) 
   average_.step.Observe({1, 1, kPrompt}, cost.base + cost.sequence + cost.context * kPrompt);
 }
 
-void PrefixAffinity::Keep(WorkerSlot slot, uint64_t life) {
+void PrefixAffinity::OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) {
   if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
-  if (kept_.size() >= kMostKept) kept_.pop_front();
-  kept_.emplace_back(life, learnt_[slot.value()]);
+  if (kept_.size() >= kMaxKept) kept_.pop_front();
+  kept_.emplace_back(incarnation, learnt_[slot.value()]);
 }
 
-void PrefixAffinity::Recall(WorkerSlot slot, uint64_t life) {
-  const auto found =
-      std::find_if(kept_.begin(), kept_.end(), [life](const auto& kept) { return kept.first == life; });
+void PrefixAffinity::OnWorkerBack(WorkerSlot slot, Incarnation incarnation) {
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [incarnation](const auto& kept) { return kept.first == incarnation; });
   if (found == kept_.end()) return;
   if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
   learnt_[slot.value()] = std::move(found->second);
   kept_.erase(found);
 }
 
-void PrefixAffinity::Forget(WorkerSlot slot) {
+void PrefixAffinity::OnSlotFreed(WorkerSlot slot) {
   if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
 }
 
@@ -126,7 +126,7 @@ double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& wor
   const int64_t cached = Reused(request, worker.matched_blocks);
   if (alone) {
     const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
-    const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMostTokens);
+    const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
     if (queued > 0) cost += forecast.Seconds(queued, 0);
     cost += forecast.Seconds(request.prompt_tokens - cached, cached);
   } else {
@@ -149,9 +149,10 @@ double PrefixAffinity::BlockWait(const Request& request, const WorkerState& work
   return lifetime * short_of / std::max(1.0, static_cast<double>(worker.total_blocks) - available);
 }
 
-// The least, and among equals the tie's. A session's requests draw the same ties, and take costs within noise
-// for equal: so they stay together where nothing speaks against it.
-size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool alone, uint64_t draw) const {
+// The least, and among equals the tie's. A session's requests share their ties, and take costs within
+// noise for equal: so they stay together where nothing speaks against it.
+size_t PrefixAffinity::SelectDecode(const Request& request, Workers decode, bool alone,
+                                    uint64_t tie_key) const {
   std::vector<double> costs(decode.size());
   for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], alone);
   const double least = *std::min_element(costs.begin(), costs.end());
@@ -159,7 +160,7 @@ size_t PrefixAffinity::ChooseDecode(const Request& request, Workers decode, bool
   size_t best = decode.size();
   uint64_t best_tie = 0;
   for (size_t i = 0; i < decode.size(); ++i) {
-    const uint64_t tie = Tie(seed_, draw, decode[i].slot);
+    const uint64_t tie = Tie(seed_, tie_key, decode[i].slot);
     if (costs[i] > equal || (best < decode.size() && tie >= best_tie)) continue;
     best = i;
     best_tie = tie;
@@ -178,10 +179,10 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
   // then; or the first that came to it idle.
   const Booked* running = nullptr;
   for (const Booked& booked : worker.booked) {
-    const auto rank = [&](const Booked& entry) {
+    const auto order = [&](const Booked& entry) {
       return std::tuple(entry.since > worker.busy_since, entry.due, entry.request);
     };
-    if (running == nullptr || rank(booked) < rank(*running)) running = &booked;
+    if (running == nullptr || order(booked) < order(*running)) running = &booked;
   }
   double ahead = 0;
   int64_t known = 0;
@@ -202,33 +203,35 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
   return ahead;
 }
 
-PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefill, size_t at,
-                                          int64_t fetchable) const {
+PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers prefill, size_t at,
+                                                int64_t fetchable) const {
   const WorkerState& worker = prefill[at];
   const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
   // Who waits there waits for what this adds. It is what sends long prompts behind each other.
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
                        std::max(0.0, static_cast<double>(worker.requests()));
-  const auto weigh = [&](int64_t blocks) {
-    Way way;
-    way.worker = at;
-    way.cached_tokens = Reused(request, blocks);
-    way.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
-    Prediction& predicted = way.predicted;
-    predicted.prefill = forecast.Seconds(request.prompt_tokens - way.cached_tokens, way.cached_tokens);
-    way.due = forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(request.now);
-    predicted.wait = Wait(request, worker, way.due);
-    const double fetch = Transfer(way.cached_tokens - Reused(request, worker.matched_blocks));
+  const auto score = [&](int64_t blocks) {
+    Candidate candidate;
+    candidate.worker = at;
+    candidate.cached_tokens = Reused(request, blocks);
+    candidate.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
+    Prediction& predicted = candidate.predicted;
+    predicted.prefill =
+        forecast.Seconds(request.prompt_tokens - candidate.cached_tokens, candidate.cached_tokens);
+    candidate.due =
+        forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(request.now);
+    predicted.wait = Wait(request, worker, candidate.due);
+    const double fetch = Transfer(candidate.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);
     // Blocks that it lacks displace others, which somebody would have come back for.
     const int64_t new_tokens = request.prompt_tokens - Reused(request, worker.matched_blocks);
     const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
-    way.cost = predicted.ttft() + crowd * predicted.prefill + displaced;
-    return way;
+    candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced;
+    return candidate;
   };
-  Way best = weigh(worker.matched_blocks);
+  Candidate best = score(worker.matched_blocks);
   if (worker.can_fetch && fetchable > worker.matched_blocks) {
-    const Way fetching = weigh(fetchable);
+    const Candidate fetching = score(fetchable);
     if (fetching.cost < best.cost) best = fetching;
   }
   return best;
@@ -236,21 +239,24 @@ PrefixAffinity::Way PrefixAffinity::Weigh(const Request& request, Workers prefil
 
 // Best first. What was learnt of two alike workers is never quite the same: costs that differ by no more than
 // noise are equal, and then the one with less to do goes first; otherwise one of them would get it all.
-void PrefixAffinity::RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice) {
-  const size_t keep = std::min(kMaxPrefillTargets, ways.size());
+void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection) {
+  const size_t keep = std::min(kMaxPrefillTargets, candidates.size());
   for (size_t place = 0; place < keep; ++place) {
-    const auto rest = ways.begin() + static_cast<int64_t>(place);
+    const auto rest = candidates.begin() + static_cast<int64_t>(place);
     double least = std::numeric_limits<double>::infinity();
-    for (auto way = rest; way != ways.end(); ++way) least = std::min(least, way->cost);
+    for (auto candidate = rest; candidate != candidates.end(); ++candidate)
+      least = std::min(least, candidate->cost);
     const double alike = least + kNoiseSeconds + kNoise * std::abs(least);
-    auto best = ways.end();
-    for (auto way = rest; way != ways.end(); ++way) {
-      if (way->cost > alike) continue;
-      const auto rank = [&](const Way& w) { return std::pair(prefill[w.worker].queued_tokens, w.tie); };
-      if (best == ways.end() || rank(*way) < rank(*best)) best = way;
+    auto best = candidates.end();
+    for (auto candidate = rest; candidate != candidates.end(); ++candidate) {
+      if (candidate->cost > alike) continue;
+      const auto order = [&](const Candidate& w) {
+        return std::pair(prefill[w.worker].queued_tokens, w.tie);
+      };
+      if (best == candidates.end() || order(*candidate) < order(*best)) best = candidate;
     }
     std::iter_swap(rest, best);
-    choice.prefill.push_back(rest->worker);
+    selection.prefill.push_back(rest->worker);
   }
 }
 
@@ -258,7 +264,7 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
   const Learnt& learnt = Of(decoder.slot);
   const int64_t cached = Reused(request, blocks);
   const int64_t uncached = request.prompt_tokens - cached;
-  const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMostTokens);
+  const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMaxTokens);
   const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
   Prediction local;
   local.prefill = learnt.prefill.Seconds(uncached, cached);
@@ -285,29 +291,29 @@ double PrefixAffinity::LocalCost(const Prediction& local) const {
 }
 
 std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, int64_t blocks,
-                                               uint64_t draw) const {
+                                               uint64_t tie_key) const {
   std::optional<WorkerSlot> best;
-  std::pair<int64_t, uint64_t> best_rank;
+  std::pair<int64_t, uint64_t> best_order;
   for (const Workers peers : {prefill, decode}) {
     for (const WorkerState& worker : peers) {
       if (worker.confirmed_blocks < blocks) continue;
-      const std::pair rank(worker.queued_tokens, Tie(seed_, draw, worker.slot));
-      if (best.has_value() && rank >= best_rank) continue;
+      const std::pair order(worker.queued_tokens, Tie(seed_, tie_key, worker.slot));
+      if (best.has_value() && order >= best_order) continue;
       best = worker.slot;
-      best_rank = rank;
+      best_order = order;
     }
   }
   return best;
 }
 
-Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers prefill) {
+Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers prefill) {
   Request request = asked;
-  request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMostTokens);
-  request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMostTokens);
-  const uint64_t draw = request.session != 0 ? request.session : draws_++;
-  Choice choice;
-  choice.decode = ChooseDecode(request, decode, prefill.empty(), draw);
-  const WorkerState& decoder = decode[choice.decode];
+  request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMaxTokens);
+  request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMaxTokens);
+  const uint64_t tie_key = request.session != 0 ? request.session : next_tie_key_++;
+  Selection selection;
+  selection.decode = SelectDecode(request, decode, prefill.empty(), tie_key);
+  const WorkerState& decoder = decode[selection.decode];
 
   int64_t longest = 0, fetchable = 0;
   for (const WorkerState& worker : prefill) {
@@ -316,13 +322,13 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
   }
   for (const WorkerState& worker : decode) fetchable = std::max(fetchable, worker.confirmed_blocks);
 
-  std::vector<Way> ways;
-  ways.reserve(prefill.size());
+  std::vector<Candidate> candidates;
+  candidates.reserve(prefill.size());
   for (size_t i = 0; i < prefill.size(); ++i) {
-    ways.push_back(Weigh(request, prefill, i, fetchable));
-    ways.back().tie = Tie(seed_, draw, prefill[i].slot);
+    candidates.push_back(Score(request, prefill, i, fetchable));
+    candidates.back().tie = Tie(seed_, tie_key, prefill[i].slot);
   }
-  RankWays(prefill, ways, choice);
+  TakeBest(prefill, candidates, selection);
 
   Prediction local = Local(request, decoder, decoder.matched_blocks);
   int64_t local_blocks = decoder.matched_blocks;
@@ -331,34 +337,36 @@ Choice PrefixAffinity::Choose(const Request& asked, Workers decode, Workers pref
         LocalCost(fetching) < LocalCost(local)) {
       local = fetching;
       local_blocks = fetchable;
-      choice.fetch_blocks = fetchable;
+      selection.fetch_blocks = fetchable;
     }
   }
   const double local_cost = LocalCost(local);
 
-  if (ways.empty() || local_cost < ways.front().cost) {
-    choice.prefill.clear();
-    choice.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
-    if (choice.fetch_blocks > 0) choice.fetch_from = Peer(prefill, decode, choice.fetch_blocks, draw);
-    choice.predicted = local;
-    choice.due = request.arrival;
-    choice.reason = Reason::kLocal;
-    return choice;
+  if (candidates.empty() || local_cost < candidates.front().cost) {
+    selection.prefill.clear();
+    selection.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
+    if (selection.fetch_blocks > 0)
+      selection.fetch_from = Peer(prefill, decode, selection.fetch_blocks, tie_key);
+    selection.predicted = local;
+    selection.due = request.arrival;
+    selection.reason = Reason::kLocal;
+    return selection;
   }
-  const Way& way = ways.front();
-  choice.fetch_blocks = way.fetch_blocks;
-  choice.uncached_tokens = request.prompt_tokens - way.cached_tokens;
-  choice.predicted = way.predicted;
-  choice.due = way.due;
-  if (way.fetch_blocks > 0) {
-    choice.fetch_from = Peer(prefill, decode, way.fetch_blocks, draw);
-    choice.reason = Reason::kFetch;
+  const Candidate& candidate = candidates.front();
+  selection.fetch_blocks = candidate.fetch_blocks;
+  selection.uncached_tokens = request.prompt_tokens - candidate.cached_tokens;
+  selection.predicted = candidate.predicted;
+  selection.due = candidate.due;
+  if (candidate.fetch_blocks > 0) {
+    selection.fetch_from = Peer(prefill, decode, candidate.fetch_blocks, tie_key);
+    selection.reason = Reason::kFetch;
   } else if (longest == 0) {
-    choice.reason = Reason::kCold;
+    selection.reason = Reason::kCold;
   } else {
-    choice.reason = prefill[way.worker].matched_blocks == longest ? Reason::kPrefix : Reason::kSpread;
+    selection.reason =
+        prefill[candidate.worker].matched_blocks == longest ? Reason::kPrefix : Reason::kSpread;
   }
-  return choice;
+  return selection;
 }
 
 }  // namespace baton::router::placement

@@ -36,12 +36,12 @@ class PrefixAffinity final : public Policy {
   };
   PrefixAffinity(Options options, uint64_t seed);
   std::string_view name() const override { return "prefix_affinity"; }
-  Choice Choose(const Request& request, Workers decode, Workers prefill) override;
+  Selection Select(const Request& request, Workers decode, Workers prefill) override;
   void Observe(const Outcome& outcome) override;
   void Introduce(WorkerSlot slot, const forecast::StepCost& cost) override;
-  void Keep(WorkerSlot slot, uint64_t life) override;
-  void Recall(WorkerSlot slot, uint64_t life) override;
-  void Forget(WorkerSlot slot) override;
+  void OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) override;
+  void OnWorkerBack(WorkerSlot slot, Incarnation incarnation) override;
+  void OnSlotFreed(WorkerSlot slot) override;
 
  private:
   struct Learnt {
@@ -49,8 +49,8 @@ class PrefixAffinity final : public Policy {
     forecast::LinearFit<3> step;
     bool seen = false;  // at work, or introduced
   };
-  // A way to prefill a request: where, whence the prefix, and what it costs.
-  struct Way {
+  // One way to prefill a request: on which worker, with how much of the prefix fetched, and at what cost.
+  struct Candidate {
     size_t worker = 0;
     int64_t fetch_blocks = 0;
     int64_t cached_tokens = 0;
@@ -64,7 +64,7 @@ class PrefixAffinity final : public Policy {
   const Learnt& Of(WorkerSlot slot) const;
   Learnt& Learn(WorkerSlot slot);
   double Transfer(int64_t tokens) const;
-  size_t ChooseDecode(const Request& request, Workers decode, bool alone, uint64_t draw) const;
+  size_t SelectDecode(const Request& request, Workers decode, bool alone, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, bool alone) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt that is due then would begin there.
@@ -73,23 +73,23 @@ class PrefixAffinity final : public Policy {
   // and every answer that runs there waits for its rows.
   Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks) const;
   double LocalCost(const Prediction& local) const;
-  Way Weigh(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
+  Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
 
   // The least loaded of those that hold so many blocks for certain.
-  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t draw) const;
-  static void RankWays(Workers prefill, std::vector<Way>& ways, Choice& choice);
+  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t tie_key) const;
+  static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
 
   // The place of a prompt that takes so many seconds, in its worker's order by now.
   absl::Time DueNow(const Booked& booked, double seconds, absl::Time now) const;
 
   const Options options_;
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
   // Of workers that left, the oldest goes first.
-  static constexpr size_t kMostKept = 1024;
+  static constexpr size_t kMaxKept = 1024;
 
   std::vector<Learnt> learnt_;  // by slot
-  std::deque<std::pair<uint64_t, Learnt>> kept_;
+  std::deque<std::pair<Incarnation, Learnt>> kept_;
   Learnt average_;
   forecast::LinearFit<3> transfer_;
   double output_tokens_ = 256;

@@ -16,21 +16,21 @@ std::vector<size_t> BySlot(Workers workers) {
 
 }  // namespace
 
-Choice RoundRobin::Choose(const Request& request, Workers decode, Workers prefill) {
-  Choice choice;
-  choice.reason = Reason::kTurn;
-  choice.decode = BySlot(decode)[turn_ % decode.size()];
+Selection RoundRobin::Select(const Request& request, Workers decode, Workers prefill) {
+  Selection selection;
+  selection.reason = Reason::kTurn;
+  selection.decode = BySlot(decode)[turn_ % decode.size()];
   const std::vector<size_t> order = BySlot(prefill);
   for (size_t i = 0; i < std::min(kMaxPrefillTargets, order.size()); ++i) {
-    choice.prefill.push_back(order[(turn_ + i) % order.size()]);
+    selection.prefill.push_back(order[(turn_ + i) % order.size()]);
   }
   ++turn_;
-  choice.uncached_tokens = request.prompt_tokens;
-  if (!choice.prefill.empty()) {
-    const int64_t cached = prefill[choice.prefill.front()].matched_blocks * request.block_tokens;
-    choice.uncached_tokens = std::max<int64_t>(1, request.prompt_tokens - cached);
+  selection.uncached_tokens = request.prompt_tokens;
+  if (!selection.prefill.empty()) {
+    const int64_t cached = prefill[selection.prefill.front()].matched_blocks * request.block_tokens;
+    selection.uncached_tokens = std::max<int64_t>(1, request.prompt_tokens - cached);
   }
-  return choice;
+  return selection;
 }
 
 }  // namespace baton::router::placement

@@ -1,4 +1,4 @@
-// Tie: a number that decides between equals: a function of seed, draw and slot, so it does not depend on the
+// Tie: a number that decides between equals: a function of seed, key and slot, so it does not depend on the
 // order in which workers are listed, and two routers with the same view don't all choose the same worker.
 #pragma once
 
@@ -15,9 +15,9 @@ constexpr uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-constexpr uint64_t Tie(uint64_t seed, uint64_t draw, WorkerSlot slot) {
+constexpr uint64_t Tie(uint64_t seed, uint64_t key, WorkerSlot slot) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
-  return Mix(Mix(seed + kGolden * (draw + 1)) + kGolden * (uint64_t{slot.value()} + 1));
+  return Mix(Mix(seed + kGolden * (key + 1)) + kGolden * (uint64_t{slot.value()} + 1));
 }
 
 }  // namespace baton::router::placement

@@ -40,9 +40,9 @@ absl::StatusOr<std::unique_ptr<Tenants>> Tenants::Open(const Options& options, O
   std::string secret;
   if (!options.salt_file.empty()) {
     BATON_ASSIGN_OR_RETURN(secret, model::ReadTextFile(options.salt_file, 4096));
-    if (secret.size() < kLeastSaltBytes) {
+    if (secret.size() < kMinSaltBytes) {
       return absl::InvalidArgumentError(fmt::format("{}: a salt of {} bytes; use at least {} random ones",
-                                                    options.salt_file, secret.size(), kLeastSaltBytes));
+                                                    options.salt_file, secret.size(), kMinSaltBytes));
     }
   }
   std::unique_ptr<Tenants> tenants(new Tenants(options, std::move(on_tenant), std::move(secret)));
@@ -85,7 +85,7 @@ kv::TenantSalt Tenants::SaltOf(const TenantEntry& entry) const {
 
 absl::Status Tenants::Reload() {
   absl::MutexLock lock(&reload_mutex_);
-  BATON_ASSIGN_OR_RETURN(const std::string text, model::ReadTextFile(options_.file, kMostTenantsFileBytes));
+  BATON_ASSIGN_OR_RETURN(const std::string text, model::ReadTextFile(options_.file, kMaxTenantsFileBytes));
   BATON_ASSIGN_OR_RETURN(const std::vector<TenantEntry> entries, ParseTenants(text, options_.file));
   auto table = std::make_shared<Table>();
   for (const TenantEntry& entry : entries) {

@@ -15,7 +15,7 @@ namespace {
 using model::Json;
 using model::JsonFields;
 
-constexpr int64_t kMost = int64_t{1} << 50;
+constexpr int64_t kMaxLimit = int64_t{1} << 50;
 constexpr size_t kLongestName = 64;
 
 absl::Status CheckNames(const Json& object, const std::string& where, const std::set<std::string>& known) {
@@ -77,9 +77,9 @@ absl::StatusOr<admission::QueueLimits> ParseQueue(const Json& json, const std::s
   BATON_RETURN_IF_ERROR(CheckNames(json, where, {"requests", "tokens", "bytes"}));
   JsonFields fields(json, where);
   admission::QueueLimits limits;
-  limits.entries = fields.Integer("requests", 0, kMost, 0);
-  limits.tokens = fields.Integer("tokens", 0, kMost, 0);
-  limits.bytes = fields.Integer("bytes", 0, kMost, 0);
+  limits.entries = fields.Integer("requests", 0, kMaxLimit, 0);
+  limits.tokens = fields.Integer("tokens", 0, kMaxLimit, 0);
+  limits.bytes = fields.Integer("bytes", 0, kMaxLimit, 0);
   BATON_RETURN_IF_ERROR(fields.status());
   return limits;
 }
@@ -97,22 +97,22 @@ absl::StatusOr<TenantEntry> ParseTenant(const Json& json, const std::string& whe
   tenant.anonymous = fields.Flag("anonymous", false);
   tenant.disabled = fields.Flag("disabled", false);
   tenant.limits.weight = fields.Number("weight", {.low = 0.001, .high = 1000}, 1);
-  tenant.limits.concurrency = fields.Integer("concurrency", 0, kMost, 0);
+  tenant.limits.concurrency = fields.Integer("concurrency", 0, kMaxLimit, 0);
   tenant.best_priority = static_cast<int>(fields.Integer(
       "best_priority", admission::kBestPriority, admission::kWorstPriority, admission::kBestPriority));
-  tenant.limits.requests_per_minute = fields.Integer("requests_per_minute", 0, kMost, 0);
-  tenant.limits.prompt_tokens_per_minute = fields.Integer("prompt_tokens_per_minute", 0, kMost, 0);
-  tenant.limits.output_tokens_per_minute = fields.Integer("output_tokens_per_minute", 0, kMost, 0);
-  tenant.limits.tokens_per_day = fields.Integer("tokens_per_day", 0, kMost, 0);
+  tenant.limits.requests_per_minute = fields.Integer("requests_per_minute", 0, kMaxLimit, 0);
+  tenant.limits.prompt_tokens_per_minute = fields.Integer("prompt_tokens_per_minute", 0, kMaxLimit, 0);
+  tenant.limits.output_tokens_per_minute = fields.Integer("output_tokens_per_minute", 0, kMaxLimit, 0);
+  tenant.limits.tokens_per_day = fields.Integer("tokens_per_day", 0, kMaxLimit, 0);
   BATON_RETURN_IF_ERROR(fields.status());
   if (const absl::Status named = CheckTenantName(tenant.name); !named.ok()) {
     return absl::InvalidArgumentError(
         fmt::format("{}: field \"name\" {}", where, std::string(named.message())));
   }
   if (const Json* salt = fields.Find("salt"); salt != nullptr) {
-    if (!salt->is_string() || salt->get_ref<const std::string&>().size() < kLeastSaltBytes) {
+    if (!salt->is_string() || salt->get_ref<const std::string&>().size() < kMinSaltBytes) {
       return absl::InvalidArgumentError(
-          fmt::format("{}: field \"salt\" is not text of at least {} bytes", where, kLeastSaltBytes));
+          fmt::format("{}: field \"salt\" is not text of at least {} bytes", where, kMinSaltBytes));
     }
     tenant.salt = salt->get<std::string>();
   }

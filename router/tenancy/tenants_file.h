@@ -29,8 +29,8 @@
 namespace baton::router {
 
 // Fewer bytes of secret could be guessed.
-inline constexpr size_t kLeastSaltBytes = 16;
-inline constexpr int64_t kMostTenantsFileBytes = 16 << 20;
+inline constexpr size_t kMinSaltBytes = 16;
+inline constexpr int64_t kMaxTenantsFileBytes = 16 << 20;
 
 // INVALID_ARGUMENT says what a tenant's name may be, if `name` is none.
 absl::Status CheckTenantName(std::string_view name);

@@ -235,7 +235,7 @@ void Rig::Place(Request& request) {
     if (!node.up || avoided) continue;
     router::Placement placement;
     placement.decode = std::make_shared<router::fleet::Worker>(
-        router::fleet::Worker::Identity{.seat = static_cast<int>(&node - decode),
+        router::fleet::Worker::Identity{.endpoint = static_cast<int>(&node - decode),
                                         .address = node.name,
                                         .id = node.name,
                                         .role = router::fleet::Role::kDecode,
@@ -244,7 +244,7 @@ void Rig::Place(Request& request) {
                                         .peer_fetch = true});
     for (PrefillNode& worker : prefill) {
       placement.prefill.push_back(
-          std::make_shared<router::fleet::Worker>(router::fleet::Worker::Identity{.seat = 0,
+          std::make_shared<router::fleet::Worker>(router::fleet::Worker::Identity{.endpoint = 0,
                                                                                   .address = worker.name,
                                                                                   .id = worker.name,
                                                                                   .role = {},
@@ -267,7 +267,7 @@ void Rig::Place(Request& request) {
 }
 
 void Rig::Dial(Request& request, router::Dial dial) {
-  DecodeNode& node = decode[dial.worker->identity().seat];
+  DecodeNode& node = decode[dial.worker->identity().endpoint];
   const int choice = dial.choice, attempt = dial.attempt;
   request.accepted = false;
   auto wire = std::make_shared<DecodeWire>(
@@ -317,7 +317,7 @@ void Rig::Perform(Request& request, router::Actions actions) {
     if (std::holds_alternative<router::Submit>(action)) {
       request.wants_place = true;
       request.may_place = clock_.Now();
-    } else if (auto* again = std::get_if<router::SubmitAgain>(&action)) {
+    } else if (auto* again = std::get_if<router::Requeue>(&action)) {
       request.wants_place = true;
       request.avoid = again->avoid;
       request.may_place = clock_.Now() + absl::Milliseconds(50);

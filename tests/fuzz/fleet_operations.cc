@@ -42,27 +42,28 @@ class Interpreter final : public OperationSequence {
     const absl::Time now = absl::UnixEpoch() + absl::Milliseconds(100) * step_++;
     switch (operation) {
       case 0:
-        if (seats_ < 12) {
-          fleet_.AddSeat({fmt::format("w{}:1", seats_), Next() % 2 == 0 ? Role::kDecode : Role::kPrefill});
-          ++seats_;
+        if (endpoints_ < 12) {
+          fleet_.AddEndpoint(
+              {fmt::format("w{}:1", endpoints_), Next() % 2 == 0 ? Role::kDecode : Role::kPrefill});
+          ++endpoints_;
         }
         return;
       case 1:
-        if (Next() % 4 == 0) fleet_.RemoveSeat(Seat());
+        if (Next() % 4 == 0) fleet_.RemoveEndpoint(Endpoint());
         return;
       case 2:
-        return fleet_.OnDown(Seat(), absl::UnavailableError("down"));
+        return fleet_.OnDown(Endpoint(), absl::UnavailableError("down"));
       case 3:
       case 4:
       case 5:
-        return Tell(Seat(), Snapshot());
+        return Tell(Endpoint(), Snapshot());
       case 6:
       case 7:
       case 8:
-        return Tell(Seat(), Delta());
+        return Tell(Endpoint(), Delta());
       case 9: {
         v1::WatchEvent event;
-        if (event.ParseFromString(Bytes(Next()))) Tell(Seat(), event);
+        if (event.ParseFromString(Bytes(Next()))) Tell(Endpoint(), event);
         return;
       }
       case 10:
@@ -83,10 +84,10 @@ class Interpreter final : public OperationSequence {
     }
   }
 
-  int Seat() { return Next() % (seats_ + 1); }  // one that was never there included
+  int Endpoint() { return Next() % (endpoints_ + 1); }  // one that was never there included
 
-  void Tell(int seat, const v1::WatchEvent& event) {
-    const absl::Status status = fleet_.OnEvent(seat, event);
+  void Tell(int endpoint, const v1::WatchEvent& event) {
+    const absl::Status status = fleet_.OnEvent(endpoint, event);
     if (!status.ok() && !absl::IsDataLoss(status) && !absl::IsFailedPrecondition(status) &&
         !absl::IsNotFound(status)) {
       Wrong(fmt::format("an event: {}", status.ToString()));
@@ -176,21 +177,21 @@ class Interpreter final : public OperationSequence {
     for (const auto& worker : known_) {
       if (worker->BookedRequests() != 0 || !worker->prompts().booked.empty()) Wrong("a booking is left");
     }
-    for (int seat = 0; seat < seats_; ++seat) fleet_.RemoveSeat(seat);
+    for (int endpoint = 0; endpoint < endpoints_; ++endpoint) fleet_.RemoveEndpoint(endpoint);
     if (!fleet_.view()->decode.empty() || !fleet_.view()->prefill.empty()) Wrong("a view of nobody");
     index_.CheckConsistency();
-    if (index_.stats().workers != 0) Wrong("the index has workers of no seat");
+    if (index_.stats().workers != 0) Wrong("the index has workers of no endpoint");
   }
 
   telemetry::Metrics metrics_;
   Probe probe_{&metrics_};
   index::PrefixIndex index_{{.max_bytes = 4 << 20, .max_speculative = 64}};
   Fleet fleet_{{.router_id = "me",
-                .seats = {{"d:1", Role::kDecode}, {"p:1", Role::kPrefill}},
+                .endpoints = {{"d:1", Role::kDecode}, {"p:1", Role::kPrefill}},
                 .vocabulary = kVocabulary},
                &probe_,
                &index_};
-  int seats_ = 2;
+  int endpoints_ = 2;
   int64_t step_ = 0;
   uint64_t sequence_ = 0;
   std::vector<std::shared_ptr<Worker>> known_;

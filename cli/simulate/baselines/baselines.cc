@@ -8,9 +8,9 @@
 namespace baton::cli::simulate {
 namespace {
 
-using router::placement::Choice;
 using router::placement::Reason;
 using router::placement::Request;
+using router::placement::Selection;
 using router::placement::Tie;
 using router::placement::Workers;
 using router::placement::WorkerState;
@@ -25,13 +25,13 @@ double Blocks(const Request& request, int64_t tokens) {
 
 // Index of the worker with the least cost; equals by tie.
 template <typename Cost>
-size_t Least(Workers workers, uint64_t seed, uint64_t draw, Cost cost) {
+size_t Least(Workers workers, uint64_t seed, uint64_t tie_key, Cost cost) {
   size_t best = 0;
   double least = std::numeric_limits<double>::infinity();
   uint64_t best_tie = 0;
   for (size_t i = 0; i < workers.size(); ++i) {
     const double c = cost(workers[i]);
-    const uint64_t tie = Tie(seed, draw, workers[i].slot);
+    const uint64_t tie = Tie(seed, tie_key, workers[i].slot);
     if (c < least || (c == least && tie < best_tie)) {
       best = i;
       least = c;
@@ -41,66 +41,67 @@ size_t Least(Workers workers, uint64_t seed, uint64_t draw, Cost cost) {
   return best;
 }
 
-Choice Chosen(const Request& request, Workers prefill, size_t decode, size_t at, Reason reason) {
-  Choice choice;
-  choice.decode = decode;
-  choice.prefill = {at};
-  choice.uncached_tokens = request.prompt_tokens - Reused(request, prefill[at].matched_blocks);
-  choice.reason = reason;
-  return choice;
+Selection Selected(const Request& request, Workers prefill, size_t decode, size_t at, Reason reason) {
+  Selection selection;
+  selection.decode = decode;
+  selection.prefill = {at};
+  selection.uncached_tokens = request.prompt_tokens - Reused(request, prefill[at].matched_blocks);
+  selection.reason = reason;
+  return selection;
 }
 
 }  // namespace
 
-Choice CacheAware::Choose(const Request& request, Workers decode, Workers prefill) {
+Selection CacheAware::Select(const Request& request, Workers decode, Workers prefill) {
   constexpr int64_t kBalanceAbsolute = 32;
   constexpr double kBalanceRelative = 1.1;
   constexpr double kCacheThreshold = 0.5;
-  const uint64_t draw = draws_++;
+  const uint64_t tie_key = next_tie_key_++;
   const auto load = [](const WorkerState& worker) { return static_cast<double>(worker.requests()); };
-  const size_t decoder = Least(decode, seed_, draw, load);
-  const size_t fewest = Least(prefill, seed_, draw, load);
+  const size_t decoder = Least(decode, seed_, tie_key, load);
+  const size_t fewest = Least(prefill, seed_, tie_key, load);
   int64_t most = 0;
   for (const WorkerState& worker : prefill) most = std::max(most, worker.requests());
   const int64_t least = prefill[fewest].requests();
   if (most - least > kBalanceAbsolute &&
       static_cast<double>(most) > kBalanceRelative * static_cast<double>(least)) {
-    return Chosen(request, prefill, decoder, fewest, Reason::kLoad);
+    return Selected(request, prefill, decoder, fewest, Reason::kLoad);
   }
-  const size_t holder = Least(prefill, seed_, draw, [](const WorkerState& worker) {
+  const size_t holder = Least(prefill, seed_, tie_key, [](const WorkerState& worker) {
     return -static_cast<double>(worker.matched_blocks);
   });
   const double rate = static_cast<double>(Reused(request, prefill[holder].matched_blocks)) /
                       static_cast<double>(request.prompt_tokens);
-  if (rate > kCacheThreshold) return Chosen(request, prefill, decoder, holder, Reason::kPrefix);
-  return Chosen(request, prefill, decoder, fewest, Reason::kLoad);
+  if (rate > kCacheThreshold) return Selected(request, prefill, decoder, holder, Reason::kPrefix);
+  return Selected(request, prefill, decoder, fewest, Reason::kLoad);
 }
 
-Choice BlockCost::Choose(const Request& request, Workers decode, Workers prefill) {
-  const uint64_t draw = draws_++;
-  const size_t decoder = Least(
-      decode, seed_, draw, [&](const WorkerState& worker) { return Blocks(request, worker.context_tokens); });
-  const size_t at = Least(prefill, seed_, draw, [&](const WorkerState& worker) {
+Selection BlockCost::Select(const Request& request, Workers decode, Workers prefill) {
+  const uint64_t tie_key = next_tie_key_++;
+  const size_t decoder = Least(decode, seed_, tie_key, [&](const WorkerState& worker) {
+    return Blocks(request, worker.context_tokens);
+  });
+  const size_t at = Least(prefill, seed_, tie_key, [&](const WorkerState& worker) {
     const double to_prefill = Blocks(request, worker.queued_tokens + request.prompt_tokens) -
                               static_cast<double>(worker.matched_blocks);
     const double in_use =
         static_cast<double>(worker.total_blocks - worker.free_blocks - worker.cached_blocks);
     return std::max(0.0, to_prefill) + in_use;
   });
-  return Chosen(request, prefill, decoder, at,
-                prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
+  return Selected(request, prefill, decoder, at,
+                  prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
 }
 
-Choice WeightedScores::Choose(const Request& request, Workers decode, Workers prefill) {
+Selection WeightedScores::Select(const Request& request, Workers decode, Workers prefill) {
   constexpr double kPrefix = 3, kQueue = 2, kFree = 2;
-  const uint64_t draw = draws_++;
+  const uint64_t tie_key = next_tie_key_++;
   const auto choose = [&](Workers workers) {
     double shortest_queue = std::numeric_limits<double>::infinity(), longest_queue = 0;
     for (const WorkerState& worker : workers) {
       shortest_queue = std::min(shortest_queue, static_cast<double>(worker.requests()));
       longest_queue = std::max(longest_queue, static_cast<double>(worker.requests()));
     }
-    return Least(workers, seed_, draw, [&](const WorkerState& worker) {
+    return Least(workers, seed_, tie_key, [&](const WorkerState& worker) {
       const double prefix = static_cast<double>(Reused(request, worker.matched_blocks)) /
                             static_cast<double>(request.prompt_tokens);
       const double queue =
@@ -113,8 +114,8 @@ Choice WeightedScores::Choose(const Request& request, Workers decode, Workers pr
     });
   };
   const size_t at = choose(prefill);
-  return Chosen(request, prefill, choose(decode), at,
-                prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
+  return Selected(request, prefill, choose(decode), at,
+                  prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
 }
 
 double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const {
@@ -123,9 +124,9 @@ double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const
          truth_.pair * uncached * (static_cast<double>(cached_tokens) + uncached / 2);
 }
 
-Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers prefill) {
-  const uint64_t draw = draws_++;
-  const size_t decoder = Least(decode, seed_, draw, [](const WorkerState& worker) {
+Selection TtftEstimate::Select(const Request& request, Workers decode, Workers prefill) {
+  const uint64_t tie_key = next_tie_key_++;
+  const size_t decoder = Least(decode, seed_, tie_key, [](const WorkerState& worker) {
     return static_cast<double>(worker.context_tokens);
   });
   int64_t longest = 0;
@@ -147,7 +148,7 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
   const auto prefill_seconds = [&](const WorkerState& worker) {
     return Prefill(request.prompt_tokens, Reused(request, fetches(worker) ? longest : worker.matched_blocks));
   };
-  const size_t at = Least(prefill, seed_, draw, [&](const WorkerState& worker) {
+  const size_t at = Least(prefill, seed_, tie_key, [&](const WorkerState& worker) {
     double queue = 0;
     for (const auto& booked : worker.booked) queue += Prefill(booked.tokens + booked.cached, booked.cached);
     if (request.now > worker.busy_since) {
@@ -161,16 +162,16 @@ Choice TtftEstimate::Choose(const Request& request, Workers decode, Workers pref
     }
     return transfer + queue + prefill_seconds(worker);
   });
-  Choice choice =
-      Chosen(request, prefill, decoder, at, prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
-  choice.predicted.prefill = prefill_seconds(prefill[at]);
+  Selection selection = Selected(request, prefill, decoder, at,
+                                 prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
+  selection.predicted.prefill = prefill_seconds(prefill[at]);
   if (fetches(prefill[at])) {
-    choice.fetch_from = holder;
-    choice.fetch_blocks = longest;
-    choice.uncached_tokens = request.prompt_tokens - Reused(request, longest);
-    choice.reason = Reason::kFetch;
+    selection.fetch_from = holder;
+    selection.fetch_blocks = longest;
+    selection.uncached_tokens = request.prompt_tokens - Reused(request, longest);
+    selection.reason = Reason::kFetch;
   }
-  return choice;
+  return selection;
 }
 
 }  // namespace baton::cli::simulate

@@ -19,13 +19,13 @@ class CacheAware final : public router::placement::Policy {
  public:
   explicit CacheAware(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "sglang"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 // Dynamo's KV router at temperature 0 (ai-dynamo/dynamo, lib/kv-router/src/scheduling/selector): the least of
@@ -34,13 +34,13 @@ class BlockCost final : public router::placement::Policy {
  public:
   explicit BlockCost(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "dynamo"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 // llm-d's precise prefix profile (llm-d/llm-d-inference-scheduler, pkg/plugins/scorer, with the guide's
@@ -50,13 +50,13 @@ class WeightedScores final : public router::placement::Policy {
  public:
   explicit WeightedScores(uint64_t seed) : seed_(seed) {}
   std::string_view name() const override { return "llm-d"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 // Mooncake's conductor (Qin et al., FAST'25, algorithm 1): the least of queue time + prefill time, and with
@@ -74,9 +74,9 @@ class TtftEstimate final : public router::placement::Policy {
   static constexpr double kBalance = 2;
   TtftEstimate(Truth truth, bool fetch, uint64_t seed) : truth_(truth), fetch_(fetch), seed_(seed) {}
   std::string_view name() const override { return fetch_ ? "mooncake-fetch" : "mooncake"; }
-  router::placement::Choice Choose(const router::placement::Request& request,
-                                   router::placement::Workers decode,
-                                   router::placement::Workers prefill) override;
+  router::placement::Selection Select(const router::placement::Request& request,
+                                      router::placement::Workers decode,
+                                      router::placement::Workers prefill) override;
 
  private:
   double Prefill(int64_t prompt_tokens, int64_t cached_tokens) const;
@@ -84,7 +84,7 @@ class TtftEstimate final : public router::placement::Policy {
   const Truth truth_;
   const bool fetch_;
   const uint64_t seed_;
-  uint64_t draws_ = 0;
+  uint64_t next_tie_key_ = 0;
 };
 
 }  // namespace baton::cli::simulate

@@ -76,8 +76,8 @@ v1::Conversation WithTool(const std::string& parameters) {
   return conversation;
 }
 
-std::string Refusal(const v1::Conversation& conversation, int64_t most_parts = kMany) {
-  const auto variables = TemplateVariables(conversation, most_parts);
+std::string Refusal(const v1::Conversation& conversation, int64_t max_parts = kMany) {
+  const auto variables = TemplateVariables(conversation, max_parts);
   EXPECT_EQ(variables.status().code(), absl::StatusCode::kInvalidArgument) << variables.status();
   return std::string(variables.status().message());
 }

@@ -163,7 +163,7 @@ TEST_F(DiscoveryTest, ALostWorkerHasTheNameAskedAtOnce) {
   discovery_->Hurry();
   Answer("d", {{"10.0.0.1", "10.0.0.2"}});
   EXPECT_EQ(resolver_->questions, 2) << "not without a pause";
-  Advance(Roster::kLeastGap);
+  Advance(Roster::kMinGap);
   EXPECT_EQ(resolver_->questions, 3);
   Answer("d", {{"10.0.0.2"}});
   EXPECT_THAT(found_.decode, ElementsAre("10.0.0.2:80"));

@@ -14,10 +14,10 @@ using ::testing::HasSubstr;
 class TwoSeconds final : public placement::Policy {
  public:
   std::string_view name() const override { return "two_seconds"; }
-  placement::Choice Choose(const placement::Request&, placement::Workers, placement::Workers) override {
-    placement::Choice choice;
-    choice.predicted.prefill = 2;
-    return choice;
+  placement::Selection Select(const placement::Request&, placement::Workers, placement::Workers) override {
+    placement::Selection selection;
+    selection.predicted.prefill = 2;
+    return selection;
   }
 };
 
@@ -25,13 +25,13 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
   Dispatcher dispatcher(Options(), &fleet_, std::make_unique<TwoSeconds>(), &clock_, &probe_);
   Up(0);
   const auto submit = [&](int name, absl::Duration deadline) {
-    auto ask = Ask(name);
-    ask->deadline = clock_.Now() + deadline;
-    const absl::Status taken = dispatcher.Submit(ask).status();
+    auto request = MakeRequest(name);
+    request->deadline = clock_.Now() + deadline;
+    const absl::Status taken = dispatcher.Submit(request).status();
     // Whoever needn't wait is judged as it is placed.
     return taken.ok() && !results_[name].empty() ? results_[name][0].status() : taken;
   };
-  for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
+  for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
     ASSERT_TRUE(submit(i, absl::Seconds(1)).ok()) << "not trusted yet";
     ASSERT_EQ(results_[i].size(), 1u);
     results_[i][0]->first_token(absl::Seconds(2));
@@ -55,12 +55,12 @@ TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
 class ASecondEach final : public placement::Policy {
  public:
   std::string_view name() const override { return "a_second_each"; }
-  placement::Choice Choose(const placement::Request&, placement::Workers decode,
-                           placement::Workers) override {
-    placement::Choice choice;
-    choice.predicted.prefill = 1;
-    choice.predicted.wait = static_cast<double>(decode[0].running);
-    return choice;
+  placement::Selection Select(const placement::Request&, placement::Workers decode,
+                              placement::Workers) override {
+    placement::Selection selection;
+    selection.predicted.prefill = 1;
+    selection.predicted.wait = static_cast<double>(decode[0].running);
+    return selection;
   }
 };
 
@@ -77,8 +77,8 @@ class DefaultDeadlineTest : public DispatcherTest {
   }
   // Enough answers that came as predicted.
   void Teach() {
-    for (int i = 0; i < admission::Foresight::kOutcomesToTrust; ++i) {
-      ASSERT_TRUE(dispatcher2_.Submit(Ask(1000 + i)).ok());
+    for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
+      ASSERT_TRUE(dispatcher2_.Submit(MakeRequest(1000 + i)).ok());
       ASSERT_TRUE(results_[1000 + i][0].ok());
       End(1000 + i);
     }
@@ -87,10 +87,10 @@ class DefaultDeadlineTest : public DispatcherTest {
     results_[name][0]->first_token(absl::Seconds(1));
     results_[name][0]->booking.Release();
   }
-  std::shared_ptr<Dispatcher::Ask> Now(int name) {
-    auto ask = Ask(name);
-    ask->request.arrival = clock_.Now();
-    return ask;
+  std::shared_ptr<DispatchRequest> Now(int name) {
+    auto request = MakeRequest(name);
+    request->placement.arrival = clock_.Now();
+    return request;
   }
 
   Dispatcher dispatcher2_{WithDeadline(), &fleet_, std::make_unique<ASecondEach>(), &clock_, &probe_};
@@ -120,15 +120,15 @@ TEST_F(DefaultDeadlineTest, RefusesAtOnceWhatWouldComeTooLate) {
 TEST_F(DefaultDeadlineTest, TheClientsOwnDeadlineCounts) {
   Teach();
   for (int name = 0; name < 5; ++name) {
-    auto ask = Now(name);
-    ask->deadline = clock_.Now() + absl::Seconds(60);
-    ASSERT_TRUE(dispatcher2_.Submit(ask).ok());
+    auto request = Now(name);
+    request->deadline = clock_.Now() + absl::Seconds(60);
+    ASSERT_TRUE(dispatcher2_.Submit(request).ok());
     EXPECT_TRUE(results_[name][0].ok()) << name;
   }
 }
 
 TEST_F(DefaultDeadlineTest, BeforePredictionsWereSeenToHoldNobodyIsRefusedByThemAndFewAreTried) {
-  constexpr int kTried = admission::Foresight::kUntriedPerWorker;
+  constexpr int kTried = admission::TtftDeadlines::kUntriedPerWorker;
   for (int name = 0; name < kTried + 2; ++name) ASSERT_TRUE(dispatcher2_.Submit(Now(name)).ok());
   for (int name = 0; name < kTried; ++name) {
     ASSERT_EQ(results_[name].size(), 1u) << name;
@@ -148,23 +148,23 @@ TEST_F(DefaultDeadlineTest, BeforePredictionsWereSeenToHoldNobodyIsRefusedByThem
 TEST_F(DefaultDeadlineTest, AnAnswerThatGoesOnElsewhereIsNotRefusedForItsFirstToken) {
   Teach();
   std::vector<admission::EntryId> entries;
-  auto ask = Now(0);
+  auto request = Now(0);
   for (int name = 0; name < 3; ++name) {
-    auto submitted = dispatcher2_.Submit(name == 0 ? ask : Now(name));
+    auto submitted = dispatcher2_.Submit(name == 0 ? request : Now(name));
     ASSERT_TRUE(submitted.ok());
     entries.push_back(submitted->front());
   }
   clock_.Advance(absl::Seconds(10));
-  dispatcher2_.Again(entries[0], ask, 0, {}, /*begun=*/true);
+  dispatcher2_.Requeue(entries[0], request, 0, {}, /*begun=*/true);
   ASSERT_EQ(results_[0].size(), 2u);
   EXPECT_TRUE(results_[0][1].ok()) << results_[0][1].status();
 }
 
 TEST_F(DispatcherTest, ADeadlineIsAnsweredWhenItComes) {
   Up(0);
-  dispatcher_.Submit(Ask(1)).IgnoreError();
-  dispatcher_.Submit(Ask(2)).IgnoreError();
-  auto late = Ask(3);
+  dispatcher_.Submit(MakeRequest(1)).IgnoreError();
+  dispatcher_.Submit(MakeRequest(2)).IgnoreError();
+  auto late = MakeRequest(3);
   late->deadline = clock_.Now() + absl::Seconds(1);
   ASSERT_TRUE(dispatcher_.Submit(late).ok());
   dispatcher_.Tick();
@@ -177,7 +177,7 @@ TEST_F(DispatcherTest, ADeadlineIsAnsweredWhenItComes) {
 
 TEST_F(DispatcherTest, NobodyWaitsForever) {
   Up(0);
-  for (int name = 1; name <= 3; ++name) dispatcher_.Submit(Ask(name)).IgnoreError();
+  for (int name = 1; name <= 3; ++name) dispatcher_.Submit(MakeRequest(name)).IgnoreError();
   clock_.Advance(absl::Seconds(60));
   dispatcher_.Tick();
   ASSERT_EQ(results_[3].size(), 1u);
@@ -191,13 +191,13 @@ TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
   dispatcher.StartTicking();
   absl::Mutex mutex;
   absl::Status answer;
-  auto ask = std::make_shared<Dispatcher::Ask>();
-  ask->deadline = real.Now() + absl::Milliseconds(20);
-  ask->result = [&](int, absl::StatusOr<Placement> result) {
+  auto request = std::make_shared<DispatchRequest>();
+  request->deadline = real.Now() + absl::Milliseconds(20);
+  request->result = [&](int, absl::StatusOr<Placement> result) {
     absl::MutexLock lock(&mutex);
     answer = result.status();
   };
-  ASSERT_TRUE(dispatcher.Submit(ask).ok());
+  ASSERT_TRUE(dispatcher.Submit(request).ok());
   absl::MutexLock lock(&mutex);
   const auto answered = [&] { return !answer.ok(); };
   ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&answered), absl::Seconds(30)));

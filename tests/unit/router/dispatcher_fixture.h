@@ -24,19 +24,19 @@ class DispatcherTest : public ::testing::Test, protected TwoDecodeWorkers {
     return options;
   }
 
-  void Up(int seat, uint64_t total_blocks = 1000) { TwoDecodeWorkers::Up(seat, total_blocks); }
+  void Up(int endpoint, uint64_t total_blocks = 1000) { TwoDecodeWorkers::Up(endpoint, total_blocks); }
 
-  std::shared_ptr<Dispatcher::Ask> Ask(int name, int choices = 1, int64_t tokens = 10) {
-    auto ask = std::make_shared<Dispatcher::Ask>();
-    ask->choices = choices;
-    ask->request.prompt_tokens = tokens;
-    ask->request.max_tokens = 1;
-    ask->bytes = 10;
-    ask->result = [this, name](int choice, absl::StatusOr<Placement> result) {
+  std::shared_ptr<DispatchRequest> MakeRequest(int name, int choices = 1, int64_t tokens = 10) {
+    auto request = std::make_shared<DispatchRequest>();
+    request->choices = choices;
+    request->placement.prompt_tokens = tokens;
+    request->placement.max_tokens = 1;
+    request->bytes = 10;
+    request->result = [this, name](int choice, absl::StatusOr<Placement> result) {
       order_.push_back(name);
       results_[name].push_back(std::move(result));
     };
-    return ask;
+    return request;
   }
 
   FakeClock clock_;

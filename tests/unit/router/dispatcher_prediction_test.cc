@@ -35,9 +35,9 @@ class DispatcherPredictionTest : public DispatcherTest {
   // Seconds that the router predicts for a prompt when nothing else is there; the prompt then took so many.
   double Predicted(int64_t tokens, double took) {
     const int name = next_++;
-    auto ask = Ask(name, 1, tokens);
-    ask->debug = true;
-    EXPECT_TRUE(dispatcher2_.Submit(ask).ok());
+    auto request = MakeRequest(name, 1, tokens);
+    request->debug = true;
+    EXPECT_TRUE(dispatcher2_.Submit(request).ok());
     Placement& placement = *results_[name].at(0);
     v1::Finished finished;
     finished.mutable_usage()->set_prompt_tokens(static_cast<uint32_t>(tokens));

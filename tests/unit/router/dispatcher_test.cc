@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 TEST_F(DispatcherTest, PlacesAtOnceWhenThereIsRoom) {
   Up(0);
-  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
   ASSERT_EQ(results_[1].size(), 1u);
   ASSERT_TRUE(results_[1][0].ok());
   EXPECT_EQ(results_[1][0]->decode->identity().address, "d0:1");
@@ -21,10 +21,10 @@ TEST_F(DispatcherTest, PlacesAtOnceWhenThereIsRoom) {
 
 TEST_F(DispatcherTest, WaitsForARequestToEnd) {
   Up(0);
-  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
-  ASSERT_TRUE(dispatcher_.Submit(Ask(2)).ok());
-  ASSERT_TRUE(dispatcher_.Submit(Ask(3)).ok());
-  ASSERT_TRUE(dispatcher_.Submit(Ask(4)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(2)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(3)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(4)).ok());
   EXPECT_EQ(order_, (std::vector<int>{1, 2}));
   results_[2][0]->booking.Release();
   EXPECT_EQ(order_, (std::vector<int>{1, 2, 3}));
@@ -34,8 +34,8 @@ TEST_F(DispatcherTest, WaitsForARequestToEnd) {
 
 TEST_F(DispatcherTest, AFullQueueRefusesWithADelay) {
   Up(0);
-  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());
-  const auto refused = dispatcher_.Submit(Ask(6));
+  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(MakeRequest(name)).ok());
+  const auto refused = dispatcher_.Submit(MakeRequest(6));
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
   const auto delay = rpc::RetryDelay(refused.status());
   ASSERT_TRUE(delay.has_value());
@@ -44,9 +44,9 @@ TEST_F(DispatcherTest, AFullQueueRefusesWithADelay) {
 
 TEST_F(DispatcherTest, AFullQueueMakesRoomForATenantWithLess) {
   Up(0);
-  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name, 1, 1000)).ok());
+  for (int name = 0; name < 6; ++name) ASSERT_TRUE(dispatcher_.Submit(MakeRequest(name, 1, 1000)).ok());
   dispatcher_.SetTenant(admission::TenantId(7), "late", {});
-  auto late = Ask(6, 1, 1000);
+  auto late = MakeRequest(6, 1, 1000);
   late->tenant = admission::TenantId(7);
   ASSERT_TRUE(dispatcher_.Submit(late).ok());
   EXPECT_TRUE(results_[6].empty()) << "it waits";
@@ -64,9 +64,9 @@ TEST_F(DispatcherTest, SettlingLetsATenantsNextRequestGo) {
   dispatcher_.SetTenant(admission::TenantId(7), "one", {.concurrency = 1});
   std::vector<std::vector<admission::EntryId>> entries;
   for (int name = 0; name < 2; ++name) {
-    auto ask = Ask(name);
-    ask->tenant = admission::TenantId(7);
-    auto submitted = dispatcher_.Submit(ask);
+    auto request = MakeRequest(name);
+    request->tenant = admission::TenantId(7);
+    auto submitted = dispatcher_.Submit(request);
     ASSERT_TRUE(submitted.ok());
     entries.push_back(*submitted);
   }
@@ -81,13 +81,13 @@ TEST_F(DispatcherTest, SettlingLetsATenantsNextRequestGo) {
 
 TEST_F(DispatcherTest, AllChoicesOrNone) {
   Up(0);
-  for (int name = 0; name < 3; ++name) ASSERT_TRUE(dispatcher_.Submit(Ask(name)).ok());
-  EXPECT_FALSE(dispatcher_.Submit(Ask(3, 4)).ok());
+  for (int name = 0; name < 3; ++name) ASSERT_TRUE(dispatcher_.Submit(MakeRequest(name)).ok());
+  EXPECT_FALSE(dispatcher_.Submit(MakeRequest(3, 4)).ok());
   EXPECT_TRUE(results_[3].empty());
 }
 
 TEST_F(DispatcherTest, WaitsForWorkersThatHaveNotAnsweredYetButNotLong) {
-  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
   EXPECT_TRUE(results_[1].empty());
   clock_.Advance(absl::Seconds(3));
   dispatcher_.Tick();
@@ -98,7 +98,7 @@ TEST_F(DispatcherTest, WaitsForWorkersThatHaveNotAnsweredYetButNotLong) {
 TEST_F(DispatcherTest, SaysAtOnceThatNobodyIsUp) {
   fleet_.OnDown(0, absl::UnavailableError("connection refused"));
   fleet_.OnDown(1, absl::UnavailableError("connection refused"));
-  ASSERT_TRUE(dispatcher_.Submit(Ask(1)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1)).ok());
   ASSERT_EQ(results_[1].size(), 1u);
   EXPECT_THAT(std::string(results_[1][0].status().message()), HasSubstr("d0:1 (connection refused)"));
 }
@@ -106,17 +106,17 @@ TEST_F(DispatcherTest, SaysAtOnceThatNobodyIsUp) {
 TEST_F(DispatcherTest, AvoidsWorkersThatFailedTheRequest) {
   Up(0);
   Up(1);
-  const auto ask = Ask(1);
-  const auto ids = dispatcher_.Submit(ask);
+  const auto request = MakeRequest(1);
+  const auto ids = dispatcher_.Submit(request);
   ASSERT_TRUE(ids.ok());
   const Incarnation first = results_[1][0]->decode->identity().incarnation;
   results_[1][0]->booking.Release();
-  dispatcher_.Again((*ids)[0], ask, 0, {first});
+  dispatcher_.Requeue((*ids)[0], request, 0, {first});
   ASSERT_EQ(results_[1].size(), 2u);
   const Incarnation second = results_[1][1]->decode->identity().incarnation;
   EXPECT_NE(first, second);
   results_[1][1]->booking.Release();
-  dispatcher_.Again((*ids)[0], ask, 0, {first, second});
+  dispatcher_.Requeue((*ids)[0], request, 0, {first, second});
   ASSERT_EQ(results_[1].size(), 3u);
   EXPECT_TRUE(absl::IsUnavailable(results_[1][2].status()));
 }
@@ -124,10 +124,10 @@ TEST_F(DispatcherTest, AvoidsWorkersThatFailedTheRequest) {
 TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {
   Up(0, 10);
   Up(1, 20);
-  ASSERT_TRUE(dispatcher_.Submit(Ask(1, 1, 16 * 15)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(1, 1, 16 * 15)).ok());
   ASSERT_TRUE(results_[1][0].ok());
   EXPECT_EQ(results_[1][0]->decode->identity().address, "d1:1") << "the small one can't";
-  ASSERT_TRUE(dispatcher_.Submit(Ask(2, 1, 16 * 20)).ok());
+  ASSERT_TRUE(dispatcher_.Submit(MakeRequest(2, 1, 16 * 20)).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(results_[2][0].status()));
   EXPECT_THAT(std::string(results_[2][0].status().message()),
               HasSubstr("take 21 KV blocks, and the largest decode worker has 20"));
@@ -135,9 +135,9 @@ TEST_F(DispatcherTest, APromptThatNoWorkerCanHoldIsRefusedAtOnce) {
 
 TEST_F(DispatcherTest, WhatIsWithdrawnIsNotPlaced) {
   Up(0);
-  dispatcher_.Submit(Ask(1)).IgnoreError();
-  dispatcher_.Submit(Ask(2)).IgnoreError();
-  const auto ids = dispatcher_.Submit(Ask(3));
+  dispatcher_.Submit(MakeRequest(1)).IgnoreError();
+  dispatcher_.Submit(MakeRequest(2)).IgnoreError();
+  const auto ids = dispatcher_.Submit(MakeRequest(3));
   ASSERT_TRUE(ids.ok());
   dispatcher_.Withdraw((*ids)[0]);
   dispatcher_.Withdraw((*ids)[0]);
@@ -147,18 +147,18 @@ TEST_F(DispatcherTest, WhatIsWithdrawnIsNotPlaced) {
 
 TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
   Up(0);
-  std::vector<std::shared_ptr<Dispatcher::Ask>> asks = {Ask(0), Ask(1)};
-  const auto ids = dispatcher_.Submit(asks[0]);
+  std::vector<std::shared_ptr<DispatchRequest>> requests = {MakeRequest(0), MakeRequest(1)};
+  const auto ids = dispatcher_.Submit(requests[0]);
   ASSERT_TRUE(ids.ok());
-  ASSERT_TRUE(dispatcher_.Submit(asks[1]).ok());
+  ASSERT_TRUE(dispatcher_.Submit(requests[1]).ok());
   // The first is refused and waits again, at the head.
   results_[0][0]->booking.Refused(clock_.Now());
-  dispatcher_.Again((*ids)[0], asks[0], 0, {});
+  dispatcher_.Requeue((*ids)[0], requests[0], 0, {});
   EXPECT_EQ(results_[0].size(), 1u);
-  clock_.Advance(fleet::Worker::kGatePatience);
+  clock_.Advance(fleet::CircuitBreaker::kPatience);
   dispatcher_.Tick();
   EXPECT_EQ(results_[0].size(), 2u) << "the trial";
-  dispatcher_.Submit(Ask(2)).IgnoreError();
+  dispatcher_.Submit(MakeRequest(2)).IgnoreError();
   EXPECT_TRUE(results_[2].empty()) << "others wait for its answer";
   results_[1].clear();  // makes room under the concurrency limit; the trial is still out
   EXPECT_TRUE(results_[2].empty());
@@ -168,8 +168,8 @@ TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
 
 TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   index::PrefixIndex index({});
-  fleet::Fleet fleet({.router_id = "me", .seats = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0}, &probe_,
-                     &index);
+  fleet::Fleet fleet({.router_id = "me", .endpoints = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0},
+                     &probe_, &index);
   Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_,
                         &index);
   v1::WatchEvent event;
@@ -180,11 +180,11 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   info->set_incarnation(1);
   ASSERT_TRUE(fleet.OnEvent(0, event).ok());
 
-  const auto ask = Ask(1, 2);
-  ask->debug = true;
-  ask->chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
-                             std::vector<TokenId>(600 * kBlockTokens, TokenId(7)));
-  ASSERT_TRUE(dispatcher.Submit(ask).ok());
+  const auto request = MakeRequest(1, 2);
+  request->debug = true;
+  request->chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
+                                 std::vector<TokenId>(600 * kBlockTokens, TokenId(7)));
+  ASSERT_TRUE(dispatcher.Submit(request).ok());
   ASSERT_EQ(results_[1].size(), 2u);
   EXPECT_EQ(index.stats().speculative, 600)
       << "what came first is told at once, the rest before Submit returns";
@@ -204,41 +204,41 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
 }
 
 // A busy decode worker says that it holds the conversation, and the next turn is computed elsewhere: from
-// what it has said, and from nothing that is only believed of it, blocks are to be fetched.
+// what it has said, and from nothing that is only a speculative entry, blocks are to be fetched.
 TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
   for (const bool takes_part : {true, false}) {
     SCOPED_TRACE(takes_part);
     index::PrefixIndex index({});
     fleet::Fleet fleet({.router_id = "me",
-                        .seats = {{"d0:1", fleet::Role::kDecode}, {"p0:1", fleet::Role::kPrefill}},
+                        .endpoints = {{"d0:1", fleet::Role::kDecode}, {"p0:1", fleet::Role::kPrefill}},
                         .vocabulary = 0},
                        &probe_, &index);
     Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("prefix_affinity", 1), &clock_, &probe_,
                           &index);
     const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
                                      std::vector<TokenId>(250 * kBlockTokens, TokenId(7)));
-    for (const int seat : {0, 1}) {
+    for (const int endpoint : {0, 1}) {
       v1::WatchEvent event;
       event.set_sequence(1);
       v1::Snapshot& snapshot = *event.mutable_snapshot();
-      snapshot.mutable_info()->set_worker_id(seat == 0 ? "d0" : "p0");
-      snapshot.mutable_info()->set_role(seat == 0 ? v1::ROLE_DECODE : v1::ROLE_PREFILL);
-      snapshot.mutable_info()->set_incarnation(seat + 1);
+      snapshot.mutable_info()->set_worker_id(endpoint == 0 ? "d0" : "p0");
+      snapshot.mutable_info()->set_role(endpoint == 0 ? v1::ROLE_DECODE : v1::ROLE_PREFILL);
+      snapshot.mutable_info()->set_incarnation(endpoint + 1);
       snapshot.mutable_info()->set_peer_fetch(takes_part);
       snapshot.mutable_load()->set_total_blocks(10'000);
       snapshot.mutable_load()->set_free_blocks(9'000);
-      if (seat == 0) {
+      if (endpoint == 0) {
         snapshot.mutable_load()->set_running(60);
         for (int i = 0; i < 200; ++i) snapshot.mutable_stored()->append(chain[i].bytes());
       }
-      ASSERT_TRUE(fleet.OnEvent(seat, event).ok());
+      ASSERT_TRUE(fleet.OnEvent(endpoint, event).ok());
     }
     index.Speculate(fleet.view()->decode[0]->slot(), std::span(chain).subspan(200),
                     clock_.Now() + absl::Seconds(10));
-    const auto ask = Ask(1, 1, 251 * kBlockTokens);
-    ask->debug = true;
-    ask->chain = chain;
-    ASSERT_TRUE(dispatcher.Submit(ask).ok());
+    const auto request = MakeRequest(1, 1, 251 * kBlockTokens);
+    request->debug = true;
+    request->chain = chain;
+    ASSERT_TRUE(dispatcher.Submit(request).ok());
     ASSERT_EQ(results_[1].size(), 1u);
     const Placement& first = *results_[1][0];
     ASSERT_EQ(first.prefill.size(), 1u);

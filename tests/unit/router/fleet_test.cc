@@ -40,14 +40,14 @@ class FleetTest : public ::testing::Test {
   telemetry::Metrics metrics_;
   Probe probe_{&metrics_};
   Fleet fleet_{{.router_id = "me",
-                .seats = {{"d0:1", Role::kDecode}, {"d1:1", Role::kDecode}, {"p0:1", Role::kPrefill}},
+                .endpoints = {{"d0:1", Role::kDecode}, {"d1:1", Role::kDecode}, {"p0:1", Role::kPrefill}},
                 .vocabulary = 100},
                &probe_};
 };
 
 // A worker's report is another process's word.
-TEST(WorkerTest, BelievesNoNumberThatNoWorkerCanHave) {
-  Worker worker(Worker::Identity{.seat = 0,
+TEST(WorkerTest, BoundsNumbersThatNoWorkerCanHave) {
+  Worker worker(Worker::Identity{.endpoint = 0,
                                  .address = "",
                                  .id = "w",
                                  .role = Role::kDecode,
@@ -69,7 +69,7 @@ TEST(WorkerTest, BelievesNoNumberThatNoWorkerCanHave) {
 }
 
 TEST(WorkerTest, DoesNotCountItsOwnRequestsTwice) {
-  Worker worker(Worker::Identity{.seat = 0,
+  Worker worker(Worker::Identity{.endpoint = 0,
                                  .address = "",
                                  .id = "w",
                                  .role = Role::kDecode,
@@ -119,7 +119,7 @@ TEST_F(FleetTest, AGapIsDataLoss) {
   ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 7)).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7);
   EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(0, LoadOf(4, 9))));
-  EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7) << "what follows a gap is not believed";
+  EXPECT_EQ(fleet_.view()->decode[0]->Requests(), 7) << "what follows a gap is not applied";
   EXPECT_TRUE(absl::IsDataLoss(fleet_.OnEvent(1, LoadOf(2, 9)))) << "a delta before the snapshot";
 }
 
@@ -210,47 +210,47 @@ TEST_F(FleetTest, ARefusedWorkerIsTriedByOneRequest) {
   const auto worker = fleet_.view()->decode[0];
   const absl::Time now = absl::UnixEpoch();
   fleet_.Book(worker, nullptr, 10, now).Refused(now);
-  EXPECT_FALSE(worker->GateAllows(now)) << "its own end is no relief";
-  EXPECT_TRUE(worker->GateAllows(now + Worker::kGatePatience));
+  EXPECT_FALSE(worker->breaker().Allows(now)) << "its own end is no relief";
+  EXPECT_TRUE(worker->breaker().Allows(now + CircuitBreaker::kPatience));
   ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 1)).ok());
-  EXPECT_TRUE(worker->GateAllows(now));
+  EXPECT_TRUE(worker->breaker().Allows(now));
   {
     Booking trial = fleet_.Book(worker, nullptr, 10, now);
-    EXPECT_FALSE(worker->GateAllows(now)) << "one at a time";
+    EXPECT_FALSE(worker->breaker().Allows(now)) << "one at a time";
   }
-  EXPECT_TRUE(worker->GateAllows(now)) << "the trial ended without an answer";
+  EXPECT_TRUE(worker->breaker().Allows(now)) << "the trial ended without an answer";
   Booking trial = fleet_.Book(worker, nullptr, 10, now);
   trial.Accepted();
-  EXPECT_TRUE(worker->GateAllows(now));
+  EXPECT_TRUE(worker->breaker().Allows(now));
   fleet_.Book(worker, nullptr, 10, now).Refused(now);
   trial.Release();
-  EXPECT_TRUE(worker->GateAllows(now)) << "a request that ran there ended";
+  EXPECT_TRUE(worker->breaker().Allows(now)) << "a request that ran there ended";
 }
 
-TEST_F(FleetTest, SeatsComeAndGoAndTheirNumbersDoNotComeBack) {
+TEST_F(FleetTest, EndpointsComeAndGoAndTheirNumbersDoNotComeBack) {
   ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
   int changes = 0;
   fleet_.SetListener([&] { ++changes; });
-  const int joined = fleet_.AddSeat({"d2:1", Role::kDecode});
+  const int joined = fleet_.AddEndpoint({"d2:1", Role::kDecode});
   EXPECT_EQ(joined, 3);
-  EXPECT_EQ(fleet_.view()->decode.size(), 1u) << "a seat is no worker yet";
+  EXPECT_EQ(fleet_.view()->decode.size(), 1u) << "an endpoint is no worker yet";
   ASSERT_TRUE(fleet_.OnEvent(joined, Hello(v1::ROLE_DECODE)).ok());
   EXPECT_EQ(fleet_.view()->decode.size(), 2u);
   changes = 0;
-  fleet_.RemoveSeat(joined);
+  fleet_.RemoveEndpoint(joined);
   EXPECT_EQ(changes, 1) << "what waits may have to go elsewhere, or fail";
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
-  fleet_.RemoveSeat(joined);
-  EXPECT_EQ(fleet_.AddSeat({"d2:1", Role::kDecode}), 4) << "not the old number, even for the old address";
+  fleet_.RemoveEndpoint(joined);
+  EXPECT_EQ(fleet_.AddEndpoint({"d2:1", Role::kDecode}), 4) << "not the old number, even for the old address";
 }
 
-TEST_F(FleetTest, WhatRunsOnAWorkerOutlivesItsSeat) {
+TEST_F(FleetTest, WhatRunsOnAWorkerOutlivesItsEndpoint) {
   ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
   const auto worker = fleet_.view()->decode[0];
   Booking booking = fleet_.Book(worker, nullptr, 10, absl::UnixEpoch());
   booking.Accepted();
-  fleet_.RemoveSeat(0);
+  fleet_.RemoveEndpoint(0);
   EXPECT_TRUE(fleet_.view()->decode.empty());
   EXPECT_TRUE(worker->departed());
   EXPECT_EQ(worker->BookedRequests(), 1);
@@ -258,9 +258,9 @@ TEST_F(FleetTest, WhatRunsOnAWorkerOutlivesItsSeat) {
   EXPECT_EQ(worker->BookedRequests(), 0);
 }
 
-TEST_F(FleetTest, ASeatThatHasGoneHearsNothing) {
+TEST_F(FleetTest, AnEndpointThatHasGoneHearsNothing) {
   ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE)).ok());
-  fleet_.RemoveSeat(0);
+  fleet_.RemoveEndpoint(0);
   EXPECT_TRUE(absl::IsNotFound(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE))));
   fleet_.OnDown(0, absl::UnavailableError("gone"));
   EXPECT_TRUE(fleet_.view()->decode.empty());
@@ -268,7 +268,7 @@ TEST_F(FleetTest, ASeatThatHasGoneHearsNothing) {
 }
 
 TEST_F(FleetTest, IsNotSettledBeforeTheListingIsComplete) {
-  for (int seat : {0, 1, 2}) fleet_.OnDown(seat, absl::UnavailableError("connection refused"));
+  for (int endpoint : {0, 1, 2}) fleet_.OnDown(endpoint, absl::UnavailableError("connection refused"));
   EXPECT_TRUE(fleet_.settled());
   fleet_.SetListing({.complete = false, .trouble = "dns:///d:1 (not resolved yet)"});
   EXPECT_FALSE(fleet_.settled());
@@ -277,19 +277,19 @@ TEST_F(FleetTest, IsNotSettledBeforeTheListingIsComplete) {
       << fleet_.NoDecodeWorker();
   fleet_.SetListing({});
   EXPECT_TRUE(fleet_.settled());
-  const int joined = fleet_.AddSeat({"d2:1", Role::kDecode});
-  EXPECT_FALSE(fleet_.settled()) << "a new seat is heard first";
-  fleet_.RemoveSeat(joined);
+  const int joined = fleet_.AddEndpoint({"d2:1", Role::kDecode});
+  EXPECT_FALSE(fleet_.settled()) << "a new endpoint is heard first";
+  fleet_.RemoveEndpoint(joined);
   EXPECT_TRUE(fleet_.settled());
-  for (int seat : {0, 1, 2}) fleet_.RemoveSeat(seat);
+  for (int endpoint : {0, 1, 2}) fleet_.RemoveEndpoint(endpoint);
   EXPECT_NE(fleet_.NoDecodeWorker().message().find("none is listed"), absl::string_view::npos);
 }
 
-TEST_F(FleetTest, TheFingerprintGroupFollowsTheSeats) {
+TEST_F(FleetTest, TheFingerprintGroupFollowsTheEndpoints) {
   ASSERT_TRUE(fleet_.OnEvent(0, Hello(v1::ROLE_DECODE, 1, Print("old"))).ok());
   ASSERT_TRUE(fleet_.OnEvent(1, Hello(v1::ROLE_DECODE, 1, Print("new"))).ok());
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d0:1");
-  fleet_.RemoveSeat(0);
+  fleet_.RemoveEndpoint(0);
   ASSERT_EQ(fleet_.view()->decode.size(), 1u);
   EXPECT_EQ(fleet_.view()->decode[0]->identity().address, "d1:1");
 }
@@ -320,7 +320,8 @@ class FleetIndexTest : public ::testing::Test {
   telemetry::Metrics metrics_;
   Probe probe_{&metrics_};
   index::PrefixIndex index_{{}};
-  Fleet fleet_{{.router_id = "me", .seats = {{"d0:1", Role::kDecode}}, .vocabulary = 100}, &probe_, &index_};
+  Fleet fleet_{
+      {.router_id = "me", .endpoints = {{"d0:1", Role::kDecode}}, .vocabulary = 100}, &probe_, &index_};
 };
 
 TEST_F(FleetIndexTest, LearnsFromSnapshotsAndDeltas) {
@@ -390,12 +391,12 @@ TEST_F(FleetTest, AWorkerUnderTwoAddressesIsUsedOnce) {
   EXPECT_EQ(fleet_.view()->decode.size(), 2u) << "another one has taken the address";
 }
 
-TEST_F(FleetIndexTest, ASeatThatGoesLeavesTheIndex) {
-  const int other = fleet_.AddSeat({"d1:1", Role::kDecode});
+TEST_F(FleetIndexTest, AnEndpointThatGoesLeavesTheIndex) {
+  const int other = fleet_.AddEndpoint({"d1:1", Role::kDecode});
   ASSERT_TRUE(fleet_.OnEvent(0, Holding(4)).ok());
   ASSERT_TRUE(fleet_.OnEvent(other, Holding(2)).ok());
   const WorkerSlot slot = fleet_.view()->decode[0]->slot();
-  fleet_.RemoveSeat(0);
+  fleet_.RemoveEndpoint(0);
   EXPECT_EQ(Longest(), 2u);
   EXPECT_EQ(index_.stats().workers, 1);
   EXPECT_EQ(index_.stats().pairs, 2);
@@ -411,7 +412,7 @@ TEST_F(FleetIndexTest, ARefusedSnapshotTellsTheIndexNothing) {
 }
 
 TEST(WorkerTest, KnowsSinceWhenItHasBeenBusy) {
-  Worker worker(Worker::Identity{.seat = 0,
+  Worker worker(Worker::Identity{.endpoint = 0,
                                  .address = "",
                                  .id = "w",
                                  .role = Role::kPrefill,

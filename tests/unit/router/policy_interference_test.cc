@@ -38,12 +38,12 @@ class OneAndOne {
     prefill_[0].queued_tokens += tokens;
     ++decode_[0].running;
   }
-  Choice Choose(int64_t tokens = kPrompt) {
-    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
+  Selection Select(int64_t tokens = kPrompt) {
+    return policy_->Select({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
                            decode_, prefill_);
   }
-  Choice ChooseAlone(int64_t tokens = kPrompt) {
-    return policy_->Choose({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
+  Selection ChooseAlone(int64_t tokens = kPrompt) {
+    return policy_->Select({.prompt_tokens = tokens, .max_tokens = 100, .arrival = now_, .now = now_},
                            decode_, {});
   }
 
@@ -66,7 +66,7 @@ TEST(InterferenceTest, LongPromptsGoToThePoolWhileAnswersRun) {
     fleet.decode().running = 4;
     fleet.decode().context_tokens = 4 * 300;
     for (int queued = 0; queued < 12; ++queued) {
-      EXPECT_FALSE(fleet.Choose().prefill.empty()) << queued << " wait there already";
+      EXPECT_FALSE(fleet.Select().prefill.empty()) << queued << " wait there already";
       fleet.Queue(kPrompt);
     }
   }
@@ -78,7 +78,7 @@ TEST(InterferenceTest, AShortRestStaysWhereItsPrefixIs) {
   fleet.decode().running = 4;
   fleet.decode().context_tokens = 4 * 300;
   fleet.decode().matched_blocks = 126;
-  EXPECT_EQ(fleet.Choose().reason, Reason::kLocal);
+  EXPECT_EQ(fleet.Select().reason, Reason::kLocal);
 }
 
 TEST(InterferenceTest, WhereNoAnswerRunsAQueueIsPassed) {
@@ -86,7 +86,7 @@ TEST(InterferenceTest, WhereNoAnswerRunsAQueueIsPassed) {
   fleet.Introduce();
   for (int queued = 0; queued < 4; ++queued) fleet.Queue(kPrompt);
   fleet.decode().running = 0;
-  EXPECT_EQ(fleet.Choose().reason, Reason::kLocal);
+  EXPECT_EQ(fleet.Select().reason, Reason::kLocal);
 }
 
 // Steps of running answers are cut to the SLO: a prompt beside them takes a step of theirs for each piece.
@@ -112,10 +112,10 @@ TEST(PredictionTest, AWorkerIsKnownFromItsFirstWord) {
   fleet.Introduce();
   fleet.decode().running = 8;
   const double alone = 60e-3 + kPrompt * 4e-3 + kPrompt * kPrompt / 2 * 0.4e-6;
-  EXPECT_NEAR(fleet.Choose().predicted.ttft(), alone, 0.01);
+  EXPECT_NEAR(fleet.Select().predicted.ttft(), alone, 0.01);
   fleet.Queue(kPrompt);
   fleet.Queue(kPrompt);
-  EXPECT_NEAR(fleet.Choose().predicted.ttft(), 3 * alone, 0.01) << "two wait before it";
+  EXPECT_NEAR(fleet.Select().predicted.ttft(), 3 * alone, 0.01) << "two wait before it";
   // What was seen of it counts for more than its word.
   Outcome outcome;
   outcome.prefill = kPrefill;
@@ -123,7 +123,7 @@ TEST(PredictionTest, AWorkerIsKnownFromItsFirstWord) {
   outcome.compute_seconds = 2 * alone;
   fleet.policy().Observe(outcome);
   fleet.Introduce();
-  EXPECT_NEAR(fleet.Choose().predicted.prefill, 2 * alone, 0.1);
+  EXPECT_NEAR(fleet.Select().predicted.prefill, 2 * alone, 0.1);
 }
 
 // Prompts that were booked by a router that knew nothing weigh by what it knows now.
@@ -132,7 +132,7 @@ TEST(PredictionTest, AQueueIsPredictedAnew) {
   fleet.decode().running = 8;
   fleet.Queue(kPrompt);
   fleet.Queue(kPrompt);
-  EXPECT_LT(fleet.Choose().predicted.ttft(), 1) << "a mid-size accelerator, for all it knows";
+  EXPECT_LT(fleet.Select().predicted.ttft(), 1) << "a mid-size accelerator, for all it knows";
   for (const int64_t tokens : {300, 1000, 2000}) {
     Outcome outcome;
     outcome.prefill = kPrefill;
@@ -140,7 +140,7 @@ TEST(PredictionTest, AQueueIsPredictedAnew) {
     outcome.compute_seconds = 4e-3 * static_cast<double>(tokens);
     fleet.policy().Observe(outcome);
   }
-  EXPECT_NEAR(fleet.Choose().predicted.ttft(), 3 * 4e-3 * kPrompt, 0.5 * 4e-3 * kPrompt);
+  EXPECT_NEAR(fleet.Select().predicted.ttft(), 3 * 4e-3 * kPrompt, 0.5 * 4e-3 * kPrompt);
 }
 
 }  // namespace

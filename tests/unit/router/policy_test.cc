@@ -25,16 +25,16 @@ using States = std::vector<WorkerState>;
 TEST(LeastLoadedTest, TakesTheFewestRequests) {
   auto policy = *MakePolicy("least_loaded", 1);
   States decode = {Worker(0, 3), Worker(1, 1), Worker(2, 2)};
-  EXPECT_EQ(policy->Choose({}, decode, {}).decode, 1u);
+  EXPECT_EQ(policy->Select({}, decode, {}).decode, 1u);
   decode[1].waiting = 2;
-  EXPECT_EQ(policy->Choose({}, decode, {}).decode, 2u) << "those that wait count too";
+  EXPECT_EQ(policy->Select({}, decode, {}).decode, 2u) << "those that wait count too";
 }
 
 TEST(LeastLoadedTest, RanksPrefillWorkersByWaitingTokens) {
   auto policy = *MakePolicy("least_loaded", 1);
   const States decode = {Worker(0)};
   const States prefill = {Worker(0, 0, 900), Worker(1, 0, 100), Worker(2, 0, 500), Worker(3, 0, 700)};
-  EXPECT_EQ(policy->Choose({}, decode, prefill).prefill, (std::vector<size_t>{1, 2, 3}));
+  EXPECT_EQ(policy->Select({}, decode, prefill).prefill, (std::vector<size_t>{1, 2, 3}));
 }
 
 TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
@@ -45,10 +45,10 @@ TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
   for (uint32_t i = 0; i < 7; ++i) decode.push_back(Worker(i));
   for (uint32_t i = 0; i < 3; ++i) prefill.push_back(Worker(i));
   for (int i = 0; i < 700; ++i) {
-    const Choice choice = policy->Choose({}, decode, prefill);
-    ++decode[choice.decode].running;
-    ++prefill[choice.prefill.front()].running;
-    prefill[choice.prefill.front()].queued_tokens += 16;
+    const Selection selection = policy->Select({}, decode, prefill);
+    ++decode[selection.decode].running;
+    ++prefill[selection.prefill.front()].running;
+    prefill[selection.prefill.front()].queued_tokens += 16;
   }
   for (const WorkerState& worker : decode) EXPECT_EQ(worker.running, 100);
   for (const WorkerState& worker : prefill) EXPECT_NEAR(worker.running, 233, 1);
@@ -61,7 +61,7 @@ TEST(LeastLoadedTest, EqualsAreChosenAlike) {
   States decode;
   for (uint32_t i = 0; i < 4; ++i) decode.push_back(Worker(i));
   std::map<size_t, int> chosen;
-  for (int i = 0; i < 4000; ++i) ++chosen[policy->Choose({}, decode, {}).decode];
+  for (int i = 0; i < 4000; ++i) ++chosen[policy->Select({}, decode, {}).decode];
   for (const auto& [at, times] : chosen) EXPECT_NEAR(times, 1000, 200) << at;  // 7 sigma
 }
 
@@ -78,12 +78,13 @@ TEST(LeastLoadedTest, IsNeverBeaten) {
     for (int i = 0; i < draw(6); ++i) {
       prefill.push_back(Worker(static_cast<uint32_t>(i), 0, draw(4) * 100));
     }
-    const Choice choice = policy->Choose({}, decode, prefill);
-    for (const WorkerState& worker : decode) EXPECT_LE(decode[choice.decode].requests(), worker.requests());
-    EXPECT_EQ(choice.prefill.size(), std::min(kMaxPrefillTargets, prefill.size()));
-    for (size_t i = 1; i < choice.prefill.size(); ++i) {
-      EXPECT_LE(prefill[choice.prefill[i - 1]].queued_tokens, prefill[choice.prefill[i]].queued_tokens);
-      EXPECT_NE(choice.prefill[i - 1], choice.prefill[i]);
+    const Selection selection = policy->Select({}, decode, prefill);
+    for (const WorkerState& worker : decode)
+      EXPECT_LE(decode[selection.decode].requests(), worker.requests());
+    EXPECT_EQ(selection.prefill.size(), std::min(kMaxPrefillTargets, prefill.size()));
+    for (size_t i = 1; i < selection.prefill.size(); ++i) {
+      EXPECT_LE(prefill[selection.prefill[i - 1]].queued_tokens, prefill[selection.prefill[i]].queued_tokens);
+      EXPECT_NE(selection.prefill[i - 1], selection.prefill[i]);
     }
   }
 }
@@ -92,11 +93,11 @@ TEST(RoundRobinTest, TakesEachInTurn) {
   auto policy = *MakePolicy("round_robin", 0);
   const States decode = {Worker(0, 9), Worker(1)};
   const States prefill = {Worker(0), Worker(1)};
-  EXPECT_EQ(policy->Choose({}, decode, prefill).decode, 0u);
-  const Choice second = policy->Choose({}, decode, prefill);
+  EXPECT_EQ(policy->Select({}, decode, prefill).decode, 0u);
+  const Selection second = policy->Select({}, decode, prefill);
   EXPECT_EQ(second.decode, 1u);
   EXPECT_EQ(second.prefill, (std::vector<size_t>{1, 0}));
-  EXPECT_EQ(policy->Choose({}, decode, prefill).decode, 0u);
+  EXPECT_EQ(policy->Select({}, decode, prefill).decode, 0u);
 }
 
 // A policy sees the same workers in another order and names the same ones.
@@ -115,8 +116,8 @@ TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
       }
       States turned = workers;
       std::rotate(turned.begin(), turned.begin() + draw(static_cast<int>(turned.size())), turned.end());
-      const Choice a = one->Choose({}, workers, workers);
-      const Choice b = other->Choose({}, turned, turned);
+      const Selection a = one->Select({}, workers, workers);
+      const Selection b = other->Select({}, turned, turned);
       EXPECT_EQ(workers[a.decode].slot, turned[b.decode].slot) << name;
       ASSERT_EQ(a.prefill.size(), b.prefill.size()) << name;
       for (size_t i = 0; i < a.prefill.size(); ++i) {
@@ -166,8 +167,9 @@ View RandomView(const std::function<int(int)>& draw) {
   return view;
 }
 
-WorkerSlot FirstOf(const Choice& choice, const View& view) {
-  return choice.prefill.empty() ? view.decode[choice.decode].slot : view.prefill[choice.prefill[0]].slot;
+WorkerSlot FirstOf(const Selection& selection, const View& view) {
+  return selection.prefill.empty() ? view.decode[selection.decode].slot
+                                   : view.prefill[selection.prefill[0]].slot;
 }
 
 class PrefixAffinityProperty : public ::testing::Test {
@@ -186,11 +188,11 @@ TEST_F(PrefixAffinityProperty, IsMonotoneInOverlap) {
   for (int round = 0; round < 500; ++round) {
     View view = RandomView(draw_);
     for (WorkerState& worker : view.prefill) worker.can_fetch = false;
-    const Choice before = policy()->Choose(view.request, view.decode, view.prefill);
+    const Selection before = policy()->Select(view.request, view.decode, view.prefill);
     if (before.prefill.empty()) continue;
     WorkerState& chosen = view.prefill[before.prefill[0]];
     chosen.matched_blocks = std::min(view.request.prompt_tokens / 16, chosen.matched_blocks + 1 + draw_(500));
-    const Choice after = policy()->Choose(view.request, view.decode, view.prefill);
+    const Selection after = policy()->Select(view.request, view.decode, view.prefill);
     ASSERT_FALSE(after.prefill.empty());
     EXPECT_EQ(after.prefill[0], before.prefill[0]) << "round " << round;
     EXPECT_LE(after.predicted.prefill, before.predicted.prefill);
@@ -202,13 +204,13 @@ TEST_F(PrefixAffinityProperty, IsMonotoneInLoad) {
   SCOPED_TRACE(seed_);
   for (int round = 0; round < 500; ++round) {
     View view = RandomView(draw_);
-    const Choice before = policy()->Choose(view.request, view.decode, view.prefill);
+    const Selection before = policy()->Select(view.request, view.decode, view.prefill);
     const size_t at = static_cast<size_t>(draw_(static_cast<int>(view.prefill.size())));
     if (before.prefill.empty() || before.prefill[0] == at) continue;
     WorkerState& other = view.prefill[at];
     other.queued_tokens += 1 + draw_(50'000);
     other.waiting += 1 + draw_(5);
-    const Choice after = policy()->Choose(view.request, view.decode, view.prefill);
+    const Selection after = policy()->Select(view.request, view.decode, view.prefill);
     EXPECT_NE(FirstOf(after, view), other.slot) << "round " << round;
   }
 }
@@ -234,11 +236,11 @@ TEST_F(PrefixAffinityProperty, HasNoIntegerTraps) {
       }
     }
     spoil(view.request.prompt_tokens);
-    const Choice choice = policy()->Choose(view.request, view.decode, view.prefill);
-    ASSERT_LT(choice.decode, view.decode.size());
-    for (const size_t at : choice.prefill) ASSERT_LT(at, view.prefill.size());
-    ASSERT_TRUE(std::isfinite(choice.predicted.ttft())) << "round " << round;
-    ASSERT_GE(choice.uncached_tokens, 0);
+    const Selection selection = policy()->Select(view.request, view.decode, view.prefill);
+    ASSERT_LT(selection.decode, view.decode.size());
+    for (const size_t at : selection.prefill) ASSERT_LT(at, view.prefill.size());
+    ASSERT_TRUE(std::isfinite(selection.predicted.ttft())) << "round " << round;
+    ASSERT_GE(selection.uncached_tokens, 0);
   }
 }
 
@@ -250,8 +252,8 @@ TEST_F(PrefixAffinityProperty, IsAFunctionOfItsSeedAndNotOfTheOrder) {
     View turned = view;
     std::reverse(turned.prefill.begin(), turned.prefill.end());
     std::reverse(turned.decode.begin(), turned.decode.end());
-    const Choice a = one->Choose(view.request, view.decode, view.prefill);
-    const Choice b = other->Choose(turned.request, turned.decode, turned.prefill);
+    const Selection a = one->Select(view.request, view.decode, view.prefill);
+    const Selection b = other->Select(turned.request, turned.decode, turned.prefill);
     EXPECT_EQ(view.decode[a.decode].slot, turned.decode[b.decode].slot);
     EXPECT_EQ(FirstOf(a, view), FirstOf(b, turned));
     EXPECT_EQ(a.fetch_from, b.fetch_from);
@@ -265,11 +267,12 @@ TEST(PrefixAffinityTest, WhatIsDueFollowsTheSloAndTheTailShare) {
   const Request request = {.prompt_tokens = 20'000, .max_tokens = 100};
   for (const double slo : {2.0, 4.0}) {
     const auto targets = forecast::QueueTargets::For(slo, 0);
-    const Choice choice = (*MakePolicy("prefix_affinity", 1, targets))->Choose(request, decode, prefill);
-    ASSERT_FALSE(choice.prefill.empty());
-    EXPECT_EQ(choice.due, request.arrival + absl::Seconds(targets.target)) << slo;
+    const Selection selection =
+        (*MakePolicy("prefix_affinity", 1, targets))->Select(request, decode, prefill);
+    ASSERT_FALSE(selection.prefill.empty());
+    EXPECT_EQ(selection.due, request.arrival + absl::Seconds(targets.target)) << slo;
     const auto tail = forecast::QueueTargets::For(slo, 1);
-    EXPECT_EQ((*MakePolicy("prefix_affinity", 1, tail))->Choose(request, decode, prefill).due,
+    EXPECT_EQ((*MakePolicy("prefix_affinity", 1, tail))->Select(request, decode, prefill).due,
               request.arrival);
   }
 }
@@ -282,16 +285,16 @@ TEST(PrefixAffinityTest, ASessionStaysTogetherAmongEqualsOnly) {
   std::map<size_t, int> homes;
   for (uint64_t session = 1; session <= 60; ++session) {
     const Request request = {.prompt_tokens = 5000, .max_tokens = 100, .session = session};
-    const Choice first = policy->Choose(request, decode, prefill);
+    const Selection first = policy->Select(request, decode, prefill);
     for (int turn = 0; turn < 5; ++turn) {
-      const Choice again = policy->Choose(request, decode, prefill);
+      const Selection again = policy->Select(request, decode, prefill);
       ASSERT_EQ(again.decode, first.decode) << "session " << session;
       ASSERT_EQ(again.prefill.front(), first.prefill.front()) << "session " << session;
     }
     ++homes[first.decode];
     States busy = decode;
     busy[first.decode].running = 200;
-    ASSERT_NE(policy->Choose(request, busy, prefill).decode, first.decode);
+    ASSERT_NE(policy->Select(request, busy, prefill).decode, first.decode);
   }
   EXPECT_EQ(homes.size(), 6u) << "sessions spread";
 }
@@ -303,12 +306,12 @@ TEST(PrefixAffinityTest, AFullPoolCostsTheWaitForItsBlocks) {
   const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
   decode[0].free_blocks = 50, decode[0].cached_blocks = 50;
   decode[1].free_blocks = 500;
-  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 1u);
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u);
   decode[0].cached_blocks = 500;
-  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "cached blocks can be had";
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "cached blocks can be had";
   decode[0].cached_blocks = 50;
   decode[0].matched_blocks = 200;
-  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "what it holds it need not find room for";
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "what it holds it need not find room for";
 }
 
 TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCount) {
@@ -316,10 +319,10 @@ TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCo
   States decode = {Worker(0, 10), Worker(1, 11)};
   const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
   decode[0].queued_tokens = 20'000;
-  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 1u) << "a second of prompts waits on the other";
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u) << "a second of prompts waits on the other";
   decode[1].queued_tokens = 19'000;
   decode[0].matched_blocks = 190;
-  EXPECT_EQ(policy->Choose(request, decode, {}).decode, 0u) << "nearly nothing to compute";
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "nearly nothing to compute";
 }
 
 // What a decode worker alone holds is fetched from there: the answer of the last turn.
@@ -330,21 +333,21 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   for (WorkerState& worker : prefill) worker.can_fetch = true;
   decode[0].matched_blocks = 200;
   const Request request = {.prompt_tokens = 4000, .max_tokens = 100};
-  EXPECT_FALSE(policy->Choose(request, decode, prefill).fetch_from.has_value())
-      << "believed to come is not there";
+  EXPECT_FALSE(policy->Select(request, decode, prefill).fetch_from.has_value())
+      << "a speculative block is not there";
   decode[0].confirmed_blocks = 190;
-  const Choice choice = policy->Choose(request, decode, prefill);
-  ASSERT_FALSE(choice.prefill.empty());
-  EXPECT_EQ(choice.reason, Reason::kFetch);
-  EXPECT_EQ(choice.fetch_from, WorkerSlot(0));
-  EXPECT_EQ(choice.fetch_blocks, 190);
-  EXPECT_EQ(choice.uncached_tokens, 4000 - 190 * 16);
+  const Selection selection = policy->Select(request, decode, prefill);
+  ASSERT_FALSE(selection.prefill.empty());
+  EXPECT_EQ(selection.reason, Reason::kFetch);
+  EXPECT_EQ(selection.fetch_from, WorkerSlot(0));
+  EXPECT_EQ(selection.fetch_blocks, 190);
+  EXPECT_EQ(selection.uncached_tokens, 4000 - 190 * 16);
   // Without prefill workers the decode worker fetches itself, if it can.
   States free = {Worker(1, 0)};
   free[0].can_fetch = true;
   WorkerState holder = Worker(0, 400);
   holder.matched_blocks = holder.confirmed_blocks = 190;
-  const Choice local = policy->Choose(request, States{free[0], holder}, {});
+  const Selection local = policy->Select(request, States{free[0], holder}, {});
   ASSERT_TRUE(local.prefill.empty());
   ASSERT_EQ(local.decode, 0u) << "the holder is far too busy";
   EXPECT_EQ(local.fetch_from, WorkerSlot(0));
@@ -363,24 +366,24 @@ TEST(PrefixAffinityTest, WhatIsLearntFollowsTheWorker) {
       policy->Observe(outcome);
     }
   }
-  const auto leave = [&](uint32_t slot, uint64_t life) {
-    policy->Keep(WorkerSlot(slot), life);
-    policy->Forget(WorkerSlot(slot));
+  const auto leave = [&](uint32_t slot, uint64_t incarnation) {
+    policy->OnWorkerLeft(WorkerSlot(slot), Incarnation(incarnation));
+    policy->OnSlotFreed(WorkerSlot(slot));
   };
   leave(0, 70);
   leave(1, 71);
   // They come back the other way round.
-  policy->Recall(WorkerSlot(1), 70);
-  policy->Recall(WorkerSlot(0), 71);
+  policy->OnWorkerBack(WorkerSlot(1), Incarnation(70));
+  policy->OnWorkerBack(WorkerSlot(0), Incarnation(71));
   const States decode = {Worker(9, 50)};
   const Request request = {.prompt_tokens = 1000};
-  const Choice back = policy->Choose(request, decode, States{Worker(0), Worker(1)});
+  const Selection back = policy->Select(request, decode, States{Worker(0), Worker(1)});
   EXPECT_EQ(back.prefill[0], 0u);
   EXPECT_NEAR(back.predicted.prefill, 0.03, 0.005);
   leave(0, 71);
-  policy->Recall(WorkerSlot(0), 99);
-  EXPECT_EQ(policy->Choose(request, decode, States{Worker(0)}).predicted.prefill,
-            policy->Choose(request, decode, States{Worker(5)}).predicted.prefill)
+  policy->OnWorkerBack(WorkerSlot(0), Incarnation(99));
+  EXPECT_EQ(policy->Select(request, decode, States{Worker(0)}).predicted.prefill,
+            policy->Select(request, decode, States{Worker(5)}).predicted.prefill)
       << "a stranger is taken for an average one";
 }
 
@@ -398,11 +401,11 @@ TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
   const States decode = {Worker(9, 50)};
   const Request request = {.prompt_tokens = 1000};
   const States prefill = {Worker(0), Worker(1)};
-  const Choice choice = policy->Choose(request, decode, prefill);
-  EXPECT_EQ(choice.prefill[0], 1u);
-  EXPECT_NEAR(choice.predicted.prefill, 0.03, 0.005);
-  policy->Forget(WorkerSlot(1));
-  EXPECT_GT(policy->Choose(request, decode, prefill).predicted.prefill, 0.032)
+  const Selection selection = policy->Select(request, decode, prefill);
+  EXPECT_EQ(selection.prefill[0], 1u);
+  EXPECT_NEAR(selection.predicted.prefill, 0.03, 0.005);
+  policy->OnSlotFreed(WorkerSlot(1));
+  EXPECT_GT(policy->Select(request, decode, prefill).predicted.prefill, 0.032)
       << "a stranger is an average worker";
 }
 

@@ -16,7 +16,7 @@ namespace baton::router {
 inline std::string Names(const Actions& actions) {
   struct Namer {
     std::string operator()(const Submit&) { return "submit"; }
-    std::string operator()(const SubmitAgain& again) { return "again:" + std::to_string(again.choice); }
+    std::string operator()(const Requeue& requeue) { return "requeue:" + std::to_string(requeue.choice); }
     std::string operator()(const Withdraw&) { return "withdraw"; }
     std::string operator()(const Dial& dial) {
       return "dial:" + std::to_string(dial.choice) + "." + std::to_string(dial.attempt);
@@ -79,7 +79,7 @@ inline v1::DecodeEvent Done() {
 class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
  protected:
   RequestFlowTest() {
-    for (int seat : {0, 1}) Up(seat);
+    for (int endpoint : {0, 1}) Up(endpoint);
   }
 
   void Make(absl::Time deadline = absl::InfiniteFuture()) {
@@ -102,9 +102,9 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
     return prepared;
   }
 
-  Placement Place(int seat) {
+  Placement Place(int endpoint) {
     Placement placement;
-    const auto worker = fleet_.view()->decode[seat];
+    const auto worker = fleet_.view()->decode[endpoint];
     placement.decode = worker;
     placement.booking = fleet_.Book(worker, nullptr, 2, clock_.Now());
     return placement;

@@ -14,8 +14,8 @@ TEST_F(RequestFlowTest, AWorkerLostBeforeItAcceptedIsAvoided) {
   flow_->OnPrepared(Request());
   flow_->OnPlaced(0, Place(0));
   const Actions again = flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"));
-  EXPECT_EQ(Names(again), "again:0");
-  EXPECT_EQ(Only<SubmitAgain>(again).avoid, std::vector<Incarnation>{Incarnation(1)});
+  EXPECT_EQ(Names(again), "requeue:0");
+  EXPECT_EQ(Only<Requeue>(again).avoid, std::vector<Incarnation>{Incarnation(1)});
   flow_->OnPlaced(0, Place(1));
   const Actions end = flow_->OnDecodeEnd(0, 2, absl::UnavailableError("gone too"));
   EXPECT_EQ(Names(end), "withdraw finish:UNAVAILABLE");
@@ -46,8 +46,8 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
   flow_->OnWritten(true);
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("b", 6))), "write:b read:0");
   const Actions lost = flow_->OnDecodeEnd(0, 1, absl::UnavailableError("socket closed"));
-  EXPECT_EQ(Names(lost), "again:0");
-  EXPECT_EQ(Only<SubmitAgain>(lost).avoid, std::vector<Incarnation>{Incarnation(1)});
+  EXPECT_EQ(Names(lost), "requeue:0");
+  EXPECT_EQ(Only<Requeue>(lost).avoid, std::vector<Incarnation>{Incarnation(1)});
   EXPECT_EQ(Bookings(), 0);
   const Actions placed = flow_->OnPlaced(0, Place(1));
   const v1::DecodeRequest& request = Only<Dial>(placed).request;
@@ -83,7 +83,7 @@ TEST_F(RequestFlowTest, AWorkerLostMidAnswerIsReplacedFromTheTokensThatCame) {
 TEST_F(RequestFlowTest, ADeltaOfTheLostCallThatWaitsIsWrittenOnceAndAsksForNothing) {
   Run();  // Started is still with the client
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Token("a", 5))), "read:0");
-  EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"))), "again:0");
+  EXPECT_EQ(Names(flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"))), "requeue:0");
   flow_->OnPlaced(0, Place(1));
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Accepted())), "read:0");
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 2, Token("b", 6))), "read:0");
@@ -104,7 +104,7 @@ TEST_F(RequestFlowTest, MigrationsAreLimitedAndTheEndIsSaidClearly) {
     flow_->OnWritten(true);
     const Actions lost = flow_->OnDecodeEnd(0, attempt, absl::UnavailableError("socket closed"));
     if (attempt < 4) {
-      EXPECT_EQ(Names(lost), "again:0");
+      EXPECT_EQ(Names(lost), "requeue:0");
       flow_->OnPlaced(0, Place(0));
       flow_->OnDecodeEvent(0, attempt + 1, Accepted());
       continue;

@@ -28,7 +28,7 @@ TEST_F(RequestFlowTest, KeepsItsPromisesUnderRandomEvents) {
         ASSERT_EQ(finishes, 0) << "after Finish: " << Names(actions);
         if (std::holds_alternative<Submit>(action)) {
           for (Call& call : calls) call.waiting = true;
-        } else if (const auto* again = std::get_if<SubmitAgain>(&action)) {
+        } else if (const auto* again = std::get_if<Requeue>(&action)) {
           calls[again->choice].waiting = true;
         } else if (std::holds_alternative<Withdraw>(action)) {
           for (Call& call : calls) call.waiting = false;

@@ -21,7 +21,7 @@ TEST_F(RequestFlowTest, OneChoiceFromBeginningToEnd) {
 
 TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
   const auto worker = [](const std::string& id, bool peer_fetch) {
-    return std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 7,
+    return std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 7,
                                                                    .address = id + ":1",
                                                                    .id = id,
                                                                    .role = fleet::Role::kPrefill,
@@ -34,7 +34,7 @@ TEST_F(RequestFlowTest, APeerIsNamedToThoseThatFetchAndAreNotItself) {
     Make();
     flow_->OnPrepared(Request());
     Placement placement = Place(0);
-    const auto decode = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 0,
+    const auto decode = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 0,
                                                                                 .address = "d0:1",
                                                                                 .id = "d0",
                                                                                 .role = fleet::Role::kDecode,
@@ -64,7 +64,7 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   Make();
   flow_->OnPrepared(Request(2));
   Placement placement = Place(1);
-  const auto prefill = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.seat = 2,
+  const auto prefill = std::make_shared<fleet::Worker>(fleet::Worker::Identity{.endpoint = 2,
                                                                                .address = "p0:1",
                                                                                .id = "p0",
                                                                                .role = fleet::Role::kPrefill,
@@ -73,7 +73,7 @@ TEST_F(RequestFlowTest, TheDecodeRequestIsComplete) {
   placement.prefill.push_back(prefill);
   const Actions actions = flow_->OnPlaced(1, std::move(placement));
   const Dial& dial = Only<Dial>(actions);
-  EXPECT_EQ(dial.worker->identity().seat, 1);
+  EXPECT_EQ(dial.worker->identity().endpoint, 1);
   EXPECT_EQ(dial.request.request_id(), "r");
   EXPECT_EQ(dial.request.router_id(), "me");
   EXPECT_EQ(dial.request.sampling().seed(), 101u);
@@ -112,9 +112,9 @@ TEST_F(RequestFlowTest, TokenIdsAreShownOnlyToWhoAsked) {
   flow_->OnWritten(true);
   flow_->OnCancelled();
   Make();
-  Prepared asks = Request();
-  asks.token_ids = true;
-  flow_->OnPrepared(asks);
+  Prepared requests = Request();
+  requests.token_ids = true;
+  flow_->OnPrepared(requests);
   flow_->OnPlaced(0, Place(0));
   flow_->OnDecodeEvent(0, 1, Accepted());
   flow_->OnWritten(true);
@@ -143,9 +143,9 @@ TEST_F(RequestFlowTest, ARefusedChoiceWaitsAgain) {
   flow_->OnPrepared(Request());
   for (int attempt = 1; attempt <= 5; ++attempt) {
     EXPECT_EQ(Names(flow_->OnPlaced(0, Place(0))), "dial:0." + std::to_string(attempt));
-    EXPECT_EQ(Names(flow_->OnDecodeEnd(0, attempt, absl::ResourceExhaustedError("no blocks"))), "again:0");
+    EXPECT_EQ(Names(flow_->OnDecodeEnd(0, attempt, absl::ResourceExhaustedError("no blocks"))), "requeue:0");
     EXPECT_EQ(Bookings(), 0);
-    EXPECT_FALSE(fleet_.view()->decode[0]->GateAllows(clock_.Now()));
+    EXPECT_FALSE(fleet_.view()->decode[0]->breaker().Allows(clock_.Now()));
   }
   flow_->OnPlaced(0, Place(1));
   EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 6, Accepted())), "write:started read:0");

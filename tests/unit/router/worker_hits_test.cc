@@ -56,7 +56,8 @@ TEST(WorkerHitsTest, AFleetTooLargeHasNone) {
   telemetry::Metrics metrics;
   WorkerHits hits(&metrics);
   std::vector<WorkerHits::Name> fleet;
-  for (size_t i = 0; i <= WorkerHits::kMost; ++i) fleet.emplace_back("decode-" + std::to_string(i), "decode");
+  for (size_t i = 0; i <= WorkerHits::kMaxWorkers; ++i)
+    fleet.emplace_back("decode-" + std::to_string(i), "decode");
   hits.Placed(kOne, 1, 1);
   hits.Keep(fleet);
   hits.Placed(kOne, 1, 1);

@@ -51,11 +51,11 @@ TEST(ReportTest, NothingFindsMoreThanAllEvenIfSomeAreRefused) {
     load.push_back(LoadMaker::Make(0.05 * i, shared, 10, 8));
     load.push_back(LoadMaker::Make(0.05 * i, own, 10, 8));
   }
-  auto contender = FindContender("prefix_affinity", model);
-  ASSERT_TRUE(contender.ok());
-  contender->default_ttft = 2;
-  Simulation simulation(model, *contender, load, 1);
-  const Measures measures = Measure("", simulation.Play([](int64_t) {}), Slo(), model.block_tokens);
+  auto under_test = FindPolicy("prefix_affinity", model);
+  ASSERT_TRUE(under_test.ok());
+  under_test->default_ttft = 2;
+  Simulation simulation(model, *under_test, load, 1);
+  const Measures measures = Measure("", simulation.Run([](int64_t) {}), Slo(), model.block_tokens);
   ASSERT_GT(measures.refused, 100);
   EXPECT_GT(measures.hit_rate, IdealHitRate(load, model.block_tokens)) << "or this proves nothing";
   EXPECT_LE(measures.hit_share, 1);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/simulate/contenders.h"
 #include "cli/simulate/measures.h"
+#include "cli/simulate/policies_under_test.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 
@@ -77,13 +77,13 @@ class LoadMaker {
 };
 
 inline Measures PlayPolicy(const std::string& name, const FleetModel& model, const std::vector<Request>& load,
-                           uint64_t seed, Played* run = nullptr) {
-  const auto contender = FindContender(name, model);
-  BATON_CHECK(contender.ok()) << name;
-  Simulation simulation(model, *contender, load, seed);
-  Played played = simulation.Play([](int64_t) {});
-  const Measures measures = Measure(name, played, Slo(), model.block_tokens);
-  if (run != nullptr) *run = std::move(played);
+                           uint64_t seed, RunResult* run = nullptr) {
+  const auto under_test = FindPolicy(name, model);
+  BATON_CHECK(under_test.ok()) << name;
+  Simulation simulation(model, *under_test, load, seed);
+  RunResult result = simulation.Run([](int64_t) {});
+  const Measures measures = Measure(name, result, Slo(), model.block_tokens);
+  if (run != nullptr) *run = std::move(result);
   return measures;
 }
 

@@ -18,17 +18,17 @@ double MostOverMean(const std::vector<double>& load) {
 
 // What each prefill worker is loaded with is the time that it is busy, so a slow one is not asked for more
 // than its share; from `since` on, for one that joins late.
-double Imbalance(const Played& run, int workers, double since) {
+double Imbalance(const RunResult& run, int workers, double since) {
   std::vector<double> busy(workers, 0);
-  for (const Ticket& ticket : run.tickets) {
-    if (ticket.prefill >= 0 && ticket.placed >= since) busy[ticket.prefill] += ticket.computed - ticket.began;
+  for (const RequestRecord& record : run.records) {
+    if (record.prefill >= 0 && record.placed >= since) busy[record.prefill] += record.computed - record.began;
   }
   return MostOverMean(busy);
 }
 
-Played ExpectSpreadAndCached(const FleetModel& model, const std::vector<Request>& load, uint64_t seed,
-                             double since = 0) {
-  Played run;
+RunResult ExpectSpreadAndCached(const FleetModel& model, const std::vector<Request>& load, uint64_t seed,
+                                double since = 0) {
+  RunResult run;
   const Measures ours = PlayPolicy("prefix_affinity", model, load, seed, &run);
   EXPECT_LE(Imbalance(run, model.prefill_workers, since), kMostOverMean);
   for (const std::string& name : kField) {
@@ -50,9 +50,9 @@ TEST(ScenesTest, SingleTurnsOnOnePrefillAndFiveDecodeWorkers) {
   model.prefill_workers = 1;
   model.decode_workers = 5;
   const std::vector<Request> load = LoadMaker(seed).SharedPrompt(2000, 8, 1, 2);
-  const Played run = ExpectSpreadAndCached(model, load, seed);
+  const RunResult run = ExpectSpreadAndCached(model, load, seed);
   std::vector<double> decoded(5, 0);
-  for (const Ticket& ticket : run.tickets) ++decoded[ticket.decode];
+  for (const RequestRecord& record : run.records) ++decoded[record.decode];
   EXPECT_LE(MostOverMean(decoded), kMostOverMean);
 }
 
@@ -77,11 +77,11 @@ TEST(ScenesTest, ABurstOfEqualPrompts) {
     EXPECT_GT(8 * whole / (n * whole + (64 - n) * rest), kMostOverMean)
         << n << " computations, spread at best";
   }
-  Played run;
+  RunResult run;
   const Measures ours = PlayPolicy("prefix_affinity", model, load, 1, &run);
   EXPECT_LE(Imbalance(run, model.prefill_workers, 0), kMostOverMean);
   for (const std::string& name : kField) {
-    Played theirs;
+    RunResult theirs;
     const Measures measures = PlayPolicy(name, model, load, 1, &theirs);
     EXPECT_LE(ours.ttft.p99, 1.1 * measures.ttft.p99) << name;
     if (Imbalance(theirs, model.prefill_workers, 0) > kMostOverMean) continue;
@@ -95,7 +95,7 @@ TEST(ScenesTest, ASlowWorkerGetsLess) {
   FleetModel model;
   model.prefill_slowness = {4};
   const std::vector<Request> load = LoadMaker(seed).Sessions(600, 10, 5, 10);
-  const Played run = ExpectSpreadAndCached(model, load, seed);
+  const RunResult run = ExpectSpreadAndCached(model, load, seed);
   // Nobody told the router: it serves about a quarter of what another does, and nobody waits for it.
   const double others = static_cast<double>(std::accumulate(run.prefill_served.begin() + 1,
                                                             run.prefill_served.end(), int64_t{0})) /
@@ -114,12 +114,12 @@ TEST(ScenesTest, AWorkerThatJoinsEmptyIsPutToUse) {
   const std::vector<Request> load = LoadMaker(seed).Sessions(800, 10, 5, 10);
   const double joins = load.back().arrival / 2;
   model.prefill_joins = {joins};
-  const Played run = ExpectSpreadAndCached(model, load, seed, joins);
+  const RunResult run = ExpectSpreadAndCached(model, load, seed, joins);
   double mine = 0, all = 0;
-  for (const Ticket& ticket : run.tickets) {
-    if (ticket.prefill < 0 || ticket.placed < joins) continue;
-    all += ticket.computed - ticket.began;
-    if (ticket.prefill == 0) mine += ticket.computed - ticket.began;
+  for (const RequestRecord& record : run.records) {
+    if (record.prefill < 0 || record.placed < joins) continue;
+    all += record.computed - record.began;
+    if (record.prefill == 0) mine += record.computed - record.began;
   }
   EXPECT_GT(mine, 0.6 * all / 8);
 }

@@ -12,14 +12,14 @@ namespace {
 TEST(SimulationTest, OneRequestTakesWhatTheModelSays) {
   const FleetModel model;
   const std::vector<Request> load = {LoadMaker::Make(0, {1, 2, 3}, 100, 11)};
-  Played run;
+  RunResult run;
   PlayPolicy("least_loaded", model, load, 1, &run);
-  const Ticket& ticket = run.tickets[0];
+  const RequestRecord& record = run.records[0];
   const double prefill = 15e-3 + 36e-6 * 1636 + 1e-9 * 1636 * 818;
-  EXPECT_NEAR(ticket.ttft(), prefill + 2.5e-3, 1e-9);
+  EXPECT_NEAR(record.ttft(), prefill + 2.5e-3, 1e-9);
   double answer = 0;
   for (int i = 0; i < 10; ++i) answer += 9e-3 + 50e-6 + 50e-9 * (1637 + i);
-  EXPECT_NEAR(ticket.end - ticket.first_token, answer, 1e-9);
+  EXPECT_NEAR(record.end - record.first_token, answer, 1e-9);
 }
 
 // The shape that tests/bench/router/overload_bench finds with real processes.
@@ -29,14 +29,14 @@ TEST(SimulationTest, GoodputHoldsUnderAnyLoadWhenNobodyIsServedTooLate) {
   const FleetModel model;
   constexpr double kCapacity = 8 / (15e-3 + 36e-6 * 2148 + 1e-9 * 2148 * 1074);
   const auto goodput = [&](double load, double default_ttft) {
-    const auto contender = FindContender("prefix_affinity", model);
-    BATON_CHECK(contender.ok());
-    Contender with = *contender;
+    const auto under_test = FindPolicy("prefix_affinity", model);
+    BATON_CHECK(under_test.ok());
+    PolicyUnderTest with = *under_test;
     with.default_ttft = default_ttft;
     const std::vector<Request> requests =
         LoadMaker(seed).SharedPrompt(static_cast<int>(20 * load * kCapacity), load * kCapacity, 0, 4);
     Simulation simulation(model, with, requests, seed);
-    return Measure("", simulation.Play([](int64_t) {}), {}, model.block_tokens).goodput;
+    return Measure("", simulation.Run([](int64_t) {}), {}, model.block_tokens).goodput;
   };
   double most = 0;
   for (const double load : {0.5, 1.0, 2.0, 5.0}) most = std::max(most, goodput(load, 2));
@@ -54,17 +54,17 @@ TEST(SimulationTest, EveryRequestEndsUnderEveryPolicyAndTheSameSeedGivesTheSame)
   for (const bool cache : {false, true}) {
     model.decode_cache = cache;
     const std::vector<Request> load = LoadMaker(seed).Sessions(60, 4, 5, 3);
-    for (const std::string& name : ContenderNames()) {
-      Played one, other;
+    for (const std::string& name : PolicyNames()) {
+      RunResult one, other;
       const Measures a = PlayPolicy(name, model, load, seed, &one);
       const Measures b = PlayPolicy(name, model, load, seed, &other);
       EXPECT_EQ(a.goodput, b.goodput) << name;
       for (size_t i = 0; i < load.size(); ++i) {
-        const Ticket& ticket = one.tickets[i];
-        ASSERT_EQ(ticket.end, other.tickets[i].end) << name;
-        ASSERT_GE(ticket.first_token, ticket.request->arrival) << name;
-        ASSERT_GE(ticket.end, ticket.first_token) << name;
-        ASSERT_LT(ticket.cached_tokens, ticket.request->prompt_tokens) << name;
+        const RequestRecord& record = one.records[i];
+        ASSERT_EQ(record.end, other.records[i].end) << name;
+        ASSERT_GE(record.first_token, record.request->arrival) << name;
+        ASSERT_GE(record.end, record.first_token) << name;
+        ASSERT_LT(record.cached_tokens, record.request->prompt_tokens) << name;
       }
     }
   }
@@ -75,7 +75,7 @@ TEST(SimulationTest, NothingBeatsTheIdealHitRate) {
   SCOPED_TRACE(seed);
   const FleetModel model;
   const std::vector<Request> load = LoadMaker(seed).Sessions(100, 5, 6, 8);
-  for (const std::string& name : ContenderNames()) {
+  for (const std::string& name : PolicyNames()) {
     const Measures measures = PlayPolicy(name, model, load, seed);
     EXPECT_LE(measures.hit_share, 1 + 1e-9) << name;
     EXPECT_EQ(measures.requests, std::ssize(load)) << name;
@@ -96,7 +96,7 @@ TEST(SimulationTest, APrefixIsFetchedFromABusyHolder) {
     chain.push_back(1001 + 2 * i);
     load.push_back(LoadMaker::Make(10 + 1e-3 * static_cast<double>(i), chain, 10, 8));
   }
-  Played run;
+  RunResult run;
   const Measures with = PlayPolicy("prefix_affinity", model, load, 1, &run);
   const Measures without = PlayPolicy("affinity-nofetch", model, load, 1);
   EXPECT_GT(with.fetched_share, 0.02);
@@ -117,11 +117,11 @@ TEST(SimulationTest, ShortPromptsPayForLongOnesByTheTailShare) {
   std::stable_sort(load.begin(), load.end(),
                    [](const Request& a, const Request& b) { return a.arrival < b.arrival; });
   const auto play = [&](double tail_share) {
-    const auto contender = FindContender("prefix_affinity", model,
-                                         forecast::QueueTargets::For(forecast::kDefaultSloTtft, tail_share));
-    BATON_CHECK(contender.ok());
-    Simulation simulation(model, *contender, load, kSeed);
-    return Measure("", simulation.Play([](int64_t) {}), Slo(), model.block_tokens);
+    const auto under_test = FindPolicy("prefix_affinity", model,
+                                       forecast::QueueTargets::For(forecast::kDefaultSloTtft, tail_share));
+    BATON_CHECK(under_test.ok());
+    Simulation simulation(model, *under_test, load, kSeed);
+    return Measure("", simulation.Run([](int64_t) {}), Slo(), model.block_tokens);
   };
   const Measures goodput = play(0), between = play(0.9), tail = play(1);
   EXPECT_LT(tail.ttft.p99, 0.9 * goodput.ttft.p99);

@@ -1,4 +1,4 @@
-#include "router/admission/foresight.h"
+#include "router/admission/ttft_deadlines.h"
 
 #include <algorithm>
 #include <vector>
@@ -12,19 +12,18 @@ namespace {
 // of predictions that are right by now, and turns away those who would have been in time.
 constexpr size_t kRatios = 19;
 constexpr double kShare = 0.9;
-constexpr double kLeastMargin = 1, kMostMargin = 3;
+constexpr double kMinMargin = 1, kMaxMargin = 3;
 // What a small prediction is off by (the wire, a busy machine) says nothing about the large ones that refuse
 // somebody: a factor is learnt from those above this share of the default, or so many seconds without one.
-constexpr double kLeastShare = 0.25;
-constexpr double kLeastSeconds = 0.25;
+constexpr double kMinShare = 0.25;
+constexpr double kMinSeconds = 0.25;
 
 }  // namespace
 
-void Foresight::Observe(double predicted, double actual, bool trusted) {
+void TtftDeadlines::Observe(double predicted, double actual, bool trusted) {
   ++outcomes_;
   const bool bounded = default_ttft_ != absl::InfiniteDuration();
-  if (!trusted ||
-      predicted < (bounded ? kLeastShare * absl::ToDoubleSeconds(default_ttft_) : kLeastSeconds)) {
+  if (!trusted || predicted < (bounded ? kMinShare * absl::ToDoubleSeconds(default_ttft_) : kMinSeconds)) {
     return;
   }
   ratios_.push_back(actual / predicted);
@@ -32,10 +31,10 @@ void Foresight::Observe(double predicted, double actual, bool trusted) {
   std::vector<double> sorted(ratios_.begin(), ratios_.end());
   std::sort(sorted.begin(), sorted.end());
   const auto rank = static_cast<size_t>(kShare * static_cast<double>(sorted.size() + 1));
-  margin_ = rank == 0 ? kLeastMargin : std::clamp(sorted[rank - 1], kLeastMargin, kMostMargin);
+  margin_ = rank == 0 ? kMinMargin : std::clamp(sorted[rank - 1], kMinMargin, kMaxMargin);
 }
 
-absl::Time Foresight::Due(absl::Time deadline, absl::Time arrival, absl::Duration by_itself) const {
+absl::Time TtftDeadlines::Due(absl::Time deadline, absl::Time arrival, absl::Duration by_itself) const {
   if (deadline != absl::InfiniteFuture()) return deadline;
   return arrival + std::max(default_ttft_, 2 * by_itself);
 }

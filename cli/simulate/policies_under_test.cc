@@ -1,4 +1,4 @@
-#include "cli/simulate/contenders.h"
+#include "cli/simulate/policies_under_test.h"
 
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTarge
 
 }  // namespace
 
-const std::vector<std::string>& ContenderNames() {
+const std::vector<std::string>& PolicyNames() {
   static const auto& names = *new std::vector<std::string>{
       "round_robin",      "least_loaded",   "sglang",          "dynamo",        "llm-d",
       "mooncake",         "mooncake-fetch", "mooncake-pool",   "affinity-fifo", "affinity-nofetch",
@@ -33,53 +33,53 @@ const std::vector<std::string>& ContenderNames() {
   return names;
 }
 
-absl::StatusOr<Contender> FindContender(std::string_view name, const FleetModel& model,
-                                        const forecast::QueueTargets& targets, double slo_tpot) {
-  Contender contender;
-  contender.targets = targets;
-  contender.slo_tpot = slo_tpot;
-  contender.name = std::string(name);
+absl::StatusOr<PolicyUnderTest> FindPolicy(std::string_view name, const FleetModel& model,
+                                           const forecast::QueueTargets& targets, double slo_tpot) {
+  PolicyUnderTest under_test;
+  under_test.targets = targets;
+  under_test.slo_tpot = slo_tpot;
+  under_test.name = std::string(name);
   if (name == "round_robin" || name == "least_loaded") {
-    contender.policy = [name = contender.name](uint64_t seed) {
+    under_test.policy = [name = under_test.name](uint64_t seed) {
       auto policy = router::placement::MakePolicy(name, seed);
       BATON_CHECK(policy.ok()) << name;
       return *std::move(policy);
     };
   } else if (name == "sglang") {
-    contender.policy = [](uint64_t seed) { return std::make_unique<CacheAware>(seed); };
+    under_test.policy = [](uint64_t seed) { return std::make_unique<CacheAware>(seed); };
   } else if (name == "dynamo") {
-    contender.policy = [](uint64_t seed) { return std::make_unique<BlockCost>(seed); };
+    under_test.policy = [](uint64_t seed) { return std::make_unique<BlockCost>(seed); };
   } else if (name == "llm-d") {
-    contender.policy = [](uint64_t seed) { return std::make_unique<WeightedScores>(seed); };
+    under_test.policy = [](uint64_t seed) { return std::make_unique<WeightedScores>(seed); };
   } else if (name == "mooncake" || name == "mooncake-fetch" || name == "mooncake-pool") {
-    if (name == "mooncake-fetch") contender.fetch = Fetch::kFromPrefill;
-    if (name == "mooncake-pool") contender.fetch = Fetch::kFromAll;
+    if (name == "mooncake-fetch") under_test.fetch = Fetch::kFromPrefill;
+    if (name == "mooncake-pool") under_test.fetch = Fetch::kFromAll;
     const TtftEstimate::Truth truth = {
         .base = model.prefill_base,
         .token = model.prefill_token,
         .pair = model.prefill_pair,
         .transfer_base = model.link_latency,
         .transfer_token = static_cast<double>(model.kv_bytes_per_token) / model.link_bandwidth};
-    contender.policy = [truth, fetch = contender.fetch != Fetch::kNever](uint64_t seed) {
+    under_test.policy = [truth, fetch = under_test.fetch != Fetch::kNever](uint64_t seed) {
       return std::make_unique<TtftEstimate>(truth, fetch, seed);
     };
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
              name == "affinity-lru" || name == "affinity-prefill") {
-    contender.policy = Ours(targets, slo_tpot);
-    contender.fetch = name == "affinity-nofetch"   ? Fetch::kNever
-                      : name == "affinity-prefill" ? Fetch::kFromPrefill
-                                                   : Fetch::kFromAll;
-    if (name != "affinity-lru") contender.eviction = kv::Eviction::kForecast;
-    contender.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
+    under_test.policy = Ours(targets, slo_tpot);
+    under_test.fetch = name == "affinity-nofetch"   ? Fetch::kNever
+                       : name == "affinity-prefill" ? Fetch::kFromPrefill
+                                                    : Fetch::kFromAll;
+    if (name != "affinity-lru") under_test.eviction = kv::Eviction::kForecast;
+    under_test.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {
-    contender.policy = Ours(targets, slo_tpot);
-    contender.discipline = Discipline::kVirtualDeadline;
-    contender.shared_cache = true;
+    under_test.policy = Ours(targets, slo_tpot);
+    under_test.discipline = Discipline::kVirtualDeadline;
+    under_test.shared_cache = true;
   } else {
     return absl::InvalidArgumentError(
-        fmt::format("unknown policy \"{}\"; there are {}", name, absl::StrJoin(ContenderNames(), ", ")));
+        fmt::format("unknown policy \"{}\"; there are {}", name, absl::StrJoin(PolicyNames(), ", ")));
   }
-  return contender;
+  return under_test;
 }
 
 }  // namespace baton::cli::simulate

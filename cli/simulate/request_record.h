@@ -1,5 +1,5 @@
-// Ticket: a request on its way through the simulated fleet, with what happened to it. Owned by the
-// Simulation; the workers fill in their part.
+// RequestRecord: a request in the simulated fleet: where it was placed, and when what happened to it. Owned
+// by the Simulation; the workers fill in their part.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@
 
 namespace baton::cli::simulate {
 
-struct Ticket {
+struct RequestRecord {
   uint64_t id = 0;
   const Request* request = nullptr;
   // Of the placement. A prefill worker of -1 is the decode worker itself.
   int prefill = -1;
   int decode = -1;
-  router::placement::Choice choice;
+  router::placement::Selection selection;
   std::vector<BlockId> decode_blocks;
   int64_t decode_matched = 0;  // blocks
   // With a shared cache: the blocks that came before it. Negative: look into the worker's own.

@@ -1,0 +1,36 @@
+// DispatchRequest: a request as the dispatcher sees it. Immutable once it was submitted: the dispatcher and
+// the client's call share it until the last choice has its placement, and the call keeps it for the choices
+// that have to be placed again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/kv/index/block_hash.h"
+#include "router/admission/tenant_limits.h"
+#include "router/dispatch/placement.h"
+#include "router/placement/policy.h"
+
+namespace baton::router {
+
+struct DispatchRequest {
+  admission::TenantId tenant;
+  int choices = 1;
+  // What the policy knows of it; the dispatcher fills in `now`.
+  placement::Request placement;
+  std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
+  // The placement explains itself in the end.
+  bool debug = false;
+  int64_t bytes = 0;  // of the prompt, per choice
+  int priority = 0;
+  // Of the client, on the dispatcher's clock.
+  absl::Time deadline = absl::InfiniteFuture();
+  // Called once per choice with its placement or with why there is none, unless the choice was withdrawn
+  // before; without a lock held, on any thread, possibly before Submit returns.
+  std::function<void(int choice, absl::StatusOr<Placement>)> result;
+};
+
+}  // namespace baton::router
