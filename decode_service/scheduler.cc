@@ -323,7 +323,7 @@ void Scheduler::Preempt(Sequence& sequence) {
   LetGo(nullptr, std::move(sequence.handoff), std::move(sequence.fetch), std::move(sequence.kv));
   sequence.kv =
       std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(sequence.salt)));
-  sequence.seen = nullptr;
+  sequence.penalty_slot = nullptr;
   sequence.phase = Phase::kPreempted;
   sequence.relay.set_preemptions(sequence.relay.preemptions() + 1);
   probe_.Preempted();

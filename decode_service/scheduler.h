@@ -74,7 +74,7 @@ class Scheduler {
   size_t sequences() const { return sequences_.size(); }
   size_t running() const;
   // A step is on its way, and nobody waits for it.
-  bool step_under_way() const { return flight_.has_value(); }
+  bool step_in_flight() const { return flight_.has_value(); }
   // Prompt tokens that wait for a chunk here.
   int64_t pending_tokens() const;
   // Steps that have begun, and what the latest of them computes.

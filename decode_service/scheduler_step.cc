@@ -87,20 +87,26 @@ void Scheduler::Plan(Flight& flight) {
   // logits.
   const auto let_draw = [this](Sequence& sequence, int64_t position) {
     if (sequence.outbox->shows_logits()) return;
-    if (sequence.sampling.Penalises() && sequence.seen == nullptr) sequence.seen = engine_.TakeCountSlot();
-    batch_.Draw(
-        sequence.sampling, static_cast<uint64_t>(position),
-        {.slot = sequence.seen.get(), .tokens = sequence.tokens, .prompt_tokens = sequence.prompt_tokens});
+    if (sequence.sampling.Penalises() && sequence.penalty_slot == nullptr) {
+      sequence.penalty_slot = engine_.TakePenaltySlot();
+    }
+    batch_.Draw(sequence.sampling, position,
+                {.slot = sequence.penalty_slot.get(),
+                 .tokens = sequence.tokens,
+                 .prompt_tokens = sequence.prompt_tokens});
   };
   for (const auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kRunning || sequence->paused) continue;
     if (const std::optional<int32_t> draw = Awaited(id)) {
       // The token that it waits for may be its last, and then there is no place for another.
       if (sequence->size() + 1 >= sequence->prompt_tokens + sequence->max_tokens) continue;
-      batch_.AddTaken(*draw, sequence->size(), sequence->kv->blocks());
+      batch_.AddFuture(*draw, sequence->size(), sequence->kv->blocks());
       let_draw(*sequence, sequence->size() + 1);
     } else {
-      batch_.Add(std::span(sequence->tokens).last(1), sequence->size() - 1, sequence->kv->blocks(), true);
+      batch_.Add({.tokens = std::span(sequence->tokens).last(1),
+                  .first_position = sequence->size() - 1,
+                  .blocks = sequence->kv->blocks(),
+                  .logit_rows = 1});
       let_draw(*sequence, sequence->size());
     }
     add(id, 1);
@@ -129,7 +135,10 @@ void Scheduler::Plan(Flight& flight) {
     flight.load.AddRows(first, rows);
     if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
     const bool whole = rows == sequence->remaining();
-    batch_.Add(std::span(sequence->tokens).subspan(first, rows), first, sequence->kv->blocks(), whole);
+    batch_.Add({.tokens = std::span(sequence->tokens).subspan(first, rows),
+                .first_position = first,
+                .blocks = sequence->kv->blocks(),
+                .logit_rows = whole ? 1 : 0});
     if (whole) let_draw(*sequence, sequence->size());
     add(id, rows);
     flight.prompts = true;
@@ -169,33 +178,31 @@ void Scheduler::Count(const Flight& flight, absl::Duration took) {
 }
 
 void Scheduler::Land(const Flight& flight) {
-  const std::span<const float> logits = engine_.Finish();
+  const engine::StepResult result = engine_.Finish();
   ++landed_;
   const absl::Time begun = std::max(flight.launched, last_landing_);
   Count(flight, clock_.Now() - begun);
-  const auto vocabulary = engine_.config().vocabulary;
   int64_t decode_rows = 0, prefill_rows = 0;
-  int64_t logit_row = 0;
   for (size_t i = 0; i < flight.sequences.size(); ++i) {
     const SequenceId id = flight.sequences[i];
     const auto found = sequences_.find(id);
     if (found == sequences_.end()) {  // it ended while the step was under way
       ++decode_rows;
-      ++logit_row;
       continue;
     }
     Sequence& sequence = *found->second;
     BATON_CHECK(sequence.phase == Phase::kPrefilling || sequence.phase == Phase::kRunning);
     (sequence.phase == Phase::kPrefilling ? prefill_rows : decode_rows) += flight.rows[i];
-    if (sequence.remaining() > 0) continue;
+    const auto share = static_cast<int64_t>(i);
+    if (result.logit_rows(share) == 0) continue;  // a chunk, and not the prompt's last
     if (sequence.phase == Phase::kPrefilling) StartRunning(sequence);
-    const int64_t row = logit_row++;
-    if (const std::optional<TokenId> token = engine_.drawn(row)) {
+    if (const std::optional<TokenId> token = result.drawn(share)) {
       Emit(id, sequence, {.token = *token}, 0);
-    } else if (logits.empty()) {  // the step after has them
-      Fail(id, sequence, sampling::NothingLeft(vocabulary));
+    } else if (result.logits(share)
+                   .empty()) {  // no logit is a number, and the next step has the place of the logits
+      Fail(id, sequence, sampling::NothingLeft(engine_.config().vocabulary));
     } else {
-      SampleAndEmit(id, sequence, logits.subspan(row * vocabulary, vocabulary));
+      SampleAndEmit(id, sequence, result.logits(share));
     }
   }
   const absl::Time now = clock_.Now();

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
-#include "common/engine/count_slots.h"
+#include "common/engine/penalty_slots.h"
 #include "common/engine/sequence_kv.h"
 #include "common/fetch/fetch.h"
 #include "common/sampling/sampler.h"
@@ -49,7 +49,7 @@ struct Sequence {
   sampling::History history;
   std::unique_ptr<Outbox> outbox;
   std::unique_ptr<engine::SequenceKv> kv;
-  std::unique_ptr<engine::CountSlot> seen;  // by the backend that draws with penalties; null: not yet
+  std::unique_ptr<engine::PenaltySlot> penalty_slot;  // null until the backend draws with penalties
   std::unique_ptr<Handoff> handoff;
   std::unique_ptr<fetch::Fetch> fetch;  // of blocks that it lacks, before anything else
   int64_t handoff_tokens = 0;           // length of `tokens` when the hand-off was asked for

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
+#include "common/engine/chunk_planner.h"
 #include "common/fetch/fetcher.h"
 #include "common/fetch/holder.h"
 #include "fmt/format.h"
@@ -288,16 +289,15 @@ bool Scheduler::ShipCached() {
 
 std::vector<Scheduler::Planned> Scheduler::Plan() {
   std::vector<Planned> plan;
-  int64_t budget = options_.token_budget;
   if (link_.congested()) return plan;  // what it computes could not leave
-  for (auto prompt = computing_.begin(); prompt != computing_.end() && budget > 0; ++prompt) {
+  engine::ChunkPlanner chunks({.chunk_tokens = options_.chunk_tokens,
+                               .token_budget = options_.token_budget,
+                               .whole_blocks = true});
+  for (auto prompt = computing_.begin(); prompt != computing_.end(); ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
-    int64_t rows = std::min({prompt->remaining(), options_.chunk_tokens, budget});
-    // A block is shipped once, so a chunk ends where a block does, or where the prompt does.
-    if (rows < prompt->remaining()) rows -= rows % kBlockTokens;
+    const int64_t rows = chunks.Take(prompt->kv->computed_tokens(), prompt->remaining());
     if (rows == 0) break;
-    plan.push_back({prompt, rows});
-    budget -= rows;
+    plan.push_back({.prompt = prompt, .rows = rows});
   }
   return plan;
 }
@@ -307,12 +307,14 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   for (const Planned& planned : plan) {
     const Prompt& prompt = *planned.prompt;
     const int64_t first = prompt.kv->computed_tokens();
-    batch_.Add(std::span(prompt.job.tokens).subspan(first, planned.rows), first, prompt.kv->blocks(),
-               planned.rows == prompt.remaining());
+    batch_.Add({.tokens = std::span(prompt.job.tokens).subspan(first, planned.rows),
+                .first_position = first,
+                .blocks = prompt.kv->blocks(),
+                .logit_rows = planned.rows == prompt.remaining() ? 1 : 0});
   }
   std::vector<absl::Status> shipped(plan.size());
   const absl::Time begin = clock_.Now();
-  const std::span<const float> logits = engine_.Forward(batch_, [&](int layer) {
+  const engine::StepResult result = engine_.Forward(batch_, [&](int layer) {
     // This layer leaves while the next is computed.
     for (size_t i = 0; i < plan.size(); ++i) {
       Prompt& prompt = *plan[i].prompt;
@@ -331,19 +333,16 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   const absl::Duration step = clock_.Now() - begin;
   probe_.Stepped(batch_.rows(), step);
   more_cached_ = true;
-  const int64_t vocabulary = engine_.config().vocabulary;
-  int64_t logit_row = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
     Prompt& prompt = *plan[i].prompt;
     prompt.kv->Computed(prompt.job.tokens, prompt.kv->computed_tokens() + plan[i].rows);
     prompt.compute_seconds +=
         absl::ToDoubleSeconds(step) * static_cast<double>(plan[i].rows) / static_cast<double>(batch_.rows());
-    const bool last = prompt.remaining() == 0;
-    const auto row = last ? logits.subspan(logit_row++ * vocabulary, vocabulary) : std::span<const float>();
+    const auto sequence = static_cast<int64_t>(i);
     if (!shipped[i].ok()) {
       Fail(plan[i].prompt, shipped[i]);
-    } else if (last) {
-      SendLogits(prompt, row);
+    } else if (result.logit_rows(sequence) > 0) {
+      SendLogits(prompt, result.logits(sequence));
     } else {
       v1::PrefillEvent event;
       event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);

@@ -5,40 +5,55 @@
 
 namespace baton::engine {
 
-void Batch::Add(std::span<const TokenId> tokens, int64_t first_position, std::span<const BlockId> blocks,
-                bool want_logits) {
-  BATON_CHECK(!tokens.empty());
-  const auto rows = static_cast<int64_t>(tokens.size());
-  BATON_CHECK(static_cast<int64_t>(blocks.size()) * kBlockTokens >= first_position + rows);
-  sequences_.push_back({static_cast<int64_t>(tokens_.size()), rows, first_position, blocks});
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  if (want_logits) logit_rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
+void Batch::Add(const BatchRows& rows) {
+  const int64_t count = std::ssize(rows.tokens);
+  BATON_CHECK(count > 0 && rows.logit_rows >= 0 && rows.logit_rows <= count);
+  BATON_CHECK(std::ssize(rows.blocks) * kBlockTokens >= rows.first_position + count);
+  sequences_.push_back({.first_row = std::ssize(tokens_),
+                        .rows = count,
+                        .first_position = rows.first_position,
+                        .blocks = rows.blocks});
+  shares_.push_back({.rows = count, .first_logit_row = logit_count(), .logit_rows = rows.logit_rows});
+  tokens_.insert(tokens_.end(), rows.tokens.begin(), rows.tokens.end());
+  for (int64_t row = std::ssize(tokens_) - rows.logit_rows; row < std::ssize(tokens_); ++row) {
+    logit_rows_.push_back(row);
+  }
 }
 
-void Batch::AddTaken(int32_t draw, int64_t position, std::span<const BlockId> blocks) {
-  taken_.push_back({.row = static_cast<int32_t>(rows()), .draw = draw});
+void Batch::AddFuture(int32_t draw, int64_t position, std::span<const BlockId> blocks) {
+  futures_.push_back({.row = static_cast<int32_t>(rows()), .draw = draw});
   const TokenId unknown(0);
-  Add(std::span(&unknown, 1), position, blocks, true);
+  Add({.tokens = std::span(&unknown, 1), .first_position = position, .blocks = blocks, .logit_rows = 1});
 }
 
-void Batch::Draw(const sampling::Params& params, uint64_t position, const Seen& seen) {
-  BATON_CHECK(!logit_rows_.empty() && logit_rows_.back() + 1 == rows());
-  kernels::RowDraw draw = {.uniform = UniformAt(params.seed, position),
-                           .row = static_cast<int32_t>(logit_rows_.size()) - 1,
+void Batch::Draw(const sampling::Params& params, int64_t position, const PenaltyHistory& history) {
+  BATON_CHECK(!sequences_.empty());
+  const kernels::SequenceRows& sequence = sequences_.back();
+  // Position p is drawn from the row of position p - 1.
+  const int64_t row = sequence.first_row + position - 1 - sequence.first_position;
+  const int64_t logit_row = logit_count() - (rows() - row);
+  const SequenceShare& share = shares_.back();
+  BATON_CHECK(row < rows() && logit_row >= share.first_logit_row) << " no logits at position " << position;
+  BATON_CHECK(draws_.empty() || draws_.back().row < logit_row);
+  kernels::RowDraw draw = {.uniform = UniformAt(params.seed, static_cast<uint64_t>(position)),
+                           .row = static_cast<int32_t>(logit_row),
                            .temperature = params.temperature,
                            .top_k = params.top_k,
                            .top_p = params.top_p,
                            .min_p = params.min_p};
   if (params.Penalises()) {
-    const auto before = static_cast<int64_t>(position);
-    if (seen.slot == nullptr) return;
-    if (seen.slot->counted() != before) {
-      if (std::ssize(seen.tokens) != before) return;  // one of them nobody knows yet
-      const auto prompt = static_cast<size_t>(seen.prompt_tokens);
-      seen_.push_back({seen.slot->index(), seen.tokens.first(prompt), seen.tokens.subspan(prompt)});
+    if (history.slot == nullptr) return;
+    // A device counts the tokens of a step's draws in no particular order.
+    if (!draws_.empty() && draws_.back().slot == history.slot->index()) return;
+    if (history.slot->counted() != position) {
+      if (std::ssize(history.tokens) != position) return;  // one of them is a future token
+      const auto prompt = static_cast<size_t>(history.prompt_tokens);
+      histories_.push_back({.slot = history.slot->index(),
+                            .prompt = history.tokens.first(prompt),
+                            .output = history.tokens.subspan(prompt)});
     }
-    seen.slot->set_counted(before + 1);
-    draw.slot = seen.slot->index();
+    history.slot->set_counted(position + 1);
+    draw.slot = history.slot->index();
     draw.repetition_penalty = params.repetition_penalty;
     draw.presence_penalty = params.presence_penalty;
     draw.frequency_penalty = params.frequency_penalty;
@@ -52,11 +67,12 @@ void Batch::Draw(const sampling::Params& params, uint64_t position, const Seen& 
 void Batch::Clear() {
   tokens_.clear();
   sequences_.clear();
+  shares_.clear();
   logit_rows_.clear();
   draws_.clear();
-  taken_.clear();
+  futures_.clear();
   biases_.clear();
-  seen_.clear();
+  histories_.clear();
 }
 
 }  // namespace baton::engine

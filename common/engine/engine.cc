@@ -124,7 +124,7 @@ kv::BlockHash Engine::RootFor(const kv::TenantSalt& salt) const {
   return kv::RootHash(fingerprint_.Digest(), salt);
 }
 
-std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
+StepResult Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   Launch(batch, layer_done);
   return Finish();
 }
@@ -132,8 +132,10 @@ std::span<const float> Engine::Forward(const Batch& batch, absl::FunctionRef<voi
 void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   const model::ForwardBatch view = batch.View();
   logits_.resize(batch.logit_count() * config().vocabulary);
-  std::vector<int64_t>& rows = flights_.emplace_back();
-  for (const kernels::RowDraw& draw : view.draws) rows.push_back(draw.row);
+  InFlightStep& step = in_flight_.emplace_back();
+  step.shares.assign(batch.shares().begin(), batch.shares().end());
+  step.logit_rows = batch.logit_count();
+  for (const kernels::RowDraw& draw : view.draws) step.drawn.push_back(draw.row);
   threads_->Run([&](int r) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const auto ignore = [](int) {};
@@ -142,36 +144,32 @@ void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer
   });
 }
 
-std::span<const float> Engine::Finish() {
-  BATON_CHECK(!flights_.empty());
-  const std::vector<int64_t> rows = std::move(flights_.front());
-  flights_.pop_front();
-  std::vector<std::vector<TokenId>> tokens(ranks_.size(), std::vector<TokenId>(rows.size()));
+StepResult Engine::Finish() {
+  BATON_CHECK(!in_flight_.empty());
+  InFlightStep step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  std::vector<std::vector<TokenId>> tokens(ranks_.size(), std::vector<TokenId>(step.drawn.size()));
   threads_->Run([&](int r) {
     const auto rank = static_cast<size_t>(r);
     ranks_[rank].decoder->Finish(logits_, tokens[rank]);
   });
-  drawn_.clear();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const TokenId token = tokens.front()[i];  // every rank has the same
-    if (token != TokenId(-1)) drawn_.emplace(rows[i], token);
+  std::vector<TokenId> drawn(static_cast<size_t>(step.logit_rows), StepResult::kNotDrawn);
+  for (size_t i = 0; i < step.drawn.size(); ++i) {
+    drawn[static_cast<size_t>(step.drawn[i])] = tokens.front()[i];  // every rank has the same
   }
-  return flights_.empty() ? std::span<const float>(logits_) : std::span<const float>();
+  // The logits of a step that was followed by another are overwritten.
+  const std::span<const float> logits =
+      in_flight_.empty() ? std::span<const float>(logits_) : std::span<const float>();
+  return StepResult(std::move(step.shares), std::move(drawn), logits, config().vocabulary);
 }
 
-bool Engine::ReserveCounts(int32_t slots) {
+bool Engine::ReservePenaltySlots(int32_t slots) {
   std::vector<char> reserved(ranks_.size());
   threads_->Run([&](int r) {
     const auto rank = static_cast<size_t>(r);
     reserved[rank] = ranks_[rank].decoder->ReserveCounts(slots);
   });
   return std::ranges::all_of(reserved, [](char ok) { return ok != 0; });
-}
-
-std::optional<TokenId> Engine::drawn(int64_t logit_row) const {
-  const auto found = drawn_.find(logit_row);
-  if (found == drawn_.end()) return std::nullopt;
-  return found->second;
 }
 
 }  // namespace baton::engine

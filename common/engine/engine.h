@@ -5,7 +5,6 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include "common/engine/batch.h"
 #include "common/engine/rank_threads.h"
 #include "common/engine/ranks_memory.h"
+#include "common/engine/step_result.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/index/block_pool.h"
 #include "common/kv/store/kv_store.h"
@@ -58,20 +58,19 @@ class Engine {
   // Of all ranks together.
   kv::KvStore& store() { return joint_ ? *joint_ : *ranks_.front().store; }
 
-  // One step: computes the batch and returns its logits, [batch.logit_count(), vocabulary], valid until the
-  // next call. layer_done(l): layer l's KV of all rows is in the store.
-  std::span<const float> Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
-  // The same in two halves. Where overlaps(), Launch returns when the step is on its way, and the next may be
-  // launched before it has finished, if it draws a token for every row: that one's rows may go on from those
-  // tokens (Batch::AddTaken), and no logits are left of this one.
+  // One step: computes the batch. layer_done(l) is called when layer l's KV of all rows is in the store.
+  // The batch is not empty.
+  StepResult Forward(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
+  // The same in two halves: Launch starts the step, Finish waits for the oldest step that was launched. Where
+  // overlaps(), Launch returns while the step is in flight, and the next step may be launched before it is
+  // finished if this one draws a token for every row: the next one's rows may continue with those tokens
+  // (Batch::AddFuture). Finish then returns the tokens of this step and no logits.
   void Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
-  std::span<const float> Finish();
+  StepResult Finish();
   bool overlaps() const { return ranks_.front().decoder->draws(); }
-  // A place where the backend counts what a sequence has seen, for Batch::Draw. Null: it can't.
-  std::unique_ptr<CountSlot> TakeCountSlot() { return count_slots_.Take(); }
-  // The token that the backend drew from a row of logits of the step that finished last, which then has no
-  // logits. None: it was not asked to, or could not.
-  std::optional<TokenId> drawn(int64_t logit_row) const;
+  // A place where the backend counts the tokens of a sequence with penalties, for Batch::Draw. Null: it
+  // can't.
+  std::unique_ptr<PenaltySlot> TakePenaltySlot() { return penalty_slots_.Take(); }
 
  private:
   struct Rank {
@@ -81,8 +80,15 @@ class Engine {
     std::optional<kv::KvStore> store;
   };
   Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant);
-  // On every rank, or none is used.
-  bool ReserveCounts(int32_t slots);
+  // Makes room for `slots` penalty slots on every rank. If one rank can't, false, and no new slot is used.
+  bool ReservePenaltySlots(int32_t slots);
+
+  // A step between Launch and Finish.
+  struct InFlightStep {
+    std::vector<SequenceShare> shares;
+    int64_t logit_rows = 0;
+    std::vector<int64_t> drawn;  // logit rows from which tokens are drawn
+  };
 
   std::vector<Rank> ranks_;
   const std::unique_ptr<RankThreads> threads_;
@@ -91,10 +97,8 @@ class Engine {
   const model::Fingerprint fingerprint_;
   kv::BlockPool pool_;
   std::vector<float> logits_;
-  // Of each step between Launch and Finish: the rows of its logits from which tokens are drawn.
-  std::deque<std::vector<int64_t>> flights_;
-  std::map<int64_t, TokenId> drawn_;  // by row of the logits
-  CountSlots count_slots_{[this](int32_t slots) { return ReserveCounts(slots); }};
+  std::deque<InFlightStep> in_flight_;
+  PenaltySlots penalty_slots_{[this](int32_t slots) { return ReservePenaltySlots(slots); }};
 };
 
 }  // namespace baton::engine

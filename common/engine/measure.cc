@@ -41,14 +41,18 @@ class Bench {
     batch_.Clear();
     const auto shared = blocks_.begin() + step.first / kBlockTokens;
     if (step.rows > 0) {
-      batch_.Add(std::span(tokens_).first(step.rows), step.first, blocks_, false);
+      batch_.Add(
+          {.tokens = std::span(tokens_).first(step.rows), .first_position = step.first, .blocks = blocks_});
     } else {
       tables_.clear();
       tables_.resize(step.running);
       for (int64_t i = 0; i < step.running; ++i) {
         tables_[i].assign(blocks_.begin(), shared);
         tables_[i].push_back(*(shared + i));
-        batch_.Add(std::span(tokens_).first(1), step.first, tables_[i], true);
+        batch_.Add({.tokens = std::span(tokens_).first(1),
+                    .first_position = step.first,
+                    .blocks = tables_[i],
+                    .logit_rows = 1});
       }
     }
     const absl::Time begin = clock_.Now();

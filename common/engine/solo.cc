@@ -25,11 +25,14 @@ absl::StatusOr<SoloRun> GenerateSolo(Engine& engine, std::span<const TokenId> pr
     const size_t rest = tokens.size() - computed;
     const size_t rows = chunk > 0 ? std::min<size_t>(chunk, rest) : rest;
     batch.Clear();
-    batch.Add(std::span(tokens).subspan(computed, rows), static_cast<int64_t>(computed), blocks,
-              rows == rest);
-    const std::span<const float> logits = engine.Forward(batch, [](int) {});
+    batch.Add({.tokens = std::span(tokens).subspan(computed, rows),
+               .first_position = static_cast<int64_t>(computed),
+               .blocks = blocks,
+               .logit_rows = rows == rest ? 1 : 0});
+    const StepResult result = engine.Forward(batch, [](int) {});
     computed += rows;
-    if (logits.empty()) continue;
+    if (rows < rest) continue;
+    const std::span<const float> logits = result.logits(0);
     run.logits_digests.push_back(Crc32c(std::as_bytes(logits)));
     const auto draw = sampler.Sample(logits, params, history, tokens.size(), std::nullopt);
     if (!draw.ok()) {

@@ -38,10 +38,11 @@ StepForecast::StepForecast(const StepCost& prior) : fit_(WeightsOf(prior), kScal
 
 double StepForecast::Seconds(const StepLoad& load) const { return fit_.Predict(FeaturesOf(load)); }
 
-double StepForecast::PromptSeconds(const StepLoad& load) const {
-  const StepCost now = cost();
-  return now.token * static_cast<double>(load.rows) + now.pair * load.pairs;
+double StepCost::PromptSeconds(const StepLoad& load) const {
+  return token * static_cast<double>(load.rows) + pair * load.pairs;
 }
+
+double StepForecast::PromptSeconds(const StepLoad& load) const { return cost().PromptSeconds(load); }
 
 void StepForecast::Observe(const StepLoad& load, double seconds) { fit_.Observe(FeaturesOf(load), seconds); }
 

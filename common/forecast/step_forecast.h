@@ -15,6 +15,8 @@
 
 namespace baton::forecast {
 
+struct StepLoad;
+
 // Seconds. The defaults are a mid-size model on a current accelerator, until somebody has measured.
 struct StepCost {
   double base = 10e-3;
@@ -23,6 +25,8 @@ struct StepCost {
   double token = 50e-6;
   double pair = 1e-9;
 
+  // The part of a step that the rows of prompts take.
+  double PromptSeconds(const StepLoad& load) const;
   // Of prompts, with nothing else in their steps.
   PrefillCost prefill() const { return {.base = base, .token = token, .pair = pair}; }
   friend bool operator==(const StepCost&, const StepCost&) = default;

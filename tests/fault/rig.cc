@@ -386,7 +386,10 @@ void Rig::Warm(PrefillNode& node, const std::vector<TokenId>& prompt) {
   const auto size = std::ssize(prompt);
   BATON_CHECK(kv.Reserve(prompt, size).ok());
   engine::Batch batch;
-  batch.Add(std::span(prompt).subspan(kv.computed_tokens()), kv.computed_tokens(), kv.blocks(), true);
+  batch.Add({.tokens = std::span(prompt).subspan(kv.computed_tokens()),
+             .first_position = kv.computed_tokens(),
+             .blocks = kv.blocks(),
+             .logit_rows = 1});
   node.engine->Forward(batch, [](int) {});
   kv.Computed(prompt, size);
 }

@@ -127,8 +127,8 @@ const SoloAnswers::Prefilled& SoloAnswers::Prefill(const std::vector<TokenId>& t
   const std::vector<BlockId> blocks = engine_->pool().Allocate(BlocksFor(size)).value();
   for (BlockId block : blocks) std::ranges::fill(engine_->store().layers(block, 0, kLayers), std::byte{0});
   engine::Batch batch;
-  batch.Add(tokens, 0, blocks, true);
-  const auto logits = engine_->Forward(batch, [](int) {});
+  batch.Add({.tokens = tokens, .blocks = blocks, .logit_rows = 1});
+  const std::span<const float> logits = engine_->Forward(batch, [](int) {}).logits(0);
   prefilled.logits.assign(logits.begin(), logits.end());
   for (BlockId block : blocks) {
     auto& layers = prefilled.layers.emplace_back();

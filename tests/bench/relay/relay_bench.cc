@@ -97,24 +97,26 @@ void EngineRows(engine::Engine& engine, const Limits& limits, int64_t prompt_tok
         prompts.push_back(Prompt(random, prompt_tokens, config.vocabulary));
         kv.push_back(std::make_unique<engine::SequenceKv>(engine.pool(), kv::BlockHash()));
         BATON_CHECK(kv.back()->Reserve(prompts.back(), prompt_tokens + kSteps).ok());
-        rows.Add(prompts.back(), 0, kv.back()->blocks(), true);
+        rows.Add({.tokens = prompts.back(), .blocks = kv.back()->blocks(), .logit_rows = 1});
       }
       const double seconds = Seconds([&] { engine.Forward(rows, [](int) {}); });
       const auto tokens = static_cast<double>(batch * prompt_tokens);
       prefill.push_back(tokens / seconds);
       prefill_share.push_back((tokens * layer_flops + static_cast<double>(batch) * head_flops) / seconds /
                               limits.flops());
-      const double step =
-          Seconds([&] {
-            for (int64_t s = 0; s < kSteps; ++s) {
-              rows.Clear();
-              for (int64_t i = 0; i < batch; ++i) {
-                rows.Add(std::span(prompts[i]).first(1), prompt_tokens + s, kv[i]->blocks(), true);
-              }
-              engine.Forward(rows, [](int) {});
-            }
-          }) /
-          kSteps;
+      const double step = Seconds([&] {
+                            for (int64_t s = 0; s < kSteps; ++s) {
+                              rows.Clear();
+                              for (int64_t i = 0; i < batch; ++i) {
+                                rows.Add({.tokens = std::span(prompts[i]).first(1),
+                                          .first_position = prompt_tokens + s,
+                                          .blocks = kv[i]->blocks(),
+                                          .logit_rows = 1});
+                              }
+                              engine.Forward(rows, [](int) {});
+                            }
+                          }) /
+                          kSteps;
       const double bytes =
           static_cast<double>(engine.weight_bytes()) +
           static_cast<double>(batch * prompt_tokens * engine.store().layout().block_bytes() / kBlockTokens);
@@ -140,8 +142,11 @@ void Alone(engine::Engine& engine, const std::vector<TokenId>& prompt, int64_t t
   engine::Batch batch;
   const auto next = [&](int64_t first) {
     batch.Clear();
-    batch.Add(std::span(sequence).subspan(first), first, kv.blocks(), true);
-    const auto logits = engine.Forward(batch, [](int) {});
+    batch.Add({.tokens = std::span(sequence).subspan(first),
+               .first_position = first,
+               .blocks = kv.blocks(),
+               .logit_rows = 1});
+    const std::span<const float> logits = engine.Forward(batch, [](int) {}).logits(0);
     sequence.push_back(
         sampler.Sample(logits, {.temperature = 0}, history, sequence.size(), std::nullopt)->token);
   };

@@ -47,7 +47,7 @@ class OverlapTest : public ::testing::Test {
   }
   // Until a step is under way while `answer` has some tokens.
   static void RunUntilUnderWay(Relay& relay, const Answer& answer, size_t tokens) {
-    while (answer.tokens.size() < tokens || !relay.scheduler().step_under_way()) {
+    while (answer.tokens.size() < tokens || !relay.scheduler().step_in_flight()) {
       ASSERT_TRUE(relay.Turn()) << "idle before any step overlapped";
     }
   }
@@ -79,7 +79,7 @@ TEST_F(OverlapTest, NoTokenDiffers) {
       // Prompts come while one and the same step is under way.
       for (uint32_t pumps = random_() % 4; pumps > 0; --pumps) relay.client().Pump();
       const bool more = relay.Turn();
-      overlapped += relay.scheduler().step_under_way() ? 1 : 0;
+      overlapped += relay.scheduler().step_in_flight() ? 1 : 0;
       for (Asked& asked : all) {
         if (std::ssize(asked.answer.tokens) < asked.cancel_after) continue;
         relay.scheduler().Cancel(asked.id);
@@ -143,7 +143,7 @@ TEST_F(OverlapTest, StepsOverlapWherePenaltiesAreAskedFor) {
   int overlapped = 0;
   while (!answer.status.has_value()) {
     ASSERT_TRUE(relay.Turn());
-    overlapped += relay.scheduler().step_under_way() ? 1 : 0;
+    overlapped += relay.scheduler().step_in_flight() ? 1 : 0;
   }
   EXPECT_GT(overlapped, 25);
   EXPECT_EQ(answer.tokens, Alone(prompt, params, 30));
@@ -195,7 +195,7 @@ TEST_F(OverlapTest, AStopTokenEndsTheAnswerThoughItsNextRowIsUnderWay) {
   EXPECT_TRUE(answer.status->ok()) << *answer.status;
   EXPECT_EQ(answer.tokens, std::vector<TokenId>(whole.begin(), whole.begin() + static_cast<int64_t>(at) + 1));
   EXPECT_EQ(answer.finished->usage().completion_tokens(), at + 1);
-  EXPECT_TRUE(relay.scheduler().step_under_way());
+  EXPECT_TRUE(relay.scheduler().step_in_flight());
   EXPECT_GT(relay.decode().pool().counts().held, 0) << "the row in vain still writes there";
   relay.RunUntilIdle();
   relay.ExpectNothingHeld();
@@ -211,7 +211,7 @@ TEST_F(OverlapTest, AnAnswerThatFillsTheContextComputesNoRowBeyondIt) {
   Answer answer;
   relay.Ask(prompt, {.temperature = 0}, 56, answer);  // 256 in all
   while (!answer.status.has_value()) ASSERT_TRUE(relay.Turn());
-  EXPECT_FALSE(relay.scheduler().step_under_way()) << "a row for a position that there is not";
+  EXPECT_FALSE(relay.scheduler().step_in_flight()) << "a row for a position that there is not";
   EXPECT_EQ(answer.tokens, Alone(prompt, {.temperature = 0}, 56));
   relay.ExpectNothingHeld();
 }
@@ -244,7 +244,7 @@ TEST_F(OverlapTest, AbortWaitsForTheStepUnderWay) {
   relay.Ask(Prompt(40), {.temperature = 0}, 30, answer);
   RunUntilUnderWay(relay, answer, 3);
   relay.scheduler().Abort(absl::UnavailableError("leaving"));
-  EXPECT_FALSE(relay.scheduler().step_under_way());
+  EXPECT_FALSE(relay.scheduler().step_in_flight());
   EXPECT_EQ(answer.status->code(), absl::StatusCode::kUnavailable);
   relay.ExpectNothingHeld();
 }

@@ -170,7 +170,7 @@ class Relay {
   bool Turn() {
     const bool pumped = client_.Pump();
     const bool stepped = scheduler_.Step();
-    link_.Stepped(scheduler_.step_under_way());
+    link_.Stepped(scheduler_.step_in_flight());
     return stepped || pumped;
   }
   void RunUntilIdle() {

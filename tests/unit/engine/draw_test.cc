@@ -25,7 +25,9 @@ Batch MakeBatch(const std::vector<TokenId>& tokens, const std::vector<BlockId>& 
                 const std::vector<std::optional<sampling::Params>>& params) {
   Batch batch;
   for (size_t s = 0; s < params.size(); ++s) {
-    batch.Add(std::span(tokens).subspan(s, 5), 0, std::span(blocks).subspan(s, 1), true);
+    batch.Add({.tokens = std::span(tokens).subspan(s, 5),
+               .blocks = std::span(blocks).subspan(s, 1),
+               .logit_rows = 1});
     if (params[s].has_value()) batch.Draw(*params[s], 5);  // penalties without a slot
   }
   return batch;
@@ -45,31 +47,28 @@ TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
   ASSERT_NE(engine, nullptr);
   const auto blocks = *engine->pool().Allocate(3);
   const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
-  const auto all = engine->Forward(MakeBatch(tokens_, blocks, {{}, {}, {}}), [](int) {});
-  const std::vector<float> logits(all.begin(), all.end());
-  for (int64_t row = 0; row < 3; ++row) EXPECT_FALSE(engine->drawn(row).has_value());
+  const StepResult all = engine->Forward(MakeBatch(tokens_, blocks, {{}, {}, {}}), [](int) {});
+  const std::vector<float> logits(all.logits().begin(), all.logits().end());
+  for (int64_t s = 0; s < 3; ++s) EXPECT_FALSE(all.drawn(s).has_value());
 
-  const auto rest = engine->Forward(MakeBatch(tokens_, blocks, {{}, plain_, penalised_}), [](int) {});
-  EXPECT_FALSE(engine->drawn(0).has_value()) << "nobody asked";
-  EXPECT_FALSE(engine->drawn(2).has_value()) << "penalties, and nothing that counts";
-  for (size_t row : {0u, 2u}) {
-    EXPECT_TRUE(std::ranges::equal(rest.subspan(row * vocabulary, vocabulary),
-                                   std::span(logits).subspan(row * vocabulary, vocabulary)));
+  const StepResult rest = engine->Forward(MakeBatch(tokens_, blocks, {{}, plain_, penalised_}), [](int) {});
+  EXPECT_FALSE(rest.drawn(0).has_value()) << "no draw was asked for";
+  EXPECT_FALSE(rest.drawn(2).has_value()) << "penalties, and no slot that counts";
+  for (size_t s : {0u, 2u}) {
+    EXPECT_TRUE(std::ranges::equal(rest.logits(static_cast<int64_t>(s)),
+                                   std::span(logits).subspan(s * vocabulary, vocabulary)));
   }
-  ASSERT_TRUE(engine->drawn(1).has_value());
+  ASSERT_TRUE(rest.drawn(1).has_value());
   sampling::Sampler sampler;
   const auto expected =
       sampler.Sample(std::span(logits).subspan(vocabulary, vocabulary), plain_, {}, 5, std::nullopt);
   ASSERT_TRUE(expected.ok()) << expected.status();
-  EXPECT_EQ(engine->drawn(1), expected->token);
-
-  engine->Forward(MakeBatch(tokens_, blocks, {{}}), [](int) {});
-  EXPECT_FALSE(engine->drawn(1).has_value()) << "that was another step";
+  EXPECT_EQ(rest.drawn(1), expected->token);
   engine->pool().Release(blocks);
 }
 
 // Three steps, each launched before the one before it has finished, against the same one by one.
-TEST_P(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
+TEST_P(DrawTest, AStepGoesOnFromFutureTokens) {
   const auto engine = Load("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   ASSERT_TRUE(engine->overlaps());
@@ -81,14 +80,17 @@ TEST_P(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
     for (size_t s = 0; s < 2; ++s) {
       const auto own = std::span(blocks).subspan(s, 1);
       if (step == 0) {
-        batch.Add(std::span(tokens_).subspan(s, 5), 0, own, true);
+        batch.Add({.tokens = std::span(tokens_).subspan(s, 5), .blocks = own, .logit_rows = 1});
       } else {
-        batch.Add(std::span(expected[s]).last(1), 4 + step, own, true);
+        batch.Add({.tokens = std::span(expected[s]).last(1),
+                   .first_position = 4 + step,
+                   .blocks = own,
+                   .logit_rows = 1});
       }
-      batch.Draw(*both[s], static_cast<uint64_t>(5 + step));
+      batch.Draw(*both[s], 5 + step);
     }
-    engine->Forward(batch, [](int) {});
-    for (size_t s = 0; s < 2; ++s) expected[s].push_back(*engine->drawn(static_cast<int64_t>(s)));
+    const StepResult result = engine->Forward(batch, [](int) {});
+    for (size_t s = 0; s < 2; ++s) expected[s].push_back(*result.drawn(static_cast<int64_t>(s)));
   }
 
   engine->Launch(MakeBatch(tokens_, blocks, both), [](int) {});
@@ -96,23 +98,24 @@ TEST_P(DrawTest, AStepGoesOnFromTokensThatNobodyKnowsYet) {
     if (step < 3) {
       Batch batch;  // the sequences change places
       for (size_t s : step == 1 ? std::vector<size_t>{1, 0} : std::vector<size_t>{0, 1}) {
-        batch.AddTaken(static_cast<int32_t>(step == 1 ? s : 1 - s), 4 + step,
-                       std::span(blocks).subspan(s, 1));
-        batch.Draw(*both[s], static_cast<uint64_t>(5 + step));
+        batch.AddFuture(static_cast<int32_t>(step == 1 ? s : 1 - s), 4 + step,
+                        std::span(blocks).subspan(s, 1));
+        batch.Draw(*both[s], 5 + step);
       }
       EXPECT_TRUE(batch.draws_all());
       engine->Launch(batch, [](int) {});
     }
-    EXPECT_EQ(engine->Finish().empty(), step < 3) << "a step that was followed has no logits";
+    const StepResult result = engine->Finish();
+    EXPECT_EQ(result.logits().empty(), step < 3) << "a step that was followed has no logits";
     for (size_t s = 0; s < 2; ++s) {
-      const auto row = static_cast<int64_t>(step == 2 ? 1 - s : s);
-      EXPECT_EQ(engine->drawn(row), expected[s][static_cast<size_t>(step - 1)]) << "step " << step;
+      const auto place = static_cast<int64_t>(step == 2 ? 1 - s : s);
+      EXPECT_EQ(result.drawn(place), expected[s][static_cast<size_t>(step - 1)]) << "step " << step;
     }
   }
   engine->pool().Release(blocks);
 }
 
-// Penalties and biases, on a sequence whose last token nobody knows yet; its slot is filled once.
+// Penalties and biases, on a sequence whose last token is a future token; its slot is filled once.
 TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
   const auto engine = Load("reference", GetParam());
   ASSERT_NE(engine, nullptr);
@@ -128,23 +131,22 @@ TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
   const auto without = GenerateSolo(*engine, tokens_, {.temperature = 0}, kTokens, {}, 0);
   ASSERT_NE(expected->tokens, without->tokens) << "the penalties change nothing";
 
-  const auto slot = engine->TakeCountSlot();
+  const auto slot = engine->TakePenaltySlot();
   ASSERT_NE(slot, nullptr);
   std::vector<TokenId> tokens = tokens_;
   const auto prompt = std::ssize(tokens_);
   for (int64_t step = 0; step <= kTokens; ++step) {
     if (step < kTokens) {
       Batch batch;
-      const auto position = static_cast<uint64_t>(prompt + step);
-      step == 0 ? batch.Add(tokens, 0, blocks, true) : batch.AddTaken(0, prompt + step - 1, blocks);
-      batch.Draw(params, position, {.slot = slot.get(), .tokens = tokens, .prompt_tokens = prompt});
+      step == 0 ? batch.Add({.tokens = tokens, .blocks = blocks, .logit_rows = 1})
+                : batch.AddFuture(0, prompt + step - 1, blocks);
+      batch.Draw(params, prompt + step, {.slot = slot.get(), .tokens = tokens, .prompt_tokens = prompt});
       EXPECT_EQ(batch.View().draws.size(), 1u);
       EXPECT_EQ(batch.View().seen.size(), step == 0 ? 1u : 0u);
       engine->Launch(batch, [](int) {});
     }
     if (step == 0) continue;
-    engine->Finish();
-    tokens.push_back(*engine->drawn(0));
+    tokens.push_back(*engine->Finish().drawn(0));
   }
   EXPECT_EQ(std::vector<TokenId>(tokens.begin() + prompt, tokens.end()), expected->tokens);
   engine->pool().Release(blocks);
@@ -153,7 +155,7 @@ TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
 INSTANTIATE_TEST_SUITE_P(Ranks, DrawTest, testing::Values(1, 2), testing::PrintToStringParamName());
 
 TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
-  CountSlots slots([](int32_t) { return true; });
+  PenaltySlots slots([](int32_t) { return true; });
   const auto slot = slots.Take();
   const sampling::Params params = {.presence_penalty = 1};
   const std::vector<TokenId> tokens = {TokenId(4), TokenId(5), TokenId(6)};
@@ -163,9 +165,12 @@ TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
     size_t draws, filled;
     bool operator==(const Outcome&) const = default;
   };
-  const auto draw = [&](size_t known, uint64_t position, CountSlot* own) {
+  const auto draw = [&](size_t known, int64_t position, PenaltySlot* own) {
     Batch batch;
-    batch.Add(std::span(tokens).first(1), 0, blocks, true);
+    batch.Add({.tokens = std::span(tokens).first(1),
+               .first_position = position - 1,
+               .blocks = blocks,
+               .logit_rows = 1});
     batch.Draw(params, position, {.slot = own, .tokens = std::span(tokens).first(known), .prompt_tokens = 1});
     const model::ForwardBatch view = batch.View();
     if (!view.seen.empty()) {
@@ -175,20 +180,20 @@ TEST(BatchDrawTest, ASlotThatLacksTokensIsFilledAnewOrNotUsed) {
     }
     return Outcome{view.draws.size(), view.seen.size()};
   };
-  EXPECT_EQ(draw(2, 2, nullptr), (Outcome{0, 0})) << "nothing counts";
-  EXPECT_EQ(draw(1, 2, slot.get()), (Outcome{0, 0})) << "a token that nobody knows, and an empty slot";
+  EXPECT_EQ(draw(2, 2, nullptr), (Outcome{0, 0})) << "the backend does not count";
+  EXPECT_EQ(draw(1, 2, slot.get()), (Outcome{0, 0})) << "a future token, and an empty slot";
   EXPECT_EQ(draw(2, 2, slot.get()), (Outcome{1, 1}));
   EXPECT_EQ(draw(2, 3, slot.get()), (Outcome{1, 0})) << "the draw before is counted";
   EXPECT_EQ(draw(3, 3, slot.get()), (Outcome{1, 1})) << "a draw that came to nothing";
 }
 
-TEST(CountSlotsTest, GrowAsLongAsThereIsMemory) {
+TEST(PenaltySlotsTest, GrowAsLongAsThereIsMemory) {
   std::vector<int32_t> asked;
-  CountSlots slots([&asked](int32_t wanted) {
+  PenaltySlots slots([&asked](int32_t wanted) {
     asked.push_back(wanted);
     return wanted < 64;
   });
-  std::vector<std::unique_ptr<CountSlot>> taken;
+  std::vector<std::unique_ptr<PenaltySlot>> taken;
   std::set<int32_t> indices;
   while (auto slot = slots.Take()) {
     indices.insert(slot->index());
@@ -211,14 +216,15 @@ TEST(NoDrawTest, LogitsFromABackendThatDoesNotDraw) {
   const auto engine = Load("cpu", 1);
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(engine->overlaps());
-  EXPECT_EQ(engine->TakeCountSlot(), nullptr);
+  EXPECT_EQ(engine->TakePenaltySlot(), nullptr);
   const std::vector<TokenId> tokens(5, TokenId(9));
   const auto blocks = *engine->pool().Allocate(1);
-  const auto asked = engine->Forward(MakeBatch(tokens, blocks, {{}}), [](int) {});
+  const auto asked = engine->Forward(MakeBatch(tokens, blocks, {{}}), [](int) {}).logits(0);
   const std::vector<float> logits(asked.begin(), asked.end());
-  const auto again = engine->Forward(MakeBatch(tokens, blocks, {sampling::Params{.top_k = 3}}), [](int) {});
-  EXPECT_FALSE(engine->drawn(0).has_value());
-  EXPECT_TRUE(std::ranges::equal(again, logits));
+  const StepResult again =
+      engine->Forward(MakeBatch(tokens, blocks, {sampling::Params{.top_k = 3}}), [](int) {});
+  EXPECT_FALSE(again.drawn(0).has_value());
+  EXPECT_TRUE(std::ranges::equal(again.logits(0), logits));
   engine->pool().Release(blocks);
 }
 

@@ -62,13 +62,15 @@ Outcome Generate(Engine& engine, uint32_t seed, const std::vector<TokenId>* forc
       const size_t rest = tokens[s].size() - computed[s];
       if (rest == 0) continue;
       const size_t rows = std::min<size_t>(rest, s == 0 ? 64 : 5);
-      batch.Add(std::span(tokens[s]).subspan(computed[s], rows), static_cast<int64_t>(computed[s]), blocks[s],
-                rows == rest);
+      batch.Add({.tokens = std::span(tokens[s]).subspan(computed[s], rows),
+                 .first_position = static_cast<int64_t>(computed[s]),
+                 .blocks = blocks[s],
+                 .logit_rows = rows == rest ? 1 : 0});
       computed[s] += rows;
       if (rows == rest) finishing.push_back(s);
     }
     layers_done = 0;
-    const std::span<const float> logits = engine.Forward(batch, layer_done);
+    const std::span<const float> logits = engine.Forward(batch, layer_done).logits();
     EXPECT_EQ(layers_done, engine.config().layers);
     for (size_t i = 0; i < finishing.size(); ++i) {
       const auto row = logits.subspan(i * static_cast<size_t>(vocabulary), static_cast<size_t>(vocabulary));

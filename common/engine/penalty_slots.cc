@@ -1,4 +1,4 @@
-#include "common/engine/count_slots.h"
+#include "common/engine/penalty_slots.h"
 
 #include <algorithm>
 
@@ -10,9 +10,9 @@ constexpr int32_t kFewest = 16;
 
 }  // namespace
 
-CountSlot::~CountSlot() { slots_.free_.push_back(index_); }
+PenaltySlot::~PenaltySlot() { slots_.free_.push_back(index_); }
 
-std::unique_ptr<CountSlot> CountSlots::Take() {
+std::unique_ptr<PenaltySlot> PenaltySlots::Take() {
   if (free_.empty() && !full_) {
     const int32_t wanted = std::max(kFewest, 2 * reserved_);
     full_ = !reserve_(wanted);
@@ -22,7 +22,7 @@ std::unique_ptr<CountSlot> CountSlots::Take() {
   if (free_.empty()) return nullptr;
   const int32_t index = free_.back();
   free_.pop_back();
-  return std::make_unique<CountSlot>(*this, index);
+  return std::make_unique<PenaltySlot>(*this, index);
 }
 
 }  // namespace baton::engine
