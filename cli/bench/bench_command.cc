@@ -12,12 +12,12 @@
 #include "cli/bench/bench_flags.h"
 #include "cli/bench/profiler.h"
 #include "cli/bench/report.h"
+#include "cli/chat/interrupt.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/progress.h"
 #include "cli/show/quantity.h"
-#include "cli/talk/interrupt.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 

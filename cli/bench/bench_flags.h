@@ -13,7 +13,7 @@
 #include "cli/bench/recorder.h"
 #include "cli/bench/runner.h"
 #include "cli/bench/workload.h"
-#include "cli/talk/request_flags.h"
+#include "cli/chat/request_flags.h"
 
 namespace baton::cli::bench {
 

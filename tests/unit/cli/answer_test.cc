@@ -1,4 +1,4 @@
-#include "cli/talk/answer.h"
+#include "cli/chat/answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

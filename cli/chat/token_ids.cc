@@ -1,4 +1,4 @@
-#include "cli/talk/token_ids.h"
+#include "cli/chat/token_ids.h"
 
 #include <fmt/format.h>
 

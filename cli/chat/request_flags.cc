@@ -1,9 +1,9 @@
-#include "cli/talk/request_flags.h"
+#include "cli/chat/request_flags.h"
 
 #include <fmt/format.h>
 
+#include "cli/chat/token_ids.h"
 #include "cli/show/quantity.h"
-#include "cli/talk/token_ids.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
 #include "common/rpc/security.h"

@@ -9,17 +9,17 @@
 #include <optional>
 #include <utility>
 
+#include "cli/chat/answer.h"
+#include "cli/chat/history.h"
+#include "cli/chat/interrupt.h"
+#include "cli/chat/line_editor.h"
+#include "cli/chat/line_reader.h"
+#include "cli/chat/request_flags.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/quantity.h"
 #include "cli/show/summary.h"
-#include "cli/talk/answer.h"
-#include "cli/talk/history.h"
-#include "cli/talk/interrupt.h"
-#include "cli/talk/line_editor.h"
-#include "cli/talk/line_reader.h"
-#include "cli/talk/request_flags.h"
 #include "common/base/status.h"
 
 namespace baton::cli {

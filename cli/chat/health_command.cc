@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/chat/interrupt.h"
+#include "cli/chat/request_flags.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
-#include "cli/talk/interrupt.h"
-#include "cli/talk/request_flags.h"
 
 namespace baton::cli {
 namespace {

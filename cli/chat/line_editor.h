@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
+#include "cli/chat/line_reader.h"
+#include "cli/chat/terminal_hold.h"
 #include "cli/show/terminal.h"
-#include "cli/talk/line_reader.h"
-#include "cli/talk/terminal_hold.h"
 
 namespace baton::cli {
 

@@ -11,14 +11,14 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
+#include "cli/chat/answer.h"
+#include "cli/chat/interrupt.h"
+#include "cli/chat/request_flags.h"
+#include "cli/chat/token_ids.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/summary.h"
-#include "cli/talk/answer.h"
-#include "cli/talk/interrupt.h"
-#include "cli/talk/request_flags.h"
-#include "cli/talk/token_ids.h"
 
 namespace baton::cli {
 namespace {
