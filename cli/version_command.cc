@@ -7,7 +7,7 @@
 
 namespace baton::cli {
 
-Command AddVersion(CLI::App& root, const Surroundings&) {
+Command AddVersion(CLI::App& root, const CliContext&) {
   CLI::App* app = root.add_subcommand("version", "Which Baton this is");
   return {app, [] {
             const BuildInfo build = GetBuildInfo();

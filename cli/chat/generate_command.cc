@@ -95,7 +95,7 @@ absl::Status PrintAnswer(const Flags& flags, const Answer& answer, bool streamed
   return Put(text);
 }
 
-int Run(const Flags& flags, const Surroundings& surroundings) {
+int Run(const Flags& flags, const CliContext& context) {
   if (flags.prompt.has_value() && !flags.token_ids.empty()) {
     return Misused("--prompt and --token-ids are two ways to say the same: give one");
   }
@@ -109,7 +109,7 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   const v1::GenerateRequest request = MakeRequest(flags);
 
   const Interrupt interrupt;
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());
   const bool streamed = !flags.json && !flags.ids_out && flags.n == 1;
   Answer answer;
@@ -140,7 +140,7 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   if (flags.digest) Tell("logits digest {:08x}\n", answer.LogitsDigest());
   if (flags.show_timing) {
     for (const Choice& choice : answer.choices()) {
-      Tell("\n{}", RenderSummary(choice.end, surroundings.err));
+      Tell("\n{}", RenderSummary(choice.end, context.err));
     }
   }
   return kExitOk;
@@ -148,7 +148,7 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
+Command AddGenerate(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("generate", "Complete a prompt, given as text or token ids");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
@@ -172,7 +172,7 @@ Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
       ->group(output);
   app->add_flag("--digest", flags->digest, "A checksum of all logits, to compare two runs bit by bit")
       ->group(output);
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli

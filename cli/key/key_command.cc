@@ -87,7 +87,7 @@ int New(const Flags& flags) {
 
 }  // namespace
 
-Command AddKey(CLI::App& root, const Surroundings& surroundings) {
+Command AddKey(CLI::App& root, const CliContext& context) {
   CLI::App* key = root.add_subcommand("key", "Make API keys for callers");
   key->require_subcommand(1);
   CLI::App* make = key->add_subcommand("new", "Make a key and print the line for the tenants file");

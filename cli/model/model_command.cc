@@ -43,7 +43,7 @@ struct InspectFlags {
   bool json = false;
 };
 
-int Inspect(const InspectFlags& flags, const Surroundings& surroundings) {
+int Inspect(const InspectFlags& flags, const CliContext& context) {
   std::vector<int64_t> memories;
   for (const std::string& text : flags.memories) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(text);
@@ -58,7 +58,7 @@ int Inspect(const InspectFlags& flags, const Surroundings& surroundings) {
   if (flags.json) {
     fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
   } else {
-    fmt::print("{}", RenderModel(name, *summary, memories, surroundings.out));
+    fmt::print("{}", RenderModel(name, *summary, memories, context.out));
   }
   return summary->loads.ok() ? kExitOk : kExitError;
 }
@@ -68,7 +68,7 @@ struct PullFlags {
   std::string token_file;
 };
 
-int PullModel(PullFlags flags, const Surroundings& surroundings) {
+int PullModel(PullFlags flags, const CliContext& context) {
   PullOptions& options = flags.options;
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   if (const absl::Status status = CheckPull(options); !status.ok())
@@ -79,7 +79,7 @@ int PullModel(PullFlags flags, const Surroundings& surroundings) {
     if (!token.ok()) return Fail(token.status());
     options.token = *std::move(token);
   }
-  options.progress = surroundings.err.interactive;
+  options.progress = context.err.interactive;
   const absl::StatusOr<Pulled> pulled =
       Pull(options, [](const std::string& what) { fmt::print(stderr, "{}\n", what); });
   if (!pulled.ok()) return Fail(pulled.status());
@@ -90,7 +90,7 @@ int PullModel(PullFlags flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddModel(CLI::App& root, const Surroundings& surroundings) {
+Command AddModel(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("model", "Fetch a model, look into its folder");
   app->require_subcommand(1);
   CLI::App* inspect = app->add_subcommand(
@@ -119,8 +119,8 @@ Command AddModel(CLI::App& root, const Surroundings& surroundings) {
       ->capture_default_str();
   pull->add_option("--token-file", pulling->token_file, "File with an access token, for what is not public")
       ->type_name("FILE");
-  return {app, [inspect, flags, pulling, &surroundings] {
-            return inspect->parsed() ? Inspect(*flags, surroundings) : PullModel(*pulling, surroundings);
+  return {app, [inspect, flags, pulling, &context] {
+            return inspect->parsed() ? Inspect(*flags, context) : PullModel(*pulling, context);
           }};
 }
 

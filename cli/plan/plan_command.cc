@@ -93,7 +93,7 @@ std::string ToJson(const Pools& pools) {
   return json.dump(2);
 }
 
-int Run(const Flags& flags, const Surroundings& surroundings) {
+int Run(const Flags& flags, const CliContext& context) {
   Load load;
   load.rate = flags.rate;
   load.hit_rate = flags.hit_rate;
@@ -120,14 +120,14 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   if (flags.json) {
     fmt::print("{}\n", ToJson(*pools));
   } else {
-    Print(flags, *profile, load, *pools, surroundings.out);
+    Print(flags, *profile, load, *pools, context.out);
   }
   return kExitOk;
 }
 
 }  // namespace
 
-Command AddPlan(CLI::App& root, const Surroundings& surroundings) {
+Command AddPlan(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("plan", "How many prefill and decode workers a load needs, and why");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
@@ -161,7 +161,7 @@ Command AddPlan(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app->add_flag("--json", flags->json, "Print the figures as JSON");
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli

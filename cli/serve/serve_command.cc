@@ -136,7 +136,7 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
   std::clearerr(stdout);
 }
 
-int Run(Flags flags, const Surroundings& surroundings) {
+int Run(Flags flags, const CliContext& context) {
   if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers own the answers");
   for (const std::string& text : {flags.start_timeout, flags.stop_grace}) {
     if (const auto parsed = ParseDuration(text); !parsed.ok())
@@ -171,9 +171,9 @@ int Run(Flags flags, const Surroundings& surroundings) {
     key = *std::move(made);
     flags.plan.security.fleet_key_file = key.file();
   }
-  absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
+  absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, context.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
-  LiveLine screen(surroundings.err);
+  LiveLine screen(context.err);
   absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, screen);
   if (!logs.ok()) return Fail(logs.status());
 
@@ -229,7 +229,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
       Print(stdout, "{}\n", announcement.ToJson());
       std::fflush(stdout);
     } else {
-      PrintTable(flags, surroundings.out, announcement);
+      PrintTable(flags, context.out, announcement);
     }
     if (screen.terminal().interactive && !announcement.Router().metrics.empty()) {
       watch.emplace(announcement.Router().metrics, [&](std::string line) { screen.Set(std::move(line)); });
@@ -245,7 +245,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddServe(CLI::App& root, const Surroundings& surroundings) {
+Command AddServe(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("serve", "Serve a model on this machine: router, prefill and decode workers");
   app->footer(kExamples);
@@ -360,7 +360,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("TIME")
       ->capture_default_str()
       ->group(service);
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli
