@@ -20,7 +20,7 @@ class Distribution {
   // Never below 0.
   double Sample(uint64_t seed, Purpose purpose, uint64_t index) const;
   // Rounded to a whole number of at least `least`.
-  int64_t SampleCount(uint64_t seed, Purpose purpose, uint64_t index, int64_t least = 1) const;
+  int64_t SampleCount(uint64_t seed, Purpose purpose, uint64_t index, int64_t min = 1) const;
 
  private:
   enum class Shape { kFixed, kUniform, kNormal, kLogNormal };

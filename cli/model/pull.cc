@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostListingBytes = 16 << 20;
+constexpr int64_t kMaxListingBytes = 16 << 20;
 constexpr size_t kReadBytes = 1 << 20;
 
 bool IsPlainName(std::string_view name) {
@@ -64,7 +64,7 @@ absl::StatusOr<Listing> List(const PullOptions& options) {
                                     "--token-file is for those that ask for a token",
                                     std::string(status.message())));
   }
-  const absl::StatusOr<std::string> text = model::ReadTextFile(file.string(), kMostListingBytes);
+  const absl::StatusOr<std::string> text = model::ReadTextFile(file.string(), kMaxListingBytes);
   fs::remove(file, error);
   BATON_RETURN_IF_ERROR(text.status());
   return ParseListing(*text);

@@ -18,11 +18,11 @@ namespace {
 // The app and the commands that were recognized, from the outside in: `baton`, `key`, `new`.
 using Chain = std::vector<const CLI::App*>;
 
-constexpr size_t kLongestShown = 100;
+constexpr size_t kMaxShown = 100;
 
 std::string Quoted(std::string_view text) {
-  const bool cut = text.size() > kLongestShown;
-  return fmt::format("\"{}{}\"", text.substr(0, kLongestShown), cut ? "..." : "");
+  const bool cut = text.size() > kMaxShown;
+  return fmt::format("\"{}{}\"", text.substr(0, kMaxShown), cut ? "..." : "");
 }
 
 // " (did you mean X?)", or nothing.

@@ -16,7 +16,7 @@ namespace baton::forecast {
 // Of how many machines the observations are.
 enum class Of {
   kOne,   // what contradicts all before is news: the machine has changed
-  kMany,  // the mean of unlike ones: what is far off moves it no further than kMostSurprise expectations
+  kMany,  // the mean of unlike ones: what is far off moves it no further than kMaxSurprise expectations
 };
 
 // For 3 and 5 features (linear_fit.cc).
@@ -30,13 +30,13 @@ class LinearFit {
   };
   // An observation counts half as much after about 140 more.
   static constexpr double kForgetting = 0.995;
-  static constexpr double kMostSurprise = 4.0;
+  static constexpr double kMaxSurprise = 4.0;
   // Observations that are believed as they are.
   static constexpr int64_t kFirst = 3;
-  // So far off, whatever the weights: the factor has changed, by kMostChange at most. (On a busy machine the
+  // So far off, whatever the weights: the factor has changed, by kMaxChange at most. (On a busy machine the
   // same takes half of the mean now and twice as long then: that is no news.)
   static constexpr double kNews = 6.0;
-  static constexpr double kMostChange = 100.0;
+  static constexpr double kMaxChange = 100.0;
   // Nor is it believed half: what was expected to take a tenth of this.
   static constexpr double kContradiction = 10.0;
   // So far off to the same side this many times in a row: what came before is out of date.

@@ -20,7 +20,7 @@ namespace {
 namespace tls = grpc::experimental;
 
 constexpr char kFleetKeyMetadata[] = "baton-fleet-key";
-constexpr size_t kLeastKeyBytes = 16;
+constexpr size_t kMinKeyBytes = 16;
 
 template <auto Free>
 struct Freed {
@@ -83,11 +83,10 @@ absl::StatusOr<std::shared_ptr<const Security>> Security::Load(const SecurityOpt
   std::shared_ptr<Security> security(new Security(options));
   if (!options.fleet_key_file.empty()) {
     BATON_ASSIGN_OR_RETURN(security->fleet_key_,
-                           ReadSecretFile(options.fleet_key_file, "fleet key", kLeastKeyBytes));
+                           ReadSecretFile(options.fleet_key_file, "fleet key", kMinKeyBytes));
   }
   if (!options.api_key_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(security->api_key_,
-                           ReadSecretFile(options.api_key_file, "API key", kLeastKeyBytes));
+    BATON_ASSIGN_OR_RETURN(security->api_key_, ReadSecretFile(options.api_key_file, "API key", kMinKeyBytes));
   }
   return std::shared_ptr<const Security>(std::move(security));
 }

@@ -19,7 +19,7 @@ namespace baton::text {
 
 // What an encoding may cost.
 struct EncodeBounds {
-  int64_t most_tokens = std::numeric_limits<int64_t>::max();
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();
   // Asked before the work and about every 100 us of it, on the caller's thread; false ends it. Null: wanted.
   std::function<bool()> wanted;
 };

@@ -121,7 +121,7 @@ class Interpreter final : public OperationSequence {
     const SequenceId id(next_id_++);
     Client& client = clients_[id];
     client.prompt = TinyPrompt(Next() % 3, 1 + Next() % kLongest);
-    client.max_tokens = 1 + Next() % SoloAnswers::kMostAnswer;
+    client.max_tokens = 1 + Next() % SoloAnswers::kMaxAnswer;
     client.resumed = Next() % 3 == 0 ? Next() % (client.max_tokens + 1) : 0;
     client.tokens = client.resumed;
     const int kind = Next();

@@ -26,8 +26,8 @@ class Interpreter final : public OperationSequence {
   explicit Interpreter(std::span<const uint8_t> bytes) : OperationSequence(bytes, 16) {}
 
  private:
-  std::string Bytes(size_t most) {
-    const size_t size = std::min(most, bytes_.size());
+  std::string Bytes(size_t max) {
+    const size_t size = std::min(max, bytes_.size());
     std::string bytes(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(size));
     bytes_ = bytes_.subspan(size);
     return bytes;

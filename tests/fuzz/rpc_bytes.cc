@@ -93,9 +93,8 @@ struct Servers {
   int calls = 0;
 };
 
-// Sends the bytes, reads `most` messages, and leaves.
-absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<const uint8_t> bytes,
-                  int most) {
+// Sends the bytes, reads `max` messages, and leaves.
+absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<const uint8_t> bytes, int max) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   grpc::CompletionQueue queue;
@@ -111,7 +110,7 @@ absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<co
     grpc::Slice slice(bytes.data(), bytes.size());
     stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
     bool more = wait();
-    for (int read = 0; more && read < most; ++read) {
+    for (int read = 0; more && read < max; ++read) {
       grpc::ByteBuffer message;
       stream->Read(&message, nullptr);
       more = wait();
@@ -153,9 +152,9 @@ absl::Status RunRpcBytes(std::span<const uint8_t> bytes) {
   if (bytes.size() < 2) return absl::OkStatus();
   static auto* servers = new Servers;  // as long as the process
   const Method& method = servers->methods[bytes[0] % servers->methods.size()];
-  const int most = bytes[1] % 8;
+  const int max = bytes[1] % 8;
   bytes = bytes.subspan(2);
-  const absl::Status status = Call(*servers->stubs[static_cast<int>(method.at)], method.path, bytes, most);
+  const absl::Status status = Call(*servers->stubs[static_cast<int>(method.at)], method.path, bytes, max);
   switch (status.code()) {
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kUnimplemented:
