@@ -72,7 +72,7 @@ void Profiler::Add(const RequestRecord& record) {
 absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   if (samples_.size() < kMinSamples) {
     return absl::FailedPreconditionError(fmt::format(
-        "a profile takes at least {} answered requests, there were {}", kMinSamples, samples_.size()));
+        "a profile needs at least {} answered requests, there were {}", kMinSamples, samples_.size()));
   }
   forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10}, forecast::Of::kMany);
   forecast::LinearFit<3> step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3}, forecast::Of::kMany);
@@ -99,7 +99,7 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
   }
   if (steps.size() < kMinSamples) {
     return absl::FailedPreconditionError(
-        "a profile takes answers of more than one token: raise --output-tokens");
+        "a profile needs answers of more than one token: raise --output-tokens");
   }
   for (int pass = 0; pass < kPasses; ++pass) {
     for (const Sample& sample : samples_) {

@@ -38,13 +38,13 @@ edited as in a shell (arrows, Ctrl-A, Ctrl-E, Ctrl-R and so on); a paste of seve
 another line.)";
 
 constexpr char kHelp[] =
-    "  /system TEXT   set the system prompt (no TEXT: remove it); the conversation goes on\n"
+    "  /system TEXT   set the system prompt (no TEXT: remove it); the conversation continues\n"
     "  /reset         forget the conversation\n"
     "  /stats         what happened to the last answer: cache, shipped blocks, TTFT by phase, TPOT\n"
     "  /quit          leave (so does Ctrl-D)\n"
     "  //...          a turn that begins with a slash\n"
-    "  Ctrl-C         cancel the current answer, or give up what is being typed\n"
-    "  Up, Ctrl-R     what was typed before\n"
+    "  Ctrl-C         cancel the current answer, or clear the line\n"
+    "  Up, Ctrl-R     earlier lines\n"
     "  Alt-Enter      another line of the same turn; pasted lines are one turn\n";
 
 struct Flags {
@@ -140,7 +140,7 @@ class Chat {
         if (person) Note("");
         return kExitOk;
       }
-      if (RepairUtf8(&line)) Tell("baton: this turn was not all UTF-8; what was not is U+FFFD now\n");
+      if (RepairUtf8(&line)) Tell("baton: parts of this turn were not UTF-8 and were replaced by U+FFFD\n");
       const Typed typed = ParseTyped(line);
       if (typed.kind == Typed::Kind::kQuit) return kExitOk;
       if (typed.kind != Typed::Kind::kTurn) {
@@ -285,11 +285,11 @@ Command AddChat(CLI::App& root, const CliContext& context) {
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   app->add_option("--message", flags->messages,
-                  "Say this and leave; several are the turns of one conversation")
+                  "Send this message and exit; several are the turns of one conversation")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   app->add_option("--system", flags->system, "The system prompt")->type_name("TEXT");
-  app->add_flag("--thinking", flags->thinking, "Ask the model to think first, if its template knows how");
+  app->add_flag("--thinking", flags->thinking, "Ask the model to think first, if its template supports that");
   app->add_flag("--echo", flags->echo, "Print each message or line of a pipe before its answer");
   app->add_flag("--show-timing", flags->show_timing,
                 "After each answer: cache, shipped blocks, TTFT by phase, TPOT");

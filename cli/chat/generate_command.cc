@@ -97,14 +97,13 @@ absl::Status PrintAnswer(const Flags& flags, const Answer& answer, bool streamed
 
 int Run(const Flags& flags, const CliContext& context) {
   if (flags.prompt.has_value() && !flags.token_ids.empty()) {
-    return Misused("--prompt and --token-ids are two ways to say the same: give one");
+    return Misused("--prompt and --token-ids are two forms of the same prompt: give one");
   }
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
   const bool from_input = !flags.prompt.has_value() && flags.token_ids.empty();
   if (from_input && isatty(STDIN_FILENO) == 1) {
-    return Misused(
-        "what shall be completed? Give --prompt TEXT, --token-ids 1,2,3, or a text on standard input");
+    return Misused("there is no prompt: give --prompt TEXT, --token-ids 1,2,3, or a text on standard input");
   }
   const v1::GenerateRequest request = MakeRequest(flags);
 
@@ -159,8 +158,8 @@ Command AddGenerate(CLI::App& root, const CliContext& context) {
   flags->sampling.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");
   const std::string output = "Output";
-  app->add_flag("--json", flags->json, "Everything as one JSON object, at the end")->group(output);
-  app->add_flag("--ids-out", flags->ids_out, "Print token ids in place of text")->group(output);
+  app->add_flag("--json", flags->json, "Print one JSON object at the end")->group(output);
+  app->add_flag("--ids-out", flags->ids_out, "Print token ids instead of text")->group(output);
   app->add_option("--logprobs", flags->logprobs,
                   "Log probabilities, with the K likeliest tokens of each step")
       ->type_name("K")

@@ -28,7 +28,7 @@ int Run(const Flags& flags, const CliContext& context) {
   if (!flags.target.model_folder.empty()) return Misused("health asks a server: give --server, not --model");
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
-  if (flags.service.size() > 100) return Misused("--service: no server has a service with so long a name");
+  if (flags.service.size() > 100) return Misused("--service: the name is too long");
   const Interrupt interrupt;
   const absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());

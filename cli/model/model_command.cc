@@ -91,16 +91,19 @@ int PullModel(PullFlags flags, const CliContext& context) {
 }  // namespace
 
 Command AddModel(CLI::App& root, const CliContext& context) {
-  CLI::App* app = root.add_subcommand("model", "Fetch a model, look into its folder");
+  CLI::App* app = root.add_subcommand("model", "Fetch a model, or inspect its folder");
   app->require_subcommand(1);
   CLI::App* inspect = app->add_subcommand(
-      "inspect", "Whether it loads, its shape, parameters and memory, and how many tokens' KV fits where");
+      "inspect",
+      "Show whether a model loads, its shape, parameters and memory, and how many tokens of KV fit");
   inspect->footer(kInspectExamples);
   auto flags = std::make_shared<InspectFlags>();
   inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face")
       ->type_name("DIR")
       ->required();
-  inspect->add_option("--memory", flags->memories, "How many tokens' KV fits here? (default: 1GiB)")
+  inspect
+      ->add_option("--memory", flags->memories,
+                   "KV memory for which to show the number of tokens (default: 1GiB)")
       ->type_name("SIZE")
       ->allow_extra_args(false);
   inspect->add_flag("--json", flags->json, "As JSON: bytes and tokens");
@@ -112,12 +115,13 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   pull->add_option("--revision", pulling->options.revision, "Branch, tag or commit")
       ->type_name("REVISION")
       ->capture_default_str();
-  pull->add_option("--to", pulling->options.folder, "Folder to put it in (default: the repository's name)")
+  pull->add_option("--to", pulling->options.folder, "Folder to write it to (default: the repository's name)")
       ->type_name("DIR");
   pull->add_option("--endpoint", pulling->options.endpoint, "Server, or a mirror of it")
       ->type_name("URL")
       ->capture_default_str();
-  pull->add_option("--token-file", pulling->token_file, "File with an access token, for what is not public")
+  pull->add_option("--token-file", pulling->token_file,
+                   "File with an access token, for repositories that are not public")
       ->type_name("FILE");
   return {app, [inspect, flags, pulling, &context] {
             return inspect->parsed() ? Inspect(*flags, context) : PullModel(*pulling, context);

@@ -80,7 +80,7 @@ absl::StatusOr<std::string> Fetch(const PullOptions& options, const std::string&
   if (!remote.sha256.empty() && fs::exists(file, error)) {
     BATON_ASSIGN_OR_RETURN(const std::string there, DigestOf(file));
     if (there == remote.sha256) {
-      say(remote.name + " is there");
+      say(remote.name + " is up to date");
       return there;
     }
   }
@@ -121,7 +121,7 @@ absl::StatusOr<Listing> ParseListing(std::string_view json) {
   const model::Json* files = fields.Find("siblings");
   // Both become parts of addresses and names of files.
   if (!IsPlainName(listing.commit) || files == nullptr || !files->is_array()) {
-    return absl::InvalidArgumentError(fmt::format("{}: not as Hugging Face writes it", kWhere));
+    return absl::InvalidArgumentError(fmt::format("{}: not in Hugging Face's format", kWhere));
   }
   for (const model::Json& one : *files) {
     if (!one.is_object() || !one.contains("rfilename") || !one["rfilename"].is_string()) continue;

@@ -70,7 +70,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
                        (pools.context_mean * static_cast<double>(profile.kv_bytes_per_token));
   if (decode.batch_by_tpot < 1) {
     return absl::FailedPreconditionError(
-        fmt::format("a TPOT of {} can't be kept: a step with one sequence takes {}",
+        fmt::format("a TPOT of {} can't be met: a step with one sequence takes {}",
                     ShowSeconds(load.slo_tpot), ShowSeconds(profile.StepSeconds(1, pools.context_mean))));
   }
   if (decode.batch_by_kv < 1) {
@@ -110,7 +110,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   const double rest = prefill.seconds_p95 + pools.ship_seconds + decode.tpot;
   if (rest > load.slo_ttft) {
     return absl::FailedPreconditionError(
-        fmt::format("a TTFT of {} can't be kept for 95%: their prompts take {} to compute, {} to ship and {} "
+        fmt::format("a TTFT of {} can't be met for 95%: their prompts take {} to compute, {} to ship and {} "
                     "for the first step, "
                     "without any wait. Shorten prompts, raise the hit rate or the objective",
                     ShowSeconds(load.slo_ttft), ShowSeconds(prefill.seconds_p95),

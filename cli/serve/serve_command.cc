@@ -92,7 +92,7 @@ absl::Status Preflight(const Flags& flags) {
 std::string Death(const ProcessEvent& event) {
   std::string text = fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason);
   if (event.quick_deaths > 0)
-    text += fmt::format("; {} quick deaths in a row, the service goes on without it", event.quick_deaths);
+    text += fmt::format("; {} quick deaths in a row, the service continues without it", event.quick_deaths);
   if (event.restart_in.has_value()) {
     text += fmt::format("; starting it again in {}", absl::FormatDuration(*event.restart_in));
   }
@@ -137,7 +137,7 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
 }
 
 int Run(Flags flags, const CliContext& context) {
-  if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers own the answers");
+  if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers write the answers");
   for (const std::string& text : {flags.start_timeout, flags.stop_grace}) {
     if (const auto parsed = ParseDuration(text); !parsed.ok())
       return Misused(std::string(parsed.status().message()));
@@ -257,7 +257,7 @@ Command AddServe(CLI::App& root, const CliContext& context) {
   app->add_option("--model-name", plan.model_name, "Its name for clients (default: the folder's)")
       ->type_name("NAME");
   app->add_option("--prefill", plan.prefill,
-                  "Prefill workers; with 0, decode workers read prompts themselves")
+                  "Prefill workers; with 0, decode workers compute prompts themselves")
       ->type_name("N")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
@@ -265,15 +265,15 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->type_name("N")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app->add_option("--listen", plan.listen, "Where clients reach the router; port 0 takes a free one")
+  app->add_option("--listen", plan.listen, "Address of the router for clients; port 0 takes a free one")
       ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
-  app->add_option("--metrics", plan.metrics, "Where Prometheus reaches the router; workers take free ports")
+  app->add_option("--metrics", plan.metrics, "Address of the router for Prometheus; workers take free ports")
       ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
-  const std::string workers = "Workers (what is not given is their own default)";
+  const std::string workers = "Workers (if an option is absent, the worker's own default)";
   app->add_option(
          "--threads", plan.threads,
          "Compute threads per worker (default: prefill and decode workers have one per core together, "
@@ -293,7 +293,7 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->check(CLI::PositiveNumber)
       ->group(workers);
   app->add_option("--local-prefill-tokens", plan.local_prefill_tokens,
-                  "Decode workers read uncached rests up to this length themselves")
+                  "Decode workers compute uncached rests up to this length themselves")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->group(workers);
@@ -337,18 +337,19 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
   rpc::AddPublicEndpointFlags(*app, plan.security);
-  app->add_option("--log-level", plan.log_level, "What is logged")
+  app->add_option("--log-level", plan.log_level, "Lowest level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()
       ->group(service);
-  app->add_option("--announce", flags->announce, "Write the addresses to this file as JSON once all is ready")
+  app->add_option("--announce", flags->announce,
+                  "Write the addresses to this file as JSON once all processes are ready")
       ->type_name("FILE")
       ->group(service);
   app->add_option("--observability", flags->observability,
-                  "Write to this folder what Prometheus and Grafana need to watch these processes")
+                  "Write to this folder the files with which Prometheus and Grafana watch these processes")
       ->type_name("DIR")
       ->group(service);
-  app->add_flag("--json", flags->json, "Print the addresses as one line of JSON in place of the table")
+  app->add_flag("--json", flags->json, "Print the addresses as one line of JSON instead of the table")
       ->group(service);
   app->add_flag("--exit-with-parent", flags->exit_with_parent, "End when standard input ends")
       ->group(service);

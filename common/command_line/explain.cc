@@ -132,7 +132,7 @@ std::string WhatIsWrong(const Chain& chain, const CLI::ParseError& error) {
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   Chain chain = {&app};
   while (!chain.back()->get_subcommands().empty()) chain.push_back(chain.back()->get_subcommands().front());
-  return fmt::format("{}: {}\n`{} --help` tells more.\n", app.get_name(), WhatIsWrong(chain, error),
+  return fmt::format("{}: {}\nSee `{} --help`.\n", app.get_name(), WhatIsWrong(chain, error),
                      CommandLine(chain));
 }
 

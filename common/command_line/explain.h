@@ -11,7 +11,7 @@ class ParseError;
 namespace baton::command_line {
 
 // `app` has just thrown `error`. One or two whole lines: what is wrong, with the known word that was probably
-// meant, and which help tells more.
+// meant, and which help to read.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace baton::command_line

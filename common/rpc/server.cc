@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                                           security->has_tls_channels()));
   if (!guarded && !IsLoopback(options.listen)) {
     spdlog::warn(
-        "{} is not this machine alone, and whoever reaches it is let in and can listen: see --tls-cert{}",
+        "{} is reachable from other machines without TLS or a key: anybody can call it and read its traffic: "
+        "see --tls-cert{}",
         options.listen, options.is_public ? "" : " and --fleet-key-file");
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Acceptor> acceptor,
