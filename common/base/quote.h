@@ -1,4 +1,4 @@
-// Quoted: somebody else's text, fit to stand in a message or a log line: between quotes, on one line, cut at
+// Quoted: foreign text made safe for a message or a log line: between quotes, on one line, cut at
 // 100 bytes. Pure, any thread.
 #pragma once
 

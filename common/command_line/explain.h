@@ -1,4 +1,4 @@
-// What is wrong with a command line, as a person wants to hear it. For parse.cc.
+// Explain: error messages for a wrong command line. For parse.cc.
 #pragma once
 
 #include <string>
