@@ -32,7 +32,7 @@ std::string RandomHex(size_t bytes) {
   return ToHex(std::as_bytes(std::span(random)));
 }
 
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_view what, size_t least) {
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_view what, size_t min) {
   constexpr size_t kMaxBytes = 4096;
   std::ifstream in(path, std::ios::binary);
   std::string secret(kMaxBytes + 1, '\0');
@@ -43,9 +43,9 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_
     return absl::InvalidArgumentError(fmt::format("{}: more than {} bytes is no {}", path, kMaxBytes, what));
   }
   secret.erase(secret.find_last_not_of(" \t\r\n") + 1);
-  if (secret.size() < least) {
+  if (secret.size() < min) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: a {} of {} bytes; at least {} are needed", path, what, secret.size(), least));
+        fmt::format("{}: a {} of {} bytes; at least {} are needed", path, what, secret.size(), min));
   }
   for (const char c : secret) {
     if (c < 0x21 || c > 0x7e) {
