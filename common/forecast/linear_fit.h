@@ -49,7 +49,7 @@ class LinearFit {
   double Predict(const Features& x) const;
   // Not finite or not positive values are ignored.
   void Observe(const Features& x, double y);
-  // Replaces all earlier observations by these, which count alike.
+  // Replaces all earlier observations by these, which were measured on purpose and count alike.
   void Fit(std::span<const Observation> observations);
 
   int64_t observations() const { return observations_; }

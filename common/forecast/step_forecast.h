@@ -56,7 +56,7 @@ class StepForecast {
     StepLoad load;
     double seconds = 0;
   };
-  // Replaces all earlier observations by these, which count alike.
+  // Replaces all earlier observations by these, which were measured on purpose and count alike.
   void Fit(std::span<const Measured> measured);
   StepCost cost() const;
 
