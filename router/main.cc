@@ -179,7 +179,8 @@ int main(int argc, char** argv) {
     return baton::command_line::Misused(app, std::string(misuse.message()));
   }
   if (options.decode.empty() && options.fleet_file.empty()) {
-    return baton::command_line::Misused(app, "nobody to place requests on: give --decode or --fleet-file");
+    return baton::command_line::Misused(
+        app, "there is no worker to place requests on: give --decode or --fleet-file");
   }
   options.dispatcher.max_wait = absl::Seconds(queue_seconds);
   const double ttft_seconds = default_ttft.value_or(options.slo.ttft_seconds);

@@ -12,7 +12,8 @@
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
 #include "router/api/executor.h"
-#include "router/api/generate_call.h"
+#include "router/api/grpc_decode_client.h"
+#include "router/api/request_driver.h"
 #include "router/api/request_preparer.h"
 #include "router/api/served_model.h"
 #include "router/api/service.h"
@@ -48,6 +49,7 @@ struct Router::Parts {
     context.preparer = &preparer;
     context.dispatcher = &dispatcher;
     context.fleet = &fleet;
+    context.decode = &decode_client;
     context.executor = &executor;
     context.clock = &clock;
     context.probe = &probe;
@@ -58,7 +60,7 @@ struct Router::Parts {
     context.client_stall = options.client_stall;
     live.Watch(options.client_stall);
   }
-  // Whoever tells the watcher what to follow ends before it.
+  // Discovery tells the watcher what to follow, so it ends first.
   ~Parts() {
     if (discovery != nullptr) discovery->Stop();
   }
@@ -81,6 +83,7 @@ struct Router::Parts {
   index::PrefixIndex index;
   fleet::Fleet fleet;
   RequestPreparer preparer;
+  GrpcDecodeClient decode_client{&clock};
   LiveCalls live{&clock};
   CallContext context;
   Executor executor;

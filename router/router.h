@@ -31,7 +31,7 @@ struct RouterOptions {
   std::string listen = "127.0.0.1:0";
   std::string health_listen;  // empty: no port for health checks alone
   std::string policy = "prefix_affinity";
-  // Who may call (tenants.h). Without a file, everybody.
+  // Who may call (tenants.h). Without a file, anyone.
   Tenants::Options tenants;
   // What it shows to clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;

@@ -92,7 +92,8 @@ void DecodeWorker::Begin() {
   events_.In(seconds, [this, rows] { EndStep(rows); });
 }
 
-// Whoever is told of an end may come back with more work: until the last line the worker counts as busy.
+// A listener that is told of an end may come back with more work: until the last line the worker counts as
+// busy.
 void DecodeWorker::EndStep(int64_t local_rows) {
   if (!running_.empty()) {
     ++steps_;

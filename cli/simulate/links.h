@@ -1,6 +1,6 @@
 // Links: when bytes arrive. Every worker has a port each way that carries its transfers one after the other;
-// a transfer is over when both ends' ports have carried it. A port that waits for nobody stands for one that
-// shares its bandwidth fairly: the same bytes are through at the same time.
+// a transfer is over when both ends' ports have carried it. A port that waits for no transfer stands for one
+// that shares its bandwidth fairly: the same bytes are through at the same time.
 #pragma once
 
 #include <algorithm>

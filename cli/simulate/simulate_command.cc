@@ -73,7 +73,7 @@ absl::Status Write(const std::string& text, const std::string& path) {
 std::string DescribeRefusals(absl::Duration default_ttft) {
   const double seconds = absl::ToDoubleSeconds(default_ttft);
   return seconds > 0 ? fmt::format("refused: who is predicted to wait longer than {}", ShowSeconds(seconds))
-                     : "nobody is refused";
+                     : "no request is refused";
 }
 
 int Compare(const Flags& flags, const CliContext& context) {
@@ -216,7 +216,7 @@ Command AddSimulate(CLI::App& root, const CliContext& context) {
   app->add_option(
          "--default-ttft-deadline", flags->default_ttft,
          "Refuse at once what is predicted to take longer to its first token, as the router does; 0: "
-         "nobody. Default: --slo-ttft, as the router's")
+         "none. Default: --slo-ttft, as the router's")
       ->type_name("TIME");
   app->add_option("--json", flags->json, "Write the results as JSON; - is standard output")
       ->type_name("FILE");

@@ -158,7 +158,7 @@ void Simulation::Pump() {
     if (!deadlines_.MayDispatchUntried(unanswered_, model_.decode_workers)) return;
     RequestRecord& record = *entries_.at(*id);
     const Placing placing = Place(record);
-    if (placing == Placing::kNoRoom) return;  // in order: nobody is passed for want of room
+    if (placing == Placing::kNoRoom) return;  // in order: no request is passed over for lack of room
     entries_.erase(*id);
     if (placing == Placing::kTooLate) {
       admission_.Withdraw(*id, Now());

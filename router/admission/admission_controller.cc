@@ -12,7 +12,7 @@ namespace {
 constexpr absl::Duration kMinRetry = absl::Milliseconds(100);
 // The queue is another one by then, whatever this one promises.
 constexpr absl::Duration kLongestRetry = absl::Seconds(60);
-// For each choice that waits, as long as nobody knows how fast they go.
+// For each choice that waits, as long as the drain rate is not known.
 constexpr absl::Duration kUnknownWait = absl::Milliseconds(10);
 
 }  // namespace

@@ -61,7 +61,7 @@ class AdmissionController {
   // Counts against the rate of requests without an account: for calls that take no worker.
   std::optional<Refusal> AdmitCheapCall(TenantId tenant, absl::Time now);
 
-  // The choice whose turn it is, if somebody may go.
+  // The choice whose turn it is, if any may go.
   std::optional<EntryId> First() const { return queue_.First(); }
   // First() goes to a worker.
   void Serve(EntryId id, absl::Time now);
@@ -79,8 +79,8 @@ class AdmissionController {
   // How long a new choice of this tenant and priority will wait; nothing if that can't be told yet.
   std::optional<absl::Duration> PredictedWait(TenantId tenant, int priority) const;
   // After which a refused request of this tenant has a chance: the time that its line takes to drain, as far
-  // as a minute ahead. In a long queue whoever comes back sooner is refused again, and a tenant with little
-  // ahead of it is not told of the others' backlog.
+  // as a minute ahead. In a long queue a request that comes back sooner is refused again, and a tenant with
+  // little ahead of it is not told of the others' backlog.
   absl::Duration RetryDelay(TenantId tenant) const;
 
   const Queue& queue() const { return queue_; }

@@ -12,7 +12,7 @@ namespace baton::router::admission {
 
 class DrainRate {
  public:
-  // Time went on since the last call; somebody waited in the meantime, or nobody did.
+  // Time went on since the last call; `waited`: choices waited in the meantime.
   void Advance(absl::Time now, bool waited);
   // `tokens` that had waited were served. Negative: they came back.
   void Served(int64_t tokens);

@@ -18,7 +18,7 @@ std::array<prometheus::Counter*, kReasons> Refusals(telemetry::Metrics* metrics,
 }  // namespace
 
 Probe::Series::Series(telemetry::Metrics* metrics, const std::string& label)
-    : admitted(metrics->Counter("baton_router_tenant_admitted_total", "Requests that admission let in",
+    : admitted(metrics->Counter("baton_router_tenant_admitted_total", "Requests that were admitted",
                                 {{"tenant", label}})),
       refused(Refusals(metrics, label)),
       wait(metrics->Histogram("baton_router_tenant_wait_seconds",

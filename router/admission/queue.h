@@ -1,9 +1,9 @@
 // Queue: the choices that wait for a decode worker. Between tenants, deficit round robin in tokens (Shreedhar
 // and Varghese, "Efficient fair queuing using deficit round robin", SIGCOMM 1995): in each round a tenant's
 // credit grows by quantum * weight, and its next choice goes when the credit covers the choice's tokens.
-// Rounds in which nobody can go are skipped in one step, so each operation is O(log n) however large a prompt
-// is. Within a tenant: the lower priority number first, and a step of priority is worth kAgeing of waiting,
-// so nobody starves; then first come, first served.
+// Rounds in which no choice can go are skipped in one step, so each operation is O(log n) however large a
+// prompt is. Within a tenant: the lower priority number first, and a step of priority is worth kAgeing of
+// waiting, so no choice starves; then first come, first served.
 //
 // Bounded in entries, tokens and bytes, in all and by tenant. Plain bookkeeping without a lock or a clock:
 // its owner has both. The order of service depends on the calls alone.

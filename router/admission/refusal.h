@@ -1,5 +1,5 @@
-// Refusal: why a request is not let in, for the client's message, for the metric label, and when it is worth
-// another try. Plain data.
+// Refusal: why a request is not admitted, for the client's message, for the metric label, and when it is
+// worth another try. Plain data.
 #pragma once
 
 #include <string>
@@ -32,7 +32,7 @@ constexpr std::string_view ReasonName(Reason reason) {
 // A first token as placement predicts it, from the placement on, with the margin that predictions need.
 struct FirstToken {
   absl::Duration ttft = absl::ZeroDuration();
-  // Of it, at whoever computes the prompt: behind other prompts, and between the steps of answers.
+  // Of it, on the worker that computes the prompt: behind other prompts, and between the steps of answers.
   absl::Duration queue = absl::ZeroDuration();
   std::string worker = {};  // who that is: "prefill worker p0"
 };

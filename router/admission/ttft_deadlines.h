@@ -14,7 +14,7 @@ namespace baton::router::admission {
 
 class TtftDeadlines {
  public:
-  // Outcomes before a prediction may refuse somebody: what placement needs to know any machine.
+  // Outcomes before a prediction may refuse a request: what placement needs to learn any machine.
   static constexpr int64_t kOutcomesToTrust = 3;
   static constexpr int64_t kUntriedPerWorker = 16;
 

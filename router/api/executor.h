@@ -1,6 +1,6 @@
 // Executor: the few threads that parse large messages, render templates and tokenize, so that gRPC's never
 // do. Jobs wait in lines, by tenant and by size; the line that has had the least work, in bytes, goes next,
-// so neither a tenant nor large texts hold up the others' short ones, and nobody starves. Of several threads
+// so neither a tenant nor large texts hold up the others' short ones, and no line starves. Of several threads
 // one is never given a large job. A job whose call is over is dropped before it begins.
 //
 // Bounded in jobs and in bytes, of those that wait or run, and no tenant may have more of either here than
@@ -29,8 +29,8 @@ class Executor {
  public:
   struct Options {
     int threads = 2;
-    // Jobs, and the bytes of their messages, that may be here. A job that finds nobody here is taken whatever
-    // its size.
+    // Jobs, and the bytes of their messages, that may be here. A job that comes to an empty executor is taken
+    // whatever its size.
     size_t capacity = 8192;
     size_t capacity_bytes = size_t{256} << 20;
     const Clock* clock = nullptr;
@@ -41,9 +41,9 @@ class Executor {
     admission::TenantId tenant;
     // What the job's message takes, and what its work is in proportion to.
     size_t bytes = 0;
-    // False once nobody waits for the result; a job may ask during its work too.
+    // False once no client waits for the result; a job may ask during its work too.
     std::function<bool()> wanted;
-    // False: it found on its way that it isn't wanted any more.
+    // False: it ended early because it isn't wanted any more.
     std::function<bool()> work;
     // In place of `work` when it isn't wanted any more.
     std::function<void()> drop;

@@ -4,13 +4,19 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "baton/v1/decode.pb.h"
+#include "common/kv/index/block_hash.h"
+#include "router/admission/tenant_limits.h"
 
 namespace baton::router {
 
 struct Prepared {
+  admission::TenantId tenant;
   v1::DecodeRequest request;
+  // Hashes of the prompt's full blocks; empty: not known.
+  std::vector<kv::BlockHash> chain;
   std::string model;
   int choices = 1;
   uint64_t seed = 0;

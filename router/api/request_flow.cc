@@ -37,7 +37,21 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   }
   prepared_ = *std::move(prepared);
   choices_.resize(prepared_.choices);
-  actions.push_back(Submit{});
+  const v1::DecodeRequest& request = prepared_.request;
+  DispatchRequest submitted;
+  submitted.tenant = prepared_.tenant;
+  submitted.choices = prepared_.choices;
+  submitted.placement.prompt_tokens = request.token_ids_size();
+  submitted.placement.max_tokens = request.stop().max_tokens();
+  submitted.placement.arrival = options_.arrival;
+  submitted.placement.deadline = options_.deadline;
+  submitted.placement.session = prepared_.session;
+  submitted.chain = std::move(prepared_.chain);
+  submitted.debug = prepared_.debug;
+  submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
+  submitted.priority = request.priority();
+  submitted.deadline = options_.deadline;
+  actions.push_back(Submit{.request = std::move(submitted)});
   return actions;
 }
 
@@ -52,7 +66,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   if (end_.has_value()) return actions;  // a booking in it is released here
   ChoiceState& state = choices_[choice];
   if (!placement.ok()) {
-    EndWith(NobodyAccepted(state, placement.status()), &actions);
+    EndWith(NoWorkerAccepted(state, placement.status()), &actions);
     return actions;
   }
   BATON_CHECK(state.state == State::kWaiting);
@@ -62,7 +76,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   ++state.attempt;
   state.open = true;
   state.held = 0;
-  state.asked = true;  // whoever dials asks for the first
+  state.asked = true;  // a call asks for its first event by itself
 
   Dial dial{.choice = choice,
             .attempt = state.attempt,
@@ -265,9 +279,9 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   state.last_loss = absl::Status(
       status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
   if (++state.lost >= options_.max_attempts) {
-    EndWith(NobodyAccepted(state,
-                           absl::UnavailableError(fmt::format(
-                               "{} decode workers failed before accepting the request; retry", state.lost))),
+    EndWith(NoWorkerAccepted(
+                state, absl::UnavailableError(fmt::format(
+                           "{} decode workers failed before accepting the request; retry", state.lost))),
             actions);
     return;
   }
@@ -296,7 +310,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
 
-absl::Status RequestFlow::NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
+absl::Status RequestFlow::NoWorkerAccepted(const ChoiceState& choice, const absl::Status& otherwise) {
   if (choice.last_loss.ok() || !absl::IsUnavailable(otherwise)) return otherwise;
   if (absl::IsFailedPrecondition(choice.last_loss)) return choice.last_loss;
   return absl::UnavailableError(
@@ -367,7 +381,7 @@ void RequestFlow::WriteFront(Actions* actions) {
   }
   end_ = absl::OkStatus();
   End();
-  actions->push_back(WriteLast{std::move(outbox_.front().response)});
+  actions->push_back(WriteLast{std::move(outbox_.front().response), Used()});
 }
 
 bool RequestFlow::AllDone() const {
@@ -402,7 +416,7 @@ void RequestFlow::FinishIfDone(Actions* actions) {
     end_ = absl::OkStatus();
   }
   End();
-  actions->push_back(Finish{*end_});
+  actions->push_back(Finish{*end_, Used()});
 }
 
 std::string RequestFlow::Describe(const ChoiceState& choice) const {

@@ -1,5 +1,5 @@
 // RequestFlow: the state machine of one generation request: events in, actions out. It knows neither gRPC nor
-// threads; GenerateCall feeds it one event at a time and performs what it asks for, in order. Its promises:
+// threads; RequestDriver feeds it one event at a time and performs what it asks for, in order. Its promises:
 // exactly one Finish or WriteLast; at most one Write outstanding; of each choice at most kHeldEvents that the
 // client has not taken, and only then the next is asked for; and, whatever the end, every booking is
 // released, every call hung up and every waiting choice withdrawn.
@@ -29,14 +29,17 @@
 #include "common/base/ids.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
+#include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/placement.h"
 #include "router/fleet/worker.h"
 #include "router/metrics/probe.h"
 
 namespace baton::router {
 
-// Submit the request to the dispatcher, which places all choices.
-struct Submit {};
+// Submit the request to the dispatcher, which places all choices. The driver sets `result`.
+struct Submit {
+  DispatchRequest request;
+};
 // Give one choice back to the dispatcher, to be placed again, but not on these workers.
 struct Requeue {
   int choice;
@@ -70,6 +73,7 @@ struct Write {
 // Send to the client and end the call well. Nothing follows; OnWritten does not come.
 struct WriteLast {
   v1::GenerateResponse response;
+  admission::Meter::Use used;  // what the request is charged for
 };
 // End the client's stream now, over a Write that it doesn't take. OnWritten(false) and then
 // Finish follow, unless it was the last.
@@ -79,6 +83,7 @@ struct Break {
 // End the client's call. Nothing follows.
 struct Finish {
   absl::Status status;
+  admission::Meter::Use used;  // what the request is charged for
 };
 using Action =
     std::variant<Submit, Requeue, Withdraw, Dial, ReadNext, HangUp, Write, WriteLast, Break, Finish>;
@@ -118,12 +123,6 @@ class RequestFlow {
   // The client cancelled, went away, or its deadline passed.
   Actions OnCancelled();
 
-  const Options& options() const { return options_; }
-  // After OnPrepared.
-  const Prepared& prepared() const { return prepared_; }
-  // What the request is charged for: nothing before a worker accepted it; each token once.
-  admission::Meter::Use Used() const;
-
  private:
   enum class State { kWaiting, kDialing, kRunning, kDone };
   struct ChoiceState {
@@ -147,7 +146,7 @@ class RequestFlow {
   };
   struct Outgoing {
     v1::GenerateResponse response;
-    // Whose event it is; -1 for nobody's.
+    // The choice whose event it is; -1: none.
     int choice = -1;
     int attempt = 0;
   };
@@ -158,10 +157,12 @@ class RequestFlow {
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
   void LostMidAnswer(int choice, const absl::Status& status, Actions* actions);
   // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
-  static absl::Status NobodyAccepted(const ChoiceState& choice, const absl::Status& otherwise);
+  static absl::Status NoWorkerAccepted(const ChoiceState& choice, const absl::Status& otherwise);
   void Send(Outgoing outgoing, Actions* actions);
   void WriteFront(Actions* actions);
   void AskForEvent(int choice, Actions* actions);
+  // What the request is charged for: nothing before a worker accepted it; each token once.
+  admission::Meter::Use Used() const;
   // All choices are done and nothing is on the way.
   bool AllDone() const;
   // The request is over: says so in metrics, once.

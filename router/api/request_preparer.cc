@@ -144,6 +144,7 @@ template <typename Request>
 absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const Tenant& tenant,
                                                    v1::DecodeRequest decode) const {
   Prepared prepared;
+  prepared.tenant = tenant.id;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();

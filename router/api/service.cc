@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/status.h"
+#include "router/api/grpc_credentials.h"
 #include "router/api/wire.h"
 
 namespace baton::router {
@@ -25,7 +26,7 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
 
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
-  BATON_ASSIGN_OR_RETURN(auto tenant, context_->authenticator->Authenticate(context));
+  BATON_ASSIGN_OR_RETURN(auto tenant, context_->authenticator->Authenticate(CredentialsOf(context)));
   BATON_RETURN_IF_ERROR(context_->dispatcher->AdmitCheapCall(tenant->id));
   return tenant;
 }

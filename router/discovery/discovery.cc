@@ -36,7 +36,7 @@ struct Discovery::Inbox {
     absl::MutexLock lock(&mutex);
     return any && !stopping;
   }
-  // False once there is nobody to step.
+  // False once nothing is left to step.
   bool AwaitMail(absl::Duration longest) {
     absl::MutexLock lock(&mutex);
     const auto wake = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return any || stopping; };

@@ -1,6 +1,6 @@
-// Decision: what placement decided about a choice, kept until that has ended: then it explains itself to
-// whoever asked, and says what the choice really took. Made by the dispatcher; never changed afterwards. Any
-// thread.
+// Decision: what placement decided about a choice. It is kept until the choice has ended, and then explains
+// itself to a client that asked for it and says what the choice really took. The dispatcher makes it; it
+// never changes afterwards. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Decision {
   bool debug = false;
 
   void Explain(const std::string& policy, v1::PlacementInfo* info) const;
-  // Nothing if the prompt was computed where nobody was asked to, or by a worker that has left.
+  // Nothing if the prompt was computed on a worker that was not selected, or by a worker that has left.
   std::optional<placement::Outcome> OutcomeOf(const v1::Finished& finished) const;
 };
 

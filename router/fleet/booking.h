@@ -21,7 +21,7 @@ struct Work {
   int64_t context_tokens = 0;                                                // of its prompt
   int64_t uncached_tokens = 0;                                               // to compute,
   int64_t cached_tokens = 0;                                                 // behind these
-  // In the queue of whoever computes them.
+  // In the queue of the worker that computes them.
   absl::Time due = absl::InfiniteFuture();
 };
 
@@ -39,7 +39,7 @@ class Booking {
   void Accepted();
   // The decode worker had no blocks. Releases.
   void Refused(absl::Time now);
-  // The prompt is computed: the part of whoever did it ends. When, if it is known.
+  // The prompt is computed: ends the booking of the worker that computed it. `now`: when, if that is known.
   void FirstToken(absl::Time now = absl::InfiniteFuture());
   void Release();
 

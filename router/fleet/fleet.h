@@ -5,7 +5,7 @@
 // have one fingerprint: the largest group with a decode worker is used (ties: the oldest endpoint), the
 // others are left out, logged and counted with the field that differs. A worker that is listed under two
 // addresses (a name with A and AAAA records) is used once. Any thread; the listener runs without a lock held,
-// on the thread of whoever changed something.
+// on the thread of the caller that changed something.
 #pragma once
 
 #include <cstdint>
@@ -70,7 +70,7 @@ class Fleet {
 
   // A number that no other endpoint ever had or will have.
   int AddEndpoint(Endpoint endpoint);
-  // Its Watch stream has ended: no event of it is on its way.
+  // To be called when its Watch stream has ended, and no event of it is pending.
   void RemoveEndpoint(int endpoint);
   void SetListing(Listing listing);
 
@@ -91,7 +91,7 @@ class Fleet {
   // decode worker's circuit breaker.
   Booking Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                absl::Time now);
-  // Workers that got or lost their slot since the last call, in order: whoever keeps something by slot moves
+  // Workers that got or lost their slot since the last call, in order: a table that is kept by slot moves
   // or forgets it. One that is back with its old incarnation is the same worker on another slot.
   struct Move {
     WorkerSlot slot;

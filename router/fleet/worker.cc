@@ -6,7 +6,7 @@ namespace baton::router::fleet {
 namespace {
 
 // More than any worker has, and little enough that sums over a fleet stay numbers: what a worker says of
-// itself is another process's word.
+// itself comes from another process.
 constexpr uint64_t kMaxReported = uint64_t{1} << 48;
 
 int64_t Bounded(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMaxReported)); }

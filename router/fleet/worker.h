@@ -28,7 +28,7 @@ namespace baton::router::fleet {
 
 enum class Role { kPrefill, kDecode };
 
-// A prompt that this router has booked on whoever will compute it, until its first token.
+// A prompt that this router has booked on the worker that will compute it, until its first token.
 struct BookedPrompt {
   uint64_t id = 0;
   absl::Time due = absl::InfiniteFuture();
@@ -59,7 +59,7 @@ class Worker {
   const Identity& identity() const { return identity_; }
   // Its place in the prefix index and in placement's tables. Another one after a new snapshot.
   WorkerSlot slot() const { return WorkerSlot(slot_.load(std::memory_order_relaxed)); }
-  // The slot is void: the worker has left, or begins anew.
+  // The slot is void: the worker has left, or starts again.
   bool departed() const { return departed_.load(std::memory_order_relaxed); }
   void Depart() { departed_.store(true, std::memory_order_relaxed); }
   void SetSlot(WorkerSlot slot) {
@@ -93,7 +93,7 @@ class Worker {
   // A request with a context of so many tokens, on a decode worker, for its whole life.
   void Book(int64_t tokens);
   void Unbook(int64_t tokens);
-  // A prompt, on whoever computes it, until its first token. The id is for Unbook.
+  // A prompt, on the worker that computes it, until its first token. The id is for Unbook.
   uint64_t BookPrompt(BookedPrompt prompt, absl::Time now);
   // `now` is unknown if it ended without a first token.
   void UnbookPrompt(uint64_t id, absl::Time now);

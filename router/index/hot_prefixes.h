@@ -1,8 +1,9 @@
-// HotPrefixes: what is asked for most, of late. A prefix is what a prompt shares with what some worker holds
-// already (its longest match), known by the hash of its last block, never by its text. Memory is bounded by
-// the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005): kTracked prefixes are counted, a new one
-// takes the place of the least, and inherits its count as the error that it may have. Counts fade with a
-// half-life, so they are rates. One thread at a time (the dispatcher's lock); knows no clock.
+// HotPrefixes: the prefixes that have been asked for most lately. A prefix is what a prompt shares with what
+// some worker holds already (its longest match), known by the hash of its last block, never by its text.
+// Memory is bounded by the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005): kTracked prefixes are
+// counted, a new one takes the place of the least, and inherits its count as the error that it may have.
+// Counts fade with a half-life, so they are rates. One thread at a time (the dispatcher's lock); knows no
+// clock.
 #pragma once
 
 #include <cstdint>

@@ -70,7 +70,7 @@ class PrefixIndex::Walk {
     ToFewIfFew();
   }
 
-  bool nobody() const { return few_count_ == 0; }
+  bool none() const { return few_count_ == 0; }
 
   void End(uint32_t length) {
     for (int i = 0; i < few_count_; ++i) (*lengths_)[few_[i]] = length;
@@ -347,7 +347,7 @@ void PrefixIndex::Match(std::span<const kv::BlockHash> chain, Matches* matches) 
     const Segment::Entry* const entry = segments_[key.segment].Find(key);
     if (entry == nullptr) break;
     walk.Keep(Segment::Load(*entry), length);
-    if (walk.nobody()) break;
+    if (walk.none()) break;
     Segment::MarkUsed(*entry);
   }
   if (length == 0) return;

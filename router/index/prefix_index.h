@@ -4,7 +4,7 @@
 // whole hash; an entry here keeps 106 of the 128 bits. It knows neither gRPC nor time (callers say what time
 // it is).
 //
-// Memory is bounded: at the cap, blocks that nobody stored or asked for lately make room. A worker that
+// Memory is bounded: at the cap, blocks that were not stored or asked for lately make room. A worker that
 // leaves is out of every answer at once; its entries are swept up by later calls, a segment at a time, and
 // only then is its slot given out again.
 //
@@ -33,7 +33,7 @@ namespace baton::router::index {
 
 // The answer to a Match. Reusable: no allocation once it has grown.
 struct Matches {
-  std::vector<uint32_t> blocks;  // by slot; slots that nobody has have 0
+  std::vector<uint32_t> blocks;  // by slot; unused slots have 0
   uint32_t longest = 0;
 
   uint32_t of(WorkerSlot slot) const { return slot.value() < blocks.size() ? blocks[slot.value()] : 0; }
@@ -53,8 +53,8 @@ class PrefixIndex {
     int64_t pairs = 0;   // (worker, block) of workers that are here
     int64_t speculative = 0;
     int64_t bytes = 0;
-    int64_t evicted_blocks = 0;  // since the start, for want of memory
-    int64_t dropped_pairs = 0;   // since the start, for want of memory
+    int64_t evicted_blocks = 0;  // since the start, for lack of memory
+    int64_t dropped_pairs = 0;   // since the start, for lack of memory
   };
   // Blocks per hold of the lock.
   static constexpr size_t kSlice = 64;
@@ -63,7 +63,7 @@ class PrefixIndex {
 
   // A slot for a worker, given out again some time after Leave. Nothing if all kMaxSlots are taken.
   std::optional<WorkerSlot> Join();
-  // The worker is gone, or begins anew (then Join again). The slot is void from now on.
+  // The worker is gone, or starts again (then Join again). The slot is void from now on.
   void Leave(WorkerSlot slot);
 
   // The worker says that it holds these blocks (idempotent), or no longer. Calls for a void slot do nothing.
@@ -109,7 +109,7 @@ class PrefixIndex {
   // Calls work(i) for each block in slices under the lock, for as long as the slot lives.
   void InSlices(WorkerSlot slot, std::span<const kv::BlockHash> blocks,
                 const std::function<void(const kv::BlockHash&)>& work);
-  // False if the pair was there already, or for want of memory.
+  // False if the pair was there already, or for lack of memory.
   bool AddPair(WorkerSlot slot, const kv::BlockHash& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemovePair(WorkerSlot slot, const kv::BlockHash& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A new key, at the price of another if need be.

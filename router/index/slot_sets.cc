@@ -8,7 +8,7 @@
 namespace baton::router::index {
 namespace {
 
-// A packed name holds two members, each plus one so that zero is nobody, in 15 bits each.
+// A packed name holds two members, each plus one so that zero is no member, in 15 bits each.
 constexpr uint32_t kMemberBits = 15;
 constexpr uint32_t kMemberMask = (1u << kMemberBits) - 1;
 static_assert(SlotSets::kMaxSlots < kMemberMask);

@@ -40,7 +40,7 @@ class Speculation {
   // The worker said so itself, or the contrary. False if it was no speculation.
   bool Settle(const Holder& holder, const kv::BlockHash& block);
 
-  // Takes the next batch that is due by `now`, or that is one too many, with those of its blocks that nobody
+  // Takes the next batch that is due by `now`, or that is one too many, with those of its blocks that no one
   // settled or prolonged. False if there is none.
   bool TakeExpired(absl::Time now, Batch* batch);
 

@@ -1,5 +1,5 @@
 // WorkerSlot: a worker's dense number in this router, for as long as it is known here. Small, so that
-// per-worker tables are arrays; reused after the worker has left, so whoever keeps something by slot must
+// per-worker tables are arrays; reused after the worker has left, so a table that is kept by slot must
 // forget it then.
 #pragma once
 

@@ -93,7 +93,7 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
           metrics->Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
       bookings_(metrics->Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
       refused_(metrics->Counter("baton_router_decode_refused_total",
-                                "Choices refused by a decode worker for want of blocks")),
+                                "Choices that a decode worker refused for lack of blocks")),
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
       clients_stalled_(metrics->Counter("baton_router_clients_stalled_total",
@@ -114,7 +114,7 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
           metrics->Gauge("baton_router_index_speculative_pairs",
                          "Speculative pairs: entered at a placement and not confirmed by the worker")),
       index_evicted_(metrics->Gauge("baton_router_index_evicted_blocks",
-                                    "Blocks forgotten since the start for want of memory")),
+                                    "Blocks dropped from the index since the start for lack of memory")),
       decode_workers_(router::Workers(metrics, "decode")),
       prefill_workers_(router::Workers(metrics, "prefill")),
       draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
@@ -124,9 +124,9 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
   for (size_t rank = 1; rank <= kHotPrefixes; ++rank) {
     const telemetry::Metrics::Labels labels{{"rank", std::to_string(rank)}};
     hot_prefixes_.push_back(
-        {.rate = &metrics->Gauge("baton_router_hot_prefix_placements_per_second",
-                                 "Placements of prompts that begin with the prefix of this rank, of late",
-                                 labels),
+        {.rate =
+             &metrics->Gauge("baton_router_hot_prefix_placements_per_second",
+                             "Placements of prompts that begin with the prefix of this rank, lately", labels),
          .tokens =
              &metrics->Gauge("baton_router_hot_prefix_tokens", "Length of the prefix of this rank", labels),
          .holders = &metrics->Gauge("baton_router_hot_prefix_holders",

@@ -39,7 +39,7 @@ struct Request {
 struct Booked {
   absl::Time due;      // its virtual deadline: the order in which the worker serves (prefill_service/queue.h)
   int64_t tokens = 0;  // its uncached prompt tokens,
-  int64_t cached = 0;  // behind so many cached ones: what it takes is predicted anew whenever somebody asks
+  int64_t cached = 0;  // behind so many cached ones: what it takes is predicted again at each placement
   absl::Time since;    // when it was booked
   uint64_t request = 0;  // whose it is, for the bookkeeper
 };
@@ -78,7 +78,7 @@ using Workers = std::span<const WorkerState>;
 enum class Reason {
   kTurn,    // it was this worker's turn
   kLoad,    // the least loaded
-  kCold,    // nobody holds a prefix: where it costs least
+  kCold,    // no worker holds a prefix: where it costs least
   kPrefix,  // the holder of the longest prefix
   kSpread,  // a holder of less, because the best holder's queue costs more than the difference
   kFetch,   // a prefill worker that fetches the prefix from a peer

@@ -25,7 +25,7 @@ constexpr int64_t kMaxTokens = int64_t{1} << 32;
 // Rows of a prompt in one step of a decode worker.
 constexpr int64_t kLocalChunk = 512;
 int64_t Reused(const Request& request, int64_t blocks) {
-  // Counts come from afar: no multiplication before they are known to be small.
+  // Counts come from other processes: no multiplication before they are known to be small.
   blocks = std::clamp<int64_t>(blocks, 0, request.prompt_tokens / request.block_tokens);
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
@@ -198,7 +198,7 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
       ahead += seconds;
     }
   }
-  // What others booked, or nobody said more of: by tokens alone, as if it all went first.
+  // Prompts of other routers, and those known by their tokens alone: as if they all went first.
   if (worker.queued_tokens > known) ahead += forecast.Seconds(worker.queued_tokens - known, 0);
   return ahead;
 }
@@ -223,7 +223,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     predicted.wait = Wait(request, worker, candidate.due);
     const double fetch = Transfer(candidate.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);
-    // Blocks that it lacks displace others, which somebody would have come back for.
+    // Blocks that it lacks displace others, which a later request would have come back for.
     const int64_t new_tokens = request.prompt_tokens - Reused(request, worker.matched_blocks);
     const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
     candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced;

@@ -1,4 +1,4 @@
-// PrefixAffinity: the placement that costs everybody the fewest seconds, as far as can be predicted.
+// PrefixAffinity: the placement that is predicted to cost the fewest seconds, of this request and of others.
 // README.md derives the cost. Per worker it learns what a prefill takes, per decode worker what a step takes;
 // a worker begins with what it says of itself, or as an average one.
 #pragma once

@@ -1,5 +1,5 @@
 // API keys: "bk_ID_SECRET". The id is public and finds the key's line in the tenants file; the secret has 256
-// random bits, so the file needs no slow hash: it holds SHA-256 of the whole key, and nobody can search what
+// random bits, so the file needs no slow hash: it holds SHA-256 of the whole key, and no one can search what
 // that hides. Pure but for the randomness; any thread.
 #pragma once
 

@@ -1,8 +1,6 @@
-// Authenticator: which tenant is calling, before anything is done for the call. Reads the API key and the
-// client certificate of a call, finds the tenant, and counts calls that it refuses. Any thread; never waits.
+// Authenticator: which tenant is calling, before anything is done for the call. It sees the caller's
+// credentials and no transport, finds the tenant, and counts calls that it refuses. Any thread; never waits.
 #pragma once
-
-#include <grpcpp/server_context.h>
 
 #include <memory>
 
@@ -18,8 +16,8 @@ class Authenticator {
   Authenticator(const Tenants* tenants, Probe* probe) : tenants_(tenants), probe_(probe) {}
 
   // UNAUTHENTICATED or PERMISSION_DENIED for callers that are refused.
-  absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(const grpc::ServerContextBase& context) const;
-  // PERMISSION_DENIED if the tenant may not go ahead of others like that.
+  absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(const Credentials& credentials) const;
+  // PERMISSION_DENIED if `priority` is better than the tenant may use.
   absl::Status CheckPriority(const Tenant& tenant, int priority) const;
 
  private:

@@ -111,20 +111,20 @@ absl::Status Tenants::Reload() {
   return absl::OkStatus();
 }
 
-std::shared_ptr<const Tenant> Tenants::Identify(const Caller& caller, Denied* denied) const {
+std::shared_ptr<const Tenant> Tenants::Identify(const Credentials& credentials, Denied* denied) const {
   const std::shared_ptr<const Table> known = table();
   const auto deny = [&](Denial why, absl::Status status) {
     *denied = {why, std::move(status)};
     return nullptr;
   };
   std::shared_ptr<const Tenant> tenant;
-  if (!caller.key.empty() && !options_.file.empty()) {
-    const auto id = ApiKeyId(caller.key);
+  if (!credentials.key.empty() && !options_.file.empty()) {
+    const auto id = ApiKeyId(credentials.key);
     const auto found = id.has_value() ? known->keys.find(std::string(*id)) : known->keys.end();
     // An unknown id costs the comparison too.
-    static const Sha256Digest kNobodys = {};
-    const bool same =
-        SameDigest(ApiKeyDigest(caller.key), found == known->keys.end() ? kNobodys : found->second.digest);
+    static const Sha256Digest kNoDigest = {};
+    const bool same = SameDigest(ApiKeyDigest(credentials.key),
+                                 found == known->keys.end() ? kNoDigest : found->second.digest);
     if (found == known->keys.end() || !same) {
       return deny(
           Denial::kUnknownKey,
@@ -136,16 +136,16 @@ std::shared_ptr<const Tenant> Tenants::Identify(const Caller& caller, Denied* de
     }
     tenant = found->second.tenant;
   }
-  for (size_t i = 0; tenant == nullptr && i < caller.certificate_names.size(); ++i) {
-    const auto found = known->certificates.find(caller.certificate_names[i]);
+  for (size_t i = 0; tenant == nullptr && i < credentials.certificate_names.size(); ++i) {
+    const auto found = known->certificates.find(credentials.certificate_names[i]);
     if (found != known->certificates.end()) tenant = found->second;
   }
   if (tenant == nullptr) tenant = known->anonymous;
-  if (tenant == nullptr && !caller.certificate_names.empty()) {
+  if (tenant == nullptr && !credentials.certificate_names.empty()) {
     return deny(Denial::kUnknownCertificate,
                 absl::UnauthenticatedError(
                     fmt::format("no tenant has a certificate named \"{}\", and there is no API key",
-                                caller.certificate_names.front())));
+                                credentials.certificate_names.front())));
   }
   if (tenant == nullptr) {
     return deny(Denial::kNoKey,

@@ -32,13 +32,13 @@ struct Tenant {
   bool disabled = false;
 };
 
-// What a caller shows.
-struct Caller {
+// What a credentials shows of itself, on whichever transport.
+struct Credentials {
   std::string_view key;  // empty: none
   std::vector<std::string> certificate_names;
 };
 
-// Why somebody is turned away: a metric label.
+// Why a caller is refused: a metric label.
 enum class Denial { kNoKey, kUnknownKey, kExpiredKey, kUnknownCertificate, kDisabled, kPriority };
 std::string_view DenialName(Denial denial);
 struct Denied {
@@ -61,7 +61,7 @@ class Tenants {
 
   static absl::StatusOr<std::unique_ptr<Tenants>> Open(const Options& options, OnTenant on_tenant);
   // Who is calling, by key, else by certificate, else anonymously. Nothing, and why, for a stranger.
-  std::shared_ptr<const Tenant> Identify(const Caller& caller, Denied* denied) const;
+  std::shared_ptr<const Tenant> Identify(const Credentials& credentials, Denied* denied) const;
 
   // Looks at the file every `interval` from now on.
   void Watch(absl::Duration interval = absl::Seconds(1));

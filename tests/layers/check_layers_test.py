@@ -28,6 +28,7 @@ PLANTED = [
     ("router/tenancy/planted.h", '#include "router/api/service.h"', "router/api is above it"),
     ("router/api/planted.h", '#include "router/router.h"', "router is above it"),
     ("router/placement/planted.h", "#include <grpcpp/grpcpp.h>", "must not see gRPC or wire types"),
+    ("router/tenancy/planted.h", "#include <grpcpp/server_context.h>", "must not see gRPC or wire types"),
     ("router/dispatch/planted.cc", '#include "common/engine/engine.h"', "router must not reach common/engine"),
     ("router/attic/planted.h", "#include <vector>", "is in no room"),
     ("router/planted.h", '#include "router/attic/planted.h"', "is in no room"),

@@ -57,9 +57,9 @@ class TenantsTest : public ::testing::Test {
     return opened.status();
   }
   // The tenant's name, or why not.
-  std::string Who(const Caller& caller) {
+  std::string Who(const Credentials& credentials) {
     Denied denied;
-    const auto tenant = tenants_->Identify(caller, &denied);
+    const auto tenant = tenants_->Identify(credentials, &denied);
     return tenant != nullptr ? tenant->name : std::string(DenialName(denied.why));
   }
 

@@ -1,0 +1,14 @@
+// What the caller of a gRPC method shows of itself. Pure; any thread.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include "router/tenancy/tenants.h"
+
+namespace baton::router {
+
+// The API key in the metadata (`authorization: Bearer KEY`, or `x-api-key: KEY`) and the names in the
+// client's certificate. The key refers to the context.
+Credentials CredentialsOf(const grpc::ServerContextBase& context);
+
+}  // namespace baton::router

@@ -1,0 +1,239 @@
+#include "router/api/request_driver.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/kv/index/block_hash.h"
+
+namespace baton::router {
+namespace {
+
+// A message of at most so many bytes is parsed and checked where it comes in, in some 100 us; a larger one on
+// the executor.
+constexpr size_t kParseAtOnceBytes = Executor::kLargeBytes;
+
+bool NeedsTokenizer(const v1::GenerateRequest& request) { return !request.has_token_ids(); }
+bool NeedsTokenizer(const v1::ChatRequest&) { return true; }
+
+// The hashes of the prompt's blocks as the workers make them.
+std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::string& domain) {
+  if (domain.empty()) return {};  // no worker is up, or none says
+  static_assert(sizeof(TokenId) == sizeof(int32_t));
+  const std::span tokens(reinterpret_cast<const TokenId*>(request.token_ids().data()),
+                         request.token_ids_size() - request.resumed_tokens());
+  return kv::HashChain(kv::RootHash(domain, kv::TenantSalt(request.salt())), tokens);
+}
+
+}  // namespace
+
+std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext* context,
+                                                     std::shared_ptr<ClientStream> client,
+                                                     absl::Time deadline) {
+  return std::shared_ptr<RequestDriver>(new RequestDriver(context, std::move(client), deadline));
+}
+
+RequestDriver::RequestDriver(const CallContext* context, std::shared_ptr<ClientStream> client,
+                             absl::Time deadline)
+    : context_(context),
+      deadline_(deadline),
+      alive_(context->live, this),
+      client_(std::move(client)),
+      flow_({.request_id = fmt::format("{:016x}", RandomU64()),
+             .router_id = context->router_id,
+             .max_attempts = context->max_attempts,
+             .max_migrations = context->max_migrations,
+             .arrival = context->clock->Now(),
+             .deadline = deadline,
+             .client_stall = context->client_stall},
+            context->clock, context->probe) {}
+
+template <typename Request>
+void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Request> parse) {
+  auto tenant = context_->authenticator->Authenticate(credentials);
+  if (!tenant.ok()) return Refuse(tenant.status());
+  tenant_ = *std::move(tenant);
+  auto request = std::make_shared<Request>();
+  if (bytes <= kParseAtOnceBytes) {
+    if (absl::Status status = Read(parse, request.get()); !status.ok()) return Refuse(std::move(status));
+    if (!NeedsTokenizer(*request)) {
+      Prepare(*request);
+      return;
+    }
+    parse = nullptr;
+  }
+  const std::shared_ptr<RequestDriver> self = shared_from_this();
+  Executor::Job job;
+  job.tenant = tenant_->id;
+  job.bytes = bytes;
+  job.wanted = [self] { return self->Wanted(); };
+  job.work = [self, request, parse = std::move(parse)] {
+    if (parse != nullptr) {
+      if (absl::Status status = self->Read(parse, request.get()); !status.ok()) {
+        self->Refuse(std::move(status));
+        return true;
+      }
+    }
+    return self->Prepare(*request);
+  };
+  job.drop = [self] {
+    self->Refuse(absl::CancelledError("the call was over before its prompt was prepared"));
+  };
+  if (!context_->executor->TrySubmit(std::move(job))) Refuse(context_->executor->Full());
+}
+
+template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::GenerateRequest>);
+template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::ChatRequest>);
+
+template <typename Request>
+absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) const {
+  BATON_RETURN_IF_ERROR(parse(request));
+  BATON_RETURN_IF_ERROR(context_->preparer->Check(*request));
+  return context_->authenticator->CheckPriority(*tenant_, request->options().priority());
+}
+
+template <typename Request>
+bool RequestDriver::Prepare(const Request& request) {
+  auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
+      context_->preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
+  if (prepared->ok()) {
+    (*prepared)->chain = ChainOf((*prepared)->request, context_->fleet->view()->block_hash_domain);
+  }
+  const bool finished = !absl::IsCancelled(prepared->status());
+  Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
+  return finished;
+}
+
+void RequestDriver::Refuse(absl::Status status) {
+  Post([status = std::move(status)](RequestFlow& flow) { return flow.OnPrepared(status); });
+}
+
+bool RequestDriver::Wanted() const {
+  return !cancelled_.load(std::memory_order_relaxed) && context_->clock->Now() < deadline_;
+}
+
+void RequestDriver::Post(Event event) {
+  const std::shared_ptr<RequestDriver> self = shared_from_this();
+  {
+    absl::MutexLock lock(&mutex_);
+    inbox_.push_back(std::move(event));
+    if (draining_) return;
+    draining_ = true;
+  }
+  while (true) {
+    Event next;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (inbox_.empty()) {
+        draining_ = false;
+        return;
+      }
+      next = std::move(inbox_.front());
+      inbox_.pop_front();
+    }
+    Actions actions = next(flow_);
+    for (Action& action : actions) {
+      std::visit([this](auto& one) { Do(one); }, action);
+    }
+  }
+}
+
+void RequestDriver::Do(Submit& submit) {
+  auto request = std::make_shared<DispatchRequest>(std::move(submit.request));
+  request->result = [self = shared_from_this()](int choice, absl::StatusOr<Placement> result) {
+    auto placement = std::make_shared<absl::StatusOr<Placement>>(std::move(result));
+    self->Post(
+        [choice, placement](RequestFlow& flow) { return flow.OnPlaced(choice, std::move(*placement)); });
+  };
+  request_ = std::move(request);
+  calls_.resize(request_->choices);
+  auto entries = context_->dispatcher->Submit(request_);
+  if (entries.ok()) {
+    entries_ = *std::move(entries);
+    account_ = entries_.front();
+  } else {
+    Post([status = entries.status()](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
+  }
+}
+
+void RequestDriver::Do(Requeue& requeue) {
+  context_->dispatcher->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
+                                requeue.begun);
+}
+
+void RequestDriver::Do(Withdraw&) {
+  for (admission::EntryId entry : entries_) context_->dispatcher->Withdraw(entry);
+  entries_.clear();
+  request_ = nullptr;
+}
+
+void RequestDriver::Do(Dial& dial) {
+  const int choice = dial.choice, attempt = dial.attempt;
+  calls_[choice] =
+      context_->decode->Call(*dial.worker, std::move(dial.request), deadline_,
+                             {.event =
+                                  [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
+                                    auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
+                                    self->Post([choice, attempt, held](RequestFlow& flow) {
+                                      return flow.OnDecodeEvent(choice, attempt, std::move(*held));
+                                    });
+                                  },
+                              .done =
+                                  [self = shared_from_this(), choice, attempt](absl::Status status) {
+                                    self->Post([choice, attempt, status](RequestFlow& flow) {
+                                      return flow.OnDecodeEnd(choice, attempt, status);
+                                    });
+                                  }});
+}
+
+void RequestDriver::Do(ReadNext& next) { calls_[next.choice]->Next(); }
+
+void RequestDriver::Do(HangUp& hang_up) { calls_[hang_up.choice]->Cancel(); }
+
+void RequestDriver::Do(Write& write) {
+  writing_since_.store(absl::ToUnixNanos(context_->clock->Now()), std::memory_order_relaxed);
+  client_->Write(write.response, write.more);
+}
+
+void RequestDriver::Do(WriteLast& last) {
+  Settle(last.used);
+  writing_since_.store(absl::ToUnixNanos(context_->clock->Now()), std::memory_order_relaxed);
+  client_->Finish(absl::OkStatus(), &last.response);
+}
+
+void RequestDriver::Do(Break& break_off) { client_->Abort(break_off.status); }
+
+void RequestDriver::Do(Finish& finish) {
+  Settle(finish.used);
+  client_->Finish(finish.status, nullptr);
+}
+
+void RequestDriver::Settle(const admission::Meter::Use& used) {
+  request_ = nullptr;
+  if (account_.has_value()) context_->dispatcher->Settle(*account_, used);
+  account_.reset();
+}
+
+void RequestDriver::OnWritten(bool ok) {
+  writing_since_.store(0, std::memory_order_relaxed);
+  Post([ok](RequestFlow& flow) { return flow.OnWritten(ok); });
+}
+
+void RequestDriver::OnCancelled() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  Post([](RequestFlow& flow) { return flow.OnCancelled(); });
+}
+
+std::function<void()> RequestDriver::IfStalled(absl::Time now) {
+  const int64_t since = writing_since_.load(std::memory_order_relaxed);
+  if (since == 0 || now - absl::FromUnixNanos(since) < context_->client_stall) return nullptr;
+  std::shared_ptr<RequestDriver> self = weak_from_this().lock();
+  if (self == nullptr) return nullptr;
+  return [self] { self->Post([](RequestFlow& flow) { return flow.OnMaybeStalled(); }); };
+}
+
+}  // namespace baton::router

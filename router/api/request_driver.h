@@ -1,0 +1,126 @@
+// RequestDriver: drives one RequestFlow between a client's stream, the executor, the dispatcher and the
+// decode workers. It knows no transport: the client is a ClientStream, workers are reached by a DecodeClient.
+// Events may come on any thread at any time; they are queued and handled one after the other by the thread
+// that found the queue idle, without a lock held, so no thread waits and an action may cause further events.
+//
+// Held by shared_ptr: the client's stream, and every callback that is still to come, hold it. It holds the
+// client's stream.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "router/api/client_stream.h"
+#include "router/api/decode_client.h"
+#include "router/api/executor.h"
+#include "router/api/live_calls.h"
+#include "router/api/request_flow.h"
+#include "router/api/request_preparer.h"
+#include "router/dispatch/dispatcher.h"
+#include "router/metrics/probe.h"
+#include "router/tenancy/authenticator.h"
+
+namespace baton::router {
+
+// What every call uses; all of it outlives the calls.
+struct CallContext {
+  const Authenticator* authenticator = nullptr;
+  const RequestPreparer* preparer = nullptr;
+  Dispatcher* dispatcher = nullptr;
+  const fleet::Fleet* fleet = nullptr;
+  DecodeClient* decode = nullptr;
+  Executor* executor = nullptr;
+  const Clock* clock = nullptr;
+  Probe* probe = nullptr;
+  LiveCalls* live = nullptr;
+  std::string router_id;
+  int max_attempts = 3;
+  int max_migrations = 3;
+  absl::Duration client_stall = absl::InfiniteDuration();
+};
+
+class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
+ public:
+  // `deadline` is the client's, on the context's clock.
+  static std::shared_ptr<RequestDriver> Create(const CallContext* context,
+                                               std::shared_ptr<ClientStream> client, absl::Time deadline);
+
+  // Makes the request of the client's message; its error is the client's answer. It may be called after Start
+  // has returned, on another thread.
+  template <typename Request>
+  using Parse = std::function<absl::Status(Request* request)>;
+  // Begins, once: authenticates, then parses and checks the message, of `bytes` bytes: here if it is short,
+  // on the executor otherwise. Whatever happens, the client's stream is finished in the end. Request is
+  // GenerateRequest or ChatRequest.
+  template <typename Request>
+  void Start(const Credentials& credentials, size_t bytes, Parse<Request> parse);
+
+  // From the client's stream: a Write has left, or (not ok) the client is gone.
+  void OnWritten(bool ok);
+  // From the client's stream: the client cancelled or went away, or its deadline has passed.
+  void OnCancelled();
+
+  std::function<void()> IfStalled(absl::Time now) override;
+
+ private:
+  using Event = std::function<Actions(RequestFlow&)>;
+
+  RequestDriver(const CallContext* context, std::shared_ptr<ClientStream> client, absl::Time deadline);
+
+  // Parses and checks.
+  template <typename Request>
+  absl::Status Read(const Parse<Request>& parse, Request* request) const;
+  // Renders, tokenizes and hashes. False: it found that the call is over before it was done.
+  template <typename Request>
+  bool Prepare(const Request& request);
+  void Refuse(absl::Status status);
+  // Whether the client still waits for an answer. Any thread.
+  bool Wanted() const;
+  void Post(Event event);
+
+  // Performing actions: only the thread that drains the inbox.
+  void Do(Submit& submit);
+  void Do(Requeue& requeue);
+  void Do(Withdraw&);
+  void Do(Dial& dial);
+  void Do(ReadNext& next);
+  void Do(HangUp& hang_up);
+  void Do(Write& write);
+  void Do(WriteLast& last);
+  void Do(Break& break_off);
+  void Do(Finish& finish);
+  // The request is over, except for its last message on the way.
+  void Settle(const admission::Meter::Use& used);
+
+  const CallContext* const context_;
+  const absl::Time deadline_;
+  std::atomic<int64_t> writing_since_{0};  // nanoseconds on our clock; 0: not writing
+  std::atomic<bool> cancelled_{false};
+  const LiveCalls::Guard alive_;  // before, so destroyed after, all that shutdown waits for
+  const std::shared_ptr<ClientStream> client_;
+
+  absl::Mutex mutex_;
+  std::deque<Event> inbox_ ABSL_GUARDED_BY(mutex_);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::shared_ptr<const Tenant> tenant_;  // set before anything else happens
+  // The draining thread's.
+  RequestFlow flow_;
+  std::shared_ptr<const DispatchRequest> request_;  // until the request is over: it holds this driver
+  std::vector<admission::EntryId> entries_;         // by choice
+  std::optional<admission::EntryId> account_;       // to be settled
+  std::vector<std::shared_ptr<DecodeCall>> calls_;  // by choice
+};
+
+}  // namespace baton::router

@@ -1,0 +1,339 @@
+// RequestDriver between a fake client, scripted decode workers and the real dispatcher, without gRPC.
+#include "router/api/request_driver.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/unit/router/two_decode_workers.h"
+
+namespace baton::router {
+namespace {
+
+// A client that takes a message when the test says so.
+class FakeClient final : public ClientStream {
+ public:
+  void Write(const v1::GenerateResponse& response, bool) override {
+    EXPECT_FALSE(writing) << "one message at a time";
+    EXPECT_FALSE(status.has_value()) << "a message after the end";
+    writing = true;
+    messages.push_back(response);
+  }
+  void Finish(const absl::Status& end, const v1::GenerateResponse* last) override {
+    EXPECT_FALSE(writing) << "finished over a message";
+    EXPECT_FALSE(status.has_value()) << "finished twice";
+    if (last != nullptr) messages.push_back(*last);
+    status = end;
+  }
+  void Abort(const absl::Status& why) override { aborted = why; }
+
+  std::vector<v1::GenerateResponse> messages;
+  bool writing = false;
+  std::optional<absl::Status> status;
+  std::optional<absl::Status> aborted;
+};
+
+// Decode workers whose events the test sends.
+class FakeDecodeClient final : public DecodeClient {
+ public:
+  struct Worker {
+    std::string id;
+    v1::DecodeRequest request;
+    Callbacks callbacks;
+    int asked = 1;
+    bool cancelled = false;
+
+    void Send(v1::DecodeEvent event) {
+      EXPECT_GT(asked, 0) << "an event that was not asked for";
+      --asked;
+      callbacks.event(std::move(event));
+    }
+    void End(absl::Status status) {
+      const Callbacks last = std::move(callbacks);
+      last.done(std::move(status));
+    }
+  };
+
+  std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request, absl::Time,
+                                   Callbacks callbacks) override {
+    auto called = std::make_shared<Worker>();
+    called->id = worker.identity().id;
+    called->request = std::move(request);
+    called->callbacks = std::move(callbacks);
+    calls.push_back(called);
+    return std::make_shared<Handle>(called);
+  }
+
+  std::vector<std::shared_ptr<Worker>> calls;
+
+ private:
+  class Handle final : public DecodeCall {
+   public:
+    explicit Handle(std::shared_ptr<Worker> worker) : worker_(std::move(worker)) {}
+    void Next() override { ++worker_->asked; }
+    void Cancel() override { worker_->cancelled = true; }
+
+   private:
+    const std::shared_ptr<Worker> worker_;
+  };
+};
+
+v1::DecodeEvent AcceptedEvent() {
+  v1::DecodeEvent event;
+  event.mutable_accepted();
+  return event;
+}
+
+v1::DecodeEvent TokenEvent(const std::string& text) {
+  v1::DecodeEvent event;
+  event.mutable_delta()->set_text(text);
+  event.mutable_delta()->set_tokens(1);
+  event.mutable_delta()->add_token_ids(7);
+  return event;
+}
+
+v1::DecodeEvent FinishedEvent() {
+  v1::DecodeEvent event;
+  event.mutable_finished()->set_reason(v1::FINISH_REASON_LENGTH);
+  return event;
+}
+
+class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
+ protected:
+  RequestDriverTest() {
+    Up(0);
+    OpenTenants({});
+    context_.preparer = &preparer_;
+    context_.dispatcher = &dispatcher_;
+    context_.fleet = &fleet_;
+    context_.decode = &workers_;
+    context_.executor = executor_.get();
+    context_.clock = &clock_;
+    context_.probe = &probe_;
+    context_.live = &live_;
+    context_.router_id = "me";
+    context_.client_stall = absl::Seconds(30);
+  }
+
+  void OpenTenants(const Tenants::Options& options) {
+    authenticator_ = nullptr;
+    tenants_ = *Tenants::Open(options, [this](const Tenant& tenant) {
+      dispatcher_.SetTenant(tenant.id, tenant.label, tenant.limits);
+      tenant_ = tenant.id;
+    });
+    authenticator_ = std::make_unique<Authenticator>(tenants_.get(), &probe_);
+    context_.authenticator = authenticator_.get();
+  }
+
+  static v1::GenerateRequest Tokens() {
+    v1::GenerateRequest request;
+    for (int id : {1, 2, 3}) request.mutable_token_ids()->add_ids(id);
+    request.mutable_stop()->set_max_tokens(8);
+    return request;
+  }
+
+  void Start(const v1::GenerateRequest& request, size_t bytes = 100,
+             absl::Time deadline = absl::InfiniteFuture()) {
+    driver_ = RequestDriver::Create(&context_, client_, deadline);
+    driver_->Start<v1::GenerateRequest>({}, bytes, [request](v1::GenerateRequest* parsed) {
+      *parsed = request;
+      return absl::OkStatus();
+    });
+  }
+
+  // The client takes the message that it has been sent.
+  void Take(bool ok = true) {
+    ASSERT_TRUE(client_->writing);
+    client_->writing = false;
+    driver_->OnWritten(ok);
+  }
+
+  // One choice, accepted, its first token with the client.
+  void Run() {
+    Start(Tokens());
+    workers_.calls.at(0)->Send(AcceptedEvent());
+    Take();
+    workers_.calls[0]->Send(TokenEvent("a"));
+  }
+
+  int64_t Bookings() {
+    int64_t all = 0;
+    for (const auto& worker : fleet_.view()->decode) all += worker->BookedRequests();
+    return all;
+  }
+
+  FakeClock clock_;
+  const ServedModel model_{.name = "m", .context = 1000, .vocabulary = 100};
+  RequestPreparer preparer_{&model_, [] { return uint64_t{5}; }};
+  Dispatcher dispatcher_{{}, &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};
+  admission::TenantId tenant_;
+  std::unique_ptr<Tenants> tenants_;
+  std::unique_ptr<Authenticator> authenticator_;
+  std::unique_ptr<Executor> executor_ =
+      std::make_unique<Executor>(Executor::Options{.threads = 1, .clock = &clock_});
+  LiveCalls live_{&clock_};
+  CallContext context_;
+  FakeDecodeClient workers_;
+  std::shared_ptr<FakeClient> client_ = std::make_shared<FakeClient>();
+  std::shared_ptr<RequestDriver> driver_;
+};
+
+TEST_F(RequestDriverTest, ARequestGoesFromTheClientToAWorkerAndBack) {
+  Start(Tokens());
+  ASSERT_EQ(workers_.calls.size(), 1u);
+  FakeDecodeClient::Worker& worker = *workers_.calls[0];
+  EXPECT_EQ(worker.id, "d0");
+  EXPECT_EQ(worker.request.token_ids_size(), 3);
+  EXPECT_EQ(worker.request.sampling().seed(), 5u);
+  EXPECT_EQ(Bookings(), 1);
+  worker.Send(AcceptedEvent());
+  ASSERT_EQ(client_->messages.size(), 1u);
+  EXPECT_TRUE(client_->messages[0].has_started());
+  Take();
+  worker.Send(TokenEvent("a"));
+  EXPECT_EQ(client_->messages[1].delta().text(), "a");
+  worker.Send(FinishedEvent());
+  EXPECT_EQ(client_->messages.size(), 2u) << "the client has the delta and has not taken it";
+  Take();
+  ASSERT_EQ(client_->messages.size(), 3u);
+  EXPECT_TRUE(client_->messages[2].has_finished());
+  ASSERT_TRUE(client_->status.has_value());
+  EXPECT_TRUE(client_->status->ok());
+  EXPECT_EQ(Bookings(), 0);
+  worker.End(absl::OkStatus());
+}
+
+TEST_F(RequestDriverTest, AWorkerIsAskedForNoMoreThanTheClientTakes) {
+  Run();
+  FakeDecodeClient::Worker& worker = *workers_.calls[0];
+  for (int i = 1; i < RequestFlow::kHeldEvents; ++i) worker.Send(TokenEvent("b"));
+  EXPECT_EQ(worker.asked, 0);
+  Take();
+  EXPECT_EQ(worker.asked, 1);
+  driver_->OnCancelled();
+  Take(false);
+}
+
+TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
+  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_->Start<v1::GenerateRequest>(
+      {}, 100, [](v1::GenerateRequest*) { return absl::InvalidArgumentError("malformed"); });
+  EXPECT_EQ(*client_->status, absl::InvalidArgumentError("malformed"));
+  EXPECT_TRUE(workers_.calls.empty());
+}
+
+TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
+  const std::string file = testing::TempDir() + "/request_driver_tenants.json";
+  std::ofstream(file) << R"({"tenants": [{"name": "a", "certificates": ["a.example.org"]}]})";
+  OpenTenants({.file = file});
+  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_->Start<v1::GenerateRequest>({}, 100, [](v1::GenerateRequest*) {
+    ADD_FAILURE() << "parsed";
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kUnauthenticated);
+
+  client_ = std::make_shared<FakeClient>();
+  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_->Start<v1::GenerateRequest>({.certificate_names = {"a.example.org"}}, 100,
+                                      [](v1::GenerateRequest* request) {
+                                        *request = Tokens();
+                                        return absl::OkStatus();
+                                      });
+  ASSERT_EQ(workers_.calls.size(), 1u) << "known by its certificate";
+  driver_->OnCancelled();
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, ALargeMessageIsParsedOnTheExecutor) {
+  Start(Tokens(), Executor::kLargeBytes + 1);
+  executor_ = nullptr;  // runs what it was given, then ends
+  ASSERT_EQ(workers_.calls.size(), 1u);
+  driver_->OnCancelled();
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kCancelled);
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, ACancelledRequestHangsUpAndGivesEverythingBack) {
+  Run();
+  driver_->OnCancelled();
+  EXPECT_TRUE(workers_.calls[0]->cancelled);
+  EXPECT_EQ(Bookings(), 0);
+  EXPECT_FALSE(client_->status.has_value()) << "a message is still with the client";
+  Take(false);
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kCancelled);
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, ARequestThatWaitsIsWithdrawnWhenItsClientGoes) {
+  fleet_.OnDown(0, absl::UnavailableError("gone"));
+  Start(Tokens());
+  EXPECT_TRUE(workers_.calls.empty());
+  driver_->OnCancelled();
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kCancelled);
+  Up(1);
+  dispatcher_.Pump();
+  EXPECT_TRUE(workers_.calls.empty()) << "nobody waits for it";
+}
+
+TEST_F(RequestDriverTest, AnAnswerGoesOnElsewhereWhenItsWorkerIsLost) {
+  Up(1);
+  Run();
+  const std::string first = workers_.calls[0]->id;
+  workers_.calls[0]->End(absl::UnavailableError("gone"));
+  ASSERT_EQ(workers_.calls.size(), 2u);
+  EXPECT_NE(workers_.calls[1]->id, first);
+  EXPECT_EQ(workers_.calls[1]->request.resumed_tokens(), 1u);
+  EXPECT_EQ(Bookings(), 1);
+  driver_->OnCancelled();
+  Take(false);
+  workers_.calls[1]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, AClientThatStopsReadingIsAborted) {
+  Run();
+  EXPECT_EQ(driver_->IfStalled(clock_.Now()), nullptr);
+  clock_.Advance(absl::Seconds(31));
+  const std::function<void()> end = driver_->IfStalled(clock_.Now());
+  ASSERT_NE(end, nullptr);
+  end();
+  ASSERT_TRUE(client_->aborted.has_value());
+  EXPECT_EQ(client_->aborted->code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(workers_.calls[0]->cancelled);
+  Take(false);
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kAborted);
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, WhatARefusedRequestIsToldComesFromAdmission) {
+  dispatcher_.SetTenant(tenant_, "default", {.requests_per_minute = 1});
+  Run();
+  auto first = driver_;
+  auto first_client = client_;
+  client_ = std::make_shared<FakeClient>();
+  Start(Tokens());
+  ASSERT_TRUE(client_->status.has_value());
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(workers_.calls.size(), 1u);
+  first->OnCancelled();
+  first_client->writing = false;
+  first->OnWritten(false);
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, NothingHoldsADriverWhenItsRequestIsOver) {
+  Run();
+  const std::weak_ptr<RequestDriver> driver = driver_;
+  driver_->OnCancelled();
+  Take(false);
+  workers_.calls[0]->End(absl::CancelledError());
+  driver_ = nullptr;
+  EXPECT_TRUE(driver.expired());
+  live_.WaitUntilNone();
+}
+
+}  // namespace
+}  // namespace baton::router
