@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "common/base/digest.h"
 #include "fmt/format.h"
@@ -11,62 +12,34 @@ namespace baton::decode_service {
 Handoff::Handoff(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks,
                  kv::KvStore& store, transfer::LinkReceiver& link, int64_t vocabulary, Callbacks callbacks)
     : worker_(std::move(worker)),
-      intake_(std::move(ticket), blocks, store, link),
       vocabulary_(vocabulary),
-      callbacks_(std::move(callbacks)) {}
-
-Handoff::~Handoff() { Release(); }
-
-void Handoff::Release() {
-  ended_ = true;
-  untold_.reset();
-  call_.reset();
-  intake_.Release();
-}
+      callbacks_(std::move(callbacks)),
+      receiver_(std::move(ticket), blocks, store, link,
+                {.complete = [this] { return Complete(); }, .ended = callbacks_.ended}) {}
 
 void Handoff::Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
                     absl::Time deadline) {
-  *request.mutable_ticket() = intake_.ticket().ToProto();
-  intake_.Request();
-  call_ = client.Call(address, std::move(request), deadline,
-                      {.event =
-                           [this](v1::PrefillEvent event) {
-                             // Shared with the write that it may begin.
-                             OnEvent(std::make_shared<const v1::PrefillEvent>(std::move(event)));
-                           },
-                       .done = [this](absl::Status status) { OnDone(status); }});
+  *request.mutable_ticket() = intake().ticket().ToProto();
+  receiver_.Start<v1::PrefillEvent>([this](const auto& event) { return OnEvent(event); },
+                                    [&](PrefillClient::Callbacks callbacks) {
+                                      return client.Call(address, std::move(request), deadline,
+                                                         std::move(callbacks));
+                                    });
 }
 
-void Handoff::OnEvent(std::shared_ptr<const v1::PrefillEvent> event) {
-  if (ended_) return;
+absl::Status Handoff::OnEvent(const std::shared_ptr<const v1::PrefillEvent>& event) {
   switch (event->event_case()) {
     case v1::PrefillEvent::kProgress:
       break;
     case v1::PrefillEvent::kChunk:
-      intake_.Accept(event->chunk(), [this, event](const absl::Status& status) { OnWritten(status); });
+      receiver_.Accept(event->chunk(), event);
       break;
     case v1::PrefillEvent::kDone:
-      if (absl::Status status = TakeLogits(event->done()); !status.ok()) End(status);
-      break;
+      return TakeLogits(event->done());
     case v1::PrefillEvent::EVENT_NOT_SET:
-      End(absl::InternalError(fmt::format("prefill worker {} sent an empty event", worker_)));
-      break;
+      return absl::InternalError(fmt::format("prefill worker {} sent an empty event", worker_));
   }
-  if (!ended_) call_->Next();
-}
-
-void Handoff::OnWritten(const absl::Status& status) {
-  if (untold_.has_value()) {
-    TellEnd();
-    return;
-  }
-  if (ended_) return;
-  refused_write_ |= absl::IsFailedPrecondition(status);
-  if (!status.ok()) {
-    End(status);
-  } else if (stream_done_) {
-    OnDone(absl::OkStatus());
-  }
+  return absl::OkStatus();
 }
 
 absl::Status Handoff::TakeLogits(const v1::PrefillDone& done) {
@@ -87,35 +60,11 @@ absl::Status Handoff::TakeLogits(const v1::PrefillDone& done) {
   return absl::OkStatus();
 }
 
-void Handoff::OnDone(const absl::Status& status) {
-  stream_done_ = true;
-  if (!status.ok()) {
-    End(status);
-  } else if (logits_taken_ && intake_.state() == transfer::Intake::State::kCommitted) {
-    End(absl::OkStatus());
-  } else if (!intake_.writing()) {
-    End(absl::InternalError(fmt::format("prefill worker {} ended its stream after {} of {} blocks{}", worker_,
-                                        intake_.received_blocks(), intake_.ticket().blocks(),
-                                        logits_taken_ ? "" : " and without logits")));
-  }
-}
-
-void Handoff::End(absl::Status status) {
-  if (ended_) return;
-  ended_ = true;
-  call_.reset();
-  intake_.Release();
-  untold_ = std::move(status);
-  TellEnd();
-}
-
-// A next attempt writes the same blocks, so nobody hears of the end before the last write of this one is
-// over.
-void Handoff::TellEnd() {
-  if (intake_.writing()) return;
-  const absl::Status status = *std::move(untold_);
-  untold_.reset();
-  callbacks_.ended(status);
+absl::Status Handoff::Complete() const {
+  if (logits_taken_ && intake().state() == transfer::Intake::State::kCommitted) return absl::OkStatus();
+  return absl::InternalError(fmt::format("prefill worker {} ended its stream after {} of {} blocks{}",
+                                         worker_, intake().received_blocks(), intake().ticket().blocks(),
+                                         logits_taken_ ? "" : " and without logits"));
 }
 
 }  // namespace baton::decode_service

@@ -1,7 +1,7 @@
 // LinkCheck: before a decode worker takes work, it has blocks of its own filled over its link by a prefill
 // worker that computes nothing (Prefill/TestLink), and measures the rate. Below the floor, or without an
-// answer, it says so and tries the next peer, for as long as it takes. One thread of its own; blocks, ticket
-// and writes are those of a hand-off, on the engine thread.
+// answer, it logs why and tries the next peer, for as long as it takes. One thread of its own, which waits;
+// blocks, ticket, stream and writes are those of a hand-off, on the engine thread.
 #pragma once
 
 #include <functional>
@@ -15,9 +15,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "baton/v1/prefill.grpc.pb.h"
-#include "common/rpc/security.h"
-#include "common/transfer/intake.h"
-#include "common/worker/host.h"
+#include "common/rpc/peer_calls.h"
+#include "common/transfer/kv_receiver.h"
+#include "common/worker/worker_runtime.h"
 
 namespace baton::decode_service {
 
@@ -34,9 +34,9 @@ struct LinkCheckOptions {
 
 class LinkCheck {
  public:
-  // Begins at once. `passed` is called once, on the check's thread. `host` serves, and outlives it.
-  LinkCheck(LinkCheckOptions options, worker::Host& host, std::function<void()> passed);
-  // Ends a test that is under way. Before the host stops.
+  // Begins at once. `passed` is called once, on the check's thread. `runtime` serves, and outlives it.
+  LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, std::function<void()> passed);
+  // Ends a test that is in progress. Before the runtime stops.
   ~LinkCheck();
 
  private:
@@ -44,17 +44,19 @@ class LinkCheck {
 
   void Work();
   // Bytes per second. The first exchange only makes the link; the second one is measured.
-  absl::StatusOr<double> Measure(v1::Prefill::Stub& stub);
-  absl::StatusOr<double> Exchange(v1::Prefill::Stub& stub);
-  absl::Status Read(v1::Prefill::Stub& stub, Test& test);
+  absl::StatusOr<double> Measure(const std::string& peer);
+  absl::StatusOr<double> Exchange(const std::string& peer);
+  // Engine thread. Takes blocks and has the peer fill them.
+  absl::Status Start(const std::string& peer, Test& test);
 
   const LinkCheckOptions options_;
-  worker::Host& host_;
+  worker::WorkerRuntime& runtime_;
   const std::function<void()> passed_;
-  uint64_t next_ticket_ = uint64_t{1} << 63;  // apart from the scheduler's
+  rpc::PeerCalls<v1::Prefill, v1::TestLinkRequest, v1::KvChunk> calls_;  // engine thread
+  uint64_t next_ticket_ = uint64_t{1} << 63;                             // apart from the scheduler's
+  transfer::KvReceiver* running_ = nullptr;  // of the test in progress; engine thread
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* running_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::thread thread_;
 };
 

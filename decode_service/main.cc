@@ -3,7 +3,7 @@
 
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
-#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "common/worker/process.h"
 #include "decode_service/server.h"
 
@@ -23,14 +23,15 @@ int main(int argc, char** argv) {
                  "Uncached rests of at most this many tokens are prefilled here")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--chunk-tokens", options.scheduler.chunk_tokens, "Prompt tokens of one request in one step")
+  app.add_option("--chunk-tokens", options.scheduler.step.chunk_tokens,
+                 "Prompt tokens of one request in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
-  app.add_option("--token-budget", options.scheduler.token_budget, "Tokens of all requests in one step")
+  app.add_option("--token-budget", options.scheduler.step.token_budget, "Tokens of all requests in one step")
       ->check(CLI::Range(kBlockTokens, 1 << 20))
       ->capture_default_str();
   app.add_option(
-         "--slo-tpot", options.scheduler.slo_tpot,
+         "--slo-tpot", options.scheduler.step.slo_tpot,
          "Seconds per token that answers may take: while some run, a step with rows of prompts is cut to "
          "it; the same as the routers'")
       ->type_name("SECONDS")

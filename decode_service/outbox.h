@@ -29,7 +29,7 @@ class Outbox {
     std::optional<TokenId> stop_token;
   };
 
-  // `eos`: the model's own end tokens, heeded unless stop.ignore_eos.
+  // `eos`: the model's own end tokens, which end the answer unless stop.ignore_eos is set.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
          const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos);
 

@@ -5,12 +5,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
-#include "common/rpc/posted_calls.h"
+#include "common/rpc/peer_calls.h"
 #include "common/rpc/security.h"
 
 namespace baton::decode_service {
@@ -26,23 +26,20 @@ class PrefillClient {
                                             absl::Time deadline, Callbacks callbacks) = 0;
 };
 
-// Over gRPC, with one channel per address, kept for the next call. Engine thread; events are posted to
-// `loop`. Its destructor waits for calls that were let go to come to their end inside gRPC.
+// Over gRPC (rpc/peer_calls.h); events are posted to `loop`.
 class GrpcPrefillClient final : public PrefillClient {
  public:
   // Both outlive it.
   GrpcPrefillClient(engine::Loop& loop, const rpc::Security& security)
-      : security_(security), calls_([&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
+      : calls_(&v1::Prefill::StubInterface::async_interface::Prefill, security,
+               [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                    absl::Time deadline, Callbacks callbacks) override;
+                                    absl::Time deadline, Callbacks callbacks) override {
+    return calls_.Call(address, std::move(request), deadline, std::move(callbacks));
+  }
 
  private:
-  // Peers come and go; a worker that talks to more than this many starts its channels anew.
-  static constexpr size_t kMaxPeers = 1024;
-
-  const rpc::Security& security_;
-  absl::flat_hash_map<std::string, std::shared_ptr<v1::Prefill::Stub>> stubs_;
-  rpc::PostedCalls<v1::PrefillRequest, v1::PrefillEvent> calls_;
+  rpc::PeerCalls<v1::Prefill, v1::PrefillRequest, v1::PrefillEvent> calls_;
 };
 
 }  // namespace baton::decode_service

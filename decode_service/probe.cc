@@ -51,7 +51,8 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       local_tokens_(metrics.Counter("baton_local_prefill_tokens_total",
                                     "Prompt tokens computed by this decode worker itself.")),
       output_tokens_(metrics.Counter("baton_output_tokens_total", "Tokens generated.")),
-      preemptions_(metrics.Counter("baton_preemptions_total", "Sequences set aside for want of KV blocks.")),
+      preemptions_(metrics.Counter("baton_preemptions_total",
+                                   "Sequences that gave up their KV blocks because none were left.")),
       ok_(OutcomeCounter(metrics, "ok")),
       cancelled_(OutcomeCounter(metrics, "cancelled")),
       failed_(OutcomeCounter(metrics, "failed")),
@@ -112,12 +113,11 @@ void Probe::Ended(Outcome outcome, absl::Duration e2e) {
   }
 }
 
-void Probe::Observe(size_t handing_off, size_t prefilling, size_t running, size_t preempted,
-                    const kv::BlockPool::Counts& blocks) {
-  handing_off_.Set(static_cast<double>(handing_off));
-  prefilling_.Set(static_cast<double>(prefilling));
-  running_.Set(static_cast<double>(running));
-  preempted_.Set(static_cast<double>(preempted));
+void Probe::Observe(const Sequences& sequences, const kv::BlockPool::Counts& blocks) {
+  handing_off_.Set(static_cast<double>(sequences.handing_off));
+  prefilling_.Set(static_cast<double>(sequences.prefilling));
+  running_.Set(static_cast<double>(sequences.running));
+  preempted_.Set(static_cast<double>(sequences.preempted));
   free_blocks_.Set(static_cast<double>(blocks.free));
   held_blocks_.Set(static_cast<double>(blocks.held));
   cached_blocks_.Set(static_cast<double>(blocks.cached));

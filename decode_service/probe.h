@@ -15,7 +15,7 @@ class Probe {
   Probe(telemetry::Metrics& metrics, std::string_view link);
 
   void Admitted(int64_t prompt_tokens, int64_t cached_tokens);
-  // No room, or a request that is no good: nothing was computed.
+  // No room, or an invalid request: nothing was computed.
   void Refused();
   // A hand-off delivered everything.
   void HandedOff(int64_t blocks, int64_t bytes, absl::Duration transfer);
@@ -31,8 +31,14 @@ class Probe {
   void NextToken(absl::Duration since);
   enum class Outcome { kOk, kCancelled, kFailed };
   void Ended(Outcome outcome, absl::Duration e2e);
-  void Observe(size_t handing_off, size_t prefilling, size_t running, size_t preempted,
-               const kv::BlockPool::Counts& blocks);
+  // Sequences on this worker, by what they wait for.
+  struct Sequences {
+    size_t handing_off = 0;
+    size_t prefilling = 0;  // here, or behind a fetch
+    size_t running = 0;
+    size_t preempted = 0;
+  };
+  void Observe(const Sequences& sequences, const kv::BlockPool::Counts& blocks);
 
  private:
   prometheus::Histogram& ttft_seconds_;

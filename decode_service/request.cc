@@ -84,7 +84,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   for (TokenId token : resumed) sequence->history.AddOutput(token);
   BATON_ASSIGN_OR_RETURN(sequence->pending_end, sequence->outbox->Resume(resumed));
   sequence->resumed_tokens = request.resumed_tokens();
-  sequence->kv =
+  sequence->lease.kv =
       std::make_unique<engine::SequenceKv>(engine.pool(), engine.RootFor(kv::TenantSalt(request.salt())));
   return sequence;
 }

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/check.h"
 #include "common/base/digest.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "common/rpc/status.h"
 #include "common/transfer/prompt_checksum.h"
 #include "fmt/format.h"
@@ -16,35 +15,26 @@ namespace {
 
 using Phase = Sequence::Phase;
 
-// A full worker frees a block at the pace of its running sequences: ask again soon.
+// A full worker frees blocks at the pace of its running sequences: ask again soon.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
-
-// The phases that lie between the router's call and the logits of the first token.
-void ReportPhases(const Sequence& sequence, v1::Timing& timing) {
-  timing.set_decode_queue(absl::ToDoubleSeconds(sequence.times.reserved - sequence.times.arrival));
-  timing.set_prefill_queue(sequence.times.prefill_queue);
-  timing.set_prefill(sequence.times.prefill);
-  timing.set_transfer(sequence.times.transfer);
-}
 
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
                      PrefillClient& prefill, const Clock& clock, Probe& probe,
-                     const fetch::Exchange& exchange)
+                     const fetch::PeerFetch& peer_fetch)
     : options_(options),
+      planner_(options.step),
       engine_(engine),
       link_(link),
       prefill_(prefill),
       clock_(clock),
       probe_(probe),
-      exchange_(exchange),
-      forecast_(options.step_cost) {
-  BATON_CHECK(options_.chunk_tokens >= kBlockTokens && options_.token_budget >= kBlockTokens);
-}
+      peer_fetch_(peer_fetch),
+      forecast_(options.step_cost) {}
 
 Scheduler::~Scheduler() {
-  if (flight_.has_value()) engine_.Finish();
+  if (in_flight_.has_value()) engine_.Finish();
 }
 
 size_t Scheduler::running() const {
@@ -65,15 +55,15 @@ int64_t Scheduler::pending_tokens() const {
 
 absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   Sequence& sequence = *owned;
-  sequence.times.arrival = clock_.Now();
+  const absl::Time arrival = clock_.Now();
   const int64_t total = engine_.pool().counts().total;
-  const int64_t most = BlocksFor(sequence.prompt_tokens + sequence.max_tokens);
-  if (most > total) {
+  const int64_t max_blocks = BlocksFor(sequence.prompt_tokens + sequence.max_tokens);
+  if (max_blocks > total) {
     return absl::FailedPreconditionError(
         fmt::format("prompt of {} and max_tokens of {} take {} KV blocks, decode worker {} has {}: raise its "
                     "--kv-memory or "
                     "lower max_tokens",
-                    sequence.prompt_tokens, sequence.max_tokens, most, options_.worker_id, total));
+                    sequence.prompt_tokens, sequence.max_tokens, max_blocks, options_.worker_id, total));
   }
   if (sequences_.size() >= options_.max_sequences) {
     return rpc::WithRetryDelay(
@@ -81,10 +71,9 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
                                                  options_.worker_id, sequences_.size())),
         kRetryDelay);
   }
-  sequence.usage.set_prompt_tokens(static_cast<uint32_t>(sequence.prompt_tokens));
-  sequence.relay.set_decode_worker(options_.worker_id);
+  sequence.report.Arrived(arrival, options_.worker_id, sequence.prompt_tokens);
   if (sequence.pending_end.has_value()) {  // nothing is left to compute
-    sequence.times.reserved = sequence.times.arrival;
+    sequence.report.Reserved(arrival, 0);
     probe_.Admitted(0, 0);
     sequences_.emplace(id, std::move(owned));
     v1::DecodeEvent event;
@@ -95,25 +84,24 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   }
   const bool queue = std::any_of(sequences_.begin(), sequences_.end(),
                                  [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
-  const auto reserve = [&] { return sequence.kv->Reserve(sequence.tokens, sequence.size() + 1).ok(); };
-  // Those who were set aside come first, peers last.
-  if (queue || !(reserve() || (exchange_.holder != nullptr && exchange_.holder->MakeRoom() && reserve()))) {
+  const auto reserve = [&] { return sequence.kv().Reserve(sequence.tokens, sequence.size() + 1).ok(); };
+  // Preempted sequences come first, and fetches by peers last.
+  if (queue ||
+      !(reserve() || (peer_fetch_.server != nullptr && peer_fetch_.server->MakeRoom() && reserve()))) {
     return rpc::WithRetryDelay(
         absl::ResourceExhaustedError(fmt::format(
             "decode worker {} has no KV blocks for a prompt of {} tokens now: {} of {} can be had",
             options_.worker_id, sequence.size(), engine_.pool().available(), total)),
         kRetryDelay);
   }
-  sequence.times.reserved = clock_.Now();
-  sequence.usage.set_decode_cached_tokens(
-      static_cast<uint32_t>(std::min(sequence.kv->cached_tokens(), sequence.prompt_tokens)));
-  probe_.Admitted(sequence.size(), sequence.kv->cached_tokens());
+  sequence.report.Reserved(clock_.Now(), sequence.kv().cached_tokens());
+  probe_.Admitted(sequence.size(), sequence.kv().cached_tokens());
   sequences_.emplace(id, std::move(owned));
   if (!StartFetch(id, sequence)) StartPrefill(id, sequence);
   v1::DecodeEvent event;
   v1::Accepted& accepted = *event.mutable_accepted();
-  accepted.set_cached_tokens(static_cast<uint32_t>(sequence.kv->cached_tokens()));
-  accepted.set_reserved_blocks(static_cast<uint32_t>(sequence.kv->blocks().size()));
+  accepted.set_cached_tokens(static_cast<uint32_t>(sequence.kv().cached_tokens()));
+  accepted.set_reserved_blocks(static_cast<uint32_t>(sequence.kv().blocks().size()));
   accepted.set_local_prefill(sequence.phase != Phase::kHandoff);
   sequence.send(std::move(event));
   return absl::OkStatus();
@@ -127,9 +115,9 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   }
   const v1::PrefillTarget& target = sequence.targets[sequence.next_target];
   transfer::Ticket ticket{
-      options_.incarnation, TicketId(next_ticket_++), sequence.kv->computed_tokens() / kBlockTokens, {}};
+      options_.incarnation, TicketId(next_ticket_++), sequence.kv().computed_tokens() / kBlockTokens, {}};
   for (int64_t block = ticket.first_block; block < BlocksFor(sequence.size()); ++block) {
-    ticket.generations.push_back(engine_.pool().generation(sequence.kv->blocks()[block]));
+    ticket.generations.push_back(engine_.pool().generation(sequence.kv().blocks()[block]));
   }
   v1::PrefillRequest request;
   request.set_request_id(sequence.request_id);
@@ -143,33 +131,19 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   if (target.fetch().address() != target.address()) *request.mutable_fetch() = target.fetch();
   sequence.phase = Phase::kHandoff;
   sequence.handoff_tokens = sequence.size();
-  if (sequence.times.prefill_started == absl::Time()) sequence.times.prefill_started = clock_.Now();
-  sequence.handoff = std::make_unique<Handoff>(
-      target.worker(), std::move(ticket), sequence.kv->blocks(), engine_.store(), link_,
+  sequence.report.PrefillStarted(clock_.Now());
+  sequence.lease.handoff = std::make_unique<Handoff>(
+      target.worker(), std::move(ticket), sequence.kv().blocks(), engine_.store(), link_,
       engine_.config().vocabulary,
       Handoff::Callbacks{.logits = [this, id](std::span<const float> logits,
                                               const v1::PrefillDone& done) { OnLogits(id, logits, done); },
                          .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
-  sequence.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline);
+  sequence.lease.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline);
 }
 
 void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
   Sequence& sequence = *sequences_.at(id);
-  if (sequence.times.first_token == absl::Time()) {
-    const absl::Duration taken = clock_.Now() - sequence.times.prefill_started;
-    sequence.times.prefill_queue = sequence.times.fetch + done.queue_seconds();
-    sequence.times.prefill = done.compute_seconds();
-    // What neither waiting nor computing explains: shipping, the wire, and attempts that failed before.
-    sequence.times.transfer =
-        std::max(0.0, absl::ToDoubleSeconds(taken) - done.queue_seconds() - done.compute_seconds());
-    sequence.usage.set_prefill_cached_tokens(
-        std::max<int64_t>(0, int64_t{done.cached_tokens()} - sequence.usage.decode_cached_tokens()));
-    if (done.fetched_tokens() > 0) {
-      sequence.relay.set_fetched_tokens(sequence.relay.fetched_tokens() + done.fetched_tokens());
-      sequence.relay.set_fetched_from(done.fetched_from());
-      sequence.relay.set_fetch_seconds(done.fetch_seconds());
-    }
-  }
+  sequence.report.LogitsArrived(clock_.Now(), done);
   SampleAndEmit(id, sequence, logits);
 }
 
@@ -177,21 +151,16 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   Sequence& sequence = *found->second;
-  const transfer::Intake& intake = sequence.handoff->intake();
-  sequence.relay.set_shipped_blocks(sequence.relay.shipped_blocks() +
-                                    static_cast<uint32_t>(intake.received_blocks()));
-  sequence.relay.set_shipped_bytes(sequence.relay.shipped_bytes() + intake.received_bytes());
-  if (intake.received_blocks() > 0) sequence.relay.set_link(std::string(link_.name()));
-  int64_t computed = intake.committed_blocks() * kBlockTokens;
-  const Handoff& handoff = *sequence.handoff;
-  // We are in its callback.
-  leaving_.push_back(
-      {.sequence = nullptr, .handoff = std::move(sequence.handoff), .fetch = nullptr, .kv = nullptr});
+  // This is a callback of the hand-off: it lives until ReleaseFinished.
+  const Handoff& handoff = *sequence.lease.handoff;
+  leases_.Release({.handoff = std::move(sequence.lease.handoff)});
+  const transfer::Intake& intake = handoff.intake();
+  sequence.report.Shipped(link_.name(), intake.received_blocks(), intake.received_bytes());
   if (status.ok()) {
-    sequence.relay.set_prefill_worker(handoff.worker());
+    sequence.report.HandedOff(handoff.worker());
     probe_.HandedOff(intake.received_blocks(), intake.received_bytes(),
-                     absl::Seconds(sequence.times.transfer));
-    sequence.kv->Computed(sequence.tokens, sequence.handoff_tokens);
+                     absl::Seconds(sequence.report.transfer_seconds()));
+    sequence.kv().Computed(sequence.tokens, sequence.handoff_tokens);
     sequence.phase = Phase::kRunning;
     if (sequence.pending_end.has_value()) Finish(id, sequence, *sequence.pending_end);
     return;
@@ -201,9 +170,10 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   spdlog::warn("request {}: hand-off from {} failed with {} of {} blocks committed: {}", sequence.request_id,
                handoff.worker(), intake.received_blocks(), intake.ticket().blocks(), status.ToString());
   // The committed blocks are a valid prefix. The block of the last token is computed again, for its logits.
-  computed = std::min(computed, (sequence.handoff_tokens - 1) / kBlockTokens * kBlockTokens);
-  if (computed > sequence.kv->computed_tokens()) sequence.kv->Computed(sequence.tokens, computed);
-  sequence.relay.set_failovers(sequence.relay.failovers() + 1);
+  const int64_t computed = std::min(intake.committed_blocks() * kBlockTokens,
+                                    (sequence.handoff_tokens - 1) / kBlockTokens * kBlockTokens);
+  if (computed > sequence.kv().computed_tokens()) sequence.kv().Computed(sequence.tokens, computed);
+  sequence.report.HandOffFailed();
   ++sequence.next_target;
   if (sequence.pending_end.has_value()) {
     Finish(id, sequence, *sequence.pending_end);
@@ -232,19 +202,11 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
   sequence.tokens.push_back(draw.token);
   v1::DecodeEvent event;
   const auto end = sequence.outbox->Push(draw, logits_digest, *event.mutable_delta());
-  if (sequence.times.first_token == absl::Time() && sequence.resumed_tokens == 0) {
-    ReportPhases(sequence, *event.mutable_opening()->mutable_timing());
-    *event.mutable_opening()->mutable_usage() = sequence.usage;
-  }
+  const bool first = !sequence.report.first_token_sent();
+  if (first && sequence.resumed_tokens == 0) *event.mutable_opening() = sequence.report.Opening();
   sequence.send(std::move(event));
-  const absl::Time sent = clock_.Now();
-  if (sequence.times.first_token == absl::Time()) {
-    sequence.times.first_token = sent;
-    probe_.FirstToken(sent - sequence.times.arrival);
-  } else {
-    probe_.NextToken(sent - sequence.times.last_token);
-  }
-  sequence.times.last_token = sent;
+  const absl::Duration took = sequence.report.TokenSent(clock_.Now());
+  first ? probe_.FirstToken(took) : probe_.NextToken(took);
   if (!end.has_value()) return;
   if (sequence.phase == Phase::kHandoff) {
     sequence.pending_end = end;
@@ -255,31 +217,9 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
 
 void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
   v1::DecodeEvent event;
-  v1::Finished& finished = *event.mutable_finished();
-  finished.set_choice(sequence.choice);
-  finished.set_reason(end.reason);
-  finished.set_stop_match(end.stop_match);
-  if (end.stop_token.has_value()) finished.set_stop_token_id(end.stop_token->value());
-  const int64_t generated = sequence.size() - sequence.prompt_tokens;
-  sequence.usage.set_completion_tokens(static_cast<uint32_t>(generated));
-  *finished.mutable_usage() = sequence.usage;
-  if (sequence.relay.link().empty()) sequence.relay.set_link("local");
-  *finished.mutable_relay() = sequence.relay;
-  const auto& times = sequence.times;
-  v1::Timing& timing = *finished.mutable_timing();
-  ReportPhases(sequence, timing);
-  if (times.first_token != absl::Time()) {  // a token was drawn here
-    const double ttft = absl::ToDoubleSeconds(times.first_token - times.arrival);
-    timing.set_first_token(std::max(
-        0.0, ttft - timing.decode_queue() - timing.prefill_queue() - timing.prefill() - timing.transfer()));
-    timing.set_ttft(ttft);
-    const int64_t steps = sequence.outbox->tokens() - sequence.resumed_tokens - 1;
-    if (steps > 0) {
-      timing.set_tpot(absl::ToDoubleSeconds(times.last_token - times.first_token) /
-                      static_cast<double>(steps));
-    }
-    timing.set_e2e(absl::ToDoubleSeconds(times.last_token - times.arrival));
-  }
+  *event.mutable_finished() =
+      sequence.report.Finished(sequence.choice, end, sequence.size() - sequence.prompt_tokens,
+                               sequence.outbox->tokens() - sequence.resumed_tokens - 1);
   sequence.send(std::move(event));
   sequence.finish(absl::OkStatus());
   End(id, Probe::Outcome::kOk);
@@ -296,7 +236,7 @@ void Scheduler::Readmit() {
     // A block for each running sequence stays free, or the next step would preempt again.
     const int64_t needed = BlocksFor(sequence->size() + 1);
     if (engine_.pool().available() < needed + static_cast<int64_t>(running())) break;
-    if (!sequence->kv->Reserve(sequence->tokens, sequence->size() + 1).ok()) break;
+    if (!sequence->kv().Reserve(sequence->tokens, sequence->size() + 1).ok()) break;
     StartPrefill(id, *sequence);
   }
 }
@@ -315,28 +255,28 @@ void Scheduler::Pause() {
     Fail(id, sequence,
          absl::ResourceExhaustedError(fmt::format(
              "the client took nothing for {} s and held {} KV blocks that others need: read faster",
-             absl::ToDoubleSeconds(options_.stall_patience), sequence.kv->blocks().size())));
+             absl::ToDoubleSeconds(options_.stall_patience), sequence.kv().blocks().size())));
   }
 }
 
 void Scheduler::Preempt(Sequence& sequence) {
-  LetGo(nullptr, std::move(sequence.handoff), std::move(sequence.fetch), std::move(sequence.kv));
-  sequence.kv =
+  leases_.Release(std::move(sequence.lease));
+  sequence.lease.kv =
       std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(sequence.salt)));
   sequence.penalty_slot = nullptr;
   sequence.phase = Phase::kPreempted;
-  sequence.relay.set_preemptions(sequence.relay.preemptions() + 1);
+  sequence.report.Preempted();
   probe_.Preempted();
 }
 
 void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled); }
 
 void Scheduler::Abort(const absl::Status& status) {
-  if (flight_.has_value()) Land(*std::exchange(flight_, std::nullopt));
+  if (in_flight_.has_value()) Complete(*std::exchange(in_flight_, std::nullopt));
   while (!sequences_.empty()) {
     Fail(sequences_.begin()->first, *sequences_.begin()->second, status);
   }
-  Sweep();
+  leases_.ReleaseFinished();
 }
 
 void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
@@ -344,30 +284,9 @@ void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
   if (found == sequences_.end()) return;
   std::unique_ptr<Sequence> sequence = std::move(found->second);
   sequences_.erase(found);
-  probe_.Ended(outcome, clock_.Now() - sequence->times.arrival);
-  auto handoff = std::move(sequence->handoff);
-  auto fetch = std::move(sequence->fetch);
-  auto kv = std::move(sequence->kv);
-  LetGo(std::move(sequence), std::move(handoff), std::move(fetch), std::move(kv));
-}
-
-void Scheduler::LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
-                      std::unique_ptr<fetch::Fetch> fetch, std::unique_ptr<engine::SequenceKv> kv) {
-  Leaving leaving{std::move(sequence), std::move(handoff), std::move(fetch), std::move(kv), launched_};
-  if (leaving.handoff != nullptr) leaving.handoff->Release();
-  if (leaving.fetch != nullptr) leaving.fetch->Release();
-  // Writes end before the blocks go back.
-  if (!Writing(leaving)) leaving.kv->Release();
-  leaving_.push_back(std::move(leaving));
-}
-
-void Scheduler::Sweep() {
-  std::erase_if(leaving_, [this](const Leaving& leaving) { return !Writing(leaving); });
-}
-
-bool Scheduler::Writing(const Leaving& leaving) const {
-  return (leaving.handoff != nullptr && leaving.handoff->writing()) ||
-         (leaving.fetch != nullptr && leaving.fetch->writing()) || landed_ < leaving.launched;
+  probe_.Ended(outcome, clock_.Now() - sequence->report.arrival());
+  BlockLease lease = std::move(sequence->lease);
+  leases_.Release(std::move(lease), std::move(sequence));
 }
 
 }  // namespace baton::decode_service

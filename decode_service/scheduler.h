@@ -1,52 +1,54 @@
-// Scheduler: what the decode worker's next step computes. Continuous batching: every running sequence gets
-// one token a step, and prompts that this worker prefills itself (short rests, or nobody else could) go in
-// chunks beside them under one token budget, and, while answers run, no more rows than leave the step within
-// the SLO's time per token, by what steps were seen to take. Admission takes the prompt's blocks or refuses;
-// sequences grow block by block; when the pool is dry the youngest is preempted: it gives up its blocks,
-// keeps its tokens, and is prefilled again later.
+// Scheduler: the sequences of a decode worker, from the request to the last token. Continuous batching: each
+// step computes what the planner says (step_planner.h). Submit takes the prompt's blocks or refuses;
+// sequences grow block by block; when the pool has no block left, the youngest is preempted: it gives up its
+// blocks, keeps its tokens, and is prefilled again later.
 //
-//   kHandoff ----all blocks and logits---> kRunning --end, cancel, error--> gone
-//   kPrefilling --last chunk-------------> kRunning
-//   kHandoff, kPrefilling, kRunning --no blocks--> kPreempted --blocks--> kHandoff or kPrefilling
+// clang-format off
+//   kFetching -----the peer's blocks are here, or the fetch ended--> kHandoff or kPrefilling
+//   kHandoff ------all blocks and the logits are here--------------> kRunning
+//   kHandoff ------failed------------------------------------------> kHandoff (next worker) or kPrefilling
+//   kPrefilling ---last chunk--------------------------------------> kRunning
+//   kRunning ------last token, cancel, error-----------------------> gone
+//   any but kPreempted --no block is left--------------------------> kPreempted
+//   kPreempted ----blocks are free again---------------------------> kHandoff or kPrefilling
+// clang-format on
 //
-// Everything that a sequence holds goes in one place: LetGo(), which waits for writes that have begun. No
-// gRPC, no thread of its own: engine thread, tested by calling Step().
+// Everything that a sequence holds ends in one place, BlockLeases::Release (block_lease.h), which waits for
+// writes that have begun. No gRPC, no thread of its own: engine thread, tested by calling Step().
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
-#include "common/fetch/exchange.h"
+#include "common/fetch/peer_fetch.h"
 #include "common/forecast/step_forecast.h"
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
+#include "decode_service/block_lease.h"
 #include "decode_service/prefill_client.h"
 #include "decode_service/probe.h"
 #include "decode_service/sequence.h"
+#include "decode_service/step_planner.h"
 
 namespace baton::decode_service {
 
 struct SchedulerOptions {
   std::string worker_id;
   Incarnation incarnation;
-  // Sequences on this worker, whatever their state, before Submit refuses.
+  // Sequences on this worker, whatever their phase, before Submit refuses.
   size_t max_sequences = 256;
-  // An uncached rest of at most this many tokens is prefilled here (conditional disaggregation).
+  // If at most this many tokens of a prompt are uncached, they are prefilled here (conditional
+  // disaggregation).
   int64_t local_prefill_tokens = 32;
-  // Rows of one prompt in one step, and of all prompts and running sequences together.
-  int64_t chunk_tokens = 256;
-  int64_t token_budget = 512;
-  // Seconds that a step with rows of prompts may take while answers run: what each of them waits for its next
-  // token. A block of prompt goes into it in any case, so that prompts get on.
-  double slo_tpot = forecast::kDefaultSloTpot;
+  StepLimits step;
   // What a step takes here, until some were seen.
   forecast::StepCost step_cost;
   // A client that takes nothing for so long loses its answer: it holds blocks that others wait for.
@@ -57,14 +59,15 @@ class Scheduler {
  public:
   // All outlive it.
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkReceiver& link,
-            PrefillClient& prefill, const Clock& clock, Probe& probe, const fetch::Exchange& exchange = {});
+            PrefillClient& prefill, const Clock& clock, Probe& probe,
+            const fetch::PeerFetch& peer_fetch = {});
   ~Scheduler();
 
   // Reserves blocks for the sequence and starts it, or refuses before anything is computed:
-  // RESOURCE_EXHAUSTED (with a retry delay) for want of blocks or places now, FAILED_PRECONDITION if it could
-  // never fit.
+  // RESOURCE_EXHAUSTED (with a retry delay) if blocks or places are lacking now, FAILED_PRECONDITION if it
+  // could never fit.
   absl::Status Submit(SequenceId id, std::unique_ptr<Sequence> sequence);
-  // Ends a sequence without a word. Unknown ids are ignored.
+  // Ends a sequence without a message to its caller. Unknown ids are ignored.
   void Cancel(SequenceId id);
   // One step. Returns whether there is more to do at once.
   bool Step();
@@ -73,17 +76,19 @@ class Scheduler {
 
   size_t sequences() const { return sequences_.size(); }
   size_t running() const;
-  // A step is on its way, and nobody waits for it.
-  bool step_in_flight() const { return flight_.has_value(); }
+  // A step was launched that nothing has waited for yet.
+  bool step_in_flight() const { return in_flight_.has_value(); }
   // Prompt tokens that wait for a chunk here.
   int64_t pending_tokens() const;
-  // Steps that have begun, and what the latest of them computes.
-  int64_t launched() const { return launched_; }
+  // Steps that were launched, and what the latest of them computes.
+  int64_t steps_launched() const { return leases_.steps_launched(); }
   const forecast::StepLoad& last_load() const { return last_load_; }
 
  private:
-  using Sequences = std::map<SequenceId, std::unique_ptr<Sequence>>;  // in the order of arrival
+  using Sequences = std::map<SequenceId, std::unique_ptr<Sequence>>;  // in order of arrival
 
+  // scheduler_fetch.cc: blocks from peers, and blocks that peers give up.
+  //
   // A sequence with reserved blocks: has a peer fill what it holds of them, if that is worth it. Otherwise
   // false, and nothing has changed.
   bool StartFetch(SequenceId id, Sequence& sequence);
@@ -92,8 +97,11 @@ class Scheduler {
   double Saved(const Sequence& sequence, int64_t prefix) const;
   // Gives up fetches that have become slower than computing.
   void ReviewFetches();
-  // Blocks for `capacity` tokens in all; peers are served only from what nobody here needs.
+  // Blocks for `capacity` tokens in all. Fetches that peers make from here end if the blocks are needed.
   absl::Status GrowKv(Sequence& sequence, int64_t capacity);
+
+  // scheduler.cc: the life of a sequence.
+  //
   // A sequence with reserved blocks: hands its prompt off, or has it prefilled here.
   void StartPrefill(SequenceId id, Sequence& sequence);
   void OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done);
@@ -104,71 +112,58 @@ class Scheduler {
   void Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
   void Fail(SequenceId id, Sequence& sequence, const absl::Status& status);
-  void Readmit();
-  // Pauses whose client has not taken enough, and ends whose client takes nothing.
-  void Pause();
-  // Blocks for the token that each running sequence computes next. False if they don't suffice.
-  bool Grow();
-  void Preempt(Sequence& sequence);
   void End(SequenceId id, Probe::Outcome outcome);
-  // The one place where blocks go back. `handoff` and `fetch` may be none.
-  void LetGo(std::unique_ptr<Sequence> sequence, std::unique_ptr<Handoff> handoff,
-             std::unique_ptr<fetch::Fetch> fetch, std::unique_ptr<engine::SequenceKv> kv);
-  void Sweep();
+  // Gives preempted sequences blocks again, in order of arrival, as long as there are some.
+  void Readmit();
+  // Pauses sequences whose client has not taken enough, and ends those whose client takes nothing.
+  void Pause();
+  void Preempt(Sequence& sequence);
 
-  // A step between Launch and Land.
-  struct Flight {
-    std::vector<SequenceId> sequences;  // in the order of their rows
-    std::vector<int64_t> rows;          // of each
-    bool prompts = false;               // some rows are of prompts
-    forecast::StepLoad load;            // what it has to compute
-    bool drawn = false;                 // a token for every row, and all of running sequences: the next step
-                                        // may go on from these
+  // scheduler_step.cc: steps.
+  struct InFlightStep {
+    StepPlan plan;
+    // A token is drawn for every row, and all rows are of running sequences: the next step may be launched
+    // before this one is complete.
+    bool draws_all = false;
     absl::Time launched;
   };
-  // Puts the next step together and sends it on its way. None: there is nothing to compute.
-  std::optional<Flight> Launch();
-  void Plan(Flight& flight);
-  // Seconds that rows of prompts may add to a step of `load`: infinite while nobody waits for a next token.
-  double SecondsForPrompts(const forecast::StepLoad& load) const;
-  // Waits for a step, and hands out its tokens.
-  void Land(const Flight& flight);
-  // What the step's rows were: sequences are further by them, and each prompt has had its share of the time.
-  void Count(const Flight& flight, absl::Duration took);
-  // A sequence whose prompt has been computed here.
-  void StartRunning(Sequence& sequence);
-  // The draw, of the step under way, that gives the sequence its next token.
-  std::optional<int32_t> Awaited(SequenceId id) const;
+  // Blocks for the token that each running sequence computes next: preempts others if it must.
+  void GrowOrPreempt();
+  // False if the pool has too few.
+  bool Grow();
+  // Plans and launches the next step. None: there is nothing to compute.
+  std::optional<InFlightStep> Launch();
+  // Waits for a step and sends its tokens.
+  void Complete(const InFlightStep& step);
+  // Sends the token of a sequence's logit rows in a complete step.
+  void EmitFrom(const engine::StepResult& result, int64_t share, SequenceId id, Sequence& sequence);
+  // Counts the step's rows: as computed, and as each prompt's share of the time.
+  void Count(const InFlightStep& step, absl::Duration took);
+  // Adds a planned sequence to the batch.
+  void AddRows(const PlannedRows& planned);
+  // What the planner sees of the sequences, in order of arrival.
+  std::vector<PlannerSequence> PlannerView() const;
+  // The draw of the step in flight that gives the sequence its next token.
+  std::optional<int32_t> FutureDraw(SequenceId id) const;
+  void ObserveSequences();
 
   const SchedulerOptions options_;
+  const StepPlanner planner_;
   engine::Engine& engine_;
   transfer::LinkReceiver& link_;
   PrefillClient& prefill_;
   const Clock& clock_;
   Probe& probe_;
-  const fetch::Exchange exchange_;
+  const fetch::PeerFetch peer_fetch_;
   sampling::Sampler sampler_;
   forecast::StepForecast forecast_;
   engine::Batch batch_;
   Sequences sequences_;
+  BlockLeases leases_;
   uint64_t next_ticket_ = 1;
-  // Steps, and the one under way while nobody waits for it (Engine::overlaps).
-  int64_t launched_ = 0;
   forecast::StepLoad last_load_;
-  int64_t landed_ = 0;
-  absl::Time last_landing_;
-  std::optional<Flight> flight_;
-  // What has ended and can't go yet: it ended inside one of its own callbacks, or a link or a step still
-  // writes its blocks. Swept at every step.
-  struct Leaving {
-    std::unique_ptr<Sequence> sequence;
-    std::unique_ptr<Handoff> handoff;
-    std::unique_ptr<fetch::Fetch> fetch;
-    std::unique_ptr<engine::SequenceKv> kv;
-    int64_t launched = 0;  // steps that must have landed
-  };
-  bool Writing(const Leaving& leaving) const;
-  std::vector<Leaving> leaving_;
+  absl::Time last_completion_;
+  std::optional<InFlightStep> in_flight_;  // at most one between two calls of Step (Engine::overlaps)
 };
 
 }  // namespace baton::decode_service

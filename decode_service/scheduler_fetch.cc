@@ -1,9 +1,10 @@
-// The scheduler's part in peer fetch: sequences that a peer fills first, and room that peers make.
+// The scheduler's part in peer fetch: sequences whose blocks a peer fills first, and blocks that are taken
+// back from fetches by peers.
 #include <algorithm>
 #include <utility>
 
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "decode_service/scheduler.h"
 
 namespace baton::decode_service {
@@ -11,46 +12,39 @@ namespace baton::decode_service {
 using Phase = Sequence::Phase;
 
 bool Scheduler::StartFetch(SequenceId id, Sequence& sequence) {
-  const int64_t from = sequence.kv->computed_tokens() / kBlockTokens;
+  const int64_t from = sequence.kv().computed_tokens() / kBlockTokens;
   const int64_t count = int64_t{sequence.peer.blocks()} - from;
-  if (exchange_.fetcher == nullptr || count < 1) return false;
+  if (peer_fetch_.fetcher == nullptr || count < 1) return false;
   const double saved = Saved(sequence, int64_t{sequence.peer.blocks()} * kBlockTokens);
-  if (!exchange_.fetcher->Worthwhile(sequence.peer, count, 0, saved)) return false;
+  if (!peer_fetch_.fetcher->Worthwhile(sequence.peer, count, 0, saved)) return false;
   const auto prefix = std::span(sequence.tokens).first(int64_t{sequence.peer.blocks()} * kBlockTokens);
   const std::vector<kv::BlockHash> chain =
       kv::HashChain(engine_.RootFor(kv::TenantSalt(sequence.salt)), prefix);
   sequence.phase = Phase::kFetching;
-  sequence.fetch =
-      exchange_.fetcher->Start(sequence.peer, sequence.request_id, std::span(chain).subspan(from),
-                               sequence.kv->blocks().subspan(from, count), 0, saved,
-                               {.committed =
-                                    [this, id, from](int64_t blocks) {
-                                      Sequence& fetching = *sequences_.at(id);
-                                      fetching.kv->Computed(fetching.tokens, (from + blocks) * kBlockTokens);
-                                    },
-                                .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
+  sequence.lease.fetch = peer_fetch_.fetcher->Start(
+      sequence.peer, sequence.request_id, std::span(chain).subspan(from),
+      sequence.kv().blocks().subspan(from, count), 0, saved,
+      {.committed =
+           [this, id, from](int64_t blocks) {
+             Sequence& fetching = *sequences_.at(id);
+             fetching.kv().Computed(fetching.tokens, (from + blocks) * kBlockTokens);
+           },
+       .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
   return true;
 }
 
 void Scheduler::OnFetchEnded(SequenceId id) {
   Sequence& sequence = *sequences_.at(id);
-  sequence.times.fetch = absl::ToDoubleSeconds(clock_.Now() - sequence.fetch->started());
-  const int64_t tokens = sequence.fetch->committed() * kBlockTokens;
-  if (tokens > 0) {
-    sequence.relay.set_fetched_tokens(static_cast<uint32_t>(tokens));
-    sequence.relay.set_fetched_from(sequence.peer.worker());
-    sequence.relay.set_fetch_seconds(sequence.times.fetch);
-    sequence.usage.set_decode_cached_tokens(
-        static_cast<uint32_t>(std::min(sequence.kv->computed_tokens(), sequence.prompt_tokens)));
-  }
-  // We may be in its callback.
-  leaving_.push_back(
-      {.sequence = nullptr, .handoff = nullptr, .fetch = std::move(sequence.fetch), .kv = nullptr});
+  const fetch::Fetch& fetch = *sequence.lease.fetch;
+  sequence.report.Fetched(sequence.peer.worker(), fetch.committed() * kBlockTokens,
+                          clock_.Now() - fetch.started(), sequence.kv().computed_tokens());
+  // This may be a callback of the fetch: it lives until ReleaseFinished.
+  leases_.Release({.fetch = std::move(sequence.lease.fetch)});
   StartPrefill(id, sequence);
 }
 
 double Scheduler::Saved(const Sequence& sequence, int64_t prefix) const {
-  const int64_t now = sequence.kv->computed_tokens();
+  const int64_t now = sequence.kv().computed_tokens();
   const int64_t then = std::max(now, prefix);
   forecast::StepLoad spared;
   spared.AddRows(now, then - now);
@@ -60,18 +54,18 @@ double Scheduler::Saved(const Sequence& sequence, int64_t prefix) const {
 void Scheduler::ReviewFetches() {
   for (auto& [id, sequence] : sequences_) {
     // Blocks that a link still writes can't be computed into.
-    if (sequence->phase != Phase::kFetching || sequence->fetch->writing()) continue;
+    if (sequence->phase != Phase::kFetching || sequence->lease.fetch->writing()) continue;
     const double saved = Saved(*sequence, int64_t{sequence->peer.blocks()} * kBlockTokens);
-    if (exchange_.fetcher->WorthWaiting(*sequence->fetch, saved)) continue;
-    sequence->fetch->Release();
+    if (peer_fetch_.fetcher->WorthWaiting(*sequence->lease.fetch, saved)) continue;
+    sequence->lease.fetch->Release();
     OnFetchEnded(id);
   }
 }
 
 absl::Status Scheduler::GrowKv(Sequence& sequence, int64_t capacity) {
-  absl::Status grown = sequence.kv->Grow(capacity);
-  if (!grown.ok() && exchange_.holder != nullptr && exchange_.holder->MakeRoom()) {
-    grown = sequence.kv->Grow(capacity);
+  absl::Status grown = sequence.kv().Grow(capacity);
+  if (!grown.ok() && peer_fetch_.server != nullptr && peer_fetch_.server->MakeRoom()) {
+    grown = sequence.kv().Grow(capacity);
   }
   return grown;
 }

@@ -1,13 +1,11 @@
 // The scheduler's part in steps: what the next one computes, and what becomes of its tokens.
 //
-// Where the engine overlaps steps, one is always under way: the next is planned and launched before its
-// tokens are home, its rows going on from whatever these turn out to be, so that the GPU never waits for the
-// host. A sequence may then end with a row already launched: that row was computed in vain, and the
-// sequence's blocks are held until it has landed. Steps that change more than the tail of running sequences
-// (chunks of prompts, rows whose logits come home) are waited for.
+// Where the engine overlaps steps, one is always in flight: the next is planned and launched before the
+// tokens of this one are on the host, and its rows continue with future tokens, so that the GPU never waits
+// for the host. A sequence may then end with a row already launched: that row was computed in vain, and the
+// sequence's blocks are held until the step is complete. The scheduler waits at once for a step with chunks
+// of prompts, or with rows whose logits are needed on the host.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "common/base/check.h"
@@ -16,210 +14,203 @@
 namespace baton::decode_service {
 
 using Phase = Sequence::Phase;
+using State = PlannerSequence::State;
 
 bool Scheduler::Step() {
-  Sweep();
+  leases_.ReleaseFinished();
   Pause();
   ReviewFetches();
   Readmit();
-  while (!Grow()) {
-    if (flight_.has_value()) {  // nobody is set aside who is under way
-      Land(*std::exchange(flight_, std::nullopt));
-      continue;
-    }
-    const auto victim = std::find_if(sequences_.rbegin(), sequences_.rend(), [](const auto& entry) {
-      return entry.second->phase != Phase::kPreempted && !entry.second->pending_end.has_value();
-    });
-    Preempt(*victim->second);
+  GrowOrPreempt();
+  std::optional<InFlightStep> next = Launch();
+  const bool busy = next.has_value() || in_flight_.has_value();
+  if (in_flight_.has_value()) Complete(*in_flight_);
+  in_flight_ = std::move(next);
+  if (in_flight_.has_value() && !(in_flight_->draws_all && engine_.overlaps())) {
+    Complete(*std::exchange(in_flight_, std::nullopt));
   }
-  std::optional<Flight> next = Launch();
-  const bool busy = next.has_value() || flight_.has_value();
-  if (flight_.has_value()) Land(*flight_);
-  flight_ = std::move(next);
-  if (flight_.has_value() && !(flight_->drawn && engine_.overlaps())) {
-    Land(*std::exchange(flight_, std::nullopt));
-  }
-  size_t counts[5] = {};
-  for (const auto& [id, sequence] : sequences_) ++counts[static_cast<int>(sequence->phase)];
-  Sweep();
-  probe_.Observe(counts[0], counts[1] + counts[4], counts[2], counts[3], engine_.pool().counts());
+  ObserveSequences();
   return busy;
 }
 
+void Scheduler::ObserveSequences() {
+  Probe::Sequences count;
+  for (const auto& [id, sequence] : sequences_) {
+    switch (sequence->phase) {
+      case Phase::kHandoff:
+        ++count.handing_off;
+        break;
+      case Phase::kFetching:
+      case Phase::kPrefilling:
+        ++count.prefilling;
+        break;
+      case Phase::kRunning:
+        ++count.running;
+        break;
+      case Phase::kPreempted:
+        ++count.preempted;
+        break;
+    }
+  }
+  leases_.ReleaseFinished();
+  probe_.Observe(count, engine_.pool().counts());
+}
+
+void Scheduler::GrowOrPreempt() {
+  while (!Grow()) {
+    if (in_flight_.has_value()) {  // no sequence is preempted whose row is in flight
+      Complete(*std::exchange(in_flight_, std::nullopt));
+      continue;
+    }
+    // There is always one: the running sequence that could not grow. It has blocks, and its answer has not
+    // ended: a sequence with a pending end is handing off or gone, because the end of its hand-off is its own
+    // (OnHandoffEnded), so none is ever running.
+    const std::optional<SequenceId> victim = StepPlanner::Victim(PlannerView());
+    BATON_CHECK(victim.has_value()) << " a running sequence can't grow, and no sequence can be preempted";
+    Preempt(*sequences_.at(*victim));
+  }
+}
+
 bool Scheduler::Grow() {
-  return std::ranges::all_of(sequences_, [this](const auto& entry) {
-    const auto& [id, sequence] = entry;
-    if (sequence->phase != Phase::kRunning || sequence->paused) return true;
-    return GrowKv(*sequence, sequence->size() + (Awaited(id).has_value() ? 1 : 0)).ok();
+  return std::ranges::all_of(PlannerView(), [this](const PlannerSequence& sequence) {
+    if (sequence.state != State::kRunning) return true;
+    return GrowKv(*sequences_.at(sequence.id), StepPlanner::TokensWithBlocks(sequence)).ok();
   });
 }
 
-std::optional<int32_t> Scheduler::Awaited(SequenceId id) const {
-  if (!flight_.has_value()) return std::nullopt;
-  // All are running sequences, in the order of arrival.
-  const auto found = std::ranges::lower_bound(flight_->sequences, id);
-  if (found == flight_->sequences.end() || *found != id) return std::nullopt;
-  return static_cast<int32_t>(found - flight_->sequences.begin());
+std::vector<PlannerSequence> Scheduler::PlannerView() const {
+  std::vector<PlannerSequence> view;
+  view.reserve(sequences_.size());
+  for (const auto& [id, sequence] : sequences_) {
+    PlannerSequence& seen = view.emplace_back(PlannerSequence{.id = id});
+    switch (sequence->phase) {
+      case Phase::kRunning:
+        seen.state = sequence->paused ? State::kWaiting : State::kRunning;
+        break;
+      case Phase::kPrefilling:
+        seen.state = State::kPrefilling;
+        break;
+      case Phase::kFetching:
+      case Phase::kHandoff:
+        seen.state = State::kWaiting;
+        break;
+      case Phase::kPreempted:
+        seen.state = State::kPreempted;
+        break;
+    }
+    seen.size = sequence->size();
+    seen.computed = sequence->kv().computed_tokens();
+    seen.max_tokens = sequence->prompt_tokens + sequence->max_tokens;
+    seen.future_draw = FutureDraw(id);
+    seen.preemptible = sequence->phase != Phase::kPreempted && !sequence->pending_end.has_value();
+  }
+  return view;
 }
 
-std::optional<Scheduler::Flight> Scheduler::Launch() {
-  Flight flight;
-  Plan(flight);
-  if (flight.sequences.empty()) return std::nullopt;
-  flight.launched = clock_.Now();
-  // A prompt of one row, the rest being cached, may be drawn from too; but it is not running before it
-  // landed.
-  flight.drawn = batch_.draws_all() && !flight.prompts;
-  engine_.Launch(batch_, [](int) {});
-  ++launched_;
-  last_load_ = flight.load;
-  return flight;
+std::optional<int32_t> Scheduler::FutureDraw(SequenceId id) const {
+  if (!in_flight_.has_value()) return std::nullopt;
+  // All rows are of running sequences, one each, in order of arrival, and drawn from in that order.
+  const std::vector<PlannedRows>& rows = in_flight_->plan.sequences;
+  const auto found = std::ranges::lower_bound(rows, id, {}, &PlannedRows::id);
+  if (found == rows.end() || found->id != id) return std::nullopt;
+  return static_cast<int32_t>(found - rows.begin());
 }
 
-void Scheduler::Plan(Flight& flight) {
+std::optional<Scheduler::InFlightStep> Scheduler::Launch() {
+  // A sequence whose first token came before its last blocks runs as soon as they are here.
+  const bool answers_wait = std::ranges::any_of(sequences_, [](const auto& entry) {
+    const Sequence& sequence = *entry.second;
+    return sequence.phase == Phase::kHandoff && sequence.report.first_token_sent() &&
+           !sequence.pending_end.has_value();
+  });
+  InFlightStep step{.plan = planner_.Plan(PlannerView(), answers_wait, forecast_)};
+  if (step.plan.empty()) return std::nullopt;
   batch_.Clear();
-  int64_t budget = options_.token_budget;
-  const auto add = [&flight](SequenceId id, int64_t rows) {
-    flight.sequences.push_back(id);
-    flight.rows.push_back(rows);
-  };
-  // Of the sequence that was added last: the backend draws its token, where it can and nobody asks for
-  // logits.
-  const auto let_draw = [this](Sequence& sequence, int64_t position) {
-    if (sequence.outbox->shows_logits()) return;
-    if (sequence.sampling.Penalises() && sequence.penalty_slot == nullptr) {
-      sequence.penalty_slot = engine_.TakePenaltySlot();
-    }
-    batch_.Draw(sequence.sampling, position,
-                {.slot = sequence.penalty_slot.get(),
-                 .tokens = sequence.tokens,
-                 .prompt_tokens = sequence.prompt_tokens});
-  };
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase != Phase::kRunning || sequence->paused) continue;
-    if (const std::optional<int32_t> draw = Awaited(id)) {
-      // The token that it waits for may be its last, and then there is no place for another.
-      if (sequence->size() + 1 >= sequence->prompt_tokens + sequence->max_tokens) continue;
-      batch_.AddFuture(*draw, sequence->size(), sequence->kv->blocks());
-      let_draw(*sequence, sequence->size() + 1);
-    } else {
-      batch_.Add({.tokens = std::span(sequence->tokens).last(1),
-                  .first_position = sequence->size() - 1,
-                  .blocks = sequence->kv->blocks(),
-                  .logit_rows = 1});
-      let_draw(*sequence, sequence->size());
-    }
-    add(id, 1);
-    ++flight.load.running;
-    flight.load.context += sequence->size();
-    --budget;
-  }
-  // Running sequences are never held up for want of budget; prompts take what they leave, at least one block
-  // a step.
-  budget = std::max<int64_t>(budget, kBlockTokens);
-  double seconds = SecondsForPrompts(flight.load);
-  const forecast::StepCost cost = forecast_.cost();
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence->phase != Phase::kPrefilling || budget <= 0) continue;
-    const int64_t first = sequence->kv->computed_tokens();
-    int64_t rows = std::min({sequence->remaining(), options_.chunk_tokens, budget});
-    if (std::isfinite(seconds)) {
-      int64_t within = forecast::RowsWithin(seconds, cost.token, cost.pair, first);
-      within -= within % kBlockTokens;
-      rows = std::min(rows, flight.prompts ? within : std::max<int64_t>(within, kBlockTokens));
-      if (rows == 0) break;
-      forecast::StepLoad chunk;
-      chunk.AddRows(first, rows);
-      seconds -= forecast_.PromptSeconds(chunk);
-    }
-    flight.load.AddRows(first, rows);
-    if (sequence->times.prefill_started == absl::Time()) sequence->times.prefill_started = clock_.Now();
-    const bool whole = rows == sequence->remaining();
-    batch_.Add({.tokens = std::span(sequence->tokens).subspan(first, rows),
-                .first_position = first,
-                .blocks = sequence->kv->blocks(),
-                .logit_rows = whole ? 1 : 0});
-    if (whole) let_draw(*sequence, sequence->size());
-    add(id, rows);
-    flight.prompts = true;
-    budget -= rows;
-  }
+  for (const PlannedRows& planned : step.plan.sequences) AddRows(planned);
+  step.launched = clock_.Now();
+  // A token may be drawn for a prompt's only row too, where the rest is cached; but that sequence is not
+  // running before the step is complete.
+  step.draws_all = batch_.draws_all() && !step.plan.has_prompts();
+  engine_.Launch(batch_, [](int) {});
+  leases_.StepLaunched();
+  last_load_ = step.plan.load;
+  return step;
 }
 
-double Scheduler::SecondsForPrompts(const forecast::StepLoad& load) const {
-  // One whose first token came before its last blocks runs as soon as they are here.
-  const bool awaited = load.running > 0 || std::ranges::any_of(sequences_, [](const auto& entry) {
-                         const Sequence& sequence = *entry.second;
-                         return sequence.phase == Phase::kHandoff &&
-                                sequence.times.first_token != absl::Time() &&
-                                !sequence.pending_end.has_value();
-                       });
-  if (!awaited) return std::numeric_limits<double>::infinity();
-  return options_.slo_tpot - forecast_.Seconds(load);
+void Scheduler::AddRows(const PlannedRows& planned) {
+  Sequence& sequence = *sequences_.at(planned.id);
+  if (planned.prompt) sequence.report.PrefillStarted(clock_.Now());
+  if (planned.future_draw.has_value()) {
+    batch_.AddFuture(*planned.future_draw, planned.first, sequence.kv().blocks());
+  } else {
+    batch_.Add({.tokens = std::span(sequence.tokens).subspan(planned.first, planned.rows),
+                .first_position = planned.first,
+                .blocks = sequence.kv().blocks(),
+                .logit_rows = planned.logit_rows});
+  }
+  // The backend draws the token, where it can, unless the client is told something of the logits.
+  if (planned.logit_rows == 0 || sequence.outbox->shows_logits()) return;
+  if (sequence.sampling.Penalises() && sequence.penalty_slot == nullptr) {
+    sequence.penalty_slot = engine_.TakePenaltySlot();
+  }
+  batch_.Draw(sequence.sampling, planned.first + planned.rows,
+              {.slot = sequence.penalty_slot.get(),
+               .tokens = sequence.tokens,
+               .prompt_tokens = sequence.prompt_tokens});
 }
 
-void Scheduler::Count(const Flight& flight, absl::Duration took) {
-  const double all = forecast_.Seconds(flight.load), prompts = forecast_.PromptSeconds(flight.load);
-  // Of a step without running sequences all was for its prompts.
-  const double whole = flight.load.running > 0 ? all : prompts;
-  for (size_t i = 0; i < flight.sequences.size(); ++i) {
-    const auto found = sequences_.find(flight.sequences[i]);
-    if (found == sequences_.end()) continue;  // it ended while the step was under way
+void Scheduler::Count(const InFlightStep& step, absl::Duration took) {
+  const forecast::StepLoad& load = step.plan.load;
+  // A step without running sequences was for its prompts alone.
+  const double whole = load.running > 0 ? forecast_.Seconds(load) : forecast_.PromptSeconds(load);
+  for (const PlannedRows& planned : step.plan.sequences) {
+    const auto found = sequences_.find(planned.id);
+    if (found == sequences_.end()) continue;  // it ended while the step was in flight
     Sequence& sequence = *found->second;
-    const int64_t first = sequence.kv->computed_tokens();
-    if (sequence.phase == Phase::kPrefilling && whole > 0) {
+    const int64_t first = sequence.kv().computed_tokens();
+    if (planned.prompt && whole > 0) {
       forecast::StepLoad chunk;
-      chunk.AddRows(first, flight.rows[i]);
-      sequence.times.computed_here +=
-          absl::ToDoubleSeconds(took) * std::min(1.0, forecast_.PromptSeconds(chunk) / whole);
+      chunk.AddRows(first, planned.rows);
+      sequence.report.ComputedHere(took * std::min(1.0, forecast_.PromptSeconds(chunk) / whole));
     }
-    sequence.kv->Computed(sequence.tokens, first + flight.rows[i]);
+    sequence.kv().Computed(sequence.tokens, first + planned.rows);
   }
 }
 
-void Scheduler::Land(const Flight& flight) {
+void Scheduler::Complete(const InFlightStep& step) {
   const engine::StepResult result = engine_.Finish();
-  ++landed_;
-  const absl::Time begun = std::max(flight.launched, last_landing_);
-  Count(flight, clock_.Now() - begun);
+  leases_.StepCompleted();
+  const absl::Time begun = std::max(step.launched, last_completion_);
+  Count(step, clock_.Now() - begun);
   int64_t decode_rows = 0, prefill_rows = 0;
-  for (size_t i = 0; i < flight.sequences.size(); ++i) {
-    const SequenceId id = flight.sequences[i];
-    const auto found = sequences_.find(id);
-    if (found == sequences_.end()) {  // it ended while the step was under way
-      ++decode_rows;
-      continue;
-    }
-    Sequence& sequence = *found->second;
-    BATON_CHECK(sequence.phase == Phase::kPrefilling || sequence.phase == Phase::kRunning);
-    (sequence.phase == Phase::kPrefilling ? prefill_rows : decode_rows) += flight.rows[i];
-    const auto share = static_cast<int64_t>(i);
+  for (int64_t share = 0; share < result.sequences(); ++share) {
+    const PlannedRows& planned = step.plan.sequences[static_cast<size_t>(share)];
+    (planned.prompt ? prefill_rows : decode_rows) += result.rows(share);
+    const auto found = sequences_.find(planned.id);
+    if (found == sequences_.end()) continue;      // it ended while the step was in flight
     if (result.logit_rows(share) == 0) continue;  // a chunk, and not the prompt's last
-    if (sequence.phase == Phase::kPrefilling) StartRunning(sequence);
-    if (const std::optional<TokenId> token = result.drawn(share)) {
-      Emit(id, sequence, {.token = *token}, 0);
-    } else if (result.logits(share)
-                   .empty()) {  // no logit is a number, and the next step has the place of the logits
-      Fail(id, sequence, sampling::NothingLeft(engine_.config().vocabulary));
-    } else {
-      SampleAndEmit(id, sequence, result.logits(share));
-    }
+    EmitFrom(result, share, planned.id, *found->second);
   }
   const absl::Time now = clock_.Now();
   probe_.Stepped(decode_rows, prefill_rows, now - begun);
-  forecast_.Observe(flight.load, absl::ToDoubleSeconds(now - begun));
-  last_landing_ = now;
+  forecast_.Observe(step.plan.load, absl::ToDoubleSeconds(now - begun));
+  last_completion_ = now;
 }
 
-void Scheduler::StartRunning(Sequence& sequence) {
-  sequence.phase = Phase::kRunning;
-  if (sequence.times.first_token != absl::Time()) return;
-  // The rest since its reservation it waited: for a fetch, for prompts before it, for running sequences'
-  // rows.
-  const double taken = absl::ToDoubleSeconds(clock_.Now() - sequence.times.reserved);
-  sequence.times.prefill = std::min(taken, sequence.times.computed_here);
-  sequence.times.prefill_queue = taken - sequence.times.prefill;
-  sequence.times.transfer = 0;
+void Scheduler::EmitFrom(const engine::StepResult& result, int64_t share, SequenceId id, Sequence& sequence) {
+  BATON_CHECK(sequence.phase == Phase::kPrefilling || sequence.phase == Phase::kRunning);
+  if (sequence.phase == Phase::kPrefilling) {
+    sequence.phase = Phase::kRunning;
+    sequence.report.PromptComputed(clock_.Now());
+  }
+  if (const std::optional<TokenId> token = result.drawn(share)) {
+    Emit(id, sequence, {.token = *token}, 0);
+  } else if (result.logits(share).empty()) {
+    // No logit was a number, and the step that was launched meanwhile has overwritten them.
+    Fail(id, sequence, sampling::NothingLeft(engine_.config().vocabulary));
+  } else {
+    SampleAndEmit(id, sequence, result.logits(share));
+  }
 }
 
 }  // namespace baton::decode_service

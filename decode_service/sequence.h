@@ -12,16 +12,17 @@
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
 #include "common/engine/penalty_slots.h"
-#include "common/engine/sequence_kv.h"
-#include "common/fetch/fetch.h"
+#include "common/rpc/event_sink.h"
 #include "common/sampling/sampler.h"
-#include "decode_service/handoff.h"
+#include "decode_service/answer_report.h"
+#include "decode_service/block_lease.h"
 #include "decode_service/outbox.h"
 
 namespace baton::decode_service {
 
-struct Sequence {
-  enum class Phase { kHandoff, kPrefilling, kRunning, kPreempted, kFetching };
+// The base is the way back to the router, whose client may read slowly: see rpc::EventSink.
+struct Sequence : rpc::EventSink<v1::DecodeEvent> {
+  enum class Phase { kFetching, kHandoff, kPrefilling, kRunning, kPreempted };
 
   // What was asked. Constant after Submit.
   std::string request_id;
@@ -36,10 +37,6 @@ struct Sequence {
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
   uint32_t choice = 0;
-  std::function<void(v1::DecodeEvent)> send;
-  std::function<void(absl::Status)> finish;
-  // The client has not taken enough of what was sent: compute nothing more for it.
-  std::function<bool()> congested;
 
   // Where it is.
   Phase phase = Phase::kPreempted;
@@ -48,29 +45,21 @@ struct Sequence {
   std::vector<TokenId> tokens;  // prompt and answer
   sampling::History history;
   std::unique_ptr<Outbox> outbox;
-  std::unique_ptr<engine::SequenceKv> kv;
+  BlockLease lease;                                   // its kv is never null
   std::unique_ptr<engine::PenaltySlot> penalty_slot;  // null until the backend draws with penalties
-  std::unique_ptr<Handoff> handoff;
-  std::unique_ptr<fetch::Fetch> fetch;  // of blocks that it lacks, before anything else
-  int64_t handoff_tokens = 0;           // length of `tokens` when the hand-off was asked for
+  int64_t handoff_tokens = 0;                         // length of `tokens` when the hand-off was asked for
   size_t next_target = 0;
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
   // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all
   // of it.
   std::optional<Outbox::End> pending_end;
+  AnswerReport report;
 
-  // What is told at the end.
-  v1::Usage usage;
-  v1::Relay relay;
-  struct {
-    absl::Time arrival, reserved, prefill_started, first_token, last_token;
-    double fetch = 0, prefill_queue = 0, prefill = 0, transfer = 0;
-    double computed_here = 0;  // its rows' share of the steps that they were in
-  } times;
-
+  engine::SequenceKv& kv() { return *lease.kv; }
+  const engine::SequenceKv& kv() const { return *lease.kv; }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.
-  int64_t remaining() const { return size() - kv->computed_tokens(); }
+  int64_t remaining() const { return size() - kv().computed_tokens(); }
 };
 
 }  // namespace baton::decode_service

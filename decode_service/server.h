@@ -1,4 +1,4 @@
-// DecodeServer: a decode worker put together: host, scheduler, service. main() runs one per
+// DecodeServer: a decode worker put together: runtime, scheduler, service. main() runs one per
 // process, the in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
 #pragma once
 

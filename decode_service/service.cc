@@ -2,13 +2,10 @@
 
 #include <utility>
 
-#include "common/rpc/server_stream.h"
 #include "decode_service/request.h"
 
 namespace baton::decode_service {
 namespace {
-
-using Stream = rpc::ServerStream<v1::DecodeEvent>;
 
 // A client that lets this much pile up is paused until it has read on.
 constexpr size_t kMaxOutboxBytes = 256 << 10;
@@ -19,58 +16,51 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
                              worker::WatchHub& hub, std::shared_ptr<const text::Tokenizer> tokenizer,
                              Probe& probe, const rpc::PeerCheck& peers)
     : engine_(engine),
-      loop_(loop),
       scheduler_(scheduler),
       hub_(hub),
       tokenizer_(std::move(tokenizer)),
       probe_(probe),
-      peers_(peers) {}
+      calls_(peers, loop, kMaxOutboxBytes) {}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::CallbackServerContext* context,
                                                                    const v1::DecodeRequest* request) {
-  auto stream = Stream::Create();
-  auto* reactor = stream->reactor();
-  if (absl::Status stranger = peers_(*context); !stranger.ok()) {
-    stream->Finish(std::move(stranger));
-    return reactor;
-  }
-  if (!hub_.takes_work()) {
-    stream->Finish(absl::UnavailableError(
-        hub_.draining() ? "this decode worker is draining: use another"
-                        : "this decode worker is not ready: its link has not passed its test"));
-    return reactor;
-  }
-  auto parsed = ParseRequest(*request, engine_, tokenizer_);
-  if (!parsed.ok()) {
-    probe_.Refused();
-    stream->Finish(parsed.status());
-    return reactor;
-  }
-  std::unique_ptr<Sequence> sequence = *std::move(parsed);
-  if (const auto deadline = context->deadline(); deadline != std::chrono::system_clock::time_point::max()) {
-    sequence->deadline = absl::FromChrono(deadline);
-  }
-  // The router's booking lives as long as the sequence does.
-  sequence->send = [stream, booked = hub_.Book(request->router_id(), request->token_ids_size())](
-                       v1::DecodeEvent event) { stream->Send(std::move(event)); };
-  sequence->finish = [stream](const absl::Status& status) { stream->Finish(status); };
-  sequence->congested = [stream] { return stream->outbox_bytes() > kMaxOutboxBytes; };
+  using Parsed = std::unique_ptr<Sequence>;
   const SequenceId id(next_id_++);
-  const bool posted = loop_.TryPost([this, id, stream, sequence = std::move(sequence)]() mutable {
-    if (stream->cancelled()) return;
-    if (absl::Status admitted = scheduler_.Submit(id, std::move(sequence)); !admitted.ok()) {
-      probe_.Refused();
-      stream->Finish(admitted);
-      return;
-    }
-    stream->Listen({.cancelled = [this, id] { loop_.PostAlways([this, id] { scheduler_.Cancel(id); }); },
-                    .drained = [this] { loop_.PostAlways([] {}); }});
-  });
-  if (!posted) {
-    probe_.Refused();
-    stream->Finish(absl::ResourceExhaustedError("this decode worker's mailbox is full: use another"));
-  }
-  return reactor;
+  return calls_.Serve<Parsed>(
+      *context,
+      [&](rpc::EventSink<v1::DecodeEvent> sink) -> absl::StatusOr<Parsed> {
+        if (!hub_.takes_work()) {
+          return absl::UnavailableError(
+              hub_.draining() ? "this decode worker is draining: use another"
+                              : "this decode worker is not ready: its link has not passed its test");
+        }
+        auto parsed = ParseRequest(*request, engine_, tokenizer_);
+        if (!parsed.ok()) {
+          probe_.Refused();
+          return parsed;
+        }
+        Sequence& sequence = **parsed;
+        if (const auto deadline = context->deadline();
+            deadline != std::chrono::system_clock::time_point::max()) {
+          sequence.deadline = absl::FromChrono(deadline);
+        }
+        static_cast<rpc::EventSink<v1::DecodeEvent>&>(sequence) = std::move(sink);
+        // The router's booking lives as long as the sequence does.
+        sequence.send = [send = std::move(sequence.send),
+                         booked = hub_.Book(request->router_id(), request->token_ids_size())](
+                            v1::DecodeEvent event) { send(std::move(event)); };
+        return parsed;
+      },
+      [this, id](Parsed sequence) {
+        absl::Status admitted = scheduler_.Submit(id, std::move(sequence));
+        if (!admitted.ok()) probe_.Refused();
+        return admitted;
+      },
+      [this, id] { scheduler_.Cancel(id); },
+      [this] {
+        probe_.Refused();
+        return absl::ResourceExhaustedError("this decode worker's mailbox is full: use another");
+      });
 }
 
 }  // namespace baton::decode_service

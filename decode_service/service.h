@@ -10,6 +10,7 @@
 #include "common/engine/loop.h"
 #include "common/model/config/config.h"
 #include "common/rpc/security.h"
+#include "common/rpc/served_calls.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/watch_hub.h"
 #include "decode_service/scheduler.h"
@@ -27,12 +28,11 @@ class DecodeService final : public v1::Decode::CallbackService {
 
  private:
   engine::Engine& engine_;
-  engine::Loop& loop_;
   Scheduler& scheduler_;
   worker::WatchHub& hub_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   Probe& probe_;
-  const rpc::PeerCheck& peers_;
+  const rpc::ServedCalls<v1::DecodeEvent, engine::Loop> calls_;
   std::atomic<uint64_t> next_id_ = 1;
 };
 

@@ -12,7 +12,7 @@ namespace baton::prefill_service {
 absl::Status ShipTest(const transfer::Ticket& ticket, engine::Engine& engine, transfer::LinkSender& link,
                       int64_t max_chunk_bytes, absl::FunctionRef<void(v1::KvChunk)> send) {
   const kv::KvLayout& layout = engine.store().layout();
-  const int64_t most = std::max<int64_t>(1, kMostTestBytes / layout.block_bytes());
+  const int64_t most = std::max<int64_t>(1, kMaxTestBytes / layout.block_bytes());
   if (ticket.first_block != 0 || ticket.blocks() < 1 || ticket.blocks() > most) {
     return absl::InvalidArgumentError(
         fmt::format("ticket: covers blocks [{}, {}), a test takes 1 to {} from 0 on", ticket.first_block,

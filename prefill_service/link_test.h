@@ -10,8 +10,8 @@
 
 namespace baton::prefill_service {
 
-// More than one test ships, when there are more than one block of it.
-inline constexpr int64_t kMostTestBytes = int64_t{64} << 20;
+// Payload of one test, but at least a block.
+inline constexpr int64_t kMaxTestBytes = int64_t{64} << 20;
 
 // Ships what the ticket covers. INVALID_ARGUMENT: the ticket covers nothing, or too much.
 // RESOURCE_EXHAUSTED: no block is free.

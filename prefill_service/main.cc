@@ -4,7 +4,7 @@
 
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
-#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "common/worker/process.h"
 #include "prefill_service/server.h"
 

@@ -20,7 +20,7 @@ class Probe {
   void Shipped(int64_t bytes);
   void Cancelled();
   void Failed();
-  // The peer states another fingerprint, or its request is no good.
+  // The peer states another fingerprint, or its request is invalid.
   void Refused();
   // The state after a step.
   void Observe(size_t queued, size_t computing, int64_t pending_tokens, const kv::BlockPool::Counts& blocks);

@@ -1,7 +1,8 @@
 // Queue: the prompts that wait on a prefill worker, in the order in which they are served: by virtual
-// deadline (common/forecast/prefill_forecast.h), equals by arrival. Who has waited too long to meet its
-// target makes way once. Plain bookkeeping without a clock: its owner says what time it is, when a prompt is
-// due, and may correct that when more of its prefix has become cached. Engine thread only.
+// deadline (common/forecast/prefill_forecast.h), equals by arrival. A prompt that has waited too long to meet
+// its target makes way once for those that can. Plain bookkeeping without a clock: its owner says what time
+// it is, when a prompt is due, and may correct that when more of its prefix has become cached. Engine thread
+// only.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@
 #include "common/base/digest.h"
 #include "common/engine/chunk_planner.h"
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "fmt/format.h"
 
 namespace baton::prefill_service {
@@ -15,14 +15,14 @@ namespace baton::prefill_service {
 int64_t DefaultStepTokens(std::string_view backend) { return backend == "cuda" ? 2048 : 512; }
 
 Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
-                     const Clock& clock, Probe& probe, const fetch::Exchange& exchange)
+                     const Clock& clock, Probe& probe, const fetch::PeerFetch& peer_fetch)
     : options_(options),
       engine_(engine),
       link_(link),
       clock_(clock),
       probe_(probe),
       forecast_(options.step_cost.prefill()),
-      exchange_(exchange) {
+      peer_fetch_(peer_fetch) {
   BATON_CHECK(options_.chunk_tokens >= kBlockTokens);
   BATON_CHECK(options_.token_budget >= kBlockTokens);
 }
@@ -59,7 +59,7 @@ absl::Status Scheduler::Submit(JobId id, Job job) {
 
 void Scheduler::BeginFetch(Prompt& prompt) {
   const int64_t target = prompt.job.peer.blocks();
-  if (exchange_.fetcher == nullptr || target <= prompt.matched_blocks) return;
+  if (peer_fetch_.fetcher == nullptr || target <= prompt.matched_blocks) return;
   // Room for all of the prompt, or it would be fetched in vain.
   if (engine_.pool().available() < BlocksFor(prompt.size())) return;
   const absl::Time now = clock_.Now();
@@ -73,22 +73,23 @@ void Scheduler::BeginFetch(Prompt& prompt) {
     wait += forecast_.Seconds(other.size() - cached, cached);
   }
   const double saved = Saved(prompt);
-  if (!exchange_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
+  if (!peer_fetch_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
   prompt.matched_before_fetch = prompt.matched_blocks;
   const JobId id = prompt.id;
-  prompt.landing = fetch::Landing::Begin(*exchange_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
-                                         prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
-                                         {.landed = [this, id](int64_t blocks) { OnLanded(id, blocks); },
-                                          .ended = [this, id] { LetGoFetch(*waiting_.at(id)); }});
+  prompt.prefetch =
+      fetch::PrefixPrefetch::Begin(*peer_fetch_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
+                                   prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
+                                   {.prefetched = [this, id](int64_t blocks) { OnPrefetched(id, blocks); },
+                                    .ended = [this, id] { ReleasePrefetch(*waiting_.at(id)); }});
   prompt.due = DueTime(prompt);
   order_.Move(id, prompt.due);
 }
 
-void Scheduler::OnLanded(JobId id, int64_t blocks) {
+void Scheduler::OnPrefetched(JobId id, int64_t blocks) {
   Prompt& prompt = *waiting_.at(id);
   prompt.matched_blocks = std::max(prompt.matched_blocks, blocks);
-  prompt.landed_blocks = blocks;
-  prompt.landed = clock_.Now();
+  prompt.prefetched_blocks = blocks;
+  prompt.last_prefetched = clock_.Now();
   more_cached_ = true;  // for others too
 }
 
@@ -99,32 +100,32 @@ double Scheduler::Saved(const Prompt& prompt) const {
 }
 
 bool Scheduler::AwaitsBlocks(Prompt& prompt) {
-  if (exchange_.fetcher->WorthWaiting(prompt.landing->fetch(), Saved(prompt))) return true;
-  LetGoFetch(prompt);
+  if (peer_fetch_.fetcher->WorthWaiting(prompt.prefetch->fetch(), Saved(prompt))) return true;
+  ReleasePrefetch(prompt);
   return false;
 }
 
-void Scheduler::LetGoFetch(Prompt& prompt) {
-  if (prompt.landing == nullptr) return;
-  prompt.landing->Release();
-  if (prompt.landed_blocks > 0) {
-    prompt.fetch_seconds = absl::ToDoubleSeconds(prompt.landed - prompt.landing->fetch().started());
+void Scheduler::ReleasePrefetch(Prompt& prompt) {
+  if (prompt.prefetch == nullptr) return;
+  prompt.prefetch->Release();
+  if (prompt.prefetched_blocks > 0) {
+    prompt.fetch_seconds = absl::ToDoubleSeconds(prompt.last_prefetched - prompt.prefetch->fetch().started());
   }
-  leaving_.push_back(std::move(prompt.landing));
+  released_prefetches_.push_back(std::move(prompt.prefetch));
   prompt.due = DueTime(prompt);
   if (waiting_.contains(prompt.id)) order_.Move(prompt.id, prompt.due);
 }
 
 bool Scheduler::MakeRoom() {
   const int64_t before = engine_.pool().available();
-  if (exchange_.holder != nullptr) exchange_.holder->MakeRoom();
-  for (Prompt& prompt : queued_) LetGoFetch(prompt);
+  if (peer_fetch_.server != nullptr) peer_fetch_.server->MakeRoom();
+  for (Prompt& prompt : queued_) ReleasePrefetch(prompt);
   return engine_.pool().available() > before;
 }
 
 forecast::VirtualDeadline Scheduler::DueTime(const Prompt& prompt) const {
   const int64_t blocks =
-      std::max(prompt.matched_blocks, prompt.landing != nullptr ? prompt.landing->target() : 0);
+      std::max(prompt.matched_blocks, prompt.prefetch != nullptr ? prompt.prefetch->target() : 0);
   const int64_t cached = std::min(blocks * kBlockTokens, prompt.size() - 1);
   return forecast::DeadlineOf(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
                               forecast::QueueTargets::For(options_.slo_ttft, options_.tail_share),
@@ -150,7 +151,7 @@ void Scheduler::Cancel(JobId id) {
   if (const auto waiting = waiting_.find(id); waiting != waiting_.end()) {
     const auto prompt = waiting->second;
     waiting_.erase(waiting);
-    LetGoFetch(*prompt);
+    ReleasePrefetch(*prompt);
   }
   // The blocks go back with the prompt.
   if (std::erase_if(queued_, is_it) + std::erase_if(computing_, is_it) > 0) probe_.Cancelled();
@@ -161,7 +162,7 @@ void Scheduler::Abort(const absl::Status& status) {
     while (!list->empty()) {
       order_.Remove(list->front().id);
       waiting_.erase(list->front().id);
-      LetGoFetch(list->front());
+      ReleasePrefetch(list->front());
       list->front().job.finish(status);
       list->pop_front();
     }
@@ -177,7 +178,7 @@ int64_t Scheduler::pending_tokens() const {
 }
 
 bool Scheduler::Step() {
-  std::erase_if(leaving_, [](const auto& landing) { return !landing->writing(); });
+  std::erase_if(released_prefetches_, [](const auto& prefetch) { return !prefetch->writing(); });
   Admit();
   const bool shipped = ShipCached();
   std::vector<Planned> plan = Plan();
@@ -185,7 +186,7 @@ bool Scheduler::Step() {
   if (computed) Compute(plan);
   Retire();
   probe_.Observe(queued_.size(), computing_.size(), pending_tokens(), engine_.pool().counts());
-  // Without progress everybody waits for a peer to take what was sent; its outbox wakes the loop.
+  // Without progress all prompts wait for a peer to take what was sent; its outbox wakes the loop.
   return shipped || computed;
 }
 
@@ -213,7 +214,7 @@ void Scheduler::Admit() {
   for (auto id = order_.First(); id.has_value();) {
     const auto next = waiting_.at(*id);
     Prompt& prompt = *next;
-    if (prompt.landing != nullptr) {
+    if (prompt.prefetch != nullptr) {
       id = AwaitsBlocks(prompt) ? order_.After(*id) : order_.First();  // given up, it has another place
       continue;
     }
@@ -223,9 +224,9 @@ void Scheduler::Admit() {
       if (MakeRoom()) continue;
       break;
     }
-    if (prompt.landed_blocks > 0) {
+    if (prompt.prefetched_blocks > 0) {
       prompt.fetched_tokens =
-          std::max<int64_t>(0, std::min(prompt.landed_blocks * kBlockTokens, kv->cached_tokens()) -
+          std::max<int64_t>(0, std::min(prompt.prefetched_blocks * kBlockTokens, kv->cached_tokens()) -
                                    prompt.matched_before_fetch * kBlockTokens);
     }
     prompt.kv = std::move(kv);
@@ -250,7 +251,7 @@ void Scheduler::Admit() {
   if (queued_.size() != before) ReportQueue();
 }
 
-// Waiting is not death: everybody behind hears where it stands.
+// Waiting is not death: every prompt that waits is told its position.
 void Scheduler::ReportQueue() {
   uint32_t position = 0;
   for (auto id = order_.First(); id.has_value(); id = order_.After(*id)) {
@@ -290,9 +291,8 @@ bool Scheduler::ShipCached() {
 std::vector<Scheduler::Planned> Scheduler::Plan() {
   std::vector<Planned> plan;
   if (link_.congested()) return plan;  // what it computes could not leave
-  engine::ChunkPlanner chunks({.chunk_tokens = options_.chunk_tokens,
-                               .token_budget = options_.token_budget,
-                               .whole_blocks = true});
+  engine::ChunkPlanner chunks(
+      {.chunk_tokens = options_.chunk_tokens, .token_budget = options_.token_budget, .whole_blocks = true});
   for (auto prompt = computing_.begin(); prompt != computing_.end(); ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
     const int64_t rows = chunks.Take(prompt->kv->computed_tokens(), prompt->remaining());
@@ -366,8 +366,8 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
     done.set_fetch_seconds(prompt.fetch_seconds);
     done.set_fetched_from(prompt.job.peer.worker());
   }
-  // Not from its first chunk to its last: what others took between them is no cost of its own, and whoever
-  // adds up what waits in front of a prompt would count it twice.
+  // Not the time from its first chunk to its last: what other prompts took in between is not its own cost,
+  // and adding up the prompts that wait before another one would count it twice.
   const double taken = absl::ToDoubleSeconds(clock_.Now() - prompt.arrival);
   done.set_queue_seconds(std::max(0.0, taken - prompt.compute_seconds));
   done.set_compute_seconds(prompt.compute_seconds);

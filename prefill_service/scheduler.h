@@ -1,18 +1,18 @@
-// PrefillScheduler: which prompt tokens the next step computes, and the shipping of their KV. Several prompts
-// share a step under one token budget, each in chunks, by virtual deadline (queue.h): short uncached work
-// goes first, between the chunks of a long one too, and nobody starves. A prompt can be cancelled between
-// chunks. It begins only when all its blocks can be had, so two prompts never wait for each other.
+// Scheduler: which prompt tokens the next step of a prefill worker computes, and the shipping of their KV.
+// Several prompts share a step under one token budget, each in chunks, ordered by virtual deadline (queue.h):
+// prompts with little uncached work go first, between the chunks of a long one too, and no prompt starves. A
+// prompt can be cancelled between chunks. It begins only when the pool has all its blocks, so two prompts
+// never wait for each other.
 //
 //   kQueued --blocks reserved--> kComputing --logits and last chunk sent--> kShipped --> released
 //
-// While a prompt waits, what it lacks may be on its way from a peer (common/fetch/landing.h). When its turn
-// comes, it waits on or is computed, whichever is predicted to be sooner; others go first meanwhile.
+// While a prompt waits, what it lacks may be on its way from a peer (common/fetch/prefix_prefetch.h). When
+// its turn comes, it waits on or is computed, whichever is predicted to be sooner; others go first meanwhile.
 //
 // No gRPC, no thread of its own, no wall clock: driven by the engine's loop, tested by calling Step().
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -26,10 +26,11 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/sequence_kv.h"
-#include "common/fetch/exchange.h"
-#include "common/fetch/landing.h"
+#include "common/fetch/peer_fetch.h"
+#include "common/fetch/prefix_prefetch.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/forecast/step_forecast.h"
+#include "common/rpc/event_sink.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 #include "prefill_service/probe.h"
@@ -37,7 +38,7 @@
 
 namespace baton::prefill_service {
 
-// Rows of a step, where nobody says how many: enough for the backend's matrix products to be bound by
+// Default rows of a step: enough for the backend's matrix products to be bound by
 // arithmetic, not by reading weights, and few enough that a short prompt need not wait long.
 int64_t DefaultStepTokens(std::string_view backend);
 
@@ -46,7 +47,7 @@ struct SchedulerOptions {
   int64_t chunk_tokens = 512;
   // Rows of all prompts in one step.
   int64_t token_budget = 512;
-  // Prompts waiting before Submit refuses.
+  // Prompts that wait before Submit refuses.
   size_t max_queued = 1024;
   // Seconds to the first token, which the queue is ordered by: the routers'.
   double slo_ttft = forecast::kDefaultSloTtft;
@@ -58,8 +59,8 @@ struct SchedulerOptions {
   int64_t max_chunk_bytes = 4 << 20;
 };
 
-// One prompt to prefill. The functions are called on the engine thread.
-struct Job {
+// One prompt to prefill. The base is the way back to the decode worker.
+struct Job : rpc::EventSink<v1::PrefillEvent> {
   std::string request_id;
   std::vector<TokenId> tokens;
   kv::BlockHash root;
@@ -68,24 +69,19 @@ struct Job {
   int priority = 0;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
   v1::PeerPrefix peer;
-  std::function<void(v1::PrefillEvent)> send;
-  // Once, at the end, unless cancelled.
-  std::function<void(absl::Status)> finish;
-  // The peer has not taken enough of what was sent: compute nothing more for it.
-  std::function<bool()> congested;
 };
 
 class Scheduler {
  public:
   // All outlive it.
   Scheduler(const SchedulerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
-            const Clock& clock, Probe& probe, const fetch::Exchange& exchange = {});
+            const Clock& clock, Probe& probe, const fetch::PeerFetch& peer_fetch = {});
   ~Scheduler();
 
   // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full;
   // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone.
   absl::Status Submit(JobId id, Job job);
-  // Forgets a prompt, whatever its state. Unknown ids are ignored.
+  // Ends a prompt without a message, whatever its state. Unknown ids are ignored.
   void Cancel(JobId id);
   // One step. Returns whether there is more to do at once.
   bool Step();
@@ -108,10 +104,10 @@ class Scheduler {
     std::vector<kv::BlockHash> chain;
     int64_t matched_blocks = 0;
     // Its fetch, if it has one; and what came of it.
-    std::unique_ptr<fetch::Landing> landing;
+    std::unique_ptr<fetch::PrefixPrefetch> prefetch;
     int64_t matched_before_fetch = 0;
-    int64_t landed_blocks = 0;
-    absl::Time landed;  // the last of them
+    int64_t prefetched_blocks = 0;
+    absl::Time last_prefetched;  // the last of them
     double fetch_seconds = 0;
     int64_t fetched_tokens = 0;
     double compute_seconds = 0;  // its share of the steps that it was in
@@ -131,14 +127,14 @@ class Scheduler {
 
   forecast::VirtualDeadline DueTime(const Prompt& prompt) const;
   void BeginFetch(Prompt& prompt);
-  void OnLanded(JobId id, int64_t blocks);
+  void OnPrefetched(JobId id, int64_t blocks);
   // What its fetch spares, if all comes that it was asked for. Seconds.
   double Saved(const Prompt& prompt) const;
-  // One with a fetch had better wait for it. Gives the fetch up if not.
+  // Whether a prompt with a prefetch should wait for it, rather than compute. Ends the prefetch if not.
   bool AwaitsBlocks(Prompt& prompt);
-  // The one place where fetches are let go.
-  void LetGoFetch(Prompt& prompt);
-  // Ends what is fetched and what peers fetch, for one whose turn it is. False if that frees nothing.
+  // The one place where prefetches are released.
+  void ReleasePrefetch(Prompt& prompt);
+  // Ends prefetches and fetches by peers, for a prompt whose turn it is. False if that frees no block.
   bool MakeRoom();
   // More of a waiting prompt's prefix may be cached by now: then it is due earlier.
   void Reconsider();
@@ -166,9 +162,9 @@ class Scheduler {
   std::list<Prompt> computing_;                                      // in the order of service
   forecast::PrefillForecast forecast_;
   bool more_cached_ = false;  // since the last Reconsider
-  const fetch::Exchange exchange_;
-  // Fetches let go inside their own callbacks, or while a link still writes. Swept at every step.
-  std::vector<std::unique_ptr<fetch::Landing>> leaving_;
+  const fetch::PeerFetch peer_fetch_;
+  // Prefetches that were released inside their own callbacks, or while a link still writes. Erased at a step.
+  std::vector<std::unique_ptr<fetch::PrefixPrefetch>> released_prefetches_;
   engine::Batch batch_;
 };
 

@@ -1,4 +1,4 @@
-// PrefillServer: a prefill worker put together: host, scheduler, service. main() runs one
+// PrefillServer: a prefill worker put together: runtime, scheduler, service. main() runs one
 // per process, the in-process relay runs one beside others. Start, Drain and the destructor: any one thread.
 #pragma once
 

@@ -2,78 +2,74 @@
 
 #include <utility>
 
+#include "common/base/status.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/server_stream.h"
 #include "prefill_service/link_test.h"
 #include "prefill_service/request.h"
 
 namespace baton::prefill_service {
 namespace {
 
-using Stream = rpc::ServerStream<v1::PrefillEvent>;
-
 // KV on its way to one peer; beyond it that prompt pauses until the peer has taken some.
 constexpr size_t kMaxOutboxBytes = 32 << 20;
 
 }  // namespace
 
+PrefillService::PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop,
+                               Scheduler& scheduler, worker::WatchHub& hub, Probe& probe,
+                               const rpc::PeerCheck& peers)
+    : engine_(engine),
+      link_(link),
+      scheduler_(scheduler),
+      hub_(hub),
+      probe_(probe),
+      calls_(peers, loop, kMaxOutboxBytes),
+      tests_(peers, loop, kMaxOutboxBytes) {}
+
 grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::CallbackServerContext* context,
                                                                     const v1::PrefillRequest* request) {
-  auto stream = Stream::Create();
-  auto* reactor = stream->reactor();
-  if (absl::Status stranger = peers_(*context); !stranger.ok()) {
-    stream->Finish(std::move(stranger));
-    return reactor;
-  }
-  if (hub_.draining()) {
-    stream->Finish(absl::UnavailableError("this prefill worker is draining: use another"));
-    return reactor;
-  }
-  auto job = ParseRequest(*request, engine_, link_.name());
-  if (!job.ok()) {
-    probe_.Refused();
-    stream->Finish(job.status());
-    return reactor;
-  }
-  job->send = [stream](v1::PrefillEvent event) { stream->Send(std::move(event)); };
-  job->finish = [stream](const absl::Status& status) { stream->Finish(status); };
-  job->congested = [stream] { return stream->outbox_bytes() > kMaxOutboxBytes; };
   const JobId id = next_id_++;
-  const bool posted = loop_.TryPost([this, id, stream, job = *std::move(job)]() mutable {
-    if (stream->cancelled()) return;
-    if (absl::Status queued = scheduler_.Submit(id, std::move(job)); !queued.ok()) {
-      probe_.Refused();
-      stream->Finish(queued);
-      return;
-    }
-    stream->Listen({.cancelled = [this, id] { loop_.PostAlways([this, id] { scheduler_.Cancel(id); }); },
-                    .drained = [this] { loop_.PostAlways([] {}); }});
-  });
-  if (!posted) {
-    probe_.Refused();
-    stream->Finish(absl::ResourceExhaustedError("this prefill worker's mailbox is full: use another"));
-  }
-  return reactor;
+  return calls_.Serve<Job>(
+      *context,
+      [&](rpc::EventSink<v1::PrefillEvent> sink) -> absl::StatusOr<Job> {
+        if (hub_.draining()) {
+          return absl::UnavailableError("this prefill worker is draining: use another");
+        }
+        auto job = ParseRequest(*request, engine_, link_.name());
+        if (!job.ok()) {
+          probe_.Refused();
+        } else {
+          static_cast<rpc::EventSink<v1::PrefillEvent>&>(*job) = std::move(sink);
+        }
+        return job;
+      },
+      [this, id](Job job) {
+        absl::Status queued = scheduler_.Submit(id, std::move(job));
+        if (!queued.ok()) probe_.Refused();
+        return queued;
+      },
+      [this, id] { scheduler_.Cancel(id); },
+      [this] {
+        probe_.Refused();
+        return absl::ResourceExhaustedError("this prefill worker's mailbox is full: use another");
+      });
 }
 
 grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackServerContext* context,
                                                                 const v1::TestLinkRequest* request) {
-  auto stream = rpc::ServerStream<v1::KvChunk>::Create();
-  auto* reactor = stream->reactor();
-  absl::Status refused = peers_(*context);
-  if (refused.ok()) refused = CheckPair(request->fingerprint(), engine_, link_.name());
-  if (!refused.ok()) {
-    stream->Finish(std::move(refused));
-    return reactor;
-  }
-  const bool posted = loop_.TryPost([this, stream, ticket = transfer::Ticket::FromProto(request->ticket())] {
-    if (stream->cancelled()) return;
-    stream->Finish(ShipTest(ticket, engine_, link_, rpc::kMaxChunkBytes,
-                            [&](v1::KvChunk chunk) { stream->Send(std::move(chunk)); }));
-  });
-  if (!posted)
-    stream->Finish(absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"));
-  return reactor;
+  using Sink = rpc::EventSink<v1::KvChunk>;
+  return tests_.Serve<Sink>(
+      *context,
+      [&](Sink sink) -> absl::StatusOr<Sink> {
+        BATON_RETURN_IF_ERROR(CheckPair(request->fingerprint(), engine_, link_.name()));
+        return sink;
+      },
+      [this, ticket = transfer::Ticket::FromProto(request->ticket())](const Sink& sink) {
+        absl::Status shipped = ShipTest(ticket, engine_, link_, rpc::kMaxChunkBytes, sink.send);
+        if (shipped.ok()) sink.finish(shipped);
+        return shipped;
+      },
+      [] {}, [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
 }
 
 }  // namespace baton::prefill_service

@@ -8,6 +8,7 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/rpc/security.h"
+#include "common/rpc/served_calls.h"
 #include "common/worker/watch_hub.h"
 #include "prefill_service/scheduler.h"
 
@@ -17,14 +18,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
  public:
   // All outlive it.
   PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop, Scheduler& scheduler,
-                 worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers)
-      : engine_(engine),
-        link_(link),
-        loop_(loop),
-        scheduler_(scheduler),
-        hub_(hub),
-        probe_(probe),
-        peers_(peers) {}
+                 worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers);
 
   grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
                                                       const v1::PrefillRequest* request) override;
@@ -34,11 +28,11 @@ class PrefillService final : public v1::Prefill::CallbackService {
  private:
   engine::Engine& engine_;
   transfer::LinkSender& link_;
-  engine::Loop& loop_;
   Scheduler& scheduler_;
   worker::WatchHub& hub_;
   Probe& probe_;
-  const rpc::PeerCheck& peers_;
+  const rpc::ServedCalls<v1::PrefillEvent, engine::Loop> calls_;
+  const rpc::ServedCalls<v1::KvChunk, engine::Loop> tests_;
   std::atomic<JobId> next_id_ = 1;
 };
 

@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     BATON_ASSIGN_OR_RETURN(auto group, kernels::MakeGroup(kernels));
     for (size_t r = 0; r < ranks.size(); ++r) ranks[r].group = std::move(group[r]);
   }
-  // Each rank loads its part on its own thread; nobody waits for another there, so each may fail alone.
+  // Each rank loads its part on its own thread; no rank waits for another there, so each may fail alone.
   std::vector<absl::Status> loaded(ranks.size());
   threads->Run([&](int r) {
     Rank& rank = ranks[static_cast<size_t>(r)];

@@ -14,8 +14,8 @@ using forecast::StepLoad;
 
 // Tokens that the steps with a long context attend to, where model and pool have them.
 constexpr int64_t kLongContext = 2048;
-constexpr int64_t kMostRunning = 8;
-// The quickest of so many counts: the first one warms up, and other processes start beside this one.
+constexpr int64_t kMaxRunning = 8;
+// The fastest of so many rounds counts: the first one warms up, and other processes start at the same time.
 constexpr int kRounds = 3;
 
 // One step: `running` sequences of a row each, or a chunk of `rows`, behind `first` tokens.
@@ -74,14 +74,14 @@ class Bench {
 forecast::StepCost MeasureStepCost(Engine& engine, const MeasureOptions& options, const Clock& clock) {
   const int64_t have = std::min(engine.pool().available(), engine.config().context / kBlockTokens);
   const int64_t chunk = std::min(options.chunk_tokens, have * kBlockTokens);
-  const int64_t running = std::min(kMostRunning, have);
+  const int64_t running = std::min(kMaxRunning, have);
   const int64_t behind = std::max(BlocksFor(chunk), running);  // blocks that a step writes
   const int64_t context = std::min(kLongContext / kBlockTokens, have - behind) * kBlockTokens;
   if (have < 1) return {};
   auto blocks = engine.pool().Allocate(context / kBlockTokens + behind);
   BATON_CHECK(blocks.ok()) << blocks.status().ToString();
 
-  // The most telling first: a large model has time for no more than those.
+  // The most informative steps first: with a large model there is time for those only.
   std::vector<Step> steps = {{.rows = std::min<int64_t>(kBlockTokens, chunk)}, {.running = 1}};
   if (chunk >= 64) steps.push_back({.rows = 64});
   if (running > 1) steps.push_back({.running = running});

@@ -1,8 +1,8 @@
-// MeasureStepCost: what a step takes on this engine, here and now: a few chunks of a prompt that nobody asked
-// for and a few decode steps, computed in blocks that go back as they came, free and unpublished. For the
-// start of a worker, before it takes work: on the engine's thread, while nothing else runs on it. On a small
-// model it takes milliseconds; on a large one it ends with the step during which `budget` has run out, at the
-// earliest after a chunk of one block and one decode step.
+// MeasureStepCost: measures how long steps take on this engine: it computes a few chunks of a made-up prompt
+// and a few decode steps, in blocks that go back to the pool free and unpublished. For the start of a worker,
+// before it takes work, on the engine's thread. With a small model it takes milliseconds; with a large one it
+// ends with the step during which `budget` runs out, at the earliest after a chunk of one block and one
+// decode step.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace baton::engine {
 
 struct MeasureOptions {
-  // Rows of the longest chunk: what a step of this worker has at most.
+  // Rows of the longest chunk: the most that a step of this worker has.
   int64_t chunk_tokens = 512;
   absl::Duration budget = absl::Seconds(2);
 };

@@ -1,5 +1,5 @@
-// RanksMemory: the memories of a tensor-parallel group as one, for whoever copies KV of the joint store: each
-// copy goes through the memory of the rank whose store the bytes lie in, and is ordered by that rank's
+// RanksMemory: the memories of a tensor-parallel group as one, for code that copies KV of the joint store:
+// each copy goes through the memory of the rank whose store the bytes lie in, and is ordered by that rank's
 // kernels and fences. Engine thread only.
 #pragma once
 

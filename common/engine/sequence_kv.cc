@@ -38,7 +38,7 @@ void SequenceKv::Computed(std::span<const TokenId> tokens, int64_t computed) {
     const kv::BlockHash& parent = hashes_.empty() ? root_ : hashes_.back();
     hashes_.push_back(kv::ChildHash(parent, tokens.subspan(index * kBlockTokens, kBlockTokens)));
     // Another sequence may have published equal bytes meanwhile: share its block. Ours stays until
-    // the next call: the step under way may still read it.
+    // the next call: the step in flight may still read it.
     const BlockId published = pool_->Publish(blocks_[index], hashes_.back());
     if (published != blocks_[index]) {
       pool_->Retain(published);

@@ -1,6 +1,7 @@
-// SequenceKv: one sequence's hold on the KV pool: its block table, how much of it is computed, and the hashes
-// under which its full blocks are published. It is the one place where a sequence's blocks are given back:
-// Release is idempotent and the destructor calls it. Engine thread only; the pool outlives it.
+// SequenceKv: the blocks of the KV pool that one sequence holds: its block table, how many tokens of it are
+// computed, and the hashes under which its full blocks are published. It is the one place where a sequence's
+// blocks go back to the pool: Release is idempotent, and the destructor calls it. Engine thread only; the
+// pool outlives it.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ class SequenceKv {
   // so far.
   void Computed(std::span<const TokenId> tokens, int64_t computed);
 
-  // Gives every block back. What was published stays in the cache.
+  // Gives every block back to the pool. Published blocks stay in the prefix cache.
   void Release();
 
   std::span<const BlockId> blocks() const { return blocks_; }
@@ -48,7 +49,7 @@ class SequenceKv {
   kv::BlockHash root_;
   std::vector<BlockId> blocks_;
   std::vector<kv::BlockHash> hashes_;  // of the published run, in order
-  std::vector<BlockId> replaced_;      // by equal ones of others; still held
+  std::vector<BlockId> replaced_;      // by equal blocks of other sequences; still held
   int64_t cached_ = 0;
   int64_t computed_ = 0;
 };

@@ -9,30 +9,28 @@
 #include "baton/v1/blocks.grpc.pb.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
-#include "common/fetch/holder.h"
-#include "common/rpc/security.h"
+#include "common/fetch/peer_server.h"
+#include "common/rpc/served_calls.h"
 
 namespace baton::fetch {
 
 class BlocksService final : public v1::Blocks::CallbackService {
  public:
   // All outlive it.
-  BlocksService(engine::Engine& engine, engine::Loop& loop, Holder& holder, const rpc::PeerCheck& peers)
-      : engine_(engine), loop_(loop), holder_(holder), peers_(peers) {}
+  BlocksService(engine::Engine& engine, engine::Loop& loop, PeerServer& server, const rpc::PeerCheck& peers);
 
   grpc::ServerWriteReactor<v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
                                                   const v1::FetchRequest* request) override;
 
  private:
   engine::Engine& engine_;
-  engine::Loop& loop_;
-  Holder& holder_;
-  const rpc::PeerCheck& peers_;
+  PeerServer& server_;
+  const rpc::ServedCalls<v1::FetchEvent, engine::Loop> calls_;
   std::atomic<FetchId> next_id_ = 1;
 };
 
 // What a peer asks, checked, without the functions. FAILED_PRECONDITION: the fingerprints differ;
 // INVALID_ARGUMENT names the field.
-absl::StatusOr<Ask> ParseRequest(const v1::FetchRequest& request, const engine::Engine& engine);
+absl::StatusOr<ServedFetch> ParseRequest(const v1::FetchRequest& request, const engine::Engine& engine);
 
 }  // namespace baton::fetch

@@ -1,8 +1,8 @@
-// Fetch: one attempt to have blocks filled by a peer that holds them: the call, and the intake that checks
-// and commits what arrives (transfer/intake.h), as a plain state machine: no gRPC, no clock. What is
-// committed stays good whatever the end; a fetch that fails costs its caller a computation and no more.
-// Release, at any time, cancels the call and all callbacks; a write that has begun may still end after it,
-// and until writing() is false the object and the blocks stay. Engine thread.
+// Fetch: one attempt to have blocks filled by a peer that has them. It is the owner of a stream of KV
+// (transfer/kv_receiver.h) whose first event says how many blocks the peer found. What is committed stays
+// good whatever the end; a fetch that fails costs its caller a computation and no more. Release, at any time,
+// cancels the call and all callbacks; a write that has begun may still end after it, and until writing() is
+// false the object and the blocks stay. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/fetch/fetch_client.h"
-#include "common/transfer/intake.h"
+#include "common/transfer/kv_receiver.h"
 
 namespace baton::fetch {
 
@@ -24,54 +24,47 @@ class Fetch {
   struct Callbacks {
     // Blocks [0, blocks) of those asked for are in place.
     std::function<void(int64_t blocks)> committed;
-    // Once, last, unless released before, and with no write under way. OK: all that the peer had is here,
+    // Once, last, unless released before, and with no write in progress. OK: all that the peer had is here,
     // which may be nothing.
     std::function<void(absl::Status)> ended;
   };
 
-  // The ticket's first_block is 0; it covers all of `blocks`. `over` hears, once, how it ended: CANCELLED if
-  // it was released.
+  // The ticket's first_block is 0; it covers all of `blocks`. decided(fetch, status) is called once, when the
+  // outcome is known: CANCELLED if the fetch was released.
   Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
         transfer::LinkReceiver& link, absl::Time started, Callbacks callbacks,
-        std::function<void(const Fetch&, const absl::Status&)> over);
-  ~Fetch();
+        std::function<void(const Fetch&, const absl::Status&)> decided);
 
   // `request` lacks only the ticket.
   void Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
              absl::Duration patience);
 
   // Begins no further write, ends the call and all callbacks. May be called from a callback.
-  void Release();
-  bool writing() const { return intake_.writing(); }
+  void Release() { receiver_.Release(); }
+  bool writing() const { return receiver_.writing(); }
   // Neither ended nor released.
-  bool running() const { return !ended_; }
+  bool running() const { return receiver_.running(); }
 
   const std::string& worker() const { return worker_; }
   absl::Time started() const { return started_; }
   // Blocks: asked for; those that the peer said it had; in place.
-  int64_t asked() const { return intake_.ticket().blocks(); }
+  int64_t asked() const { return receiver_.intake().ticket().blocks(); }
   std::optional<int64_t> found() const { return found_; }
-  int64_t committed() const { return intake_.received_blocks(); }
-  int64_t received_bytes() const { return intake_.received_bytes(); }
+  int64_t committed() const { return receiver_.intake().received_blocks(); }
+  int64_t received_bytes() const { return receiver_.intake().received_bytes(); }
 
  private:
-  void OnEvent(std::shared_ptr<const v1::FetchEvent> event);
-  void OnWritten(const absl::Status& status);
-  void OnDone(const absl::Status& status);
-  void End(absl::Status status);
-  void TellEnd();
+  absl::Status OnEvent(const std::shared_ptr<const v1::FetchEvent>& event);
+  absl::Status OnFound(int64_t blocks);
+  void OnWritten();
+  absl::Status Complete() const;
 
   const std::string worker_;
   const absl::Time started_;
-  transfer::Intake intake_;
-  Callbacks callbacks_;
-  std::function<void(const Fetch&, const absl::Status&)> over_;
-  std::unique_ptr<rpc::EventCall> call_;
+  const Callbacks callbacks_;
   std::optional<int64_t> found_;
   int64_t told_ = 0;  // committed blocks that the owner knows of
-  bool stream_done_ = false;
-  bool ended_ = false;                  // what comes now is not heeded
-  std::optional<absl::Status> untold_;  // the end, as long as a write is under way
+  transfer::KvReceiver receiver_;
 };
 
 }  // namespace baton::fetch

@@ -4,12 +4,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "baton/v1/blocks.grpc.pb.h"
 #include "common/engine/loop.h"
-#include "common/rpc/posted_calls.h"
+#include "common/rpc/peer_calls.h"
 #include "common/rpc/security.h"
 
 namespace baton::fetch {
@@ -24,23 +25,20 @@ class FetchClient {
                                                absl::Duration patience, Callbacks callbacks) = 0;
 };
 
-// Over gRPC, with one channel per address, kept for the next call. Engine thread; events are posted to
-// `loop`. Its destructor waits for calls that were let go to come to their end inside gRPC.
+// Over gRPC (rpc/peer_calls.h); events are posted to `loop`.
 class GrpcFetchClient final : public FetchClient {
  public:
   // Both outlive it.
   GrpcFetchClient(engine::Loop& loop, const rpc::Security& security)
-      : security_(security), calls_([&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
+      : calls_(&v1::Blocks::StubInterface::async_interface::Fetch, security,
+               [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                       absl::Duration patience, Callbacks callbacks) override;
+                                       absl::Duration patience, Callbacks callbacks) override {
+    return calls_.Call(address, std::move(request), absl::Now() + patience, std::move(callbacks));
+  }
 
  private:
-  // Peers come and go; a worker that talks to more than this many starts its channels anew.
-  static constexpr size_t kMaxPeers = 1024;
-
-  const rpc::Security& security_;
-  absl::flat_hash_map<std::string, std::shared_ptr<v1::Blocks::Stub>> stubs_;
-  rpc::PostedCalls<v1::FetchRequest, v1::FetchEvent> calls_;
+  rpc::PeerCalls<v1::Blocks, v1::FetchRequest, v1::FetchEvent> calls_;
 };
 
 }  // namespace baton::fetch

@@ -33,7 +33,7 @@ Fetcher::Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkR
 double Fetcher::Seconds(int64_t blocks) const { return seconds_.Predict(Features(blocks)); }
 
 bool Fetcher::Worthwhile(const v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const {
-  if (blocks < 1 || running_ >= options_.most) return false;
+  if (blocks < 1 || running_ >= options_.max_fetches) return false;
   if (peer.address().empty() || peer.worker() == options_.worker_id) return false;
   return options_.always || Seconds(blocks) < wait + saved;
 }

@@ -1,6 +1,6 @@
-// Fetcher: a worker as the one that lacks blocks. It starts fetches, bounds how many run at once, learns what
-// they take, and says whether one is worth it: fetched or computed, whichever is predicted to be sooner. It
-// owns no blocks: whoever starts a fetch holds those, and the Fetch. Engine thread.
+// Fetcher: the end of a worker that fetches blocks from peers. It starts fetches, bounds how many run at
+// once, learns how long they take, and predicts whether a fetch is faster than computing the blocks. It owns
+// no blocks: the caller of Start holds the blocks and the Fetch. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct FetcherOptions {
   std::string worker_id;
   Incarnation incarnation;
   // Fetches at once before further ones are not begun.
-  int most = 32;
-  // A fetch gets this long before a prediction may end it.
+  int max_fetches = 32;
+  // How long a fetch runs before a prediction may end it.
   absl::Duration patience = absl::Milliseconds(20);
-  // No prediction is asked: for tests, benchmarks, and links that are known to be good.
+  // Fetches without asking a prediction: for tests, benchmarks, and links that are known to be fast.
   bool always = false;
   absl::Duration longest = absl::Seconds(30);  // that one may take even so
 };
@@ -36,7 +36,7 @@ class Fetcher {
   Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkReceiver& link, FetchClient& client,
           const Clock& clock, Probe& probe);
 
-  // What a fetch of so many blocks takes, in seconds, as learnt from others.
+  // Predicted seconds of a fetch of so many blocks, learnt from earlier fetches.
   double Seconds(int64_t blocks) const;
   // Whether to begin one: it spares `saved` seconds of computing, which would begin in `wait` seconds.
   bool Worthwhile(const v1::PeerPrefix& peer, int64_t blocks, double wait, double saved) const;

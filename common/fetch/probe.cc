@@ -35,7 +35,7 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       seconds_(metrics.Histogram("baton_peer_fetch_seconds",
                                  "A fetch from a peer, from the call to the last block, by link.",
                                  telemetry::TtftBuckets(), Link(link))),
-      running_(metrics.Gauge("baton_peer_fetching", "Fetches from peers under way.")),
+      running_(metrics.Gauge("baton_peer_fetching", "Fetches from peers in progress.")),
       served_ok_(ServeOutcome(metrics, link, "ok")),
       served_missed_(ServeOutcome(metrics, link, "missed")),
       served_cancelled_(ServeOutcome(metrics, link, "cancelled")),
@@ -45,7 +45,7 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
           metrics.Counter("baton_peer_served_blocks_total", "KV blocks sent to peers, by link.", Link(link))),
       served_bytes_(
           metrics.Counter("baton_peer_served_bytes_total", "KV bytes sent to peers, by link.", Link(link))),
-      serving_(metrics.Gauge("baton_peer_serving", "Fetches by peers under way.")) {}
+      serving_(metrics.Gauge("baton_peer_serving", "Fetches by peers in progress.")) {}
 
 void Probe::Began() { running_.Increment(); }
 

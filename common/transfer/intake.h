@@ -1,10 +1,14 @@
-// Intake: the decode worker's half of a hand-off, as a plain state machine: no gRPC, no clock. It owns a
+// Intake: the blocks that a stream of KV fills, as a plain state machine: no gRPC, no clock. It owns a
 // ticket, refuses every chunk that the ticket does not cover, counts layers per block, and commits blocks in
-// order. Release is idempotent: no write begins after it, but one that began before may still be under way,
-// and until writing() is false the Intake and its blocks stay where they are. Engine thread.
+// order. Release is idempotent: no write begins after it, but a write that began before may still be in
+// progress, and until writing() is false the Intake and its blocks stay where they are. Engine thread.
 //
-//   kReserved --Request--> kRequested --first chunk--> kReceiving --last layer of the last block-->
-//   kCommitted any --Release--> kReleased
+// clang-format off
+//   kReserved ---Request---------------------> kRequested
+//   kRequested --first chunk-----------------> kReceiving
+//   kReceiving --last layer of the last block-> kCommitted
+//   any ---------Release---------------------> kReleased
+// clang-format on
 #pragma once
 
 #include <cstdint>
@@ -30,15 +34,17 @@ class Intake {
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
-  // The hand-off has been asked for.
+  // The stream has been asked for.
   void Request();
 
-  // Takes one chunk, which lives until done(status). That comes on this thread, when the bytes are in place
-  // or refused:
-  //   FAILED_PRECONDITION  another incarnation, ticket or generation, or nothing is expected any more: a late
-  //   write INVALID_ARGUMENT     blocks or layers outside the ticket, or sent twice DATA_LOSS wrong size or
-  //   checksum
-  // After an error the hand-off is to be given up; committed blocks stay good.
+  // Takes one chunk, which lives until done(status) is called. That happens on this thread, when the bytes
+  // are in place or refused:
+  // clang-format off
+  //   FAILED_PRECONDITION  a late write: another incarnation, ticket or generation, or no more chunks are expected
+  //   INVALID_ARGUMENT     blocks or layers outside the ticket, or sent twice
+  //   DATA_LOSS            wrong size or checksum
+  // clang-format on
+  // After an error the caller ends the stream; committed blocks stay good.
   void Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Status)> done);
 
   // No further write begins.
@@ -62,8 +68,7 @@ class Intake {
   kv::KvStore* store_;
   LinkReceiver* link_;
   State state_ = State::kReserved;
-  // [block][layer]: a write has begun. A second one is refused even while the first is under way. A bit per
-  // layer would do; a byte keeps it obvious.
+  // [block][layer]: a write has begun. A second one is refused even while the first is in progress.
   std::vector<uint8_t> begun_;
   std::vector<int> layers_received_;
   int writes_ = 0;

@@ -27,8 +27,8 @@ class LinkSender {
   // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are
   // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
   virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
-  // So much is on its way that nothing more should be shipped now. When that is over, the engine's loop is
-  // woken.
+  // So many bytes are on their way that nothing more should be shipped now. The engine's loop is woken when
+  // that changes.
   virtual bool congested() const { return false; }
 };
 
@@ -39,9 +39,9 @@ class LinkReceiver {
   virtual ~LinkReceiver() = default;
   virtual std::string_view name() const = 0;
   // Brings the payload of `chunk` into the pieces, verifies the checksum, then calls `done`, on the engine
-  // thread, before or after it returns. `done` always comes, at the latest when the peer is found dead; until
-  // then the link may write, so chunk, pieces and whoever is called back stay. DATA_LOSS: wrong size or
-  // checksum; what was written must not be used.
+  // thread, before or after it returns. `done` is always called, at the latest when the peer is found dead.
+  // Until then the link may write: the chunk, the pieces and the receiver of `done` stay. DATA_LOSS: wrong
+  // size or checksum; what was written must not be used.
   virtual void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) = 0;
 };
 

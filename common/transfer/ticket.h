@@ -1,6 +1,7 @@
 // Ticket: the right to fill exactly these blocks of one decode worker's pool, given out when they are
-// reserved. It names the worker's incarnation, so that nothing promised before a restart holds after it, and
-// a generation per block, so that a block that was given to somebody else since can't be written. Plain data.
+// reserved. It names the worker's incarnation, so that a ticket from before a restart is void after it, and a
+// generation per block, so that a block that was given to another sequence meanwhile can't be written. Plain
+// data.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ void AddEngineFlags(CLI::App& app, Options& options) {
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();
-  app.add_option("--link-pairs", options.link.most_pairs,
+  app.add_option("--link-pairs", options.link.max_pairs,
                  "Communicators that a sender keeps open; beyond it the least used one goes (nccl)")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& option
   }
   BATON_ASSIGN_OR_RETURN(link->nccl_, options.open_nccl(engine.memories()));
   transfer::NcclLinkOptions nccl;
-  nccl.pairs.most = options.most_pairs;
+  nccl.pairs.max_open = options.max_pairs;
   nccl.pairs.transfer_timeout = absl::Seconds(options.timeout_seconds);
   nccl.pairs.join_timeout = 2 * nccl.pairs.transfer_timeout;
   nccl.staging_bytes = StagingFor(options, engine.store().layout());
@@ -57,8 +57,8 @@ void KvLink::Observe() {
   if (nccl_link_ != nullptr) probe_.Counted(nccl_link_->counts());
 }
 
-void KvLink::Flush(absl::Duration most) {
-  if (nccl_link_ != nullptr) nccl_link_->Flush(most);
+void KvLink::Flush(absl::Duration max) {
+  if (nccl_link_ != nullptr) nccl_link_->Flush(max);
 }
 
 void KvLink::Close() {

@@ -1,6 +1,7 @@
 // KvLink: what carries this worker's KV, as --link says: the host link, or the nccl link with NCCL behind it.
-// Both workers of a hand-off have the same one: the fingerprint names it, and others don't pair. Never one
-// for the other in silence: a link that can't be had is an error at start. Owned by the host.
+// Both workers of a hand-off use the same one: the fingerprint names it, and workers with unlike links don't
+// pair. A link that can't be opened is an error at start; no other link takes its place. Owned by the
+// WorkerRuntime.
 #pragma once
 
 #include <memory>
@@ -12,18 +13,18 @@
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
 #include "common/transfer/host_link.h"
-#include "common/transfer/nccl/nccl.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "common/worker/link_probe.h"
 
 namespace baton::worker {
 
 struct LinkOptions {
   std::string name = "host";
-  // A transfer that gets nowhere for so long ends its pair (nccl).
+  // A transfer without progress for so long ends its pair (nccl).
   double timeout_seconds = 5;
   // Communicators that a sender keeps open (nccl).
-  size_t most_pairs = 16;
+  size_t max_pairs = 16;
   // Tokens whose KV may leave in one step: what staging memory is made for. A prefill worker's.
   int64_t step_tokens = 0;
   // Filled in by main.
@@ -43,8 +44,8 @@ class KvLink {
 
   // Engine thread, after a step.
   void Observe();
-  // Waits for what was shipped to leave, at most so long. Any thread but the engine's.
-  void Flush(absl::Duration most);
+  // Waits until what was shipped has left, for at most `max`. Any thread but the engine's.
+  void Flush(absl::Duration max);
   // Tells all who wait. The engine thread has ended.
   void Close();
 

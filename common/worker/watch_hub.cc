@@ -126,7 +126,7 @@ void WatchHub::Drained(const Stream* stream) {
 }
 
 void WatchHub::Detach(const Stream* stream) {
-  std::list<Watcher> gone;  // its stream may be the last reference: let go outside the lock
+  std::list<Watcher> gone;  // its stream may be the last reference: released outside the lock
   absl::MutexLock lock(&mutex_);
   for (auto it = watchers_.begin(); it != watchers_.end();) {
     const auto current = it++;

@@ -12,7 +12,7 @@ class DirectFetchClient::Handle final : public rpc::EventCall {
   Handle(std::shared_ptr<LiveCall> call, fetch::FetchId id) : call_(std::move(call)), id_(id) {}
   ~Handle() override {
     call_->let_go = true;
-    if (call_->holder != nullptr) call_->holder->Cancel(id_);
+    if (call_->server != nullptr) call_->server->Cancel(id_);
   }
   void Next() override { call_->wants_next = true; }
 
@@ -34,18 +34,18 @@ std::unique_ptr<rpc::EventCall> DirectFetchClient::Call(const std::string& addre
     call->status = std::move(status);
     return std::make_unique<Handle>(call, id);
   };
-  const auto found = holders_.find(address);
-  if (found == holders_.end()) return end(absl::UnavailableError("no worker at " + address));
+  const auto found = peers_.find(address);
+  if (found == peers_.end()) return end(absl::UnavailableError("no worker at " + address));
   auto ask = fetch::ParseRequest(request, *found->second.engine);
   if (!ask.ok()) return end(ask.status());
-  call->holder = found->second.holder;
+  call->server = found->second.server;
   ask->send = [call](v1::FetchEvent event) { call->events.push_back(std::move(event)); };
   ask->finish = [call](absl::Status status) {
     call->finished = true;
     call->status = std::move(status);
   };
   ask->congested = [call] { return call->events.size() > 4; };
-  if (absl::Status served = call->holder->Submit(id, *std::move(ask)); !served.ok()) return end(served);
+  if (absl::Status served = call->server->Submit(id, *std::move(ask)); !served.ok()) return end(served);
   return std::make_unique<Handle>(call, id);
 }
 
@@ -53,7 +53,7 @@ void DirectFetchClient::PassDeadlines() {
   for (const auto& [id, call] : std::map(calls_)) {
     if (call->let_go) continue;
     call->events.clear();
-    if (call->holder != nullptr) call->holder->Cancel(id);
+    if (call->server != nullptr) call->server->Cancel(id);
     call->finished = true;
     call->status = absl::DeadlineExceededError("the patience is over");
     call->wants_next = true;
@@ -66,7 +66,7 @@ bool DirectFetchClient::Pump() {
     return false;
   }
   bool any = false;
-  for (const auto& [address, peer] : holders_) any |= peer.holder->Step();
+  for (const auto& [address, peer] : peers_) any |= peer.server->Step();
   for (const auto& [id, call] : std::map(calls_)) {
     if (call->let_go) {
       calls_.erase(id);
@@ -80,7 +80,7 @@ bool DirectFetchClient::Pump() {
       if (fault_) {
         if (absl::Status broken = fault_(call->delivered, event, again); !broken.ok()) {
           call->events.clear();
-          if (call->holder != nullptr) call->holder->Cancel(id);
+          if (call->server != nullptr) call->server->Cancel(id);
           call->finished = true;
           call->status = std::move(broken);
           continue;

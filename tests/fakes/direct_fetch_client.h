@@ -9,7 +9,7 @@
 #include <string>
 
 #include "common/fetch/fetch_client.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 
 namespace baton::testing {
 
@@ -20,8 +20,8 @@ class DirectFetchClient final : public fetch::FetchClient {
   using Fault = std::function<absl::Status(int index, v1::FetchEvent& event, bool& again)>;
 
   // Both outlive the client.
-  void AddHolder(const std::string& address, engine::Engine& engine, fetch::Holder& holder) {
-    holders_[address] = {&engine, &holder};
+  void AddPeer(const std::string& address, engine::Engine& engine, fetch::PeerServer& server) {
+    peers_[address] = {&engine, &server};
   }
   void SetFault(Fault fault) { fault_ = std::move(fault); }
   // Nothing is delivered, as if the holder hung.
@@ -41,10 +41,10 @@ class DirectFetchClient final : public fetch::FetchClient {
  private:
   struct Peer {
     engine::Engine* engine = nullptr;
-    fetch::Holder* holder = nullptr;
+    fetch::PeerServer* server = nullptr;
   };
   struct LiveCall {
-    fetch::Holder* holder = nullptr;
+    fetch::PeerServer* server = nullptr;
     Callbacks callbacks;
     std::deque<v1::FetchEvent> events;
     bool finished = false;
@@ -55,7 +55,7 @@ class DirectFetchClient final : public fetch::FetchClient {
   };
   class Handle;
 
-  std::map<std::string, Peer> holders_;
+  std::map<std::string, Peer> peers_;
   std::map<fetch::FetchId, std::shared_ptr<LiveCall>> calls_;
   Fault fault_;
   bool hangs_ = false;

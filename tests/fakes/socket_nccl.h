@@ -6,7 +6,7 @@
 // communicator is used under its link's lock.
 #pragma once
 
-#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/open_nccl.h"
 
 namespace baton::transfer {
 

@@ -127,7 +127,7 @@ void Apply(FetchFault fault, Rig& rig, Request& request, Fetches fetches,
       rig.Restart(holder);
       break;
     case FetchFault::kHolderWantsRoom:
-      holder.holder->MakeRoom();
+      holder.server->MakeRoom();
       break;
     case FetchFault::kFetcherKill:
       touch(prefill ? static_cast<Node&>(rig.prefill[0]) : *request.decode);

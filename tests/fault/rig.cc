@@ -119,12 +119,12 @@ void Rig::Boot(PrefillNode& node) {
           .worker_id = node.name, .incarnation = Incarnation(100 + node.life), .always = true},
       *node.engine, node.receiver, *node.fetch_client, clock_, *node.fetch_probe);
   // A block to a step.
-  node.holder = std::make_unique<fetch::Holder>(
-      fetch::HolderOptions{.max_chunk_bytes = kBlockBytes, .step_bytes = kBlockBytes}, *node.engine,
+  node.server = std::make_unique<fetch::PeerServer>(
+      fetch::PeerServerOptions{.max_chunk_bytes = kBlockBytes, .step_bytes = kBlockBytes}, *node.engine,
       node.link, *node.fetch_probe);
   node.scheduler = std::make_unique<prefill_service::Scheduler>(
       prefill_service::SchedulerOptions{.chunk_tokens = 16, .token_budget = 16}, *node.engine, node.link,
-      clock_, *node.probe, fetch::Exchange{.fetcher = node.fetcher.get(), .holder = node.holder.get()});
+      clock_, *node.probe, fetch::PeerFetch{.fetcher = node.fetcher.get(), .server = node.server.get()});
 }
 
 void Rig::Boot(DecodeNode& node) {
@@ -150,10 +150,9 @@ void Rig::Boot(DecodeNode& node) {
       decode_service::SchedulerOptions{.worker_id = node.name,
                                        .incarnation = IncarnationOf(node),
                                        .local_prefill_tokens = 8,
-                                       .chunk_tokens = 16,
-                                       .token_budget = 32},
+                                       .step = {.chunk_tokens = 16, .token_budget = 32}},
       *node.engine, *node.link, *node.client, clock_, *node.probe,
-      fetch::Exchange{.fetcher = node.fetcher.get()});
+      fetch::PeerFetch{.fetcher = node.fetcher.get()});
 }
 
 Incarnation Rig::IncarnationOf(const DecodeNode& node) const {
@@ -165,7 +164,7 @@ void Rig::Kill(PrefillNode& node) {
   ++node.life;
   node.mail.clear();
   node.scheduler.reset();
-  node.holder.reset();
+  node.server.reset();
   if (!node.hog.empty()) node.engine->pool().Release(std::exchange(node.hog, {}));
 }
 
@@ -369,7 +368,7 @@ void Rig::Turn() {
     if (!node.up || node.stopped) continue;
     node.TakeMail();
     node.scheduler->Step();
-    node.holder->Step();
+    node.server->Step();
   }
   for (DecodeNode& node : decode) {
     if (!node.up || node.stopped) continue;
@@ -475,7 +474,7 @@ std::string Rig::Leftovers() {
     if (node.scheduler->queued() + node.scheduler->computing() != 0) {
       found += fmt::format("{} has prompts; ", node.name);
     }
-    if (node.holder->serving() + node.fetcher->running() != 0) {
+    if (node.server->serving() + node.fetcher->running() != 0) {
       found += fmt::format("{} has fetches; ", node.name);
     }
   }

@@ -14,7 +14,7 @@
 #include "common/engine/engine.h"
 #include "common/engine/solo.h"
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "common/telemetry/metrics.h"
 #include "common/text/tokenizer.h"
 #include "common/transfer/host_link.h"
@@ -104,7 +104,7 @@ struct PrefillNode : Node {
   std::unique_ptr<fetch::Probe> fetch_probe;
   std::unique_ptr<fetch::FetchClient> fetch_client;
   std::unique_ptr<fetch::Fetcher> fetcher;
-  std::unique_ptr<fetch::Holder> holder;
+  std::unique_ptr<fetch::PeerServer> server;
   std::unique_ptr<prefill_service::Scheduler> scheduler;
   std::vector<BlockId> hog;  // somebody else's blocks
 };

@@ -47,11 +47,11 @@ std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address,
       ask->send = [wire](v1::FetchEvent event) { wire->Send(std::move(event)); };
       ask->finish = [wire](absl::Status status) { wire->Finish(std::move(status)); };
       ask->congested = [wire] { return wire->waiting() > 3; };
-      if (absl::Status served = node.holder->Submit(id, *std::move(ask)); !served.ok()) {
+      if (absl::Status served = node.server->Submit(id, *std::move(ask)); !served.ok()) {
         wire->Finish(served);
         return;
       }
-      wire->SetCancelled([&node, id] { node.holder->Cancel(id); });
+      wire->SetCancelled([&node, id] { node.server->Cancel(id); });
     });
   });
   return std::make_unique<Handle>(std::move(wire));

@@ -64,8 +64,8 @@ class Interpreter final : public OperationSequence {
     options_.incarnation = Incarnation(options_.incarnation.value() + 1);
     options_.max_sequences = 1 + Next() % 8;
     options_.local_prefill_tokens = Next() % 3 * kBlockTokens;
-    options_.chunk_tokens = kBlockTokens + Next() % 32;
-    options_.token_budget = kBlockTokens + Next() % 64;
+    options_.step.chunk_tokens = kBlockTokens + Next() % 32;
+    options_.step.token_budget = kBlockTokens + Next() % 64;
     scheduler_ = std::make_unique<Scheduler>(options_, *engine_, *link_, prefill_, clock_, probe_);
   }
 

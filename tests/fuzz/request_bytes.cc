@@ -9,7 +9,7 @@
 #include "common/base/check.h"
 #include "common/engine/engine.h"
 #include "common/fetch/blocks_service.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "common/telemetry/metrics.h"
 #include "common/text/tokenizer.h"
 #include "common/transfer/fingerprint_wire.h"
@@ -55,7 +55,7 @@ struct Workers {
       {.worker_id = "d", .incarnation = Incarnation(1)}, *engine, receiver, client, clock, decode_probe};
   prefill_service::Scheduler prefill{{}, *engine, sender, clock, prefill_probe};
   fetch::Probe fetch_probe{metrics, "host"};
-  fetch::Holder holder{{}, *engine, sender, fetch_probe};
+  fetch::PeerServer server{{}, *engine, sender, fetch_probe};
 };
 
 Workers& TheWorkers() {
@@ -122,10 +122,10 @@ absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
   ask->send = [](const v1::FetchEvent&) {};
   ask->finish = [&ends](const absl::Status&) { ++ends; };
   ask->congested = [] { return false; };
-  const absl::Status served = workers.holder.Submit(1, *std::move(ask));
+  const absl::Status served = workers.server.Submit(1, *std::move(ask));
   if (served.ok()) {
-    for (int step = 0; step < kSteps; ++step) workers.holder.Step();
-    workers.holder.Cancel(1);
+    for (int step = 0; step < kSteps; ++step) workers.server.Step();
+    workers.server.Cancel(1);
   } else if (!Canonical(served)) {
     return served;
   }

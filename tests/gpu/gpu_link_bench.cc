@@ -24,8 +24,8 @@
 #include "common/base/mailbox.h"
 #include "common/device/cuda/status.h"
 #include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/nccl.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/nccl/open_nccl.h"
 
 extern char** environ;
 

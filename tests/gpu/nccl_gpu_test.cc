@@ -14,8 +14,8 @@
 
 #include "common/base/mailbox.h"
 #include "common/kernels/cuda/cuda_kernels.h"
-#include "common/transfer/nccl/nccl.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "tests/gpu/gpu.h"
 
 extern char** environ;

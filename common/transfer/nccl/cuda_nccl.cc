@@ -7,7 +7,7 @@
 #include "common/device/cuda/cuda_memory.h"
 #include "common/device/cuda/status.h"
 #include "common/transfer/nccl/cuda_payload.h"
-#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/open_nccl.h"
 #include "common/transfer/nccl/real_nccl.h"
 #include "fmt/format.h"
 

@@ -73,7 +73,7 @@ void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   ForTables(pieces, staging, true, compute_);
   WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
   CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
-  // The pieces may be given back as soon as this returns, and filled anew.
+  // The pieces may be given back as soon as this returns, and filled again.
   for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed_.get());
 }
 

@@ -22,7 +22,7 @@ int64_t RoundUp(int64_t bytes) {
 
 // Transfers that may have ended here and not there, and are still told of: NCCL buffers small ones.
 constexpr size_t kToldAfterTheEnd = 64;
-constexpr int kMostTold = 4096;
+constexpr int kMaxTold = 4096;
 
 int64_t SizeOf(auto pieces) {
   int64_t bytes = 0;
@@ -123,7 +123,7 @@ absl::Status NcclLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   BATON_ASSIGN_OR_RETURN(const NcclId id, pairs_.Open(peer, clock_.Now()));
   Lane& lane = lanes_[peer];
   if (lane.epoch == 0 || lane.id != id) {
-    Clear(peer, lane, "the peer is met anew");
+    Clear(peer, lane, "a new pair was made with the peer");
     lane.id = id;
     lane.epoch = ++epochs_;
     lane.next = 0;
@@ -155,7 +155,7 @@ void NcclLink::Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) {
 
 absl::Status NcclLink::Note(const v1::PayloadApart& apart, Lane& lane, absl::Time now) {
   const auto told = static_cast<uint64_t>(apart.before_size());
-  if (apart.before_size() > kMostTold || told > apart.sequence()) {
+  if (apart.before_size() > kMaxTold || told > apart.sequence()) {
     return absl::DataLossError(fmt::format("transfer {} tells of {} before it", apart.sequence(), told));
   }
   const auto note = [&](uint64_t sequence, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -189,11 +189,11 @@ absl::Status NcclLink::Expect(const v1::KvChunk& chunk, Pieces pieces, Done& don
   absl::MutexLock lock(&mutex_);
   Lane& lane = lanes_[peer];
   if (apart.epoch() < lane.epoch) {
-    return absl::UnavailableError(where + ": the nccl link has begun anew since it was sent");
+    return absl::UnavailableError(where + ": the pair has been made again since it was sent");
   }
   BATON_RETURN_IF_ERROR(pairs_.Join(peer, id, now));
   if (apart.epoch() > lane.epoch) {
-    Clear(peer, lane, "the peer began anew");
+    Clear(peer, lane, "the peer made a new pair");
     lane.id = id;
     lane.epoch = apart.epoch();
     lane.next = 0;
@@ -346,10 +346,10 @@ bool NcclLink::Sending() const {
   });
 }
 
-void NcclLink::Flush(absl::Duration most) {
+void NcclLink::Flush(absl::Duration max) {
   absl::MutexLock lock(&mutex_);
   const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !Sending(); };
-  mutex_.AwaitWithTimeout(absl::Condition(&quiet), most);
+  mutex_.AwaitWithTimeout(absl::Condition(&quiet), max);
 }
 
 bool NcclLink::Busy() const {
@@ -367,7 +367,8 @@ void NcclLink::Work() {
       pause = options_.poll;
       continue;
     }
-    // While transfers are under way NCCL has to be asked; without any, pairs are still watched now and then.
+    // While transfers are in progress NCCL has to be asked; without any, pairs are still watched now and
+    // then.
     if (Busy()) {
       const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
       mutex_.AwaitWithTimeout(absl::Condition(&stopped), pause);

@@ -35,7 +35,8 @@ struct NcclLinkOptions {
   // Staging memory in all. With half of it in use a sender is congested, with all of it Ship refuses; what is
   // received waits for room.
   int64_t staging_bytes = int64_t{256} << 20;
-  // How long the thread sleeps while transfers are under way and nothing has happened, at first and at most.
+  // How long the thread sleeps while transfers are in progress and nothing has happened, at first and at
+  // most.
   absl::Duration poll = absl::Microseconds(20), longest_poll = absl::Microseconds(320);
 };
 
@@ -54,8 +55,8 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   bool congested() const override;
   void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) override;
 
-  // Waits until all that was shipped has left or failed, at most so long. Any thread but the engine's.
-  void Flush(absl::Duration most);
+  // Waits until all that was shipped has left or failed, for at most `max`. Any thread but the engine's.
+  void Flush(absl::Duration max);
   // Ends all pairs and tells those who still wait, here and now. The engine thread has ended. Idempotent.
   void Close();
 
@@ -104,7 +105,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   absl::Status Note(const v1::PayloadApart& apart, Lane& lane, absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(Transfer transfer, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Fails all that waits on a lane.
+  // Fails all transfers that wait on a lane.
   void Clear(const Peer& peer, Lane& lane, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts and completes what can be; true if something happened.
   bool Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,5 +1,5 @@
 // Stands in for NCCL in a build without CUDA.
-#include "common/transfer/nccl/nccl.h"
+#include "common/transfer/nccl/open_nccl.h"
 
 namespace baton::transfer {
 

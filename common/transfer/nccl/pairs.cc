@@ -75,7 +75,7 @@ NcclState Pairs::Transfer(const Peer& peer, absl::Time now,
   if (state == NcclState::kFailed) {
     End(peer, pair, fmt::format("NCCL took no transfer: {}", api_.last_error(pair.communicator)), now);
   } else if (state == NcclState::kOk) {
-    if (!pair.busy()) pair.last_used = now;  // the watchdog counts from the first that is under way
+    if (!pair.busy()) pair.last_used = now;  // the watchdog counts from the first that has not ended
     ++pair.put;
   }
   return state;
@@ -171,7 +171,7 @@ void Pairs::Abort(Pair& pair) {
 }
 
 void Pairs::MakeRoom() {
-  while (open() >= options_.most) {
+  while (open() >= options_.max_open) {
     auto oldest = pairs_.end();
     for (auto it = pairs_.begin(); it != pairs_.end(); ++it) {
       const auto& [peer, pair] = *it;

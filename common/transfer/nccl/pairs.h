@@ -5,14 +5,16 @@
 //   none --Use--> Joining --state ok--> Ready --error, stuck--> Quarantined --back-off over, Use--> Joining
 //                    \--error, too slow--> Quarantined        Ready --least used, Drop--> none
 //
-// - made when first used; when more than `most` are open, the sending end gives up its least recently used
+// - A pair is made when it is first used. When more than `max_open` are open, the sending end gives up the
 // idle
-//   one (the receiving end, which can't know what is on its way, follows when the peer comes with a new id);
-// - watched: an asynchronous error, a join or a transfer that takes too long ends the pair by abort, which is
-//   local and waits for nobody;
-// - a pair that failed is refused for a while, twice as long each time, until a transfer has succeeded again.
+//   pair that it used least recently. The receiving end can't know what is on its way: it follows when the
+//   peer comes with a new id.
+// - Pairs are watched: an asynchronous error, or a join or transfer that takes too long, ends the pair by
+// abort,
+//   which is local and does not wait for the peer.
+// - A pair that failed is refused for a while, twice as long each time, until a transfer has succeeded again.
 //
-// Driven by the link's thread, which calls Poll often while anything is under way.
+// Driven by the link's thread, which calls Poll often while joins or transfers are in progress.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +32,7 @@
 namespace baton::transfer {
 
 struct PairOptions {
-  size_t most = 16;
+  size_t max_open = 16;
   absl::Duration join_timeout = absl::Seconds(10);
   absl::Duration transfer_timeout = absl::Seconds(5);
   absl::Duration first_quarantine = absl::Seconds(1);
@@ -63,7 +65,7 @@ class Pairs {
   // with the time left; INTERNAL: NCCL refused.
   absl::StatusOr<NcclId> Open(const Peer& peer, absl::Time now);
   // The receiving end: joins the pair that the peer made. Another id than the present one's means that the
-  // peer began anew: the old communicator is given up. UNAVAILABLE as above.
+  // peer has made a new pair: the old communicator is given up. UNAVAILABLE as above.
   absl::Status Join(const Peer& peer, const NcclId& id, absl::Time now);
 
   // Puts a transfer on the stream once the pair is ready. kBusy: not yet; kFailed: it is quarantined or gone.
@@ -72,11 +74,11 @@ class Pairs {
   // How many of the pair's transfers are done since it was made; nothing if it has failed or is gone.
   std::optional<int64_t> Done(const Peer& peer, absl::Time now);
 
-  // Looks after all pairs. Returns those that failed since the last call: what waits for them, fails.
+  // Checks all pairs. Returns those that failed since the last call: transfers that wait for them fail.
   std::vector<Peer> Poll(absl::Time now);
   // Ends a pair for a reason of the caller's (a payload with a wrong checksum, a transfer out of order).
   void Fail(const Peer& peer, std::string why, absl::Time now);
-  // The peer is gone for good (a new incarnation took its place): nothing is kept of it.
+  // The peer is gone for good (a new incarnation took its place): forgets everything about it.
   void Forget(const Peer& peer);
 
   std::optional<State> state(const Peer& peer) const;
@@ -96,7 +98,7 @@ class Pairs {
     NcclId id = {};
     Communicator communicator = nullptr;
     absl::Time since;      // of the state
-    absl::Time last_used;  // or, with transfers under way, when they last got on
+    absl::Time last_used;  // or, while there are transfers, when one last made progress
     int64_t put = 0;       // transfers
     int64_t done = 0;
     absl::Duration quarantine;

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   crc = ~crc;
   if (kCompare) {
-    if (crcs[segment] != crc) *wrong = 1;  // whoever comes last writes the same
+    if (crcs[segment] != crc) *wrong = 1;  // every thread that writes it writes the same
   } else {
     crcs[segment] = crc;
   }

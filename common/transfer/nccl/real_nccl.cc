@@ -21,10 +21,10 @@ struct Open {
   device::cuda::Stream stream;
   ncclComm_t communicator = nullptr;
   int rank = 0;
-  // A non-blocking call may still be under way after it returned: until NCCL says that it is not, nothing
+  // A non-blocking call may still be in progress after it returned: until NCCL says that it is not, nothing
   // else may be asked of the communicator, and the call's place in the stream is not known.
   bool pending = false;
-  std::deque<device::cuda::Event> marks;  // one per transfer under way, in order
+  std::deque<device::cuda::Event> marks;  // one per transfer in progress, in order
   int64_t done = 0;
   // Device memory: free before it joined, and what it had taken when its first transfer was done, because
   // NCCL allocates most of it then. Whatever else was allocated in between is in it.

@@ -18,9 +18,9 @@ class CostClock final : public Clock {
   void Watch(const decode_service::Scheduler* scheduler) { scheduler_ = scheduler; }
 
   absl::Time Now() const override {
-    if (scheduler_ == nullptr || scheduler_->launched() == counted_) return now_;
-    BATON_CHECK(scheduler_->launched() == counted_ + 1);
-    counted_ = scheduler_->launched();
+    if (scheduler_ == nullptr || scheduler_->steps_launched() == counted_) return now_;
+    BATON_CHECK(scheduler_->steps_launched() == counted_ + 1);
+    counted_ = scheduler_->steps_launched();
     const forecast::StepLoad& load = scheduler_->last_load();
     now_ += absl::Seconds(cost_.base + cost_.sequence * static_cast<double>(load.running) +
                           cost_.context * static_cast<double>(load.context) +

@@ -107,15 +107,14 @@ class Relay {
         tokenizer_(text::Tokenizer::Load(ShippedModel().folder).value()),
         probe_(metrics_, "host"),
         link_(*decode_),
-        scheduler_({.worker_id = "decode-0",
-                    .incarnation = Incarnation(1),
-                    .max_sequences = setup.max_sequences,
-                    .local_prefill_tokens = setup.local_prefill,
-                    .chunk_tokens = setup.chunk,
-                    .token_budget = setup.budget,
-                    .slo_tpot = setup.slo_tpot,
-                    .step_cost = setup.step_cost},
-                   *decode_, link_, client_, setup.clock != nullptr ? *setup.clock : clock_, probe_) {
+        scheduler_(
+            {.worker_id = "decode-0",
+             .incarnation = Incarnation(1),
+             .max_sequences = setup.max_sequences,
+             .local_prefill_tokens = setup.local_prefill,
+             .step = {.chunk_tokens = setup.chunk, .token_budget = setup.budget, .slo_tpot = setup.slo_tpot},
+             .step_cost = setup.step_cost},
+            *decode_, link_, client_, setup.clock != nullptr ? *setup.clock : clock_, probe_) {
     const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk,
                                                        .token_budget = setup.budget};
     client_.AddWorker("a", *prefill_a_, options);
@@ -149,7 +148,7 @@ class Relay {
     output.set_logits_digest(logits_digests_);
     sequence->outbox =
         std::make_unique<decode_service::Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
-    sequence->kv =
+    sequence->lease.kv =
         std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
     sequence->send = [&answer](const v1::DecodeEvent& event) {
       if (event.has_accepted()) answer.accepted = true;

@@ -206,8 +206,8 @@ TEST_F(FetchTest, AMissingChunkIsNoticedAtTheEnd) {
 
 TEST_F(FetchTest, AHolderThatRestartedHasNothing) {
   const auto fresh = MakeEngine(24);
-  Holder holder({}, *fresh, sender_, holder_probe_);
-  client_.AddHolder("there", *fresh, holder);
+  PeerServer server({}, *fresh, sender_, server_probe_);
+  client_.AddPeer("there", *fresh, server);
   Start();
   PumpAll();
   EXPECT_TRUE(ended_->ok()) << *ended_;
@@ -314,7 +314,7 @@ TEST_F(FetchTest, AFetchThatLagsIsNoLongerWorthTheWait) {
 }
 
 TEST_F(FetchTest, NoMoreRunAtOnceThanMay) {
-  MakeFetcher({.most = 1});
+  MakeFetcher({.max_fetches = 1});
   EXPECT_TRUE(fetcher_->Worthwhile(Peer(8), 8, 1, 1));
   Start();
   EXPECT_FALSE(fetcher_->Worthwhile(Peer(8), 8, 1, 1));

@@ -10,7 +10,7 @@
 
 #include "common/engine/sequence_kv.h"
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "common/transfer/host_link.h"
 #include "tests/fakes/direct_fetch_client.h"
 
@@ -50,11 +50,11 @@ class TwoWorkersTest : public ::testing::Test {
     return engine::Engine::Load(sized).value();
   }
 
-  explicit TwoWorkersTest(int64_t blocks = 24, HolderOptions options = {})
+  explicit TwoWorkersTest(int64_t blocks = 24, PeerServerOptions options = {})
       : there_(MakeEngine(blocks)), here_(MakeEngine(blocks)) {
     options.max_chunk_bytes = options.step_bytes = there_->store().layout().block_bytes();
-    holder_ = std::make_unique<Holder>(options, *there_, sender_, holder_probe_);
-    client_.AddHolder("there", *there_, *holder_);
+    server_ = std::make_unique<PeerServer>(options, *there_, sender_, server_probe_);
+    client_.AddPeer("there", *there_, *server_);
     MakeFetcher({});
   }
 
@@ -123,7 +123,7 @@ class TwoWorkersTest : public ::testing::Test {
       engine->pool().CheckConservation();
       EXPECT_EQ(engine->pool().counts().held, 0);
     }
-    EXPECT_EQ(holder_->serving(), 0u);
+    EXPECT_EQ(server_->serving(), 0u);
     EXPECT_EQ(fetcher_->running(), 0);
   }
   bool HasMetric(const std::string& line) const {
@@ -131,12 +131,12 @@ class TwoWorkersTest : public ::testing::Test {
   }
 
   FakeClock clock_;
-  telemetry::Metrics metrics_, holder_metrics_;
-  Probe probe_{metrics_, "host"}, holder_probe_{holder_metrics_, "host"};
+  telemetry::Metrics metrics_, server_metrics_;
+  Probe probe_{metrics_, "host"}, server_probe_{server_metrics_, "host"};
   std::unique_ptr<engine::Engine> there_, here_;
   transfer::HostLinkSender sender_;
   LateReceiver receiver_;
-  std::unique_ptr<Holder> holder_;
+  std::unique_ptr<PeerServer> server_;
   baton::testing::DirectFetchClient client_;
   std::unique_ptr<Fetcher> fetcher_;
 };

@@ -30,7 +30,7 @@ class FetchingSchedulerTest : public fetch::TwoWorkersTest {
     const SchedulerOptions small = {.chunk_tokens = 16, .token_budget = 16};
     scheduler_ =
         std::make_unique<Scheduler>(small, *here_, sender_, clock_, prefill_probe_,
-                                    fetch::Exchange{.fetcher = fetcher_.get(), .holder = &here_holder_});
+                                    fetch::PeerFetch{.fetcher = fetcher_.get(), .server = &here_server_});
     other_ = std::make_unique<Scheduler>(small, *there_, sender_, clock_, other_probe_);
   }
 
@@ -69,8 +69,8 @@ class FetchingSchedulerTest : public fetch::TwoWorkersTest {
   const std::vector<TokenId> tokens_ = Tokens(21, 14);
   telemetry::Metrics prefill_metrics_, other_metrics_, here_holder_metrics_;
   Probe prefill_probe_{prefill_metrics_, "host"}, other_probe_{other_metrics_, "host"};
-  fetch::Probe here_holder_probe_{here_holder_metrics_, "host"};
-  fetch::Holder here_holder_{{}, *here_, sender_, here_holder_probe_};
+  fetch::Probe here_server_probe_{here_holder_metrics_, "host"};
+  fetch::PeerServer here_server_{{}, *here_, sender_, here_server_probe_};
   std::map<JobId, Caller> peers_;
   std::vector<JobId> order_;
   std::unique_ptr<Scheduler> scheduler_, other_;
@@ -162,14 +162,14 @@ TEST_F(FetchingSchedulerTest, CancelAndAbortLetGoOfTheFetch) {
 TEST_F(FetchingSchedulerTest, WhoeverRunsNowHasTheRoom) {
   ComputeThere(1, Prefix(160));
   Hold(*here_, Tokens(23, 15), 15);
-  fetch::Ask ask;
+  fetch::ServedFetch ask;
   ask.hashes = Chain(*here_, Tokens(23, 15));
   ask.ticket = {Incarnation(9), TicketId(1), 0, std::vector<Generation>(15, Generation(1))};
   std::optional<absl::Status> served;
   ask.send = [](v1::FetchEvent) {};
   ask.finish = [&](absl::Status status) { served = std::move(status); };
   ask.congested = [] { return true; };
-  ASSERT_TRUE(here_holder_.Submit(1, std::move(ask)).ok());
+  ASSERT_TRUE(here_server_.Submit(1, std::move(ask)).ok());
   client_.Hang(true);
   ASSERT_TRUE(Submit(*scheduler_, 2, Prefix(200), 10).ok());
   EXPECT_EQ(here_->pool().counts().held, 25);

@@ -45,7 +45,7 @@ class PairsTest : public testing::Test {
 
   FakeNccl nccl_;
   const NcclApi api_ = nccl_.Api();
-  const PairOptions options_ = {.most = kMost};
+  const PairOptions options_ = {.max_open = kMost};
   absl::Time now_ = absl::UnixEpoch();
   Pairs sender_{api_, options_};
   Pairs receivers_{api_, options_};  // all receivers in one: their pairs are apart

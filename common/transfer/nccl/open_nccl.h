@@ -1,6 +1,7 @@
-// Nccl: NCCL and the payloads that go with it, as the link of one worker uses them. OpenNccl is a seam of the
-// linker: a build with CUDA has the real one (target nccl_open), a build without says so, and the workers of
-// the end-to-end tests have one that goes between processes over sockets (tests/fakes).
+// OpenNccl: NCCL and the payloads that go with it, as the link of one worker uses them. Which definition a
+// binary links decides what it opens: a build with CUDA has the real one (target nccl_open), a build without
+// returns an error that says so, and the workers of the end-to-end tests have one that connects processes
+// over sockets (tests/fakes).
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // The serving end: it pins what it ships, comes after its own worker's needs, and keeps its bounds.
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 
 #include <gmock/gmock.h>
 
@@ -10,9 +10,9 @@
 namespace baton::fetch {
 namespace {
 
-class HolderTest : public TwoWorkersTest {
+class PeerServerTest : public TwoWorkersTest {
  protected:
-  HolderTest() : TwoWorkersTest(24, {.most = 2}) { Hold(*there_, tokens_, 8); }
+  PeerServerTest() : TwoWorkersTest(24, {.max_fetches = 2}) { Hold(*there_, tokens_, 8); }
 
   struct Caller {
     std::vector<v1::FetchEvent> events;
@@ -20,7 +20,7 @@ class HolderTest : public TwoWorkersTest {
     bool congested = false;
   };
   absl::Status Submit(FetchId id, int64_t blocks) {
-    Ask ask;
+    ServedFetch ask;
     ask.hashes = Chain(*there_, tokens_);
     ask.hashes.resize(blocks);
     ask.ticket = {Incarnation(1), TicketId(id), 0, std::vector<Generation>(blocks, Generation(1))};
@@ -28,20 +28,20 @@ class HolderTest : public TwoWorkersTest {
     ask.send = [&caller](v1::FetchEvent event) { caller.events.push_back(std::move(event)); };
     ask.finish = [&caller](absl::Status status) { caller.finished = std::move(status); };
     ask.congested = [&caller] { return caller.congested; };
-    return holder_->Submit(id, std::move(ask));
+    return server_->Submit(id, std::move(ask));
   }
 
   const std::vector<TokenId> tokens_ = Tokens(9, 10);
   std::map<FetchId, Caller> callers_;
 };
 
-TEST_F(HolderTest, BlocksArePinnedUntilTheyHaveLeft) {
+TEST_F(PeerServerTest, BlocksArePinnedUntilTheyHaveLeft) {
   ASSERT_TRUE(Submit(1, 8).ok());
   EXPECT_EQ(there_->pool().counts().held, 8);
-  holder_->Step();
+  server_->Step();
   // Everything else is given out; what is shipped stays.
   const auto others = there_->pool().Allocate(there_->pool().available()).value();
-  while (holder_->Step()) {
+  while (server_->Step()) {
   }
   EXPECT_TRUE(callers_[1].finished->ok());
   ASSERT_EQ(callers_[1].events.size(), 9u);
@@ -51,70 +51,70 @@ TEST_F(HolderTest, BlocksArePinnedUntilTheyHaveLeft) {
   EXPECT_EQ(there_->pool().counts().held, 0);
 }
 
-TEST_F(HolderTest, WhatWasEvictedBeforeIsNotFound) {
+TEST_F(PeerServerTest, WhatWasEvictedBeforeIsNotFound) {
   there_->pool().Release(there_->pool().Allocate(there_->pool().available() - 3).value());
   const int64_t left = there_->pool().MatchPrefix(Chain(*there_, tokens_));
   ASSERT_LT(left, 8);
   ASSERT_TRUE(Submit(1, 8).ok());
-  while (holder_->Step()) {
+  while (server_->Step()) {
   }
   EXPECT_EQ(callers_[1].events[0].found().blocks(), left);
   EXPECT_TRUE(callers_[1].finished->ok());
 }
 
-TEST_F(HolderTest, NoMoreAreServedAtOnceThanMay) {
+TEST_F(PeerServerTest, NoMoreAreServedAtOnceThanMay) {
   ASSERT_TRUE(Submit(1, 8).ok());
   ASSERT_TRUE(Submit(2, 8).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(Submit(3, 8)));
-  holder_->Cancel(1);
+  server_->Cancel(1);
   EXPECT_TRUE(Submit(3, 8).ok());
-  holder_->Abort(absl::UnavailableError("leaving"));
+  server_->Abort(absl::UnavailableError("leaving"));
   EXPECT_TRUE(absl::IsUnavailable(*callers_[2].finished));
   EXPECT_FALSE(callers_[1].finished.has_value()) << "who cancels hears nothing more";
   EXPECT_EQ(there_->pool().counts().held, 0);
 }
 
-TEST_F(HolderTest, AStepCopiesOnlySoMuchForAllOfThem) {
+TEST_F(PeerServerTest, AStepCopiesOnlySoMuchForAllOfThem) {
   ASSERT_TRUE(Submit(1, 8).ok());
   ASSERT_TRUE(Submit(2, 8).ok());
   size_t before = 2;
   for (int i = 0; i < 16; ++i) {
-    holder_->Step();
+    server_->Step();
     const size_t now = callers_[1].events.size() + callers_[2].events.size();
     EXPECT_EQ(now, before + 1);
     before = now;
   }
-  holder_->Step();
+  server_->Step();
   EXPECT_TRUE(callers_[1].finished.has_value() && callers_[2].finished.has_value());
 }
 
-TEST_F(HolderTest, ACallerThatTakesNothingHoldsUpNobody) {
+TEST_F(PeerServerTest, ACallerThatTakesNothingHoldsUpNobody) {
   ASSERT_TRUE(Submit(1, 8).ok());
   callers_[1].congested = true;
   ASSERT_TRUE(Submit(2, 8).ok());
-  while (holder_->Step()) {
+  while (server_->Step()) {
   }
   EXPECT_EQ(callers_[1].events.size(), 1u);
   EXPECT_TRUE(callers_[2].finished->ok());
   callers_[1].congested = false;
-  while (holder_->Step()) {
+  while (server_->Step()) {
   }
   EXPECT_TRUE(callers_[1].finished->ok());
   EXPECT_EQ(there_->pool().counts().held, 0);
 }
 
-TEST_F(HolderTest, ItsOwnWorkersNeedsComeFirst) {
-  EXPECT_FALSE(holder_->MakeRoom());
+TEST_F(PeerServerTest, ItsOwnWorkersNeedsComeFirst) {
+  EXPECT_FALSE(server_->MakeRoom());
   ASSERT_TRUE(Submit(1, 8).ok());
   EXPECT_FALSE(there_->pool().Allocate(20).ok());
-  EXPECT_TRUE(holder_->MakeRoom());
+  EXPECT_TRUE(server_->MakeRoom());
   EXPECT_TRUE(absl::IsResourceExhausted(*callers_[1].finished));
   const auto blocks = there_->pool().Allocate(20);
   ASSERT_TRUE(blocks.ok());
   there_->pool().Release(*blocks);
 }
 
-TEST_F(HolderTest, RequestsAreChecked) {
+TEST_F(PeerServerTest, RequestsAreChecked) {
   v1::FetchRequest request;
   *request.mutable_fingerprint() = transfer::ToProto(there_->fingerprint());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseRequest(request, *there_).status())) << "no hashes";

@@ -1,6 +1,6 @@
-// Host: what every worker is made of besides its own scheduler and service: the engine and its loop, the
-// watch stream, the metrics page and the gRPC server, started and ended in the right order. Create, Serve,
-// Drain and Stop: one thread.
+// WorkerRuntime: what every worker is made of besides its own scheduler and service: the engine and its loop,
+// the watch stream, the metrics page, the link, peer fetch and the gRPC server, started and ended in the
+// right order. Create, Serve, Drain and Stop: one thread.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
-#include "common/fetch/exchange.h"
+#include "common/fetch/peer_fetch.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
@@ -28,20 +28,20 @@
 
 namespace baton::worker {
 
-// What one step of the scheduler leaves. The host adds the pool's blocks to the load.
+// What one step of the scheduler leaves. The runtime adds the pool's blocks to the load.
 struct StepReport {
   bool busy = false;  // there is more to do at once
   v1::Load load;
 };
 
-class Host {
+class WorkerRuntime {
  public:
   // Loads the model, measures what a step takes, and opens the link. `role_name` begins the worker's id if it
   // was given none.
-  static absl::StatusOr<std::unique_ptr<Host>> Create(const Options& options, v1::Role role,
-                                                      const std::string& role_name);
+  static absl::StatusOr<std::unique_ptr<WorkerRuntime>> Create(const Options& options, v1::Role role,
+                                                               const std::string& role_name);
   // Stop has been called, or Serve has not.
-  ~Host();
+  ~WorkerRuntime();
 
   engine::Engine& engine() { return *engine_; }
   // As measured at the start.
@@ -55,7 +55,7 @@ class Host {
   const rpc::Security& security() const { return *security_; }
   const rpc::PeerCheck& peers() const { return peers_; }
   // Peer fetch, if this worker takes part.
-  fetch::Exchange exchange() const;
+  fetch::PeerFetch peer_fetch() const;
   const std::string& worker_id() const { return hub_.info().worker_id(); }
   Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
 
@@ -76,9 +76,10 @@ class Host {
   void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
 
  private:
-  struct PeerFetch;
-  Host(const Options& options, std::shared_ptr<const rpc::Security> security,
-       std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost, v1::WorkerInfo info);
+  struct PeerFetchParts;
+  WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
+                std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost,
+                v1::WorkerInfo info);
   bool Step(const std::function<StepReport()>& step);
 
   const Options options_;
@@ -93,7 +94,7 @@ class Host {
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};
   std::unique_ptr<KvLink> link_;
-  std::unique_ptr<PeerFetch> peer_fetch_;  // null: takes no part
+  std::unique_ptr<PeerFetchParts> fetch_parts_;  // null: takes no part
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::string metrics_address_;
   std::unique_ptr<rpc::Server> server_;

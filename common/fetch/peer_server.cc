@@ -1,4 +1,4 @@
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,45 +7,46 @@
 
 namespace baton::fetch {
 
-Holder::Holder(const HolderOptions& options, engine::Engine& engine, transfer::LinkSender& link, Probe& probe)
+PeerServer::PeerServer(const PeerServerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
+                       Probe& probe)
     : options_(options), engine_(engine), link_(link), probe_(probe) {}
 
-Holder::~Holder() {
+PeerServer::~PeerServer() {
   while (!serving_.empty()) End(serving_.begin(), Probe::Served::kFailed);
 }
 
-absl::Status Holder::Submit(FetchId id, Ask ask) {
-  if (serving_.size() >= options_.most) {
+absl::Status PeerServer::Submit(FetchId id, ServedFetch fetch) {
+  if (serving_.size() >= options_.max_fetches) {
     probe_.Serve(Probe::Served::kRefused, 0, 0);
     return absl::ResourceExhaustedError(
         fmt::format("{} fetches are served already: compute the blocks, or ask another", serving_.size()));
   }
   Serving serving;
-  serving.blocks = engine_.pool().AcquirePrefix(ask.hashes);
+  serving.blocks = engine_.pool().AcquirePrefix(fetch.hashes);
   serving.shipment =
-      std::make_unique<transfer::Shipment>(ask.ticket, link_, engine_.store(), options_.max_chunk_bytes);
-  serving.ask = std::move(ask);
+      std::make_unique<transfer::Shipment>(fetch.ticket, link_, engine_.store(), options_.max_chunk_bytes);
+  serving.fetch = std::move(fetch);
   v1::FetchEvent event;
   event.mutable_found()->set_blocks(static_cast<uint32_t>(serving.blocks.size()));
-  serving.ask.send(std::move(event));
+  serving.fetch.send(std::move(event));
   serving_.emplace(id, std::move(serving));
   probe_.Serving(serving_.size());
   return absl::OkStatus();
 }
 
-void Holder::Cancel(FetchId id) {
+void PeerServer::Cancel(FetchId id) {
   const auto found = serving_.find(id);
   if (found != serving_.end()) End(found, Probe::Served::kCancelled);
 }
 
-bool Holder::Step() {
+bool PeerServer::Step() {
   const int64_t block_bytes = engine_.store().layout().block_bytes();
   int64_t budget = std::max<int64_t>(1, options_.step_bytes / block_bytes);  // blocks
   bool more = false;
   for (auto at = serving_.begin(); at != serving_.end();) {
     Serving& serving = at->second;
     const auto held = std::ssize(serving.blocks);
-    if (serving.shipped < held && serving.ask.congested()) {
+    if (serving.shipped < held && serving.fetch.congested()) {
       ++at;
       continue;
     }
@@ -54,12 +55,12 @@ bool Holder::Step() {
                                                      engine_.store().layout().layers, [&](v1::KvChunk chunk) {
                                                        v1::FetchEvent event;
                                                        *event.mutable_chunk() = std::move(chunk);
-                                                       serving.ask.send(std::move(event));
+                                                       serving.fetch.send(std::move(event));
                                                      });
     serving.shipped += count;
     budget -= count;
     if (!sent.ok() || serving.shipped == held) {
-      serving.ask.finish(sent);
+      serving.fetch.finish(sent);
       at = End(at, !sent.ok()  ? Probe::Served::kFailed
                    : held == 0 ? Probe::Served::kMissed
                                : Probe::Served::kOk);
@@ -71,20 +72,20 @@ bool Holder::Step() {
   return more;
 }
 
-bool Holder::MakeRoom() {
+bool PeerServer::MakeRoom() {
   if (serving_.empty()) return false;
   Abort(absl::ResourceExhaustedError("this worker needs its blocks for its own requests"));
   return true;
 }
 
-void Holder::Abort(const absl::Status& status) {
+void PeerServer::Abort(const absl::Status& status) {
   while (!serving_.empty()) {
-    serving_.begin()->second.ask.finish(status);
+    serving_.begin()->second.fetch.finish(status);
     End(serving_.begin(), Probe::Served::kFailed);
   }
 }
 
-Holder::Servings::iterator Holder::End(Servings::iterator serving, Probe::Served outcome) {
+PeerServer::Servings::iterator PeerServer::End(Servings::iterator serving, Probe::Served outcome) {
   engine_.pool().Release(serving->second.blocks);
   probe_.Serve(outcome, serving->second.shipped, serving->second.shipment->shipped_bytes());
   const auto next = serving_.erase(serving);

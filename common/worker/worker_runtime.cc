@@ -1,4 +1,4 @@
-#include "common/worker/host.h"
+#include "common/worker/worker_runtime.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@
 #include "common/engine/measure.h"
 #include "common/fetch/blocks_service.h"
 #include "common/fetch/fetcher.h"
-#include "common/fetch/holder.h"
+#include "common/fetch/peer_server.h"
 #include "common/rpc/channel.h"
 #include "common/transfer/host_link.h"
 #include "fmt/format.h"
@@ -25,30 +25,30 @@ constexpr size_t kMailboxCapacity = 4096;
 
 // In the order of construction: what comes later uses what comes before. Blocks go from peer to peer over the
 // host link, whatever hand-offs go by.
-struct Host::PeerFetch {
+struct WorkerRuntime::PeerFetchParts {
   transfer::HostLinkSender sender;
   transfer::HostLinkReceiver receiver;
   fetch::Probe probe;
   fetch::GrpcFetchClient client;
   fetch::Fetcher fetcher;
-  fetch::Holder holder;
+  fetch::PeerServer server;
   fetch::BlocksService service;
 
-  explicit PeerFetch(Host& host)
-      : sender(host.engine_->store().memory()),
-        receiver(host.engine_->store().memory()),
-        probe(host.metrics_, sender.name()),
-        client(host.loop_, *host.security_),
-        fetcher({.worker_id = host.worker_id(),
-                 .incarnation = host.incarnation(),
-                 .always = host.options_.peer_fetch == "always"},
-                *host.engine_, receiver, client, host.clock_, probe),
-        holder({.max_chunk_bytes = rpc::kMaxChunkBytes}, *host.engine_, sender, probe),
-        service(*host.engine_, host.loop_, holder, host.peers_) {}
+  explicit PeerFetchParts(WorkerRuntime& runtime)
+      : sender(runtime.engine_->store().memory()),
+        receiver(runtime.engine_->store().memory()),
+        probe(runtime.metrics_, sender.name()),
+        client(runtime.loop_, *runtime.security_),
+        fetcher({.worker_id = runtime.worker_id(),
+                 .incarnation = runtime.incarnation(),
+                 .always = runtime.options_.peer_fetch == "always"},
+                *runtime.engine_, receiver, client, runtime.clock_, probe),
+        server({.max_chunk_bytes = rpc::kMaxChunkBytes}, *runtime.engine_, sender, probe),
+        service(*runtime.engine_, runtime.loop_, server, runtime.peers_) {}
 };
 
-absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::Role role,
-                                                   const std::string& role_name) {
+absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options, v1::Role role,
+                                                                     const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(options.engine));
   const Incarnation incarnation(RandomU64());
@@ -58,37 +58,39 @@ absl::StatusOr<std::unique_ptr<Host>> Host::Create(const Options& options, v1::R
   const forecast::StepCost cost =
       engine::MeasureStepCost(*engine, {.chunk_tokens = options.chunk_tokens}, MonotonicClock());
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine, cost);
-  auto host =
-      std::unique_ptr<Host>(new Host(options, std::move(security), std::move(engine), cost, std::move(info)));
-  BATON_ASSIGN_OR_RETURN(host->link_, KvLink::Create(options.link, *host->engine_, host->loop_, host->clock_,
-                                                     incarnation, host->metrics_));
-  return host;
+  auto runtime = std::unique_ptr<WorkerRuntime>(
+      new WorkerRuntime(options, std::move(security), std::move(engine), cost, std::move(info)));
+  BATON_ASSIGN_OR_RETURN(runtime->link_, KvLink::Create(options.link, *runtime->engine_, runtime->loop_,
+                                                        runtime->clock_, incarnation, runtime->metrics_));
+  return runtime;
 }
 
-Host::Host(const Options& options, std::shared_ptr<const rpc::Security> security,
-           std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost, v1::WorkerInfo info)
+WorkerRuntime::WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
+                             std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost,
+                             v1::WorkerInfo info)
     : options_(options),
       security_(std::move(security)),
       engine_(std::move(engine)),
       step_cost_(step_cost),
-      peers_(security_,
-             [&denied = metrics_.Counter("baton_worker_denied_total",
-                                         "Calls turned away for want of the fleet's certificate or key")] {
-               denied.Increment();
-             }),
+      peers_(
+          security_,
+          [&denied = metrics_.Counter("baton_worker_denied_total",
+                                      "Calls refused because they lacked the fleet's certificate or key")] {
+            denied.Increment();
+          }),
       hub_(std::move(info)),
       loop_(kMailboxCapacity) {
-  if (options_.peer_fetch != "never") peer_fetch_ = std::make_unique<PeerFetch>(*this);
+  if (options_.peer_fetch != "never") fetch_parts_ = std::make_unique<PeerFetchParts>(*this);
 }
 
-Host::~Host() = default;
+WorkerRuntime::~WorkerRuntime() = default;
 
-fetch::Exchange Host::exchange() const {
-  if (peer_fetch_ == nullptr) return {};
-  return {.fetcher = &peer_fetch_->fetcher, .holder = &peer_fetch_->holder};
+fetch::PeerFetch WorkerRuntime::peer_fetch() const {
+  if (fetch_parts_ == nullptr) return {};
+  return {.fetcher = &fetch_parts_->fetcher, .server = &fetch_parts_->server};
 }
 
-absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> step, bool ready) {
+absl::Status WorkerRuntime::Serve(grpc::Service& service, std::function<StepReport()> step, bool ready) {
   hub_.SetReady(ready);
   if (!options_.metrics_listen.empty()) {
     BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
@@ -96,7 +98,7 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
     metrics_address_ = metrics_server_->address();
   }
   std::vector<grpc::Service*> services = {&service, &worker_service_};
-  if (peer_fetch_ != nullptr) services.push_back(&peer_fetch_->service);
+  if (fetch_parts_ != nullptr) services.push_back(&fetch_parts_->service);
   BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
                                                       .health_listen = options_.health_listen,
                                                       .security = security_},
@@ -112,15 +114,15 @@ absl::Status Host::Serve(grpc::Service& service, std::function<StepReport()> ste
   return absl::OkStatus();
 }
 
-void Host::SetReady() {
+void WorkerRuntime::SetReady() {
   absl::MutexLock lock(&serving_);
   if (!drained_) server_->SetServing(true);
   hub_.SetReady(true);
 }
 
-bool Host::Step(const std::function<StepReport()>& step) {
+bool WorkerRuntime::Step(const std::function<StepReport()>& step) {
   StepReport report = step();
-  if (peer_fetch_ != nullptr) report.busy |= peer_fetch_->holder.Step();
+  if (fetch_parts_ != nullptr) report.busy |= fetch_parts_->server.Step();
   draining_.Set(hub_.draining() ? 1 : 0);  // by Worker/Drain too
   link_->Observe();
   kv::BlockPool& pool = engine_->pool();
@@ -129,13 +131,13 @@ bool Host::Step(const std::function<StepReport()>& step) {
   report.load.set_held_blocks(blocks.held);
   report.load.set_cached_blocks(blocks.cached);
   report.load.set_total_blocks(blocks.total);
-  const size_t serves = peer_fetch_ == nullptr ? 0 : peer_fetch_->holder.serving();
+  const size_t serves = fetch_parts_ == nullptr ? 0 : fetch_parts_->server.serving();
   hub_.Publish(
       std::move(report.load), serves, pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
   return report.busy;
 }
 
-void Host::Drain(absl::Duration grace) {
+void WorkerRuntime::Drain(absl::Duration grace) {
   {
     absl::MutexLock lock(&serving_);
     drained_ = true;
@@ -149,13 +151,13 @@ void Host::Drain(absl::Duration grace) {
   idle->WaitForNotificationWithTimeout(grace);
 }
 
-void Host::Stop(std::function<void()> abort) {
+void WorkerRuntime::Stop(std::function<void()> abort) {
   if (server_ == nullptr) return;
   Drain(absl::ZeroDuration());
   loop_.Run([&] {
     abort();
-    if (peer_fetch_ != nullptr) {
-      peer_fetch_->holder.Abort(absl::UnavailableError("this worker is leaving: compute the blocks"));
+    if (fetch_parts_ != nullptr) {
+      fetch_parts_->server.Abort(absl::UnavailableError("this worker is leaving: compute the blocks"));
     }
   });
   hub_.Close();
@@ -163,13 +165,13 @@ void Host::Stop(std::function<void()> abort) {
   const absl::Duration last = absl::Seconds(std::clamp(options_.drain_grace, 1.0, 10.0));
   server_->Shutdown(last);
   link_->Flush(last);
-  // Last words of calls that were let go are dropped by the stopped loop.
+  // The stopped loop drops the last events of calls that were released.
   loop_.Stop();
   link_->Close();
   server_.reset();
 }
 
-void Host::WithEngine(absl::FunctionRef<void(engine::Engine&)> use) {
+void WorkerRuntime::WithEngine(absl::FunctionRef<void(engine::Engine&)> use) {
   loop_.Run([&] { use(*engine_); });
 }
 

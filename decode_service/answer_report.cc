@@ -1,0 +1,111 @@
+#include "decode_service/answer_report.h"
+
+#include <algorithm>
+
+namespace baton::decode_service {
+
+void AnswerReport::Arrived(absl::Time now, const std::string& decode_worker, int64_t prompt_tokens) {
+  arrival_ = now;
+  usage_.set_prompt_tokens(static_cast<uint32_t>(prompt_tokens));
+  relay_.set_decode_worker(decode_worker);
+}
+
+void AnswerReport::Reserved(absl::Time now, int64_t cached_tokens) {
+  reserved_ = now;
+  usage_.set_decode_cached_tokens(
+      static_cast<uint32_t>(std::min<int64_t>(cached_tokens, usage_.prompt_tokens())));
+}
+
+void AnswerReport::Fetched(const std::string& peer, int64_t tokens, absl::Duration took,
+                           int64_t cached_tokens) {
+  fetch_ = absl::ToDoubleSeconds(took);
+  if (tokens == 0) return;
+  relay_.set_fetched_tokens(static_cast<uint32_t>(tokens));
+  relay_.set_fetched_from(peer);
+  relay_.set_fetch_seconds(fetch_);
+  usage_.set_decode_cached_tokens(
+      static_cast<uint32_t>(std::min<int64_t>(cached_tokens, usage_.prompt_tokens())));
+}
+
+void AnswerReport::PrefillStarted(absl::Time now) {
+  if (prefill_started_ == absl::Time()) prefill_started_ = now;
+}
+
+void AnswerReport::LogitsArrived(absl::Time now, const v1::PrefillDone& done) {
+  if (first_token_sent()) return;
+  const double taken = absl::ToDoubleSeconds(now - prefill_started_);
+  prefill_queue_ = fetch_ + done.queue_seconds();
+  prefill_ = done.compute_seconds();
+  // What neither waiting nor computing explains: shipping, the wire, and attempts that failed before.
+  transfer_ = std::max(0.0, taken - done.queue_seconds() - done.compute_seconds());
+  usage_.set_prefill_cached_tokens(static_cast<uint32_t>(
+      std::max<int64_t>(0, int64_t{done.cached_tokens()} - int64_t{usage_.decode_cached_tokens()})));
+  if (done.fetched_tokens() == 0) return;
+  relay_.set_fetched_tokens(relay_.fetched_tokens() + done.fetched_tokens());
+  relay_.set_fetched_from(done.fetched_from());
+  relay_.set_fetch_seconds(done.fetch_seconds());
+}
+
+void AnswerReport::Shipped(std::string_view link, int64_t blocks, int64_t bytes) {
+  relay_.set_shipped_blocks(relay_.shipped_blocks() + static_cast<uint32_t>(blocks));
+  relay_.set_shipped_bytes(relay_.shipped_bytes() + bytes);
+  if (blocks > 0) relay_.set_link(std::string(link));
+}
+
+void AnswerReport::PromptComputed(absl::Time now) {
+  if (first_token_sent()) return;
+  // The rest since its reservation it waited: for a fetch, for prompts before it, for running sequences'
+  // rows.
+  const double taken = absl::ToDoubleSeconds(now - reserved_);
+  prefill_ = std::min(taken, computed_here_);
+  prefill_queue_ = taken - prefill_;
+  transfer_ = 0;
+}
+
+absl::Duration AnswerReport::TokenSent(absl::Time now) {
+  const absl::Time before = first_token_sent() ? last_token_ : arrival_;
+  if (!first_token_sent()) first_token_ = now;
+  last_token_ = now;
+  return now - before;
+}
+
+v1::Opening AnswerReport::Opening() const {
+  v1::Opening opening;
+  ReportPhases(*opening.mutable_timing());
+  *opening.mutable_usage() = usage_;
+  return opening;
+}
+
+v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int64_t generated,
+                                    int64_t steps) {
+  v1::Finished finished;
+  finished.set_choice(choice);
+  finished.set_reason(end.reason);
+  finished.set_stop_match(end.stop_match);
+  if (end.stop_token.has_value()) finished.set_stop_token_id(end.stop_token->value());
+  usage_.set_completion_tokens(static_cast<uint32_t>(generated));
+  *finished.mutable_usage() = usage_;
+  if (relay_.link().empty()) relay_.set_link("local");
+  *finished.mutable_relay() = relay_;
+  v1::Timing& timing = *finished.mutable_timing();
+  ReportPhases(timing);
+  if (!first_token_sent()) return finished;
+  const double ttft = absl::ToDoubleSeconds(first_token_ - arrival_);
+  timing.set_first_token(std::max(
+      0.0, ttft - timing.decode_queue() - timing.prefill_queue() - timing.prefill() - timing.transfer()));
+  timing.set_ttft(ttft);
+  if (steps > 0) {
+    timing.set_tpot(absl::ToDoubleSeconds(last_token_ - first_token_) / static_cast<double>(steps));
+  }
+  timing.set_e2e(absl::ToDoubleSeconds(last_token_ - arrival_));
+  return finished;
+}
+
+void AnswerReport::ReportPhases(v1::Timing& timing) const {
+  timing.set_decode_queue(absl::ToDoubleSeconds(reserved_ - arrival_));
+  timing.set_prefill_queue(prefill_queue_);
+  timing.set_prefill(prefill_);
+  timing.set_transfer(transfer_);
+}
+
+}  // namespace baton::decode_service

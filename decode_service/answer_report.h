@@ -1,0 +1,66 @@
+// AnswerReport: what a decode worker tells about one answer beside its tokens: usage, timing and the relay's
+// part (who prefilled, what was shipped). The scheduler reports events as they happen; the report makes the
+// messages. Plain data with the time passed in; engine thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/generation.pb.h"
+#include "baton/v1/prefill.pb.h"
+#include "decode_service/outbox.h"
+
+namespace baton::decode_service {
+
+class AnswerReport {
+ public:
+  // The request arrived at the worker that is called `decode_worker`. prompt_tokens: without resumed tokens.
+  void Arrived(absl::Time now, const std::string& decode_worker, int64_t prompt_tokens);
+  // It has its blocks, or needs none. cached_tokens: leading tokens whose KV was in the prefix cache.
+  void Reserved(absl::Time now, int64_t cached_tokens);
+  // A peer sent the KV of leading tokens, or nothing; `cached_tokens` are here now, those included.
+  void Fetched(const std::string& peer, int64_t tokens, absl::Duration took, int64_t cached_tokens);
+  // The prompt was handed off, or its first chunk was planned. Only the first call counts.
+  void PrefillStarted(absl::Time now);
+
+  // A prefill worker's logits arrived. Counts only before the first token.
+  void LogitsArrived(absl::Time now, const v1::PrefillDone& done);
+  // A hand-off ended, well or not, after so many blocks and bytes.
+  void Shipped(std::string_view link, int64_t blocks, int64_t bytes);
+  void HandedOff(const std::string& prefill_worker) { relay_.set_prefill_worker(prefill_worker); }
+  void HandOffFailed() { relay_.set_failovers(relay_.failovers() + 1); }
+  // The share of a step that rows of this prompt took here.
+  void ComputedHere(absl::Duration share) { computed_here_ += absl::ToDoubleSeconds(share); }
+  // The last of those rows. Counts only before the first token.
+  void PromptComputed(absl::Time now);
+  void Preempted() { relay_.set_preemptions(relay_.preemptions() + 1); }
+
+  // A token left. Returns how long it took: since the arrival for the first token, since the token before for
+  // others.
+  absl::Duration TokenSent(absl::Time now);
+
+  absl::Time arrival() const { return arrival_; }
+  bool first_token_sent() const { return first_token_ != absl::Time(); }
+  // Seconds between the hand-off's start and its logits that neither waiting nor computing explains.
+  double transfer_seconds() const { return transfer_; }
+
+  // With the first token. Its timing has the phases that lie before the logits of that token.
+  v1::Opening Opening() const;
+  // generated: tokens of the answer, resumed ones included; `steps`: tokens after the first one drawn here.
+  v1::Finished Finished(uint32_t choice, const Outbox::End& end, int64_t generated, int64_t steps);
+
+ private:
+  void ReportPhases(v1::Timing& timing) const;
+
+  v1::Usage usage_;
+  v1::Relay relay_;
+  absl::Time arrival_, reserved_, prefill_started_, first_token_, last_token_;
+  // Seconds.
+  double fetch_ = 0, prefill_queue_ = 0, prefill_ = 0, transfer_ = 0;
+  double computed_here_ = 0;
+};
+
+}  // namespace baton::decode_service

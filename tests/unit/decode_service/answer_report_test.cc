@@ -1,0 +1,175 @@
+#include "decode_service/answer_report.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::decode_service {
+namespace {
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+absl::Time At(double seconds) { return kStart + absl::Seconds(seconds); }
+
+// The phases, in seconds, add up to the time to the first token.
+void ExpectPhases(const v1::Timing& timing, double decode_queue, double prefill_queue, double prefill,
+                  double transfer, double first_token) {
+  EXPECT_NEAR(timing.decode_queue(), decode_queue, 1e-9);
+  EXPECT_NEAR(timing.prefill_queue(), prefill_queue, 1e-9);
+  EXPECT_NEAR(timing.prefill(), prefill, 1e-9);
+  EXPECT_NEAR(timing.transfer(), transfer, 1e-9);
+  EXPECT_NEAR(timing.first_token(), first_token, 1e-9);
+  EXPECT_NEAR(timing.ttft(), decode_queue + prefill_queue + prefill + transfer + first_token, 1e-9);
+}
+
+v1::PrefillDone Done(double queue, double compute, uint32_t cached) {
+  v1::PrefillDone done;
+  done.set_queue_seconds(queue);
+  done.set_compute_seconds(compute);
+  done.set_cached_tokens(cached);
+  return done;
+}
+
+Outbox::End Stop() {
+  return {.reason = v1::FINISH_REASON_STOP_TOKEN, .stop_match = "end", .stop_token = TokenId(7)};
+}
+
+TEST(AnswerReportTest, AHandOffsPhasesAddUp) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);
+  report.Reserved(At(1), 32);
+  report.PrefillStarted(At(2));
+  report.LogitsArrived(At(9), Done(2, 3, 48));
+  EXPECT_FALSE(report.first_token_sent());
+  EXPECT_NEAR(report.transfer_seconds(), 2, 1e-9);
+  const v1::Opening opening = report.Opening();
+  EXPECT_NEAR(opening.timing().prefill(), 3, 1e-9);
+  EXPECT_EQ(opening.usage().decode_cached_tokens(), 32u);
+  EXPECT_EQ(opening.usage().prefill_cached_tokens(), 16u) << "what the decode worker lacked";
+  EXPECT_EQ(report.TokenSent(At(10)), absl::Seconds(10));
+  EXPECT_EQ(report.TokenSent(At(12)), absl::Seconds(2));
+  EXPECT_EQ(report.TokenSent(At(16)), absl::Seconds(4));
+  report.Shipped("nccl", 5, 5000);
+  report.HandedOff("prefill-1");
+
+  const v1::Finished finished = report.Finished(3, Stop(), 3, 2);
+  EXPECT_EQ(finished.choice(), 3u);
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_STOP_TOKEN);
+  EXPECT_EQ(finished.stop_match(), "end");
+  EXPECT_EQ(finished.stop_token_id(), 7);
+  // 1 s between the reservation and the hand-off is counted with the first token.
+  ExpectPhases(finished.timing(), 1, 2, 3, 2, 2);
+  EXPECT_NEAR(finished.timing().tpot(), 3, 1e-9);
+  EXPECT_NEAR(finished.timing().e2e(), 16, 1e-9);
+  EXPECT_EQ(finished.usage().prompt_tokens(), 100u);
+  EXPECT_EQ(finished.usage().completion_tokens(), 3u);
+  EXPECT_EQ(finished.relay().decode_worker(), "decode-0");
+  EXPECT_EQ(finished.relay().prefill_worker(), "prefill-1");
+  EXPECT_EQ(finished.relay().link(), "nccl");
+  EXPECT_EQ(finished.relay().shipped_blocks(), 5u);
+  EXPECT_EQ(finished.relay().shipped_bytes(), 5000u);
+}
+
+TEST(AnswerReportTest, APromptComputedHereWaitsForWhatItDidNotCompute) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 20);
+  report.Reserved(At(1), 0);
+  report.PrefillStarted(At(2));
+  report.ComputedHere(absl::Seconds(1));
+  report.ComputedHere(absl::Seconds(2));
+  report.PromptComputed(At(6));
+  report.TokenSent(At(7));
+  const v1::Finished finished = report.Finished(0, Stop(), 1, 0);
+  ExpectPhases(finished.timing(), 1, 2, 3, 0, 1);
+  EXPECT_EQ(finished.timing().tpot(), 0) << "there was one token";
+  EXPECT_EQ(finished.relay().link(), "local");
+}
+
+TEST(AnswerReportTest, WhatComesAfterTheFirstTokenChangesNoPhase) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 20);
+  report.Reserved(At(1), 0);
+  report.ComputedHere(absl::Seconds(2));
+  report.PromptComputed(At(3));
+  report.TokenSent(At(3));
+  report.Preempted();
+  report.PrefillStarted(At(4));
+  report.LogitsArrived(At(9), Done(1, 1, 16));
+  report.ComputedHere(absl::Seconds(5));
+  report.PromptComputed(At(20));
+  const v1::Finished finished = report.Finished(0, Stop(), 1, 0);
+  ExpectPhases(finished.timing(), 1, 0, 2, 0, 0);
+  EXPECT_EQ(finished.usage().prefill_cached_tokens(), 0u);
+  EXPECT_EQ(finished.relay().preemptions(), 1u);
+}
+
+TEST(AnswerReportTest, FailedHandOffsCountAsTransferAndFailovers) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 64);
+  report.Reserved(At(0), 0);
+  report.PrefillStarted(At(0));
+  report.Shipped("host", 2, 200);
+  report.HandOffFailed();
+  report.PrefillStarted(At(4));
+  report.Shipped("host", 3, 300);
+  report.LogitsArrived(At(6), Done(0, 2, 0));
+  report.HandedOff("prefill-2");
+  report.TokenSent(At(6));
+  const v1::Finished finished = report.Finished(0, Stop(), 1, 0);
+  ExpectPhases(finished.timing(), 0, 0, 2, 4, 0);
+  EXPECT_EQ(finished.relay().failovers(), 1u);
+  EXPECT_EQ(finished.relay().shipped_blocks(), 5u);
+}
+
+TEST(AnswerReportTest, FetchesOnBothWorkersAddUp) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);
+  report.Reserved(At(0), 0);
+  report.Fetched("peer", 32, absl::Seconds(3), 32);
+  report.PrefillStarted(At(3));
+  v1::PrefillDone done = Done(1, 2, 64);
+  done.set_fetched_tokens(16);
+  done.set_fetched_from("other");
+  done.set_fetch_seconds(0.5);
+  report.LogitsArrived(At(6), done);
+  report.TokenSent(At(6));
+  const v1::Finished finished = report.Finished(0, Stop(), 1, 0);
+  ExpectPhases(finished.timing(), 0, 4, 2, 0, 0);
+  EXPECT_EQ(finished.usage().decode_cached_tokens(), 32u);
+  EXPECT_EQ(finished.usage().prefill_cached_tokens(), 32u);
+  EXPECT_EQ(finished.relay().fetched_tokens(), 48u);
+  EXPECT_EQ(finished.relay().fetched_from(), "other");
+}
+
+TEST(AnswerReportTest, AFetchThatBroughtNothingTakesTimeOnly) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);
+  report.Reserved(At(0), 16);
+  report.Fetched("peer", 0, absl::Seconds(3), 16);
+  report.PrefillStarted(At(3));
+  report.LogitsArrived(At(5), Done(0, 2, 0));
+  report.TokenSent(At(5));
+  const v1::Finished finished = report.Finished(0, Stop(), 1, 0);
+  ExpectPhases(finished.timing(), 0, 3, 2, 0, 0);
+  EXPECT_EQ(finished.relay().fetched_tokens(), 0u);
+  EXPECT_TRUE(finished.relay().fetched_from().empty());
+}
+
+// The resumed tokens were all of the answer: nothing was computed here.
+TEST(AnswerReportTest, WithoutATokenThereIsNoTtft) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 10);
+  report.Reserved(At(0), 0);
+  const v1::Finished finished = report.Finished(0, Stop(), 4, -1);
+  EXPECT_EQ(finished.usage().completion_tokens(), 4u);
+  EXPECT_EQ(finished.timing().ttft(), 0);
+  EXPECT_EQ(finished.timing().e2e(), 0);
+}
+
+// Resumed tokens lie in cached blocks too, but are not the prompt's.
+TEST(AnswerReportTest, CachedTokensAreAtMostThePrompts) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 20);
+  report.Reserved(At(0), 32);
+  EXPECT_EQ(report.Opening().usage().decode_cached_tokens(), 20u);
+}
+
+}  // namespace
+}  // namespace baton::decode_service
