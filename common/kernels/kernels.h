@@ -27,18 +27,11 @@
 #include "common/base/ids.h"
 #include "common/device/memory.h"
 #include "common/kernels/draw.h"
+#include "common/kernels/weight_view.h"
 #include "common/kv/store/kv_store.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::kernels {
-
-// A view of weights as they lie in the model's file, but aligned for the dtype: row-major [rows, cols].
-struct WeightView {
-  const void* data = nullptr;
-  tensor::DType dtype = tensor::DType::kF32;
-  int64_t rows = 1;
-  int64_t cols = 0;
-};
 
 // A constant vector in a backend's memory: norms, biases, tables of angles.
 class Values {
@@ -86,6 +79,8 @@ struct Matrix {
   std::byte* bytes(int64_t r) const {
     return static_cast<std::byte*>(data) + r * stride * tensor::SizeOf(dtype);
   }
+  // Rows [first, first + count).
+  Matrix Rows(int64_t first, int64_t count) const { return {bytes(first), count, cols, stride, dtype}; }
   // Columns [first, first + count).
   Matrix Columns(int64_t first, int64_t count) const {
     return {bytes(0) + first * tensor::SizeOf(dtype), rows, count, stride, dtype};
@@ -160,15 +155,17 @@ class Kernels {
 
   // "reference", "cpu": for messages and flags.
   virtual std::string_view name() const = 0;
-  // Equal strings mean equal bits for equal inputs; part of the fingerprint ("cpu/1").
-  virtual std::string_view numerics() const = 0;
+  // What rounds how, once all weights are packed: the kernels that every model needs, and the products of the
+  // weights' formats ("cpu-f32/1"). Equal strings mean equal bits for equal inputs and weights; part of the
+  // fingerprint.
+  virtual std::string numerics() const = 0;
 
   // Whether that promise is kept to the bit. If not, results are equal within a tolerance, whatever the rows
   // beside them and the number of ranks, and workers may pair that differ in these.
   virtual bool exact() const { return true; }
 
-  // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix. INVALID_ARGUMENT if
-  // the backend can't take the dtype.
+  // Packs `parts` stacked along rows (all of equal cols), e.g. Q, K and V as one matrix, in the format that
+  // the backend chooses for them. INVALID_ARGUMENT if it has none.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) = 0;
 
   // matrix = 0.

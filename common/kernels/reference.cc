@@ -18,28 +18,7 @@ namespace baton::kernels {
 namespace {
 
 using tensor::DType;
-
-// Value `i` of an array that may lie unaligned; of a scaled dtype, before its scale.
-float ValueAt(const void* data, DType dtype, int64_t i) {
-  const auto* bytes = static_cast<const std::byte*>(data) + i * tensor::SizeOf(dtype);
-  switch (dtype) {
-    case DType::kF32: {
-      float value;
-      std::memcpy(&value, bytes, sizeof value);
-      return value;
-    }
-    case DType::kF8:
-      return tensor::FromF8(static_cast<uint8_t>(*bytes));
-    case DType::kI8:
-      return static_cast<int8_t>(*bytes);
-    case DType::kBF16:
-    case DType::kF16:
-      break;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return dtype == DType::kBF16 ? tensor::FromBF16(bits) : tensor::FromF16(bits);
-}
+using tensor::ValueAt;
 
 // KV is kept as f32, bf16, f8 or i8; rounding is to nearest even. `value` has been divided by its scale.
 void PutKv(std::byte* data, DType dtype, int64_t i, float value) {
@@ -106,7 +85,7 @@ void Rotate(float* x, const RopeTable& rope, int64_t position) {
 class ReferenceKernels final : public Kernels {
  public:
   std::string_view name() const override { return "reference"; }
-  std::string_view numerics() const override { return "reference/1"; }
+  std::string numerics() const override { return "reference/1"; }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     BATON_CHECK(!parts.empty());
@@ -118,7 +97,9 @@ class ReferenceKernels final : public Kernels {
     auto packed = std::make_unique<ReferenceMatrix>(rows, parts.front().cols);
     float* out = packed->values.data();
     for (const WeightView& part : parts) {
-      for (int64_t i = 0; i < part.rows * part.cols; ++i) *out++ = ValueAt(part.data, part.dtype, i);
+      for (int64_t r = 0; r < part.rows; ++r) {
+        for (int64_t c = 0; c < part.cols; ++c) *out++ = ValueAt(part, r, c);
+      }
     }
     return packed;
   }

@@ -19,18 +19,26 @@ namespace baton::model {
 
 // Biases and norms are float32; those that the architecture lacks are empty. Under tensor parallelism, heads,
 // kv_heads, intermediate and vocabulary are this rank's; biases that follow a sum over ranks are with rank 0.
-struct LayerWeights {
-  kernels::Values input_norm;                      // [hidden]
-  std::unique_ptr<kernels::PackedMatrix> qkv;      // [(heads + 2 kv_heads) head_dim, hidden]
-  kernels::Values qkv_bias;                        // [(heads + 2 kv_heads) head_dim]
-  kernels::Values q_norm, k_norm;                  // [head_dim]
-  std::unique_ptr<kernels::PackedMatrix> output;   // [hidden, heads head_dim]
-  kernels::Values output_bias;                     // [hidden]
-  kernels::Values post_norm;                       // [hidden]
+struct AttentionWeights {
+  kernels::Values norm;                           // [hidden], of the block's input
+  std::unique_ptr<kernels::PackedMatrix> qkv;     // [(heads + 2 kv_heads) head_dim, hidden]
+  kernels::Values qkv_bias;                       // [(heads + 2 kv_heads) head_dim]
+  kernels::Values q_norm, k_norm;                 // [head_dim]
+  std::unique_ptr<kernels::PackedMatrix> output;  // [hidden, heads head_dim]
+  kernels::Values output_bias;                    // [hidden]
+};
+
+struct FeedForwardWeights {
+  kernels::Values norm;                            // [hidden], of the block's input
   std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 intermediate, hidden]
   kernels::Values gate_up_bias;                    // [2 intermediate]
   std::unique_ptr<kernels::PackedMatrix> down;     // [hidden, intermediate]
   kernels::Values down_bias;                       // [hidden]
+};
+
+struct LayerWeights {
+  AttentionWeights attention;
+  FeedForwardWeights feed_forward;
 };
 
 struct Weights {
@@ -38,9 +46,9 @@ struct Weights {
   std::unique_ptr<kernels::PackedMatrix> own_head;   // [vocabulary, hidden]; null if tied
   std::vector<LayerWeights> layers;
   kernels::Values final_norm;  // [hidden]
+  int64_t bytes = 0;           // of all of these, packed
 
   const kernels::PackedMatrix& head() const { return own_head ? *own_head : *embedding; }
-  int64_t bytes() const;
 };
 
 // This rank's part of every tensor; CheckDivides has passed. Names as in Hugging Face

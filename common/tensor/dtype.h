@@ -3,7 +3,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -47,5 +49,20 @@ float FromF16(uint16_t bits);
 // e4m3: round to nearest, ties to even; what is larger than 448 becomes 448; NaN stays NaN.
 float FromF8(uint8_t bits);
 uint8_t ToF8(float value);
+
+// Value `i` of an array that need not be aligned; of a scaled dtype, before its scale.
+inline float ValueAt(const void* data, DType dtype, int64_t i) {
+  const auto* at = static_cast<const std::byte*>(data) + i * SizeOf(dtype);
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  }
+  if (dtype == DType::kF8) return FromF8(static_cast<uint8_t>(*at));
+  if (dtype == DType::kI8) return static_cast<int8_t>(*at);
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof bits);
+  return dtype == DType::kBF16 ? FromBF16(bits) : FromF16(bits);
+}
 
 }  // namespace baton::tensor

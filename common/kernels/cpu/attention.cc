@@ -19,7 +19,7 @@ constexpr int kTileTokens = kTileBlocks * kBlockTokens;
 static_assert(kBlockTokens == kSumLanes);
 
 // Query vectors whose chains run side by side, and the blocks or output vectors that go with them: as in
-// gemm.cc, enough to hide latency, few enough for the registers.
+// panel_product-inl.h, enough to hide latency, few enough for the registers.
 constexpr int kSideBySide = 6;
 constexpr int BlocksAtOnce(int rows) { return kLanes == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 constexpr int VectorsAtOnce(int rows) { return kLanes == 16 || rows <= 2 ? 4 : 2; }
@@ -335,15 +335,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace baton::kernels::cpu {
 
-const AttentionTable& AttentionFor(Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-  if (isa == Isa::kAvx512) return N_AVX3::Attention();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (isa == Isa::kAvx2) return N_AVX2::Attention();
-#endif
-  return HWY_STATIC_DISPATCH(Attention)();
-}
+const AttentionTable& AttentionFor(Isa isa) { return BATON_FOR_ISA(isa, Attention)(); }
 
 }  // namespace baton::kernels::cpu
 #endif

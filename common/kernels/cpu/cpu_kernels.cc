@@ -2,6 +2,7 @@
 // one instruction set. How an operation is split never shows in its result (see the contract in kernels.h).
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "common/base/check.h"
@@ -9,7 +10,6 @@
 #include "common/device/thread_pool.h"
 #include "common/kernels/cpu/attention.h"
 #include "common/kernels/cpu/elementwise.h"
-#include "common/kernels/cpu/gemm.h"
 #include "common/kernels/cpu/isa.h"
 #include "common/kernels/cpu/panels.h"
 #include "common/kernels/kernels.h"
@@ -18,7 +18,6 @@
 namespace baton::kernels {
 namespace {
 
-using cpu::kPanelRows;
 using cpu::Panels;
 using tensor::DType;
 
@@ -34,19 +33,22 @@ class CpuKernels final : public Kernels {
  public:
   CpuKernels(cpu::Isa isa, int threads)
       : isa_(isa),
-        gemm_(cpu::GemmFor(isa)),
         attention_(cpu::AttentionFor(isa)),
         elementwise_(cpu::ElementwiseFor(isa)),
         pool_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
-  // The baseline may lack a fused multiply-add: it rounds twice where the others round once.
-  std::string_view numerics() const override {
-    return isa_ == cpu::Isa::kBaseline ? "cpu-baseline/1" : "cpu/1";
+  std::string numerics() const override {
+    // Norms, rotations and attention are float32 whatever the weights' format.
+    std::set<std::string_view> classes = {cpu::FloatNumerics(isa_)};
+    for (const cpu::WeightFormat* format : formats_) classes.insert(format->numerics(isa_));
+    return fmt::format("{}", fmt::join(classes, "+"));
   }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
-    return Panels::Pack(parts);
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_));
+    formats_.insert(&packed->format());
+    return packed;
   }
   absl::Status CheckLayout(const kv::KvLayout& layout) const override {
     for (const DType dtype : {layout.key_dtype, layout.value_dtype}) {
@@ -80,7 +82,7 @@ class CpuKernels final : public Kernels {
   }
 
   const cpu::Isa isa_;
-  const cpu::GemmTable& gemm_;
+  std::set<const cpu::WeightFormat*> formats_;  // of all that was packed
   const cpu::AttentionTable& attention_;
   const cpu::ElementwiseTable& elementwise_;
   device::ThreadPool pool_;
@@ -100,7 +102,7 @@ void CpuKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, 
   For(out.rows, out.rows * out.cols * 4, [&](int64_t r) {
     const int64_t id = ids[r].value() - first;
     if (id >= 0 && id < panels.rows()) {
-      panels.Row(id, out.row(r));
+      panels.ReadRow(id, out.row(r));
     } else {
       std::fill_n(out.row(r), out.cols, 0.0f);
     }
@@ -143,7 +145,6 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == panels.rows())
       << " bias of " << bias.size();
   if (x.rows == 0) return;
-  const auto multiply = panels.dtype() == DType::kBF16 ? gemm_.bf16 : gemm_.f32;
   // A task is one panel and, where there are few panels, a slice of the rows.
   constexpr int64_t kFewestRows = 24;
   const int64_t wanted = 4 * pool_.threads();
@@ -152,15 +153,7 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   For(panels.panels() * slices, x.rows * x.cols * panels.rows(), [&](int64_t task) {
     const int64_t panel = task / slices, slice = task % slices;
     const int64_t first = slice * x.rows / slices, end = (slice + 1) * x.rows / slices;
-    multiply({.x = x.row(first),
-              .x_stride = x.stride,
-              .rows = end - first,
-              .depth = x.cols,
-              .panel = panels.panel(panel),
-              .bias = bias.empty() ? nullptr : bias.data() + panel * kPanelRows,
-              .out = out.row(first) + panel * kPanelRows,
-              .out_stride = out.stride,
-              .width = static_cast<int>(std::min<int64_t>(kPanelRows, panels.rows() - panel * kPanelRows))});
+    panels.Multiply(x.Rows(first, end - first), panel, bias, out.Rows(first, end - first));
   });
 }
 

@@ -114,15 +114,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace baton::kernels::cpu {
 
-const ElementwiseTable& ElementwiseFor(Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-  if (isa == Isa::kAvx512) return N_AVX3::Elementwise();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (isa == Isa::kAvx2) return N_AVX2::Elementwise();
-#endif
-  return HWY_STATIC_DISPATCH(Elementwise)();
-}
+const ElementwiseTable& ElementwiseFor(Isa isa) { return BATON_FOR_ISA(isa, Elementwise)(); }
 
 }  // namespace baton::kernels::cpu
 #endif

@@ -31,6 +31,8 @@ bool Supported(Isa isa) {
   return false;
 }
 
+std::string_view FloatNumerics(Isa isa) { return isa == Isa::kBaseline ? "cpu-f32-unfused/1" : "cpu-f32/1"; }
+
 absl::StatusOr<Isa> ChooseIsa(std::string_view name) {
   for (Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kBaseline}) {
     if (name.empty() ? Supported(isa) : name == Name(isa)) {

@@ -1,8 +1,10 @@
 // Isa: the instruction sets that the cpu backend is compiled for, in one binary. The vector code is written
-// once, in Highway; each of its files is compiled per instruction set and offers its functions as a table, so
-// that two backends in one process can use different ones (that is how tests compare them). Pure functions,
-// any thread.
+// once, in Highway; each of its files is compiled per instruction set, and BATON_FOR_ISA picks the function
+// of one of them, so that two backends in one process can use different ones (that is how tests compare
+// them). Pure functions, any thread.
 #pragma once
+
+#include <hwy/detect_targets.h>
 
 #include <string_view>
 
@@ -21,7 +23,30 @@ std::string_view Name(Isa isa);
 
 bool Supported(Isa isa);
 
+// The class of rounding of float32 multiply-adds: all instruction sets that round a multiply-add once share
+// one; the baseline may lack it, rounds twice and has a class of its own.
+std::string_view FloatNumerics(Isa isa);
+
 // By name, or the best one for "". INVALID_ARGUMENT if the name is unknown, or the machine lacks it.
 absl::StatusOr<Isa> ChooseIsa(std::string_view name);
 
 }  // namespace baton::kernels::cpu
+
+// `function` of the namespace of an instruction set, or of the baseline where the build lacks it.
+#if HWY_TARGETS & HWY_AVX3
+#define BATON_IN_AVX512(function) N_AVX3::function
+#else
+#define BATON_IN_AVX512(function) HWY_STATIC_DISPATCH(function)
+#endif
+#if HWY_TARGETS & HWY_AVX2
+#define BATON_IN_AVX2(function) N_AVX2::function
+#else
+#define BATON_IN_AVX2(function) HWY_STATIC_DISPATCH(function)
+#endif
+
+// The one switch over instruction sets: the address of `function` as compiled for `isa`. In namespace
+// baton::kernels::cpu, in the part of a file that Highway compiles once (HWY_ONCE).
+#define BATON_FOR_ISA(isa, function)                                         \
+  ((isa) == ::baton::kernels::cpu::Isa::kAvx512 ? &BATON_IN_AVX512(function) \
+   : (isa) == ::baton::kernels::cpu::Isa::kAvx2 ? &BATON_IN_AVX2(function)   \
+                                                : &HWY_STATIC_DISPATCH(function))

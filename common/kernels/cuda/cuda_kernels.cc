@@ -33,17 +33,6 @@ class CudaMatrix final : public PackedMatrix {
 
 const CudaMatrix& Own(const PackedMatrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
 
-float FloatAt(const WeightView& part, int64_t i) {
-  switch (part.dtype) {
-    case tensor::DType::kBF16:
-      return tensor::FromBF16(static_cast<const uint16_t*>(part.data)[i]);
-    case tensor::DType::kF16:
-      return tensor::FromF16(static_cast<const uint16_t*>(part.data)[i]);
-    default:
-      return static_cast<const float*>(part.data)[i];
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptions& options) {
@@ -185,6 +174,9 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const 
     return absl::InvalidArgumentError(fmt::format(
         "the cuda backend takes matrices whose rows divide by 8 values, not [{}, {}]", rows, cols));
   }
+  if (std::ranges::any_of(parts, &WeightView::quantized)) {
+    return absl::InvalidArgumentError("the cuda backend takes no quantized weights");
+  }
   // One dtype for all: the first weight's, or bf16 for a model in float32.
   if (!dtype_.has_value()) {
     dtype_ = parts.front().dtype == tensor::DType::kF16 ? tensor::DType::kF16 : tensor::DType::kBF16;
@@ -203,7 +195,8 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaKernels::Pack(std::span<const 
                         tensor::Name(part.dtype), tensor::Name(*dtype_)));
       }
       rounded.resize(static_cast<size_t>(values));
-      for (int64_t i = 0; i < values; ++i) rounded[static_cast<size_t>(i)] = tensor::ToBF16(FloatAt(part, i));
+      for (int64_t i = 0; i < values; ++i)
+        rounded[static_cast<size_t>(i)] = tensor::ToBF16(tensor::ValueAt(part.data, part.dtype, i));
       from = rounded.data();
     }
     BATON_RETURN_IF_ERROR(memory_->Upload(from, to, values * 2));

@@ -34,7 +34,7 @@ class CudaKernels final : public Kernels {
   void set_prefill_kernel(PrefillKernel kernel) { prefill_kernel_ = kernel; }
 
   std::string_view name() const override { return "cuda"; }
-  std::string_view numerics() const override { return "cuda/1"; }
+  std::string numerics() const override { return "cuda/1"; }
   bool exact() const override { return false; }
   device::Memory& memory() override { return *memory_; }
   tensor::DType activation_dtype() const override { return dtype_.value_or(tensor::DType::kBF16); }

@@ -23,16 +23,10 @@ class EmulatedMatrix final : public PackedMatrix {
   std::vector<uint16_t> values;
 };
 
-float ValueOf(const WeightView& part, int64_t i) {
-  if (part.dtype == DType::kF32) return static_cast<const float*>(part.data)[i];
-  const uint16_t bits = static_cast<const uint16_t*>(part.data)[i];
-  return part.dtype == DType::kBF16 ? tensor::FromBF16(bits) : tensor::FromF16(bits);
-}
-
 class EmulatedKernels final : public Kernels {
  public:
   std::string_view name() const override { return "emulated"; }
-  std::string_view numerics() const override { return "emulated/1"; }
+  std::string numerics() const override { return "emulated/1"; }
   bool exact() const override { return false; }
   device::Memory& memory() override { return memory_; }
   DType activation_dtype() const override { return DType::kBF16; }
@@ -58,8 +52,9 @@ class EmulatedKernels final : public Kernels {
     for (const WeightView& part : parts) rows += part.rows;
     auto packed = std::make_unique<EmulatedMatrix>(rows, parts.front().cols);
     for (const WeightView& part : parts) {
-      for (int64_t i = 0; i < part.rows * part.cols; ++i)
-        packed->values.push_back(tensor::ToBF16(ValueOf(part, i)));
+      for (int64_t i = 0; i < part.rows * part.cols; ++i) {
+        packed->values.push_back(tensor::ToBF16(tensor::ValueAt(part.data, part.dtype, i)));
+      }
     }
     return packed;
   }

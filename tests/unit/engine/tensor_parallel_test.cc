@@ -149,8 +149,8 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest,
 
 TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised) {
   const auto one = Load("llama-mha", 1), two = Load("llama-mha", 2);
-  EXPECT_EQ(one->fingerprint().numerics, "cpu/1");
-  EXPECT_EQ(two->fingerprint().numerics, "cpu/1+tp2");
+  EXPECT_EQ(one->fingerprint().numerics, "cpu-f32/1");
+  EXPECT_EQ(two->fingerprint().numerics, "cpu-f32/1+tp2");
   EXPECT_EQ(two->fingerprint().weights, one->fingerprint().weights);
   EXPECT_THAT(*model::FirstDifference(one->fingerprint(), two->fingerprint()), HasSubstr("numerics"));
 }

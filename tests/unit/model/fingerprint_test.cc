@@ -42,7 +42,7 @@ TEST(FingerprintTest, NamesTheFirstDifferenceWithBothValues) {
       {"kv.key_dtype: f32 here, bf16 there", [](Fingerprint& f) { f.kv.key_dtype = tensor::DType::kBF16; }},
       {"kv.value_dtype: f32 here, bf16 there",
        [](Fingerprint& f) { f.kv.value_dtype = tensor::DType::kBF16; }},
-      {"numerics: reference/1 here, cpu/1 there", [](Fingerprint& f) { f.numerics = "cpu/1"; }}};
+      {"numerics: reference/1 here, cpu-f32/1 there", [](Fingerprint& f) { f.numerics = "cpu-f32/1"; }}};
   for (const auto& [expected, change] : cases) {
     Fingerprint there = Make();
     change(there);

@@ -23,7 +23,7 @@ class FarKernels final : public kernels::Kernels {
  public:
   device::Memory& memory() override { return memory_; }
   std::string_view name() const override { return "far"; }
-  std::string_view numerics() const override { return "far/1"; }
+  std::string numerics() const override { return "far/1"; }
   int64_t Begin(const kernels::StepRows& step) override { return near_->Begin(step); }
   void End() override { near_->End(); }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const kernels::WeightView> parts) override {

@@ -445,7 +445,7 @@ TEST(DifferingFieldTest, NamesEachField) {
   other.set_protocol(2);
   EXPECT_EQ(DifferingField(base, other), "protocol");
   other = base;
-  other.set_numerics("cpu/1");
+  other.set_numerics("cpu-f32/1");
   EXPECT_EQ(DifferingField(base, other), "numerics");
 }
 

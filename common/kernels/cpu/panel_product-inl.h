@@ -1,25 +1,37 @@
-#include "common/kernels/cpu/gemm.h"
+// The matrix product out = x * w^T + bias by float32 multiply-adds, one panel of w at a time, for every
+// format that turns a column of a panel into floats.
+//
+// out[m][n] is one chain of fused multiply-adds over k = 0, 1, ... that begins with the bias, in a lane of
+// its own. Nothing is summed up across lanes, threads or blocks of k, so its bits depend on row m of x alone;
+// blocking over rows, columns and k changes where the running sum is kept and not its value. Included once
+// per instruction set, inside of Highway's foreach_target.
+#if defined(BATON_COMMON_KERNELS_CPU_PANEL_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BATON_COMMON_KERNELS_CPU_PANEL_PRODUCT_INL_H_
+#undef BATON_COMMON_KERNELS_CPU_PANEL_PRODUCT_INL_H_
+#else
+#define BATON_COMMON_KERNELS_CPU_PANEL_PRODUCT_INL_H_
+#endif
+
+#include <hwy/highway.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 
-#include "common/kernels/cpu/panels.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "common/kernels/cpu/gemm.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+#include "common/kernels/cpu/format.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace baton::kernels::cpu {
 namespace HWY_NAMESPACE {
-namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// A format's columns: `Columns::Value` is what 64 of make a column, and
+//   Columns::LoadPair(const Value* column, int first_row, Vec& low, Vec& high)
+// gives the floats of rows [first_row, first_row + lanes) and of those 16 rows further on.
+
 // At most 16 lanes: a vector never spans both halves of a group of 32 rows.
 using F = hn::CappedTag<float, 16>;
-using U = hn::Repartition<uint32_t, F>;
 using Vec = hn::Vec<F>;
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(F()));
 
@@ -29,8 +41,9 @@ constexpr int kPairsPerGroup = 16 / kLanes;
 constexpr int FirstRow(int pair) { return pair / kPairsPerGroup * 32 + pair % kPairsPerGroup * kLanes; }
 
 // Columns of a panel in one go when several tiles share them: 32 KiB of weights, for the first-level cache.
-template <typename Weight>
-constexpr int64_t kDepthBlock = (32 << 10) / (kPanelRows * static_cast<int64_t>(sizeof(Weight)));
+template <class Columns>
+constexpr int64_t kDepthBlock = (32 << 10) /
+                                (kPanelRows * static_cast<int64_t>(sizeof(typename Columns::Value)));
 
 // Rows of x per tile, and how many pairs go with them: enough independent chains to hide the latency of a
 // multiply-add (4 cycles, 2 units), few enough for the registers (16 of them below AVX-512).
@@ -42,28 +55,16 @@ constexpr int TilePairs(int rows) {
   return rows == 1 ? 4 : rows == 2 ? 2 : 1;
 }
 
-HWY_INLINE void LoadPair(const float* column, int first_row, Vec& low, Vec& high) {
-  low = hn::LoadU(F(), column + first_row);
-  high = hn::LoadU(F(), column + first_row + 16);
-}
-
-HWY_INLINE void LoadPair(const uint16_t* column, int first_row, Vec& low, Vec& high) {
-  const int word = first_row / 32 * 16 + first_row % 16;
-  const auto words = hn::LoadU(U(), reinterpret_cast<const uint32_t*>(column) + word);
-  low = hn::BitCast(F(), hn::ShiftLeft<16>(words));
-  high = hn::BitCast(F(), hn::And(words, hn::Set(U(), 0xFFFF0000u)));
-}
-
 // Where a tile's running sums come from.
 enum class Begin { kZero, kBias, kGoOn };
 
 // One block of a product: `rows` rows of x against `depth` columns of a panel.
-template <typename Weight>
+template <class Columns>
 struct Block {
   const float* x;
   int64_t x_stride;
   int rows;
-  const Weight* panel;
+  const typename Columns::Value* panel;
   int64_t depth;
   Begin begin;
   const float* bias;
@@ -76,11 +77,11 @@ constexpr int64_t kLineBytes = 64;
 
 // kRows rows of x against pairs [pair, pair + kTilePairs) of the block's columns; fetches kAhead cache lines
 // for each.
-template <typename Weight, int kRows, int kTilePairs, int kAhead>
-void Tile(const Block<Weight>& block, int pair, const std::byte* ahead) {
+template <class Columns, int kRows, int kTilePairs, int kAhead>
+void Tile(const Block<Columns>& block, int pair, const std::byte* ahead) {
   const float* x = block.x;
   const int64_t x_stride = block.x_stride, depth = block.depth;
-  const Weight* panel = block.panel;
+  const typename Columns::Value* panel = block.panel;
   const Begin begin = block.begin;
   const float* bias = block.bias;
   float* sums = block.sums;
@@ -100,11 +101,11 @@ void Tile(const Block<Weight>& block, int pair, const std::byte* ahead) {
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
-    const Weight* column = panel + k * kPanelRows;
+    const typename Columns::Value* column = panel + k * kPanelRows;
     for (int line = 0; line < kAhead; ++line)
       __builtin_prefetch(ahead + (k * kAhead + line) * kLineBytes, 0, 2);
     Vec w[kVectors];
-    for (int p = 0; p < kTilePairs; ++p) LoadPair(column, first[2 * p], w[2 * p], w[2 * p + 1]);
+    for (int p = 0; p < kTilePairs; ++p) Columns::LoadPair(column, first[2 * p], w[2 * p], w[2 * p + 1]);
     for (int r = 0; r < kRows; ++r) {
       const Vec value = hn::Set(f, x[r * x_stride + k]);
       for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(value, w[v], sum[r][v]);
@@ -117,54 +118,55 @@ void Tile(const Block<Weight>& block, int pair, const std::byte* ahead) {
 
 // All pairs of the panel. The passes over a block, `passes` in all, this one's first being `pass`, share the
 // fetching.
-template <typename Weight, int kRows>
-void TileRow(const Block<Weight>& block, int pass, int passes) {
+template <class Columns, int kRows>
+void TileRow(const Block<Columns>& block, int pass, int passes) {
   constexpr int kTilePairs = TilePairs(kRows);
-  constexpr int kLines = kPanelRows * static_cast<int>(sizeof(Weight)) / kLineBytes;  // of a column
+  constexpr int kLines =
+      kPanelRows * static_cast<int>(sizeof(typename Columns::Value)) / kLineBytes;  // of a column
   for (int pair = 0; pair < kPairs; pair += kTilePairs, ++pass) {
     if (block.ahead == nullptr || pass >= kLines) {
-      Tile<Weight, kRows, kTilePairs, 0>(block, pair, nullptr);
+      Tile<Columns, kRows, kTilePairs, 0>(block, pair, nullptr);
     } else if (passes < kLines) {
-      Tile<Weight, kRows, kTilePairs, 2>(block, pair, block.ahead + 2 * pass * block.depth * kLineBytes);
+      Tile<Columns, kRows, kTilePairs, 2>(block, pair, block.ahead + 2 * pass * block.depth * kLineBytes);
     } else {
-      Tile<Weight, kRows, kTilePairs, 1>(block, pair, block.ahead + pass * block.depth * kLineBytes);
+      Tile<Columns, kRows, kTilePairs, 1>(block, pair, block.ahead + pass * block.depth * kLineBytes);
     }
   }
 }
 
-template <typename Weight>
-void Rows(const Block<Weight>& block, int pass, int passes) {
+template <class Columns>
+void Rows(const Block<Columns>& block, int pass, int passes) {
   switch (block.rows) {
     case 1:
-      return TileRow<Weight, 1>(block, pass, passes);
+      return TileRow<Columns, 1>(block, pass, passes);
     case 2:
-      return TileRow<Weight, 2>(block, pass, passes);
+      return TileRow<Columns, 2>(block, pass, passes);
     case 3:
-      return TileRow<Weight, 3>(block, pass, passes);
+      return TileRow<Columns, 3>(block, pass, passes);
     case 4:
-      return TileRow<Weight, 4>(block, pass, passes);
+      return TileRow<Columns, 4>(block, pass, passes);
     case 5:
-      return TileRow<Weight, 5>(block, pass, passes);
+      return TileRow<Columns, 5>(block, pass, passes);
     default:
-      return TileRow<Weight, kTileRows>(block, pass, passes);
+      return TileRow<Columns, kTileRows>(block, pass, passes);
   }
 }
 
 // Up to kChunkRows rows: into sums [rows][kPanelRows].
-template <typename Weight>
+template <class Columns>
 void MultiplyChunk(const PanelProduct& job, const float* x, int64_t rows, const float* bias, float* sums) {
-  const auto* panel = static_cast<const Weight*>(job.panel);
+  const auto* panel = reinterpret_cast<const typename Columns::Value*>(job.panel);
   // As few tiles as it takes, of sizes that differ by one at most.
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
   const int tile_passes = kPairs / TilePairs(static_cast<int>(rows / tiles));
   const auto passes = static_cast<int>(tiles) * tile_passes;
-  const int64_t depth = passes == 1 ? job.depth : kDepthBlock<Weight>;
+  const int64_t depth = passes == 1 ? job.depth : kDepthBlock<Columns>;
   for (int64_t k = 0; k < job.depth; k += depth) {
-    const Weight* columns = panel + k * kPanelRows;
+    const typename Columns::Value* columns = panel + k * kPanelRows;
     const bool last = k + depth >= job.depth;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t first = tile * rows / tiles;
-      const Block<Weight> block = {
+      const Block<Columns> block = {
           .x = x + first * job.x_stride + k,
           .x_stride = job.x_stride,
           .rows = static_cast<int>((tile + 1) * rows / tiles - first),
@@ -181,8 +183,8 @@ void MultiplyChunk(const PanelProduct& job, const float* x, int64_t rows, const 
   }
 }
 
-template <typename Weight>
-void Multiply(const PanelProduct& job) {
+template <class Columns>
+void MultiplyPanel(const PanelProduct& job) {
   const size_t row_bytes = sizeof(float) * static_cast<size_t>(job.width);
   HWY_ALIGN float bias[kPanelRows] = {};
   if (job.bias != nullptr) memcpy(bias, job.bias, row_bytes);
@@ -191,36 +193,15 @@ void Multiply(const PanelProduct& job) {
   HWY_ALIGN float sums[kChunkRows * kPanelRows];
   for (int64_t first = 0; first < job.rows; first += kChunkRows) {
     const int64_t rows = HWY_MIN(kChunkRows, job.rows - first);
-    MultiplyChunk<Weight>(job, job.x + first * job.x_stride, rows, job.bias != nullptr ? bias : nullptr,
-                          sums);
+    MultiplyChunk<Columns>(job, job.x + first * job.x_stride, rows, job.bias != nullptr ? bias : nullptr,
+                           sums);
     for (int64_t r = 0; r < rows; ++r)
       memcpy(job.out + (first + r) * job.out_stride, sums + r * kPanelRows, row_bytes);
   }
-}
-
-}  // namespace
-
-const GemmTable& Gemm() {
-  static constexpr GemmTable table = {&Multiply<float>, &Multiply<uint16_t>};
-  return table;
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace baton::kernels::cpu {
-
-const GemmTable& GemmFor(Isa isa) {
-#if HWY_TARGETS & HWY_AVX3
-  if (isa == Isa::kAvx512) return N_AVX3::Gemm();
-#endif
-#if HWY_TARGETS & HWY_AVX2
-  if (isa == Isa::kAvx2) return N_AVX2::Gemm();
-#endif
-  return HWY_STATIC_DISPATCH(Gemm)();
-}
-
-}  // namespace baton::kernels::cpu
-#endif
+#endif  // per target

@@ -1,0 +1,70 @@
+// WeightFormat: one way in which the cpu backend keeps and multiplies a weight matrix. Each format has a file
+// of its own, format_NAME.cc: how it packs, what its product rounds, how it reads a row back. A format is
+// chosen once, when a matrix is packed, and the product for the instruction set in use travels with the
+// matrix (see panels.h).
+//
+// All formats cut a matrix [rows, cols] into panels of 64 rows (output features), so that the backend can
+// share out a product's work without knowing formats. What a panel's bytes mean is the format's own affair. A
+// product computes a row of the output from that row of x alone, whatever the rows beside it. Constant; any
+// thread.
+//
+// A new format: a file, a line in FormatFor (formats.cc), and numerics of its own if its product rounds
+// otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "common/kernels/cpu/isa.h"
+#include "common/kernels/weight_view.h"
+
+namespace baton::kernels::cpu {
+
+inline constexpr int kPanelRows = 64;
+
+// Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n].
+struct PanelProduct {
+  const float* x;  // [rows][x_stride], the first `depth` of each row count
+  int64_t x_stride;
+  int64_t rows;
+  int64_t depth;
+  const std::byte* panel;
+  const float* bias;  // [width], or null
+  float* out;         // [rows][out_stride], the first `width` of each row are written
+  int64_t out_stride;
+  int width;  // rows of the panel that the matrix has: 1..64
+};
+
+class WeightFormat {
+ public:
+  using Product = void (*)(const PanelProduct&);
+
+  virtual ~WeightFormat() = default;
+  // "bf16": for messages.
+  virtual std::string_view name() const = 0;
+  // The class of the product's rounding. Products of equal numerics give equal bits for equal weights and
+  // activations, whatever the instruction set; a format whose packing loses precision names how it does that,
+  // too.
+  virtual std::string_view numerics(Isa isa) const = 0;
+  virtual bool Takes(const WeightView& part) const = 0;
+
+  virtual int64_t PanelBytes(int64_t cols) const = 0;
+  // Row `from` of `part` becomes row `row` of a panel, whose bytes were zero at first.
+  virtual void PackRow(const WeightView& part, int64_t from, std::byte* panel, int row) const = 0;
+  // Row `row` of a panel as out.size() floats.
+  virtual void ReadRow(const std::byte* panel, int row, std::span<float> out) const = 0;
+  virtual Product ProductFor(Isa isa) const = 0;
+};
+
+// float32; takes all that can be read as floats.
+const WeightFormat& F32Format();
+// bfloat16, as it is.
+const WeightFormat& BF16Format();
+
+// The format for a matrix of these parts: the smallest that takes all of them. It depends on the parts alone,
+// so that workers that load equal weights keep them in equal formats.
+const WeightFormat& FormatFor(std::span<const WeightView> parts);
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,16 @@
+#include <algorithm>
+
+#include "common/kernels/cpu/format.h"
+
+namespace baton::kernels::cpu {
+
+const WeightFormat& FormatFor(std::span<const WeightView> parts) {
+  // The best first.
+  for (const WeightFormat* format : {&BF16Format()}) {
+    if (std::ranges::all_of(parts, [&](const WeightView& part) { return format->Takes(part); }))
+      return *format;
+  }
+  return F32Format();
+}
+
+}  // namespace baton::kernels::cpu

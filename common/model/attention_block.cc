@@ -1,0 +1,46 @@
+#include "common/model/attention_block.h"
+
+#include <cmath>
+
+namespace baton::model {
+
+using kernels::Matrix;
+using kernels::SequenceRows;
+
+AttentionBlock::AttentionBlock(const ModelConfig& config, int layer, const AttentionWeights& weights,
+                               const kernels::RopeTable& rope, const Rank& rank)
+    : layer_(layer),
+      rms_eps_(config.rms_eps),
+      shape_({.heads = config.heads / rank.shard.ranks,
+              .kv_heads = config.kv_heads / rank.shard.ranks,
+              .head_dim = config.head_dim,
+              .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
+              .window = config.windows[static_cast<size_t>(layer)]}),
+      weights_(weights),
+      rope_(rope),
+      rank_(rank) {}
+
+AttentionBlock::Scratch AttentionBlock::Take(Arena& arena, int64_t rows) const {
+  const tensor::DType precision = rank_.kernels.activation_dtype();
+  const int64_t kv_width = int64_t{shape_.kv_heads} * shape_.head_dim;
+  return {.qkv = arena.Take(rows, q_width() + 2 * kv_width, precision),
+          .attended = arena.Take(rows, q_width(), precision)};
+}
+
+void AttentionBlock::StoreKv(Matrix normed, std::span<const SequenceRows> sequences, kv::KvStore& store,
+                             const Scratch& scratch) const {
+  rank_.kernels.MatMul(normed, *weights_.qkv, weights_.qkv_bias.view(), scratch.qkv);
+  rank_.kernels.RotateAndStore(scratch.qkv, shape_,
+                               {.q = weights_.q_norm.view(), .k = weights_.k_norm.view(), .eps = rms_eps_},
+                               rope_, sequences, layer_, store);
+}
+
+void AttentionBlock::Attend(std::span<const SequenceRows> sequences, const kv::KvStore& store,
+                            const Scratch& scratch, Matrix out) const {
+  rank_.kernels.Attention(scratch.qkv.Columns(0, q_width()), shape_, sequences, layer_, store,
+                          scratch.attended);
+  rank_.kernels.MatMul(scratch.attended, *weights_.output, weights_.output_bias.view(), out);
+  rank_.Sum(out);
+}
+
+}  // namespace baton::model

@@ -1,0 +1,34 @@
+// FeedForward: the dense feed-forward block of one layer (SwiGLU, arXiv 2002.05202). It issues kernels and
+// keeps nothing but where its weights are. The decoder's thread only.
+//
+//   out = (silu(h Wgate + b) * (h Wup + b)) Wdown + b
+#pragma once
+
+#include "common/kernels/kernels.h"
+#include "common/model/arena.h"
+#include "common/model/rank.h"
+#include "common/model/weights.h"
+
+namespace baton::model {
+
+class FeedForward {
+ public:
+  // What lies between its products. All layers share it.
+  struct Scratch {
+    kernels::Matrix gate_up;    // [rows, 2 intermediate], of this rank's part
+    kernels::Matrix activated;  // [rows, intermediate]
+  };
+
+  // Both outlive the block.
+  FeedForward(const FeedForwardWeights& weights, const Rank& rank) : weights_(weights), rank_(rank) {}
+
+  Scratch Take(Arena& arena, int64_t rows) const;
+  // h is `normed` [rows, hidden]; `out` [rows, hidden] is summed over the ranks.
+  void Forward(kernels::Matrix normed, const Scratch& scratch, kernels::Matrix out) const;
+
+ private:
+  const FeedForwardWeights& weights_;
+  const Rank& rank_;
+};
+
+}  // namespace baton::model

@@ -1,0 +1,98 @@
+#include "common/model/tensor_loader.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "fmt/format.h"
+
+namespace baton::model {
+
+using kernels::PackedMatrix;
+using kernels::WeightView;
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<const TensorPart> parts,
+                                                                   int64_t cols, Range own_cols) {
+  std::vector<WeightView> views;
+  std::vector<std::vector<std::byte>> copies;  // of what lies unaligned in its file or is cut out of rows
+  for (const TensorPart& part : parts) {
+    const int64_t shape[] = {part.rows, cols};
+    BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
+    if (kernels_ == nullptr) continue;
+    const int64_t size = tensor::SizeOf(tensor->dtype);
+    const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
+    if (own_cols.count != cols) {
+      std::vector<std::byte>& cut = copies.emplace_back();
+      cut.reserve(static_cast<size_t>(part.own.count * own_cols.count * size));
+      for (int64_t r = 0; r < part.own.count; ++r) {
+        const std::byte* begin = data + (r * cols + own_cols.begin) * size;
+        cut.insert(cut.end(), begin, begin + own_cols.count * size);
+      }
+      data = cut.data();
+    } else if (reinterpret_cast<uintptr_t>(data) % static_cast<size_t>(size) != 0) {
+      data = copies.emplace_back(data, data + part.own.count * cols * size).data();
+    }
+    views.push_back({.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = own_cols.count});
+  }
+  if (kernels_ == nullptr) return nullptr;
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> packed = kernels_->Pack(views);
+  if (packed.ok()) return packed;
+  return absl::Status(packed.status().code(),
+                      fmt::format("{}: tensor \"{}\": {}", folder_, parts.front().name,
+                                  std::string(packed.status().message())));
+}
+
+absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts) {
+  std::vector<float> values;
+  for (const TensorPart& part : parts) {
+    const int64_t shape[] = {part.rows};
+    BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
+    if (kernels_ == nullptr) continue;
+    for (int64_t i = 0; i < part.own.count; ++i) {
+      values.push_back(tensor::ValueAt(tensor->bytes.data(), tensor->dtype, part.own.begin + i));
+    }
+  }
+  if (kernels_ == nullptr) return kernels::Values();
+  return kernels::Values::Place(std::move(values), kernels_->memory());
+}
+
+absl::Status TensorLoader::TiedHead(const std::string& head, const std::string& embedding) {
+  const StoredTensor* copy = checkpoint_.Find(head);
+  const StoredTensor* original = checkpoint_.Find(embedding);
+  if (copy == nullptr || original == nullptr) return absl::OkStatus();
+  taken_.insert(head);
+  if (copy->dtype == original->dtype && copy->shape == original->shape &&
+      std::ranges::equal(copy->bytes, original->bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: tie_word_embeddings is true, but \"{}\" differs from \"{}\"", folder_, head, embedding));
+}
+
+absl::Status TensorLoader::NothingLeft(std::string_view architecture) const {
+  for (const auto& [name, tensor] : checkpoint_.tensors()) {
+    if (taken_.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("{}: tensor \"{}\" {} is not known to {} with this config.json", folder_, name,
+                    ShapeText(tensor->shape), architecture));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const StoredTensor*> TensorLoader::Take(const std::string& name,
+                                                       std::span<const int64_t> shape) {
+  const StoredTensor* tensor = checkpoint_.Find(name);
+  if (tensor == nullptr) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: tensor \"{}\" {} is missing", folder_, name, ShapeText(shape)));
+  }
+  if (!std::ranges::equal(tensor->shape, shape)) {
+    return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" has shape {}, config.json asks for {}",
+                                                  folder_, name, ShapeText(tensor->shape), ShapeText(shape)));
+  }
+  taken_.insert(name);
+  return tensor;
+}
+
+}  // namespace baton::model

@@ -1,0 +1,57 @@
+// TensorLoader: takes tensors out of a checkpoint by name, hands a rank's part of them to a backend, and
+// knows at the end which were left. Without kernels it checks names and shapes alone. Of one load, on its
+// thread; what it is given outlives it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "common/kernels/kernels.h"
+#include "common/model/checkpoint.h"
+#include "common/model/shard.h"
+
+namespace baton::model {
+
+// A tensor of `rows` rows (or values), of which this rank holds `own`.
+struct TensorPart {
+  std::string name;
+  int64_t rows = 0;
+  Range own;
+};
+
+// All errors are INVALID_ARGUMENT and name the folder and the tensor: one that is missing, or of another
+// shape; or what the backend says of it.
+class TensorLoader {
+ public:
+  // `folder` opens messages. Null kernels: nothing is packed, results are empty.
+  TensorLoader(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels* kernels)
+      : folder_(folder), checkpoint_(checkpoint), kernels_(kernels) {}
+
+  // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`.
+  absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
+                                                                int64_t cols, Range own_cols);
+  // Vectors of `rows` values each, one after the other, as float32.
+  absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts);
+
+  // A tied model may still carry its head. It has to be the embedding then, or one of the two would be
+  // ignored.
+  absl::Status TiedHead(const std::string& head, const std::string& embedding);
+  // Every tensor must have been of use. Old checkpoints carry rope frequencies, which follow from the config.
+  absl::Status NothingLeft(std::string_view architecture) const;
+
+ private:
+  absl::StatusOr<const StoredTensor*> Take(const std::string& name, std::span<const int64_t> shape);
+
+  const std::string& folder_;
+  const Checkpoint& checkpoint_;
+  kernels::Kernels* const kernels_;
+  std::set<std::string, std::less<>> taken_;
+};
+
+}  // namespace baton::model

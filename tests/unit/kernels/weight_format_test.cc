@@ -1,0 +1,146 @@
+// The contract of every weight format of the cpu backend. A new format joins Formats() and needs no test of
+// its own for what is checked here.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "common/kernels/cpu/format.h"
+#include "tests/unit/kernels/trial.h"
+
+namespace baton::kernels::cpu {
+namespace {
+
+using tensor::DType;
+
+// Random weights in what a format takes without loss.
+struct Weights {
+  std::vector<float> numbers;    // [rows, cols]
+  std::vector<uint16_t> halves;  // the same as bfloat16
+  WeightView view;
+};
+
+Weights MakeWeights(const WeightFormat& format, int64_t rows, int64_t cols, Random& random) {
+  Weights weights;
+  for (float value : random.Normals(rows * cols)) {
+    weights.halves.push_back(tensor::ToBF16(value));
+    weights.numbers.push_back(tensor::FromBF16(weights.halves.back()));
+  }
+  const bool narrow = &format == &BF16Format();
+  const void* data = narrow ? static_cast<const void*>(weights.halves.data()) : weights.numbers.data();
+  weights.view = {data, narrow ? DType::kBF16 : DType::kF32, rows, cols};
+  return weights;
+}
+
+std::vector<const WeightFormat*> Formats() { return {&F32Format(), &BF16Format()}; }
+
+class WeightFormatTest : public testing::TestWithParam<const WeightFormat*> {
+ protected:
+  const WeightFormat& format() const { return *GetParam(); }
+
+  // The first rows of a matrix, as one panel.
+  std::vector<std::byte> Pack(const Weights& weights) const {
+    std::vector<std::byte> panel(static_cast<size_t>(format().PanelBytes(weights.view.cols)));
+    for (int64_t r = 0; r < weights.view.rows; ++r) {
+      format().PackRow(weights.view, r, panel.data(), static_cast<int>(r));
+    }
+    return panel;
+  }
+};
+
+TEST_P(WeightFormatTest, ItIsChosenForWhatItIsMadeFor) {
+  Random random(1);
+  const Weights weights = MakeWeights(format(), 2, 3, random);
+  EXPECT_TRUE(format().Takes(weights.view));
+  EXPECT_EQ(&FormatFor({&weights.view, 1}), &format());
+}
+
+TEST_P(WeightFormatTest, EveryRowOfAPanelComesBack) {
+  Random random(2);
+  for (const int64_t rows : {1, 17, 40, 64}) {
+    const Weights weights = MakeWeights(format(), rows, 5, random);
+    const std::vector<std::byte> panel = Pack(weights);
+    for (int64_t r = 0; r < kPanelRows; ++r) {
+      std::vector<float> row(5), expected(5);
+      format().ReadRow(panel.data(), static_cast<int>(r), row);
+      for (int64_t c = 0; c < 5 && r < rows; ++c)
+        expected[static_cast<size_t>(c)] = ValueAt(weights.view, r, c);
+      EXPECT_TRUE(SameBits(row, expected)) << "row " << r << " of " << rows;
+    }
+  }
+}
+
+TEST_P(WeightFormatTest, TheProductIsThatOfTheNumbersForEveryInstructionSet) {
+  Random random(3);
+  const int64_t rows = 5, depth = 37;
+  for (const int width : {1, 33, 64}) {
+    const Weights weights = MakeWeights(format(), width, depth, random);
+    const std::vector<std::byte> packed = Pack(weights);
+    const std::vector<float> x = random.Normals(rows * depth), bias = random.Normals(width);
+    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+      if (!Supported(isa)) continue;
+      OwnedMatrix out(rows, width, 3);
+      // Panels begin on cache lines in the product; not here, so a format may not count on it.
+      format().ProductFor(isa)({.x = x.data(),
+                                .x_stride = depth,
+                                .rows = rows,
+                                .depth = depth,
+                                .panel = packed.data(),
+                                .bias = bias.data(),
+                                .out = out.view().row(0),
+                                .out_stride = width + 3,
+                                .width = width});
+      EXPECT_TRUE(out.GapsIntact());
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t n = 0; n < width; ++n) {
+          double sum = bias[static_cast<size_t>(n)], size = std::abs(sum);
+          for (int64_t k = 0; k < depth; ++k) {
+            const double product =
+                double{x[static_cast<size_t>(r * depth + k)]} * ValueAt(weights.view, n, k);
+            sum += product;
+            size += std::abs(product);
+          }
+          ASSERT_NEAR(out.view().row(r)[n], sum, size * 1e-6) << format().name() << " " << Name(isa);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(WeightFormatTest, ItNamesItsNumerics) {
+  EXPECT_FALSE(format().name().empty());
+  EXPECT_TRUE(format().numerics(Isa::kAvx2).starts_with("cpu-"));
+  EXPECT_EQ(format().numerics(Isa::kAvx2), format().numerics(Isa::kAvx512));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WeightFormatTest, testing::ValuesIn(Formats()),
+                         [](const auto& info) { return std::string(info.param->name()); });
+
+TEST(FormatForTest, WhatNoOtherTakesBecomesFloat32) {
+  const WeightView narrow = {nullptr, DType::kBF16, 4, 4}, wide = {nullptr, DType::kF32, 4, 4},
+                   half = {nullptr, DType::kF16, 4, 4};
+  const float scale = 1;
+  const WeightView quantized = {nullptr, DType::kBF16, 4, 4, {.bits = 8, .group = 4, .scales = &scale}};
+  EXPECT_EQ(&FormatFor(std::array{narrow, narrow}), &BF16Format());
+  EXPECT_EQ(&FormatFor(std::array{narrow, wide}), &F32Format());
+  EXPECT_EQ(&FormatFor(std::array{half}), &F32Format());
+  EXPECT_EQ(&FormatFor(std::array{quantized}), &F32Format());
+}
+
+TEST(NumericsTest, TheBackendNamesTheClassesOfWhatItHasPacked) {
+  const std::vector<float> w(64);
+  const std::vector<uint16_t> halves(64);
+  for (const char* isa : {"baseline", "avx2", "avx512"}) {
+    auto kernels = TryMakeCpu(isa, 1);
+    if (kernels == nullptr) continue;
+    const std::string expected(FloatNumerics(*ChooseIsa(isa)));
+    EXPECT_EQ(kernels->numerics(), expected);
+    const WeightView wide = {w.data(), DType::kF32, 8, 8}, narrow = {halves.data(), DType::kBF16, 8, 8};
+    ASSERT_TRUE(kernels->Pack({&wide, 1}).ok());
+    ASSERT_TRUE(kernels->Pack({&narrow, 1}).ok());
+    // Both formats multiply in float32: one class.
+    EXPECT_EQ(kernels->numerics(), expected);
+  }
+}
+
+}  // namespace
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,80 @@
+#include "common/model/tensor_loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/model/model_folder.h"
+
+namespace baton::model {
+namespace {
+
+using testing::HasSubstr;
+
+// llama-sharded: a vocabulary of 150, 64 hidden, in float32.
+class TensorLoaderTest : public testing::Test {
+ protected:
+  const std::string folder_ = BATON_SOURCE_DIR "/tests/golden/models/data/llama-sharded";
+  const Checkpoint checkpoint_ = *Checkpoint::Open(folder_);
+  const std::unique_ptr<kernels::Kernels> kernels_ = kernels::MakeReferenceKernels();
+  TensorLoader loader_{folder_, checkpoint_, kernels_.get()};
+
+  std::string MessageOf(const TensorPart& part, int64_t cols) {
+    return std::string(loader_.Matrix({&part, 1}, cols, {0, cols}).status().message());
+  }
+};
+
+TEST_F(TensorLoaderTest, ARankGetsItsRowsAndColumns) {
+  const StoredTensor& stored = *checkpoint_.Find("lm_head.weight");
+  const TensorPart part = {"lm_head.weight", 150, {10, 3}};
+  const auto packed = loader_.Matrix({&part, 1}, 64, {32, 16});
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  ASSERT_EQ((*packed)->rows(), 3);
+  ASSERT_EQ((*packed)->cols(), 16);
+  const std::vector<TokenId> rows = {TokenId(0), TokenId(2)};
+  std::vector<float> values(2 * 16);
+  kernels_->Embed(**packed, rows, 0, {values.data(), 2, 16, 16});
+  for (int64_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(values[static_cast<size_t>(i)],
+              tensor::ValueAt(stored.bytes.data(), stored.dtype, 10 * 64 + 32 + i));
+    EXPECT_EQ(values[static_cast<size_t>(16 + i)],
+              tensor::ValueAt(stored.bytes.data(), stored.dtype, 12 * 64 + 32 + i));
+  }
+}
+
+TEST_F(TensorLoaderTest, VectorsFollowOneAnother) {
+  const StoredTensor& stored = *checkpoint_.Find("model.norm.weight");
+  const TensorPart parts[] = {{"model.norm.weight", 64, {60, 4}}, {"model.norm.weight", 64, {0, 2}}};
+  const auto values = loader_.Vector(parts);
+  ASSERT_TRUE(values.ok()) << values.status();
+  ASSERT_EQ(values->view().size(), 6u);
+  EXPECT_EQ(values->view()[0], tensor::ValueAt(stored.bytes.data(), stored.dtype, 60));
+  EXPECT_EQ(values->view()[5], tensor::ValueAt(stored.bytes.data(), stored.dtype, 1));
+}
+
+TEST_F(TensorLoaderTest, RefusalsNameTheTensor) {
+  EXPECT_EQ(MessageOf({"lm_head.bias", 150, {0, 150}}, 64),
+            folder_ + ": tensor \"lm_head.bias\" [150, 64] is missing");
+  EXPECT_EQ(MessageOf({"lm_head.weight", 151, {0, 151}}, 64),
+            folder_ + ": tensor \"lm_head.weight\" has shape [150, 64], config.json asks for [151, 64]");
+}
+
+TEST_F(TensorLoaderTest, WhatWasNotTakenIsLeft) {
+  TensorLoader checks(folder_, checkpoint_, nullptr);
+  for (const auto& [name, tensor] : checkpoint_.tensors()) {
+    EXPECT_THAT(std::string(checks.NothingLeft("Llama").message()), HasSubstr(name));
+    const TensorPart part = {name, tensor->shape.front(), {0, 1}};
+    if (tensor->shape.size() == 1) {
+      const auto vector = checks.Vector({&part, 1});
+      ASSERT_TRUE(vector.ok()) << vector.status();
+      EXPECT_TRUE(vector->empty());
+    } else {
+      const auto matrix = checks.Matrix({&part, 1}, tensor->shape.back(), {0, 1});
+      ASSERT_TRUE(matrix.ok()) << matrix.status();
+      EXPECT_EQ(*matrix, nullptr);
+    }
+  }
+  EXPECT_TRUE(checks.NothingLeft("Llama").ok());
+}
+
+}  // namespace
+}  // namespace baton::model
