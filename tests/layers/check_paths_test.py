@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TREE = {
     "README.md": "# Title\n\n## Two words, `code` and more\n\nSee [docs](docs/page.md#its-heading) and room/kept.h.\n",
     "docs/page.md": "# Page\n\n## Its heading\n\nBack to [the top](../README.md#two-words-code-and-more), [here](#page).\n",
-    "room/kept.h": "// Beside room/inner/deep.cc, also inner/deep.cc and deep.cc; not https://x.example/gone.h\n",
+    "room/kept.h": "// Beside room/inner/deep.cc, room/inner/de_NAME.cc, also inner/deep.cc and deep.cc; not https://x.example/gone.h\n",
+    "room/inner/de_ep.cc": "",
     "room/inner/deep.cc": '#include "room/gone.h"\nconst char* kPath = "room/gone.h";  // tests/NAME, room/{kept.h,inner}\n',
     "room/lines.py": '"""Reads room/*.h and kept.h."""\n',
     "tests/one.sh": "#!/bin/sh\n# room/inner/*.cc\n",
@@ -35,6 +36,7 @@ PLANTED = [
     ("room/kept.h", "// tests/inner/NAME\n", "the tree has no tests/inner/NAME"),
     ("room/lines.py", "x = 1  # gone.py\n", "room/lines.py:2: the tree has no gone.py"),
     ("room/lines.py", '\n\ndef f():\n    """As in\n    gone.py."""\n', "the tree has no gone.py"),
+    ("docs/page.md", "Read `GONE.md`.\n", "the tree has no GONE.md"),
     ("tests/one.sh", "# ../gone.cc\n", "tests/one.sh:3: the tree has no ../gone.cc"),
 ]
 
