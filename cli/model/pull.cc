@@ -60,7 +60,7 @@ absl::StatusOr<Listing> List(const PullOptions& options) {
             .token = options.token});
   if (!status.ok()) {
     return absl::Status(status.code(),
-                        fmt::format("{}: is there such a repository and revision, and may everybody read it? "
+                        fmt::format("{}: is there such a repository and revision, and is it public? "
                                     "--token-file is for those that ask for a token",
                                     std::string(status.message())));
   }
@@ -84,7 +84,7 @@ absl::StatusOr<std::string> Fetch(const PullOptions& options, const std::string&
       return there;
     }
   }
-  // Only what has a stated checksum can go on: another part may be of another revision.
+  // Only a file with a stated checksum can be continued: the part may be of another revision.
   if (remote.sha256.empty()) fs::remove(part, error);
   say(remote.name);
   const bool whole =

@@ -1,5 +1,5 @@
 // LogSink: where the lines of supervised processes go: to standard error, after the process's name, or to a
-// file for each. A line that can't be written is lost, not an error: the service goes on. One thread at a
+// file for each. A line that can't be written is lost and no error: the service continues. One thread at a
 // time.
 #pragma once
 

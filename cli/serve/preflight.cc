@@ -31,7 +31,7 @@ int TryToListen(const addrinfo& address) {
   return listen(socket.get(), 1) == 0 ? 0 : errno;
 }
 
-// Makes and removes a file of a name that nobody else uses.
+// Creates and removes a file with a unique name.
 absl::Status TryFile(const std::string& flag, const std::string& value, const std::filesystem::path& folder) {
   const std::string draft = (folder / fmt::format(".baton-{}.tmp", getpid())).string();
   const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

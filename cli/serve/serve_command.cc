@@ -132,7 +132,7 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
   }
   Print(stdout, "\nCtrl-C ends the service.\n");
   std::fflush(stdout);
-  // A table for a person, not the answer: the service goes on without it.
+  // The table is for people and not an answer: the service continues without it.
   std::clearerr(stdout);
 }
 
@@ -183,7 +183,7 @@ int Run(Flags flags, const CliContext& context) {
   options.stop_fd = StopSignals();
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;
-  // Processes with a certificate of an authority that nobody named can't be asked.
+  // Processes with a certificate of an unknown authority can't be asked.
   const rpc::SecurityOptions& shown_by_us = flags.plan.security;
   const bool can_ask = shown_by_us.cert.empty() || !shown_by_us.ca.empty();
   absl::StatusOr<std::shared_ptr<const rpc::Security>> security = rpc::Security::Load(shown_by_us);

@@ -101,7 +101,7 @@ std::string BadValue(const CLI::Option& option, const std::string& message) {
 }
 
 std::string WhatIsWrong(const Chain& chain, const CLI::ParseError& error) {
-  // A word that nobody knows is the likeliest cause of whatever else seems to be missing.
+  // An unknown word is the likeliest cause of anything else that seems to be missing.
   for (const CLI::App* app : chain) {
     if (const std::vector<std::string> rest = app->remaining(); !rest.empty()) {
       return UnknownWord(chain, *app, rest.front());

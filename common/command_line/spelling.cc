@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kMinBeginning = 3;
 constexpr size_t kLettersPerEdit = 3;
-// What nobody types; the work is quadratic.
+// Longer words are not typed by people; the work is quadratic.
 constexpr size_t kMaxWord = 64;
 
 // Optimal string alignment: Levenshtein's distance with swaps of neighbours. Only the last three rows are

@@ -37,7 +37,7 @@ void Tokenizer::Impl::MeasureTokens(bool verbatim) {
   constexpr uint32_t kShortened = 3;
   if (!verbatim) longest.fill(kShortened * most);
   for (uint32_t& length : longest) {
-    if (length == 0) length = most;  // a byte that no token has: whatever stands for it
+    if (length == 0) length = most;  // no token has this byte: an unknown token replaces it
   }
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Plays what the README's picture shows, on this machine, and draws it: conversations with a relay of two prefill and two decode workers; a worker of
-each kind is killed; then comes several times the load that the machine can bear. It takes over two minutes, wants a release build
+each kind is killed; then comes several times the load that the machine can serve. It takes over two minutes, needs a release build
 and nothing else to run meanwhile. Rates are for two cores.
 
     deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 1] [--overload 14]
@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests" / "deploy"))
 from relay import BIN, Process, Prometheus, Relay, until  # noqa: E402
 
 SLO = {"--slo-ttft": "0.5", "--slo-tpot": "0.02"}
-# Who waits longer than the SLO is refused: serving on one machine would let everybody wait.
+# Requests that would wait longer than the SLO are refused; by default `baton serve` lets all of them wait.
 SERVICE = [word for pair in SLO.items() for word in pair] + ["--default-ttft-deadline", "0.5"]
 TALK = "--prompt-tokens lognormal:200:0.6 --output-tokens uniform:30:120 --shared-prefix-tokens 256 --prefix-groups 6 --turns 4 --think 1 --timeout 30s"
 # Seconds from the beginning.

@@ -142,7 +142,7 @@ unsafe fn guarded<T, C, E: Into<Failure>>(
         Ok(Err(failure)) => match failure.into() {
             Failure::Invalid(message) => fail(message, INVALID),
             Failure::TooLong => fail("the output is longer than is allowed".to_string(), TOO_LONG),
-            Failure::Stopped => fail("stopped: nobody wants the result any more".to_string(), STOPPED),
+            Failure::Stopped => fail("stopped: the result is no longer wanted".to_string(), STOPPED),
         },
         Err(payload) => fail(panic_message(payload), INTERNAL),
     }
