@@ -95,7 +95,7 @@ TEST(NcclRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
   EXPECT_GE(Metric(fleet.decode(), "baton_handoffs_total{link=\"nccl\",outcome=\"ok\"}"), shipped);
 }
 
-// A cancelled hand-off takes messages with it whose payloads are on their way; the pair goes on.
+// A cancelled hand-off drops messages whose payloads are in flight; the pair continues.
 TEST(NcclRelayTest, ClientsThatLeaveDoNotHurtThePair) {
   Fleet fleet(OverNccl(1, {"--link-timeout", "60", "--chunk-tokens", "16", "--token-budget", "16"}));
   const auto engine = OneEngine();

@@ -29,7 +29,7 @@ struct Counts {
 };
 
 // Plays one script on one stream, whose callbacks keep it alive until the call is done. Not the alarm: it is
-// a member and never lets go of its callback.
+// a member and never releases its callback.
 class Player : public std::enable_shared_from_this<Player> {
  public:
   Player(std::shared_ptr<Stream> stream, Script script, std::shared_ptr<Counts> counts)

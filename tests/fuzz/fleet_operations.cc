@@ -178,7 +178,8 @@ class Interpreter final : public OperationSequence {
       if (worker->BookedRequests() != 0 || !worker->prompts().booked.empty()) Wrong("a booking is left");
     }
     for (int endpoint = 0; endpoint < endpoints_; ++endpoint) fleet_.RemoveEndpoint(endpoint);
-    if (!fleet_.view()->decode.empty() || !fleet_.view()->prefill.empty()) Wrong("a view of nobody");
+    if (!fleet_.view()->decode.empty() || !fleet_.view()->prefill.empty())
+      Wrong("a view without workers is not empty");
     index_.CheckConsistency();
     if (index_.stats().workers != 0) Wrong("the index has workers of no endpoint");
   }

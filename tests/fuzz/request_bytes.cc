@@ -28,7 +28,7 @@ namespace {
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr int kSteps = 4;
 
-// Nobody is at home.
+// No worker is there.
 class NoPrefillClient final : public decode_service::PrefillClient {
  public:
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
@@ -133,7 +133,7 @@ absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
 }
 
 // A public request as the router's service treats it. What the router accepts, a worker of the same model
-// takes: the client has nobody else to hear of its mistake from.
+// takes: only this check can tell the client of its mistake.
 template <typename Request>
 absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
                       const grpc::ByteBuffer& bytes) {

@@ -60,7 +60,7 @@ struct Servers {
       channels.push_back(rpc::MakeChannel(address, {absl::Seconds(60), absl::Seconds(60)}));
       stubs.push_back(std::make_unique<grpc::GenericStub>(channels.back()));
     }
-    // Every method there is. Drain goes to a worker that nobody needs.
+    // Every method. Drain goes to a worker that is not needed.
     const auto add = [this](const google::protobuf::FileDescriptor* file, At at,
                             const std::string& only = "") {
       for (int i = 0; i < file->service_count(); ++i) {

@@ -63,7 +63,7 @@ absl::StatusOr<bool> Rendered(const absl::StatusOr<std::shared_ptr<const ChatTem
   return true;
 }
 
-// A folder with one file in it, which is written anew each time.
+// A folder with one file, which is written again each time.
 class OneFile {
  public:
   explicit OneFile(std::string name) : name_(std::move(name)) {

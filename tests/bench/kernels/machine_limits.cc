@@ -55,7 +55,7 @@ HWY_EXPORT(MultiplyAdds);
 HWY_EXPORT(Read);
 
 namespace {
-// Keeps the compiler from dropping what nobody reads.
+// Keeps the compiler from dropping results that are not read.
 std::atomic<float> kept{1.0f};
 }  // namespace
 
