@@ -1,4 +1,4 @@
-// Router: the whole router in one object, as main and the integration tests start it: model, fleet,
+// Router: all parts of the router in one object, as main and the integration tests start it: model, fleet,
 // dispatcher, gRPC server. Start and Stop from one thread.
 #pragma once
 

@@ -9,7 +9,7 @@
 #include "cli/simulate/load.h"
 #include "common/base/ids.h"
 #include "router/admission/queue.h"
-#include "router/placement/policy.h"
+#include "router/dispatch/dispatch_core.h"
 
 namespace baton::cli::simulate {
 
@@ -19,14 +19,12 @@ struct RequestRecord {
   // Of the placement. A prefill worker of -1 is the decode worker itself.
   int prefill = -1;
   int decode = -1;
-  router::placement::Selection selection;
+  router::PlacementPlan plan;
   std::vector<BlockId> decode_blocks;
   int64_t decode_matched = 0;  // blocks
   // With a shared cache: the blocks that came before it. Negative: look into the worker's own.
   int64_t known_blocks = -1;
 
-  // When it was placed, predictions had been seen to hold.
-  bool trusted = false;
   // Seconds since the start; negative: not yet.
   double placed = -1;
   double began = -1;     // its prefill

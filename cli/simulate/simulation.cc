@@ -11,8 +11,6 @@ namespace {
 using router::admission::EntryId;
 using router::placement::Booked;
 
-// How long a speculative entry of the index lives.
-constexpr absl::Duration kSpeculativeLife = absl::Seconds(120);
 // Decode steps between two observations of one.
 constexpr int64_t kObserveEvery = 16;
 constexpr int64_t kUnlimited = int64_t{1} << 40;
@@ -29,12 +27,11 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
       under_test_(under_test),
       load_(load),
       links_(model.prefill_workers + model.decode_workers, model.link_bandwidth, model.link_latency),
-      policy_(under_test.policy(seed)),
-      admission_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}),
-      deadlines_(under_test.default_ttft > 0 ? absl::Seconds(under_test.default_ttft)
-                                             : absl::InfiniteDuration()),
       index_(IndexOptions()),
-      confirmed_(IndexOptions()) {
+      core_(under_test.policy(seed),
+            under_test.default_ttft > 0 ? absl::Seconds(under_test.default_ttft) : absl::InfiniteDuration(),
+            &index_),
+      admission_({.entries = kUnlimited, .tokens = kUnlimited, .bytes = kUnlimited}) {
   int64_t all_blocks = 1;
   for (const Request& request : load_) all_blocks += std::ssize(request.chain) + 1;
   prefill_states_.resize(model_.prefill_workers);
@@ -60,8 +57,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
             .done = [this](RequestRecord& record) { Computed(record); }},
         events_, links_, *pools_.back()));
     prefill_states_[i].slot = *index_.Join();
-    BATON_CHECK(*confirmed_.Join() == prefill_states_[i].slot);
-    prefill_states_[i].can_fetch = under_test_.fetch != Fetch::kNever;
+    prefill_states_[i].can_fetch = prefill_states_[i].serves_fetches = under_test_.fetch != Fetch::kNever;
   }
   decode_states_.resize(model_.decode_workers);
   for (int i = 0; i < model_.decode_workers; ++i) {
@@ -82,11 +78,12 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                                   outcome.step_seconds = seconds;
                                   outcome.batch = batch;
                                   outcome.context_tokens = context;
-                                  policy_->Observe(outcome);
+                                  core_.policy().Observe(outcome);
                                 }},
         events_));
     decode_states_[i].slot = *index_.Join();
-    BATON_CHECK(*confirmed_.Join() == decode_states_[i].slot);
+    decode_states_[i].serves_fetches = under_test_.fetch == Fetch::kFromAll;
+    decode_states_[i].chunk_tokens = model_.local_chunk_tokens;
   }
   records_.resize(load_.size());
 }
@@ -129,7 +126,7 @@ void Simulation::Arrive(size_t at) {
   }
   const auto decided = admission_.Admit({.prompt_tokens = record.request->prompt_tokens,
                                          .max_tokens = record.request->output_tokens,
-                                         .deadline = deadlines_.Due(absl::InfiniteFuture(), Now()),
+                                         .deadline = core_.deadlines().Due(absl::InfiniteFuture(), Now()),
                                          .clients_deadline = false},
                                         Now());
   if (std::holds_alternative<router::admission::Refusal>(decided)) {
@@ -155,7 +152,7 @@ void Simulation::Pump() {
     Refuse(*late);
   }
   while (const auto id = admission_.First()) {
-    if (!deadlines_.MayDispatchUntried(unanswered_, model_.decode_workers)) return;
+    if (!core_.deadlines().MayDispatchUntried(unanswered_, model_.decode_workers)) return;
     RequestRecord& record = *entries_.at(*id);
     const Placing placing = Place(record);
     if (placing == Placing::kNoRoom) return;  // in order: no request is passed over for lack of room
@@ -172,16 +169,11 @@ void Simulation::Pump() {
 // Fills in what the router knows of the workers, for this request.
 void Simulation::Look(const RequestRecord& record) {
   const Request& request = *record.request;
-  index_.Match(request.chain, &matches_);
-  if (under_test_.fetch != Fetch::kNever) confirmed_.Match(request.chain, &confirmed_matches_);
-  const int64_t shared = under_test_.shared_cache ? pools_[0]->MatchPrefix(request.chain) : 0;
   open_prefill_.clear();
   open_prefill_numbers_.clear();
   for (int i = 0; i < model_.prefill_workers; ++i) {
     if (model_.JoinsAt(i) > events_.now()) continue;
     WorkerState state = prefill_states_[i];
-    state.matched_blocks = under_test_.shared_cache ? shared : matches_.of(state.slot);
-    state.confirmed_blocks = under_test_.fetch != Fetch::kNever ? confirmed_matches_.of(state.slot) : 0;
     state.booked = booked_[i];
     state.waiting = std::ssize(booked_[i]);
     const kv::BlockPool::Counts counts = prefill_[i]->pool().counts();
@@ -196,8 +188,6 @@ void Simulation::Look(const RequestRecord& record) {
   for (int i = 0; i < model_.decode_workers; ++i) {
     if (decode_states_[i].running >= model_.decode_concurrency || !decode_[i]->HasRoom(request)) continue;
     WorkerState state = decode_states_[i];
-    state.matched_blocks = matches_.of(state.slot);
-    state.confirmed_blocks = under_test_.fetch == Fetch::kFromAll ? confirmed_matches_.of(state.slot) : 0;
     state.queued_tokens = decode_[i]->waiting_local_tokens();
     const kv::BlockPool::Counts counts = decode_[i]->pool().counts();
     state.free_blocks = counts.free;
@@ -206,6 +196,10 @@ void Simulation::Look(const RequestRecord& record) {
     open_decode_.push_back(state);
     open_decode_numbers_.push_back(i);
   }
+  core_.Match(request.chain, open_decode_, open_prefill_);
+  if (!under_test_.shared_cache) return;
+  const int64_t shared = pools_[0]->MatchPrefix(request.chain);
+  for (WorkerState& state : open_prefill_) state.matched_blocks = shared;
 }
 
 Simulation::Placing Simulation::Place(RequestRecord& record) {
@@ -213,28 +207,25 @@ Simulation::Placing Simulation::Place(RequestRecord& record) {
   Look(record);
   if (open_decode_.empty()) return Placing::kNoRoom;
   const absl::Time arrival = absl::UnixEpoch() + absl::Seconds(request.arrival);
-  record.selection = policy_->Select({.prompt_tokens = request.prompt_tokens,
-                                      .max_tokens = request.output_tokens,
-                                      .arrival = arrival,
-                                      .now = Now(),
-                                      .block_tokens = model_.block_tokens},
-                                     open_decode_, open_prefill_);
-  // As the dispatcher judges a placement.
-  const router::placement::Prediction& predicted = record.selection.predicted;
-  const absl::Time due = deadlines_.Due(absl::InfiniteFuture(), arrival,
-                                        deadlines_.WithMargin(predicted.ttft() - predicted.wait));
+  record.plan = core_.Select({.prompt_tokens = request.prompt_tokens,
+                              .max_tokens = request.output_tokens,
+                              .arrival = arrival,
+                              .now = Now(),
+                              .block_tokens = model_.block_tokens},
+                             open_decode_, open_prefill_);
   const bool busy = std::any_of(decode_states_.begin(), decode_states_.end(),
                                 [](const WorkerState& state) { return state.running > 0; });
-  if (deadlines_.trusted() && busy && Now() + deadlines_.WithMargin(predicted.ttft()) > due) {
-    return Placing::kTooLate;
-  }
+  const router::TtftEstimate estimate =
+      core_.Estimate(absl::InfiniteFuture(), arrival, record.plan.selection.predicted);
+  if (router::DispatchCore::TooLate(estimate, Now(), busy)) return Placing::kTooLate;
   ++unanswered_;
   record.placed = events_.now();
-  record.trusted = deadlines_.trusted();
-  record.decode = open_decode_numbers_[record.selection.decode];
-  record.prefill =
-      record.selection.prefill.empty() ? -1 : open_prefill_numbers_[record.selection.prefill.front()];
+  record.decode = open_decode_numbers_[record.plan.selection.decode];
+  record.prefill = record.plan.selection.prefill.empty()
+                       ? -1
+                       : open_prefill_numbers_[record.plan.selection.prefill.front()];
   Book(record);
+  Expect(record);
   // One cache that forgets nothing and knows of each prompt at once.
   if (under_test_.shared_cache) {
     kv::BlockPool& pool = *pools_[0];
@@ -259,8 +250,9 @@ Simulation::Placing Simulation::Place(RequestRecord& record) {
 
 // Where the chosen prefill worker is to fetch the prefix from.
 std::optional<PrefillWorker::Peer> Simulation::FetchFrom(const RequestRecord& record) {
-  if (under_test_.fetch == Fetch::kNever || !record.selection.fetch_from.has_value()) return std::nullopt;
-  const router::WorkerSlot slot = *record.selection.fetch_from;
+  if (under_test_.fetch == Fetch::kNever || !record.plan.selection.fetch_from.has_value())
+    return std::nullopt;
+  const router::WorkerSlot slot = *record.plan.selection.fetch_from;
   for (size_t i = 0; i < prefill_.size(); ++i) {
     if (prefill_states_[i].slot == slot) return PrefillWorker::Peer{.pool = &prefill_[i]->pool(), .port = i};
   }
@@ -279,20 +271,31 @@ void Simulation::Book(RequestRecord& record) {
   if (record.prefill < 0) return;
   WorkerState& prefill = prefill_states_[record.prefill];
   if (booked_[record.prefill].empty()) prefill.busy_since = Now();
-  prefill.queued_tokens += record.selection.uncached_tokens;
-  booked_[record.prefill].push_back({.due = record.selection.due,
-                                     .tokens = record.selection.uncached_tokens,
-                                     .cached = request.prompt_tokens - record.selection.uncached_tokens,
+  prefill.queued_tokens += record.plan.uncached_tokens;
+  booked_[record.prefill].push_back({.due = record.plan.selection.due,
+                                     .tokens = record.plan.uncached_tokens,
+                                     .cached = record.plan.cached_tokens,
                                      .since = Now(),
                                      .request = record.id});
-  if (!under_test_.shared_cache) index_.Speculate(prefill.slot, request.chain, Now() + kSpeculativeLife);
+}
+
+// What the index may count on from now on.
+void Simulation::Expect(const RequestRecord& record) {
+  if (under_test_.shared_cache) return;
+  const absl::Time until = router::DispatchCore::ExpectUntil(record.plan.selection.predicted, Now());
+  const auto expect = [&](router::WorkerSlot slot, int64_t matched) {
+    core_.Expect(slot, record.request->chain, static_cast<size_t>(matched), record.request->chain.size(),
+                 until);
+  };
+  if (model_.decode_cache) expect(decode_states_[record.decode].slot, record.plan.decode_matched);
+  if (record.prefill >= 0) expect(prefill_states_[record.prefill].slot, record.plan.prefill_matched);
 }
 
 void Simulation::Unbook(const RequestRecord& record) {
   if (record.prefill < 0) return;
   WorkerState& prefill = prefill_states_[record.prefill];
   prefill.busy_since = Now();
-  prefill.queued_tokens -= record.selection.uncached_tokens;
+  prefill.queued_tokens -= record.plan.uncached_tokens;
   auto& booked = booked_[record.prefill];
   const auto found = std::find_if(booked.begin(), booked.end(),
                                   [&](const Booked& entry) { return entry.request == record.id; });
@@ -312,7 +315,7 @@ void Simulation::Computed(RequestRecord& record) {
   outcome.compute_seconds = record.computed - record.began;
   const double arrives = std::max(record.arrives, record.computed + model_.link_latency);
   outcome.ship_seconds = arrives - record.computed;
-  policy_->Observe(outcome);
+  core_.policy().Observe(outcome);
   Tell(record.prefill);
   events_.At(arrives, [this, &record] {
     FirstToken(record);
@@ -325,8 +328,9 @@ void Simulation::FirstToken(RequestRecord& record) {
   record.first_token = events_.now();
   Unbook(record);
   --unanswered_;
-  const bool may_wait = !deadlines_.trusted();
-  deadlines_.Observe(record.selection.predicted.ttft(), record.first_token - record.placed, record.trusted);
+  const bool may_wait = !core_.deadlines().trusted();
+  core_.deadlines().Observe(record.plan.selection.predicted.ttft(), record.first_token - record.placed,
+                            record.plan.trusted);
   if (may_wait) Pump();
 }
 
@@ -338,7 +342,7 @@ void Simulation::Finished(RequestRecord& record) {
   router::placement::Outcome outcome;
   outcome.prefill = outcome.decode = decode.slot;
   outcome.output_tokens = record.request->output_tokens;
-  policy_->Observe(outcome);
+  core_.policy().Observe(outcome);
   ++ended_;
   admission_.Settle(*record.account,
                     {.requests = 1,
@@ -361,9 +365,6 @@ void Simulation::Tell(kv::BlockPool& pool, router::WorkerSlot slot) {
   const kv::BlockPool::Changes changes = pool.TakeChanges();
   index_.Evict(slot, changes.evicted);
   index_.Store(slot, changes.stored);
-  if (under_test_.fetch == Fetch::kNever) return;
-  confirmed_.Evict(slot, changes.evicted);
-  confirmed_.Store(slot, changes.stored);
 }
 
 }  // namespace baton::cli::simulate

@@ -1,6 +1,7 @@
 // Simulation: one policy, one load, one fleet, from the first arrival to the last token. The router's own
-// code decides: admission queue, prefix index, placement policy; the workers' own queue and block pool carry
-// it out; only the machines' times are a model. Deterministic: a function of its arguments.
+// code decides (admission queue, prefix index, dispatch core with its placement policy), and the workers' own
+// queue and block pool carry it out; only the machines' times are a model. Deterministic: a function of its
+// arguments.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "cli/simulate/prefill_worker.h"
 #include "cli/simulate/request_record.h"
 #include "router/admission/admission_controller.h"
-#include "router/admission/ttft_deadlines.h"
+#include "router/dispatch/dispatch_core.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 
@@ -70,6 +71,7 @@ class Simulation {
   void Look(const RequestRecord& record);
   std::optional<PrefillWorker::Peer> FetchFrom(const RequestRecord& record);
   void Book(RequestRecord& record);
+  void Expect(const RequestRecord& record);
   void Unbook(const RequestRecord& record);
   void Computed(RequestRecord& record);
   void FirstToken(RequestRecord& record);
@@ -84,15 +86,10 @@ class Simulation {
   const std::vector<Request>& load_;
   Events events_;
   Links links_;
-  std::unique_ptr<router::placement::Policy> policy_;
-  router::admission::AdmissionController admission_;
-  router::admission::TtftDeadlines deadlines_;
-  absl::flat_hash_map<router::admission::EntryId, RequestRecord*> entries_;
   router::index::PrefixIndex index_;
-  // What workers have said, without what is only expected: for fetches.
-  router::index::PrefixIndex confirmed_;
-  router::index::Matches matches_;
-  router::index::Matches confirmed_matches_;
+  router::DispatchCore core_;
+  router::admission::AdmissionController admission_;
+  absl::flat_hash_map<router::admission::EntryId, RequestRecord*> entries_;
 
   std::vector<std::unique_ptr<kv::BlockPool>> pools_;
   std::vector<std::unique_ptr<PrefillWorker>> prefill_;

@@ -103,6 +103,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   step_cost.set_context(cost.context);
   step_cost.set_token(cost.token);
   step_cost.set_pair(cost.pair);
+  info.set_chunk_tokens(static_cast<uint32_t>(options.chunk_tokens));
   info.set_peer_fetch(options.peer_fetch != "never");
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();

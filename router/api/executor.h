@@ -3,8 +3,8 @@
 // so neither a tenant nor large texts hold up the others' short ones, and no line starves. Of several threads
 // one is never given a large job. A job whose call is over is dropped before it begins.
 //
-// Bounded in jobs and in bytes, of those that wait or run, and no tenant may have more of either here than
-// what is left free, so there is always room for one who has nothing here. What does not fit is refused
+// The jobs that wait or run are bounded in number and in bytes, and no tenant may have more of either than is
+// left free, so there is always room for a tenant that has no job here. A job that does not fit is refused
 // (TrySubmit returns false) and the caller answers RESOURCE_EXHAUSTED. Owned by Router; any thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// LiveCalls: the calls that live, so that shutdown can wait for the last, and so that one thread can look
-// after all of them: those whose client stopped reading are ended (`client_stall` of RequestFlow). Any
+// LiveCalls: the requests that have not ended. Shutdown waits for the last of them, and one thread looks at
+// all of them a few times per `client_stall`, to end those whose client stopped reading (RequestFlow). Any
 // thread.
 #pragma once
 
@@ -29,7 +29,7 @@ class LiveCalls {
   explicit LiveCalls(const Clock* clock) : clock_(clock) {}
   ~LiveCalls();
 
-  // One call's presence.
+  // Registers a call for as long as the guard exists.
   class Guard {
    public:
     Guard(LiveCalls* calls, LiveCall* call);

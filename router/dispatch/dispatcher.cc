@@ -15,7 +15,7 @@ using admission::EntryId;
 
 // Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
 // released.
-constexpr size_t kSpeculatedAtOnce = 256;
+constexpr size_t kExpectedAtOnce = 256;
 
 Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
                        const Clock* clock, Probe* probe, index::PrefixIndex* index)
@@ -26,13 +26,9 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<pla
       index_(index),
       started_(clock->Now()),
       policy_name_(policy->name()),
-      policy_(std::move(policy)),
-      admission_(options.limits),
-      deadlines_(options.default_ttft) {
-  for (size_t i = 0; i < placements_.size(); ++i) {
-    const auto reason = placement::ReasonName(static_cast<placement::Reason>(i));
-    placements_[i] = &probe_->Placements(policy_name_, std::string(reason));
-  }
+      metrics_(probe, policy_name_),
+      core_(std::move(policy), options.default_ttft, index),
+      admission_(options.limits) {
   SetTenant(admission::TenantId(0), "default", {});
   fleet_->SetListener([this] { Pump(); });
 }
@@ -155,7 +151,7 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
     absl::MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     const absl::Time due =
-        begun ? request->deadline : deadlines_.Due(request->deadline, request->placement.arrival);
+        begun ? request->deadline : core_.deadlines().Due(request->deadline, request->placement.arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
     Show(request->tenant);
@@ -208,37 +204,29 @@ void Dispatcher::MaintainIndex() {
   probe_->Index(index_->stats());
 }
 
-Dispatcher::TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request,
-                                                const placement::Prediction& predicted,
-                                                const fleet::Worker* computes) const {
-  TtftEstimate estimate;
-  if (deadlines_.trusted()) {
-    estimate.predicted = {.ttft = deadlines_.WithMargin(predicted.ttft()),
-                          .queue = deadlines_.WithMargin(predicted.wait)};
-    if (computes != nullptr) {
-      const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
-      estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
-    }
+TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
+                                    const fleet::Worker* computes) const {
+  TtftEstimate estimate = core_.Estimate(request.deadline, request.placement.arrival, predicted);
+  if (core_.deadlines().trusted() && computes != nullptr) {
+    const char* const role = computes->identity().role == fleet::Role::kDecode ? "decode" : "prefill";
+    estimate.predicted.worker = fmt::format("{} worker {}", role, computes->identity().id);
   }
-  estimate.due = deadlines_.Due(request.deadline, request.placement.arrival,
-                                deadlines_.WithMargin(predicted.ttft() - predicted.wait));
   return estimate;
 }
 
-Dispatcher::TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
+TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
   const TtftEstimate unknown = EstimateOf(request, {}, nullptr);
-  if (unknown.due == absl::InfiniteFuture() || !deadlines_.trusted()) return unknown;
+  if (unknown.due == absl::InfiniteFuture() || !core_.deadlines().trusted()) return unknown;
   const std::shared_ptr<const fleet::View> view = fleet_->view();
   const bool goes_at_once =
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
                                                 [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
-  if (index_ != nullptr) index_->Match(request.chain, &matches_);
-  WorkerStates decode(view->decode, matches_), prefill(view->prefill, matches_);
-  ConfirmPeers(index_, request.chain, decode, prefill);
+  WorkerStates decode(view->decode), prefill(view->prefill);
+  core_.Match(request.chain, decode.workers, prefill.workers);
   placement::Request placing = request.placement;
   placing.now = now;
-  const placement::Selection selection = policy_->Select(placing, decode.workers, prefill.workers);
+  const placement::Selection selection = core_.Select(placing, decode.workers, prefill.workers).selection;
   const auto& computes =
       selection.prefill.empty() ? view->decode[selection.decode] : view->prefill[selection.prefill.front()];
   return EstimateOf(request, selection.predicted, computes.get());
@@ -298,11 +286,7 @@ void Dispatcher::ShowLimits() {
 
 void Dispatcher::ShowAffinity() {
   probe_->HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_->Now()));
-  const std::shared_ptr<const fleet::View> view = fleet_->view();
-  std::vector<WorkerHits::Name> names;
-  for (const auto& worker : view->decode) names.emplace_back(worker->identity().id, "decode");
-  for (const auto& worker : view->prefill) names.emplace_back(worker->identity().id, "prefill");
-  probe_->worker_hits().Keep(names);
+  metrics_.Show(*fleet_->view());
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
@@ -317,11 +301,11 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   std::vector<std::shared_ptr<fleet::Worker>> some;
   for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
     if (move.arrived) {
-      policy_->OnWorkerBack(move.slot, move.incarnation);
-      if (move.step_cost.has_value()) policy_->Introduce(move.slot, *move.step_cost);
+      core_.policy().OnWorkerBack(move.slot, move.incarnation);
+      if (move.step_cost.has_value()) core_.policy().Introduce(move.slot, *move.step_cost);
     } else {
-      policy_->OnWorkerLeft(move.slot, move.incarnation);
-      policy_->OnSlotFreed(move.slot);
+      core_.policy().OnWorkerLeft(move.slot, move.incarnation);
+      core_.policy().OnSlotFreed(move.slot);
     }
   }
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
@@ -332,12 +316,12 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
       continue;
     }
-    if (!deadlines_.trusted()) {
+    if (!core_.deadlines().trusted()) {
       int64_t unanswered = 0;
       for (const auto* pool : {&view->decode, &view->prefill}) {
         for (const auto& worker : *pool) unanswered += worker->PromptsBooked();
       }
-      if (!deadlines_.MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
+      if (!core_.deadlines().MayDispatchUntried(unanswered, std::ssize(view->decode))) break;
     }
     WorkerSpan open = view->decode;
     if (!std::all_of(open.begin(), open.end(), takes)) {
@@ -379,29 +363,27 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
 absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                             absl::Time now, std::vector<SpeculativeRun>* speculative) {
   const DispatchRequest& request = *waiting.request;
-  if (index_ != nullptr) index_->Match(request.chain, &matches_);
+  WorkerStates decode(open), prefill(view.prefill);
+  core_.Match(request.chain, decode.workers, prefill.workers);
   placement::Request placing = request.placement;
   placing.now = now;
-  WorkerStates decode(open, matches_), prefill(view.prefill, matches_);
-  ConfirmPeers(index_, request.chain, decode, prefill);
-  auto decision = std::make_shared<Decision>();
-  decision->selection = policy_->Select(placing, decode.workers, prefill.workers);
-  const placement::Selection& selection = decision->selection;
+  const PlacementPlan plan = core_.Select(placing, decode.workers, prefill.workers);
+  const placement::Selection& selection = plan.selection;
+  const std::shared_ptr<fleet::Worker>& decoder = open[selection.decode];
+  const std::shared_ptr<fleet::Worker> prefiller =
+      selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
   if (!waiting.begun) {
-    const auto& computes =
-        selection.prefill.empty() ? open[selection.decode] : view.prefill[selection.prefill.front()];
-    const TtftEstimate estimate = EstimateOf(request, selection.predicted, computes.get());
-    // One that is late already is for Expired() to judge; while nothing runs, whatever comes is tried.
-    if (const absl::Duration left = estimate.due - now;
-        estimate.predicted.ttft > left && left > absl::ZeroDuration() && Busy(view)) {
-      return Refuse(request.tenant,
-                    admission::AdmissionController::TooLate(request.deadline != absl::InfiniteFuture(), left,
-                                                            absl::ZeroDuration(), estimate.predicted));
+    const TtftEstimate estimate =
+        EstimateOf(request, selection.predicted, prefiller != nullptr ? prefiller.get() : decoder.get());
+    if (DispatchCore::TooLate(estimate, now, Busy(view))) {
+      return Refuse(request.tenant, admission::AdmissionController::TooLate(
+                                        request.deadline != absl::InfiniteFuture(), estimate.due - now,
+                                        absl::ZeroDuration(), estimate.predicted));
     }
   }
 
   Placement placement;
-  placement.decode = open[selection.decode];
+  placement.decode = decoder;
   for (size_t at : selection.prefill) placement.prefill.push_back(view.prefill[at]);
   if (selection.fetch_from.has_value()) {
     for (const WorkerSpan peers : {WorkerSpan(view.prefill), open}) {
@@ -412,82 +394,68 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
     }
     placement.fetch_blocks = selection.fetch_blocks;
   }
-  if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
+
+  auto decision = std::make_shared<Decision>();
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;
+  decision->selection = selection;
   decision->prompt_tokens = placing.prompt_tokens;
   decision->prompt_blocks = std::ssize(request.chain);
-  decision->decode_matched = decode.workers[selection.decode].matched_blocks;
+  decision->decode_matched = plan.decode_matched;
+  decision->prefill_matched = plan.prefill_matched;
+  if (placement.fetch_from != nullptr) decision->fetch_from = placement.fetch_from->identity().id;
   decision->debug = request.debug;
 
-  const std::shared_ptr<fleet::Worker> computes =
-      selection.prefill.empty() ? nullptr : view.prefill[selection.prefill.front()];
-  if (computes != nullptr)
-    decision->prefill_matched = prefill.workers[selection.prefill.front()].matched_blocks;
-  const int64_t matched = std::max(decision->decode_matched, decision->prefill_matched);
   fleet::Work work(placing.prompt_tokens);
-  work.uncached_tokens = selection.uncached_tokens > 0
-                             ? selection.uncached_tokens
-                             : std::max<int64_t>(1, placing.prompt_tokens - matched * placing.block_tokens);
-  work.cached_tokens = std::max<int64_t>(0, placing.prompt_tokens - work.uncached_tokens);
+  work.uncached_tokens = plan.uncached_tokens;
+  work.cached_tokens = plan.cached_tokens;
   work.due = selection.due;
-  placement.booking = fleet_->Book(open[selection.decode], computes, work, now);
+  placement.booking = fleet_->Book(decoder, prefiller, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
-  placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = deadlines_.trusted()](
+  placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
+  metrics_.Placed(*decision);
+  if (index_ != nullptr) Expect(request, *decision, now, speculative);
+  return placement;
+}
 
-  placements_[static_cast<size_t>(selection.reason)]->Increment();
-  probe_->Predicted(placing.prompt_tokens, decision->decode_matched * placing.block_tokens,
-                    decision->prefill_matched * placing.block_tokens);
-  probe_->worker_hits().Placed({placement.decode->identity().id, "decode"}, placing.prompt_tokens,
-                               decision->decode_matched * placing.block_tokens);
-  if (computes != nullptr) {
-    const int64_t beyond = std::max<int64_t>(0, decision->prefill_matched - decision->decode_matched);
-    probe_->worker_hits().Placed({computes->identity().id, "prefill"}, placing.prompt_tokens,
-                                 beyond * placing.block_tokens);
-  }
-  if (index_ == nullptr) return placement;
-  if (const size_t longest = std::min<size_t>(matches_.longest, request.chain.size()); longest > 0) {
-    const auto holders = std::count(matches_.blocks.begin(), matches_.blocks.end(), matches_.longest);
+void Dispatcher::Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
+                        std::vector<SpeculativeRun>* speculative) {
+  const index::Matches& matches = core_.matches();
+  const size_t all = request.chain.size();
+  if (const size_t longest = std::min<size_t>(matches.longest, all); longest > 0) {
+    const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
     hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
   }
-  const absl::Time until =
-      now + std::clamp(absl::Seconds(4 * selection.predicted.ttft()), absl::Seconds(5), absl::Seconds(60));
-  const auto speculate = [&](WorkerSlot slot, int64_t from) {
-    const std::span<const kv::BlockHash> rest = std::span(request.chain).subspan(from);
-    const size_t now_told = std::min(rest.size(), kSpeculatedAtOnce);
-    index_->Speculate(slot, rest.first(now_told), until);
-    if (now_told < rest.size()) speculative->push_back({slot, from + now_told, until});
+  const absl::Time until = DispatchCore::ExpectUntil(decision.selection.predicted, now);
+  const auto expect = [&](WorkerSlot slot, int64_t matched) {
+    const auto from = static_cast<size_t>(matched);
+    const size_t to = std::min(all, from + kExpectedAtOnce);
+    core_.Expect(slot, request.chain, from, to, until);
+    if (to < all) speculative->push_back({slot, to, until});
   };
-  speculate(placement.decode->slot(), decision->decode_matched);
-  if (computes != nullptr) speculate(computes->slot(), decision->prefill_matched);
-  return placement;
+  expect(decision.decode->slot(), decision.decode_matched);
+  if (!decision.prefill.empty()) expect(decision.prefill.front()->slot(), decision.prefill_matched);
 }
 
 void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration took) {
   bool may_wait = false;
   {
     absl::MutexLock lock(&mutex_);
-    may_wait = !deadlines_.trusted();
-    deadlines_.Observe(predicted, absl::ToDoubleSeconds(took), trusted);
+    may_wait = !core_.deadlines().trusted();
+    core_.deadlines().Observe(predicted, absl::ToDoubleSeconds(took), trusted);
   }
   if (may_wait) Pump();
 }
 
 void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
-  const v1::Usage& usage = finished->usage();
-  const v1::Relay& relay = finished->relay();
-  probe_->Cached(usage.decode_cached_tokens(), usage.prefill_cached_tokens());
+  metrics_.Finished(decision, *finished);
   if (decision.debug) decision.Explain(policy_name_, finished->mutable_placement());
-  if (relay.migrations() > 0) return;  // its times are two workers'
-  probe_->worker_hits().Found({decision.decode->identity().id, "decode"}, usage.decode_cached_tokens());
-  if (!relay.prefill_worker().empty()) {
-    probe_->worker_hits().Found({relay.prefill_worker(), "prefill"}, usage.prefill_cached_tokens());
-  }
+  if (finished->relay().migrations() > 0) return;  // its times are two workers'
   const std::optional<placement::Outcome> outcome = decision.OutcomeOf(*finished);
   if (!outcome.has_value()) return;
   absl::MutexLock lock(&mutex_);
-  policy_->Observe(*outcome);
+  core_.policy().Observe(*outcome);
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

@@ -1,14 +1,14 @@
-// Dispatcher: where admission, placement and the fleet meet. Choices come in, wait in the admission queue if
-// no decode worker takes them now, and leave with a Placement or a refusal. Whoever changes something (a
-// request that comes or ends, a worker's report) pumps the queue on its own thread; one thread of its own
-// only watches the clock. Any thread; results are delivered without a lock held, possibly before Submit
-// returns.
+// Dispatcher: where admission, placement and the fleet meet, under one lock. Choices come in, wait in the
+// admission queue if no decode worker takes them now, and leave with a Placement or a refusal. DispatchCore
+// decides; the dispatcher has the lock, the clock, the workers and the bookings. An event that changes
+// something (a request that comes or ends, a worker's report) pumps the queue on its own thread; one thread
+// of the dispatcher only watches the clock. Any thread; results are delivered without a lock held, possibly
+// before Submit returns.
 //
-// Never waits in vain: a request past its deadline is answered within kTick, one that no worker could ever
+// No request waits in vain: one past its deadline is answered within kTick, one that no worker could ever
 // hold is refused at once, and one without a deadline waits at most `max_wait`.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -26,10 +26,11 @@
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/admission_controller.h"
-#include "router/admission/ttft_deadlines.h"
+#include "router/dispatch/dispatch_core.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/fit.h"
 #include "router/dispatch/placement.h"
+#include "router/dispatch/placement_metrics.h"
 #include "router/fleet/fleet.h"
 #include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
@@ -37,8 +38,6 @@
 #include "router/placement/policy.h"
 
 namespace baton::router {
-
-struct Decision;
 
 class Dispatcher {
  public:
@@ -53,11 +52,11 @@ class Dispatcher {
     absl::Duration settle_patience = absl::Seconds(3);
   };
   static constexpr absl::Duration kTick = absl::Milliseconds(10);
-  // How often what is left of limits is shown.
+  // How often the gauges that move by themselves are set.
   static constexpr absl::Duration kShow = absl::Seconds(1);
 
-  // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: nobody holds
-  // anything.
+  // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: then no worker is
+  // known to hold anything.
   Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
              const Clock* clock, Probe* probe, index::PrefixIndex* index = nullptr);
   ~Dispatcher();
@@ -70,11 +69,12 @@ class Dispatcher {
   void SetTenant(admission::TenantId tenant, const std::string& label, const admission::TenantLimits& limits);
 
   // All choices or none. RESOURCE_EXHAUSTED with a retry delay, saying which limit, if the tenant's rates,
-  // the queue or the deadline don't allow it. What was let in is settled, by the first entry's id.
+  // the queue or the deadline don't allow it. An admitted request is settled in the end, by the first entry's
+  // id.
   absl::StatusOr<std::vector<admission::EntryId>> Submit(std::shared_ptr<const DispatchRequest> request);
   // A call that takes no worker counts against the tenant's rate of requests too.
   absl::Status AdmitCheapCall(admission::TenantId tenant);
-  // The request that Submit let in has ended, with none of its choices waiting: what it really used.
+  // An admitted request has ended, with none of its choices waiting: what it really used.
   void Settle(admission::EntryId account, const admission::Meter::Use& used);
   // Puts a choice whose worker did not take it, or lost it, back at its old place in the queue; `avoid` are
   // workers that failed it. `begun`: its answer goes on from where it was, and no first token is due any
@@ -119,20 +119,17 @@ class Dispatcher {
                                                     WorkerSpan open, absl::Time now,
                                                     std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Chooses among workers that fit, books, and tells the index.
+  // Selects among workers that fit, books, and tells the index.
   absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                   absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The index expects the prompt on the selected workers.
+  void Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
+              std::vector<SpeculativeRun>* speculative) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();
-  // Placement's prediction for a request, with a margin, and by when its first token is due. The prediction
-  // is zero as long as the policy doesn't predict, or has learnt from few requests.
-  struct TtftEstimate {
-    admission::FirstToken predicted;
-    absl::Time due;
-  };
-  // `computes`: who computes the prompt; null: not known.
+  // With the name of the worker that computes the prompt, for people; null: not known.
   TtftEstimate EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
                           const fleet::Worker* computes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The estimate for a request that will have to wait, as if it were placed now. A request that is dispatched
@@ -161,16 +158,14 @@ class Dispatcher {
   index::PrefixIndex* const index_;
   const absl::Time started_;
   const std::string policy_name_;
-  std::array<prometheus::Counter*, placement::kReasons> placements_;  // what counts them, by reason
+  const PlacementMetrics metrics_;
 
   absl::Mutex mutex_;
-  const std::unique_ptr<placement::Policy> policy_ ABSL_PT_GUARDED_BY(mutex_);
+  DispatchCore core_ ABSL_GUARDED_BY(mutex_);
   admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
-  index::Matches matches_ ABSL_GUARDED_BY(mutex_);
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
-  admission::TtftDeadlines deadlines_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

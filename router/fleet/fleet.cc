@@ -185,7 +185,8 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
                                                              .incarnation = incarnation,
                                                              .fingerprint = info.fingerprint(),
                                                              .channel = listed.channel,
-                                                             .peer_fetch = info.peer_fetch()},
+                                                             .peer_fetch = info.peer_fetch(),
+                                                             .chunk_tokens = info.chunk_tokens()},
                                             *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();

@@ -63,7 +63,8 @@ class Fleet {
   // Without an index a worker's slot is its endpoint.
   Fleet(Options options, Probe* probe, index::PrefixIndex* index = nullptr);
 
-  // Called after anything that may let a waiting request be placed, or must fail it. Set once, before use.
+  // Called after anything that may let a waiting request be placed, or must fail it. Replaces the one
+  // before; set while no event can come: before the watcher starts, and after it has ended.
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
 
   const std::string& router_id() const { return options_.router_id; }

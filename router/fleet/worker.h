@@ -1,7 +1,7 @@
 // Worker: one incarnation of a worker as this router sees it: who it is, what it last reported, what this
-// router has booked on it, and whether it is worth asking. A restart makes a new Worker, so bookings on the
-// dead one can't weigh on the living. Identity is immutable, the numbers are atomic, the prompts booked have
-// a lock of their own that is a leaf: any thread.
+// router has booked on it, and whether it is asked at all (circuit_breaker.h). A restart makes a new Worker,
+// so bookings on the dead one can't weigh on the living. Identity is immutable, the numbers are atomic, the
+// prompts booked have a lock of their own that is a leaf: any thread.
 #pragma once
 
 #include <atomic>
@@ -51,6 +51,8 @@ class Worker {
     std::shared_ptr<grpc::Channel> channel = nullptr;
     // It fetches blocks from peers, and serves them.
     bool peer_fetch = false;
+    // Rows of the longest chunk of one prompt in a step; 0: it does not say.
+    int64_t chunk_tokens = 0;
   };
 
   explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0))

@@ -17,7 +17,7 @@
 
 namespace baton::router {
 
-// The six phases of TTFT (design: interfaces that users see).
+// The six phases of TTFT.
 struct PhaseSeconds {
   double admit = 0, decode_queue = 0, prefill_queue = 0, prefill = 0, transfer = 0, first_token = 0;
   double Sum() const { return admit + decode_queue + prefill_queue + prefill + transfer + first_token; }

@@ -1,7 +1,7 @@
-// WorkerHits: by worker, the prompt tokens that this router placed there, those that it expected to be cached
-// there, and those that were: three counters for each worker that the fleet has now, so their number is
-// bounded by the fleet and not by its history. In fleets of more than kMaxWorkers workers there are none:
-// pools have their own sums (Probe::Predicted). Any thread.
+// WorkerHits: for each worker, the prompt tokens that this router placed there, those of them that it
+// expected to be cached there, and those that were: three counters for each worker that the fleet has now, so
+// their number is bounded by the fleet and not by its history. In fleets of more than kMaxWorkers workers
+// there are none: pools have their own sums (Probe::Predicted). Any thread.
 #pragma once
 
 #include <prometheus/counter.h>

@@ -66,8 +66,11 @@ struct WorkerState {
   int64_t free_blocks = 0;
   int64_t cached_blocks = 0;
   int64_t total_blocks = 0;  // 0: not reported yet
-  // It can fetch a prefix from another worker.
+  // It can fetch a prefix from another worker; and others can fetch from it.
   bool can_fetch = false;
+  bool serves_fetches = false;
+  // Decode workers: rows of the longest chunk of a prompt in one step, beside running answers. 0: not told.
+  int64_t chunk_tokens = 0;
 
   int64_t requests() const { return waiting + running; }
 };
@@ -87,12 +90,12 @@ enum class Reason {
 inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
 std::string_view ReasonName(Reason reason);
 
-// In seconds. TTFT is the sum of all but interference, which others pay: a second for each answer that a
-// second of computing holds up.
+// In seconds. TTFT is the sum of all parts but interference, which other requests pay: the seconds of
+// computing times the answers that they hold up.
 struct Prediction {
   double wait = 0;
   double prefill = 0;
-  double fetch = 0;  // what of it the wait does not hide
+  double fetch = 0;  // the part that the wait does not hide
   double ship = 0;
   double interference = 0;
 

@@ -22,8 +22,9 @@ constexpr double kNoiseSeconds = 1e-3;
 // Beyond any context there is.
 constexpr int64_t kMaxTokens = int64_t{1} << 32;
 
-// Rows of a prompt in one step of a decode worker.
-constexpr int64_t kLocalChunk = 512;
+// Rows of a prompt in one step of a decode worker that does not say: the workers' default.
+constexpr int64_t kDefaultLocalChunk = 256;
+
 int64_t Reused(const Request& request, int64_t blocks) {
   // Counts come from other processes: no multiplication before they are known to be small.
   blocks = std::clamp<int64_t>(blocks, 0, request.prompt_tokens / request.block_tokens);
@@ -266,6 +267,7 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
   const int64_t uncached = request.prompt_tokens - cached;
   const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMaxTokens);
   const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
+  const int64_t chunk = decoder.chunk_tokens > 0 ? decoder.chunk_tokens : kDefaultLocalChunk;
   Prediction local;
   local.prefill = learnt.prefill.Seconds(uncached, cached);
   if (queued > 0) local.wait = learnt.prefill.Seconds(queued, 0);
@@ -276,7 +278,7 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
     const forecast::PrefillCost cost = learnt.prefill.cost();
     const int64_t rows = std::clamp(
         forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
-        int64_t{kBlockTokens}, kLocalChunk);
+        int64_t{kBlockTokens}, std::max<int64_t>(chunk, kBlockTokens));
     local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
   }
   local.interference = local.prefill * running;

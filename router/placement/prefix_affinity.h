@@ -16,17 +16,18 @@ namespace baton::router::placement {
 class PrefixAffinity final : public Policy {
  public:
   struct Options {
-    // Times the worker's queue: what a second of compute there costs others.
+    // Weights of the cost's parts, against a second of this request's TTFT. README.md derives them.
+    // A second of compute on a prefill worker, for each request that waits there.
     double congestion = 2;
-    // A second that a running sequence waits for its own batch's steps, against one of TTFT;
+    // A second of decode steps of the answer.
     double decode_weight = 0.1;
-    // and one that it is held up by a prompt that is computed beside it.
+    // A second by which a local prefill holds up one running answer.
     double stream_weight = 3;
-    // Of a second of compute that a cached block will save: what a second copy of it displaces.
+    // A second of compute whose blocks the worker did not hold: they displace other blocks.
     double displacement = 0.3;
-    // Of a second of compute that leaves its blocks on a decode worker: what prompts to come lose by it.
+    // A second of local prefill: its blocks stay on a decode worker, where later prompts do not find them.
     double lost_reuse = 0.6;
-    // Prior of a transfer: seconds, and seconds per token.
+    // What a transfer takes before one was observed: seconds, and seconds per token.
     double transfer_base = 3e-3;
     double transfer_token = 6e-6;
     // What prefill workers order their queues by.
@@ -67,25 +68,26 @@ class PrefixAffinity final : public Policy {
   size_t SelectDecode(const Request& request, Workers decode, bool alone, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, bool alone) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
-  // Seconds until a prompt that is due then would begin there.
+  // Seconds until a prompt whose virtual deadline is `due` would begin on the worker.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
-  // The decode worker itself, with so many leading blocks of the prompt: no queue but its own, no transfer,
-  // and every answer that runs there waits for its rows.
+  // The prediction for a prefill on the decode worker itself, which holds or fetches `blocks` leading blocks
+  // of the prompt: there is no queue but its own and no transfer, and every answer that runs there is held
+  // up.
   Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks) const;
   double LocalCost(const Prediction& local) const;
   Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
 
-  // The least loaded of those that hold so many blocks for certain.
+  // The least loaded of the workers that have confirmed `blocks` leading blocks of the prompt.
   std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t tie_key) const;
   static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
 
-  // The place of a prompt that takes so many seconds, in its worker's order by now.
+  // The present virtual deadline of a booked prompt that takes `seconds`.
   absl::Time DueNow(const Booked& booked, double seconds, absl::Time now) const;
 
   const Options options_;
   const uint64_t seed_;
   uint64_t next_tie_key_ = 0;
-  // Of workers that left, the oldest goes first.
+  // What is kept of workers that left; the oldest is dropped first.
   static constexpr size_t kMaxKept = 1024;
 
   std::vector<Learnt> learnt_;  // by slot

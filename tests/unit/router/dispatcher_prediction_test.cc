@@ -16,13 +16,14 @@ class DispatcherPredictionTest : public DispatcherTest {
     return options;
   }
   // A decode worker says for the first time what it is, and what its steps take.
-  void UpWith(const std::optional<forecast::StepCost>& cost) {
+  void UpWith(const std::optional<forecast::StepCost>& cost, uint32_t chunk_tokens = 0) {
     v1::WatchEvent event;
     event.set_sequence(1);
     v1::WorkerInfo& info = *event.mutable_snapshot()->mutable_info();
     info.set_worker_id("d0");
     info.set_role(v1::ROLE_DECODE);
     info.set_incarnation(1);
+    info.set_chunk_tokens(chunk_tokens);
     if (cost.has_value()) {
       info.mutable_step_cost()->set_base(cost->base);
       info.mutable_step_cost()->set_sequence(cost->sequence);
@@ -79,7 +80,19 @@ TEST_F(DispatcherPredictionTest, AWorkerThatHasMeasuredItselfIsKnownFromTheFirst
   EXPECT_NEAR(Predicted(2048, 8), Takes(2048), 0.01);
 }
 
-TEST_F(DispatcherPredictionTest, WhatCannotBeIsNotBelieved) {
+TEST_F(DispatcherPredictionTest, LocalPrefillBesideAnswersIsPricedByTheWorkersChunk) {
+  const forecast::StepCost cost = {
+      .base = 1e-3, .sequence = 1e-4, .context = 1e-9, .token = 1e-6, .pair = 1e-12};
+  UpWith(cost, 32);
+  ASSERT_TRUE(dispatcher2_.Submit(MakeRequest(1000)).ok());
+  results_[1000].at(0)->booking.FirstToken(clock_.Now());  // an answer runs from now on
+  const double steps = 2048 / 32 + 1;
+  EXPECT_NEAR(Predicted(2048, 1), cost.prefill().Seconds(2048, 0) + steps * (cost.base + cost.sequence),
+              1e-3);
+  results_.clear();
+}
+
+TEST_F(DispatcherPredictionTest, AnImpossibleCostIsIgnored) {
   UpWith(forecast::StepCost{.base = 0.06, .sequence = 4e-3, .context = 2e-6, .token = -4e-3, .pair = 0});
   const double prior = forecast::PrefillCost().Seconds(2048, 0);
   EXPECT_NEAR(Predicted(2048, 8), prior, 1e-6);

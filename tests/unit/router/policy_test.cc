@@ -409,6 +409,18 @@ TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
       << "a stranger is an average worker";
 }
 
+TEST(PrefixAffinityTest, LocalPrefillIsPricedByTheChunkThatTheWorkerTells) {
+  const Request request = {.prompt_tokens = 2048};
+  const auto wait = [&](int64_t chunk_tokens) {
+    States decode = {Worker(0, 4)};
+    decode[0].chunk_tokens = chunk_tokens;
+    return (*MakePolicy("prefix_affinity", 1))->Select(request, decode, {}).predicted.wait;
+  };
+  // One step of the running answers for each chunk, and one to begin with.
+  EXPECT_NEAR(wait(64) / wait(256), (2048 / 64 + 1) / (2048 / 256 + 1.0), 1e-6);
+  EXPECT_EQ(wait(0), wait(256)) << "a worker that does not say has the default";
+}
+
 TEST(MakePolicyTest, NamesWhatIsKnown) {
   const auto policy = MakePolicy("fastest", 0);
   EXPECT_TRUE(absl::IsInvalidArgument(policy.status()));

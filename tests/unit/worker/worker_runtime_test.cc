@@ -24,6 +24,7 @@ TEST(WorkerRuntimeTest, SaysWhatItsStepsTake) {
   EXPECT_EQ(said.context(), measured.context);
   EXPECT_EQ(said.token(), measured.token);
   EXPECT_EQ(said.pair(), measured.pair);
+  EXPECT_EQ(info.chunk_tokens(), options.chunk_tokens);
   EXPECT_EQ((*runtime)->engine().pool().counts().held, 0);
 }
 

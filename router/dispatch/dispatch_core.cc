@@ -1,0 +1,84 @@
+#include "router/dispatch/dispatch_core.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace baton::router {
+namespace {
+
+// Holders whose confirmed blocks are looked up: those of the longest prefixes.
+constexpr size_t kMaxPeers = 8;
+// Speculative entries live for some times the predicted TTFT, within these bounds; for the longest time if
+// the policy predicts nothing.
+constexpr double kExpectTtfts = 4;
+constexpr absl::Duration kMinExpect = absl::Seconds(5), kMaxExpect = absl::Seconds(60);
+
+}  // namespace
+
+void DispatchCore::Match(std::span<const kv::BlockHash> chain, std::span<placement::WorkerState> decode,
+                         std::span<placement::WorkerState> prefill) {
+  if (index_ == nullptr) return;
+  index_->Match(chain, &matches_);
+  std::vector<placement::WorkerState*> holders;
+  for (const auto states : {decode, prefill}) {
+    for (placement::WorkerState& state : states) {
+      state.matched_blocks = matches_.of(state.slot);
+      if (state.serves_fetches && state.matched_blocks > 0) holders.push_back(&state);
+    }
+  }
+  const auto longest = holders.begin() + static_cast<int64_t>(std::min(kMaxPeers, holders.size()));
+  std::partial_sort(holders.begin(), longest, holders.end(), [](const auto* a, const auto* b) {
+    return std::pair(b->matched_blocks, a->slot) < std::pair(a->matched_blocks, b->slot);
+  });
+  for (auto at = holders.begin(); at != longest; ++at) {
+    (*at)->confirmed_blocks =
+        index_->Confirmed((*at)->slot, chain.first(static_cast<size_t>((*at)->matched_blocks)));
+  }
+}
+
+PlacementPlan DispatchCore::Select(const placement::Request& request, placement::Workers decode,
+                                   placement::Workers prefill) {
+  PlacementPlan plan;
+  plan.selection = policy_->Select(request, decode, prefill);
+  plan.decode_matched = decode[plan.selection.decode].matched_blocks;
+  if (!plan.selection.prefill.empty()) {
+    plan.prefill_matched = prefill[plan.selection.prefill.front()].matched_blocks;
+  }
+  const int64_t matched = std::max(plan.decode_matched, plan.prefill_matched);
+  plan.uncached_tokens = plan.selection.uncached_tokens > 0
+                             ? plan.selection.uncached_tokens
+                             : std::max<int64_t>(1, request.prompt_tokens - matched * request.block_tokens);
+  plan.cached_tokens = std::max<int64_t>(0, request.prompt_tokens - plan.uncached_tokens);
+  plan.trusted = deadlines_.trusted();
+  return plan;
+}
+
+TtftEstimate DispatchCore::Estimate(absl::Time deadline, absl::Time arrival,
+                                    const placement::Prediction& predicted) const {
+  TtftEstimate estimate;
+  if (deadlines_.trusted()) {
+    estimate.predicted = {.ttft = deadlines_.WithMargin(predicted.ttft()),
+                          .queue = deadlines_.WithMargin(predicted.wait)};
+  }
+  estimate.due = deadlines_.Due(deadline, arrival, deadlines_.WithMargin(predicted.ttft() - predicted.wait));
+  return estimate;
+}
+
+bool DispatchCore::TooLate(const TtftEstimate& estimate, absl::Time now, bool busy) {
+  const absl::Duration left = estimate.due - now;
+  return busy && left > absl::ZeroDuration() && estimate.predicted.ttft > left;
+}
+
+absl::Time DispatchCore::ExpectUntil(const placement::Prediction& predicted, absl::Time now) {
+  if (predicted.ttft() <= 0) return now + kMaxExpect;
+  return now + std::clamp(absl::Seconds(kExpectTtfts * predicted.ttft()), kMinExpect, kMaxExpect);
+}
+
+void DispatchCore::Expect(WorkerSlot slot, std::span<const kv::BlockHash> chain, size_t from, size_t to,
+                          absl::Time until) {
+  if (index_ == nullptr || from >= to) return;
+  index_->Speculate(slot, chain.subspan(from, to - from), until);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,90 @@
+// DispatchCore: how a choice is placed, as arithmetic over plain states: which worker holds how much of the
+// prompt, which workers the policy selects, what is booked on them, whether the first token can come in time,
+// and which blocks the index is to expect on them. It learns from first tokens and outcomes. `baton simulate`
+// runs this same code, so what is tuned there is what the router does.
+//
+// It has no thread, lock, clock or worker object, and sees no wire. One thread at a time (the dispatcher's
+// lock).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/kv/index/block_hash.h"
+#include "router/admission/refusal.h"
+#include "router/admission/ttft_deadlines.h"
+#include "router/index/prefix_index.h"
+#include "router/placement/policy.h"
+
+namespace baton::router {
+
+// What was decided about one choice, and what is to be booked for it.
+struct PlacementPlan {
+  placement::Selection selection;
+  // Blocks of the prompt that the index counts on the selected decode worker, and on the first of the
+  // selected prefill workers, to hold.
+  int64_t decode_matched = 0;
+  int64_t prefill_matched = 0;
+  // Of the prompt, on the worker that computes it: tokens to compute behind cached ones. At least one token
+  // is computed.
+  int64_t uncached_tokens = 0;
+  int64_t cached_tokens = 0;
+  // Whether predictions could be trusted when this was decided (TtftDeadlines::Observe).
+  bool trusted = false;
+};
+
+// When the first token of a request is due, and when it is predicted to come, with a margin: zero as long as
+// the policy doesn't predict, or has learnt from few requests.
+struct TtftEstimate {
+  admission::FirstToken predicted;
+  absl::Time due;
+};
+
+class DispatchCore {
+ public:
+  // The index outlives the core; null: no worker is known to hold anything. `default_ttft`: what the first
+  // token of a request without a deadline may take.
+  DispatchCore(std::unique_ptr<placement::Policy> policy, absl::Duration default_ttft,
+               index::PrefixIndex* index)
+      : policy_(std::move(policy)), deadlines_(default_ttft), index_(index) {}
+
+  placement::Policy& policy() { return *policy_; }
+  admission::TtftDeadlines& deadlines() { return deadlines_; }
+  const admission::TtftDeadlines& deadlines() const { return deadlines_; }
+
+  // Fills in what the index knows of the prompt `chain`: matched_blocks of each state, and confirmed_blocks
+  // of those that hold most of it and serve fetches. Other states keep the confirmed_blocks that they have.
+  void Match(std::span<const kv::BlockHash> chain, std::span<placement::WorkerState> decode,
+             std::span<placement::WorkerState> prefill);
+  // What the last Match found.
+  const index::Matches& matches() const { return matches_; }
+
+  // The policy's selection. `decode` is not empty.
+  PlacementPlan Select(const placement::Request& request, placement::Workers decode,
+                       placement::Workers prefill);
+
+  // `deadline` is the client's, or InfiniteFuture.
+  TtftEstimate Estimate(absl::Time deadline, absl::Time arrival,
+                        const placement::Prediction& predicted) const;
+  // Whether the first token is predicted too late. Never while nothing runs (not `busy`): then the request is
+  // tried, and its outcome corrects a prediction that is too long. Nor once it is late already: that is for
+  // the queue to answer.
+  static bool TooLate(const TtftEstimate& estimate, absl::Time now, bool busy);
+
+  // Until when the index should expect the prompt's blocks on the selected workers.
+  static absl::Time ExpectUntil(const placement::Prediction& predicted, absl::Time now);
+  // Enters blocks `from` to `to` of the prompt as speculative entries of the worker on `slot`.
+  void Expect(WorkerSlot slot, std::span<const kv::BlockHash> chain, size_t from, size_t to,
+              absl::Time until);
+
+ private:
+  const std::unique_ptr<placement::Policy> policy_;
+  admission::TtftDeadlines deadlines_;
+  index::PrefixIndex* const index_;
+  index::Matches matches_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,150 @@
+// The dispatch core over plain states, without a fleet, a clock or a thread.
+#include "router/dispatch/dispatch_core.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "common/base/ids.h"
+
+namespace baton::router {
+namespace {
+
+using placement::WorkerState;
+
+const absl::Time kNow = absl::UnixEpoch() + absl::Seconds(100);
+
+std::vector<kv::BlockHash> Chain(int64_t blocks) {
+  return kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
+                       std::vector<TokenId>(blocks * kBlockTokens, TokenId(7)));
+}
+
+// Selects the first worker of each kind, and predicts what the test says.
+class FirstOfAll final : public placement::Policy {
+ public:
+  std::string_view name() const override { return "first_of_all"; }
+  placement::Selection Select(const placement::Request&, placement::Workers,
+                              placement::Workers prefill) override {
+    placement::Selection selection;
+    if (!prefill.empty()) selection.prefill = {0};
+    selection.predicted = predicted;
+    selection.uncached_tokens = uncached_tokens;
+    return selection;
+  }
+
+  placement::Prediction predicted;
+  int64_t uncached_tokens = 0;
+};
+
+class DispatchCoreTest : public ::testing::Test {
+ protected:
+  DispatchCoreTest() {
+    decode_.resize(1);
+    prefill_.resize(2);
+    for (WorkerState* state : {&decode_[0], &prefill_[0], &prefill_[1]}) {
+      state->slot = *index_.Join();
+      state->serves_fetches = true;
+    }
+  }
+
+  void Trust() {
+    for (int i = 0; i < admission::TtftDeadlines::kOutcomesToTrust; ++i) {
+      core_.deadlines().Observe(1, 1, core_.deadlines().trusted());
+    }
+  }
+
+  index::PrefixIndex index_{{}};
+  FirstOfAll* const policy_ = new FirstOfAll;
+  DispatchCore core_{std::unique_ptr<placement::Policy>(policy_), absl::Seconds(2), &index_};
+  std::vector<WorkerState> decode_;
+  std::vector<WorkerState> prefill_;
+};
+
+TEST_F(DispatchCoreTest, MatchTellsWhatWorkersHoldAndWhatTheyHaveSaidThemselves) {
+  const auto chain = Chain(8);
+  index_.Store(decode_[0].slot, std::span(chain).first(3));
+  index_.Store(prefill_[0].slot, std::span(chain).first(4));
+  index_.Speculate(prefill_[0].slot, std::span(chain).subspan(4, 2), kNow);
+  index_.Store(prefill_[1].slot, std::span(chain).first(2));
+  prefill_[1].serves_fetches = false;
+  core_.Match(chain, decode_, prefill_);
+  EXPECT_EQ(decode_[0].matched_blocks, 3);
+  EXPECT_EQ(decode_[0].confirmed_blocks, 3);
+  EXPECT_EQ(prefill_[0].matched_blocks, 6);
+  EXPECT_EQ(prefill_[0].confirmed_blocks, 4) << "the other two are expected, and not confirmed";
+  EXPECT_EQ(prefill_[1].matched_blocks, 2);
+  EXPECT_EQ(prefill_[1].confirmed_blocks, 0) << "it serves no fetches";
+  EXPECT_EQ(core_.matches().longest, 6u);
+}
+
+TEST_F(DispatchCoreTest, WithoutAnIndexNobodyHoldsAnything) {
+  DispatchCore core(std::make_unique<FirstOfAll>(), absl::Seconds(2), nullptr);
+  core.Match(Chain(4), decode_, prefill_);
+  core.Expect(decode_[0].slot, Chain(4), 0, 4, kNow);
+  EXPECT_EQ(decode_[0].matched_blocks, 0);
+}
+
+TEST_F(DispatchCoreTest, WhatIsBookedIsWhatTheBetterOfTheTwoLacks) {
+  const placement::Request request = {.prompt_tokens = 100};
+  decode_[0].matched_blocks = 2;
+  prefill_[0].matched_blocks = 5;
+  PlacementPlan plan = core_.Select(request, decode_, prefill_);
+  EXPECT_EQ(plan.decode_matched, 2);
+  EXPECT_EQ(plan.prefill_matched, 5);
+  EXPECT_EQ(plan.uncached_tokens, 100 - 5 * kBlockTokens);
+  EXPECT_EQ(plan.cached_tokens, 5 * kBlockTokens);
+  EXPECT_FALSE(plan.trusted);
+  prefill_[0].matched_blocks = 7;
+  EXPECT_EQ(core_.Select(request, decode_, prefill_).uncached_tokens, 1) << "one token is always computed";
+  policy_->uncached_tokens = 30;
+  plan = core_.Select(request, decode_, {});
+  EXPECT_EQ(plan.prefill_matched, 0) << "computed on the decode worker";
+  EXPECT_EQ(plan.uncached_tokens, 30) << "the policy says";
+  EXPECT_EQ(plan.cached_tokens, 70);
+}
+
+TEST_F(DispatchCoreTest, PredictionsCountOnceTheyAreTrusted) {
+  const placement::Prediction predicted = {.wait = 1, .prefill = 3};
+  EXPECT_EQ(core_.Estimate(absl::InfiniteFuture(), kNow, predicted).predicted.ttft, absl::ZeroDuration());
+  Trust();
+  const TtftEstimate estimate = core_.Estimate(absl::InfiniteFuture(), kNow, predicted);
+  EXPECT_EQ(estimate.predicted.ttft, absl::Seconds(4));
+  EXPECT_EQ(estimate.predicted.queue, absl::Seconds(1));
+  EXPECT_EQ(estimate.due, kNow + absl::Seconds(6)) << "twice what it takes by itself";
+  EXPECT_EQ(core_.Estimate(kNow + absl::Seconds(1), kNow, predicted).due, kNow + absl::Seconds(1));
+  EXPECT_TRUE(core_.Select({.prompt_tokens = 1}, decode_, prefill_).trusted);
+}
+
+TEST_F(DispatchCoreTest, ATooLateFirstTokenIsJudgedWhileSomethingRuns) {
+  TtftEstimate estimate;
+  estimate.predicted.ttft = absl::Seconds(3);
+  estimate.due = kNow + absl::Seconds(2);
+  EXPECT_TRUE(DispatchCore::TooLate(estimate, kNow, /*busy=*/true));
+  EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow, /*busy=*/false)) << "it is tried";
+  EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow + absl::Seconds(2), true)) << "late already";
+  estimate.due = kNow + absl::Seconds(3);
+  EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow, true)) << "in time";
+}
+
+TEST_F(DispatchCoreTest, ExpectedBlocksMatchUntilTheyExpire) {
+  const auto chain = Chain(8);
+  core_.Expect(prefill_[1].slot, chain, 0, 5, kNow + absl::Seconds(10));
+  core_.Match(chain, decode_, prefill_);
+  EXPECT_EQ(prefill_[1].matched_blocks, 5);
+  EXPECT_EQ(prefill_[1].confirmed_blocks, 0);
+  while (index_.Maintain(kNow + absl::Seconds(10))) {
+  }
+  core_.Match(chain, decode_, prefill_);
+  EXPECT_EQ(prefill_[1].matched_blocks, 0);
+}
+
+TEST_F(DispatchCoreTest, BlocksAreExpectedForAFewTtfts) {
+  EXPECT_EQ(DispatchCore::ExpectUntil({.prefill = 0.1}, kNow), kNow + absl::Seconds(5));
+  EXPECT_EQ(DispatchCore::ExpectUntil({.prefill = 3}, kNow), kNow + absl::Seconds(12));
+  EXPECT_EQ(DispatchCore::ExpectUntil({.prefill = 300}, kNow), kNow + absl::Seconds(60));
+  EXPECT_EQ(DispatchCore::ExpectUntil({}, kNow), kNow + absl::Seconds(60)) << "nothing is predicted";
+}
+
+}  // namespace
+}  // namespace baton::router
