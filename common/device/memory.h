@@ -32,13 +32,14 @@ class Memory {
   // At least one byte, zero at first, aligned to 256 bytes. RESOURCE_EXHAUSTED says how much was asked for
   // and how much there is. The memory outlives its buffers. A fence.
   virtual absl::StatusOr<Buffer> Allocate(int64_t bytes) = 0;
-  // Bytes that could be had now; negative if nobody can say.
+  // Bytes that could be had now; negative if that is unknown.
   virtual int64_t available() const { return -1; }
-  // Copies between the host and here; the bytes are in place on return, for all operations that are issued
-  // after. INTERNAL: the device failed, now or in an earlier operation.
-  // A download comes after the operations that were issued before. An upload comes after those before the
-  // last fence only, and does not wait for a step under way: what was issued since must not read or write
-  // these bytes. A block of KV that was given back after its last step landed is such bytes.
+  // Copies between the host and this memory. On return the bytes are in place for all operations that are
+  // issued afterwards. INTERNAL: the device failed, now or in an earlier operation.
+  // A download is ordered after all operations that were issued before it. An upload is ordered only after
+  // those before the last fence, and does not wait for a step in flight: operations issued since the fence
+  // must not read or write these bytes. A KV block that was released after its last step was finished is
+  // safe.
   virtual absl::Status Upload(const void* host, std::byte* here, int64_t bytes) = 0;
   virtual absl::Status Download(const std::byte* here, void* host, int64_t bytes) = 0;
   // Uploads that are asked for from now on come after the operations that were issued before.

@@ -167,7 +167,7 @@ bool Engine::ReservePenaltySlots(int32_t slots) {
   std::vector<char> reserved(ranks_.size());
   threads_->Run([&](int r) {
     const auto rank = static_cast<size_t>(r);
-    reserved[rank] = ranks_[rank].decoder->ReserveCounts(slots);
+    reserved[rank] = ranks_[rank].decoder->ReservePenaltySlots(slots);
   });
   return std::ranges::all_of(reserved, [](char ok) { return ok != 0; });
 }

@@ -1,9 +1,9 @@
-// StepDraws: how tokens are drawn from rows of logits. RowDraw and TokenBias are plain data, which device
-// code reads as it is.
+// StepDraws: how a DeviceSampler draws tokens from rows of logits. RowDraw and TokenBias are plain data,
+// which device code reads as it is.
 //
-// In sampling::Sampler's order (sampler.h): penalties and bias, temperature, top-k, top-p, min-p, inverse
-// transform over the kept tokens in descending order of logits, ties by ascending id. Log probabilities are
-// not for devices: rows that want those are drawn from on the host.
+// The order is that of sampling::Sampler (sampler.h): penalties and bias, temperature, top-k, top-p, min-p,
+// inverse transform over the kept tokens in descending order of logits, ties by ascending id. Devices compute
+// no log probabilities: rows that ask for them are sampled on the host.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct RowDraw {
   int32_t top_k = 0;      // 0: all
   float top_p = 1;
   float min_p = 0;
-  // Where the backend counts what the sequence has seen; the token drawn is counted there, too. -1: nowhere,
-  // and there are no penalties.
+  // The penalty slot, in which the backend counts the tokens that the sequence has seen, the drawn one
+  // included. -1: none, and no penalties.
   int32_t slot = -1;
   float repetition_penalty = 1;
   float presence_penalty = 0;
@@ -35,7 +35,7 @@ struct TokenBias {
   float bias = 0;
 };
 
-// A slot that starts anew: what it counted before is forgotten.
+// A penalty slot that is cleared for another sequence, and the tokens that it counts at first.
 struct SeenTokens {
   int32_t slot = 0;
   std::span<const TokenId> prompt;

@@ -1,10 +1,10 @@
 // Kernels: the operations of a forward pass, at the granularity where a backend wants to fuse. One level
 // deep: the implementations are `reference` (slow, obvious, the judge), `cpu` and, on GPUs, `cuda`.
 //
-// Contract of `reference` and `cpu`: the result of a row is a function of that row (and of the KV that it
-// attends to) alone, bit by bit: never of the number of rows, their order, the chunking, the thread count or
-// of which blocks hold the KV. All reductions run in a fixed order. `cuda` keeps this for all but its matrix
-// products, whose algorithm cuBLASLt picks by shape: there, rows are equal within a tolerance.
+// Contract of `reference` and `cpu`: the bits of a row's result are a function of that row (and of the KV
+// that it attends to) alone, never of the number of rows, their order, the chunking, the thread count or the
+// blocks that hold the KV. All reductions run in a fixed order. `cuda` keeps this for all operations except
+// matrix products, whose algorithm cuBLASLt chooses by shape: there, rows are equal within a tolerance.
 //
 // Activations are row-major matrices in the backend's own precision and memory, handled through Matrix; on
 // CPU they are float32 in host memory. So are vectors (spans of float here): place them with Values. Weights
@@ -26,7 +26,8 @@
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
 #include "common/device/memory.h"
-#include "common/kernels/draw.h"
+#include "common/kernels/device_sampler.h"
+#include "common/kernels/matrix.h"
 #include "common/kernels/weight_view.h"
 #include "common/kv/store/kv_store.h"
 #include "common/tensor/dtype.h"
@@ -66,27 +67,6 @@ class PackedMatrix {
   int64_t cols_;
 };
 
-// Activations: row-major [rows, cols], stride between rows in values. The memory belongs to an Arena.
-struct Matrix {
-  void* data = nullptr;
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t stride = 0;
-  tensor::DType dtype = tensor::DType::kF32;
-
-  // Of float32 in host memory.
-  float* row(int64_t r) const { return static_cast<float*>(data) + r * stride; }
-  std::byte* bytes(int64_t r) const {
-    return static_cast<std::byte*>(data) + r * stride * tensor::SizeOf(dtype);
-  }
-  // Rows [first, first + count).
-  Matrix Rows(int64_t first, int64_t count) const { return {bytes(first), count, cols, stride, dtype}; }
-  // Columns [first, first + count).
-  Matrix Columns(int64_t first, int64_t count) const {
-    return {bytes(0) + first * tensor::SizeOf(dtype), rows, count, stride, dtype};
-  }
-};
-
 // Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and
 // sine of position * inverse_frequency, already scaled, for positions [0, context), [context][head_dim / 2]
 // each.
@@ -114,7 +94,7 @@ struct AttentionShape {
   int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
 };
 
-// A row whose token the host does not know yet: what draw number `draw` of the last Draw gives.
+// A row whose token the host does not know yet: what draw number `draw` of the sampler's last Launch gives.
 struct TakenToken {
   int32_t row = 0;
   int32_t draw = 0;
@@ -137,18 +117,18 @@ class Kernels {
 
   // Where activations, vectors and KV have to be.
   virtual device::Memory& memory() { return device::HostMemory(); }
-  // Precision of activations, but for the residual stream (x of AddRmsNorm, out of Embed) and logits, which
-  // are float32. Known once the first weight is packed.
+  // Precision of activations, except for the residual stream (x of AddRmsNorm, out of Embed) and logits,
+  // which are float32. Known once the first weight is packed.
   virtual tensor::DType activation_dtype() const { return tensor::DType::kF32; }
 
   // Whether RotateAndStore and Attention take KV of this layout. INVALID_ARGUMENT says what they do take.
   virtual absl::Status CheckLayout(const kv::KvLayout& layout) const { return absl::OkStatus(); }
 
-  // Brackets the operations of a step. Begin returns how many rows they are to have: at least those of
-  // `step`; what is computed of rows beyond is nobody's. Run calls `body`, which issues operations and does
-  // nothing else; for a decode step, a backend may instead replay what an earlier body with the same
-  // `activations` issued (a CUDA graph), so body depends on these, and on the weights and the store, alone.
-  // `step` stays valid until End. Outside of a step, operations work one by one.
+  // A step is Begin, Run and End. Begin returns how many rows its operations shall have: at least those of
+  // `step`; the results of further rows are ignored. Run calls `body`, which issues operations and does
+  // nothing else. For a decode step, a backend may instead replay the operations that an earlier body issued
+  // with the same `activations` (a CUDA graph), so a body must depend on nothing but these, the weights and
+  // the store. `step` stays valid until End. Outside of a step, operations work one by one.
   virtual int64_t Begin(const StepRows& step) { return static_cast<int64_t>(step.tokens.size()); }
   virtual void Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) { body(); }
   virtual void End() {}
@@ -175,7 +155,8 @@ class Kernels {
     }
   }
 
-  // out[r] = row ids[r] - first of the table; zeros if it has no such row, which another rank has then.
+  // out[r] = row ids[r] - first of the table; zeros if the table has no such row, because another rank has
+  // it.
   virtual void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) = 0;
 
   // to[i] = from[rows[i]]: the same dtype, rows ascending.
@@ -208,17 +189,8 @@ class Kernels {
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
 
-  // Whether Draw takes rows of a vocabulary of this size. If not, sampling::Sampler draws on the host.
-  virtual bool Draws(int64_t vocabulary) const { return false; }
-  // Memory to count in for slots [0, slots) of a vocabulary of this size; what is counted stays. False if
-  // there is none: then only the slots of before can be used.
-  virtual bool ReserveCounts(int32_t slots, int64_t vocabulary) { return false; }
-  // Draws a token as each of `draws` says from its row of logits (float32), which is nobody's then. An
-  // operation like the others: the next step may take the tokens (StepRows::taken), and finds them counted,
-  // before the host has them. At most two are under way.
-  virtual void Draw(Matrix logits, const StepDraws& draws) {}
-  // Waits for the tokens of the oldest Draw under way: -1 where no logit was a number above -inf.
-  virtual void Drawn(std::span<TokenId> tokens) {}
+  // Draws tokens from logits where they are; null if the backend leaves that to the host.
+  virtual DeviceSampler* sampler() { return nullptr; }
 };
 
 // Plain float32, single thread, one obvious loop per formula.

@@ -4,50 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <limits>
-#include <map>
-#include <set>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/kernels/kernels.h"
+#include "common/kernels/reference_sampler.h"
+#include "common/kv/store/kv_codec.h"
 
 namespace baton::kernels {
 namespace {
 
 using tensor::DType;
 using tensor::ValueAt;
-
-// KV is kept as f32, bf16, f8 or i8; rounding is to nearest even. `value` has been divided by its scale.
-void PutKv(std::byte* data, DType dtype, int64_t i, float value) {
-  switch (dtype) {
-    case DType::kF32:
-      std::memcpy(data + i * 4, &value, 4);
-      return;
-    case DType::kF8:
-      data[i] = static_cast<std::byte>(tensor::ToF8(value));
-      return;
-    case DType::kI8:
-      data[i] = static_cast<std::byte>(static_cast<int8_t>(std::nearbyint(value)));
-      return;
-    case DType::kBF16: {
-      const uint16_t bits = tensor::ToBF16(value);
-      std::memcpy(data + i * 2, &bits, 2);
-      return;
-    }
-    case DType::kF16:
-      BATON_CHECK(false) << " KV is not kept as f16";
-  }
-}
-
-// The scale of a vector: its largest magnitude becomes the dtype's largest number.
-float ScaleOf(const float* values, int count, DType dtype) {
-  float largest = 0;
-  for (int i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
-  return largest / tensor::LargestOf(dtype);
-}
 
 class ReferenceMatrix final : public PackedMatrix {
  public:
@@ -108,7 +76,7 @@ class ReferenceKernels final : public Kernels {
     asked_ = step.tokens.data();
     tokens_.assign(step.tokens.begin(), step.tokens.end());
     for (const TakenToken& taken : step.taken) {
-      tokens_[static_cast<size_t>(taken.row)] = last_drawn_[static_cast<size_t>(taken.draw)];
+      tokens_[static_cast<size_t>(taken.row)] = sampler_.last()[static_cast<size_t>(taken.draw)];
     }
     return std::ssize(step.tokens);
   }
@@ -169,11 +137,13 @@ class ReferenceKernels final : public Kernels {
           Rotate(q, rope, position);
         }
         std::byte* block = store.block(sequence.blocks[static_cast<size_t>(position / kBlockTokens)]);
+        const kv::KvLayer& at = store.layer(layer);
         const int64_t token = position % kBlockTokens;
         for (int h = 0; h < shape.kv_heads; ++h, k += shape.head_dim, v += shape.head_dim) {
           if (!norm.k.empty()) Normalize(k, norm.k, norm.eps, k);
           Rotate(k, rope, position);
-          StoreHead(store.layout(), block, layer, h, token, k, v);
+          kv::StoreKey(at.key_dtype, k, shape.head_dim, token, block + at.key_offset(h));
+          kv::StoreValue(at.value_dtype, v, shape.head_dim, token, block + at.value_offset(h));
         }
       }
     }
@@ -206,79 +176,24 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
-  bool Draws(int64_t vocabulary) const override { return true; }
-
-  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
-    if (std::ssize(seen_) < slots) seen_.resize(static_cast<size_t>(slots));
-    return true;
-  }
-
-  void Draw(Matrix logits, const StepDraws& draws) override {
-    BATON_CHECK(drawn_.size() < 2);
-    for (const SeenTokens& start : draws.seen) {
-      Seen& seen = seen_.at(static_cast<size_t>(start.slot));
-      seen = {.prompt = {start.prompt.begin(), start.prompt.end()}, .output = {}};
-      for (TokenId token : start.output) ++seen.output[token];
-    }
-    last_drawn_.clear();
-    for (const RowDraw& draw : draws.rows) {
-      // Other ranks read the same row.
-      std::vector<float> row(logits.row(draw.row), logits.row(draw.row) + logits.cols);
-      Adjust(row, draw, draws.biases);
-      last_drawn_.push_back(DrawOne(row, draw));
-      if (draw.slot >= 0) ++seen_.at(static_cast<size_t>(draw.slot)).output[last_drawn_.back()];
-    }
-    drawn_.push_back(last_drawn_);
-  }
-
-  void Drawn(std::span<TokenId> tokens) override {
-    BATON_CHECK(!drawn_.empty() && drawn_.front().size() == tokens.size());
-    std::ranges::copy(drawn_.front(), tokens.begin());
-    drawn_.pop_front();
-  }
+  DeviceSampler* sampler() override { return &sampler_; }
 
  private:
-  // keys [kv_heads][head_dim][kBlockTokens], values [kv_heads][kBlockTokens][head_dim] (kv/store/kv_layout.h)
-  static void StoreHead(const kv::KvLayout& layout, std::byte* block, int layer, int head, int64_t token,
-                        const float* k, const float* v) {
-    std::byte* keys = block + layout.key_offset(layer, head);
-    std::byte* values = block + layout.value_offset(layer, head);
-    const float key_scale = PutScale(layout, layout.key_dtype, keys, token, k);
-    const float value_scale = PutScale(layout, layout.value_dtype, values, token, v);
-    for (int d = 0; d < layout.head_dim; ++d) {
-      PutKv(keys, layout.key_dtype, d * kBlockTokens + token, k[d] * key_scale);
-      PutKv(values, layout.value_dtype, token * layout.head_dim + d, v[d] * value_scale);
-    }
-  }
-
-  // Writes a token's scale behind its head's keys or values and returns what numbers are to be multiplied by.
-  static float PutScale(const kv::KvLayout& layout, DType dtype, std::byte* data, int64_t token,
-                        const float* x) {
-    if (!tensor::IsScaled(dtype)) return 1;
-    const float scale = ScaleOf(x, layout.head_dim, dtype);
-    std::memcpy(data + layout.scales_at(dtype) + token * 4, &scale, 4);
-    return scale > 0 ? 1 / scale : 0;
-  }
-
-  static float ScaleAt(const kv::KvLayout& layout, DType dtype, const std::byte* data, int64_t token) {
-    return tensor::IsScaled(dtype) ? ValueAt(data + layout.scales_at(dtype), DType::kF32, token) : 1;
-  }
-
   void AttendHead(const float* q, const AttentionShape& shape, std::span<const BlockId> blocks, int64_t first,
                   int64_t last, int layer, int kv_head, const kv::KvStore& store, float* out) {
-    const kv::KvLayout& layout = store.layout();
+    const kv::KvLayer& at = store.layer(layer);
     scores_.resize(static_cast<size_t>(last - first + 1));
     float max = -INFINITY;
     for (int64_t t = first; t <= last; ++t) {
       const std::byte* keys =
-          store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + layout.key_offset(layer, kv_head);
+          store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.key_offset(kv_head);
       double dot = 0;
       for (int d = 0; d < shape.head_dim; ++d) {
-        dot += double{q[d]} * ValueAt(keys, layout.key_dtype, d * kBlockTokens + t % kBlockTokens);
+        dot += double{q[d]} * ValueAt(keys, at.key_dtype, d * kBlockTokens + t % kBlockTokens);
       }
       float& score = scores_[static_cast<size_t>(t - first)];
-      score =
-          static_cast<float>(dot * ScaleAt(layout, layout.key_dtype, keys, t % kBlockTokens) * shape.scale);
+      score = static_cast<float>(dot * kv::ScaleOf(at.key_dtype, shape.head_dim, keys, t % kBlockTokens) *
+                                 shape.scale);
       max = std::max(max, score);
     }
     double total = 0;
@@ -287,11 +202,11 @@ class ReferenceKernels final : public Kernels {
       const double weight = std::exp(scores_[static_cast<size_t>(t - first)] - max);
       total += weight;
       const std::byte* values =
-          store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + layout.value_offset(layer, kv_head);
-      const double scaled = weight * ScaleAt(layout, layout.value_dtype, values, t % kBlockTokens);
+          store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.value_offset(kv_head);
+      const double scaled = weight * kv::ScaleOf(at.value_dtype, shape.head_dim, values, t % kBlockTokens);
       for (int d = 0; d < shape.head_dim; ++d) {
         weighted_[static_cast<size_t>(d)] +=
-            scaled * ValueAt(values, layout.value_dtype, (t % kBlockTokens) * shape.head_dim + d);
+            scaled * ValueAt(values, at.value_dtype, (t % kBlockTokens) * shape.head_dim + d);
       }
     }
     for (int d = 0; d < shape.head_dim; ++d) {
@@ -299,74 +214,11 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
-  // What a slot counts.
-  struct Seen {
-    std::set<TokenId> prompt;
-    std::map<TokenId, int> output;
-  };
-
-  // The formulas of sampling::Sampler's order, token by token.
-  void Adjust(std::vector<float>& row, const RowDraw& draw, std::span<const TokenBias> biases) const {
-    constexpr float kLargest = std::numeric_limits<float>::max();
-    const Seen none;
-    const Seen& seen = draw.slot < 0 ? none : seen_.at(static_cast<size_t>(draw.slot));
-    for (size_t i = 0; i < row.size(); ++i) {
-      const TokenId token(static_cast<int32_t>(i));
-      const auto found = seen.output.find(token);
-      const int count = found == seen.output.end() ? 0 : found->second;
-      if (row[i] > kLargest) row[i] = kLargest;
-      if (count > 0 || seen.prompt.contains(token)) {
-        row[i] = row[i] < 0 ? row[i] * draw.repetition_penalty
-                            : std::min(row[i] / draw.repetition_penalty, kLargest);
-      }
-      if (count > 0) row[i] -= draw.presence_penalty + draw.frequency_penalty * static_cast<float>(count);
-    }
-    for (const TokenBias& bias :
-         biases.subspan(static_cast<size_t>(draw.first_bias), static_cast<size_t>(draw.bias_count))) {
-      row[static_cast<size_t>(bias.token)] += bias.bias;
-    }
-  }
-
-  // As draw.h says it: sorted, weighed, cut three times, and added up until the share is passed.
-  static TokenId DrawOne(std::span<const float> logits, const RowDraw& draw) {
-    struct Token {
-      float logit;
-      int32_t id;
-      double weight;  // in units of the likeliest one's
-    };
-    std::vector<Token> order;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      if (!(logits[i] > -INFINITY)) continue;  // NaN, too
-      order.push_back({std::min(logits[i], std::numeric_limits<float>::max()), static_cast<int32_t>(i), 1});
-    }
-    std::ranges::stable_sort(order, std::greater(), &Token::logit);
-    if (order.empty()) return TokenId(-1);
-    if (draw.temperature == 0) return TokenId(order.front().id);
-    if (draw.top_k > 0 && std::ssize(order) > draw.top_k) order.resize(static_cast<size_t>(draw.top_k));
-    double mass = 0;
-    for (Token& token : order) {
-      token.weight = std::exp((double{token.logit} - double{order.front().logit}) / double{draw.temperature});
-      mass += token.weight;
-    }
-    const double enough = draw.top_p < 1 ? draw.top_p * mass : INFINITY;
-    mass = 0;
-    size_t kept = 0;
-    for (; kept < order.size() && mass < enough && order[kept].weight >= draw.min_p; ++kept) {
-      mass += order[kept].weight;
-    }
-    double passed = 0;
-    size_t drawn = 0;
-    while ((passed += order[drawn].weight) <= draw.uniform * mass && drawn + 1 < kept) ++drawn;
-    return TokenId(order[drawn].id);
-  }
-
   std::vector<float> scores_;       // of one row and head
   std::vector<double> weighted_;    // [head_dim]
   const TokenId* asked_ = nullptr;  // the step's tokens, as the caller has them
   std::vector<TokenId> tokens_;     // and as they are
-  std::vector<Seen> seen_;          // by slot
-  std::vector<TokenId> last_drawn_;
-  std::deque<std::vector<TokenId>> drawn_;  // that nobody has asked for yet
+  ReferenceSampler sampler_;
 };
 
 }  // namespace

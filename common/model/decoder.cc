@@ -102,7 +102,11 @@ struct Decoder::Impl {
   };
   std::deque<InFlightStep> in_flight;
 
-  bool draws() const { return rank.kernels.Draws(config.vocabulary); }
+  // Null: tokens are drawn on the host.
+  kernels::DeviceSampler* sampler() const {
+    kernels::DeviceSampler* const has = rank.kernels.sampler();
+    return has != nullptr && has->CanSample(config.vocabulary) ? has : nullptr;
+  }
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
@@ -224,11 +228,11 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
 
   InFlightStep& step =
       in_flight.emplace_back(InFlightStep{.logits = at.logits, .wanted = wanted, .drawn = {}});
-  if (!batch.draws.empty() && draws()) {
+  if (kernels::DeviceSampler* const has = sampler(); has != nullptr && !batch.draws.empty()) {
     // Every rank gets all columns, and draws the same tokens.
     const Matrix drawn_from = at.logits.Rows(0, wanted);
     head.Gather(drawn_from);
-    kernels.Draw(drawn_from, {batch.draws, batch.biases, batch.seen});
+    has->Launch(drawn_from, {batch.draws, batch.biases, batch.seen});
     for (const kernels::RowDraw& draw : batch.draws) step.drawn.push_back(draw.row);
   }
   kernels.End();
@@ -239,7 +243,7 @@ void Decoder::Impl::Finish(std::span<float> logits, std::span<TokenId> tokens) {
   const InFlightStep step = std::move(in_flight.front());
   in_flight.pop_front();
   std::ranges::fill(tokens, kNone);
-  if (!step.drawn.empty()) rank.kernels.Drawn(tokens);
+  if (!step.drawn.empty()) sampler()->Await(tokens);
   // Nothing is copied to the host that could be waited for, and all the same its blocks may now be given to
   // others.
   if (step.wanted == 0) rank.kernels.memory().Fence();
@@ -299,10 +303,11 @@ void Decoder::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<fl
 
 void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_->Finish(logits, tokens); }
 
-bool Decoder::draws() const { return impl_->draws(); }
+bool Decoder::draws() const { return impl_->sampler() != nullptr; }
 
-bool Decoder::ReserveCounts(int32_t slots) {
-  return draws() && impl_->rank.kernels.ReserveCounts(slots, impl_->config.vocabulary);
+bool Decoder::ReservePenaltySlots(int32_t slots) {
+  kernels::DeviceSampler* const has = impl_->sampler();
+  return has != nullptr && has->ReservePenaltySlots(slots, impl_->config.vocabulary);
 }
 
 }  // namespace baton::model

@@ -23,10 +23,10 @@ struct ForwardBatch {
   std::span<const TokenId> tokens;                   // [rows]
   std::span<const kernels::SequenceRows> sequences;  // cover all rows, in order
   std::span<const int64_t> logit_rows;               // rows whose logits are wanted, ascending
-  // Of those, rows whose token is wanted rather than the logits, where it can be had. RowDraw::row counts
-  // among the logit rows, ascending.
+  // The logit rows whose token is wanted rather than the logits, if the backend has a sampler. RowDraw::row
+  // is an index into logit_rows, ascending.
   std::span<const kernels::RowDraw> draws = {};
-  // Rows that go on from a token which the step under way draws.
+  // Rows whose token is one that the step in flight draws.
   std::span<const kernels::TakenToken> taken = {};
   // What the draws refer to (kernels::StepDraws).
   std::span<const kernels::TokenBias> biases = {};
@@ -57,26 +57,27 @@ class Decoder {
   // The layout that this rank's KV takes at the given precisions.
   kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
 
-  // Computes the batch, writes its KV into `store`, and writes logits [logit_rows, vocabulary] to `logits`: a
-  // rank of a group only the columns of its part of the vocabulary, and all ranks must compute the same batch
-  // at the same time. layer_done(l) is called when layer l's KV of all rows is in the store, on every rank:
-  // what may leave, leaves then.
-  // tokens [draws]: the token of each draw, whose row of `logits` is nobody's then; or -1, and the logits are
-  // there: the backend does not draw, no rank has the whole row, or no logit is a number.
+  // Computes the batch, writes its KV into `store`, and its logits [logit_rows, vocabulary] to `logits`. The
+  // ranks of a group compute the same batch at the same time, and each writes the columns of its part of the
+  // vocabulary. layer_done(l) is called once layer l's KV of all rows is in the store, on every rank: from
+  // then on it may be shipped. tokens [draws]: the token of each draw, and then its row of `logits` is
+  // undefined. Or -1, and then the row is there: the backend has no sampler, no rank has the whole row, or no
+  // logit is a number.
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
 
-  // Forward in two halves: Launch returns when the step is on its way (on a CPU, computed), Finish waits for
-  // it, or, where it has no logit rows, has uploads wait for it: either way the blocks that it read and wrote
-  // may then be given to others. A second step may be launched before the first has finished, if that draws a
-  // token for each of its logit rows; it leaves no logits then, not even of a row of which none was a number.
+  // Forward in two halves. Launch returns once the step is in flight (on a CPU: computed). Finish waits for
+  // its results; a step without logit rows has none, and Finish makes later uploads wait for it instead.
+  // Either way, the blocks that the step read and wrote may be given to other sequences after Finish. A
+  // second step may be launched before the first is finished, if the first draws a token for each of its
+  // logit rows. The first then delivers tokens only: no logits, not even of a row without any number.
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
-  // Whether the backend draws tokens.
+  // Whether the backend has a sampler for this model's vocabulary.
   bool draws() const;
-  // Memory to count in for slots [0, slots) (kernels::RowDraw). False if there is none.
-  bool ReserveCounts(int32_t slots);
+  // Memory for the penalty slots [0, slots) (kernels::DeviceSampler). False if there is none, or no sampler.
+  bool ReservePenaltySlots(int32_t slots);
 
  private:
   struct Impl;

@@ -40,6 +40,13 @@ std::vector<Field> FieldsOf(const Fingerprint& f) {
   text("kv.block_tokens", fmt::format("{}", f.block_tokens));
   text("kv.key_dtype", std::string(tensor::Name(f.kv.key_dtype)));
   text("kv.value_dtype", std::string(tensor::Name(f.kv.value_dtype)));
+  // The wire does not carry these yet, so that a worker which has any is refused by all others.
+  std::string exceptions;
+  for (const kv::KvException& layer : f.kv.exceptions) {
+    exceptions += fmt::format("{}layer {} {} {}", exceptions.empty() ? "" : ", ", layer.layer,
+                              tensor::Name(layer.key_dtype), tensor::Name(layer.value_dtype));
+  }
+  text("kv.exceptions", exceptions.empty() ? "none" : exceptions);
   text("numerics", f.numerics);
   return fields;
 }

@@ -18,15 +18,13 @@ namespace baton::model {
 //
 //   none     f[i] = theta^(-2i / head_dim)
 //   linear   f[i] / factor
-//   dynamic  NTK-aware base. transformers recomputes it as a sequence grows past the trained context, which
-//   would
-//            make old KV wrong; here the base is fixed: theta itself while context <= original_context, else
-//            the one that transformers would reach at the full context,
+//   dynamic  NTK-aware base. transformers computes it again as a sequence grows past the trained context,
+//            which would make old KV wrong. Here the base is fixed: theta itself while
+//            context <= original_context, else the one that transformers reaches at the full context,
 //              theta * (factor * context / original - (factor - 1))^(head_dim / (head_dim - 2))
 //   yarn     arXiv 2309.00071: f[i] / factor for slow dimensions, f[i] for fast ones, a linear ramp between
-//   llama3   f[i] / factor for wavelengths above original / low_freq_factor, f[i] below original /
-//   high_freq_factor,
-//            a linear blend between
+//   llama3   f[i] / factor for wavelengths above original / low_freq_factor,
+//            f[i] for those below original / high_freq_factor, a linear blend between
 struct RopeFrequencies {
   std::vector<float> inverse;
   float scale = 1;

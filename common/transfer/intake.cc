@@ -101,7 +101,9 @@ void Intake::Commit(const v1::KvChunk& chunk) {
   for (int64_t block = first; block < first + chunk.generations_size(); ++block) {
     layers_received_[block] += static_cast<int>(chunk.layers());
   }
-  received_bytes_ += int64_t{chunk.generations_size()} * chunk.layers() * store_->layout().layer_bytes();
+  received_bytes_ +=
+      int64_t{chunk.generations_size()} *
+      store_->layout().layers_bytes(static_cast<int>(chunk.first_layer()), static_cast<int>(chunk.layers()));
   while (committed_ < ticket_.blocks() && layers_received_[committed_] == layers) ++committed_;
   if (committed_ == ticket_.blocks()) state_ = State::kCommitted;
 }

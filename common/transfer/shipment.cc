@@ -14,7 +14,7 @@ absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block,
                             int first_layer, int layers, absl::FunctionRef<void(v1::KvChunk)> send) {
   const int64_t begin = std::max(first_block, ticket_.first_block);
   const int64_t end = std::min(first_block + blocks, ticket_.first_block + ticket_.blocks());
-  const int64_t bytes_per_block = layers * store_->layout().layer_bytes();
+  const int64_t bytes_per_block = store_->layout().layers_bytes(first_layer, layers);
   const int64_t run = std::max<int64_t>(1, max_chunk_bytes_ / bytes_per_block);
   std::vector<std::span<std::byte>> pieces;
   std::vector<std::span<const std::byte>> read_only;

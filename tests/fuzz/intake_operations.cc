@@ -17,7 +17,8 @@
 namespace baton::transfer {
 namespace {
 
-constexpr kv::KvLayout kLayout = {.layers = 3, .kv_heads = 1, .head_dim = 4};
+constexpr int kLayers = 3;
+const kv::KvLayout kLayout = {.layers = kLayers, .kv_heads = 1, .head_dim = 4};
 constexpr int kPool = 6;
 constexpr int kFirst = 1;
 constexpr int kCovered = 3;
@@ -57,7 +58,7 @@ class Interpreter {
         intake_(Ticket{Incarnation(7), TicketId(5), kFirst, {Generation(3), Generation(4), Generation(9)}},
                 kTable, store_, link_) {
     for (int block = 0; block < kPool; ++block) {
-      for (int layer = 0; layer < kLayout.layers; ++layer) Fill(block, layer, 0);
+      for (int layer = 0; layer < kLayers; ++layer) Fill(block, layer, 0);
     }
   }
   ~Interpreter() {
@@ -130,9 +131,9 @@ class Interpreter {
       const uint32_t right = at >= 0 && at < kCovered ? kGenerations[at] : 1;
       chunk.add_generations(right + (Rarely() ? 1 : 0));
     }
-    chunk.set_first_layer(Next() % kLayout.layers);
-    chunk.set_layers(Rarely() ? Next() : 1 + Next() % (kLayout.layers - chunk.first_layer()));
-    const size_t size = count * std::min<size_t>(chunk.layers(), 8) * kLayout.layer_bytes();
+    chunk.set_first_layer(Next() % kLayers);
+    chunk.set_layers(Rarely() ? Next() : 1 + Next() % (kLayers - chunk.first_layer()));
+    const size_t size = count * std::min<size_t>(chunk.layers(), 8) * kLayout.layer(0).bytes();
     chunk.set_data(std::string(size, static_cast<char>(1 + Next() % 250)));
     chunk.set_crc32c(Crc32c(chunk.data()));
     if (Rarely() && !chunk.data().empty()) (*chunk.mutable_data())[Next() % chunk.data().size()] ^= 1;
@@ -150,7 +151,7 @@ class Interpreter {
       if (block < 0 || block >= kCovered || chunk.generations(i) != kGenerations[block]) return false;
       for (uint64_t layer = chunk.first_layer(); layer < uint64_t{chunk.first_layer()} + chunk.layers();
            ++layer) {
-        if (layer >= uint64_t{kLayout.layers} || begun_[block][layer]) return false;
+        if (layer >= uint64_t{kLayers} || begun_[block][layer]) return false;
       }
     }
     return true;
@@ -167,7 +168,7 @@ class Interpreter {
   }
 
   void Answered(const v1::KvChunk& chunk, bool covered, const absl::Status& status) {
-    const size_t size = chunk.generations_size() * chunk.layers() * kLayout.layer_bytes();
+    const size_t size = chunk.generations_size() * chunk.layers() * kLayout.layer(0).bytes();
     const bool whole = chunk.data().size() == size && Crc32c(chunk.data()) == chunk.crc32c();
     if (status.ok() && (!covered || !whole || released_)) wrong_ = "a chunk was taken that should not be";
     if (!status.ok() && covered && whole && !released_) wrong_ = "refused: " + status.ToString();
@@ -186,7 +187,7 @@ class Interpreter {
       const int block = static_cast<int>(chunk.first_block()) + i - kFirst;
       for (uint32_t layer = chunk.first_layer(); layer < chunk.first_layer() + chunk.layers(); ++layer) {
         use(block, static_cast<int>(layer), at);
-        at += kLayout.layer_bytes();
+        at += kLayout.layer(0).bytes();
       }
     }
   }
@@ -194,7 +195,7 @@ class Interpreter {
   std::string Compare() {
     if (!wrong_.empty()) return wrong_;
     for (int block = 0; block < kPool; ++block) {
-      for (int layer = 0; layer < kLayout.layers; ++layer) {
+      for (int layer = 0; layer < kLayers; ++layer) {
         const auto bytes = store_.layers(BlockId(block), layer, 1);
         // Chunks differ in their first byte, and a whole one is that byte throughout, raw ones excepted.
         if (static_cast<uint8_t>(bytes[0]) != expected_[block][layer]) {
@@ -225,9 +226,9 @@ class Interpreter {
   Intake intake_;
   bool requested_ = false, released_ = false;
   std::string wrong_;
-  bool begun_[kCovered][kLayout.layers] = {};
-  bool counted_[kCovered][kLayout.layers] = {};
-  uint8_t expected_[kPool][kLayout.layers] = {};
+  bool begun_[kCovered][kLayers] = {};
+  bool counted_[kCovered][kLayers] = {};
+  uint8_t expected_[kPool][kLayers] = {};
 };
 
 }  // namespace

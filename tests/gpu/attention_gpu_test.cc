@@ -3,6 +3,7 @@
 // reference wrote, so a difference is the kernel's own.
 #include <algorithm>
 
+#include "common/kv/store/kv_codec.h"
 #include "tests/gpu/gpu.h"
 
 namespace baton::gpu {
@@ -69,7 +70,7 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
     auto host_store = *kv::KvStore::Create(layout, total);
     auto device_store = *kv::KvStore::Create(layout, total, cuda_->memory());
     const int64_t bytes = total * layout.block_bytes();
-    // What nobody has written must not matter: NaNs.
+    // Bytes that were never written must not matter: NaNs.
     std::fill_n(host_store.block(BlockId(0)), bytes, std::byte{0xFF});
     std::vector<BlockId> free;
     for (int64_t b = 0; b < total; ++b) free.emplace_back(static_cast<uint32_t>(b));
@@ -203,8 +204,8 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
         const int64_t block = sequence.blocks[static_cast<size_t>(position / kBlockTokens)].value();
         const int64_t token = position % kBlockTokens;
         for (int head = 0; head < layout.kv_heads; ++head) {
-          const int64_t keys = block * layout.block_bytes() + layout.key_offset(kLayer, head);
-          const int64_t values = block * layout.block_bytes() + layout.value_offset(kLayer, head);
+          const int64_t keys = block * layout.block_bytes() + layout.layer(kLayer).key_offset(head);
+          const int64_t values = block * layout.block_bytes() + layout.layer(kLayer).value_offset(head);
           CompareHead(got, rest, expected, keys, layout.key_dtype, layout, token, kBlockTokens, token,
                       "keys");
           CompareHead(got, rest, expected, values, layout.value_dtype, layout, token, 1,
@@ -222,15 +223,15 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
     const auto scale = [&](const std::byte* data) {
       if (!tensor::IsScaled(dtype)) return 1.0f;
       float value;
-      std::memcpy(&value, data + layout.scales_at(dtype) + token * 4, 4);
+      std::memcpy(&value, data + kv::ScalesAt(dtype, layout.head_dim) + token * 4, 4);
       return value;
     };
     const std::byte* ours = got.data() + at;
     const std::byte* theirs = expected.block(BlockId(0)) + at;
     if (tensor::IsScaled(dtype)) {
       ASSERT_NEAR(scale(ours), scale(theirs), 1e-5f * scale(theirs)) << what;
-      std::memcpy(rest.data() + at + layout.scales_at(dtype) + token * 4,
-                  theirs + layout.scales_at(dtype) + token * 4, 4);
+      std::memcpy(rest.data() + at + kv::ScalesAt(dtype, layout.head_dim) + token * 4,
+                  theirs + kv::ScalesAt(dtype, layout.head_dim) + token * 4, 4);
     }
     for (int d = 0; d < layout.head_dim; ++d) {
       const int64_t index = d * step + first;

@@ -37,8 +37,8 @@ TEST(DrawGpuTest, ABorderBelongsToTheUpperToken) {
 TEST(DrawGpuTest, LeavesVocabulariesThatItCantCountToTheHost) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
-  EXPECT_TRUE(kernels->Draws(kernels::cuda::kMostDrawn));
-  EXPECT_FALSE(kernels->Draws(kernels::cuda::kMostDrawn + 1));
+  EXPECT_TRUE(kernels->sampler()->CanSample(kernels::cuda::kMaxSampledVocabulary));
+  EXPECT_FALSE(kernels->sampler()->CanSample(kernels::cuda::kMaxSampledVocabulary + 1));
 }
 
 TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
@@ -92,7 +92,7 @@ TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
   }
 }
 
-// Steps of a graph and before it, each launched before the tokens of the one before are home.
+// Steps of a graph and before it, each launched before the tokens of the one before are awaited.
 TEST(DrawGpuTest, AStepGoesOnFromTokensThatTheHostDoesNotKnowYet) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";

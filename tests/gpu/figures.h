@@ -21,7 +21,7 @@ inline constexpr int64_t kLayersParameters =
     kLayers * (kQkv * kHidden + kHidden * kQuery + 3 * kIntermediate * kHidden);
 inline constexpr int64_t kHeadParameters = kVocabulary * kHidden;
 
-// Bytes that a decode step reads: the weights but for the embedding, of which it takes a row each, and the
+// Bytes that a decode step reads: the weights except for the embedding, of which it takes a row each, and the
 // keys and values of `past` tokens of each sequence.
 inline double DecodeBytes(int64_t sequences, int64_t past) {
   const int64_t kv = sequences * past * kLayers * 2 * kKvHeads * kHeadDim * 2;
@@ -43,7 +43,7 @@ inline double PrefillFlops(int64_t sequences, int64_t rows) {
 
 // Bytes of one layer's keys and values, scales included, that decode attention reads. `past` in whole blocks.
 inline double AttentionBytes(const kv::KvLayout& layout, int64_t sequences, int64_t past) {
-  return static_cast<double>(sequences * past / kBlockTokens * layout.layer_bytes());
+  return static_cast<double>(sequences * past / kBlockTokens * layout.layer(0).bytes());
 }
 
 }  // namespace baton::gpu

@@ -1,4 +1,4 @@
-// The cuda backend's operations, but for attention, against the reference on random shapes.
+// The cuda backend's operations except attention, against the reference on random shapes.
 #include <gmock/gmock.h>
 
 #include "tests/gpu/gpu.h"

@@ -27,7 +27,7 @@ TEST_F(MemoryGpuTest, MemoryThatCantBeHadIsRefusedWithTheSum) {
   EXPECT_THAT(std::string(refused.status().message()),
               testing::HasSubstr("1125899906842624 bytes asked for"));
   EXPECT_GT(cuda_->memory().available(), 0);
-  // The refusal is nobody else's error.
+  // The refusal is not the next operation's error.
   DeviceMatrix matrix(cuda_->memory(), 2, 8, tensor::DType::kF32);
   EXPECT_EQ(matrix.values(), std::vector<float>(16));
 }

@@ -1,6 +1,6 @@
 // Owners of CUDA's and cuBLAS's handles, one per kind: move-only, released at the end of scope, on the device
-// that was current when they were made. Used by the thread that owns the device's engine, but for an Event,
-// which others may wait for.
+// that was current when they were made. Used by the thread that owns the device's engine, except for an
+// Event, which other threads may wait for.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,4 +1,4 @@
-// What CUDA and cuBLAS say, as absl::Status: above this room nobody sees their codes.
+// Errors of CUDA and cuBLAS as absl::Status: no code above this room sees their codes.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,6 +1,9 @@
 #include "common/kernels/cpu/attention.h"
 
+#include <cstddef>
 #include <limits>
+
+#include "common/kv/store/kv_codec.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "common/kernels/cpu/attention.cc"
@@ -30,27 +33,19 @@ struct Range {
   bool empty() const { return begin >= end; }
 };
 
-// One pass of a query tile over its KV. About 110 KB, on the stack of the thread that runs it.
-struct Pass {
-  // [count][head_dim], scaled for base 2
-  HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
-  HWY_ALIGN float out[kQueryTile * kMaxHeadDim];
-  // Of the vectors at work: scores, then probabilities.
-  HWY_ALIGN float scores[kSideBySide * kTileTokens];
-  HWY_ALIGN float sum[kQueryTile * kSumLanes];
-  float max[kQueryTile];
-  Range range[kQueryTile];
-  int head_dim;
-};
-
 // A tile's keys, or its values: where its blocks lie, and those of the next tile, which are fetched from
 // memory while this one is worked on, if `ahead`.
-template <typename T>
 struct Blocks {
-  const T* now[kTileBlocks];
-  const T* next[kTileBlocks];
+  const std::byte* now[kTileBlocks];
+  const std::byte* next[kTileBlocks];
   bool ahead;
 };
+
+// Block b as `Codec` keeps it (kv_codec.h).
+template <class Codec>
+const typename Codec::Stored* StoredIn(const std::byte* block) {
+  return reinterpret_cast<const typename Codec::Stored*>(block);
+}
 
 template <typename T>
 HWY_INLINE void Fetch(const T* from) {
@@ -58,12 +53,15 @@ HWY_INLINE void Fetch(const T* from) {
 }
 
 // scores[r][16 b + t] = sum over d of q[r][d] * keys[b][d][t], in order of d; b from first_block on.
-template <typename Key, int kRows, int kBlocks, bool kAhead>
-void ScoreBlocks(const float* q, int head_dim, const Blocks<Key>& keys, int first_block, float* scores) {
+template <class Codec, int kRows, int kBlocks, bool kAhead>
+void ScoreBlocks(const float* q, int head_dim, const Blocks& keys, int first_block, float* scores) {
   constexpr int kVectors = kBlocks * kSumVectors;
   const F f;
-  const Key* const* now = keys.now + first_block;
-  const Key* const* next = keys.next + first_block;
+  const typename Codec::Stored *now[kBlocks], *next[kBlocks];
+  for (int b = 0; b < kBlocks; ++b) {
+    now[b] = StoredIn<Codec>(keys.now[first_block + b]);
+    next[b] = StoredIn<Codec>(keys.next[first_block + b]);
+  }
   Vec sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
@@ -87,34 +85,77 @@ void ScoreBlocks(const float* q, int head_dim, const Blocks<Key>& keys, int firs
   }
 }
 
-template <typename Key, int kRows>
-void ScoreRows(const float* q, int head_dim, const Blocks<Key>& keys, int first_block, int end_block,
+template <class Codec, int kRows>
+void ScoreRows(const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
                float* scores) {
   constexpr int kBlocks = BlocksAtOnce(kRows);
   for (int b = first_block / kBlocks * kBlocks; b < end_block; b += kBlocks) {
-    keys.ahead ? ScoreBlocks<Key, kRows, kBlocks, true>(q, head_dim, keys, b, scores)
-               : ScoreBlocks<Key, kRows, kBlocks, false>(q, head_dim, keys, b, scores);
+    keys.ahead ? ScoreBlocks<Codec, kRows, kBlocks, true>(q, head_dim, keys, b, scores)
+               : ScoreBlocks<Codec, kRows, kBlocks, false>(q, head_dim, keys, b, scores);
   }
 }
 
-template <typename Key>
-void Score(int rows, const float* q, int head_dim, const Blocks<Key>& keys, int first_block, int end_block,
-           float* scores) {
+template <class Codec>
+void ScoreAny(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
+              float* scores) {
   switch (rows) {
     case 1:
-      return ScoreRows<Key, 1>(q, head_dim, keys, first_block, end_block, scores);
+      return ScoreRows<Codec, 1>(q, head_dim, keys, first_block, end_block, scores);
     case 2:
-      return ScoreRows<Key, 2>(q, head_dim, keys, first_block, end_block, scores);
+      return ScoreRows<Codec, 2>(q, head_dim, keys, first_block, end_block, scores);
     case 3:
-      return ScoreRows<Key, 3>(q, head_dim, keys, first_block, end_block, scores);
+      return ScoreRows<Codec, 3>(q, head_dim, keys, first_block, end_block, scores);
     case 4:
-      return ScoreRows<Key, 4>(q, head_dim, keys, first_block, end_block, scores);
+      return ScoreRows<Codec, 4>(q, head_dim, keys, first_block, end_block, scores);
     case 5:
-      return ScoreRows<Key, 5>(q, head_dim, keys, first_block, end_block, scores);
+      return ScoreRows<Codec, 5>(q, head_dim, keys, first_block, end_block, scores);
     default:
-      return ScoreRows<Key, kSideBySide>(q, head_dim, keys, first_block, end_block, scores);
+      return ScoreRows<Codec, kSideBySide>(q, head_dim, keys, first_block, end_block, scores);
   }
 }
+
+// Of `rows` vectors (1 .. kSideBySide) against blocks [first_block, end_block) of a tile. A scaled precision
+// multiplies the scores of a block by its 16 scales here, after the sums.
+template <class Codec>
+void Score(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
+           float* scores) {
+  ScoreAny<Codec>(rows, q, head_dim, keys, first_block, end_block, scores);
+  if constexpr (tensor::IsScaled(Codec::kDType)) {
+    const F f;
+    for (int b = first_block; b < end_block; ++b) {
+      const auto* scales =
+          reinterpret_cast<const float*>(keys.now[b] + kv::ScalesAt(Codec::kDType, head_dim));
+      for (int v = 0; v < kSumVectors; ++v) {
+        const Vec scale = hn::LoadU(f, scales + v * kLanes);
+        for (int r = 0; r < rows; ++r) {
+          float* at = scores + r * kTileTokens + b * kBlockTokens + v * kLanes;
+          hn::Store(hn::Mul(hn::Load(f, at), scale), f, at);
+        }
+      }
+    }
+  }
+}
+
+// The passes of one precision of keys, and of one of values.
+using ScorePass = void (*)(int rows, const float* q, int head_dim, const Blocks& keys, int first_block,
+                           int end_block, float* scores);
+using MixPass = void (*)(int rows, float* weights, Range range, const Blocks& values, int head_dim,
+                         float* out);
+
+// One pass of a query tile over its KV. About 110 KB, on the stack of the thread that runs it.
+struct Pass {
+  // [count][head_dim], scaled for base 2
+  HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
+  HWY_ALIGN float out[kQueryTile * kMaxHeadDim];
+  // Of the vectors at work: scores, then probabilities.
+  HWY_ALIGN float scores[kSideBySide * kTileTokens];
+  HWY_ALIGN float sum[kQueryTile * kSumLanes];
+  float max[kQueryTile];
+  Range range[kQueryTile];
+  int head_dim;
+  ScorePass score;
+  MixPass mix;
+};
 
 // Turns a vector's scores into exp(score - running maximum), zero outside of `range`, and brings its sum and
 // output to the new maximum.
@@ -157,8 +198,8 @@ void Normalize(Pass& pass, int query, Range range, float* scores) {
 
 // out[r][0 .. kVectors * lanes) += sum over tokens t in `range`, in order, of weights[r][t] * values[t /
 // 16][t % 16].
-template <class D, typename Value, int kRows, int kVectors, bool kAhead>
-void MixColumns(const float* weights, Range range, const Blocks<Value>& values, int column, int head_dim,
+template <class D, class Codec, int kRows, int kVectors, bool kAhead>
+void MixColumns(const float* weights, Range range, const Blocks& values, int column, int head_dim,
                 float* out) {
   const D f;
   constexpr int kWidth = static_cast<int>(hn::MaxLanes(D()));
@@ -168,11 +209,12 @@ void MixColumns(const float* weights, Range range, const Blocks<Value>& values, 
   }
   for (int t = range.begin; t < range.end; ++t) {
     const int offset = t % kBlockTokens * head_dim + column;
-    const Value* token = values.now[t / kBlockTokens] + offset;
+    const auto* token = StoredIn<Codec>(values.now[t / kBlockTokens]) + offset;
     hn::Vec<D> value[kVectors];
     for (int v = 0; v < kVectors; ++v) value[v] = LoadFloats(f, token + v * kWidth);
     if (kAhead) {
-      for (int v = 0; v < kVectors; ++v) Fetch(values.next[t / kBlockTokens] + offset + v * kWidth);
+      for (int v = 0; v < kVectors; ++v)
+        Fetch(StoredIn<Codec>(values.next[t / kBlockTokens]) + offset + v * kWidth);
     }
     for (int r = 0; r < kRows; ++r) {
       const auto weight = hn::Set(f, weights[r * kTileTokens + t]);
@@ -184,44 +226,58 @@ void MixColumns(const float* weights, Range range, const Blocks<Value>& values, 
   }
 }
 
-template <typename Value, int kRows, bool kAhead>
-void MixRows(const float* weights, Range range, const Blocks<Value>& values, int head_dim, float* out) {
+template <class Codec, int kRows, bool kAhead>
+void MixRows(const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
   constexpr int kVectors = VectorsAtOnce(kRows);
   int column = 0;
   for (; column + kVectors * kLanes <= head_dim; column += kVectors * kLanes) {
-    MixColumns<F, Value, kRows, kVectors, kAhead>(weights, range, values, column, head_dim, out);
+    MixColumns<F, Codec, kRows, kVectors, kAhead>(weights, range, values, column, head_dim, out);
   }
   for (; column + kLanes <= head_dim; column += kLanes) {
-    MixColumns<F, Value, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
+    MixColumns<F, Codec, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
   }
   if (column < head_dim) {  // 8 columns are left, of vectors of 16
     using Half = hn::CappedTag<float, 8>;
-    MixColumns<Half, Value, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
+    MixColumns<Half, Codec, kRows, 1, kAhead>(weights, range, values, column, head_dim, out);
   }
 }
 
-template <typename Value, bool kAhead>
-void Mix(int rows, const float* weights, Range range, const Blocks<Value>& values, int head_dim, float* out) {
-  if (range.empty()) return;
+template <class Codec, bool kAhead>
+void MixAny(int rows, const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
   switch (rows) {
     case 1:
-      return MixRows<Value, 1, kAhead>(weights, range, values, head_dim, out);
+      return MixRows<Codec, 1, kAhead>(weights, range, values, head_dim, out);
     case 2:
-      return MixRows<Value, 2, kAhead>(weights, range, values, head_dim, out);
+      return MixRows<Codec, 2, kAhead>(weights, range, values, head_dim, out);
     case 3:
-      return MixRows<Value, 3, kAhead>(weights, range, values, head_dim, out);
+      return MixRows<Codec, 3, kAhead>(weights, range, values, head_dim, out);
     case 4:
-      return MixRows<Value, 4, kAhead>(weights, range, values, head_dim, out);
+      return MixRows<Codec, 4, kAhead>(weights, range, values, head_dim, out);
     case 5:
-      return MixRows<Value, 5, kAhead>(weights, range, values, head_dim, out);
+      return MixRows<Codec, 5, kAhead>(weights, range, values, head_dim, out);
     default:
-      return MixRows<Value, kSideBySide, kAhead>(weights, range, values, head_dim, out);
+      return MixRows<Codec, kSideBySide, kAhead>(weights, range, values, head_dim, out);
   }
+}
+
+// Of `rows` vectors (1 .. kSideBySide), the tokens of `range`, which all of them see. A scaled precision
+// multiplies the weights by the tokens' scales first; they are read once.
+template <class Codec>
+void Mix(int rows, float* weights, Range range, const Blocks& values, int head_dim, float* out) {
+  if (range.empty()) return;
+  if constexpr (tensor::IsScaled(Codec::kDType)) {
+    for (int t = range.begin; t < range.end; ++t) {
+      const float scale =
+          kv::ScaleOf(Codec::kDType, head_dim, values.now[t / kBlockTokens], t % kBlockTokens);
+      for (int r = 0; r < rows; ++r) weights[r * kTileTokens + t] *= scale;
+    }
+  }
+  values.ahead ? MixAny<Codec, true>(rows, weights, range, values, head_dim, out)
+               : MixAny<Codec, false>(rows, weights, range, values, head_dim, out);
 }
 
 // Vectors [first, first + rows) of the pass against one tile.
-template <typename Key, typename Value>
-void AttendTile(Pass& pass, int first, int rows, const Blocks<Key>& keys, const Blocks<Value>& values) {
+void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Blocks& values) {
   const Range* range = pass.range + first;
   // What any of them sees, and what all of them see.
   Range any = range[0], all = range[0];
@@ -231,7 +287,7 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks<Key>& keys, const 
   }
   if (any.empty()) return;
   const int head_dim = pass.head_dim;
-  Score<Key>(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
+  pass.score(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
              (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
   for (int r = 0; r < rows; ++r) {
     if (!range[r].empty()) Normalize(pass, first + r, range[r], pass.scores + r * kTileTokens);
@@ -239,22 +295,31 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks<Key>& keys, const 
   // Tokens seen by all go through together; the ends, which only some see, one query at a time, because a
   // value that a query doesn't see must not touch it: zero times infinity is not zero.
   float* out = pass.out + first * head_dim;
+  Blocks unfetched = values;
+  unfetched.ahead = false;
   const auto mix_one = [&](int r, Range part) {
-    Mix<Value, false>(1, pass.scores + r * kTileTokens, part, values, head_dim, out + r * head_dim);
+    pass.mix(1, pass.scores + r * kTileTokens, part, unfetched, head_dim, out + r * head_dim);
   };
   if (all.empty()) {
     for (int r = 0; r < rows; ++r) mix_one(r, range[r]);
     return;
   }
   for (int r = 0; r < rows; ++r) mix_one(r, {range[r].begin, all.begin});
-  values.ahead ? Mix<Value, true>(rows, pass.scores, all, values, head_dim, out)
-               : Mix<Value, false>(rows, pass.scores, all, values, head_dim, out);
+  pass.mix(rows, pass.scores, all, values, head_dim, out);
   for (int r = 0; r < rows; ++r) mix_one(r, {all.end, range[r].end});
 }
 
-template <typename Key, typename Value>
-void AttendTyped(const QueryTile& queries, const PagedHead& kv) {
+// f32 or bf16: what AttentionTakes.
+template <class Visit>
+void WithCodec(tensor::DType dtype, const Visit& visit) {
+  dtype == tensor::DType::kBF16 ? visit(kv::KvCodec<tensor::DType::kBF16>())
+                                : visit(kv::KvCodec<tensor::DType::kF32>());
+}
+
+void AttendHead(const QueryTile& queries, const PagedHead& kv) {
   Pass pass;
+  WithCodec(kv.key_dtype, [&](auto codec) { pass.score = &Score<decltype(codec)>; });
+  WithCodec(kv.value_dtype, [&](auto codec) { pass.mix = &Mix<decltype(codec)>; });
   const int head_dim = queries.head_dim;
   pass.head_dim = head_dim;
   const float scale = queries.scale * kLog2E;
@@ -283,20 +348,19 @@ void AttendTyped(const QueryTile& queries, const PagedHead& kv) {
     // The sequence may end within the tile, or the next one; its last block then stands in for those that
     // aren't there: what it holds is masked.
     const int64_t last_block = (end - 1) / kBlockTokens;
-    Blocks<Key> keys;
-    Blocks<Value> values;
+    Blocks keys, values;
     for (int b = 0; b < kTileBlocks; ++b) {
       const std::byte* now = kv.block(HWY_MIN(start / kBlockTokens + b, last_block));
       const std::byte* next = kv.block(HWY_MIN(start / kBlockTokens + kTileBlocks + b, last_block));
-      keys.now[b] = reinterpret_cast<const Key*>(now + kv.key_offset);
-      keys.next[b] = reinterpret_cast<const Key*>(next + kv.key_offset);
-      values.now[b] = reinterpret_cast<const Value*>(now + kv.value_offset);
-      values.next[b] = reinterpret_cast<const Value*>(next + kv.value_offset);
+      keys.now[b] = now + kv.key_offset;
+      keys.next[b] = next + kv.key_offset;
+      values.now[b] = now + kv.value_offset;
+      values.next[b] = next + kv.value_offset;
     }
     for (int first = 0; first < queries.count; first += kSideBySide) {
       // Once per tile is enough.
       keys.ahead = values.ahead = first == 0 && start + kTileTokens < end;
-      AttendTile<Key, Value>(pass, first, HWY_MIN(kSideBySide, queries.count - first), keys, values);
+      AttendTile(pass, first, HWY_MIN(kSideBySide, queries.count - first), keys, values);
     }
   }
 
@@ -311,22 +375,9 @@ void AttendTyped(const QueryTile& queries, const PagedHead& kv) {
   }
 }
 
-void Attend(const QueryTile& queries, const PagedHead& kv) {
-  const bool bf16_keys = kv.key_dtype == tensor::DType::kBF16;
-  const bool bf16_values = kv.value_dtype == tensor::DType::kBF16;
-  if (bf16_keys) {
-    bf16_values ? AttendTyped<uint16_t, uint16_t>(queries, kv) : AttendTyped<uint16_t, float>(queries, kv);
-  } else {
-    bf16_values ? AttendTyped<float, uint16_t>(queries, kv) : AttendTyped<float, float>(queries, kv);
-  }
-}
-
 }  // namespace
 
-const AttentionTable& Attention() {
-  static constexpr AttentionTable table = {&Attend};
-  return table;
-}
+void AttendWith(const QueryTile& queries, const PagedHead& kv) { AttendHead(queries, kv); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::kernels::cpu
@@ -335,7 +386,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace baton::kernels::cpu {
 
-const AttentionTable& AttentionFor(Isa isa) { return BATON_FOR_ISA(isa, Attention)(); }
+Attend AttendFor(Isa isa) { return BATON_FOR_ISA(isa, AttendWith); }
 
 }  // namespace baton::kernels::cpu
 #endif

@@ -48,10 +48,12 @@ struct QueryTile {
   int64_t window;  // 0: none
 };
 
-struct AttentionTable {
-  void (*attend)(const QueryTile& queries, const PagedHead& kv);
-};
+// Whether keys or values may be kept as `dtype`.
+constexpr bool AttentionTakes(tensor::DType dtype) {
+  return dtype == tensor::DType::kF32 || dtype == tensor::DType::kBF16;
+}
 
-const AttentionTable& AttentionFor(Isa isa);
+using Attend = void (*)(const QueryTile& queries, const PagedHead& kv);
+Attend AttendFor(Isa isa);
 
 }  // namespace baton::kernels::cpu

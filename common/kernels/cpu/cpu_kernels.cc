@@ -13,6 +13,7 @@
 #include "common/kernels/cpu/isa.h"
 #include "common/kernels/cpu/panels.h"
 #include "common/kernels/kernels.h"
+#include "common/kv/store/kv_codec.h"
 #include "fmt/format.h"
 
 namespace baton::kernels {
@@ -26,16 +27,10 @@ constexpr int64_t kSmallWork = 32 << 10;
 // Values of an activation per task.
 constexpr int64_t kActivationSpan = 4096;
 
-// What KV may be kept as.
-bool Takes(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
-
 class CpuKernels final : public Kernels {
  public:
   CpuKernels(cpu::Isa isa, int threads)
-      : isa_(isa),
-        attention_(cpu::AttentionFor(isa)),
-        elementwise_(cpu::ElementwiseFor(isa)),
-        pool_(threads) {}
+      : isa_(isa), attend_(cpu::AttendFor(isa)), elementwise_(cpu::ElementwiseFor(isa)), pool_(threads) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string numerics() const override {
@@ -51,8 +46,10 @@ class CpuKernels final : public Kernels {
     return packed;
   }
   absl::Status CheckLayout(const kv::KvLayout& layout) const override {
-    for (const DType dtype : {layout.key_dtype, layout.value_dtype}) {
-      if (!Takes(dtype)) {
+    for (int l = 0; l < layout.layers; ++l) {
+      const kv::KvLayer layer = layout.layer(l);
+      for (const DType dtype : {layer.key_dtype, layer.value_dtype}) {
+        if (cpu::AttentionTakes(dtype)) continue;
         return absl::InvalidArgumentError(
             fmt::format("the cpu backend keeps KV as f32 or bf16, not {}", tensor::Name(dtype)));
       }
@@ -83,7 +80,7 @@ class CpuKernels final : public Kernels {
 
   const cpu::Isa isa_;
   std::set<const cpu::WeightFormat*> formats_;  // of all that was packed
-  const cpu::AttentionTable& attention_;
+  const cpu::Attend attend_;
   const cpu::ElementwiseTable& elementwise_;
   device::ThreadPool pool_;
 };
@@ -157,29 +154,6 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   });
 }
 
-// Keys: tokens innermost, so token t of a block goes to every 16th value.
-template <typename Round, typename T>
-void StoreKey(const float* from, int head_dim, int64_t token, Round round, T* keys) {
-  for (int d = 0; d < head_dim; ++d) keys[d * kBlockTokens + token] = round(from[d]);
-}
-
-void StoreHead(const float* key, const float* value, const kv::KvLayout& layout, int64_t token,
-               std::byte* keys, std::byte* values) {
-  const int dim = layout.head_dim;
-  if (layout.key_dtype == DType::kBF16) {
-    StoreKey(key, dim, token, tensor::ToBF16, reinterpret_cast<uint16_t*>(keys));
-  } else {
-    StoreKey(
-        key, dim, token, [](float v) { return v; }, reinterpret_cast<float*>(keys));
-  }
-  if (layout.value_dtype == DType::kBF16) {
-    auto* to = reinterpret_cast<uint16_t*>(values) + token * dim;
-    for (int d = 0; d < dim; ++d) to[d] = tensor::ToBF16(value[d]);
-  } else {
-    memcpy(reinterpret_cast<float*>(values) + token * dim, value, sizeof(float) * static_cast<size_t>(dim));
-  }
-}
-
 void CheckSequence(const SequenceRows& sequence, int64_t rows) {
   BATON_CHECK(sequence.first_row >= 0 && sequence.first_row + sequence.rows <= rows) << " rows of a sequence";
   BATON_CHECK(static_cast<int64_t>(sequence.blocks.size()) >=
@@ -187,21 +161,23 @@ void CheckSequence(const SequenceRows& sequence, int64_t rows) {
       << " a sequence's blocks";
 }
 
-void CheckStore(const AttentionShape& shape, int layer, const kv::KvLayout& layout) {
+void CheckStore(const AttentionShape& shape, int layer, const kv::KvStore& store) {
   BATON_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0) << " heads";
   BATON_CHECK(shape.head_dim % 8 == 0 && shape.head_dim <= cpu::kMaxHeadDim)
       << " head_dim " << shape.head_dim;
-  BATON_CHECK_EQ(layout.kv_heads, shape.kv_heads);
-  BATON_CHECK_EQ(layout.head_dim, shape.head_dim);
-  BATON_CHECK(layer >= 0 && layer < layout.layers) << " layer " << layer;
-  BATON_CHECK(Takes(layout.key_dtype) && Takes(layout.value_dtype)) << " KV is f32 or bf16";
+  BATON_CHECK(layer >= 0 && layer < store.layout().layers) << " layer " << layer;
+  BATON_CHECK_EQ(store.layout().kv_heads, shape.kv_heads);
+  BATON_CHECK_EQ(store.layout().head_dim, shape.head_dim);
+  BATON_CHECK(cpu::AttentionTakes(store.layer(layer).key_dtype) &&
+              cpu::AttentionTakes(store.layer(layer).value_dtype))
+      << " KV is f32 or bf16";
 }
 
 void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm,
                                 const RopeTable& rope, std::span<const SequenceRows> sequences, int layer,
                                 kv::KvStore& store) {
-  const kv::KvLayout& layout = store.layout();
-  CheckStore(shape, layer, layout);
+  CheckStore(shape, layer, store);
+  const kv::KvLayer& at = store.layer(layer);
   BATON_CHECK_EQ(qkv.cols, int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim);
   BATON_CHECK_EQ(rope.half_dim * 2, shape.head_dim);
   // A task is the rows of one block, so that no two threads write to the same one.
@@ -237,8 +213,10 @@ void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const Q
       for (int h = 0; h < shape.heads; ++h) turn(q + h * dim, norm.q);
       for (int h = 0; h < shape.kv_heads; ++h) {
         turn(k + h * dim, norm.k);
-        StoreHead(k + h * dim, v + h * dim, layout, position % kBlockTokens,
-                  block + layout.key_offset(layer, h), block + layout.value_offset(layer, h));
+        kv::StoreKey(at.key_dtype, k + h * dim, shape.head_dim, position % kBlockTokens,
+                     block + at.key_offset(h));
+        kv::StoreValue(at.value_dtype, v + h * dim, shape.head_dim, position % kBlockTokens,
+                       block + at.value_offset(h));
       }
     }
   });
@@ -246,8 +224,8 @@ void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const Q
 
 void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences,
                            int layer, const kv::KvStore& store, Matrix out) {
-  const kv::KvLayout& layout = store.layout();
-  CheckStore(shape, layer, layout);
+  CheckStore(shape, layer, store);
+  const kv::KvLayer& at = store.layer(layer);
   const int64_t dim = shape.head_dim;
   const int group = shape.heads / shape.kv_heads;
   BATON_CHECK(q.cols >= shape.heads * dim) << " columns " << q.cols;
@@ -273,24 +251,24 @@ void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<cons
     const SequenceRows& sequence = *task.sequence;
     const int64_t column = task.head * group * dim;
     const int64_t left = sequence.rows * group - task.first;
-    attention_.attend({.q = q.row(sequence.first_row) + column,
-                       .q_stride = q.stride,
-                       .out = out.row(sequence.first_row) + column,
-                       .out_stride = out.stride,
-                       .first_position = sequence.first_position,
-                       .group = group,
-                       .first = task.first,
-                       .count = static_cast<int>(std::min<int64_t>(cpu::kQueryTile, left)),
-                       .head_dim = shape.head_dim,
-                       .scale = shape.scale,
-                       .window = shape.window},
-                      {.pool = store.block(BlockId(0)),
-                       .block_bytes = layout.block_bytes(),
-                       .key_offset = layout.key_offset(layer, task.head),
-                       .value_offset = layout.value_offset(layer, task.head),
-                       .key_dtype = layout.key_dtype,
-                       .value_dtype = layout.value_dtype,
-                       .blocks = sequence.blocks.data()});
+    attend_({.q = q.row(sequence.first_row) + column,
+             .q_stride = q.stride,
+             .out = out.row(sequence.first_row) + column,
+             .out_stride = out.stride,
+             .first_position = sequence.first_position,
+             .group = group,
+             .first = task.first,
+             .count = static_cast<int>(std::min<int64_t>(cpu::kQueryTile, left)),
+             .head_dim = shape.head_dim,
+             .scale = shape.scale,
+             .window = shape.window},
+            {.pool = store.block(BlockId(0)),
+             .block_bytes = store.layout().block_bytes(),
+             .key_offset = at.key_offset(task.head),
+             .value_offset = at.value_offset(task.head),
+             .key_dtype = at.key_dtype,
+             .value_dtype = at.value_dtype,
+             .blocks = sequence.blocks.data()});
   });
 }
 

@@ -17,7 +17,7 @@ using device::cuda::ToStatus;
 namespace {
 
 // Decode graphs kept: 17 row buckets times 6 of splits, some twice while buffers grow.
-constexpr size_t kMostGraphs = 256;
+constexpr size_t kMaxGraphs = 256;
 
 // A weight in device memory, row-major [rows, cols] of the backend's 16-bit dtype, as in the model's file.
 class CudaMatrix final : public PackedMatrix {
@@ -65,7 +65,8 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
   BATON_ASSIGN_OR_RETURN(kernels->memory_,
                          device::cuda::CudaMemory::Create(options.device, kernels->stream()));
   BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
-  BATON_ASSIGN_OR_RETURN(kernels->draws_, DrawQueue::Create(kernels->stream(), *kernels->memory_));
+  BATON_ASSIGN_OR_RETURN(kernels->draws_,
+                         DrawQueue::Create(options.device, kernels->stream(), *kernels->memory_));
   kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->prefill_kernel_ = prefill;
@@ -102,17 +103,18 @@ int64_t CudaKernels::Begin(const StepRows& step) {
 
 void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {
   BATON_CHECK(step_.has_value());
-  if (!use_graphs_ || !step_->decode || padded_rows_ > kMostGraphRows) {
+  if (!use_graphs_ || !step_->decode || padded_rows_ > kMaxGraphRows) {
     body();
     return;
   }
   GraphKey key = {static_cast<uintptr_t>(padded_rows_),
-                  static_cast<uintptr_t>(step_upload_->view().split_bucket)};
+                  static_cast<uintptr_t>(step_upload_->view().split_bucket),
+                  reinterpret_cast<uintptr_t>(draws_->tokens())};
   for (const Matrix& matrix : activations) key.push_back(reinterpret_cast<uintptr_t>(matrix.data));
   if (const auto found = graphs_.find(key); found == graphs_.end()) {
     // The first time, plainly: workspaces grow and modules load, which a capture could not take.
     body();
-    if (graphs_.size() >= kMostGraphs) ForgetGraphs();
+    if (graphs_.size() >= kMaxGraphs) ForgetGraphs();
     graphs_.try_emplace(std::move(key));
   } else {
     Recording& recording = found->second;
@@ -216,7 +218,7 @@ void CudaKernels::Clear(Matrix matrix) {
 void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) {
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || ids.data() != step_->tokens.data()) {
-    // Rows of nobody's: only the tokens of the table are used.
+    // Only the tokens of the table are used: it has no sequences.
     CheckOk(cudaSetDevice(device_), "using the GPU");
     other_upload_->Send({ids, {}, {}, static_cast<int64_t>(ids.size()), 1});
     step = &other_upload_->view();
@@ -287,19 +289,6 @@ void CudaKernels::SwiGlu(Matrix gate_up, Matrix out) {
   cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows), static_cast<int>(out.cols),
                out.data, out.stride, out.dtype, stream());
 }
-
-bool CudaKernels::Draws(int64_t vocabulary) const { return vocabulary <= kMostDrawn; }
-
-bool CudaKernels::ReserveCounts(int32_t slots, int64_t vocabulary) {
-  CheckOk(cudaSetDevice(device_), "using the GPU");
-  return draws_->ReserveCounts(slots, vocabulary);
-}
-
-void CudaKernels::Draw(Matrix logits, const StepDraws& draws) {
-  if (draws_->Launch(logits, draws)) ForgetGraphs();
-}
-
-void CudaKernels::Drawn(std::span<TokenId> tokens) { draws_->Finish(tokens); }
 
 }  // namespace baton::kernels::cuda
 

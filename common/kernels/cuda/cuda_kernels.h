@@ -1,4 +1,4 @@
-// The cuda backend: one GPU, one stream. Operations are launched in order and nobody waits for them here; a
+// The cuda backend: one GPU, one stream. Operations are launched in order and nothing here waits for them; a
 // decode step is captured once per bucket of rows and splits, and replayed as a CUDA graph from then on.
 // Owner thread of the GPU's engine only.
 #pragma once
@@ -56,13 +56,11 @@ class CudaKernels final : public Kernels {
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
                  const kv::KvStore& store, Matrix out) override;
   void SwiGlu(Matrix gate_up, Matrix out) override;
-  bool Draws(int64_t vocabulary) const override;
-  bool ReserveCounts(int32_t slots, int64_t vocabulary) override;
-  void Draw(Matrix logits, const StepDraws& draws) override;
-  void Drawn(std::span<TokenId> tokens) override;
+  DeviceSampler* sampler() override { return &*draws_; }
 
  private:
-  // What a captured step depends on beside the tables that it reads: rows, splits, and where activations are.
+  // What a captured step depends on beside the tables that it reads: rows, splits, and where activations and
+  // the sampler's tokens are.
   using GraphKey = std::vector<uintptr_t>;
   struct Recording {
     device::cuda::GraphExec graph;  // null after the first, plain run, which grows what has to grow

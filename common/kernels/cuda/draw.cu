@@ -25,10 +25,10 @@ constexpr int kDigitBits = 11;
 constexpr int kBins = 1 << kDigitBits;
 constexpr int kIdBits = 23;
 constexpr int kRankDigits = 5;  // of a rank: 32 bits of logit, then the id
-static_assert(32 + kIdBits == kRankDigits * kDigitBits && kMostDrawn <= 1 << kIdBits);
+static_assert(32 + kIdBits == kRankDigits * kDigitBits && kMaxSampledVocabulary <= 1 << kIdBits);
 // Mass of the likeliest token. All tokens together stay below 2^64.
 constexpr double kOne = 0x1p43;
-static_assert(kMostDrawn <= 1 << 20);
+static_assert(kMaxSampledVocabulary <= 1 << 20);
 constexpr uint32_t kInPrompt = 1u << 31;  // of a count
 // Beyond this distance below the largest logit, in units of the temperature, a mass rounds to 0.
 constexpr double kFarthest = 32;
@@ -179,7 +179,7 @@ __device__ Place Seek(const Row& row, Goal goal, Shared& shared) {
   return place;
 }
 
-// One block per slot that starts anew.
+// One thread block per penalty slot that is cleared.
 __global__ void __launch_bounds__(kThreads)
     CountSeenKernel(const SeenRun* seen, const int32_t* tokens, int vocabulary, uint32_t* counts) {
   const SeenRun run = seen[blockIdx.x];

@@ -13,25 +13,25 @@ namespace baton::kernels::cuda {
 
 using device::cuda::CheckOk;
 
-absl::StatusOr<DrawQueue> DrawQueue::Create(cudaStream_t stream, device::Memory& memory) {
-  DrawQueue queue(stream, memory);
-  for (Slot& slot : queue.slots_) {
-    BATON_ASSIGN_OR_RETURN(slot.home, device::cuda::MakeEvent());
+absl::StatusOr<DrawQueue> DrawQueue::Create(int device, cudaStream_t stream, device::Memory& memory) {
+  DrawQueue queue(device, stream, memory);
+  for (Transfer& transfer : queue.transfers_) {
+    BATON_ASSIGN_OR_RETURN(transfer.arrived, device::cuda::MakeEvent());
   }
-  BATON_RETURN_IF_ERROR(queue.ReserveTable(kMostGraphRows * static_cast<int64_t>(sizeof(RowDraw))));
-  BATON_RETURN_IF_ERROR(queue.ReserveTokens(kMostGraphRows));
+  BATON_RETURN_IF_ERROR(queue.ReserveTable(kMaxGraphRows * static_cast<int64_t>(sizeof(RowDraw))));
+  BATON_RETURN_IF_ERROR(queue.ReserveTokens(kMaxGraphRows));
   return queue;
 }
 
-absl::Status DrawQueue::Reserve(Slot& slot, int64_t table_bytes, int64_t draws) {
-  if (table_bytes > slot.asked_bytes) {
-    slot.asked_bytes = std::max(2 * table_bytes, kMostGraphRows * static_cast<int64_t>(sizeof(RowDraw)));
-    BATON_ASSIGN_OR_RETURN(slot.asked, device::cuda::AllocatePinned(slot.asked_bytes));
+absl::Status DrawQueue::Reserve(Transfer& transfer, int64_t table_bytes, int64_t draws) {
+  if (table_bytes > transfer.asked_bytes) {
+    transfer.asked_bytes = std::max(2 * table_bytes, kMaxGraphRows * static_cast<int64_t>(sizeof(RowDraw)));
+    BATON_ASSIGN_OR_RETURN(transfer.asked, device::cuda::AllocatePinned(transfer.asked_bytes));
   }
-  if (draws > slot.capacity) {
-    slot.capacity = std::max(2 * draws, kMostGraphRows);
-    BATON_ASSIGN_OR_RETURN(
-        slot.given, device::cuda::AllocatePinned(slot.capacity * static_cast<int64_t>(sizeof(int32_t))));
+  if (draws > transfer.capacity) {
+    transfer.capacity = std::max(2 * draws, kMaxGraphRows);
+    BATON_ASSIGN_OR_RETURN(transfer.given, device::cuda::AllocatePinned(
+                                               transfer.capacity * static_cast<int64_t>(sizeof(int32_t))));
   }
   return absl::OkStatus();
 }
@@ -48,65 +48,66 @@ absl::Status DrawQueue::ReserveTokens(int64_t draws) {
   return absl::OkStatus();
 }
 
-bool DrawQueue::ReserveCounts(int32_t slots, int64_t vocabulary) {
-  if (slots <= count_slots_ && vocabulary == vocabulary_) return true;
+bool DrawQueue::CanSample(int64_t vocabulary) const { return vocabulary <= kMaxSampledVocabulary; }
+
+bool DrawQueue::ReservePenaltySlots(int32_t slots, int64_t vocabulary) {
+  CheckOk(cudaSetDevice(device_), "using the GPU");
+  if (slots <= penalty_slots_ && vocabulary == vocabulary_) return true;
   absl::StatusOr<device::Memory::Buffer> grown =
       memory_->Allocate(slots * vocabulary * static_cast<int64_t>(sizeof(uint32_t)));
   if (!grown.ok()) return false;
   if (vocabulary == vocabulary_) {
     CheckOk(cudaMemcpyAsync(grown->get(), counts_.get(),
-                            static_cast<size_t>(count_slots_ * vocabulary) * sizeof(uint32_t),
+                            static_cast<size_t>(penalty_slots_ * vocabulary) * sizeof(uint32_t),
                             cudaMemcpyDeviceToDevice, stream_),
             "moving counts");
   }
   // What still reads the old memory is waited for as it is freed.
   counts_ = *std::move(grown);
-  count_slots_ = slots;
+  penalty_slots_ = slots;
   vocabulary_ = vocabulary;
   return true;
 }
 
-bool DrawQueue::Launch(Matrix logits, const StepDraws& draws) {
-  BATON_CHECK(logits.dtype == tensor::DType::kF32 && launched_ - finished_ < slots_.size());
+void DrawQueue::Launch(Matrix logits, const StepDraws& draws) {
+  BATON_CHECK(logits.dtype == tensor::DType::kF32 && launched_ - finished_ < transfers_.size());
   for (const RowDraw& row : draws.rows) {
-    BATON_CHECK(row.slot < count_slots_ && (row.slot < 0 || logits.cols == vocabulary_));
+    BATON_CHECK(row.slot < penalty_slots_ && (row.slot < 0 || logits.cols == vocabulary_));
   }
   const DrawTable table(draws);
   const auto bytes = std::ssize(table.bytes());
   const auto count = std::ssize(draws.rows);
-  const bool moved = count > capacity_;
   // What still reads the old memory is waited for as it is freed.
   absl::Status grown;
   if (bytes > asked_bytes_) grown.Update(ReserveTable(2 * bytes));
-  if (moved) grown.Update(ReserveTokens(2 * count));
-  Slot& slot = slots_[launched_++ % slots_.size()];
-  grown.Update(Reserve(slot, bytes, count));
+  if (count > capacity_) grown.Update(ReserveTokens(2 * count));
+  Transfer& transfer = transfers_[launched_++ % transfers_.size()];
+  grown.Update(Reserve(transfer, bytes, count));
   BATON_CHECK(grown.ok()) << " draws: " << grown.ToString();
-  slot.count = count;
-  std::memcpy(slot.asked.get(), table.bytes().data(), table.bytes().size());
-  CheckOk(
-      cudaMemcpyAsync(asked_.get(), slot.asked.get(), table.bytes().size(), cudaMemcpyHostToDevice, stream_),
-      "sending draws");
+  transfer.count = count;
+  std::memcpy(transfer.asked.get(), table.bytes().data(), table.bytes().size());
+  CheckOk(cudaMemcpyAsync(asked_.get(), transfer.asked.get(), table.bytes().size(), cudaMemcpyHostToDevice,
+                          stream_),
+          "sending draws");
   const DrawView view = table.View(asked_.get());
   const auto vocabulary = static_cast<int>(logits.cols);
   auto* const counts = reinterpret_cast<uint32_t*>(counts_.get());
   auto* const tokens = reinterpret_cast<int32_t*>(tokens_.get());
   CountSeen(view, vocabulary, counts, stream_);
   cuda::Draw(static_cast<float*>(logits.data), logits.stride, vocabulary, view, counts, tokens, stream_);
-  CheckOk(cudaMemcpyAsync(slot.given.get(), tokens_.get(), static_cast<size_t>(count) * sizeof(int32_t),
+  CheckOk(cudaMemcpyAsync(transfer.given.get(), tokens_.get(), static_cast<size_t>(count) * sizeof(int32_t),
                           cudaMemcpyDeviceToHost, stream_),
-          "bringing tokens home");
-  CheckOk(cudaEventRecord(slot.home.get(), stream_), "bringing tokens home");
-  return moved;
+          "copying tokens to the host");
+  CheckOk(cudaEventRecord(transfer.arrived.get(), stream_), "copying tokens to the host");
 }
 
-void DrawQueue::Finish(std::span<TokenId> tokens) {
+void DrawQueue::Await(std::span<TokenId> tokens) {
   BATON_CHECK(finished_ < launched_);
-  const Slot& slot = slots_[finished_++ % slots_.size()];
-  BATON_CHECK_EQ(std::ssize(tokens), slot.count);
-  CheckOk(cudaEventSynchronize(slot.home.get()), "waiting for tokens");
-  const auto* ids = reinterpret_cast<const int32_t*>(slot.given.get());
-  std::transform(ids, ids + slot.count, tokens.begin(), [](int32_t id) { return TokenId(id); });
+  const Transfer& transfer = transfers_[finished_++ % transfers_.size()];
+  BATON_CHECK_EQ(std::ssize(tokens), transfer.count);
+  CheckOk(cudaEventSynchronize(transfer.arrived.get()), "waiting for tokens");
+  const auto* ids = reinterpret_cast<const int32_t*>(transfer.given.get());
+  std::transform(ids, ids + transfer.count, tokens.begin(), [](int32_t id) { return TokenId(id); });
 }
 
 }  // namespace baton::kernels::cuda

@@ -14,7 +14,7 @@ using device::cuda::CheckOk;
 // What NVIDIA recommends for Hopper; others need less.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 // Shapes beyond this many are of prompts that won't come again: start over.
-constexpr size_t kMostPlans = 1024;
+constexpr size_t kMaxPlans = 1024;
 
 cudaDataType_t TypeOf(tensor::DType dtype) {
   switch (dtype) {
@@ -27,7 +27,7 @@ cudaDataType_t TypeOf(tensor::DType dtype) {
   }
 }
 
-// Bytes. Weights and activations begin at multiples of it; so do results, but for a rank's columns of the
+// Bytes. Weights and activations begin at multiples of it; so do results, except for a rank's columns of the
 // logits, which begin where the ranks before it end.
 constexpr uint32_t kAligned = 16;
 uint32_t AlignmentOf(const void* data) {
@@ -75,7 +75,7 @@ const Gemm::Plan& Gemm::PlanFor(const Matrix& x, int64_t features, const Matrix&
                 static_cast<int>(out.dtype),
                 out_aligned};
   if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
-  if (plans_.size() >= kMostPlans) plans_.clear();
+  if (plans_.size() >= kMaxPlans) plans_.clear();
 
   auto plan = std::make_unique<Plan>();
   const auto rows = static_cast<uint64_t>(x.rows), depth = static_cast<uint64_t>(x.cols);

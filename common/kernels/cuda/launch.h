@@ -79,7 +79,7 @@ void RotateAndStore(void* qkv, int64_t stride, DType dtype, const HeadShape& sha
                     const KvView& kv, cudaStream_t stream);
 
 // The largest vocabulary that Draw takes.
-inline constexpr int kMostDrawn = 1 << 20;
+inline constexpr int kMaxSampledVocabulary = 1 << 20;
 
 // What slots start with: counts [slots, vocabulary].
 void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStream_t stream);

@@ -9,7 +9,7 @@
 namespace baton::kernels::cuda {
 
 int64_t RowBucket(int64_t rows) {
-  if (rows > kMostGraphRows) return rows;
+  if (rows > kMaxGraphRows) return rows;
   if (rows <= 8)
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(rows, 1))));
   const int64_t step = rows <= 64 ? 8 : 32;
@@ -18,7 +18,7 @@ int64_t RowBucket(int64_t rows) {
 
 int SplitBucket(int64_t longest) {
   // A shorter row may have more splits than a longer one, by rounding; the bucket holds them all.
-  const int64_t full = std::min<int64_t>(kMostSplits, (longest + kLeastSplitTokens - 1) / kLeastSplitTokens);
+  const int64_t full = std::min<int64_t>(kMaxSplits, (longest + kMinSplitTokens - 1) / kMinSplitTokens);
   return static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(full, 1))));
 }
 
@@ -65,7 +65,7 @@ StepTable::StepTable(std::span<const TokenId> tokens, std::span<const SequenceRo
   }
   BATON_CHECK(rows <= rows_);
   if (tiles.empty()) {
-    // A graph knows no row count but the padded one: rows of nobody take part and find position -1.
+    // A graph knows no row count but the padded one: padding rows take part and find position -1.
     for (; rows < rows_; ++rows)
       words_[static_cast<size_t>(decode_rows_at() + decode_rows_++)] = static_cast<int32_t>(rows);
   }

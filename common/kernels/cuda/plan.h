@@ -14,7 +14,7 @@ namespace baton::kernels::cuda {
 
 // Decode steps are padded to one of these row counts, so that few CUDA graphs serve all batches. Beyond the
 // largest, rows are left as they are and no graph is used.
-inline constexpr int64_t kMostGraphRows = 256;
+inline constexpr int64_t kMaxGraphRows = 256;
 int64_t RowBucket(int64_t rows);
 
 // The grid is made for a power of two of splits: six sizes of graph per row bucket.
@@ -26,7 +26,7 @@ int SplitBucket(int64_t longest);
 // id, or TakenWord(i): draw number i of the step before gives it.
 class StepTable {
  public:
-  // `tokens` and `logit_rows` may be empty. Rows from the sequences' end to `padded_rows` belong to nobody:
+  // `tokens` and `logit_rows` may be empty. Rows from the sequences' end to `padded_rows` are padding:
   // position -1. `group`: query heads per KV head.
   StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences,
             std::span<const int64_t> logit_rows, int64_t padded_rows, int group,

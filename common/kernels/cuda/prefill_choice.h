@@ -1,6 +1,6 @@
-// Which kernel computes a GPU's prefill attention: the one by wgmma where the GPU is of compute
-// capability 9.0 and the kernel has proved itself there (prefill_proof.h), and the one by mma.sync everywhere
-// else. It decides and words; it asks no GPU. Pure functions, any thread.
+// Which kernel computes a GPU's prefill attention: the wgmma kernel on GPUs of compute capability 9.0 where
+// it has passed its start-up check (prefill_proof.h), and the mma.sync kernel everywhere else. The decision
+// and the text of its warning are made here, without a GPU. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class PrefillKernel : uint8_t { kMma, kWgmma };
 
 struct PrefillChoice {
   PrefillKernel kernel = PrefillKernel::kMma;
-  std::string warning;  // for the operator, where wgmma could have been and is not; else empty
+  std::string warning;  // for the operator, if the GPU has wgmma and the kernel failed; else empty
 };
 
 // Whether a GPU of this compute capability has wgmma: code for sm_90a runs on 9.0 alone, not on what came

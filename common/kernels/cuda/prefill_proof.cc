@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/kernels/cuda/prefill_choice.h"
 #include "common/kernels/cuda/views.h"
+#include "common/kv/store/kv_codec.h"
 #include "fmt/format.h"
 
 namespace baton::kernels::cuda {
@@ -76,7 +77,7 @@ void PutToken(std::byte* head, const kv::KvLayout& layout, DType dtype, bool key
   }
   if (!tensor::IsScaled(dtype)) return;
   const float scale = ScaleOf(dtype, random);
-  std::memcpy(head + layout.scales_at(dtype) + token * 4, &scale, sizeof scale);
+  std::memcpy(head + kv::ScalesAt(dtype, layout.head_dim) + token * 4, &scale, sizeof scale);
 }
 
 std::vector<float> ToFloats(const std::vector<uint16_t>& bits, DType dtype) {
@@ -119,8 +120,9 @@ absl::Status Run(const Trial& trial, device::Memory& memory, cudaStream_t stream
       const int64_t block = own[static_cast<size_t>(token / kBlockTokens)].value();
       std::byte* const at = pool.data() + block * layout.block_bytes();
       for (int head = 0; head < kKvHeads; ++head) {
-        PutToken(at + layout.key_offset(0, head), layout, trial.keys, true, token % kBlockTokens, random);
-        PutToken(at + layout.value_offset(0, head), layout, trial.values, false, token % kBlockTokens,
+        PutToken(at + layout.layer(0).key_offset(head), layout, trial.keys, true, token % kBlockTokens,
+                 random);
+        PutToken(at + layout.layer(0).value_offset(head), layout, trial.values, false, token % kBlockTokens,
                  random);
       }
     }

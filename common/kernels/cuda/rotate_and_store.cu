@@ -9,7 +9,7 @@ namespace baton::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMostPairs = 4;  // per lane: heads of up to 256
+constexpr int kMaxPairs = 4;  // per lane: heads of up to 256
 
 struct Norms {
   const float* q;
@@ -59,7 +59,7 @@ __device__ void StoreHead(std::byte* data, DType dtype, const float* low, const 
   if (tensor::IsScaled(dtype)) {
     float largest = 0;
 #pragma unroll
-    for (int n = 0; n < kMostPairs; ++n) {
+    for (int n = 0; n < kMaxPairs; ++n) {
       if (lane + n * kWarp < half) largest = fmaxf(largest, fmaxf(fabsf(low[n]), fabsf(high[n])));
     }
     const float scale = WarpMax(largest) / tensor::LargestOf(dtype);
@@ -67,7 +67,7 @@ __device__ void StoreHead(std::byte* data, DType dtype, const float* low, const 
     if (lane == 0) reinterpret_cast<float*>(data + 2 * half * kBlockTokens)[token] = scale;  // one byte each
   }
 #pragma unroll
-  for (int n = 0; n < kMostPairs; ++n) {
+  for (int n = 0; n < kMaxPairs; ++n) {
     const int d = lane + n * kWarp;
     if (d >= half) break;
     Put(data, dtype, d * step + first, low[n] * inverse);
@@ -89,9 +89,9 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int half = shape.head_dim / 2;
   T* x = qkv + row * stride + static_cast<int64_t>(unit) * shape.head_dim;
 
-  float low[kMostPairs] = {}, high[kMostPairs] = {};
+  float low[kMaxPairs] = {}, high[kMaxPairs] = {};
 #pragma unroll
-  for (int n = 0; n < kMostPairs; ++n) {
+  for (int n = 0; n < kMaxPairs; ++n) {
     const int i = lane + n * kWarp;
     if (i >= half) break;
     low[n] = ToFloat(x[i]);
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     if (weight != nullptr) {
       float squares = 0;
 #pragma unroll
-      for (int n = 0; n < kMostPairs; ++n) squares += low[n] * low[n] + high[n] * high[n];
+      for (int n = 0; n < kMaxPairs; ++n) squares += low[n] * low[n] + high[n] * high[n];
       const float factor = rsqrtf(WarpSum(squares) / static_cast<float>(shape.head_dim) + norms.eps);
 #pragma unroll
-      for (int n = 0; n < kMostPairs; ++n) {
+      for (int n = 0; n < kMaxPairs; ++n) {
         const int i = lane + n * kWarp;
         if (i >= half) break;
         low[n] *= factor * weight[i];
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     const float* cos = angles.cos + static_cast<int64_t>(position) * half;
     const float* sin = angles.sin + static_cast<int64_t>(position) * half;
 #pragma unroll
-    for (int n = 0; n < kMostPairs; ++n) {
+    for (int n = 0; n < kMaxPairs; ++n) {
       const int i = lane + n * kWarp;
       if (i >= half) break;
       const float a = low[n], b = high[n];

@@ -6,20 +6,20 @@
 namespace baton::kernels::cuda {
 
 // Split-KV decoding (Flash-Decoding): the keys that a row attends to, `length` of them, are cut into at most
-// kMostSplits runs of at least kLeastSplitTokens, whole tiles each. The cut is a function of the length
+// kMaxSplits runs of at least kMinSplitTokens, whole tiles each. The cut is a function of the length
 // alone, so a row's bits don't depend on its batch.
-inline constexpr int kMostSplits = 32;
-inline constexpr int kLeastSplitTokens = 64;
+inline constexpr int kMaxSplits = 32;
+inline constexpr int kMinSplitTokens = 64;
 constexpr int64_t SplitTokens(int64_t length) {
-  const int64_t even = (length + kMostSplits - 1) / kMostSplits;
-  const int64_t tiles = (even + kLeastSplitTokens - 1) / kLeastSplitTokens;
-  return (tiles > 0 ? tiles : 1) * kLeastSplitTokens;
+  const int64_t even = (length + kMaxSplits - 1) / kMaxSplits;
+  const int64_t tiles = (even + kMinSplitTokens - 1) / kMinSplitTokens;
+  return (tiles > 0 ? tiles : 1) * kMinSplitTokens;
 }
 constexpr int SplitCount(int64_t length) {
   return static_cast<int>((length + SplitTokens(length) - 1) / SplitTokens(length));
 }
-// How a step's table names a token that the host does not know: -1 is nobody's, and less are draws of the
-// step before. Its own inverse.
+// How a step's table names a token that the host does not know yet: -1 is a padding row, and lower words are
+// draws of the step before. The function is its own inverse.
 constexpr int32_t TakenWord(int32_t draw) { return -2 - draw; }
 // Rows of a query tile of the prefill kernel: pairs of (token, head of the GQA group), token by token.
 inline constexpr int kTileRows = 128;

@@ -22,16 +22,16 @@ inline StepView ViewOf(const StepTable& table, const int32_t* words) {
 }
 
 inline KvView ViewOf(const kv::KvStore& store, int layer) {
-  const kv::KvLayout& layout = store.layout();
+  const kv::KvLayer& at = store.layer(layer);
   // The pool is one piece of memory; block 0 is its start. RotateAndStore alone writes through this.
   return {.pool = const_cast<std::byte*>(store.block(BlockId(0))),
-          .block_bytes = layout.block_bytes(),
-          .keys_at = layout.key_offset(layer, 0),
-          .values_at = layout.value_offset(layer, 0),
-          .key_head_bytes = layout.key_head_bytes(),
-          .value_head_bytes = layout.value_head_bytes(),
-          .key_dtype = layout.key_dtype,
-          .value_dtype = layout.value_dtype};
+          .block_bytes = store.layout().block_bytes(),
+          .keys_at = at.key_offset(0),
+          .values_at = at.value_offset(0),
+          .key_head_bytes = at.key_head_bytes(),
+          .value_head_bytes = at.value_head_bytes(),
+          .key_dtype = at.key_dtype,
+          .value_dtype = at.value_dtype};
 }
 
 inline HeadShape ShapeOf(const AttentionShape& shape) {

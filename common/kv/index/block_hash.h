@@ -18,7 +18,7 @@ namespace baton::kv {
 class BlockHash {
  public:
   static constexpr size_t kBytes = 16;
-  // The all-zero hash: nobody's.
+  // The all-zero hash, which no block has.
   BlockHash() = default;
   // From its wire form; `bytes` has kBytes bytes.
   static BlockHash FromBytes(std::string_view bytes);

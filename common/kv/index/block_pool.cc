@@ -62,7 +62,7 @@ std::vector<BlockId> BlockPool::AcquirePrefix(std::span<const BlockHash> chain) 
     if (found == published_.end()) break;
     AddReference(found->second);
     Block& block = At(found->second);
-    block.uses = std::min<uint8_t>(kMostUses, block.uses + 1);
+    block.uses = std::min<uint8_t>(kMaxUses, block.uses + 1);
     run.push_back(found->second);
   }
   CheckAfterOperation();
@@ -89,7 +89,7 @@ BlockId BlockPool::Publish(BlockId id, const BlockHash& hash) {
     block.hash = hash;
     block.uses = 1;
     if (const auto memory = evicted_.Take(hash)) {
-      block.uses = std::min<uint8_t>(kMostUses, memory->uses + 1);
+      block.uses = std::min<uint8_t>(kMaxUses, memory->uses + 1);
       cached_.ReusedAfterEviction(memory->kind, memory->entered);
     }
     NoteChange(hash, /*stored=*/true);

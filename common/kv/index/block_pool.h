@@ -1,9 +1,9 @@
 // BlockPool: the bookkeeping of one worker's KV blocks, ids only, no bytes. Every block is in exactly one
 // state:
 //
-//   free    nobody's
+//   free    not in use
 //   held    referenced by one sequence or more; may also be published under a hash
-//   cached  referenced by nobody, published under a hash, waiting in the eviction order
+//   cached  not referenced, published under a hash, waiting in the eviction order
 //
 // Invariant (checked by CheckConservation, and after every operation in debug builds): free + held + cached =
 // total. Owned by the engine; engine thread only. Every operation is O(blocks named).
@@ -35,7 +35,7 @@ class BlockPool {
   // The difference between what is published now and what was at the last TakeChanges: for Worker/Watch. A
   // block that came and went in between is in neither list. In no particular order.
   struct Changes {
-    // More changed than kMaxPendingChanges, or nobody took them for that long: the lists are empty and the
+    // More changed than kMaxPendingChanges since the last TakeChanges: the lists are empty and the
     // watcher starts again from Published().
     bool reset = false;
     std::vector<BlockHash> stored;
@@ -69,9 +69,9 @@ class BlockPool {
   // Gives up one reference of each. Published blocks without references become cached, others free. Blocks
   // are entered in the eviction order so that later ones (the tail of a chain) go first.
   //
-  // A chain is thus eaten from its tail as long as its blocks are released together, which holders of a
-  // prefix do. Should a block in the middle go first all the same, its descendants can't be matched any more
-  // (a match is a run from the start); they are never a wrong hit, and unused as they are they leave in their
+  // So a chain is evicted from its tail as long as its blocks are released together, which holders of a
+  // prefix do. If a block in the middle is evicted first, its descendants can't be matched any more (a match
+  // is a run from the start). They are never a wrong hit, and since they are not used they are evicted in
   // turn.
   void Release(std::span<const BlockId> blocks);
 
@@ -95,12 +95,12 @@ class BlockPool {
     int references = 0;
     Generation generation{0};
     bool published = false;
-    // Prompts that used it since it was first computed, as far as is remembered; at most kMostUses.
+    // Prompts that used it since it was first computed, as far as is remembered; at most kMaxUses.
     uint8_t uses = 0;
     BlockHash hash;
   };
 
-  static constexpr uint8_t kMostUses = 31;
+  static constexpr uint8_t kMaxUses = 31;
 
   Block& At(BlockId block);
   const Block& At(BlockId block) const;

@@ -73,10 +73,10 @@ uint32_t EvictionOrder::Least() {
   constexpr double kClearly = 0.8;
   uint32_t least = oldest_;
   double worth = kClearly * Worth(oldest_);
-  const size_t draws = std::min<size_t>(kDraws, alive_.size());
-  for (size_t i = 0; i < draws; ++i) {
+  const size_t candidates = std::min<size_t>(kCandidates, alive_.size());
+  for (size_t i = 0; i < candidates; ++i) {
     // A multiplicative sequence (Weyl's, of the golden ratio): even, and cheap.
-    const uint64_t at = ((++draws_ * 0x9e3779b97f4a7c15ull) >> 32) * alive_.size() >> 32;
+    const uint64_t at = ((++picks_ * 0x9e3779b97f4a7c15ull) >> 32) * alive_.size() >> 32;
     const uint32_t run = alive_[at];
     const double other = Worth(run);
     if (other < worth) {

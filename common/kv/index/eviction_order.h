@@ -1,12 +1,12 @@
-// EvictionOrder: which cached block goes next. Blocks that were released together form a run, the piece of a
-// conversation that will be used again as one or not at all. The oldest run goes, unless one of a few drawn
-// at random is clearly worth less by the forecast of its kind and age; and it goes as a whole, its last block
-// first: a chain is eaten from its tail, and two half chains are never kept where one whole could be. With
-// kLeastRecentlyUsed the oldest always goes.
+// EvictionOrder: which cached block is evicted next. Blocks that were released together form a run, the piece
+// of a conversation that will be used again as a whole or not at all. The oldest run is evicted, unless one
+// of a few candidates, picked at random, is clearly worth less by the forecast of its kind and age. A run is
+// evicted as a whole, its last block first, so that one whole chain is kept rather than two halves. With
+// kLeastRecentlyUsed the oldest run is always the one.
 //
 // Runs and links live in arrays: an operation takes O(1) time, and none allocates once the arrays have grown.
-// Age is measured in blocks entered: no clock, and it follows the cache's turnover. The draws are a function
-// of how many were made before. Part of BlockPool; engine thread only.
+// Age is measured in blocks entered: no clock, and it follows the cache's turnover. The random picks are a
+// function of how many were made before. Part of BlockPool; engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ class EvictionOrder {
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr int kDraws = 64;
+  static constexpr int kCandidates = 64;
 
   struct Link {
     uint32_t run = kNone;  // kNone: not in the order
@@ -81,10 +81,10 @@ class EvictionOrder {
   std::vector<uint32_t> alive_;  // runs in use, in no order
   uint32_t oldest_ = kNone, youngest_ = kNone;
   uint32_t open_ = kNone;    // the run that Add goes on with
-  uint32_t victim_ = kNone;  // the run that First eats
+  uint32_t victim_ = kNone;  // the run that First evicts
   int64_t size_ = 0;
   uint64_t clock_ = 0;  // blocks entered
-  uint64_t draws_ = 0;
+  uint64_t picks_ = 0;
   ReuseForecast forecast_;
 };
 

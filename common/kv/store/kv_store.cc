@@ -5,6 +5,11 @@
 
 namespace baton::kv {
 
+KvStore::KvStore(const KvLayout& layout, int64_t blocks, device::Memory& memory, device::Memory::Buffer bytes)
+    : layout_(layout), blocks_(blocks), memory_(&memory), bytes_(std::move(bytes)) {
+  for (int l = 0; l <= layout.layers; ++l) layers_.push_back(layout.layer(l));
+}
+
 absl::StatusOr<KvStore> KvStore::Create(const KvLayout& layout, int64_t blocks, device::Memory& memory) {
   if (layout.block_bytes() <= 0 || blocks <= 0) {
     return absl::InvalidArgumentError(
@@ -44,9 +49,8 @@ void KvStore::AppendPieces(BlockId id, int first, int count, std::vector<std::sp
     pieces.push_back(layers(id, first, count));
     return;
   }
-  const KvLayout& part = shards_.front()->layout();
-  const auto keys = static_cast<size_t>(part.key_bytes());
   for (int layer = first; layer < first + count; ++layer) {
+    const auto keys = static_cast<size_t>(shards_.front()->layer(layer).key_bytes());
     for (KvStore* shard : shards_) pieces.push_back(shard->layers(id, layer, 1).first(keys));
     for (KvStore* shard : shards_) pieces.push_back(shard->layers(id, layer, 1).subspan(keys));
   }

@@ -38,6 +38,8 @@ class KvStore {
   KvStore& operator=(KvStore&&) noexcept = default;
 
   const KvLayout& layout() const { return layout_; }
+  // Where a layer lies in each block.
+  const KvLayer& layer(int index) const { return layers_[static_cast<size_t>(index)]; }
   int64_t blocks() const { return blocks_; }
   device::Memory& memory() const { return *memory_; }
 
@@ -45,18 +47,20 @@ class KvStore {
   void AppendPieces(BlockId id, int first, int count, std::vector<std::span<std::byte>>& pieces);
 
   // Not of a joint store.
-  std::byte* block(BlockId id) { return bytes_.get() + id.value() * layout_.block_bytes(); }
-  const std::byte* block(BlockId id) const { return bytes_.get() + id.value() * layout_.block_bytes(); }
+  std::byte* block(BlockId id) { return bytes_.get() + id.value() * layers_.back().offset; }
+  const std::byte* block(BlockId id) const { return bytes_.get() + id.value() * layers_.back().offset; }
   // Layers [first, first + count) of a block. Not of a joint store.
   std::span<std::byte> layers(BlockId id, int first, int count) {
-    return {block(id) + first * layout_.layer_bytes(), static_cast<size_t>(count * layout_.layer_bytes())};
+    const int64_t offset = layers_[static_cast<size_t>(first)].offset;
+    return {block(id) + offset,
+            static_cast<size_t>(layers_[static_cast<size_t>(first + count)].offset - offset)};
   }
 
  private:
-  KvStore(const KvLayout& layout, int64_t blocks, device::Memory& memory, device::Memory::Buffer bytes)
-      : layout_(layout), blocks_(blocks), memory_(&memory), bytes_(std::move(bytes)) {}
+  KvStore(const KvLayout& layout, int64_t blocks, device::Memory& memory, device::Memory::Buffer bytes);
 
   KvLayout layout_;
+  std::vector<KvLayer> layers_;  // and one more, where the next block's first would be
   int64_t blocks_;
   device::Memory* memory_;
   device::Memory::Buffer bytes_;  // null in a joint store

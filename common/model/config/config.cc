@@ -92,7 +92,7 @@ std::string_view NameOf(RopeScaling::Type type) {
 }
 
 // Fields that any rope type may carry. What a type does not use is ignored, as in transformers; a field that
-// nobody knows is refused, since it may be the one that matters.
+// is not known is refused, since it may be the one that matters.
 constexpr std::string_view kRopeFields[] = {
     "type",      "rope_type", "rope_theta",       "factor",           "original_max_position_embeddings",
     "beta_fast", "beta_slow", "mscale",           "mscale_all_dim",   "low_freq_factor",

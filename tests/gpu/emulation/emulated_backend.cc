@@ -23,6 +23,35 @@ class EmulatedMatrix final : public PackedMatrix {
   std::vector<uint16_t> values;
 };
 
+class EmulatedSampler final : public DeviceSampler {
+ public:
+  bool CanSample(int64_t vocabulary) const override { return vocabulary <= kMaxSampledVocabulary; }
+  bool ReservePenaltySlots(int32_t slots, int64_t vocabulary) override {
+    counts_.resize(static_cast<size_t>(slots * vocabulary), 0xDEADBEEF);  // a slot says what it starts with
+    return true;
+  }
+  void Launch(Matrix logits, const StepDraws& draws) override {
+    const DrawTable table(draws);
+    const DrawView view = table.View(table.bytes().data());
+    const auto vocabulary = static_cast<int>(logits.cols);
+    tokens_.assign(draws.rows.size(), 0);
+    CountSeen(view, vocabulary, counts_.data(), nullptr);
+    kernels::cuda::Draw(logits.row(0), logits.stride, vocabulary, view, counts_.data(), tokens_.data(),
+                        nullptr);
+    in_flight_.push_back(tokens_);
+  }
+  void Await(std::span<TokenId> tokens) override {
+    std::ranges::transform(in_flight_.front(), tokens.begin(), [](int32_t id) { return TokenId(id); });
+    in_flight_.pop_front();
+  }
+  const int32_t* tokens() const { return tokens_.data(); }
+
+ private:
+  std::vector<uint32_t> counts_;                // [slots, vocabulary]
+  std::vector<int32_t> tokens_;                 // of the last launch
+  std::deque<std::vector<int32_t>> in_flight_;  // of launches that were not awaited yet
+};
+
 class EmulatedKernels final : public Kernels {
  public:
   std::string_view name() const override { return "emulated"; }
@@ -65,7 +94,7 @@ class EmulatedKernels final : public Kernels {
     }
     const StepView view =
         ViewOf(InStep(ids.data(), step_ ? step_->tokens.data() : nullptr) ? *own_ : *other_);
-    kernels::cuda::Embed(Own(table).values.data(), DType::kBF16, table.rows(), view.tokens, tokens_.data(),
+    kernels::cuda::Embed(Own(table).values.data(), DType::kBF16, table.rows(), view.tokens, sampler_.tokens(),
                          first, static_cast<int>(out.rows), static_cast<int>(out.cols), out.row(0),
                          out.stride, nullptr);
   }
@@ -130,25 +159,7 @@ class EmulatedKernels final : public Kernels {
     kernels::cuda::SwiGlu(gate_up.data, gate_up.stride, static_cast<int>(gate_up.rows),
                           static_cast<int>(out.cols), out.data, out.stride, out.dtype, nullptr);
   }
-  bool Draws(int64_t vocabulary) const override { return vocabulary <= kMostDrawn; }
-  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
-    counts_.resize(static_cast<size_t>(slots * vocabulary), 0xDEADBEEF);  // a slot says what it starts with
-    return true;
-  }
-  void Draw(Matrix logits, const StepDraws& draws) override {
-    const DrawTable table(draws);
-    const DrawView view = table.View(table.bytes().data());
-    const auto vocabulary = static_cast<int>(logits.cols);
-    tokens_.assign(draws.rows.size(), 0);
-    CountSeen(view, vocabulary, counts_.data(), nullptr);
-    kernels::cuda::Draw(logits.row(0), logits.stride, vocabulary, view, counts_.data(), tokens_.data(),
-                        nullptr);
-    drawn_.push_back(tokens_);
-  }
-  void Drawn(std::span<TokenId> tokens) override {
-    std::ranges::transform(drawn_.front(), tokens.begin(), [](int32_t id) { return TokenId(id); });
-    drawn_.pop_front();
-  }
+  DeviceSampler* sampler() override { return &sampler_; }
 
  private:
   static const EmulatedMatrix& Own(const PackedMatrix& matrix) {
@@ -171,9 +182,7 @@ class EmulatedKernels final : public Kernels {
   PrefillKernel prefill_ = PrefillKernel::kMma;
   std::optional<StepRows> step_;
   std::optional<StepTable> own_, other_;
-  std::vector<uint32_t> counts_;            // [slots, vocabulary]
-  std::vector<int32_t> tokens_;             // of the last draw
-  std::deque<std::vector<int32_t>> drawn_;  // under way
+  EmulatedSampler sampler_;
   int64_t replays_ = 0;
 };
 

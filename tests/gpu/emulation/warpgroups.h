@@ -1,16 +1,13 @@
 // wgmma on a CPU: products that a warpgroup issues, that read shared memory and registers at some time before
 // they are waited for, and write their sums then. The time is chosen so that mistakes show:
-//  - an accumulator is NaN from the first product on it until its last is waited for; what the kernel stores
-//  there
-//    meanwhile is lost;
+//  - an accumulator is NaN from its first product until its last one is waited for; what the kernel stores
+//    there in between is lost;
 //  - operands in registers are read when the product is waited for;
-//  - operands in shared memory are read when it is issued and again then, and must not have changed: neither
-//  had a
-//    barrier been missing before nor was a stage written too early;
-//  - what was written to shared memory by copies or stores and has not passed a proxy fence of its writer is
-//  not
-//    seen by the asynchronous proxy: reading it ends the process, as do products without WgmmaFence, and
-//    lanes of a warpgroup that issue different ones.
+//  - operands in shared memory are read when the product is issued and again when it is waited for, and must
+//    not differ: else a barrier was missing, or a stage was written too early;
+//  - what copies or stores wrote to shared memory is invisible to the asynchronous proxy until its writer has
+//    passed a proxy fence. Reading it before ends the process; so do products without WgmmaFence, and lanes
+//    of a warpgroup that issue different products.
 // Descriptors are decoded as PTX ISA has them: "Shared Memory Matrix Layout", "Strides", "Matrix descriptor".
 #pragma once
 

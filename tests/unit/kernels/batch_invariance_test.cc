@@ -40,21 +40,21 @@ TEST_P(BatchInvarianceTest, MatMulRows) {
       const WeightView part{dtype == DType::kF32 ? static_cast<const void*>(w.data()) : halves.data(), dtype,
                             features, depth};
       const std::vector<float> bias = random.Normals(features);
-      constexpr int64_t kMostRows = 133;
-      const std::vector<float> x = random.Normals(kMostRows * depth);
+      constexpr int64_t kMaxRows = 133;
+      const std::vector<float> x = random.Normals(kMaxRows * depth);
       std::vector<std::vector<float>> alone;
       auto packed = *kernels_[0]->Pack({&part, 1});
-      for (int64_t r = 0; r < kMostRows; ++r) {
+      for (int64_t r = 0; r < kMaxRows; ++r) {
         OwnedMatrix row = OwnedMatrix::From({x.begin() + r * depth, x.begin() + (r + 1) * depth}, 1, depth);
         OwnedMatrix out(1, features);
         kernels_[0]->MatMul(row.view(), *packed, bias, out.view());
         alone.push_back(out.row(0));
       }
-      std::vector<int64_t> sizes = {kMostRows, 64, 100};
+      std::vector<int64_t> sizes = {kMaxRows, 64, 100};
       for (int64_t rows = 1; rows <= 33; ++rows) sizes.push_back(rows);
       for (auto& kernels : kernels_) {
         for (int64_t rows : sizes) {
-          const int64_t first = random.Int(0, kMostRows - rows);
+          const int64_t first = random.Int(0, kMaxRows - rows);
           OwnedMatrix batch = OwnedMatrix::From(
               {x.begin() + first * depth, x.begin() + (first + rows) * depth}, rows, depth, 7);
           OwnedMatrix out(rows, features, 2);

@@ -267,18 +267,55 @@ TEST_P(CpuKernelsTest, StoresTheLayoutsBytes) {
           const int64_t key_at = d * kBlockTokens + t % kBlockTokens, value_at = t % kBlockTokens * 24 + d;
           if (dtype == DType::kBF16) {
             uint16_t bits;
-            std::memcpy(&bits, block + layout.key_offset(0, h) + key_at * 2, 2);
+            std::memcpy(&bits, block + layout.layer(0).key_offset(h) + key_at * 2, 2);
             ASSERT_EQ(bits, tensor::ToBF16(key)) << key;
-            std::memcpy(&bits, block + layout.value_offset(0, h) + value_at * 2, 2);
+            std::memcpy(&bits, block + layout.layer(0).value_offset(h) + value_at * 2, 2);
             ASSERT_EQ(bits, tensor::ToBF16(value)) << value;
           } else {
-            ASSERT_EQ(std::memcmp(block + layout.key_offset(0, h) + key_at * 4, &key, 4), 0);
-            ASSERT_EQ(std::memcmp(block + layout.value_offset(0, h) + value_at * 4, &value, 4), 0);
+            ASSERT_EQ(std::memcmp(block + layout.layer(0).key_offset(h) + key_at * 4, &key, 4), 0);
+            ASSERT_EQ(std::memcmp(block + layout.layer(0).value_offset(h) + value_at * 4, &value, 4), 0);
           }
         }
       }
     }
   }
+}
+
+// Each layer has the bits that it would have if all were of its precision.
+TEST_P(CpuKernelsTest, LayersMayDifferInPrecision) {
+  constexpr int64_t kTokens = 19, kCols = 6 * 24;
+  Random random(15);
+  const AttentionShape shape = {.heads = 2, .kv_heads = 2, .head_dim = 24, .scale = 0.2f, .window = 0};
+  const std::vector<float> rows = random.Normals(kTokens * kCols), cos = random.Normals(kTokens * 12),
+                           sin = random.Normals(kTokens * 12);
+  const std::vector<BlockId> blocks = {BlockId(1), BlockId(0)};
+  const SequenceRows sequence = {.first_row = 0, .rows = kTokens, .first_position = 0, .blocks = blocks};
+  const auto run = [&](Kernels& kernels, kv::KvStore& store, int layer) {
+    OwnedMatrix qkv = OwnedMatrix::From(rows, kTokens, kCols), out(kTokens, 2 * 24);
+    kernels.RotateAndStore(qkv.view(), shape, {}, {cos, sin, 12}, {&sequence, 1}, layer, store);
+    kernels.Attention(qkv.view(), shape, {&sequence, 1}, layer, store, out.view());
+    return out.values();
+  };
+  kv::KvLayout mixed = {.layers = 3, .kv_heads = 2, .head_dim = 24};
+  mixed.exceptions = {{.layer = 1, .key_dtype = DType::kBF16, .value_dtype = DType::kF32},
+                      {.layer = 2, .key_dtype = DType::kF32, .value_dtype = DType::kBF16}};
+  ASSERT_TRUE(cpu_->CheckLayout(mixed).ok());
+  for (Kernels* kernels : {cpu_.get(), reference_.get()}) {
+    kv::KvStore store = *kv::KvStore::Create(mixed, 2);
+    for (int layer = 0; layer < 3; ++layer) run(*kernels, store, layer);
+    for (int layer = 2; layer >= 0; --layer) {
+      const kv::KvLayer own = mixed.layer(layer);
+      kv::KvStore alike = *kv::KvStore::Create({.layers = 1,
+                                                .kv_heads = 2,
+                                                .head_dim = 24,
+                                                .key_dtype = own.key_dtype,
+                                                .value_dtype = own.value_dtype},
+                                               2);
+      EXPECT_TRUE(SameBits(run(*kernels, store, layer), run(*kernels, alike, 0))) << "layer " << layer;
+    }
+  }
+  mixed.exceptions[0].key_dtype = DType::kI8;
+  EXPECT_EQ(cpu_->CheckLayout(mixed).code(), absl::StatusCode::kInvalidArgument);
 }
 
 // A broken row stays broken, and breaks no other.

@@ -12,16 +12,16 @@ namespace {
 
 TEST(CudaPlanTest, RowBucketsAreFewAndWasteLittle) {
   std::set<int64_t> buckets;
-  for (int64_t rows = 1; rows <= kMostGraphRows; ++rows) {
+  for (int64_t rows = 1; rows <= kMaxGraphRows; ++rows) {
     const int64_t bucket = RowBucket(rows);
     buckets.insert(bucket);
     EXPECT_GE(bucket, rows);
-    EXPECT_LE(bucket, kMostGraphRows);
+    EXPECT_LE(bucket, kMaxGraphRows);
     EXPECT_EQ(RowBucket(bucket), bucket);
     EXPECT_LE(bucket, rows <= 4 ? 2 * rows : rows + std::max<int64_t>(7, rows / 2)) << rows;
   }
   EXPECT_LE(buckets.size(), 17u);
-  EXPECT_EQ(RowBucket(kMostGraphRows + 1), kMostGraphRows + 1);
+  EXPECT_EQ(RowBucket(kMaxGraphRows + 1), kMaxGraphRows + 1);
 }
 
 TEST(CudaPlanTest, SplitsCoverEveryLengthOnceAndFitTheirBucket) {
@@ -30,15 +30,15 @@ TEST(CudaPlanTest, SplitsCoverEveryLengthOnceAndFitTheirBucket) {
     const int64_t tokens = SplitTokens(length);
     const int splits = SplitCount(length);
     most = std::max(most, splits);
-    ASSERT_EQ(tokens % kLeastSplitTokens, 0);
+    ASSERT_EQ(tokens % kMinSplitTokens, 0);
     ASSERT_GE(splits * tokens, length);
     ASSERT_LT((splits - 1) * tokens, length);  // none is empty
     ASSERT_LE(splits, SplitBucket(length)) << length;
     // Whatever is shorter, in the same batch, fits the longest's grid.
     ASSERT_LE(splits, SplitBucket(length + 1000));
-    ASSERT_LE(SplitBucket(length), kMostSplits);
+    ASSERT_LE(SplitBucket(length), kMaxSplits);
   }
-  EXPECT_EQ(most, kMostSplits);
+  EXPECT_EQ(most, kMaxSplits);
 }
 
 struct Batch {

@@ -94,9 +94,9 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
                      .min_p = own.min_p});
   }
   std::vector<TokenId> tokens(asked.size());
-  ASSERT_TRUE(kernels.Draws(vocabulary));
-  kernels.Draw({buffer->get(), kHardKinds, vocabulary, stride}, {asked});
-  kernels.Drawn(tokens);
+  ASSERT_TRUE(kernels.sampler()->CanSample(vocabulary));
+  kernels.sampler()->Launch({buffer->get(), kHardKinds, vocabulary, stride}, {asked});
+  kernels.sampler()->Await(tokens);
   sampling::Sampler judge;
   for (size_t i = 0; i < asked.size(); ++i) {
     const auto expected =
@@ -108,7 +108,7 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
 }
 
 // Sequences with penalties and biases, some steps each, every step launched before the tokens of the one
-// before are home: what they have seen is counted by the backend. Now and then another sequence gets a slot.
+// before are awaited: the backend counts what they have seen. Now and then another sequence gets a slot.
 inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int steps, uint32_t seed) {
   SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary << ", seed " << seed);
   constexpr int kSequences = kHardKinds;  // one per kind of row
@@ -149,7 +149,7 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
     return made;
   };
   const auto slot_of = [](int s) { return static_cast<int32_t>((s * 3 + 1) % kSequences); };
-  ASSERT_TRUE(kernels.ReserveCounts(kSequences, vocabulary));
+  ASSERT_TRUE(kernels.sampler()->ReservePenaltySlots(kSequences, vocabulary));
   std::vector<std::shared_ptr<Sequence>> sequences;
   for (int s = 0; s < kSequences; ++s) sequences.push_back(make(slot_of(s)));
 
@@ -191,15 +191,15 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
       auto buffer = kernels.memory().Allocate(bytes);
       ASSERT_TRUE(buffer.ok()) << buffer.status();
       ASSERT_TRUE(kernels.memory().Upload(values.data(), buffer->get(), bytes).ok());
-      kernels.Draw({buffer->get(), kSequences, vocabulary, stride}, {draws, biases, seen});
+      kernels.sampler()->Launch({buffer->get(), kSequences, vocabulary, stride}, {draws, biases, seen});
       buffers.push_back(*std::move(buffer));
       // What is counted stays where it is moved to.
-      ASSERT_TRUE(kernels.ReserveCounts(kSequences + step, vocabulary));
+      ASSERT_TRUE(kernels.sampler()->ReservePenaltySlots(kSequences + step, vocabulary));
     }
     if (step == 0) continue;
     const Step& before = launched[static_cast<size_t>(step - 1)];
     std::vector<TokenId> tokens(kSequences);
-    kernels.Drawn(tokens);
+    kernels.sampler()->Await(tokens);
     sampling::Sampler judge;
     for (size_t s = 0; s < tokens.size(); ++s) {
       Sequence& own = *before.sequences[s];
@@ -231,8 +231,8 @@ inline void ExpectBordersOfTheUpperToken(Kernels& kernels) {
       asked.push_back({.uniform = uniform});
   }
   std::vector<TokenId> tokens(asked.size());
-  kernels.Draw({buffer->get(), 1, kTokens, kTokens}, {asked});
-  kernels.Drawn(tokens);
+  kernels.sampler()->Launch({buffer->get(), 1, kTokens, kTokens}, {asked});
+  kernels.sampler()->Await(tokens);
   for (size_t i = 0; i < asked.size(); ++i) {
     EXPECT_EQ(tokens[i].value(), static_cast<int32_t>(i / 2)) << "at " << asked[i].uniform;
   }

@@ -42,6 +42,11 @@ TEST(FingerprintTest, NamesTheFirstDifferenceWithBothValues) {
       {"kv.key_dtype: f32 here, bf16 there", [](Fingerprint& f) { f.kv.key_dtype = tensor::DType::kBF16; }},
       {"kv.value_dtype: f32 here, bf16 there",
        [](Fingerprint& f) { f.kv.value_dtype = tensor::DType::kBF16; }},
+      {"kv.exceptions: none here, layer 1 f32 bf16 there",
+       [](Fingerprint& f) {
+         f.kv.exceptions = {
+             {.layer = 1, .key_dtype = tensor::DType::kF32, .value_dtype = tensor::DType::kBF16}};
+       }},
       {"numerics: reference/1 here, cpu-f32/1 there", [](Fingerprint& f) { f.numerics = "cpu-f32/1"; }}};
   for (const auto& [expected, change] : cases) {
     Fingerprint there = Make();

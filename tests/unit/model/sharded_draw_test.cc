@@ -54,12 +54,7 @@ class FarKernels final : public kernels::Kernels {
     near_->Attention(q, shape, sequences, layer, store, out);
   }
   void SwiGlu(Matrix gate_up, Matrix out) override { near_->SwiGlu(gate_up, out); }
-  bool Draws(int64_t vocabulary) const override { return near_->Draws(vocabulary); }
-  bool ReserveCounts(int32_t slots, int64_t vocabulary) override {
-    return near_->ReserveCounts(slots, vocabulary);
-  }
-  void Draw(Matrix logits, const kernels::StepDraws& draws) override { near_->Draw(logits, draws); }
-  void Drawn(std::span<TokenId> tokens) override { near_->Drawn(tokens); }
+  kernels::DeviceSampler* sampler() override { return near_->sampler(); }
 
  private:
   baton::testing::FarMemory memory_;
@@ -71,7 +66,7 @@ constexpr uint32_t kSeed = 61;
 constexpr int64_t kPrompt = 4;
 constexpr int64_t kSteps = 8;
 
-// A prompt for two sequences, of which the second's logits come home, then steps of the first alone, each
+// A prompt for two sequences, of which the second's logits are delivered, then steps of the first alone, each
 // launched before the one before has finished. Returns the first's tokens; logits [2, 150].
 std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* group,
                               std::vector<float>& logits) {
@@ -94,7 +89,7 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
                             .frequency_penalty = 1.5f,
                             .bias_count = 1};
   };
-  EXPECT_TRUE((*decoder)->ReserveCounts(3));
+  EXPECT_TRUE((*decoder)->ReservePenaltySlots(3));
   const kernels::TokenBias bias = {.token = 5, .bias = 2};
   const kernels::SeenTokens seen = {.slot = 2, .prompt = std::span(prompts).first(kPrompt), .output = {}};
   std::vector<TokenId> tokens;
@@ -127,7 +122,7 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
   return tokens;
 }
 
-// Uploads do not wait for what is under way, and nothing of such a step comes home that would be waited for.
+// Uploads do not wait for what is under way, and such a step has no results that could be waited for.
 TEST(FenceTest, UploadsWaitForAStepThatBringsNothingHome) {
   FarKernels kernels;
   const auto decoder = Decoder::Load(kModel, kernels);

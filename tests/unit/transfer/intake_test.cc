@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr kv::KvLayout kLayout = {.layers = 2, .kv_heads = 1, .head_dim = 8};
+const kv::KvLayout kLayout = {.layers = 2, .kv_heads = 1, .head_dim = 8};
 
 class IntakeTest : public testing::Test {
  protected:
@@ -36,7 +36,7 @@ class IntakeTest : public testing::Test {
     chunk.add_generations(9 + block);
     chunk.set_first_layer(layer);
     chunk.set_layers(1);
-    chunk.set_data(std::string(kLayout.layer_bytes(), fill));
+    chunk.set_data(std::string(kLayout.layer(0).bytes(), fill));
     chunk.set_crc32c(Crc32c(chunk.data()));
     return chunk;
   }
@@ -71,7 +71,7 @@ TEST_F(IntakeTest, CommitsInOrderWhateverTheOrderOfArrival) {
   EXPECT_EQ(ByteAt(1, 0), 'c');
   EXPECT_EQ(ByteAt(2, 1), 'e');
   EXPECT_EQ(ByteAt(3, 1), 'b');
-  EXPECT_EQ(intake_.received_bytes(), 6 * kLayout.layer_bytes());
+  EXPECT_EQ(intake_.received_bytes(), 6 * kLayout.layer(0).bytes());
 }
 
 TEST_F(IntakeTest, RefusesLateWritesAndWritesNothing) {

@@ -11,7 +11,7 @@
 namespace baton::transfer {
 namespace {
 
-constexpr kv::KvLayout kLayout = {.layers = 3, .kv_heads = 2, .head_dim = 8};
+const kv::KvLayout kLayout = {.layers = 3, .kv_heads = 2, .head_dim = 8};
 
 void Fill(kv::KvStore& store, BlockId block, int seed) {
   auto bytes = store.layers(block, 0, kLayout.layers);
@@ -30,11 +30,11 @@ TEST(ShipmentTest, WhatIsShippedIsWhatArrivesCutToSizeAndNeverOutsideTheTicket) 
   Intake intake(ticket, there, to, receiver);
   intake.Request();
   // Two blocks' worth of one layer fit in a chunk.
-  Shipment shipment(ticket, sender, from, 2 * kLayout.layer_bytes());
+  Shipment shipment(ticket, sender, from, 2 * kLayout.layer(0).bytes());
   int chunks = 0;
   const auto send = [&](v1::KvChunk chunk) {
     ++chunks;
-    EXPECT_LE(static_cast<int64_t>(chunk.data().size()), 2 * kLayout.layer_bytes());
+    EXPECT_LE(static_cast<int64_t>(chunk.data().size()), 2 * kLayout.layer(0).bytes());
     intake.Accept(chunk, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
   };
   for (int layer = 0; layer < kLayout.layers; ++layer) {
@@ -50,11 +50,11 @@ TEST(ShipmentTest, WhatIsShippedIsWhatArrivesCutToSizeAndNeverOutsideTheTicket) 
 }
 
 // Keys and values of different sizes, four heads to share out.
-constexpr kv::KvLayout kWhole = {.layers = 3,
-                                 .kv_heads = 4,
-                                 .head_dim = 8,
-                                 .key_dtype = tensor::DType::kI8,
-                                 .value_dtype = tensor::DType::kBF16};
+const kv::KvLayout kWhole = {.layers = 3,
+                             .kv_heads = 4,
+                             .head_dim = 8,
+                             .key_dtype = tensor::DType::kI8,
+                             .value_dtype = tensor::DType::kBF16};
 
 // The heads of a store of `ranks` ranks, filled with the bytes that an undivided block would have.
 struct Ranks {
@@ -76,7 +76,8 @@ struct Ranks {
     kv::KvStore& shard = *shards[static_cast<size_t>(head / shards.front()->layout().kv_heads)];
     const kv::KvLayout& part = shard.layout();
     const int own = head % part.kv_heads;
-    return shard.block(block)[(value ? part.value_offset(layer, own) : part.key_offset(layer, own)) + i];
+    return shard.block(
+        block)[(value ? part.layer(layer).value_offset(own) : part.layer(layer).key_offset(own)) + i];
   }
 };
 
@@ -97,7 +98,8 @@ TEST(ShipmentTest, TheTwoSidesMayHaveDifferentNumbersOfRanks) {
         for (int layer = 0; layer < kWhole.layers; ++layer) {
           for (int head = 0; head < kWhole.kv_heads; ++head) {
             for (bool value : {false, true}) {
-              const int64_t bytes = value ? kWhole.value_head_bytes() : kWhole.key_head_bytes();
+              const int64_t bytes =
+                  value ? kWhole.layer(0).value_head_bytes() : kWhole.layer(0).key_head_bytes();
               for (int64_t i = 0; i < bytes; ++i) visit(block, layer, head, value, i);
             }
           }
