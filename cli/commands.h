@@ -11,9 +11,9 @@
 
 namespace baton::cli {
 
-// What main() knows of its surroundings.
-struct Surroundings {
-  // Where this binary and the servers' lie.
+// What every command needs of the process: where the binaries are, and what the terminal can show.
+struct CliContext {
+  // Folder of this binary and of the servers' binaries.
   std::string binary_folder;
   Terminal out;
   Terminal err;
@@ -25,15 +25,15 @@ struct Command {
   std::function<int()> run;
 };
 
-Command AddServe(CLI::App& root, const Surroundings& surroundings);
-Command AddChat(CLI::App& root, const Surroundings& surroundings);
-Command AddGenerate(CLI::App& root, const Surroundings& surroundings);
-Command AddBench(CLI::App& root, const Surroundings& surroundings);
-Command AddHealth(CLI::App& root, const Surroundings& surroundings);
-Command AddKey(CLI::App& root, const Surroundings& surroundings);
-Command AddSimulate(CLI::App& root, const Surroundings& surroundings);
-Command AddModel(CLI::App& root, const Surroundings& surroundings);
-Command AddPlan(CLI::App& root, const Surroundings& surroundings);
-Command AddVersion(CLI::App& root, const Surroundings& surroundings);
+Command AddServe(CLI::App& root, const CliContext& context);
+Command AddChat(CLI::App& root, const CliContext& context);
+Command AddGenerate(CLI::App& root, const CliContext& context);
+Command AddBench(CLI::App& root, const CliContext& context);
+Command AddHealth(CLI::App& root, const CliContext& context);
+Command AddKey(CLI::App& root, const CliContext& context);
+Command AddSimulate(CLI::App& root, const CliContext& context);
+Command AddModel(CLI::App& root, const CliContext& context);
+Command AddPlan(CLI::App& root, const CliContext& context);
+Command AddVersion(CLI::App& root, const CliContext& context);
 
 }  // namespace baton::cli

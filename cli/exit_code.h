@@ -1,4 +1,4 @@
-// What `baton` returns to the shell, and how a command says that it failed.
+// The exit codes of `baton`, and how a command reports that it failed.
 #pragma once
 
 #include <cstdio>
@@ -9,9 +9,9 @@
 namespace baton::cli {
 
 inline constexpr int kExitOk = 0;
-// The world failed: a server can't be reached, a request was refused.
+// Failed: a server can't be reached, a request was refused.
 inline constexpr int kExitError = 1;
-// The command line makes no sense.
+// The command line is wrong.
 inline constexpr int kExitUsage = 2;
 
 inline int Fail(const std::string& message) {

@@ -1,5 +1,5 @@
-// How a command gets a relay of its own when it is given a model folder in place of a server: main() passes
-// in whoever can start one, so that commands link neither router nor workers.
+// How a command gets a relay of its own when it is given a model folder instead of a server: main() passes in
+// a function that starts one, so that commands link neither router nor workers.
 #pragma once
 
 #include <cstdint>

@@ -41,21 +41,20 @@ int Main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
   const bool colour = std::getenv("NO_COLOR") == nullptr;
   std::error_code error;
-  Surroundings surroundings;
-  surroundings.binary_folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
-  surroundings.out = DetectTerminal(1, colour);
-  surroundings.err = DetectTerminal(2, colour);
-  surroundings.start_local_relay = StartRelayInProcess;
+  CliContext context;
+  context.binary_folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
+  context.out = DetectTerminal(1, colour);
+  context.err = DetectTerminal(2, colour);
+  context.start_local_relay = StartRelayInProcess;
 
   CLI::App app("Baton serves language models: prefill and decode apart, KV handed over in between.", "baton");
   app.footer(kExamples);
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "The help of every command");
-  const std::vector<Command> commands = {AddServe(app, surroundings),    AddChat(app, surroundings),
-                                         AddGenerate(app, surroundings), AddBench(app, surroundings),
-                                         AddHealth(app, surroundings),   AddKey(app, surroundings),
-                                         AddModel(app, surroundings),    AddPlan(app, surroundings),
-                                         AddSimulate(app, surroundings), AddVersion(app, surroundings)};
+  const std::vector<Command> commands = {
+      AddServe(app, context),    AddChat(app, context),   AddGenerate(app, context), AddBench(app, context),
+      AddHealth(app, context),   AddKey(app, context),    AddModel(app, context),    AddPlan(app, context),
+      AddSimulate(app, context), AddVersion(app, context)};
   if (argc == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kExitUsage;

@@ -27,7 +27,7 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   worker::Options worker;
   worker.engine.model_folder = options.model_folder;
   worker.engine.backend = options.backend;
-  worker.metrics_listen = "";  // nobody could know where
+  worker.metrics_listen = "";  // its address would not be known
   // Two engines share the cores.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   worker.engine.threads = options.threads > 0 ? options.threads : std::max(1, cores / 2);

@@ -1,4 +1,4 @@
-// A whole relay inside this process, for `--model DIR` in place of a server: a prefill worker, a decode
+// A whole relay inside this process, for `--model DIR` instead of a server: a prefill worker, a decode
 // worker and a router, with real gRPC over loopback between them.
 #pragma once
 

@@ -7,8 +7,8 @@
 
 namespace baton::cli {
 
-Command AddVersion(CLI::App& root, const Surroundings&) {
-  CLI::App* app = root.add_subcommand("version", "Which Baton this is");
+Command AddVersion(CLI::App& root, const CliContext&) {
+  CLI::App* app = root.add_subcommand("version", "Print the version");
   return {app, [] {
             const BuildInfo build = GetBuildInfo();
             fmt::print("baton {} (commit {}, {}, {})\n", build.version, build.commit, build.build_type,

@@ -20,7 +20,7 @@ endif()
 set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)
-# nvcc knows C++20 since CUDA 12; CMake 3.25 has not heard of it.
+# nvcc knows C++20 since CUDA 12; CMake 3.25 does not know that.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 # CMake 3.25 names this library without looking; CUDA 13 no longer has it.

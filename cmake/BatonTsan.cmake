@@ -1,5 +1,5 @@
 # protobuf's map fields grow two members under this macro, and Debian's library was built without it: our code and the
-# library would disagree on where things lie.
+# library would disagree on layouts.
 add_compile_options(-U__SANITIZE_THREAD__)
 
 # Boost.Asio's fences: ThreadSanitizer knows none (GCC says so, an error here), and the locks beside them order the same.

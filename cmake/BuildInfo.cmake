@@ -1,5 +1,5 @@
 # Writes ${OUTPUT}, the source of common/base/build_info.h, at build time; unchanged content keeps its timestamp, so that nothing
-# is relinked in vain. Run as: cmake -D OUTPUT= -D SOURCE= -D VERSION= -D BUILD_TYPE= -D COMPILER= -P BuildInfo.cmake
+# is relinked needlessly. Run as: cmake -D OUTPUT= -D SOURCE= -D VERSION= -D BUILD_TYPE= -D COMPILER= -P BuildInfo.cmake
 set(commit unknown)
 find_program(GIT git)
 if(GIT)

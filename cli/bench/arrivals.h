@@ -1,5 +1,5 @@
-// Arrivals: when the requests of an open loop come, whatever the server does. A generator; one thread at a
-// time.
+// Arrivals: when the requests of an open loop come, however fast the server answers. A generator; one thread
+// at a time.
 #pragma once
 
 #include <cstdint>

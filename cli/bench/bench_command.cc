@@ -12,12 +12,12 @@
 #include "cli/bench/bench_flags.h"
 #include "cli/bench/profiler.h"
 #include "cli/bench/report.h"
+#include "cli/chat/interrupt.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/progress.h"
 #include "cli/show/quantity.h"
-#include "cli/talk/interrupt.h"
 #include "common/base/build_info.h"
 #include "common/base/clock.h"
 
@@ -102,12 +102,12 @@ bench::RunResult RunShown(const std::string& label, const bench::RunSettings& se
   });
 }
 
-int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surroundings) {
+int Run(const BenchFlags& flags, const CLI::App& app, const CliContext& context) {
   if (const absl::Status status = bench::CheckFlags(flags); !status.ok()) {
     return Misused(std::string(status.message()));
   }
   const Interrupt interrupt;
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());
   const absl::StatusOr<v1::ModelInfo> model = ChooseModel(*target->client, flags.target.model_name);
   if (!model.ok()) return Fail(model.status());
@@ -125,7 +125,7 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
   if (plan->warmup != nullptr) {
     bench::Recorder unmeasured(plan->recorder);
     const bench::RunResult warmup = RunShown("warming up", plan->warmup_run, flags.warmup, *plan->warmup,
-                                             client, unmeasured, clock, surroundings.err);
+                                             client, unmeasured, clock, context.err);
     if (warmup.interrupted) return Fail("interrupted while warming up");
   }
   bench::Profiler profiler(static_cast<int>(model->ready_prefill_workers()),
@@ -148,11 +148,11 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
   bench::Recorder recorder(plan->recorder);
   const std::string time = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
   const bench::RunResult result = RunShown("measuring", plan->run, plan->expected_requests, *plan->workload,
-                                           client, recorder, clock, surroundings.err);
+                                           client, recorder, clock, context.err);
 
   const bench::Summary& summary = recorder.summary();
   if (flags.json != "-") {
-    Print(stdout, "\n{}", bench::RenderReport(summary, plan->recorder.slo, surroundings.out));
+    Print(stdout, "\n{}", bench::RenderReport(summary, plan->recorder.slo, context.out));
     std::fflush(stdout);
   }
   if (!flags.json.empty()) {
@@ -183,13 +183,13 @@ int Run(const BenchFlags& flags, const CLI::App& app, const Surroundings& surrou
 
 }  // namespace
 
-Command AddBench(CLI::App& root, const Surroundings& surroundings) {
+Command AddBench(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("bench", "Load a server and measure TTFT, TPOT, throughput and goodput");
   app->footer(kExamples);
   auto flags = std::make_shared<BenchFlags>();
   flags->AddTo(*app);
-  return {app, [flags, app, &surroundings] { return Run(*flags, *app, surroundings); }};
+  return {app, [flags, app, &context] { return Run(*flags, *app, context); }};
 }
 
 }  // namespace baton::cli

@@ -84,11 +84,11 @@ void BenchFlags::AddTo(CLI::App& app) {
   target.AddTo(app);
   const std::string load = "Load";
   app.add_option("-c,--concurrency", concurrency,
-                 "Closed loop: this many conversations at any time (default: 4)")
+                 "Closed loop: this many conversations at a time (default: 4)")
       ->type_name("N")
       ->check(CLI::Range(1, 100'000))
       ->group(load);
-  app.add_option("-r,--rate", rate, "Open loop: conversations per second, whatever the server does")
+  app.add_option("-r,--rate", rate, "Open loop: conversations per second, however fast the server answers")
       ->type_name("R")
       ->check(CLI::PositiveNumber)
       ->excludes("--concurrency")
@@ -97,7 +97,7 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->check(CLI::IsMember({"poisson", "fixed"}))
       ->capture_default_str()
       ->group(load);
-  app.add_option("--requests", requests, "Send this many (default: 100, or the whole trace)")
+  app.add_option("--requests", requests, "Number of requests (default: 100, or the whole trace)")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->group(load);
@@ -107,7 +107,7 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(load);
-  app.add_option("--drain", drain, "How long requests may run on after the last is sent")
+  app.add_option("--drain", drain, "How long requests may continue after the last one is sent")
       ->type_name("TIME")
       ->capture_default_str()
       ->group(load);
@@ -116,13 +116,13 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->group(load);
-  app.add_option("--max-in-flight", max_in_flight, "Open loop: an arrival beyond this is counted, not sent")
+  app.add_option("--max-in-flight", max_in_flight, "Open loop: arrivals beyond this are counted and not sent")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->group(load);
   const std::string asked =
-      "What is asked for (DIST: N, uniform:A:B, normal:MEAN:STDDEV, lognormal:MEDIAN:SIGMA)";
+      "Lengths of requests (DIST: N, uniform:A:B, normal:MEAN:STDDEV, lognormal:MEDIAN:SIGMA)";
   app.add_option("--prompt-tokens", prompt_tokens, "Length of each turn's prompt, besides the shared prefix")
       ->type_name("DIST")
       ->capture_default_str()
@@ -132,17 +132,17 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->capture_default_str()
       ->group(asked);
   app.add_option("--shared-prefix-tokens", shared_prefix_tokens,
-                 "Every conversation begins with such a prefix")
+                 "Length of a shared prefix with which every conversation begins")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(asked);
-  app.add_option("--prefix-groups", prefix_groups, "How many different prefixes there are")
+  app.add_option("--prefix-groups", prefix_groups, "Number of different shared prefixes")
       ->type_name("N")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str()
       ->group(asked);
-  app.add_option("--turns", turns, "Turns of a conversation; each repeats all that was said before")
+  app.add_option("--turns", turns, "Turns of a conversation; each one contains all earlier turns")
       ->type_name("N")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
@@ -151,7 +151,7 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->type_name("DIST")
       ->capture_default_str()
       ->group(asked);
-  app.add_option("--seed", seed, "The same seed asks for the same")
+  app.add_option("--seed", seed, "The same seed makes the same requests")
       ->type_name("N")
       ->transform(command_line::WholeNumber())
       ->capture_default_str()
@@ -196,7 +196,7 @@ void BenchFlags::AddTo(CLI::App& app) {
       ->group(report);
   app.add_option(
          "--profile", profile,
-         "Write how fast the workers are, fitted to this run, for `baton plan` and `baton simulate --fleet`")
+         "Write the speed of the workers, fitted to this run, for `baton plan` and `baton simulate --fleet`")
       ->type_name("FILE")
       ->group(report);
   app.add_option("--record", record,
@@ -226,7 +226,7 @@ absl::StatusOr<BenchPlan> MakePlan(const BenchFlags& flags, const v1::ModelInfo&
   run.context_tokens = model.context_tokens();
   run.vocabulary_tokens = static_cast<int32_t>(model.vocabulary_tokens());
   if (run.vocabulary_tokens <= 0)
-    return absl::FailedPreconditionError("the server doesn't say how many tokens its model knows");
+    return absl::FailedPreconditionError("the server does not report the size of its vocabulary");
   const bool open = flags.rate.has_value() || (!flags.trace.empty() && !flags.concurrency.has_value());
   run.concurrency = open ? 0 : flags.concurrency.value_or(kDefaultConcurrency);
   run.max_in_flight = flags.max_in_flight;

@@ -1,5 +1,5 @@
-// The flags of `baton bench`, and what they mean: a workload, how to run it, what to hold the answers
-// against. Plain data, but for reading the trace.
+// The flags of `baton bench`, and what they mean: a workload, how to run it, which SLO to compare the answers
+// with. Plain data, except that the trace is read.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -13,7 +13,7 @@
 #include "cli/bench/recorder.h"
 #include "cli/bench/runner.h"
 #include "cli/bench/workload.h"
-#include "cli/talk/request_flags.h"
+#include "cli/chat/request_flags.h"
 
 namespace baton::cli::bench {
 
@@ -29,7 +29,7 @@ struct BenchFlags {
   int warmup = 0;
   std::string drain = "1m";
   int connections = 1;
-  // What is asked for
+  // Lengths of requests
   std::string prompt_tokens = "256";
   std::string output_tokens = "64";
   int64_t shared_prefix_tokens = 0;
@@ -54,7 +54,7 @@ struct BenchFlags {
   void AddTo(CLI::App& app);
 };
 
-// Flags that make sense together, resolved against the model that will serve them.
+// The plan that the flags mean for the model that will serve them.
 struct BenchPlan {
   std::unique_ptr<Workload> workload;
   // Other prompts with the same shared prefixes; null without --warmup.
@@ -64,7 +64,7 @@ struct BenchPlan {
   RecorderOptions recorder;
   // Of the progress display; 0: unknown.
   int64_t expected_requests = 0;
-  // What was chosen on the user's behalf, one line each.
+  // Choices that the command made for the user, one line each.
   std::vector<std::string> notes;
 };
 

@@ -11,7 +11,7 @@ namespace baton::cli::bench {
 namespace {
 
 // A length beyond this is a typing error, and would only fail later and less clearly.
-constexpr double kMost = 1e9;
+constexpr double kMaxValue = 1e9;
 
 std::vector<std::string_view> Split(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -26,7 +26,7 @@ std::vector<std::string_view> Split(std::string_view text) {
 bool ParseNumber(std::string_view text, double* number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
   return error == std::errc() && end == text.data() + text.size() && std::isfinite(*number) && *number >= 0 &&
-         *number <= kMost;
+         *number <= kMaxValue;
 }
 
 }  // namespace
@@ -60,21 +60,21 @@ double Distribution::Sample(uint64_t seed, Purpose purpose, uint64_t index) cons
     case Shape::kNormal:
       return std::max(0.0, a_ + b_ * Normal(seed, purpose, index));
     case Shape::kLogNormal:
-      return std::min(kMost, a_ * std::exp(b_ * Normal(seed, purpose, index)));
+      return std::min(kMaxValue, a_ * std::exp(b_ * Normal(seed, purpose, index)));
   }
   return a_;
 }
 
-int64_t Distribution::SampleCount(uint64_t seed, Purpose purpose, uint64_t index, int64_t least) const {
+int64_t Distribution::SampleCount(uint64_t seed, Purpose purpose, uint64_t index, int64_t min) const {
   if (shape_ == Shape::kUniform) {
     // Whole numbers from A to B, all equally likely: rounding would halve the ends.
     const double low = std::ceil(a_);
     const double values = std::floor(b_) - low + 1;
     if (values >= 1) {
-      return std::max(least, static_cast<int64_t>(low + std::floor(values * Uniform(seed, purpose, index))));
+      return std::max(min, static_cast<int64_t>(low + std::floor(values * Uniform(seed, purpose, index))));
     }
   }
-  return std::max(least, static_cast<int64_t>(std::llround(Sample(seed, purpose, index))));
+  return std::max(min, static_cast<int64_t>(std::llround(Sample(seed, purpose, index))));
 }
 
 }  // namespace baton::cli::bench

@@ -1,4 +1,4 @@
-// Distribution: how lengths and times of a load test spread. Plain data, any thread.
+// Distribution: how lengths and times of a load test are distributed. Plain data, any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ class Distribution {
 
   // Never below 0.
   double Sample(uint64_t seed, Purpose purpose, uint64_t index) const;
-  // Rounded to a whole number of at least `least`.
-  int64_t SampleCount(uint64_t seed, Purpose purpose, uint64_t index, int64_t least = 1) const;
+  // Rounded to a whole number of at least `min`.
+  int64_t SampleCount(uint64_t seed, Purpose purpose, uint64_t index, int64_t min = 1) const;
 
  private:
   enum class Shape { kFixed, kUniform, kNormal, kLogNormal };

@@ -1,5 +1,5 @@
 // Draws: the randomness of a load test. Every number is a function of (seed, what it is for, index), so that
-// the same seed asks for the same things, in whatever order the answers come. Pure functions, any thread.
+// the same seed makes the same requests, in whatever order the answers come. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What a load test counts with: Samples keeps every value and is exact; Histogram is for what comes by the
-// million, in constant memory, within 0.1%. Percentiles are by nearest rank: the smallest value with at least
-// that share of all values at or below it. One thread at a time.
+// Samples and Histogram: the statistics of a load test. Samples keeps every value and is exact; Histogram
+// counts millions of values in constant memory, within 0.1%. Percentiles are by nearest rank: the smallest
+// value with at least that share of all values at or below it. One thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ LoadClient::LoadClient(const std::string& address, int connections, const Clock&
 
 LoadClient::~LoadClient() {
   CancelAll();
-  // Channels end here and not with whoever holds the state last: that may be one of gRPC's own threads, which
+  // Channels end here and not with the last holder of the state: that may be one of gRPC's own threads, which
   // would wait for itself.
   std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
   absl::MutexLock lock(&state_->mutex);

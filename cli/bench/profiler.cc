@@ -13,9 +13,9 @@
 namespace baton::cli::bench {
 namespace {
 
-constexpr size_t kLeastSamples = 20;
+constexpr size_t kMinSamples = 20;
 // Which answers ran together is looked up pair by pair.
-constexpr size_t kMostSamples = 4000;
+constexpr size_t kMaxSamples = 4000;
 // The fit forgets; several passes make the first request count like the last.
 constexpr int kPasses = 8;
 // Tokens of KV that a worker is taken to have room for.
@@ -37,7 +37,7 @@ double Median(const std::vector<double>& values) { return At(0.5, values); }
 void Profiler::Add(const RequestRecord& record) {
   const Outcome& outcome = record.outcome;
   if (!outcome.status.ok() || !outcome.finished.has_value() || outcome.tokens < 1) return;
-  if (samples_.size() >= kMostSamples) return;
+  if (samples_.size() >= kMaxSamples) return;
   const v1::Finished& finished = *outcome.finished;
   const v1::Timing& timing = finished.timing();
   Sample sample;
@@ -70,9 +70,9 @@ void Profiler::Add(const RequestRecord& record) {
 }
 
 absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
-  if (samples_.size() < kLeastSamples) {
+  if (samples_.size() < kMinSamples) {
     return absl::FailedPreconditionError(fmt::format(
-        "a profile takes at least {} answered requests, there were {}", kLeastSamples, samples_.size()));
+        "a profile needs at least {} answered requests, there were {}", kMinSamples, samples_.size()));
   }
   forecast::PrefillForecast prefill({.base = 1e-3, .token = 1e-5, .pair = 1e-10}, forecast::Of::kMany);
   forecast::LinearFit<3> step({1e-3, 1e-5, 1e-9}, {1, 8, 8e3}, forecast::Of::kMany);
@@ -97,9 +97,9 @@ absl::StatusOr<nlohmann::ordered_json> Profiler::Fit() const {
     steps.push_back({{1, std::max(1.0, batch / decode_workers_), context / decode_workers_},
                      lasted / static_cast<double>(one.output_tokens - 1)});
   }
-  if (steps.size() < kLeastSamples) {
+  if (steps.size() < kMinSamples) {
     return absl::FailedPreconditionError(
-        "a profile takes answers of more than one token: raise --output-tokens");
+        "a profile needs answers of more than one token: raise --output-tokens");
   }
   for (int pass = 0; pass < kPasses; ++pass) {
     for (const Sample& sample : samples_) {

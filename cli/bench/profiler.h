@@ -1,10 +1,11 @@
-// Profiler: how fast the workers behind a server are, fitted to what its requests took: a prefill of u tokens
-// after c cached ones as base + token * u + pair * u * (c + u / 2), a decode step as base + sequence * batch
-// + context * (tokens of context of the batch). Workers tell of each prompt its share of the steps that it
-// had with others. And what every request takes besides: the client's TTFT less queue, prefill and transfer,
-// which on a small model or a busy machine is most of it. The result is what `baton plan --profile` and
-// `baton simulate --fleet` read. Also how far the router's own predictions of TTFT were off. Plain
-// arithmetic, one thread at a time.
+// Profiler: how fast the workers behind a server are, fitted to the times of its requests: a prefill of u
+// tokens after c cached ones takes base + token * u + pair * u * (c + u / 2), a decode step base + sequence *
+// batch
+// + context * (tokens of context of the batch). Workers report each prompt's share of the steps that it
+// shared with others. The rest of every request is measured too: the client's TTFT less queue, prefill and
+// transfer, which is most of the TTFT on a small model or a busy machine. The result is what `baton plan
+// --profile` and `baton simulate --fleet` read. Also how far the router's own predictions of TTFT were off.
+// Plain arithmetic, one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ class Profiler {
 
   // Failed requests are left out.
   void Add(const RequestRecord& record);
-  // FAILED_PRECONDITION says what was not seen enough of.
+  // FAILED_PRECONDITION says which observations are too few.
   absl::StatusOr<nlohmann::ordered_json> Fit() const;
 
  private:
@@ -34,7 +35,7 @@ class Profiler {
     int64_t uncached_tokens = 0, cached_tokens = 0;  // where it was prefilled
     double prefill_seconds = 0, transfer_seconds = 0;
     double shipped_bytes = 0, shipped_tokens = 0;
-    double predicted_ttft = 0, ttft = 0;  // from placement; predicted 0: the router said nothing
+    double predicted_ttft = 0, ttft = 0;  // from placement; predicted 0: the router predicted nothing
     double overhead = 0;                  // of the client's TTFT: neither queue nor prefill nor transfer
   };
 

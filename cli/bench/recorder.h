@@ -1,6 +1,6 @@
-// Recorder: what came back, request by request, and what it adds up to. Latencies are the client's own, from
-// when a request was *meant* to be sent: a client that falls behind its schedule, or a server that holds it
-// up, can't hide the wait (coordinated omission). One thread at a time; knows nothing of gRPC.
+// Recorder: the results of requests, one by one and summed up. Latencies are the client's own, from
+// when a request was *meant* to be sent: a client that falls behind its schedule, or a server that delays it,
+// can't hide the wait (coordinated omission). One thread at a time; knows nothing of gRPC.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct Outcome {
   std::vector<float> gaps;
   // If they were asked for.
   std::vector<int32_t> token_ids;
-  // Of a refusal: when to come again, as the server said.
+  // Of a refusal: when to try again, as the server said.
   std::optional<absl::Duration> retry_delay;
   // Absent if the stream ended without one.
   std::optional<v1::Finished> finished;
@@ -64,10 +64,10 @@ struct Summary {
   double seconds = 0;
   int64_t succeeded = 0;
   int64_t failed = 0;
-  // Of those, refused: RESOURCE_EXHAUSTED before a token; how soon, and how many with a time to come again.
+  // Of those, refused: RESOURCE_EXHAUSTED before a token; how soon, and how many with a time to try again.
   Samples refused;
   int64_t refused_with_delay = 0;
-  // Given up by the client: the run was over.
+  // Cancelled by the client, because the run was over.
   int64_t cut_off = 0;
   // Never sent: longer than the model's context.
   int64_t too_long = 0;
@@ -81,7 +81,7 @@ struct Summary {
   Samples tpot;
   Histogram itl;
   Samples e2e;
-  // The server's word: admission, and waiting for a place on decode and prefill.
+  // As the server reports it: admission, and waiting for a place on decode and prefill.
   Samples queue;
   // Server's phases of TTFT, in Timing's order.
   std::array<Samples, 6> phases;

@@ -88,7 +88,7 @@ std::string RenderOutcomes(const Summary& summary, const Terminal& terminal) {
   }
   if (summary.refused.count() > 0) {
     out += Label(terminal, "refused") +
-           fmt::format("{}, told in {} (p50) and {} (p99); {} with a time to come again\n",
+           fmt::format("{}, answered in {} (p50) and {} (p99); {} with a time to try again\n",
                        ShowCount(summary.refused.count()), ShowSeconds(summary.refused.Percentile(0.5)),
                        ShowSeconds(summary.refused.Percentile(0.99)), ShowCount(summary.refused_with_delay));
   }
@@ -138,11 +138,11 @@ std::string RenderReport(const Summary& summary, const Slo& slo, const Terminal&
     out +=
         Label(terminal, "bunched") +
         Paint(terminal, Style::kYellow,
-              fmt::format("{:.0f}% of tokens came less than a tenth of the TPOT after the one before: they "
+              fmt::format("{:.0f}% of tokens came less than a tenth of the TPOT after the token before: they "
                           "waited on the way",
                           100 * share)) +
         "\n" + Label(terminal, "") +
-        "(baton_decode_itl_seconds and baton_router_itl_seconds tell where: even there, it was this "
+        "(baton_decode_itl_seconds and baton_router_itl_seconds show where: if they are even, it was this "
         "client)\n";
   }
   if (summary.lateness.Percentile(0.99) > kLate) {

@@ -17,21 +17,21 @@ namespace {
 using Json = nlohmann::json;
 
 // Ten million tokens: twenty thousand block ids on a line, ten times the longest context there is.
-constexpr int64_t kMostTokens = 10'000'000;
-constexpr double kMostMs = 1e12;
+constexpr int64_t kMaxTokens = 10'000'000;
+constexpr double kMaxMs = 1e12;
 constexpr double kBucketToleranceMs = 5;
 
 absl::Status Bad(int64_t number, const std::string& what) {
   return absl::InvalidArgumentError(fmt::format("line {}: {}", number, what));
 }
 
-// A whole number in [least, most]; -1 otherwise.
-int64_t WholeNumber(const Json& json, const char* key, int64_t least, int64_t most) {
+// A whole number in [min, max]; -1 otherwise.
+int64_t WholeNumber(const Json& json, const char* key, int64_t min, int64_t max) {
   const auto entry = json.find(key);
   if (entry == json.end() || !entry->is_number_integer()) return -1;
-  if (entry->is_number_unsigned() && entry->get<uint64_t>() > static_cast<uint64_t>(most)) return -1;
+  if (entry->is_number_unsigned() && entry->get<uint64_t>() > static_cast<uint64_t>(max)) return -1;
   const auto value = entry->get<int64_t>();
-  return value < least || value > most ? -1 : value;
+  return value < min || value > max ? -1 : value;
 }
 
 }  // namespace
@@ -48,16 +48,16 @@ absl::StatusOr<TraceEntry> ParseTraceLine(std::string_view line, int64_t number)
   if (stamp == json.end() || !stamp->is_number())
     return Bad(number, "timestamp must be a number of milliseconds");
   entry.timestamp_ms = stamp->get<double>();
-  if (!(entry.timestamp_ms >= 0 && entry.timestamp_ms <= kMostMs)) {
-    return Bad(number, fmt::format("timestamp must be in [0, {:.0f}] ms", kMostMs));
+  if (!(entry.timestamp_ms >= 0 && entry.timestamp_ms <= kMaxMs)) {
+    return Bad(number, fmt::format("timestamp must be in [0, {:.0f}] ms", kMaxMs));
   }
-  entry.input_tokens = WholeNumber(json, "input_length", 1, kMostTokens);
+  entry.input_tokens = WholeNumber(json, "input_length", 1, kMaxTokens);
   if (entry.input_tokens < 0) {
-    return Bad(number, fmt::format("input_length must be a whole number in [1, {}]", kMostTokens));
+    return Bad(number, fmt::format("input_length must be a whole number in [1, {}]", kMaxTokens));
   }
-  entry.output_tokens = WholeNumber(json, "output_length", 0, kMostTokens);
+  entry.output_tokens = WholeNumber(json, "output_length", 0, kMaxTokens);
   if (entry.output_tokens < 0) {
-    return Bad(number, fmt::format("output_length must be a whole number in [0, {}]", kMostTokens));
+    return Bad(number, fmt::format("output_length must be a whole number in [0, {}]", kMaxTokens));
   }
   const auto ids = json.find("hash_ids");
   if (ids == json.end() || !ids->is_array()) return Bad(number, "hash_ids must be an array");

@@ -33,8 +33,8 @@ struct StreamOptions {
 
 class InferenceClient {
  public:
-  // UNAVAILABLE, saying how to start a server, if nobody answers within `patience`; with zero, if the first
-  // attempt is refused. CANCELLED once `cancel_fd` is readable.
+  // UNAVAILABLE, saying how to start a server, if no server answers within `patience`; with zero, if the
+  // first attempt is refused. CANCELLED once `cancel_fd` is readable.
   static absl::StatusOr<std::unique_ptr<InferenceClient>> Connect(
       const std::string& address, absl::Duration patience = absl::ZeroDuration(), int cancel_fd = -1,
       const rpc::Security* security = nullptr);

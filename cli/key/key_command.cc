@@ -41,7 +41,7 @@ struct Flags {
 absl::Status WriteKey(const std::string& path, const std::string& key) {
   const std::string text = key + "\n";
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return absl::UnavailableError(fmt::format("{}: can't be made, or is there already", path));
+  if (file < 0) return absl::UnavailableError(fmt::format("{}: can't be created, or exists already", path));
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   if (close(file) != 0 || !written) return absl::UnavailableError(fmt::format("{}: can't be written", path));
   return absl::OkStatus();
@@ -69,7 +69,7 @@ int New(const Flags& flags) {
   const router::NewApiKey made = router::MakeApiKey();
   if (const absl::Status status = Store(flags, made); !status.ok()) return Fail(status);
   if (flags.key_file.empty()) {
-    fmt::print("The key, shown only now; give it to the caller:\n\n  {}\n\n", made.key);
+    fmt::print("The key, which is not shown again; give it to the caller:\n\n  {}\n\n", made.key);
   } else {
     fmt::print("The key is in {}.\n\n", flags.key_file);
   }
@@ -87,17 +87,19 @@ int New(const Flags& flags) {
 
 }  // namespace
 
-Command AddKey(CLI::App& root, const Surroundings& surroundings) {
+Command AddKey(CLI::App& root, const CliContext& context) {
   CLI::App* key = root.add_subcommand("key", "Make API keys for callers");
   key->require_subcommand(1);
   CLI::App* make = key->add_subcommand("new", "Make a key and print the line for the tenants file");
   make->footer(kExamples);
   auto flags = std::make_shared<Flags>();
-  make->add_option("--tenant", flags->tenant, "Whose key it is")->type_name("NAME")->required();
-  make->add_option("--key-file", flags->key_file, "Write the key to this new file in place of the screen")
+  make->add_option("--tenant", flags->tenant, "Tenant that the key belongs to")
+      ->type_name("NAME")
+      ->required();
+  make->add_option("--key-file", flags->key_file, "Write the key to this new file instead of the screen")
       ->type_name("FILE");
   make->add_option("--tenants", flags->tenants,
-                   "Add the key's line to this tenants file, which is made if needed")
+                   "Add the key's line to this tenants file, which is created if needed")
       ->type_name("FILE");
   return {key, [flags] { return New(*flags); }};
 }

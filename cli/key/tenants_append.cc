@@ -1,6 +1,7 @@
 #include "cli/key/tenants_append.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,7 +12,6 @@
 
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
-#include "fmt/format.h"
 #include "router/tenancy/tenants_file.h"
 
 namespace baton::cli {
@@ -58,10 +58,10 @@ absl::Status ReplaceTenants(const std::string& file, const std::string& text) {
   const int descriptor = open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor < 0 && errno == EEXIST) {
     return absl::AlreadyExistsError(fmt::format(
-        "{} is there: somebody changes the file now, or was interrupted; remove it in the latter case",
+        "{} exists: another process is changing the file, or was interrupted; remove it in the latter case",
         draft));
   }
-  if (descriptor < 0) return absl::ErrnoToStatus(errno, fmt::format("{}: can't be made", draft));
+  if (descriptor < 0) return absl::ErrnoToStatus(errno, fmt::format("{}: can't be created", draft));
   bool done = write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   done = fchmod(descriptor, mode) == 0 && done;
   done = fsync(descriptor) == 0 && done;

@@ -19,7 +19,7 @@ absl::StatusOr<std::string> AppendKey(std::string_view text, const std::string& 
 // The file's content; empty if there is no such file.
 absl::StatusOr<std::string> ReadTenants(const std::string& file);
 // Replaces the file at once: a router sees the whole of one version. Its permissions stay; a new file is its
-// owner's alone. ALREADY_EXISTS while somebody else changes it.
+// owner's alone. ALREADY_EXISTS while another process changes it.
 absl::Status ReplaceTenants(const std::string& file, const std::string& text);
 
 }  // namespace baton::cli

@@ -1,6 +1,7 @@
 #include "cli/model/curl.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,7 +11,6 @@
 
 #include "absl/strings/str_replace.h"
 #include "cli/serve/child.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {

@@ -43,7 +43,7 @@ struct InspectFlags {
   bool json = false;
 };
 
-int Inspect(const InspectFlags& flags, const Surroundings& surroundings) {
+int Inspect(const InspectFlags& flags, const CliContext& context) {
   std::vector<int64_t> memories;
   for (const std::string& text : flags.memories) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(text);
@@ -58,7 +58,7 @@ int Inspect(const InspectFlags& flags, const Surroundings& surroundings) {
   if (flags.json) {
     fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
   } else {
-    fmt::print("{}", RenderModel(name, *summary, memories, surroundings.out));
+    fmt::print("{}", RenderModel(name, *summary, memories, context.out));
   }
   return summary->loads.ok() ? kExitOk : kExitError;
 }
@@ -68,7 +68,7 @@ struct PullFlags {
   std::string token_file;
 };
 
-int PullModel(PullFlags flags, const Surroundings& surroundings) {
+int PullModel(PullFlags flags, const CliContext& context) {
   PullOptions& options = flags.options;
   while (options.endpoint.ends_with('/')) options.endpoint.pop_back();
   if (const absl::Status status = CheckPull(options); !status.ok())
@@ -79,7 +79,7 @@ int PullModel(PullFlags flags, const Surroundings& surroundings) {
     if (!token.ok()) return Fail(token.status());
     options.token = *std::move(token);
   }
-  options.progress = surroundings.err.interactive;
+  options.progress = context.err.interactive;
   const absl::StatusOr<Pulled> pulled =
       Pull(options, [](const std::string& what) { fmt::print(stderr, "{}\n", what); });
   if (!pulled.ok()) return Fail(pulled.status());
@@ -90,17 +90,20 @@ int PullModel(PullFlags flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddModel(CLI::App& root, const Surroundings& surroundings) {
-  CLI::App* app = root.add_subcommand("model", "Fetch a model, look into its folder");
+Command AddModel(CLI::App& root, const CliContext& context) {
+  CLI::App* app = root.add_subcommand("model", "Fetch a model, or inspect its folder");
   app->require_subcommand(1);
   CLI::App* inspect = app->add_subcommand(
-      "inspect", "Whether it loads, its shape, parameters and memory, and how many tokens' KV fits where");
+      "inspect",
+      "Show whether a model loads, its shape, parameters and memory, and how many tokens of KV fit");
   inspect->footer(kInspectExamples);
   auto flags = std::make_shared<InspectFlags>();
   inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face")
       ->type_name("DIR")
       ->required();
-  inspect->add_option("--memory", flags->memories, "How many tokens' KV fits here? (default: 1GiB)")
+  inspect
+      ->add_option("--memory", flags->memories,
+                   "KV memory for which to show the number of tokens (default: 1GiB)")
       ->type_name("SIZE")
       ->allow_extra_args(false);
   inspect->add_flag("--json", flags->json, "As JSON: bytes and tokens");
@@ -112,15 +115,16 @@ Command AddModel(CLI::App& root, const Surroundings& surroundings) {
   pull->add_option("--revision", pulling->options.revision, "Branch, tag or commit")
       ->type_name("REVISION")
       ->capture_default_str();
-  pull->add_option("--to", pulling->options.folder, "Folder to put it in (default: the repository's name)")
+  pull->add_option("--to", pulling->options.folder, "Folder to write it to (default: the repository's name)")
       ->type_name("DIR");
   pull->add_option("--endpoint", pulling->options.endpoint, "Server, or a mirror of it")
       ->type_name("URL")
       ->capture_default_str();
-  pull->add_option("--token-file", pulling->token_file, "File with an access token, for what is not public")
+  pull->add_option("--token-file", pulling->token_file,
+                   "File with an access token, for repositories that are not public")
       ->type_name("FILE");
-  return {app, [inspect, flags, pulling, &surroundings] {
-            return inspect->parsed() ? Inspect(*flags, surroundings) : PullModel(*pulling, surroundings);
+  return {app, [inspect, flags, pulling, &context] {
+            return inspect->parsed() ? Inspect(*flags, context) : PullModel(*pulling, context);
           }};
 }
 

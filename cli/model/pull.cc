@@ -1,5 +1,7 @@
 #include "cli/model/pull.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -11,14 +13,13 @@
 #include "common/base/secret.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostListingBytes = 16 << 20;
+constexpr int64_t kMaxListingBytes = 16 << 20;
 constexpr size_t kReadBytes = 1 << 20;
 
 bool IsPlainName(std::string_view name) {
@@ -59,11 +60,11 @@ absl::StatusOr<Listing> List(const PullOptions& options) {
             .token = options.token});
   if (!status.ok()) {
     return absl::Status(status.code(),
-                        fmt::format("{}: is there such a repository and revision, and may everybody read it? "
+                        fmt::format("{}: is there such a repository and revision, and is it public? "
                                     "--token-file is for those that ask for a token",
                                     std::string(status.message())));
   }
-  const absl::StatusOr<std::string> text = model::ReadTextFile(file.string(), kMostListingBytes);
+  const absl::StatusOr<std::string> text = model::ReadTextFile(file.string(), kMaxListingBytes);
   fs::remove(file, error);
   BATON_RETURN_IF_ERROR(text.status());
   return ParseListing(*text);
@@ -79,11 +80,11 @@ absl::StatusOr<std::string> Fetch(const PullOptions& options, const std::string&
   if (!remote.sha256.empty() && fs::exists(file, error)) {
     BATON_ASSIGN_OR_RETURN(const std::string there, DigestOf(file));
     if (there == remote.sha256) {
-      say(remote.name + " is there");
+      say(remote.name + " is up to date");
       return there;
     }
   }
-  // Only what has a stated checksum can go on: another part may be of another revision.
+  // Only a file with a stated checksum can be continued: the part may be of another revision.
   if (remote.sha256.empty()) fs::remove(part, error);
   say(remote.name);
   const bool whole =
@@ -120,7 +121,7 @@ absl::StatusOr<Listing> ParseListing(std::string_view json) {
   const model::Json* files = fields.Find("siblings");
   // Both become parts of addresses and names of files.
   if (!IsPlainName(listing.commit) || files == nullptr || !files->is_array()) {
-    return absl::InvalidArgumentError(fmt::format("{}: not as Hugging Face writes it", kWhere));
+    return absl::InvalidArgumentError(fmt::format("{}: not in Hugging Face's format", kWhere));
   }
   for (const model::Json& one : *files) {
     if (!one.is_object() || !one.contains("rfilename") || !one["rfilename"].is_string()) continue;

@@ -44,8 +44,8 @@ struct Pulled {
   std::map<std::string, std::string> sha256;  // by file
 };
 
-// For options that CheckPull likes. `say` hears of each file. A file whose stated SHA-256 is that of the one
-// in the folder is not fetched again, and an interrupted download goes on where it was. DATA_LOSS: a file is
+// For options that CheckPull accepts. `say` is called for each file. A file whose stated SHA-256 is that of
+// the one in the folder is not fetched again, and an interrupted download is continued. DATA_LOSS: a file is
 // not what the server states; it is removed.
 absl::StatusOr<Pulled> Pull(const PullOptions& options, const std::function<void(const std::string&)>& say);
 

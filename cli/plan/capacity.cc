@@ -14,12 +14,12 @@ namespace {
 constexpr uint64_t kDraws = 20000;
 constexpr double kPercentile = 0.95;
 // Above this a queue's length is a matter of luck.
-constexpr double kMostBusy = 0.85;
+constexpr double kMaxBusy = 0.85;
 // Of KV memory: sequences come and go, and none should be set aside.
-constexpr double kMostKv = 0.85;
+constexpr double kMaxKv = 0.85;
 // Of a link that also carries what a burst brings.
-constexpr double kMostLink = 0.7;
-constexpr int kMostWorkers = 100000;
+constexpr double kMaxLink = 0.7;
+constexpr int kMaxWorkers = 100000;
 
 double Percentile(std::vector<double>& values, double q) {
   const auto at = values.begin() + static_cast<int64_t>(q * static_cast<double>(values.size() - 1));
@@ -66,11 +66,11 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   DecodePool& decode = pools.decode;
   const double per_sequence = profile.step_sequence + profile.step_context * pools.context_mean;
   decode.batch_by_tpot = (load.slo_tpot - profile.step_base) / std::max(per_sequence, 1e-15);
-  decode.batch_by_kv = kMostKv * static_cast<double>(load.kv_bytes) /
+  decode.batch_by_kv = kMaxKv * static_cast<double>(load.kv_bytes) /
                        (pools.context_mean * static_cast<double>(profile.kv_bytes_per_token));
   if (decode.batch_by_tpot < 1) {
     return absl::FailedPreconditionError(
-        fmt::format("a TPOT of {} can't be kept: a step with one sequence takes {}",
+        fmt::format("a TPOT of {} can't be met: a step with one sequence takes {}",
                     ShowSeconds(load.slo_tpot), ShowSeconds(profile.StepSeconds(1, pools.context_mean))));
   }
   if (decode.batch_by_kv < 1) {
@@ -82,10 +82,10 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   const double most = std::min(decode.batch_by_kv, decode.batch_by_tpot);
   const double tokens_per_second = load.rate * pools.output_mean;
   // A worker with the greatest batch gives most / step(most) tokens per second.
-  const double step_at_most = profile.StepSeconds(most, most * pools.context_mean);
+  const double step_at_max = profile.StepSeconds(most, most * pools.context_mean);
   // And however small the base of a step is, sequences alone may not fill a worker's time.
   const auto decode_workers = static_cast<int64_t>(
-      std::ceil(tokens_per_second * std::max(step_at_most / most, per_sequence / kMostBusy)));
+      std::ceil(tokens_per_second * std::max(step_at_max / most, per_sequence / kMaxBusy)));
   const auto decode_count = static_cast<double>(std::max<int64_t>(1, decode_workers));
   const double share = tokens_per_second / decode_count;
   decode.batch = share * profile.step_base / (1 - share * per_sequence);
@@ -110,7 +110,7 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   const double rest = prefill.seconds_p95 + pools.ship_seconds + decode.tpot;
   if (rest > load.slo_ttft) {
     return absl::FailedPreconditionError(
-        fmt::format("a TTFT of {} can't be kept for 95%: their prompts take {} to compute, {} to ship and {} "
+        fmt::format("a TTFT of {} can't be met for 95%: their prompts take {} to compute, {} to ship and {} "
                     "for the first step, "
                     "without any wait. Shorten prompts, raise the hit rate or the objective",
                     ShowSeconds(load.slo_ttft), ShowSeconds(prefill.seconds_p95),
@@ -118,13 +118,12 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   }
   const double offered = load.rate * prefill.seconds_mean;
   const double ship = load.rate * bytes / kDraws;
-  for (int count = std::max(1, static_cast<int>(std::min(offered, 1.0 * kMostWorkers)));; ++count) {
-    if (count > kMostWorkers)
-      return absl::FailedPreconditionError("the load needs more than 100,000 workers");
+  for (int count = std::max(1, static_cast<int>(std::min(offered, 1.0 * kMaxWorkers)));; ++count) {
+    if (count > kMaxWorkers) return absl::FailedPreconditionError("the load needs more than 100,000 workers");
     prefill.utilization = offered / count;
     pools.ship_rate = ship / count;
     pools.link_used = pools.ship_rate / profile.link_bandwidth;
-    if (prefill.utilization > kMostBusy || pools.link_used > kMostLink) continue;
+    if (prefill.utilization > kMaxBusy || pools.link_used > kMaxLink) continue;
     // Those that wait do so exponentially long (M/M/c), scaled for the service's own variability (Allen and
     // Cunneen).
     const double waits = ErlangC(count, offered);

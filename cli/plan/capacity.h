@@ -20,12 +20,12 @@ struct Load {
   bench::Distribution output_tokens = bench::Distribution::Fixed(1);
   // Share of each prompt found in caches.
   double hit_rate = 0;
-  // What 95% of requests shall keep.
+  // The TTFT that 95% of requests should meet.
   double slo_ttft = 2;
   double slo_tpot = 0.05;
   // KV memory of a decode worker.
   int64_t kv_bytes = 0;
-  // Workers of each pool that may be gone.
+  // Workers of each pool that may be missing.
   int spare = 1;
 };
 

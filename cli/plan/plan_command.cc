@@ -63,7 +63,7 @@ void Print(const Flags& flags, const Profile& profile, const Load& load, const P
       "decode    {} worker(s) run {:.1f} sequences each of {:.0f} tokens: TPOT {} of {}, KV {:.0f}% of {}\n",
       decode.workers - load.spare, decode.batch, pools.context_mean, ShowSeconds(decode.tpot), flags.slo_tpot,
       100 * decode.kv_used, ShowBytes(load.kv_bytes));
-  fmt::print("          most: {:.0f} by TPOT, {:.0f} by KV memory ({} per token); {} decides\n",
+  fmt::print("          maximum: {:.0f} by TPOT, {:.0f} by KV memory ({} per token); {} decides\n",
              decode.batch_by_tpot, decode.batch_by_kv, ShowBytes(profile.kv_bytes_per_token),
              decode.bound_by_kv ? "KV memory" : "TPOT");
   fmt::print("link      {}/s out of a prefill worker, {:.0f}% of {}/s\n",
@@ -93,7 +93,7 @@ std::string ToJson(const Pools& pools) {
   return json.dump(2);
 }
 
-int Run(const Flags& flags, const Surroundings& surroundings) {
+int Run(const Flags& flags, const CliContext& context) {
   Load load;
   load.rate = flags.rate;
   load.hit_rate = flags.hit_rate;
@@ -120,18 +120,18 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   if (flags.json) {
     fmt::print("{}\n", ToJson(*pools));
   } else {
-    Print(flags, *profile, load, *pools, surroundings.out);
+    Print(flags, *profile, load, *pools, context.out);
   }
   return kExitOk;
 }
 
 }  // namespace
 
-Command AddPlan(CLI::App& root, const Surroundings& surroundings) {
+Command AddPlan(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("plan", "How many prefill and decode workers a load needs, and why");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
-  app->add_option("--profile", flags->profile, "How fast workers are, as `baton bench --profile` measures")
+  app->add_option("--profile", flags->profile, "Speed of the workers, as `baton bench --profile` measures it")
       ->type_name("FILE")
       ->required();
   app->add_option("-r,--rate", flags->rate, "Requests per second")
@@ -149,19 +149,19 @@ Command AddPlan(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app->add_option("--slo-ttft", flags->slo_ttft, "TTFT that 95% shall keep")
+  app->add_option("--slo-ttft", flags->slo_ttft, "TTFT that 95% of requests should meet")
       ->type_name("TIME")
       ->capture_default_str();
-  app->add_option("--slo-tpot", flags->slo_tpot, "TPOT to keep")->type_name("TIME")->capture_default_str();
+  app->add_option("--slo-tpot", flags->slo_tpot, "TPOT to meet")->type_name("TIME")->capture_default_str();
   app->add_option("--kv-memory", flags->kv_memory, "KV memory of a decode worker, for example 40GiB")
       ->type_name("SIZE")
       ->required();
-  app->add_option("--spare", flags->spare, "Workers of each pool that may be gone")
+  app->add_option("--spare", flags->spare, "Workers of each pool that may be missing")
       ->type_name("N")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app->add_flag("--json", flags->json, "Print the figures as JSON");
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -27,8 +27,8 @@ struct Profile {
   double StepSeconds(double batch, double context) const;
 };
 
-// A JSON object with these names; other names are left alone, since a profile has more to say than this
-// command asks. INVALID_ARGUMENT names the field that is missing or no good.
+// A JSON object with these names; other names are ignored, because a profile has more values than this
+// command needs. INVALID_ARGUMENT names the field that is missing or invalid.
 absl::StatusOr<Profile> ParseProfile(std::string_view json);
 // NOT_FOUND if the file can't be read.
 absl::StatusOr<Profile> ReadProfile(const std::string& path);

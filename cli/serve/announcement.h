@@ -1,4 +1,4 @@
-// Announcement: where everything of a running service is, for scripts. Plain data.
+// Announcement: the addresses of all processes of a running service, for scripts. Plain data.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ struct Announcement {
 
   // One line: {"model": .., "router": "host:port", "metrics": "host:port", "pid": .., "processes": [..]}.
   std::string ToJson() const;
-  // Replaces `path` at once: a reader sees the whole of one version.
+  // Replaces `path` atomically: a reader sees one whole version.
   absl::Status WriteTo(const std::string& path) const;
 };
 

@@ -42,7 +42,7 @@ class Descriptor {
 class Child {
  public:
   // NOT_FOUND or PERMISSION_DENIED if `program` can't be run. Signals are unblocked and at their defaults in
-  // the child, which leads a process group of its own: a Ctrl-C in the terminal reaches the supervisor alone.
+  // the child, which leads a process group of its own: a Ctrl-C in the terminal reaches only the supervisor.
   static absl::StatusOr<Child> Spawn(const std::string& program, const std::vector<std::string>& arguments);
   Child(Child&&) = default;
   Child& operator=(Child&&) = default;

@@ -1,6 +1,6 @@
 // Cores: how many threads the prefill and the decode workers of `baton serve` compute with. Together they
 // have as many as there are cores, so that a prompt that is being computed takes no core from the steps of
-// running answers. Nobody is bound to a core: a worker must be able to answer pings from another one. Pure.
+// running answers. No worker is bound to a core: it must be able to answer pings from another one. Pure.
 #pragma once
 
 namespace baton::cli {

@@ -1,6 +1,7 @@
 #include "cli/serve/fleet_key.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,7 +10,6 @@
 #include <utility>
 
 #include "common/base/secret.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {

@@ -1,6 +1,6 @@
-// FleetKey: the secret that the processes of one `baton serve` show to one another, so that nobody else on
-// this machine can speak to the workers. A file that its owner alone may read, in a folder of its own, gone
-// with the object.
+// FleetKey: the secret by which the processes of one `baton serve` know one another, so that no other process
+// on this machine can call the workers. It is a file that only its owner may read, in a folder of its own,
+// removed with the object.
 #pragma once
 
 #include <string>

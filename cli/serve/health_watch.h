@@ -1,5 +1,5 @@
-// HealthWatch: asks every process that is followed, again and again, whether it lives (grpc.health.v1,
-// service "live"), and kills one that gives no answer, so that whoever supervises it starts it again. A
+// HealthWatch: asks every watched process repeatedly whether it lives (grpc.health.v1,
+// service "live"), and kills one that gives no answer, so that its supervisor restarts it. A
 // process that answers anything, or closes the connection, lives. Owned by `baton serve`; its calls may come
 // from any thread.
 #pragma once
@@ -23,10 +23,10 @@ namespace baton::cli {
 
 struct HealthWatchOptions {
   absl::Duration interval = absl::Seconds(5);
-  // For an answer; and how often in a row it may fail to come.
+  // How long an answer may take; and how many in a row may be missing.
   absl::Duration patience = absl::Seconds(10);
   int chances = 3;
-  // What the processes' servers ask of us; null: nothing.
+  // Credentials for the processes' servers; null: none are needed.
   std::shared_ptr<const rpc::Security> security;
 };
 
@@ -36,7 +36,8 @@ class HealthWatch {
   // Waits for questions under way.
   ~HealthWatch();
 
-  // From now on; in place of what had that name before. `pid` is a child that has not been reaped.
+  // Watches a process from now on; it replaces the one that had this name before. `pid` is a child that has
+  // not been reaped.
   void Follow(const std::string& name, pid_t pid, const std::string& address);
   // Waits for a question under way. True if the process was killed for its silence.
   bool Forget(const std::string& name);

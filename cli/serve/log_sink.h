@@ -1,5 +1,6 @@
-// LogSink: where the lines of supervised processes go: to standard error behind their names, or to a file
-// each. A line that can't be written is lost, not an error: the service goes on. One thread at a time.
+// LogSink: where the lines of supervised processes go: to standard error, after the process's name, or to a
+// file for each. A line that can't be written is lost and no error: the service continues. One thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ class LogSink {
                                       LiveLine& screen);
 
   void Write(const std::string& name, std::string_view line);
-  // Something for the person who runs the service.
+  // A message for the person who runs the service.
   void Report(const std::string& text);
 
  private:

@@ -16,9 +16,8 @@ using Arguments = std::vector<std::string>;
 absl::StatusOr<std::string> FindBinary(const std::string& folder, const std::string& name) {
   std::string path = folder + "/" + name;
   if (access(path.c_str(), X_OK) == 0) return path;
-  return absl::NotFoundError(
-      fmt::format("{} is not in {}, where baton itself lies: build it, or run the baton that lies beside it",
-                  name, folder));
+  return absl::NotFoundError(fmt::format(
+      "{} is not in {}, where baton itself is: build it, or run the baton that is beside it", name, folder));
 }
 
 // What `name` announced as its `endpoint` before, so that a restart comes back where others look for it.

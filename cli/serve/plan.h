@@ -1,5 +1,5 @@
-// Which processes `baton serve` runs, and with which flags. Pure, but for looking whether the binaries are
-// there.
+// Which processes `baton serve` runs, and with which flags. Pure, except that it checks whether the binaries
+// exist.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ struct ServePlan {
   int token_budget = 0;
   int local_prefill_tokens = -1;
   int max_running = 0;
-  // What the first token of a request without a deadline may be predicted to take; 0: any time. Whoever
-  // serves on one machine waits rather than being turned away.
+  // Limit for the predicted TTFT of a request without a deadline; 0: none. A user of one machine
+  // would rather wait than be refused.
   double default_ttft_seconds = 0;
   // Share of the tail in the order of prefill queues, in [0, 1]; negative: the processes' own default.
   double tail_share = -1;
   // The SLO, in seconds; 0: the processes' own default.
   double slo_ttft_seconds = 0;
   double slo_tpot_seconds = 0;
-  // Handed on to every worker as they are: what worker::AddEngineFlags declares.
+  // The flags that worker::AddEngineFlags declares, handed to every worker unchanged.
   std::vector<std::string> worker_flags;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the

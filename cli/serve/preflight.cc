@@ -1,6 +1,7 @@
 #include "cli/serve/preflight.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 
 #include "cli/serve/child.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {
@@ -31,7 +31,7 @@ int TryToListen(const addrinfo& address) {
   return listen(socket.get(), 1) == 0 ? 0 : errno;
 }
 
-// Makes and removes a file of a name that nobody else uses.
+// Creates and removes a file with a unique name.
 absl::Status TryFile(const std::string& flag, const std::string& value, const std::filesystem::path& folder) {
   const std::string draft = (folder / fmt::format(".baton-{}.tmp", getpid())).string();
   const int file = open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -1,5 +1,5 @@
-// What can be known to fail before a process is started, so that it is said once and at once. Looks at the
-// machine; changes nothing but folders that it makes.
+// Checks for failures that can be known before a process is started, so that they are reported once and at
+// once. They look at the machine and change nothing, except that they create folders.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ absl::Status CanListen(const std::string& flag, const std::string& address);
 // OK if `path` could be written, by a draft beside it that takes its name.
 absl::Status CanReplaceFile(const std::string& flag, const std::string& path);
 
-// OK if `folder` is there, or could be made, and takes files.
+// OK if `folder` exists or could be created, and files can be written there.
 absl::Status CanFillFolder(const std::string& flag, const std::string& folder);
 
 }  // namespace baton::cli

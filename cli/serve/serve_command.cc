@@ -92,7 +92,7 @@ absl::Status Preflight(const Flags& flags) {
 std::string Death(const ProcessEvent& event) {
   std::string text = fmt::format("{} (pid {}) died: {}", event.name, event.pid, event.reason);
   if (event.quick_deaths > 0)
-    text += fmt::format("; {} quick deaths in a row, the service goes on without it", event.quick_deaths);
+    text += fmt::format("; {} quick deaths in a row, the service continues without it", event.quick_deaths);
   if (event.restart_in.has_value()) {
     text += fmt::format("; starting it again in {}", absl::FormatDuration(*event.restart_in));
   }
@@ -132,12 +132,12 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
   }
   Print(stdout, "\nCtrl-C ends the service.\n");
   std::fflush(stdout);
-  // A table for a person, not the answer: the service goes on without it.
+  // The table is for people and not an answer: the service continues without it.
   std::clearerr(stdout);
 }
 
-int Run(Flags flags, const Surroundings& surroundings) {
-  if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers own the answers");
+int Run(Flags flags, const CliContext& context) {
+  if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers write the answers");
   for (const std::string& text : {flags.start_timeout, flags.stop_grace}) {
     if (const auto parsed = ParseDuration(text); !parsed.ok())
       return Misused(std::string(parsed.status().message()));
@@ -171,9 +171,9 @@ int Run(Flags flags, const Surroundings& surroundings) {
     key = *std::move(made);
     flags.plan.security.fleet_key_file = key.file();
   }
-  absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, surroundings.binary_folder);
+  absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, context.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
-  LiveLine screen(surroundings.err);
+  LiveLine screen(context.err);
   absl::StatusOr<LogSink> logs = LogSink::Open(flags.log_folder, *specs, screen);
   if (!logs.ok()) return Fail(logs.status());
 
@@ -183,7 +183,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
   options.stop_fd = StopSignals();
   if (flags.exit_with_parent) options.parent_fd = STDIN_FILENO;
   std::map<std::string, pid_t> pids;
-  // Processes with a certificate of an authority that nobody named can't be asked.
+  // Processes with a certificate of an unknown authority can't be asked.
   const rpc::SecurityOptions& shown_by_us = flags.plan.security;
   const bool can_ask = shown_by_us.cert.empty() || !shown_by_us.ca.empty();
   absl::StatusOr<std::shared_ptr<const rpc::Security>> security = rpc::Security::Load(shown_by_us);
@@ -229,7 +229,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
       Print(stdout, "{}\n", announcement.ToJson());
       std::fflush(stdout);
     } else {
-      PrintTable(flags, surroundings.out, announcement);
+      PrintTable(flags, context.out, announcement);
     }
     if (screen.terminal().interactive && !announcement.Router().metrics.empty()) {
       watch.emplace(announcement.Router().metrics, [&](std::string line) { screen.Set(std::move(line)); });
@@ -245,7 +245,7 @@ int Run(Flags flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddServe(CLI::App& root, const Surroundings& surroundings) {
+Command AddServe(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("serve", "Serve a model on this machine: router, prefill and decode workers");
   app->footer(kExamples);
@@ -257,7 +257,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
   app->add_option("--model-name", plan.model_name, "Its name for clients (default: the folder's)")
       ->type_name("NAME");
   app->add_option("--prefill", plan.prefill,
-                  "Prefill workers; with 0, decode workers read prompts themselves")
+                  "Prefill workers; with 0, decode workers compute prompts themselves")
       ->type_name("N")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
@@ -265,15 +265,15 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("N")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app->add_option("--listen", plan.listen, "Where clients reach the router; port 0 takes a free one")
+  app->add_option("--listen", plan.listen, "Address of the router for clients; port 0 takes a free one")
       ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
-  app->add_option("--metrics", plan.metrics, "Where Prometheus reaches the router; workers take free ports")
+  app->add_option("--metrics", plan.metrics, "Address of the router for Prometheus; workers take free ports")
       ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
-  const std::string workers = "Workers (what is not given is their own default)";
+  const std::string workers = "Workers (if an option is absent, the worker's own default)";
   app->add_option(
          "--threads", plan.threads,
          "Compute threads per worker (default: prefill and decode workers have one per core together, "
@@ -293,7 +293,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->check(CLI::PositiveNumber)
       ->group(workers);
   app->add_option("--local-prefill-tokens", plan.local_prefill_tokens,
-                  "Decode workers read uncached rests up to this length themselves")
+                  "Decode workers compute uncached rests up to this length themselves")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->group(workers);
@@ -337,18 +337,19 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);
   rpc::AddPublicEndpointFlags(*app, plan.security);
-  app->add_option("--log-level", plan.log_level, "What is logged")
+  app->add_option("--log-level", plan.log_level, "Lowest level that is logged")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()
       ->group(service);
-  app->add_option("--announce", flags->announce, "Write the addresses to this file as JSON once all is ready")
+  app->add_option("--announce", flags->announce,
+                  "Write the addresses to this file as JSON once all processes are ready")
       ->type_name("FILE")
       ->group(service);
   app->add_option("--observability", flags->observability,
-                  "Write to this folder what Prometheus and Grafana need to watch these processes")
+                  "Write to this folder the files with which Prometheus and Grafana watch these processes")
       ->type_name("DIR")
       ->group(service);
-  app->add_flag("--json", flags->json, "Print the addresses as one line of JSON in place of the table")
+  app->add_flag("--json", flags->json, "Print the addresses as one line of JSON instead of the table")
       ->group(service);
   app->add_flag("--exit-with-parent", flags->exit_with_parent, "End when standard input ends")
       ->group(service);
@@ -360,7 +361,7 @@ Command AddServe(CLI::App& root, const Surroundings& surroundings) {
       ->type_name("TIME")
       ->capture_default_str()
       ->group(service);
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli

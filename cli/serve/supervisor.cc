@@ -315,7 +315,7 @@ void Supervisor::CheckDeadlines() {
 void Supervisor::GiveUp(const Process& process, const std::string& what) {
   std::string message = fmt::format("{} {}", process.spec.name, what);
   if (!process.last_words.empty()) {
-    message += "; its last words:";
+    message += "; its last output:";
     for (const std::string& line : process.last_words) message += "\n  " + line;
   }
   result_ = absl::AbortedError(message);

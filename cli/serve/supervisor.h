@@ -1,5 +1,5 @@
 // Supervisor: keeps a set of processes running. It starts them stage by stage, learns their addresses from
-// the ready line of each ("ready grpc=host:port metrics=host:port" on standard output), restarts the dead on
+// the ready line of each ("ready grpc=host:port metrics=host:port" on standard output), restarts dead ones on
 // the same addresses with growing delays, gives up when too many keep dying, and ends them all in order.
 // Run() is the owner thread and must outlive the processes (see Child); Stop() may be called on any thread.
 // It knows nothing of what the processes do.
@@ -32,12 +32,12 @@ struct ProcessSpec {
   // Unique; prefixes the log lines.
   std::string name;
   std::string program;
-  // Asked for at every start.
+  // Called at every start.
   std::function<std::vector<std::string>(const AddressBook&)> arguments;
   // A stage starts when all lower ones are ready, and ends before them.
   int stage = 0;
-  // Processes that can stand in for one another have the same word here; the service ends when all of them
-  // keep dying. Empty: the others can do without this one for ever.
+  // Processes that can replace one another have the same group; the service ends when all of a group
+  // keep dying. Empty: the service can run without this process.
   std::string vital_group = {};
 };
 
@@ -48,7 +48,7 @@ struct SupervisorOptions {
   // A death sooner than this after the start counts as quick.
   absl::Duration quick = absl::Seconds(10);
   // A process with this many quick deaths in a row keeps dying: before everything has been ready once, or
-  // when all of its group do, it ends the service; otherwise the delay goes on doubling, up to slow_delay.
+  // when all of its group do, it ends the service; otherwise the delay keeps doubling, up to slow_delay.
   int max_quick_deaths = 5;
   absl::Duration slow_delay = absl::Minutes(1);
   // From start to ready line.
@@ -74,7 +74,7 @@ struct ProcessEvent {
   std::string reason = {};
   // kDied: when it is started again (empty: not at all).
   std::optional<absl::Duration> restart_in = {};
-  // kDied: quick deaths in a row, if so many that it keeps dying and the service goes on without it; else 0.
+  // kDied: quick deaths in a row, if so many that the service continues without it; else 0.
   int quick_deaths = 0;
   // kStopped: by SIGKILL, its grace time was over.
   bool forced = false;
@@ -95,7 +95,7 @@ class Supervisor {
   Supervisor(std::vector<ProcessSpec> specs, const SupervisorOptions& options, Listener listener);
   ~Supervisor();
 
-  // Returns when all processes have ended: OK after Stop(); ABORTED with the last words of the process that
+  // Returns when all processes have ended: OK after Stop(); ABORTED with the last output of the process that
   // could not be kept running; or the error of one that could not be started at all.
   absl::Status Run();
   // Ends the processes in order; a second call kills them.

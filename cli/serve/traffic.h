@@ -1,4 +1,4 @@
-// Traffic: what a router's metrics page says of the requests that pass, and what that makes per second. Pure
+// Traffic: what a router's metrics page says about its requests, and the rates that follow. Pure
 // functions, any thread.
 #pragma once
 
@@ -27,7 +27,7 @@ struct Traffic {
 
 // One line about what happened between two pages, `seconds` apart, as a rule of less than 80 columns: "2.5
 // requests/s, TTFT 41.0 ms, 118 tokens/s, 62% cached, 4 running, 1 queued". Cached: of the prompt tokens. A
-// counter that went back is a router that was started again.
+// counter that went back means that the router was restarted.
 std::string DescribeTraffic(const Traffic& before, const Traffic& after, double seconds);
 
 }  // namespace baton::cli

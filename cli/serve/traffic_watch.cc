@@ -24,7 +24,7 @@ constexpr absl::Duration kPeriod = absl::Seconds(1);
 // What a rate is the mean of: long enough to be steady, short enough to follow.
 constexpr size_t kWindow = 5;
 // A page is some 100 KiB.
-constexpr size_t kMostBytes = 8 << 20;
+constexpr size_t kMaxBytes = 8 << 20;
 
 // False: the deadline is over, or it is time to stop.
 bool WaitFor(int fd, short events, absl::Time deadline, int stop_fd) {
@@ -60,7 +60,7 @@ std::optional<std::string> FetchMetrics(const std::string& address, absl::Durati
   if (send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != std::ssize(request))
     return std::nullopt;
   std::string answer;
-  while (answer.size() < kMostBytes && WaitFor(fd.get(), POLLIN, deadline, stop_fd)) {
+  while (answer.size() < kMaxBytes && WaitFor(fd.get(), POLLIN, deadline, stop_fd)) {
     char bytes[16384];
     const ssize_t got = recv(fd.get(), bytes, sizeof(bytes), 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -25,7 +25,7 @@ void LiveLine::Say(std::string_view lines) {
 }
 
 void LiveLine::Draw() {
-  // In the background the terminal is somebody else's.
+  // In the background the terminal belongs to another process.
   if (line_.empty() || tcgetpgrp(STDERR_FILENO) != getpgrp()) return;
   // As wide as the terminal is now.
   const int columns = DetectTerminal(STDERR_FILENO, /*colour=*/false).width - 1;

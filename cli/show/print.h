@@ -1,7 +1,7 @@
-// Print: what a command says, on streams that may not take it (a full disk, a pipe whose reader has gone, a
-// closed descriptor). fmt::print throws then; these don't. What standard output was to get is an error of the
-// command; what standard error was to get is lost, counted, and said as soon as standard error takes text
-// again. Any thread.
+// Print: the output of a command, on streams that may fail (a full disk, a pipe whose reader has gone, a
+// closed descriptor). fmt::print throws then; these don't. Text that standard output can't take is an error
+// of the command; lines that standard error can't take are lost and counted, and the count is printed as soon
+// as standard error works again. Any thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ bool Tell(fmt::format_string<T...> format, T&&... values) requires(sizeof...(T) 
   return Tell(std::string_view(fmt::format(format, std::forward<T>(values)...)));
 }
 
-// Lines that Tell() lost and has not said yet.
+// Lines that Tell() lost and has not reported yet.
 int64_t LostLines();
 
 }  // namespace baton::cli

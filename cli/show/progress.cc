@@ -25,7 +25,7 @@ Progress::Progress(std::string label, int64_t total, std::FILE* out, const Termi
       terminal_(terminal),
       clock_(clock),
       start_(clock.Now()) {
-  // A log hears of the start only if the work lasts.
+  // In a log the start is written only if the work lasts.
   if (!terminal_.interactive) drawn_ = start_;
 }
 

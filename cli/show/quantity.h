@@ -1,4 +1,4 @@
-// Numbers as people read them, and as they type them. Pure functions, any thread.
+// Quantities as people read and type them. Pure functions, any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace baton::cli {
 
-// "843 us", "12.4 ms", "1.53 s", "4 min 10 s": three digits that matter.
+// "843 us", "12.4 ms", "1.53 s", "4 min 10 s": three significant digits.
 std::string ShowSeconds(double seconds);
 // "512 B", "1.5 MiB": powers of 1024.
 std::string ShowBytes(int64_t bytes);

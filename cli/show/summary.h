@@ -1,4 +1,4 @@
-// What a finished request was: the table under an answer. Prompt and cache, the way of the KV, TTFT in its
+// Summary: the table under an answer. Prompt and cache, how the KV travelled, TTFT in its
 // six phases (which add up), the pace after it. Pure functions, any thread.
 #pragma once
 

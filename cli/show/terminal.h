@@ -20,7 +20,7 @@ Terminal DetectTerminal(int fd, bool colour);
 
 enum class Style { kBold, kDim, kRed, kGreen, kYellow, kBlue, kMagenta, kCyan };
 
-// `text` in that style, or as it is where there is no colour.
+// `text` in that style, or unchanged where there is no colour.
 std::string Paint(const Terminal& terminal, Style style, std::string_view text);
 
 // The start of `line` that takes at most `columns` columns: a line that wraps can't be rewritten. Every UTF-8

@@ -76,7 +76,7 @@ std::string DescribeRefusals(absl::Duration default_ttft) {
                      : "no request is refused";
 }
 
-int Compare(const Flags& flags, const Surroundings& surroundings) {
+int Compare(const Flags& flags, const CliContext& context) {
   FleetModel model;
   if (!flags.fleet.empty()) {
     absl::StatusOr<FleetModel> read = ReadFleetModel(flags.fleet);
@@ -126,7 +126,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
     std::vector<Measures> measured;
     for (size_t i = 0; i < policies.size(); ++i) {
       Progress progress(fmt::format("{} at {:g}/s", policies[i].name, rate), std::ssize(load), stderr,
-                        surroundings.err, clock);
+                        context.err, clock);
       Simulation simulation(model, policies[i], load, flags.seed);
       const RunResult run = simulation.Run([&](int64_t ended) { progress.Update(ended); });
       if (!flags.record.empty()) {
@@ -168,7 +168,7 @@ int Compare(const Flags& flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
+Command AddSimulate(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("simulate", "Plan capacity and compare placement policies on a trace");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
@@ -224,7 +224,7 @@ Command AddSimulate(CLI::App& root, const Surroundings& surroundings) {
                   "Write each request and the phases of its TTFT, one JSON object a line")
       ->type_name("FILE");
   app->add_option("--plot", flags->plot, "Write goodput against rate as SVG")->type_name("FILE");
-  return {app, [flags, &surroundings] { return Compare(*flags, surroundings); }};
+  return {app, [flags, &context] { return Compare(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -2,8 +2,8 @@
 // build would take all that an absl::Mutex guards for a race, in Baton and in gRPC, whose own locks they are
 // too. The definitions here come before the library's, for the program and for every shared library; they
 // call the library's and tell the sanitizer what the lock orders. Conditions are also evaluated inside
-// Unlock() and Await(), by whoever holds the lock at that moment: their reads are ordered by the lock and
-// left out.
+// Unlock() and Await(), by the thread that holds the lock at that moment: their reads are ordered by the lock
+// and left out.
 //
 // Linked into every program of a tsan build (see BatonRoom.cmake). The names are those of Debian's build of
 // Abseil, whose inline namespace is debian3.
@@ -32,7 +32,7 @@ class InsideTheLibrary {
 // What readers did comes before the next writer, and is not ordered among themselves: an address of its own.
 void* ReadersOf(absl::Mutex* mutex) { return reinterpret_cast<char*>(mutex) + 1; }
 
-// Waits with the lock, held for writing, given up in between.
+// Waits with the lock held for writing, which is released in between.
 template <typename Wait>
 auto GivingUp(absl::Mutex* mutex, Wait wait) {
   __tsan_release(mutex);

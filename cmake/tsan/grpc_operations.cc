@@ -1,5 +1,5 @@
 // ThreadSanitizer's view of gRPC's operations. What a program wrote before it started one (a read, a write, a
-// call) is seen by whoever is told that it has ended; the library orders that by means that the sanitizer
+// call) is seen by the thread that learns of its end; the library orders that by means that the sanitizer
 // can't see, for Debian's is built without it. The definitions here come before the library's, for the
 // program and for libgrpc++, which calls back what has ended; they call the library's and tell the sanitizer
 // that the start of an operation comes before its end: a tag names it.

@@ -1,5 +1,5 @@
-// CHECK: we are wrong, so the process ends with the place and the reason. What the world can get wrong is a
-// Status.
+// CHECK: a fault of the program, so the process ends with the place and the reason. Faults of the world
+// (input, peers, the system) are a Status.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// The ids that cross room borders.
+// The ids that several rooms share.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace baton {
 using TokenId = NamedType<int32_t, struct TokenIdTag>;
 // Index of a block in one worker's KV pool.
 using BlockId = NamedType<uint32_t, struct BlockIdTag>;
-// Grows by one each time that a block is given out; a write that names an older one is refused.
+// Grows by one each time that a block is allocated; a write that names an older generation is refused.
 using Generation = NamedType<uint32_t, struct GenerationTag>;
 // The right to fill certain blocks of one decode worker (see transfer/ticket.h).
 using TicketId = NamedType<uint64_t, struct TicketIdTag>;
 // A sequence inside one engine.
 using SequenceId = NamedType<uint64_t, struct SequenceIdTag>;
-// Drawn at random when a process starts: what was promised before a restart is void.
+// Drawn at random when a process starts: tickets and bookings from before a restart are void.
 using Incarnation = NamedType<uint64_t, struct IncarnationTag>;
 
-// Tokens per KV block, everywhere (design: identity of KV).
+// Tokens per KV block, the same in every process: block hashes and the wire depend on it.
 inline constexpr int kBlockTokens = 16;
 
 // Blocks that `tokens` tokens touch.

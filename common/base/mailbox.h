@@ -1,6 +1,6 @@
-// Mailbox: how other threads speak to an owner thread. Bounded by count; a full mailbox refuses the post
-// (TryPost returns false) unless the message is one that must not be lost (PostAlways: releases and cancels,
-// whose number is bounded by what was admitted).
+// Mailbox: how other threads send messages to an owner thread. Bounded by count; a full mailbox refuses the
+// post (TryPost returns false) unless the message is one that must not be lost (PostAlways: releases and
+// cancels, whose number is bounded by what was admitted).
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class Mailbox {
     return true;
   }
 
-  // Any thread. Beyond the capacity too; false only when closed.
+  // Any thread. It exceeds the capacity if needed; false only when closed.
   bool PostAlways(Message message) {
     absl::MutexLock lock(&mutex_);
     if (closed_) return false;
@@ -48,7 +48,7 @@ class Mailbox {
     return Drain();
   }
 
-  // Any thread. What is inside can still be taken; nothing more goes in.
+  // Any thread. Messages inside can still be taken; no more go in.
   void Close() {
     absl::MutexLock lock(&mutex_);
     closed_ = true;

@@ -5,11 +5,11 @@
 namespace baton {
 namespace {
 
-// At most `most` bytes, and no part of a character at the end.
-std::string Start(std::string_view text, size_t most) {
+// At most `max` bytes, and no part of a character at the end.
+std::string Start(std::string_view text, size_t max) {
   size_t end = text.size();
-  if (end > most) {
-    end = most;
+  if (end > max) {
+    end = max;
     const auto continues = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
     while (end > 0 && continues(end)) --end;
   }
@@ -22,15 +22,15 @@ std::string Start(std::string_view text, size_t most) {
 
 }  // namespace
 
-std::string Quoted(std::string_view text, size_t most) {
-  const std::string start = Start(text, most);
-  if (text.size() <= most) return fmt::format("\"{}\"", start);
+std::string Quoted(std::string_view text, size_t max) {
+  const std::string start = Start(text, max);
+  if (text.size() <= max) return fmt::format("\"{}\"", start);
   return fmt::format("\"{}\"... ({} bytes)", start, text.size());
 }
 
-std::string Shortened(std::string_view text, size_t most) {
-  const std::string start = Start(text, most);
-  if (text.size() <= most) return start;
+std::string Shortened(std::string_view text, size_t max) {
+  const std::string start = Start(text, max);
+  if (text.size() <= max) return start;
   return fmt::format("{}... ({} bytes)", start, text.size());
 }
 

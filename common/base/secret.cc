@@ -32,20 +32,20 @@ std::string RandomHex(size_t bytes) {
   return ToHex(std::as_bytes(std::span(random)));
 }
 
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_view what, size_t least) {
-  constexpr size_t kMost = 4096;
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_view what, size_t min) {
+  constexpr size_t kMaxBytes = 4096;
   std::ifstream in(path, std::ios::binary);
-  std::string secret(kMost + 1, '\0');
+  std::string secret(kMaxBytes + 1, '\0');
   in.read(secret.data(), static_cast<std::streamsize>(secret.size()));
   if (!in.is_open() || in.bad()) return absl::NotFoundError(fmt::format("{}: can't read the {}", path, what));
   secret.resize(static_cast<size_t>(in.gcount()));
-  if (secret.size() > kMost) {
-    return absl::InvalidArgumentError(fmt::format("{}: more than {} bytes is no {}", path, kMost, what));
+  if (secret.size() > kMaxBytes) {
+    return absl::InvalidArgumentError(fmt::format("{}: more than {} bytes is no {}", path, kMaxBytes, what));
   }
   secret.erase(secret.find_last_not_of(" \t\r\n") + 1);
-  if (secret.size() < least) {
+  if (secret.size() < min) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: a {} of {} bytes; at least {} are needed", path, what, secret.size(), least));
+        fmt::format("{}: a {} of {} bytes; at least {} are needed", path, what, secret.size(), min));
   }
   for (const char c : secret) {
     if (c < 0x21 || c > 0x7e) {

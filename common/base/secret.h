@@ -1,4 +1,4 @@
-// Secrets: comparing them without telling by the time it takes where they part, drawing new ones, and reading
+// Secrets: comparing them in a time that does not reveal where they differ, drawing new ones, and reading
 // them from a file. Any thread.
 #pragma once
 
@@ -18,8 +18,8 @@ bool SameSecret(std::string_view a, std::string_view b);
 std::string RandomHex(size_t bytes);
 std::string ToHex(std::span<const std::byte> bytes);
 
-// The file's content without white space at its end. At least `least` bytes and one line, or
+// The file's content without white space at its end. At least `min` bytes and one line, or
 // INVALID_ARGUMENT, which never shows the content. `what` is its name in messages.
-absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_view what, size_t least);
+absl::StatusOr<std::string> ReadSecretFile(const std::string& path, std::string_view what, size_t min);
 
 }  // namespace baton

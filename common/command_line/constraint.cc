@@ -1,11 +1,12 @@
 #include "common/command_line/constraint.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <string_view>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "fmt/format.h"
 
 namespace baton::command_line {
 namespace {

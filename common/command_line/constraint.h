@@ -1,5 +1,5 @@
 // Constraint: what an option takes, in words for help and errors. CLI11 describes types and checks in its own
-// ("TEXT", "INT in [1 - 64]", "POSITIVE"); this is where they are read. Pure; any thread.
+// ("TEXT", "INT in [1 - 64]", "POSITIVE"); this file parses those. Pure; any thread.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct Constraint {
   std::string placeholder;
   // For help: "1 to 64", "above 0". Empty: anything, or the placeholder says it.
   std::string range;
-  // For errors, behind "is not": "a number from 1 to 64", "one of cpu, cuda". Empty: the check has words of
-  // its own.
+  // For errors, after "is not": "a number from 1 to 64", "one of cpu, cuda". Empty: the check has its own
+  // message.
   std::string wanted;
   // What may be given, if that is a list.
   std::vector<std::string> choices;

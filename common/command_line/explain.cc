@@ -1,5 +1,7 @@
 #include "common/command_line/explain.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <optional>
@@ -9,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "common/command_line/constraint.h"
 #include "common/command_line/spelling.h"
-#include "fmt/format.h"
 
 namespace baton::command_line {
 namespace {
@@ -17,11 +18,11 @@ namespace {
 // The app and the commands that were recognized, from the outside in: `baton`, `key`, `new`.
 using Chain = std::vector<const CLI::App*>;
 
-constexpr size_t kLongestShown = 100;
+constexpr size_t kMaxShown = 100;
 
 std::string Quoted(std::string_view text) {
-  const bool cut = text.size() > kLongestShown;
-  return fmt::format("\"{}{}\"", text.substr(0, kLongestShown), cut ? "..." : "");
+  const bool cut = text.size() > kMaxShown;
+  return fmt::format("\"{}{}\"", text.substr(0, kMaxShown), cut ? "..." : "");
 }
 
 // " (did you mean X?)", or nothing.
@@ -100,7 +101,7 @@ std::string BadValue(const CLI::Option& option, const std::string& message) {
 }
 
 std::string WhatIsWrong(const Chain& chain, const CLI::ParseError& error) {
-  // A word that nobody knows is the likeliest cause of whatever else seems to be missing.
+  // An unknown word is the likeliest cause of anything else that seems to be missing.
   for (const CLI::App* app : chain) {
     if (const std::vector<std::string> rest = app->remaining(); !rest.empty()) {
       return UnknownWord(chain, *app, rest.front());
@@ -131,7 +132,7 @@ std::string WhatIsWrong(const Chain& chain, const CLI::ParseError& error) {
 std::string Explain(const CLI::App& app, const CLI::ParseError& error) {
   Chain chain = {&app};
   while (!chain.back()->get_subcommands().empty()) chain.push_back(chain.back()->get_subcommands().front());
-  return fmt::format("{}: {}\n`{} --help` tells more.\n", app.get_name(), WhatIsWrong(chain, error),
+  return fmt::format("{}: {}\nSee `{} --help`.\n", app.get_name(), WhatIsWrong(chain, error),
                      CommandLine(chain));
 }
 

@@ -1,4 +1,4 @@
-// What is wrong with a command line, as a person wants to hear it. For parse.cc.
+// Explain: error messages for a wrong command line. For parse.cc.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ class ParseError;
 namespace baton::command_line {
 
 // `app` has just thrown `error`. One or two whole lines: what is wrong, with the known word that was probably
-// meant, and which help tells more.
+// meant, and which help to read.
 std::string Explain(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace baton::command_line

@@ -1,11 +1,12 @@
 #include "common/command_line/help_format.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_join.h"
 #include "common/command_line/constraint.h"
-#include "fmt/format.h"
 
 namespace baton::command_line {
 namespace {

@@ -1,5 +1,5 @@
-// HelpFormat: how --help shows options: `--name VALUE`, then what it is for, with range, default and what it
-// goes with in brackets behind. For parse.cc. Immutable.
+// HelpFormat: how --help shows options: `--name VALUE`, then the description, then range, default and
+// dependencies in brackets. For parse.cc. Immutable.
 #pragma once
 
 #include <CLI/App.hpp>

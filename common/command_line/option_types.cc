@@ -1,11 +1,12 @@
 #include "common/command_line/option_types.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <iterator>
 #include <limits>
 
 #include "absl/strings/numbers.h"
-#include "fmt/format.h"
 
 namespace baton::command_line {
 

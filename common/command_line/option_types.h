@@ -9,11 +9,11 @@
 
 namespace baton::command_line {
 
-// A whole number that 64 bits hold, in decimal; for transform(). CLI11 itself takes -1 and what is too large
-// for the largest one, and a leading zero for octal.
+// A whole number that 64 bits hold, in decimal; for transform(). CLI11 itself reads -1 and too large numbers
+// as the largest number, and a leading zero as octal.
 CLI::Validator WholeNumber();
 
-// host:port, or unix:PATH. Whether the host exists is not looked at.
+// host:port, or unix:PATH. Whether the host exists is not checked.
 CLI::Validator Address();
 
 // "1GiB": a number of bytes in the largest unit that it is whole in, as sizes may be given.

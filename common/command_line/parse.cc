@@ -1,5 +1,7 @@
 #include "common/command_line/parse.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -9,7 +11,6 @@
 #include "common/base/build_info.h"
 #include "common/command_line/explain.h"
 #include "common/command_line/help_format.h"
-#include "fmt/format.h"
 
 namespace baton::command_line {
 namespace {

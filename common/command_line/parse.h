@@ -11,7 +11,7 @@ class App;
 
 namespace baton::command_line {
 
-// The command line makes no sense.
+// Exit code if the command line is wrong.
 inline constexpr int kExitMisused = 2;
 
 // Adds --version, parses into what the options of `app` (and of its commands) are bound to. Returns the exit
@@ -19,7 +19,7 @@ inline constexpr int kExitMisused = 2;
 // a misuse, which standard error explains. `app` has a name.
 std::optional<int> Parse(CLI::App& app, int argc, const char* const* argv);
 
-// Says on standard error what is wrong with options that are each right by themselves. Returns kExitMisused.
+// Prints on standard error why options that are each valid contradict one another. Returns kExitMisused.
 int Misused(const CLI::App& app, const std::string& message);
 
 }  // namespace baton::command_line

@@ -6,10 +6,10 @@
 namespace baton::command_line {
 namespace {
 
-constexpr size_t kShortestBeginning = 3;
+constexpr size_t kMinBeginning = 3;
 constexpr size_t kLettersPerEdit = 3;
-// What nobody types; the work is quadratic.
-constexpr size_t kLongestWord = 64;
+// Longer words are not typed by people; the work is quadratic.
+constexpr size_t kMaxWord = 64;
 
 // Optimal string alignment: Levenshtein's distance with swaps of neighbours. Only the last three rows are
 // kept.
@@ -32,8 +32,8 @@ size_t Edits(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  if (word.empty() || word.size() > kLongestWord) return "";
-  if (word.size() >= kShortestBeginning) {
+  if (word.empty() || word.size() > kMaxWord) return "";
+  if (word.size() >= kMinBeginning) {
     std::vector<std::string> begun;
     for (const std::string& candidate : candidates) {
       if (candidate.starts_with(word)) begun.push_back(candidate);

@@ -18,8 +18,8 @@ constexpr double kMeasuredWeight = 16;
 // Observations that tell a shape, even if each is off by a factor of two.
 constexpr double kManyToShape = 16;
 // Of the sum at the usual size, at least: a weight of zero could never grow.
-constexpr double kLeastShare = 0.01;
-constexpr double kLeast = 1e-9;
+constexpr double kMinShare = 0.01;
+constexpr double kMinPositive = 1e-9;
 
 // Solves a x = b, a symmetric and positive definite, of the first `n` rows, by elimination.
 template <size_t N>
@@ -53,7 +53,7 @@ template <size_t N>
 void LinearFit<N>::Reshape() {
   const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
   middle_ = weights_;
-  for (size_t i = 0; i < N; ++i) shape_[i] = std::max(weights_[i], std::max(kLeast, kLeastShare * sum));
+  for (size_t i = 0; i < N; ++i) shape_[i] = std::max(weights_[i], std::max(kMinPositive, kMinShare * sum));
 }
 
 template <size_t N>
@@ -149,19 +149,19 @@ void LinearFit<N>::Observe(const Features& x, double y) {
   relative_error_ += (observations_ == 0 ? 1 : kErrorWeight) * (error - relative_error_);
   const bool first = ++observations_ <= kFirst;
   if (of_ == Of::kMany) {
-    if (!first) y = std::min(y, predicted * (1 + kMostSurprise));
+    if (!first) y = std::min(y, predicted * (1 + kMaxSurprise));
     double usual = 0;
     for (size_t i = 0; i < N; ++i) usual += shape_[i] * x[i] / scale_[i];
-    Add(x, y, std::max(kLeast, usual));
+    Add(x, y, std::max(kMinPositive, usual));
     Solve();
     return;
   }
-  double expected = std::max(kLeast, y);
+  double expected = std::max(kMinPositive, y);
   if (!first) {
-    y = std::clamp(y, predicted / kMostChange, predicted * kMostChange);
+    y = std::clamp(y, predicted / kMaxChange, predicted * kMaxChange);
     // What took more than twice as long as expected counts less, or one stall would weigh as much as many
     // good rows.
-    expected = std::max({kLeast, predicted, y / 2});
+    expected = std::max({kMinPositive, predicted, y / 2});
   }
   std::shift_left(latest_.begin(), latest_.end(), 1);
   latest_.back() = {x, y};
@@ -181,12 +181,12 @@ void LinearFit<N>::Observe(const Features& x, double y) {
     // quicker alike, as far as one observation can tell.
     weights_ = before;
     Clear();
-    Add(x, y, std::max(kLeast, y));
+    Add(x, y, std::max(kMinPositive, y));
     Solve();
     off_ = 0;
   } else if (!first && std::abs(off_) >= kInARow) {
     Clear();
-    for (const Observation& one : latest_) Add(one.x, one.y, std::max(kLeast, one.y));
+    for (const Observation& one : latest_) Add(one.x, one.y, std::max(kMinPositive, one.y));
     Solve();
     off_ = 0;
   }
@@ -198,7 +198,7 @@ void LinearFit<N>::Fit(std::span<const Observation> observations) {
   off_ = 0;
   for (const Observation& one : observations) {
     if (!std::isfinite(one.y) || one.y <= 0) continue;
-    Add(one.x, one.y, std::max(kLeast, one.y));
+    Add(one.x, one.y, std::max(kMinPositive, one.y));
     ++observations_;
   }
   for (size_t i = 0; i < N; ++i) {

@@ -1,9 +1,9 @@
 // LinearFit: learns y = w0 x0 + w1 x1 + ... from what was measured, one observation at a time: least squares
 // of the relative error with forgetting, kept near the shape of a prior (its weights up to one common factor)
-// as long as few observations speak against it. Made for times on real machines: the first observation sets
-// the factor, three are enough to be within 1.5 times on any machine, and a machine that has become slower or
-// quicker is believed at once. Weights are never below zero; without an observation it answers with its
-// prior. Plain data, one thread at a time.
+// as long as few observations contradict it. It is made for times on real machines: the first observation
+// sets the factor, three are enough to be within 1.5 times on any machine, and a machine that has become
+// slower or quicker is followed at once. Weights are never below zero; without an observation it answers with
+// its prior. Plain data, one thread at a time.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace baton::forecast {
 
-// Of how many machines the observations are.
+// How many machines the observations come from.
 enum class Of {
-  kOne,   // what contradicts all before is news: the machine has changed
-  kMany,  // the mean of unlike ones: what is far off moves it no further than kMostSurprise expectations
+  kOne,   // an observation that contradicts all earlier ones means that the machine has changed
+  kMany,  // the mean of unlike machines: an observation far off counts as at most kMaxSurprise expectations
 };
 
 // For 3 and 5 features (linear_fit.cc).
@@ -30,14 +30,14 @@ class LinearFit {
   };
   // An observation counts half as much after about 140 more.
   static constexpr double kForgetting = 0.995;
-  static constexpr double kMostSurprise = 4.0;
-  // Observations that are believed as they are.
+  static constexpr double kMaxSurprise = 4.0;
+  // The first observations, which are taken as they are.
   static constexpr int64_t kFirst = 3;
-  // So far off, whatever the weights: the factor has changed, by kMostChange at most. (On a busy machine the
+  // So far off, whatever the weights: the factor has changed, by kMaxChange at most. (On a busy machine the
   // same takes half of the mean now and twice as long then: that is no news.)
   static constexpr double kNews = 6.0;
-  static constexpr double kMostChange = 100.0;
-  // Nor is it believed half: what was expected to take a tenth of this.
+  static constexpr double kMaxChange = 100.0;
+  // And an observation that was expected to take a tenth of its time counts in full.
   static constexpr double kContradiction = 10.0;
   // So far off to the same side this many times in a row: what came before is out of date.
   static constexpr double kOff = 1.5;
@@ -49,7 +49,7 @@ class LinearFit {
   double Predict(const Features& x) const;
   // Not finite or not positive values are ignored.
   void Observe(const Features& x, double y);
-  // What was measured on purpose, all of it at once and alike, in place of what was observed before.
+  // Replaces all earlier observations by these, which were measured on purpose and count alike.
   void Fit(std::span<const Observation> observations);
 
   int64_t observations() const { return observations_; }
@@ -59,7 +59,7 @@ class LinearFit {
   double relative_error() const { return relative_error_; }
 
  private:
-  // Forgets the observations. What they taught of the proportions of weights stays, if they were many.
+  // Forgets the observations. The proportions of weights that they gave stay, if they were many.
   void Clear();
   void Reshape();
   // An observation that counts by one over the square of `expected`.

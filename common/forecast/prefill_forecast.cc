@@ -11,7 +11,7 @@ LinearFit<3>::Features FeaturesOf(int64_t uncached, int64_t cached) {
 }
 
 // Predictions beyond this are as bad as each other; the order of a queue must stay a finite time.
-constexpr double kMostSeconds = 86'400;
+constexpr double kMaxSeconds = 86'400;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ PrefillForecast::PrefillForecast(PrefillCost prior, Of of)
     : fit_({prior.base, prior.token, prior.pair}, {1, 4e3, 16e6}, of) {}
 
 double PrefillForecast::Seconds(int64_t uncached, int64_t cached) const {
-  return std::min(kMostSeconds, fit_.Predict(FeaturesOf(uncached, cached)));
+  return std::min(kMaxSeconds, fit_.Predict(FeaturesOf(uncached, cached)));
 }
 
 void PrefillForecast::Observe(int64_t uncached, int64_t cached, double seconds) {
@@ -37,7 +37,7 @@ PrefillCost PrefillForecast::cost() const {
 }
 
 VirtualDeadline DeadlineOf(absl::Time arrival, double seconds, const QueueTargets& targets, int priority) {
-  seconds = std::clamp(seconds, 0.0, kMostSeconds);
+  seconds = std::clamp(seconds, 0.0, kMaxSeconds);
   const absl::Time from = arrival + priority * kPriorityStep;
   const double passed = 1 - targets.tail_share;
   return {.due = from + absl::Seconds(passed * std::min(targets.target, kPatience * seconds)),

@@ -3,9 +3,9 @@
 //
 //     seconds = base + token * uncached + pair * uncached * (cached + uncached / 2)
 //
-// the projections being linear in the tokens computed, attention in the (computed, attended) pairs. The three
-// are learnt from what prompts really took. Routers predict with it and prefill workers order their queues by
-// it, each from its own observations. Plain data, one thread at a time.
+// because projections are linear in the computed tokens, and attention in the (computed, attended) pairs. The
+// three are learnt from the measured times of prompts. Routers predict with it and prefill workers order
+// their queues by it, each from its own observations. Plain data, one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 namespace baton::forecast {
 
 struct PrefillCost {
-  // A mid-size model on a current accelerator; right within a few observations whatever the truth is.
+  // A mid-size model on a current accelerator; a few observations correct it for any other.
   double base = 20e-3;
   double token = 50e-6;
   double pair = 1e-9;
@@ -39,15 +39,16 @@ class PrefillForecast {
 
 // The order in which prefill workers serve: by virtual deadline.
 //
-// A prompt is due at its arrival plus kPatience times the seconds that it takes by itself, the target at
-// most: a short one passes long ones that came a little earlier. One that has not begun when it would have
-// to, to end within the target, can't meet it any more, and makes way once for those that can: from then on
-// it is due when it must begin to end within the late target. So the longest of the late go first, which is
-// what keeps the worst wait down, and nobody starves: a prompt is passed only by what arrives less than the
-// late target after it. A step of priority is worth a second of waiting.
+// A prompt is due at its arrival plus kPatience times the seconds that it takes alone, but no later than the
+// target: a short prompt passes long ones that came a little earlier. A prompt that has not begun by the time
+// at which it would have to, in order to end within the target, can't meet it any more. It yields once to
+// those that can: from then on it is due when it must begin in order to end within the late target. So the
+// longest of the late prompts go first, which bounds the worst wait, and none starves: a prompt is passed
+// only by prompts that arrive less than the late target after it. A step of priority is worth a second of
+// waiting.
 //
-// Whoever is passed pays: long prompts, and so the p99. The tail share takes that part off all delays after
-// the arrival: 0 serves most within the target, 1 is first come, first served.
+// Long prompts are passed most, and so the p99 grows. The tail share takes that part off all delays after the
+// arrival: 0 serves the most prompts within the target, 1 is first come, first served.
 inline constexpr double kPatience = 5.0;
 inline constexpr absl::Duration kPriorityStep = absl::Seconds(1);
 
@@ -61,7 +62,7 @@ struct QueueTargets {
   double late = 0;
   double tail_share = 0;  // in [0, 1]
 
-  // A fortieth of the SLO is for what follows a prefill; those that are late get three times the SLO.
+  // A fortieth of the SLO is for what follows a prefill; late prompts get three times the SLO.
   static constexpr QueueTargets For(double slo_ttft_seconds, double tail_share = kDefaultTailShare) {
     return {.target = slo_ttft_seconds * 39 / 40, .late = slo_ttft_seconds * 3, .tail_share = tail_share};
   }

@@ -59,11 +59,11 @@ StepCost StepForecast::cost() const {
 
 // token r + pair r (first + r / 2) = seconds, solved for r; the form without a difference of near equals.
 int64_t RowsWithin(double seconds, double token, double pair, int64_t first) {
-  constexpr int64_t kMost = 1 << 30;
+  constexpr int64_t kMaxTokens = 1 << 30;
   if (!(seconds > 0)) return 0;
   const double linear = token + pair * static_cast<double>(std::max<int64_t>(0, first));
   const double divisor = linear + std::sqrt(linear * linear + 2 * pair * seconds);
-  return divisor > 0 ? static_cast<int64_t>(std::min<double>(kMost, 2 * seconds / divisor)) : kMost;
+  return divisor > 0 ? static_cast<int64_t>(std::min<double>(kMaxTokens, 2 * seconds / divisor)) : kMaxTokens;
 }
 
 }  // namespace baton::forecast

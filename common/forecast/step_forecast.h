@@ -4,7 +4,7 @@
 //             + token * rows + pair * (pairs of a computed row of a prompt and a token that it attends to)
 //
 // Workers measure the five at their start (engine/measure.h) and learn them from every step; routers begin
-// with what workers say of themselves. Plain data, one thread at a time.
+// with the costs that workers report. Plain data, one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace baton::forecast {
 
 struct StepLoad;
 
-// Seconds. The defaults are a mid-size model on a current accelerator, until somebody has measured.
+// Seconds. The defaults are a mid-size model on a current accelerator, used until a worker has measured.
 struct StepCost {
   double base = 10e-3;
   double sequence = 50e-6;
@@ -27,12 +27,12 @@ struct StepCost {
 
   // The part of a step that the rows of prompts take.
   double PromptSeconds(const StepLoad& load) const;
-  // Of prompts, with nothing else in their steps.
+  // Rows of prompts, with nothing else in the step.
   PrefillCost prefill() const { return {.base = base, .token = token, .pair = pair}; }
   friend bool operator==(const StepCost&, const StepCost&) = default;
 };
 
-// Another process's word: all finite, none below zero, and some above it.
+// Whether costs that another process reported are valid: all finite, none negative, some positive.
 bool Plausible(const StepCost& cost);
 
 struct StepLoad {
@@ -56,7 +56,7 @@ class StepForecast {
     StepLoad load;
     double seconds = 0;
   };
-  // What was measured on purpose, all of it at once and alike, in place of what was observed before.
+  // Replaces all earlier observations by these, which were measured on purpose and count alike.
   void Fit(std::span<const Measured> measured);
   StepCost cost() const;
 
@@ -64,8 +64,8 @@ class StepForecast {
   LinearFit<5> fit_;
 };
 
-// The most rows of a prompt, behind `first` tokens, that take no longer than `seconds`, at these costs of a
-// row and of a pair.
+// The maximum number of rows of a prompt, after its first `first` tokens, that take no longer than `seconds`,
+// at these costs of a row and of a pair.
 int64_t RowsWithin(double seconds, double token, double pair, int64_t first);
 
 // Seconds per token after the first that answers may take. Routers and decode workers: --slo-tpot of both.

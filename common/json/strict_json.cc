@@ -1,5 +1,7 @@
 #include "common/json/strict_json.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -7,7 +9,6 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "common/base/quote.h"
-#include "fmt/format.h"
 
 namespace baton::json {
 namespace {

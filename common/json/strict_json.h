@@ -1,7 +1,7 @@
 // Strict JSON: text from people and clients becomes a value in time and memory linear in its bytes, or is
-// refused: what is no JSON, what nests too deep, what holds more values than its reader allows, and a key
-// that stands twice in one object, since two readers could then see two different things. Bounds are checked
-// as the text is read, so what is refused has cost no more than the bound. Pure functions that never throw;
+// refused: text that is not JSON, nests too deep or holds more values than its reader allows, and objects
+// with a duplicate key, because two readers could then see two different things. Bounds are checked while the
+// text is read, so a refused text costs no more than the bound. Pure functions that never throw;
 // any thread.
 #pragma once
 
@@ -17,9 +17,9 @@
 namespace baton::json {
 
 struct Limits {
-  // Objects and lists inside one another. More than any honest file has, and safe for code that recurses.
+  // Depth of objects and lists. No real file is deeper, and code that recurses is safe at this depth.
   int depth = 64;
-  // Everything counts: objects, lists, and what is in them.
+  // Counts objects, lists, and all values in them.
   int64_t values = std::numeric_limits<int64_t>::max();
 };
 

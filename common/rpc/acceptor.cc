@@ -181,7 +181,7 @@ bool Acceptor::AcceptAll(int listening) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
-    // No descriptor is left. Who waits is told so, by means of the reserve, and does not wait in vain.
+    // No descriptor is left. The reserve serves to accept the client and close it, so that it does not wait.
     if (reserve_ < 0) {
       reserve_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
       if (reserve_ < 0) return false;

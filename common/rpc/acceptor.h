@@ -1,8 +1,8 @@
-// Acceptor: the listening sockets of a server and the thread that accepts on them, in gRPC's place: that of
-// gRPC 1.51 stops for good when descriptors run out, and counts nothing. It admits so many connections in all
-// and from each address, closes the others at once, and keeps a descriptor in reserve, so that it can do so
-// when there is none left. What it admits is guarded (guarded_socket.h) and goes to gRPC, which owns it from
-// then on. Owned by Server. Start and Stop: one thread.
+// Acceptor: the listening sockets of a server and the thread that accepts on them, instead of gRPC's: that of
+// gRPC 1.51 stops for good when descriptors run out, and has no limits. It admits a limited number of
+// connections in all and from each address, closes the others at once, and keeps a descriptor in reserve, so
+// that it can close them when there is none left. Admitted connections are guarded (guarded_socket.h) and go
+// to gRPC, which owns them from then on. Owned by Server. Start and Stop: one thread.
 #pragma once
 
 #include <grpcpp/server_builder.h>
@@ -22,7 +22,7 @@ class Acceptor {
  public:
   struct Options {
     std::string address;  // as Listen takes it
-    // Lowered to what the process may have open.
+    // Lowered to the number of files that the process may open.
     ConnectionLimits limits;
     bool tls = false;
     absl::Duration user_timeout = absl::Seconds(20);
@@ -40,7 +40,7 @@ class Acceptor {
 
   // Accepts from now on, for a server that has been started.
   void Start(std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> server);
-  // Accepts no more, closes the listening sockets and waits for the thread. Again: nothing.
+  // Accepts no more, closes the listening sockets and waits for the thread. A second call does nothing.
   void Stop();
 
  private:

@@ -1,5 +1,5 @@
-// Channels to peers, all made alike: keepalive that notices a dead peer within 2 s, message limits set on
-// purpose, no hidden retries (Baton decides what is tried again). Any thread.
+// Channels to peers, all with the same settings: keepalive that notices a dead peer within 2 s, explicit
+// message limits, no hidden retries (Baton decides what is tried again). Any thread.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -13,19 +13,19 @@ namespace baton::rpc {
 
 class Security;
 
-// What one message may hold. Requests are token ids or text; KV chunks are cut to fit.
+// Maximum size of a message. Requests are token ids or text; KV chunks are cut to fit.
 inline constexpr int kMaxMessageBytes = 16 << 20;
 // Payload of one KV chunk message, well under the limit.
 inline constexpr int kMaxChunkBytes = 4 << 20;
 
 // A ping after this much silence, and how long its answer may take. Their sum bounds the time in which a dead
-// peer is noticed. The default is for links between the parties of a fleet; gRPC's clients leave a second
-// between two pings, whatever they are told.
+// peer is noticed. The default is for links between routers and workers; gRPC's clients leave a second
+// between two pings, whatever the setting.
 struct Keepalive {
   absl::Duration interval = absl::Seconds(1);
   absl::Duration timeout = absl::Milliseconds(800);
 };
-// The same for a server of the fleet: it may ping sooner, and all the rest of that time is for the answer of
+// The same for a worker's server: it may ping sooner, and the rest of that time is for the answer of
 // a peer that lives and is busy.
 inline constexpr Keepalive kServerKeepalive = {.interval = absl::Milliseconds(300),
                                                .timeout = absl::Milliseconds(1500)};
@@ -34,7 +34,7 @@ inline constexpr Keepalive kPublicKeepalive = {.interval = absl::Seconds(20), .t
 
 // A channel of its own (no sharing of subchannels with others of the same address, so that one caller's
 // quarantine is not another's). With `security`, over TLS if that has certificates to check peers by, and
-// with its keys in every call; without, plain.
+// with its keys in every call; without it, neither TLS nor keys.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Keepalive& keepalive = {},
                                            const Security* security = nullptr);
 

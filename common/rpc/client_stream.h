@@ -1,5 +1,5 @@
-// ClientStream: the client's end of a server-streaming call that is read one event at a time: the next event
-// is asked for only when the owner says Next(), so a slow owner slows the sender down through HTTP/2's own
+// ClientStream: the client's end of a server-streaming call that is read one event at a time: it reads the
+// next event only when the owner calls Next(), so a slow owner slows the sender down through HTTP/2's own
 // flow control. Callbacks run on gRPC's threads; `done` is the last one and comes exactly once.
 #pragma once
 
@@ -90,8 +90,8 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
     const std::shared_ptr<ClientStream> self = std::move(self_);
     Callbacks callbacks = std::move(callbacks_);
     {
-      // Holds the channel. Whoever hears of the end may let go of it, and the last channel of a process must
-      // not end here: it waits for the thread that this is.
+      // Holds the channel. `done` may release it, and the last channel of a process must not be destroyed
+      // here, because its destructor waits for this thread.
       absl::MutexLock lock(&mutex_);
       context_.reset();
     }

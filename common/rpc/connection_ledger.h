@@ -1,5 +1,5 @@
-// ConnectionLedger: how many connections a server has, in all and by address, and who may still come. Shared
-// by the acceptor, which enters them, and the connections, which leave on gRPC's threads. Any thread.
+// ConnectionLedger: how many connections a server has, in all and by address, and whether another may come.
+// Shared by the acceptor, which enters them, and the connections, which leave on gRPC's threads. Any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -14,7 +14,7 @@
 namespace baton::rpc {
 
 struct ConnectionLimits {
-  // At a time, and of these from one address (IPv6: one /64 network), which never gets more than three
+  // Connections at a time, and from one address (IPv6: one /64 network), which never gets more than three
   // quarters.
   int total = 4096;
   int per_address = 1024;
@@ -28,7 +28,7 @@ class ConnectionLedger {
  public:
   explicit ConnectionLedger(const ConnectionLimits& limits);
 
-  // Null: entered. Otherwise why not, with the flag that says how many there may be.
+  // Null: entered. Otherwise the reason, with the flag that sets the limit.
   const char* Enter(const std::string& key);
   void Leave(const std::string& key);
   int total() const;

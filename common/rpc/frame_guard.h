@@ -1,8 +1,8 @@
 // FrameGuard: follows the HTTP/2 frames (RFC 9113, section 4.1) that a client sends, by their headers alone,
-// and names the two things that no client of gRPC does and that gRPC 1.51 keeps in memory without a limit: a
-// header block that does not end (its size limit counts one frame at a time), and calls without end while our
-// SETTINGS are not acknowledged (until then it enforces none of them). All else is left to gRPC's parser. One
-// per connection, owned by whoever reads from it; one thread at a time.
+// and reports the two things that no gRPC client does and that gRPC 1.51 keeps in memory without a limit: a
+// header block that does not end (its size limit counts one frame at a time), and any number of calls while
+// our SETTINGS are not acknowledged (until then gRPC enforces none of them). All else is left to gRPC's
+// parser. One per connection, owned by its reader; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ class FrameGuard {
   // Calls before our SETTINGS are acknowledged; afterwards gRPC keeps to the same number at a time.
   static constexpr int kMaxCalls = 4096;
 
-  // Follows the next bytes of the connection. Returns what is wrong with them, in words, or null. Once
-  // something was wrong it stays so.
+  // Follows the next bytes of the connection. Returns a message about what is wrong with them, or null. After
+  // an error it returns the same message for ever.
   const char* Follow(std::string_view bytes);
 
  private:
@@ -30,7 +30,7 @@ class FrameGuard {
   // A frame header is complete.
   void Begin();
 
-  // Bytes to pass over: to begin with, the connection preface (24 bytes); then each frame's payload.
+  // Bytes to skip: first the connection preface (24 bytes), then each frame's payload.
   size_t skip_ = 24;
   unsigned char header_[kFrameHeader] = {};
   size_t header_bytes_ = 0;

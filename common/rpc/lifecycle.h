@@ -10,7 +10,7 @@
 
 namespace baton::rpc {
 
-// Standard streams that don't take what is written to them must not end the process: SIGPIPE is ignored, and
+// A standard stream that can't be written to must not end the process: SIGPIPE is ignored, and
 // a stream that was closed before the start is /dev/null, so that no socket gets its number. Writing to it
 // fails as before. Call first.
 void PrepareStandardStreams();

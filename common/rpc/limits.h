@@ -1,4 +1,4 @@
-// What a gRPC server lets strangers, who only reach its port, make it do before anybody asks for a key. The
+// Limits on what strangers can make a gRPC server do before a key is checked. The
 // acceptor limits connections, the frame guard what gRPC's parser does not; the rest is here.
 #pragma once
 
@@ -9,8 +9,8 @@
 namespace baton::rpc {
 
 // `opening`: from a connection to the client's SETTINGS, TLS included. Compressed messages are refused and
-// never unpacked, calls at a time and metadata are limited, and gRPC gives calls up rather than let what it
-// holds for all of them grow on.
+// never decompressed, calls at a time and metadata are limited, and gRPC ends calls when the memory for all
+// of them reaches its limit.
 void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening);
 
 }  // namespace baton::rpc

@@ -93,7 +93,7 @@ absl::StatusOr<Listening> Listen(const std::string& address, absl::Duration user
     addrinfo* found = nullptr;
     if (getaddrinfo(one_name.c_str(), port.c_str(), &hints, &found) != 0) continue;
     for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-      // The system's choice for the first address is everybody's.
+      // The port that the system chose for the first address is used for all.
       if (shared_port != 0) SetPort(one->ai_addr, shared_port);
       const int listening = ListenOn(one->ai_addr, one->ai_addrlen, wildcard, user_timeout);
       if (listening < 0) continue;

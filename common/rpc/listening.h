@@ -1,5 +1,5 @@
-// Listening: the bound, listening sockets of one address that a server was given. Plain data; whoever holds
-// it closes them.
+// Listening: the bound, listening sockets of one address that a server was given. Plain data; the holder
+// closes them.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct Listening {
 
 // `address`: host:port, where port 0 lets the system choose, a wildcard host means IPv6 and IPv4, and a name
 // all its addresses; or unix:PATH, which must not exist. `user_timeout` is TCP's, of the connections: one
-// whose other host takes nothing for so long is given up. INVALID_ARGUMENT, or UNAVAILABLE if it can't be
+// whose other host acknowledges nothing for so long ends. INVALID_ARGUMENT, or UNAVAILABLE if it can't be
 // bound.
 absl::StatusOr<Listening> Listen(const std::string& address, absl::Duration user_timeout);
 

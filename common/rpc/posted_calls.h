@@ -1,6 +1,6 @@
-// PostedCalls: server-streaming calls to peers whose events are dealt with by one thread of the caller's:
-// what comes on gRPC's threads is posted there, one event at a time. The owner's end of a call is an
-// EventCall: letting it go cancels the call, and no callback comes after that. Calls and EventCalls: the
+// PostedCalls: server-streaming calls to peers whose events one thread of the caller handles: events that
+// arrive on gRPC's threads are posted there, one at a time. The owner's end of a call is an
+// EventCall: destroying it cancels the call, and no callback comes after that. Calls and EventCalls: the
 // owner's thread.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace baton::rpc {
 class EventCall {
  public:
   virtual ~EventCall() = default;
-  // The event has been dealt with: the next one may come.
+  // The event has been handled: the next one may come.
   virtual void Next() = 0;
 };
 
@@ -39,7 +39,7 @@ class PostedCalls {
   using Post = std::function<void(absl::AnyInvocable<void()>)>;
 
   explicit PostedCalls(Post post) : post_(std::make_shared<const Post>(std::move(post))) {}
-  // Waits for calls that were let go to come to their end inside gRPC.
+  // Waits until calls whose EventCall was destroyed have ended inside gRPC.
   ~PostedCalls() {
     absl::MutexLock lock(&outstanding_->mutex);
     outstanding_->mutex.Await(absl::Condition(

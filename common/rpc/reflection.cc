@@ -104,13 +104,14 @@ class Catalogue {
       case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
         break;
     }
-    Refuse(grpc::StatusCode::INVALID_ARGUMENT, "the request asks for nothing that is known here", response);
+    Refuse(grpc::StatusCode::INVALID_ARGUMENT, "the request has no question that this server knows",
+           response);
   }
 
  private:
   static void AnswerFile(const pb::FileDescriptor* file, ServerReflectionResponse& response) {
     if (file == nullptr)
-      return Refuse(grpc::StatusCode::NOT_FOUND, "there is nothing of that name", response);
+      return Refuse(grpc::StatusCode::NOT_FOUND, "there is no symbol or file of that name", response);
     std::set<const pb::FileDescriptor*> seen;
     AddFiles(*file, seen, *response.mutable_file_descriptor_response());
   }

@@ -20,7 +20,7 @@ namespace {
 namespace tls = grpc::experimental;
 
 constexpr char kFleetKeyMetadata[] = "baton-fleet-key";
-constexpr size_t kLeastKeyBytes = 16;
+constexpr size_t kMinKeyBytes = 16;
 
 template <auto Free>
 struct Freed {
@@ -83,11 +83,10 @@ absl::StatusOr<std::shared_ptr<const Security>> Security::Load(const SecurityOpt
   std::shared_ptr<Security> security(new Security(options));
   if (!options.fleet_key_file.empty()) {
     BATON_ASSIGN_OR_RETURN(security->fleet_key_,
-                           ReadSecretFile(options.fleet_key_file, "fleet key", kLeastKeyBytes));
+                           ReadSecretFile(options.fleet_key_file, "fleet key", kMinKeyBytes));
   }
   if (!options.api_key_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(security->api_key_,
-                           ReadSecretFile(options.api_key_file, "API key", kLeastKeyBytes));
+    BATON_ASSIGN_OR_RETURN(security->api_key_, ReadSecretFile(options.api_key_file, "API key", kMinKeyBytes));
   }
   return std::shared_ptr<const Security>(std::move(security));
 }
@@ -124,7 +123,7 @@ absl::Status Security::CheckPeer(const grpc::ServerContextBase& context) const {
   if (has_certificate() && has_tls_channels()) {
     const std::vector<std::string> names = PeerCertificateNames(context);
     if (names.empty())
-      return absl::UnauthenticatedError("a certificate of the fleet is needed here (--tls-cert)");
+      return absl::UnauthenticatedError("this call needs a certificate of the fleet (--tls-cert)");
     if (!options_.peer_name.empty() &&
         std::find(names.begin(), names.end(), options_.peer_name) == names.end()) {
       return absl::PermissionDeniedError(fmt::format("the certificate of \"{}\" is not the fleet's (\"{}\")",
@@ -134,11 +133,11 @@ absl::Status Security::CheckPeer(const grpc::ServerContextBase& context) const {
   if (has_fleet_key()) {
     const auto shown = context.client_metadata().find(kFleetKeyMetadata);
     if (shown == context.client_metadata().end()) {
-      return absl::UnauthenticatedError("the fleet's key is needed here (--fleet-key-file)");
+      return absl::UnauthenticatedError("this call needs the fleet's key (--fleet-key-file)");
     }
     if (!SameSecret({shown->second.data(), shown->second.size()}, fleet_key_)) {
       return absl::UnauthenticatedError(
-          "the fleet's key is another here: every party needs the same --fleet-key-file");
+          "the fleet's key is wrong: every router and worker needs the same --fleet-key-file");
     }
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Security: what a process shows to others and whom it believes. With certificates: TLS on its ports and
-// mutual TLS on its channels, read from files again and again, so that a renewed certificate needs no
+// Security: how a process proves itself to others and whom it trusts. With certificates: TLS on its ports and
+// mutual TLS on its channels, read from files repeatedly, so that a renewed certificate needs no
 // restart. With a key of the fleet: a secret that peers send with every call. With neither: open, as on a
 // laptop. Immutable; any thread.
 #pragma once
@@ -20,8 +20,8 @@ namespace baton::rpc {
 
 class Security {
  public:
-  // Reads every file once, so that what is wrong is said at the start: a key that is not the certificate's,
-  // no certificate in it, one that has expired.
+  // Reads every file once, so that errors are reported at the start: a key that does not fit the certificate,
+  // a file without a certificate, an expired one.
   static absl::StatusOr<std::shared_ptr<const Security>> Load(const SecurityOptions& options);
 
   bool has_certificate() const { return !options_.cert.empty(); }

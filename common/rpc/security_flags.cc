@@ -23,10 +23,11 @@ absl::Status CheckFlags(const SecurityOptions& options) {
   }
   if (!options.client_ca.empty() && options.cert.empty()) {
     return absl::InvalidArgumentError(
-        "--tls-client-ca: needs --tls-cert and --tls-key, or nobody can be asked");
+        "--tls-client-ca: needs --tls-cert and --tls-key, because only TLS can ask clients for certificates");
   }
   if (!options.peer_name.empty() && options.ca.empty()) {
-    return absl::InvalidArgumentError("--tls-peer-name: needs --tls-ca, which says whose names are believed");
+    return absl::InvalidArgumentError(
+        "--tls-peer-name: needs --tls-ca, the authority whose names are trusted");
   }
   return absl::OkStatus();
 }
@@ -34,24 +35,24 @@ absl::Status CheckFlags(const SecurityOptions& options) {
 void AddFleetFlags(CLI::App& app, SecurityOptions& options) {
   AddCertificate(app, options, "clients and peers");
   app.add_option("--tls-ca", options.ca,
-                 "CA of the fleet's certificates, PEM: TLS both ways between its parties")
+                 "CA of the fleet's certificates, PEM: mutual TLS between routers and workers")
       ->type_name("FILE");
   app.add_option("--tls-peer-name", options.peer_name,
-                 "Name that every party's certificate has; none: the host that is dialed")
+                 "Name that the certificate of every router and worker has; none: the host that is dialed")
       ->type_name("NAME");
   app.add_option("--fleet-key-file", options.fleet_key_file,
-                 "Secret that every party of the fleet shows to the others, the same for all")
+                 "Secret by which routers and workers know one another, the same for all")
       ->type_name("FILE");
 }
 
 void AddPublicEndpointFlags(CLI::App& app, SecurityOptions& options) {
   app.add_option("--tls-client-ca", options.client_ca,
-                 "CA of clients' certificates, PEM; a client may show one in place of an API key")
+                 "CA of clients' certificates, PEM; a client may use one instead of an API key")
       ->type_name("FILE");
 }
 
 void AddClientFlags(CLI::App& app, SecurityOptions& options) {
-  app.add_option("--tls-ca", options.ca, "Speak TLS; CA of the server's certificate, PEM")->type_name("FILE");
+  app.add_option("--tls-ca", options.ca, "Use TLS; CA of the server's certificate, PEM")->type_name("FILE");
   AddCertificate(app, options, "the server");
   app.add_option("--tls-server-name", options.peer_name,
                  "Name in the server's certificate, if it is not the host in --server")

@@ -1,4 +1,4 @@
-// The flags behind SecurityOptions, worded alike for every binary. For main() and what it calls.
+// The flags behind SecurityOptions, the same for every binary. For main() and what it calls.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,12 +10,12 @@ class App;
 
 namespace baton::rpc {
 
-// INVALID_ARGUMENT: flags that make no sense together, whatever is in the files.
+// INVALID_ARGUMENT: flags that contradict one another, whatever is in the files.
 absl::Status CheckFlags(const SecurityOptions& options);
 
 // The rest bind the flags to `options`, which outlives the parse.
 
-// Parties of a fleet: --tls-cert, --tls-key, --tls-ca, --tls-peer-name, --fleet-key-file.
+// Routers and workers: --tls-cert, --tls-key, --tls-ca, --tls-peer-name, --fleet-key-file.
 void AddFleetFlags(CLI::App& app, SecurityOptions& options);
 // Servers that clients call: --tls-client-ca.
 void AddPublicEndpointFlags(CLI::App& app, SecurityOptions& options);

@@ -18,7 +18,7 @@ struct SecurityOptions {
   // A name that every peer's certificate has. Empty: servers must have the name that was dialed, and clients
   // any.
   std::string peer_name;
-  // One word that all parties of a fleet share.
+  // A secret that all routers and workers of a fleet share.
   std::string fleet_key_file;
   // A client's API key.
   std::string api_key_file;

@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                                                           security->has_tls_channels()));
   if (!guarded && !IsLoopback(options.listen)) {
     spdlog::warn(
-        "{} is not this machine alone, and whoever reaches it is let in and can listen: see --tls-cert{}",
+        "{} is reachable from other machines without TLS or a key: anybody can call it and read its traffic: "
+        "see --tls-cert{}",
         options.listen, options.is_public ? "" : " and --fleet-key-file");
   }
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<Acceptor> acceptor,
@@ -61,7 +62,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   const auto milliseconds = [](absl::Duration d) { return static_cast<int>(absl::ToInt64Milliseconds(d)); };
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds(options.keepalive.interval));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds(options.keepalive.timeout));
-  // Without a call nobody waits for anything, and a client of gRPC's synchronous API answers no ping between
+  // Without a call nothing is waited for, and a client of gRPC's synchronous API answers no ping between
   // calls.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);

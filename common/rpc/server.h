@@ -1,5 +1,5 @@
 // Server: a gRPC server with what every Baton process offers: grpc.health.v1, reflection, keepalive, limits
-// on what strangers can make it hold (acceptor.h, limits.h). Any thread may call any of it, also while
+// on the memory that strangers can take (acceptor.h, limits.h). Any thread may call any method, also while
 // another shuts it down.
 #pragma once
 
@@ -23,10 +23,10 @@ namespace baton::rpc {
 struct ServerOptions {
   // host:port; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
-  // Empty, or host:port of a second, plain port for grpc.health.v1 alone (and reflection, which tells how to
-  // ask): kubelets speak no TLS.
+  // Empty, or host:port of a second port without TLS that serves only grpc.health.v1 (and its reflection),
+  // because kubelets speak no TLS.
   std::string health_listen;
-  // Null: plain, and open to all. Otherwise a server for the fleet, or a public one.
+  // Null: no TLS, and open to all. Otherwise a server for the fleet, or a public one.
   std::shared_ptr<const Security> security;
   bool is_public = false;
   Keepalive keepalive = kServerKeepalive;
@@ -45,11 +45,11 @@ class Server {
 
   // host:port that clients can dial.
   const std::string& address() const { return address_; }
-  // Of the plain port for health checks; empty without one.
+  // Address of the port for health checks; empty without one.
   const std::string& health_address() const { return health_address_; }
   // What grpc.health.v1 answers for "" and for the full name of each service, on both ports: ready for work.
   // Its service "live" is always SERVING: the process lives, whatever its peers do. Does nothing once a
-  // shutdown has begun: say false before one.
+  // shutdown has begun: set false before one.
   void SetServing(bool serving);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended; a second
   // caller returns at once.

@@ -3,8 +3,8 @@
 // shared_ptrs, whose calls do nothing once the call has ended. Exactly one Finish reaches gRPC, after
 // everything sent before it.
 //
-// Back-pressure: outbox_bytes() is what the peer has not taken yet; the producer looks at it and pauses (it
-// is never blocked), and the `drained` callback says when to go on.
+// Back-pressure: outbox_bytes() is what the peer has not read yet; the producer checks it and pauses (it
+// is never blocked), and the `drained` callback tells it when to continue.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -41,7 +41,7 @@ class ServerStream final : public grpc::ServerWriteReactor<Event> {
   }
   grpc::ServerWriteReactor<Event>* reactor() { return this; }
 
-  // Sets who hears of cancellation. If the call was cancelled already, `cancelled` runs at once, in this
+  // Sets the callbacks. If the call was cancelled already, `cancelled` runs at once, in this
   // thread.
   void Listen(Callbacks callbacks) {
     const auto shared = std::make_shared<Callbacks>(std::move(callbacks));

@@ -1,5 +1,5 @@
-// CertificateMetrics: when a process's own certificate ends. Read from its file whenever the metrics page is
-// asked for, so that a renewed one shows at once. Any thread.
+// CertificateMetrics: when a process's own certificate ends. The file is read at each request for the metrics
+// page, so that a renewed certificate shows at once. Any thread.
 #pragma once
 
 #include <prometheus/collectable.h>

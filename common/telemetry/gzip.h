@@ -1,4 +1,4 @@
-// gzip (RFC 1952) for pages that a client would rather have small. Pure functions, any thread.
+// gzip (RFC 1952) for pages that a client accepts compressed. Pure functions, any thread.
 #pragma once
 
 #include <string>

@@ -44,8 +44,8 @@ prometheus::Histogram::BucketBoundaries TtftBuckets();
 prometheus::Histogram::BucketBoundaries PerTokenBuckets();
 prometheus::Histogram::BucketBoundaries EndToEndBuckets();
 
-// GET /metrics on an address of its own: the registry, and what the process says of itself (process.h,
-// certificate.h). Who may ask, and for how long: page_server.h.
+// GET /metrics on an address of its own: the registry, and what the process reports about itself (process.h,
+// certificate.h). Limits for clients: page_server.h.
 class MetricsServer {
  public:
   // host:port, port 0 lets the system choose. `certificate`: the PEM file of this process's own, if it speaks

@@ -267,7 +267,7 @@ PageServer::Impl::~Impl() {
     retry_.cancel();
     while (!open_.empty()) Close(open_.begin());
   });
-  // Nothing is left to do once the handlers have heard of it.
+  // Nothing is left to do once the handlers have run.
   thread_.join();
 }
 

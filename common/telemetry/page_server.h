@@ -1,8 +1,8 @@
-// PageServer: one page over HTTP/1.1, on a thread of its own, for whoever watches a process. What a client
-// sends or leaves undone keeps no other client from the page: each wait for a client has a time limit, and
-// when as many connections are open as may be, the one that has waited longest for its client is closed for
-// the new one. Refuses methods other than GET and HEAD, bodies and long headers. The destructor closes every
-// connection and waits for no client. Boost is seen by page_server.cc alone: it takes long to compile.
+// PageServer: one page over HTTP/1.1, on a thread of its own, for those who watch a process. No client can
+// keep others from the page, whatever it sends or leaves undone: each wait for a client has a time limit, and
+// when the maximum number of connections is open, the one that has waited longest for its client is closed
+// for the new one. Refuses methods other than GET and HEAD, bodies and long headers. The destructor closes
+// every connection and waits for no client. Boost is seen by page_server.cc alone: it takes long to compile.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct PageServerOptions {
   size_t max_header_bytes = 8192;
   // From the first byte of a request, or from the connection's opening, to the end of its header.
   absl::Duration request_timeout = absl::Seconds(5);
-  // From the end of an answer to the next request on the same connection: longer than scrapes are apart.
+  // From the end of an answer to the next request on the same connection: longer than a scrape interval.
   absl::Duration idle_timeout = absl::Seconds(90);
   // Until the client has taken a whole answer.
   absl::Duration send_timeout = absl::Seconds(10);

@@ -1,6 +1,6 @@
-// ProcessMetrics: what every process says of itself on its metrics page, under the names that Prometheus' own
-// clients use: CPU seconds, resident memory, open files, start time, and which build it is; and how many
-// lines of its log could not be written. Read from /proc when the page is asked for. Any thread.
+// ProcessMetrics: what every process reports about itself on its metrics page, under the names that
+// Prometheus' own clients use: CPU seconds, resident memory, open files, start time, and which build it is;
+// and how many lines of its log could not be written. They are read from /proc at each request. Any thread.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -15,7 +15,7 @@ class ProcessMetrics final : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override;
 };
 
-// A line of the log was lost: standard error did not take it.
+// A line of the log was lost, because standard error did not accept it.
 void CountLostLogLine();
 
 }  // namespace baton::telemetry

@@ -151,7 +151,7 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(con
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Time now,
-                                                 size_t most_bytes) const {
+                                                 size_t max_bytes) const {
   if (!variables.is_object() || !variables.contains("messages") || !variables["messages"].is_array()) {
     return absl::InvalidArgumentError("messages: a chat needs a list of messages");
   }
@@ -175,7 +175,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Ti
   baton_text_bytes text;
   baton_text_bytes error;
   const int32_t code = CallRust(baton_template_render, impl_->handle, Data(json), json.size(),
-                                absl::ToUnixSeconds(now), most_bytes, &text, &error);
+                                absl::ToUnixSeconds(now), max_bytes, &text, &error);
   if (code != BATON_TEXT_OK) {
     return InFile("chat template", TakeError(code, error));
   }

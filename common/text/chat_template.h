@@ -33,10 +33,10 @@ class ChatTemplate {
   // member of a message counts as absent, reasoning_content, thinking and reasoning name the same thing, and
   // "tools" and "documents" are none and "add_generation_prompt" is false unless given. now is what
   // strftime_now sees, in local time. A template that raises is INVALID_ARGUMENT with the template's own
-  // message and line. OUT_OF_RANGE as soon as the text is longer than `most_bytes`.
-  static constexpr size_t kMostBytes = size_t{256} << 20;
+  // message and line. OUT_OF_RANGE as soon as the text is longer than `max_bytes`.
+  static constexpr size_t kMaxBytes = size_t{256} << 20;
   absl::StatusOr<std::string> Render(const Json& variables, absl::Time now = absl::Now(),
-                                     size_t most_bytes = kMostBytes) const;
+                                     size_t max_bytes = kMaxBytes) const;
 
  private:
   struct Impl;

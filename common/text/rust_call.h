@@ -1,4 +1,4 @@
-// The C++ side of baton_text.h: calls, and what they hand over taken into C++ ownership. Internal to this
+// The C++ side of baton_text.h: calls, and C++ ownership of the objects that they return. Internal to this
 // room.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace baton::text {
 
 // A call across the border. The Rust side is not instrumented: ThreadSanitizer sees the memory that it
-// allocates, copies and compares through libc, and not its locks, so it looks away for the length of the
+// allocates, copies and compares through libc, and not its locks, so it is turned off during the
 // call. What C++ does with handles and results is checked.
 template <typename Function, typename... Arguments>
 auto CallRust(Function function, Arguments... arguments) {

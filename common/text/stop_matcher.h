@@ -24,7 +24,7 @@ class StopMatcher {
   };
   // After a match, every further piece is dropped. Time: bytes of text x number of stops.
   Result Push(std::string_view text);
-  // What was held back, when the generation ends for another reason.
+  // Returns the text that was held back, when the generation ends for another reason.
   std::string Flush();
 
  private:

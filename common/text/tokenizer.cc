@@ -37,7 +37,7 @@ void Tokenizer::Impl::MeasureTokens(bool verbatim) {
   constexpr uint32_t kShortened = 3;
   if (!verbatim) longest.fill(kShortened * most);
   for (uint32_t& length : longest) {
-    if (length == 0) length = most;  // a byte that no token has: whatever stands for it
+    if (length == 0) length = most;  // no token has this byte: an unknown token replaces it
   }
 }
 
@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bo
   int32_t (*const ask)(const void*) = bounds.wanted ? +wanted : nullptr;
   const int32_t code =
       CallRust(baton_tokenizer_encode, impl_->handle, Data(text), text.size(), add_special_tokens,
-               static_cast<size_t>(bounds.most_tokens), ask, &bounds.wanted, &ids, &error);
+               static_cast<size_t>(bounds.max_tokens), ask, &bounds.wanted, &ids, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
   std::vector<TokenId> tokens;
   tokens.reserve(ids.size);

@@ -1,6 +1,6 @@
-// Tokenizer: a Hugging Face tokenizer.json behind the `tokenizers` library. Immutable after Load; any thread.
-// It does not know of chat templates; control tokens that stand in a text are encoded as such, as the library
-// does.
+// Tokenizer: a Hugging Face tokenizer.json, read by the `tokenizers` library. Immutable after Load; any
+// thread. It does not know chat templates; control tokens that occur in a text are encoded as such, as the
+// library does.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ namespace baton::text {
 
 // What an encoding may cost.
 struct EncodeBounds {
-  int64_t most_tokens = std::numeric_limits<int64_t>::max();
-  // Asked before the work and about every 100 us of it, on the caller's thread; false ends it. Null: wanted.
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();
+  // Called before the work and about every 100 us during it, on the caller's thread; false ends it. Null:
+  // wanted.
   std::function<bool()> wanted;
 };
 
 class Tokenizer {
  public:
   // Reads tokenizer.json from a model folder. NOT_FOUND or INVALID_ARGUMENT, with the file's path. Truncation
-  // and padding that the file asks for are ignored: a prompt is never cut in silence.
+  // and padding that the file asks for are ignored: a prompt is never truncated silently.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& folder);
   // The same from the file's content.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json);

@@ -17,7 +17,7 @@ void Utf8Assembler::Push(std::string_view bytes, std::string* out) {
         }
         continue;
       }
-      // The part so far can't be completed; this byte starts anew.
+      // The part so far can't be completed; this byte starts a new one.
       Flush(out);
     }
     if (byte < 0x80) {

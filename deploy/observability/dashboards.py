@@ -39,14 +39,14 @@ def overview():
             stat("Requests", "Generation requests ended per second.", "reqps", rate("baton_router_requests_total")),
             stat(
                 "Errors",
-                "Share of requests that ended in an error of ours. 5% for five minutes wakes somebody.",
+                "Share of requests that ended in an error of the service. 5% for five minutes is an alert.",
                 "percentunit",
                 "max(baton:errors:ratio_rate5m{ALL})",
                 OK_BAD(0.01, 0.05),
             ),
             stat(
                 "Refused",
-                "Share of requests that were refused for load, limits or quota. Clients were told when to come back.",
+                "Share of requests that were refused for load, limits or quota. Clients were told when to try again.",
                 "percentunit",
                 share('(sum(rate(baton_router_requests_total{ALL,outcome="RESOURCE_EXHAUSTED"}[$__rate_interval])) or vector(0))', rate("baton_router_requests_total")),
                 OK_BAD(0.01, 0.05),
@@ -62,18 +62,18 @@ def overview():
             stat("TPOT p95", "Mean time per token after the first, 95th percentile of five minutes.", "s", "max(baton:tpot_seconds:p95_5m{ALL})"),
             stat(
                 "Decode workers",
-                "Workers that a router may use; the least over routers.",
+                "Workers that a router may use; the minimum over routers.",
                 count("workers"),
                 'min(baton_router_workers{ALL,role="decode"})',
                 steps((None, "red"), (1, "green")),
             ),
-            stat("Prefill workers", "Workers that a router may use; the least over routers. None is right for a release without a prefill pool.", count("workers"), 'min(baton_router_workers{ALL,role="prefill"})'),
-            panel("Outcomes", "Requests by canonical status code. CANCELLED and INVALID_ARGUMENT are the client's doing; RESOURCE_EXHAUSTED is load, limit or quota.", "reqps", {"{{outcome}}": rate("baton_router_requests_total", by="outcome")}, stack=True, low=0),
-            panel("TTFT", "Arrival of a request to its first token. The line is the SLO, as the routers have it (`--slo-ttft`).", "s", quantiles("baton_router_ttft_seconds"), slo="ttft", low=0),
-            panel("TPOT", "Mean time per output token after the first, by request. The line is the SLO, as the routers have it (`--slo-tpot`).", "s", quantiles("baton_router_tpot_seconds"), slo="tpot", low=0),
+            stat("Prefill workers", "Workers that a router may use; the minimum over routers. 0 is right for a release without a prefill pool.", count("workers"), 'min(baton_router_workers{ALL,role="prefill"})'),
+            panel("Outcomes", "Requests by canonical status code. Clients cause CANCELLED and INVALID_ARGUMENT; RESOURCE_EXHAUSTED is load, limit or quota.", "reqps", {"{{outcome}}": rate("baton_router_requests_total", by="outcome")}, stack=True, low=0),
+            panel("TTFT", "Arrival of a request to its first token. The line is the routers' SLO (`--slo-ttft`).", "s", quantiles("baton_router_ttft_seconds"), slo="ttft", low=0),
+            panel("TPOT", "Mean time per output token after the first, by request. The line is the routers' SLO (`--slo-tpot`).", "s", quantiles("baton_router_tpot_seconds"), slo="tpot", low=0),
             panel(
                 "Refused and failed",
-                "Share of requests without an answer, by canonical status code: orange was refused, red failed, grey is the client's own doing.",
+                "Share of requests without an answer, by canonical status code: orange is refused, red is failed, grey is caused by the client.",
                 "percentunit",
                 {"{{outcome}}": share(rate("baton_router_requests_total", 'ALL,outcome!="OK"', "outcome"), rate("baton_router_requests_total"), "on() group_left() ")},
                 stack=True,
@@ -81,7 +81,7 @@ def overview():
             ),
             panel(
                 "Goodput",
-                "Answers per second that kept the SLO in both TTFT and TPOT (the router's `--slo-ttft` and `--slo-tpot`), of all that finished.",
+                "Answers per second that kept the SLO in both TTFT and TPOT (the router's `--slo-ttft` and `--slo-tpot`), out of all that finished.",
                 "reqps",
                 {"{{slo}}": rate("baton_router_answers_total", by="slo")},
                 stack=True,
@@ -99,7 +99,7 @@ def overview():
             panel("End to end", "Arrival of a request to the end of its answer; finished answers only.", "s", quantiles("baton_router_e2e_seconds"), low=0),
             panel(
                 "Error budget burnt",
-                "Share of answers over the SLO's bound within an hour. At 14.4% a month's budget (1%) is gone in two days.",
+                "Share of answers over the SLO's bound within an hour. At 14.4% a month's budget (1%) is used up in two days.",
                 "percentunit",
                 {"TTFT": "baton:ttft_slow:ratio_rate1h{ALL}", "TPOT": "baton:tpot_slow:ratio_rate1h{ALL}"},
                 thresholds=steps((None, "transparent"), (0.144, "red")),
@@ -112,10 +112,10 @@ def overview():
 def ttft():
     phases = {
         "admit": "Checking, template, tokenization, the queue for admission.",
-        "decode_queue": "Waiting for a decode worker with room.",
+        "decode_queue": "Waiting for a decode worker with free blocks.",
         "prefill_queue": "Waiting in the prefill worker's queue.",
         "prefill": "Computing the prompt.",
-        "transfer": "Shipping KV that computing did not hide.",
+        "transfer": "The part of shipping KV that did not overlap with computing.",
         "first_token": "Drawing and sending the first token.",
     }
     by_phase = mean("baton_ttft_phase_seconds", by="phase")
@@ -158,7 +158,7 @@ def prefill():
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_prefill_step_seconds", "ONE"), low=0),
             panel("Outcomes", "Prefill requests that ended, by outcome.", "reqps", {"{{outcome}}": rate("baton_prefill_requests_total", "ONE", "outcome")}, stack=True, low=0),
             panel("Hit rate", "Share of prompt tokens found in the prefill workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="prefill"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="prefill"', "pod"))}, low=0, high=1),
-            panel("KV blocks", "Blocks by state: cached ones can be taken back at any time.", count("blocks"), {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
+            panel("KV blocks", "Blocks by state; cached ones can be evicted at any time.", count("blocks"), {"{{state}}": 'sum by (state) (baton_kv_blocks{ONE,component="prefill"})'}, stack=True, low=0),
         ],
         extra=("worker",),
     )
@@ -170,18 +170,18 @@ def decode():
         "Decode pool",
         "KV arrives, tokens leave: batches, pace, blocks.",
         [
-            panel("Sequences", "By state. Preempted ones lost their blocks and will be computed again.", count("sequences"), {"{{state}}": "sum by (state) (baton_decode_sequences{ONE})"}, stack=True, low=0),
-            panel("Batch by worker", "Running sequences on each.", count("sequences"), {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})'}, low=0),
+            panel("Sequences", "By state. Preempted sequences lost their blocks and will be computed again.", count("sequences"), {"{{state}}": "sum by (state) (baton_decode_sequences{ONE})"}, stack=True, low=0),
+            panel("Batch by worker", "Running sequences on each worker.", count("sequences"), {"{{pod}}": 'sum by (pod) (baton_decode_sequences{ONE,state="running"})'}, low=0),
             panel("Tokens", "Tokens generated per second.", TOKENS, {"{{pod}}": rate("baton_output_tokens_total", "ONE", "pod")}, low=0),
-            panel("Time between tokens", "Of a sequence, on the worker.", "s", quantiles("baton_decode_itl_seconds", "ONE"), low=0),
+            panel("Time between tokens", "Time between two tokens of a sequence, on the worker.", "s", quantiles("baton_decode_itl_seconds", "ONE"), low=0),
             panel("Step", "Duration of an engine's step.", "s", quantiles("baton_decode_step_seconds", "ONE"), low=0),
             panel("Time on the worker", "Arrival at the decode worker to the end.", "s", quantiles("baton_decode_e2e_seconds", "ONE"), low=0),
-            panel("KV in use", "Blocks held by sequences, of all. Scaled by this; full above 95%.", "percentunit", {"{{pod}}": 'baton:kv_used:ratio{ONE,component="decode"}'}, thresholds=steps((None, "transparent"), (0.95, "red")), low=0, high=1),
+            panel("KV in use", "Share of blocks that sequences hold. The pool is scaled by it; above 95% it counts as full.", "percentunit", {"{{pod}}": 'baton:kv_used:ratio{ONE,component="decode"}'}, thresholds=steps((None, "transparent"), (0.95, "red")), low=0, high=1),
             panel("Preemptions", "Sequences set aside because no KV block was free.", count("preemptions/s"), {"{{pod}}": rate("baton_preemptions_total", "ONE", "pod")}, low=0),
             panel("Outcomes", "Requests that ended on this pool, by outcome; refused ones went to another worker or back to the queue.", "reqps", {"{{outcome}}": rate("baton_decode_requests_total", "ONE", "outcome")}, stack=True, low=0),
-            panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and what was left of failed hand-offs.", TOKENS, {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
+            panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and the rest after failed hand-offs.", TOKENS, {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod"))}, low=0, high=1),
-            panel("Draining", "Yes: takes no new work.", "bool_yes_no", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
+            panel("Draining", "Yes: the process takes no new work.", "bool_yes_no", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
         ],
         extra=("worker",),
     )
@@ -193,10 +193,10 @@ def kv():
         "KV and cache affinity",
         "What is cached, where it is, and what it costs to move.",
         [
-            panel("Hit rate", "Share of prompt tokens found in caches, by pool: what was really reused.", "percentunit", {"{{component}}": share(rate("baton_prefix_hit_tokens_total", by="component"), rate("baton_prefix_query_tokens_total", by="component"))}, low=0, high=1),
+            panel("Hit rate", "Share of prompt tokens found in caches, by pool.", "percentunit", {"{{component}}": share(rate("baton_prefix_hit_tokens_total", by="component"), rate("baton_prefix_query_tokens_total", by="component"))}, low=0, high=1),
             panel(
                 "Predicted and found",
-                "Share of placed prompt tokens that the router believed the chosen worker to hold, and that it did hold, by pool (prefill: beyond the decode worker's). Lines apart mean that the index is behind, or that caches evict what was promised.",
+                "Share of placed prompt tokens that the router expected on the chosen worker, and that the worker had, by pool (prefill: beyond the decode worker's). A gap means that the index is behind, or that caches evict expected blocks.",
                 "percentunit",
                 {
                     "{{pool}} predicted": share(rate("baton_router_predicted_cached_tokens_total", by="pool"), rate("baton_router_placed_tokens_total"), "on() group_left() "),
@@ -206,7 +206,7 @@ def kv():
             ),
             panel(
                 "Predicted and found by worker",
-                "The same by worker. One that finds less than was predicted evicts too early, or was restarted; one far above the others with a long queue holds what everybody asks for. Fleets of more than 512 workers have only the pools' sums.",
+                "The same by worker. A worker that finds less than predicted evicts too early, or was restarted; a worker far above the others with a long queue holds a prefix that many requests share. Fleets of more than 512 workers have only the pools' sums.",
                 "percentunit",
                 {
                     "{{worker}} predicted": share(rate("baton_router_worker_predicted_tokens_total", by="worker"), rate("baton_router_worker_prompt_tokens_total", by="worker")),
@@ -216,7 +216,7 @@ def kv():
             ),
             panel(
                 "Hot prefixes",
-                "Placements a second that begin with the prefix of each rank, of about the last minute. A rank is no name: two may change places. Never text, and not even its hash.",
+                "Placements a second that begin with each of the most used prefixes, over about the last minute, by rank. Two prefixes may exchange ranks. Neither text nor hashes are shown.",
                 count("placements/s"),
                 {"rank {{rank}}": "sum by (rank) (baton_router_hot_prefix_placements_per_second{ALL})"},
                 stack=True,
@@ -224,16 +224,16 @@ def kv():
             ),
             panel(
                 "Holders of hot prefixes",
-                "Workers that hold all of it, by rank. A hot prefix with one holder makes one queue; placement spreads it when waiting costs more than computing it again.",
+                "Workers that hold the whole prefix, by rank. A hot prefix on one worker makes one queue; placement spreads it when waiting costs more than computing it again.",
                 count("workers"),
                 {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_holders{ALL})"},
                 low=0,
             ),
-            panel("Length of hot prefixes", "In tokens, by rank: what each new holder would have to compute.", count("tokens"), {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
-            panel("Why there", "Placements by reason: at the holder of the prefix, spread from a busy holder, cold, local, by load or in turn. Much `spread` means hot prefixes.", count("placements/s"), {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
+            panel("Length of hot prefixes", "In tokens, by rank: what each further worker would have to compute.", count("tokens"), {"rank {{rank}}": "max by (rank) (baton_router_hot_prefix_tokens{ALL})"}, low=0),
+            panel("Why there", "Placements by reason: where the prefix is, spread from a busy worker, cold, local, by load or in turn. Much `spread` means hot prefixes.", count("placements/s"), {"{{reason}}": rate("baton_router_placements_total", by="reason")}, stack=True, low=0),
             panel(
                 "Hits against load",
-                "Per worker: share of prompt tokens hit. Beside it, the worker's share of all work; affinity that ignores load shows as one line far above the others.",
+                "By worker: the share of prompt tokens found in its cache, and its share of all work. Affinity that ignores load shows as one line far above the others.",
                 "percentunit",
                 {
                     "{{pod}} hits": share(rate("baton_prefix_hit_tokens_total", by="pod"), rate("baton_prefix_query_tokens_total", by="pod")),
@@ -243,12 +243,12 @@ def kv():
                 width=16,
             ),
             panel("Blocks", "Of all workers, by state.", count("blocks"), {"{{component}} {{state}}": "sum by (component, state) (baton_kv_blocks{ALL})"}, stack=True, low=0),
-            panel("Cached share", "Blocks that hold reusable KV, of all.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
+            panel("Cached share", "Share of blocks that hold reusable KV.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
             panel("Shipped", "KV bytes sent by prefill workers, by link.", "Bps", {"{{link}} sent": rate("baton_kv_shipped_bytes_total", by="link"), "{{link}} received": rate("baton_kv_received_bytes_total", by="link")}, low=0),
-            panel("Transfer", "Shipping of a prompt's KV that computing did not hide.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
+            panel("Transfer", "The part of shipping a prompt's KV that did not overlap with computing.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
             panel(
                 "Link against its floor",
-                "What the test at start measured, by link and peer, and the least that the worker asks for (`--link-floor-gbps`): below it the worker takes no work.",
+                "What the test at start measured, by link and peer, and the worker's minimum (`--link-floor-gbps`): below it the worker takes no work.",
                 "Bps",
                 {
                     "{{pod}} {{link}} from {{peer}}": "min by (pod, link, peer) (baton_link_measured_bytes_per_second{ALL})",
@@ -266,7 +266,7 @@ def kv():
             ),
             panel(
                 "Served to peers",
-                "The holders' side of fetches, by outcome. Much `refused` on one worker: it is everybody's only holder.",
+                "Fetches that workers served, by outcome. Much `refused` on one worker means that only this worker has a popular prefix.",
                 count("fetches/s"),
                 {"{{pod}} {{outcome}}": rate("baton_peer_serves_total", by="pod, outcome")},
                 stack=True,
@@ -274,14 +274,14 @@ def kv():
             ),
             panel(
                 "Fetched and served",
-                "KV bytes that workers took from peers and sent to them, by link. Lines apart for long mean fetches that break off.",
+                "KV bytes that workers received from peers and sent to them, by link. A lasting gap means that fetches break off.",
                 "Bps",
                 {"{{link}} fetched": rate("baton_peer_fetched_bytes_total", by="link"), "{{link}} served": rate("baton_peer_served_bytes_total", by="link")},
                 low=0,
             ),
-            panel("Fetch time", "From the call to the last block, of fetches that brought some.", "s", quantiles("baton_peer_fetch_seconds", more="link"), low=0),
-            panel("Hand-offs", "By outcome; a failed one goes on elsewhere from what was committed.", count("hand-offs/s"), {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
-            panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for a former life of the worker. They are refused, never written.", count("chunks/s"), {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
+            panel("Fetch time", "From the call to the last block, of fetches that brought blocks.", "s", quantiles("baton_peer_fetch_seconds", more="link"), low=0),
+            panel("Hand-offs", "By outcome; a failed one continues elsewhere from the committed blocks.", count("hand-offs/s"), {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
+            panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for an earlier incarnation of the worker. They are refused and never written.", count("chunks/s"), {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
         ],
     )
 
@@ -290,7 +290,7 @@ def router():
     return dashboard(
         "router",
         "Router",
-        "The door: what a request costs, what waits, whom it sees.",
+        "What a request costs, what waits, which workers it sees.",
         [
             panel("CPU per request", "CPU seconds of the router's process per request ended.", "s", {"{{pod}}": share(rate("process_cpu_seconds_total", 'ALL,component="router"', "pod"), rate("baton_router_requests_total", by="pod"))}, low=0),
             panel("CPU", "Cores in use by the process.", count("cores"), {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="router"', "pod")}, low=0),
@@ -299,12 +299,12 @@ def router():
             panel("Queue in bytes", "Bytes of the prompts that wait.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_queue_bytes{ALL})"}, low=0),
             panel("Booked", "Choices booked on decode workers.", count("choices"), {"{{pod}}": "sum by (pod) (baton_router_bookings{ALL})"}, low=0),
             panel("Placements", "Choices placed on workers, by policy.", count("placements/s"), {"{{policy}}": rate("baton_router_placements_total", by="policy")}, low=0),
-            panel("Prefix index", "Memory of the index; at its cap (`--index-memory`) it forgets what nobody asked for.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_index_bytes{ALL})"}, low=0),
-            panel("Blocks known", "(block, worker) pairs in the index, and those only expected.", count("blocks"), {"{{pod}}": "sum by (pod) (baton_router_index_pairs{ALL})", "{{pod}} expected": "sum by (pod) (baton_router_index_speculative_pairs{ALL})"}, low=0),
-            panel("Refused and lost", "Decode workers that had no room, and those lost before or after they accepted.", count("choices/s"), {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
+            panel("Prefix index", "Memory of the index; at its limit (`--index-memory`) it forgets the prefixes that were not used for longest.", "bytes", {"{{pod}}": "sum by (pod) (baton_router_index_bytes{ALL})"}, low=0),
+            panel("Blocks known", "(block, worker) pairs in the index, and those that are only expected.", count("blocks"), {"{{pod}}": "sum by (pod) (baton_router_index_pairs{ALL})", "{{pod}} expected": "sum by (pod) (baton_router_index_speculative_pairs{ALL})"}, low=0),
+            panel("Refused and lost", "Choices that a decode worker refused because it had no free blocks, and choices whose worker was lost before or after it accepted.", count("choices/s"), {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
             panel("Watch streams begun again", "By reason; a router keeps one per worker.", count("streams/s"), {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
-            panel("Workers seen", "That placement may use, by role.", count("workers"), {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
-            table("Builds", "What runs where. Two versions stand here for the time of a rolling upgrade.", count("processes"), {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
+            panel("Workers seen", "Workers that placement may use, by role.", count("workers"), {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
+            table("Builds", "Which version runs where. During a rolling upgrade there are two.", count("processes"), {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
         ],
     )
 
@@ -313,12 +313,12 @@ def tenants():
     return dashboard(
         "tenants",
         "Tenants and usage",
-        "Who uses it, and what they are refused.",
+        "Who uses the service, and which requests are refused.",
         [
-            panel("Prompt tokens", "Of requests that began.", TOKENS, {"{{tenant}}": rate("baton_router_tenant_prompt_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
-            panel("Answer tokens", "Sent to the tenants.", TOKENS, {"{{tenant}}": rate("baton_router_tenant_output_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
-            panel("Admitted", "Requests let in by admission.", "reqps", {"{{tenant}}": rate("baton_router_tenant_admitted_total", "TENANT", "tenant")}, low=0),
-            panel("Refused", "By the limit or quota that refused.", "reqps", {"{{tenant}} {{reason}}": rate("baton_router_tenant_refused_total", "TENANT", "tenant, reason")}, low=0),
+            panel("Prompt tokens", "Prompt tokens of requests that began.", TOKENS, {"{{tenant}}": rate("baton_router_tenant_prompt_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
+            panel("Answer tokens", "Answer tokens sent to the tenants.", TOKENS, {"{{tenant}}": rate("baton_router_tenant_output_tokens_total", "TENANT", "tenant")}, stack=True, low=0),
+            panel("Admitted", "Requests that admission accepted.", "reqps", {"{{tenant}}": rate("baton_router_tenant_admitted_total", "TENANT", "tenant")}, low=0),
+            panel("Refused", "Refused requests, by the limit or quota.", "reqps", {"{{tenant}} {{reason}}": rate("baton_router_tenant_refused_total", "TENANT", "tenant, reason")}, low=0),
             panel("Wait", "Admission to placement, 95th percentile.", "s", {"{{tenant}}": "histogram_quantile(0.95, sum by (le, tenant) (rate(baton_router_tenant_wait_seconds_bucket{TENANT}[$__rate_interval])))"}, low=0),
             panel("Queue", "Choices that wait, by tenant.", count("requests"), {"{{tenant}}": "sum by (tenant) (baton_router_tenant_queue_requests{TENANT})"}, low=0),
             panel("Running", "Choices on workers, by tenant.", count("choices"), {"{{tenant}}": "sum by (tenant) (baton_router_tenant_running{TENANT})"}, low=0),

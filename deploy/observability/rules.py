@@ -3,10 +3,10 @@ it does not; generate.py writes both beside the rules.
 """
 
 BY = "namespace, release"
-# Outcomes that are ours. Overload (RESOURCE_EXHAUSTED) has its own alert; the rest are the client's.
+# Outcomes that the service causes. Overload (RESOURCE_EXHAUSTED) has its own alert; clients cause the rest.
 OURS = "INTERNAL|UNKNOWN|UNAVAILABLE|DATA_LOSS|ABORTED|DEADLINE_EXCEEDED|UNIMPLEMENTED"
-# The share of answers that shall keep the SLO. Its bounds are nowhere here: routers say what they judge by (baton_router_slo_seconds) and count
-# what was over it (baton_router_over_slo_total), so rules follow the flags --slo-ttft and --slo-tpot, and through them the chart's slo.*.
+# The share of answers that should keep the SLO. The SLO's bounds are not here: routers export them (baton_router_slo_seconds) and count
+# answers over them (baton_router_over_slo_total), so the rules follow the flags --slo-ttft and --slo-tpot, and through them the chart's slo.*.
 OBJECTIVE = 0.99
 
 
@@ -56,7 +56,7 @@ def recordings():
 
 
 def burn(name, fast):
-    """Two windows: the long one says that it matters, the short one that it goes on. Google's SRE workbook, chapter 5."""
+    """Two windows: the long one shows that it matters, the short one that it continues (Google's SRE workbook, chapter 5)."""
     long, short, factor = ("1h", "5m", 14.4) if fast else ("6h", "30m", 6)
     limit = round(factor * (1 - OBJECTIVE), 4)
     what = {"ttft": "first token", "tpot": "time per token"}[name]
@@ -139,7 +139,7 @@ def alerts():
             f'max by ({BY}) (baton_router_workers{{role="decode"}}) == 0',
             "1m",
             "critical",
-            "No decode worker is ready: nothing can be answered",
+            "No decode worker is ready: no request can be answered",
             "No router of {{ $labels.release }} sees a decode worker that it may use.",
             fires={f'baton_router_workers{{{WHO},role="decode"}}': "0x200"},
             quiet={f'baton_router_workers{{{WHO},role="decode"}}': "1x200"},
@@ -151,8 +151,8 @@ def alerts():
             f' and max by ({BY}) (max_over_time(baton_router_workers{{role="prefill"}}[6h])) > 0',
             "1m",
             "warning",
-            "No prefill worker is ready: decode workers read all prompts",
-            "No router of {{ $labels.release }} sees a prefill worker. Answers go on, at the price of TPOT.",
+            "No prefill worker is ready: decode workers compute all prompts",
+            "No router of {{ $labels.release }} sees a prefill worker. Answers continue with a higher TPOT.",
             fires={f'baton_router_workers{{{WHO},role="prefill"}}': "2x10 0x200"},
             quiet={f'baton_router_workers{{{WHO},role="prefill"}}': "0x200"},
         ),
@@ -162,7 +162,7 @@ def alerts():
             "5m",
             "critical",
             "{{ $value | humanizePercentage }} of requests fail",
-            "Requests that end in an error of ours (not the client's, not overload) are over 5% in {{ $labels.release }}.",
+            "Over 5% of requests in {{ $labels.release }} end in an error that neither clients nor overload caused.",
             fires=outcome(60, 6),
             quiet=outcome(600, 6),
         ),
@@ -172,7 +172,7 @@ def alerts():
             "10m",
             "warning",
             "{{ $value | humanizePercentage }} of requests are refused",
-            "Requests refused for load, limits or quota are over 5% in {{ $labels.release }}.",
+            "Over 5% of requests in {{ $labels.release }} are refused for load, limits or quota.",
             fires={
                 f'baton_router_requests_total{{{WHO},outcome="OK"}}': "0+60x200",
                 f'baton_router_requests_total{{{WHO},outcome="RESOURCE_EXHAUSTED"}}': "0+30x200",
@@ -192,7 +192,7 @@ def alerts():
             "10m",
             "warning",
             "KV blocks of {{ $labels.pod }} are {{ $value | humanizePercentage }} in use",
-            "Running sequences hold nearly all blocks: new requests wait or are refused, and growing ones are set aside.",
+            "Running sequences hold nearly all blocks: new requests wait or are refused, and growing sequences are preempted.",
             fires=blocks(1, 99),
             quiet=blocks(20, 80),
         ),
@@ -201,8 +201,8 @@ def alerts():
             f"sum by ({BY}, pod) (rate(baton_preemptions_total[10m])) > 0.1",
             "10m",
             "warning",
-            "{{ $labels.pod }} sets sequences aside for want of KV blocks",
-            "{{ $value | humanize }} a second: each is computed again later.",
+            "{{ $labels.pod }} preempts sequences because KV blocks are missing",
+            "It preempts {{ $value | humanize }} sequences a second; each is computed again later.",
             fires={f"baton_preemptions_total{{{WORKER}}}": "0+30x200"},
             quiet={f"baton_preemptions_total{{{WORKER}}}": "0+1x200"},
         ),
@@ -212,7 +212,7 @@ def alerts():
             "10m",
             "warning",
             "{{ $value | humanizePercentage }} of hand-offs fail",
-            "Requests go on with the next prefill worker or by local prefill; TTFT pays for it.",
+            "Requests continue with the next prefill worker or by local prefill, with a higher TTFT.",
             fires=handoffs(60, 6),
             quiet=handoffs(600, 6),
         ),
@@ -221,8 +221,8 @@ def alerts():
             f'sum by ({BY}) (baton:ttft_phase_seconds:mean5m{{phase="transfer"}}) / sum by ({BY}) (baton:ttft_phase_seconds:mean5m) > 0.3',
             "15m",
             "warning",
-            "{{ $value | humanizePercentage }} of TTFT is waiting for KV on the link",
-            "Shipping is not hidden behind computing any more: the link between the pools is below what this load needs.",
+            "{{ $value | humanizePercentage }} of TTFT is spent waiting for KV on the link",
+            "Shipping no longer overlaps with computing: the link between the pools is too slow for this load.",
             fires=phases(60),
             quiet=phases(6),
             at="45m",
@@ -233,7 +233,7 @@ def alerts():
             "5m",
             "warning",
             "The {{ $labels.link }} link from {{ $labels.peer }} to {{ $labels.pod }} is below its floor",
-            "Its test at start measured {{ $value | humanize }}B/s. The worker takes no work until a peer passes.",
+            "The test at start measured {{ $value | humanize }}B/s. The worker takes no work until a peer passes the test.",
             fires=link(3e9, 10e9),
             quiet=link(40e9, 10e9),
         ),
@@ -242,8 +242,8 @@ def alerts():
             f"sum by ({BY}, pod) (increase(baton_router_watch_restarts_total[15m])) > 20",
             "5m",
             "warning",
-            "{{ $labels.pod }} keeps losing sight of workers",
-            "{{ $value | humanize }} watch streams began again within 15 minutes; placement works with old news meanwhile.",
+            "{{ $labels.pod }} keeps losing its watch streams to workers",
+            "{{ $value | humanize }} watch streams were restarted within 15 minutes; until then placement uses old state.",
             fires={f'baton_router_watch_restarts_total{{{WHO},reason="lost"}}': "0+3x200"},
             quiet={f'baton_router_watch_restarts_total{{{WHO},reason="lost"}}': "0+1x200"},
         ),
@@ -253,7 +253,7 @@ def alerts():
             "5m",
             "warning",
             "Workers are left out: their {{ $labels.field }} differs",
-            "Two workers pair only when model, layout and precision agree. Expected for the time of a rolling upgrade, not after.",
+            "Two workers pair only when model, layout and precision agree. This is expected during a rolling upgrade, and not after it.",
             fires={f'baton_router_fingerprint_mismatches_total{{{WHO},field="weights"}}': "0+1x200"},
             quiet={f'baton_router_fingerprint_mismatches_total{{{WHO},field="weights"}}': "3x200"},
         ),
@@ -263,7 +263,7 @@ def alerts():
             "30m",
             "warning",
             "The prefix hit rate is half of yesterday's",
-            "{{ $value | humanizePercentage }} of prompt tokens come from caches; prefill pays for the rest.",
+            "{{ $value | humanizePercentage }} of prompt tokens come from caches; prefill workers compute the rest.",
             fires={
                 f"baton_prefix_query_tokens_total{{{WORKER}}}": "0+100x1700",
                 f"baton_prefix_hit_tokens_total{{{WORKER}}}": "0+60x1400 84000+10x300",
@@ -280,7 +280,7 @@ def alerts():
             "5m",
             "warning",
             "Requests wait in the queue of {{ $labels.pod }}",
-            "{{ $value | humanize }} or more have waited for a decode worker at every moment of the last minutes.",
+            "At least {{ $value | humanize }} requests have been waiting for a decode worker all the time in the last minutes.",
             fires={f"baton_router_queue_requests{{{WHO}}}": "7x200"},
             quiet={f"baton_router_queue_requests{{{WHO}}}": "7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7"},
         ),
@@ -290,7 +290,7 @@ def alerts():
             "1m",
             "warning",
             "{{ $labels.component }} {{ $labels.pod }} has been draining for 20 minutes",
-            "It should have finished or handed over its work; the pod's grace may be longer than any generation.",
+            "It should have finished its work or handed it over. The pod's grace period may be longer than any generation.",
             fires={f"baton_draining{{{WORKER}}}": "1x200"},
             quiet={f"baton_draining{{{WORKER}}}": "0x20 1x15 0x100"},
         ),

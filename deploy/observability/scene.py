@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Plays what the README's picture shows, on this machine, and draws it: conversations with a relay of two prefill and two decode workers; a worker of
-each kind is killed; then comes several times the load that the machine can bear. It takes over two minutes, wants a release build
+each kind is killed; then comes several times the load that the machine can serve. It takes over two minutes, needs a release build
 and nothing else to run meanwhile. Rates are for two cores.
 
     deploy/observability/scene.py [--out docs/dashboard.svg] [--rate 1] [--overload 14]

@@ -168,7 +168,7 @@ inline end_stream() {
   if :: TAKES -> stream_ended = serving :: else fi;
   let_go()
 }
-/* Somebody else's block from now on, or nobody's. */
+/* From now on the block is another sequence's, or free. */
 inline overwrite(slot, key) {
   assert((found & (1 << slot)) == 0);                 /* nothing is evicted or freed while a fetch references it */
   has[slot] = key

@@ -4,7 +4,7 @@
 chat       conversations under one system prompt of 4 blocks: some turns, lognormal lengths, pauses of a minute
 agents     ten tools' prompts of 20 blocks: tasks of many quick turns that grow by what the tools answered
 documents  a Zipf-popular library of 3,000 long documents, one question each time; nothing else repeats
-reports    short questions, and among them one in fifteen with 20,000 to 50,000 tokens that nobody has seen
+reports    short questions, and among them one in fifteen with 20,000 to 50,000 tokens that no cache has
 """
 import json
 import random

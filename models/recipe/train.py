@@ -2,7 +2,7 @@
 
     python train.py --tokenizer ../baton-tiny/tokenizer.json --run runs/tiny --steps 3000
 
-Rows grow longer as training goes on. A step is a function of (seed, step number), so a run that was stopped goes on from
+Rows grow longer during training. A step is a function of (seed, step number), so a run that was stopped continues from
 its last checkpoint as if it had not been.
 """
 

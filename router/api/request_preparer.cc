@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, 
                                                              const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
   const int64_t most = kMaxContexts * model_->context;
-  auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.most_tokens = most, .wanted = wanted});
+  auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));

@@ -35,7 +35,7 @@ class Apiserver:
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         (folder / "tokens.csv").write_text(f"{TOKEN},admin,1,system:masters\n")
         self.start(TOOLS / "bin" / "kube-apiserver", f"--etcd-servers={etcd}", f"--bind-address={host}", "--secure-port=6443", f"--cert-dir={folder}/certs",
-                   # Endpoints may not be on loopback, and nobody asks for them.
+                   # Endpoints may not be on loopback, and they are not used.
                    "--advertise-address=192.0.2.1", "--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/16",
                    "--service-account-issuer=https://accounts.test", f"--service-account-key-file={key}", f"--service-account-signing-key-file={key}",
                    f"--token-auth-file={folder}/tokens.csv", "--authorization-mode=RBAC")  # fmt: skip

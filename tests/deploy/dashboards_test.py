@@ -150,7 +150,7 @@ class Names(unittest.TestCase):
                 names = asked(plain(expression))
                 self.assertTrue(names, expression)
                 for name in names - {"up"}:
-                    self.assertTrue(name in recorded or name in code or family(name) in code, f"{name} is exported by nobody")
+                    self.assertTrue(name in recorded or name in code or family(name) in code, f"{name} is not exported")
 
     def test_the_chart_and_the_adapter_ask_for_them_too(self):
         code, recorded = exported(), {rule["record"] for rule in RULES if "record" in rule}

@@ -23,7 +23,7 @@ SILENT = {
     "rule BatonCertificateExpiry": "this relay speaks no TLS",
     "rule BatonLinkBelowFloor": "this relay does not test its link",
     "kv: Link against its floor": "this relay does not test its link",
-    "tenants: Refused": "nobody is refused",
+    "tenants: Refused": "no request is refused",
 }
 EMPTY_METRICS = {
     "baton_router_fingerprint_mismatches_total": "all workers agree",
@@ -88,7 +88,7 @@ class Live(unittest.TestCase):
         # A worker that dies under load: watch streams begin again, hand-offs go elsewhere.
         until(lambda: cls.prometheus.query("sum(baton_router_requests_total) > 5"), lambda: f"requests that ended\n{cls.load.said()}\n{cls.relay.process.said()}")
         os.kill(cls.relay.pid("prefill-1"), signal.SIGKILL)
-        # And a request that is no good, for an outcome other than OK.
+        # And an invalid request, for an outcome other than OK.
         subprocess.run([BIN / "baton", "generate", "--server", cls.relay.router, "--token-ids", "99999999", "-m", "1"], capture_output=True)
 
     def story(self, what):

@@ -28,7 +28,7 @@ v1::GenerateRequest Explained(const std::vector<int32_t>& prompt, uint32_t max_t
   return request;
 }
 
-// Asks until the router believes that somebody holds this many blocks of the prompt, or for a generous time.
+// Asks until the router expects this many blocks of the prompt on a worker, or for a generous time.
 // The workers tell the routers what they hold within milliseconds.
 Answer AskUntilMatched(Fleet& fleet, const v1::GenerateRequest& request, uint32_t blocks) {
   Answer answer;

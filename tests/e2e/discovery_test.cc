@@ -41,7 +41,7 @@ TEST(DiscoveryTest, AFleetThatMovesByItsFileFailsNoRequest) {
           continue;
         }
         EXPECT_EQ(answer.digests, undisturbed[i].digests);
-        EXPECT_EQ(answer.end().relay().migrations(), 0u) << "what runs goes on where it is";
+        EXPECT_EQ(answer.end().relay().migrations(), 0u) << "running answers stay where they are";
         ++(answer.end().relay().decode_worker() == "decode-0" ? by_first : by_second);
       }
     });

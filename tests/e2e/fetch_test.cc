@@ -62,7 +62,7 @@ TEST_F(FetchTest, APrefillWorkerGetsTheAnswersKvFromTheDecodeWorker) {
   EXPECT_EQ(Metric(fleet.prefill(), "baton_peer_fetches_total{link=\"host\",outcome=\"complete\"}"), 1);
   EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_served_blocks_total"), 3);
   EXPECT_EQ(Metric(fleet.decode(0), "baton_peer_serves_total{link=\"host\",outcome=\"ok\"}"), 1);
-  // What was fetched is cached: nobody has to send it again.
+  // Fetched blocks are cached: they are not sent again.
   v1::DecodeRequest again = RequestTo(fleet.decode(1), Joined(history, Tokens(3, 40)), 4);
   Hint(AddTarget(again, fleet.prefill())->mutable_fetch(), fleet.decode(0), history.size() - 1);
   const Answer three = Run(fleet.decode(1), again);
@@ -130,7 +130,7 @@ TEST_F(FetchTest, APeerThatHoldsLessOrNothingCostsNoAnswer) {
   EXPECT_EQ(stranger.end().usage().prefill_cached_tokens(), 0u);
   EXPECT_EQ(Metric(fleet.prefill(0), "baton_peer_fetches_total{link=\"host\",outcome=\"missed\"}"), 1);
   EXPECT_EQ(Metric(fleet.prefill(1), "baton_peer_served_blocks_total"), 0);
-  // Nobody is there.
+  // No peer is there.
   v1::DecodeRequest nobody = RequestTo(fleet.decode(), Tokens(9, 160), 8);
   v1::PeerPrefix* hint = AddTarget(nobody, fleet.prefill(0))->mutable_fetch();
   Hint(hint, fleet.prefill(1), 160);
@@ -140,7 +140,8 @@ TEST_F(FetchTest, APeerThatHoldsLessOrNothingCostsNoAnswer) {
   fleet.ExpectNothingHeld();
 }
 
-// The relay changes nothing, whoever fetches what from whom: conversations over all workers at random.
+// The relay changes no answer, whichever worker fetches from whichever: conversations over all workers at
+// random.
 TEST_F(FetchTest, TokensAndLogitsAreThoseOfTheEngineAloneWhoeverFetches) {
   const std::vector<std::string> flags = {"--peer-fetch", "always", "--chunk-tokens", "64"};
   Fleet fleet({.prefill = 2, .decode = 2, .prefill_flags = flags, .decode_flags = flags});
@@ -196,7 +197,7 @@ TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {
   Fleet fleet({.prefill = 2, .decode = 1, .prefill_flags = kAlways, .decode_flags = kAlways});
   const auto prompt = Tokens(10, 200);
   v1::DecodeRequest other = RequestTo(fleet.decode(), prompt, 1);
-  // Somebody else's salt on the decode worker, so that it lacks the prompt itself.
+  // Another tenant's salt on the decode worker, so that it lacks the prompt itself.
   AddTarget(other, fleet.prefill(0));
   ASSERT_TRUE(Run(fleet.decode(), other).status.ok());
   const auto longer = Joined(Tokens(11, 40), prompt);
@@ -204,7 +205,7 @@ TEST_P(HolderDiesTest, WhileItIsAskedTheRestIsComputed) {
   const Process& fetcher = decode_fetches ? fleet.decode() : fleet.prefill(1);
   Hint(decode_fetches ? request.mutable_fetch() : AddTarget(request, fleet.prefill(1))->mutable_fetch(),
        fleet.prefill(0), longer.size());
-  // It hears nothing of the call, which waits for it, and then it dies.
+  // It does not see the call, which waits for it, and then it dies.
   fleet.prefill(0).Signal(SIGSTOP);
   AwaitStopped(fleet.prefill(0));
   Answer answer;

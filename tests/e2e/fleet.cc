@@ -141,7 +141,7 @@ Fleet::Fleet(const FleetOptions& options)
         Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags));
     decode_.push_back(std::make_unique<Process>(worker_folder_ + "baton-decode", decode_arguments_.back()));
   }
-  // Nobody is refused for a machine that is slow today.
+  // No request is refused because the machine is slow.
   std::vector<std::string> router = {
       "--model", options.model, "--log-level", "error", "--exit-with-parent", "--default-ttft-deadline", "0"};
   if (!fleet_file_.empty()) {

@@ -1,4 +1,4 @@
-// A GET over a socket of its own: the page as it came, headers included; empty if nobody answers. Any thread.
+// A GET over a socket of its own: the page as it came, headers included; empty without an answer. Any thread.
 #pragma once
 
 #include <string>

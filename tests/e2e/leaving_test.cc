@@ -1,5 +1,5 @@
-// Workers that leave in good order: what they run ends or goes on elsewhere, what they hold is fetched first,
-// and a rolling restart of a whole fleet under load costs no request.
+// Workers that leave in good order: what they run ends or continues elsewhere, what they hold is fetched
+// first, and a rolling restart of a whole fleet under load costs no request.
 #include <gtest/gtest.h>
 
 #include <array>

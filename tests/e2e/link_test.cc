@@ -1,6 +1,7 @@
 // Links between real workers: the relay over `--link nccl` (a NCCL over sockets stands behind it, see
 // tests/fakes/socket_nccl.h), its failures in the middle of a transfer, the test at start with its floor,
 // workers that don't have the same link, and other tensor-parallel sizes on the two sides, over both links.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,6 @@
 #include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 
@@ -95,7 +95,7 @@ TEST(NcclRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
   EXPECT_GE(Metric(fleet.decode(), "baton_handoffs_total{link=\"nccl\",outcome=\"ok\"}"), shipped);
 }
 
-// A cancelled hand-off takes messages with it whose payloads are on their way; the pair goes on.
+// A cancelled hand-off drops messages whose payloads are in flight; the pair continues.
 TEST(NcclRelayTest, ClientsThatLeaveDoNotHurtThePair) {
   Fleet fleet(OverNccl(1, {"--link-timeout", "60", "--chunk-tokens", "16", "--token-budget", "16"}));
   const auto engine = OneEngine();

@@ -1,5 +1,5 @@
-// The three servers, when nobody takes what they log: they serve on, say how many lines were lost, and leave
-// with 0.
+// The three servers, when their log is not read: they continue to serve, report how many lines were lost, and
+// leave with 0.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-// Decode workers that die, hang or leave in the middle of an answer: the router goes on elsewhere, and the
+// Decode workers that die, hang or leave in the middle of an answer: the router continues elsewhere, and the
 // client's stream has neither gap nor repetition. Real signals on real processes; every answer is compared
 // with that of an undisturbed fleet, bit for bit.
 #include <gmock/gmock.h>

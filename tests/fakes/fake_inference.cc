@@ -24,12 +24,12 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 struct Counts {
   absl::Mutex mutex;
   int open ABSL_GUARDED_BY(mutex) = 0;
-  int most_open ABSL_GUARDED_BY(mutex) = 0;
+  int max_open ABSL_GUARDED_BY(mutex) = 0;
   int cancelled ABSL_GUARDED_BY(mutex) = 0;
 };
 
 // Plays one script on one stream, whose callbacks keep it alive until the call is done. Not the alarm: it is
-// a member and never lets go of its callback.
+// a member and never releases its callback.
 class Player : public std::enable_shared_from_this<Player> {
  public:
   Player(std::shared_ptr<Stream> stream, Script script, std::shared_ptr<Counts> counts)
@@ -38,7 +38,7 @@ class Player : public std::enable_shared_from_this<Player> {
   void Start() {
     {
       absl::MutexLock lock(&counts_->mutex);
-      counts_->most_open = std::max(counts_->most_open, ++counts_->open);
+      counts_->max_open = std::max(counts_->max_open, ++counts_->open);
     }
     stream_->Listen({.cancelled = [self = shared_from_this()] { self->OnCancelled(); },
                      .drained = [self = shared_from_this()] { self->Play(); }});
@@ -256,10 +256,10 @@ int FakeInference::open() const {
   return counts.open;
 }
 
-int FakeInference::most_open() const {
+int FakeInference::max_open() const {
   Counts& counts = service_->counts();
   absl::MutexLock lock(&counts.mutex);
-  return counts.most_open;
+  return counts.max_open;
 }
 
 }  // namespace baton::fakes

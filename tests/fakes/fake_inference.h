@@ -53,7 +53,7 @@ class FakeInference {
   bool WaitForCancelled(int count) const;
   // Streams open now, and the most there have been at once.
   int open() const;
-  int most_open() const;
+  int max_open() const;
 
  private:
   class Service;

@@ -16,7 +16,7 @@ class FakeNccl {
  public:
   NcclApi Api();
 
-  // Scripts. Of the next so many calls, for whoever makes them:
+  // Scripts for the next so many calls, whoever makes them:
   void FailJoins(int count) { Set(fail_joins_, count); }
   void FailTransfers(int count) { Set(fail_transfers_, count); }
   // Communicators that are joined stay busy.

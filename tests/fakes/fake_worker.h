@@ -71,7 +71,7 @@ class FakeWorker {
 
   // For calls that come from now on. The default: Accept, token 5 "a", token 6 "b", Finish.
   void SetScript(std::function<Script(const v1::DecodeRequest&)> script);
-  // Lets every call that holds go on, once.
+  // Lets every call that is held continue, once.
   void Release();
 
   // To every watcher.
@@ -87,7 +87,7 @@ class FakeWorker {
   // Waits for counts like these, for at most half a minute; false if they didn't come.
   bool Await(const std::function<bool(const Counts&)>& condition) const;
 
-  // As if the process died: all calls break, nobody listens.
+  // As if the process died: all calls break, and the port is closed.
   void Kill();
 
  private:

@@ -1,5 +1,7 @@
 #include "tests/fuzz/block_pool_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,7 +11,6 @@
 
 #include "common/base/status.h"
 #include "common/kv/index/block_pool.h"
-#include "fmt/format.h"
 
 namespace baton::kv {
 namespace {

@@ -41,7 +41,7 @@ struct Target {
   std::string name;  // of its folder in corpus/
   absl::Status (*run)(std::span<const uint8_t> bytes);
   int mutations = 0;
-  size_t most = 0;  // bytes of a mutation
+  size_t max = 0;  // bytes of a mutation
 };
 
 void PrintTo(const Target& target, std::ostream* out) { *out << target.name; }
@@ -139,7 +139,7 @@ TEST_P(CorpusTest, HoldsForMutations) {
         }
       }
     }
-    bytes.resize(std::min(bytes.size(), GetParam().most));
+    bytes.resize(std::min(bytes.size(), GetParam().max));
     const absl::Status status = GetParam().run(bytes);
     ASSERT_TRUE(status.ok()) << "seed " << seed << " round " << round << ": " << status;
   }

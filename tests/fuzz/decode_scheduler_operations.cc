@@ -1,5 +1,7 @@
 #include "tests/fuzz/decode_scheduler_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,7 +16,6 @@
 #include "common/transfer/fingerprint_wire.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
-#include "fmt/format.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/scripted_prefill.h"
 #include "tests/fuzz/tiny_engine.h"
@@ -120,7 +121,7 @@ class Interpreter final : public OperationSequence {
     const SequenceId id(next_id_++);
     Client& client = clients_[id];
     client.prompt = TinyPrompt(Next() % 3, 1 + Next() % kLongest);
-    client.max_tokens = 1 + Next() % SoloAnswers::kMostAnswer;
+    client.max_tokens = 1 + Next() % SoloAnswers::kMaxAnswer;
     client.resumed = Next() % 3 == 0 ? Next() % (client.max_tokens + 1) : 0;
     client.tokens = client.resumed;
     const int kind = Next();
@@ -155,10 +156,10 @@ class Interpreter final : public OperationSequence {
     const bool fits = BlocksFor(size + client.max_tokens) <= engine_->pool().counts().total;
     const bool room = scheduler_->sequences() < options_.max_sequences;
     const bool blocks = BlocksFor(size + client.resumed + 1) <= engine_->pool().available();
-    const bool waiting = scheduler_->pending_tokens() > 0;  // perhaps somebody who was set aside
+    const bool waiting = scheduler_->pending_tokens() > 0;  // perhaps a preempted sequence
     const absl::Status status = scheduler_->Submit(id, *std::move(sequence));
     if (status.ok()) {
-      if (!fits || !room) Wrong("admitted for want of nothing");
+      if (!fits || !room) Wrong("admitted without room");
       return;
     }
     client.over = true;
@@ -168,7 +169,7 @@ class Interpreter final : public OperationSequence {
   }
 
   void Cancel() {
-    if (clients_.empty()) return scheduler_->Cancel(SequenceId(next_id_));  // nobody's
+    if (clients_.empty()) return scheduler_->Cancel(SequenceId(next_id_));  // no sequence has it
     const auto chosen = std::next(clients_.begin(), Next() % clients_.size());
     scheduler_->Cancel(chosen->first);
     chosen->second.over = true;
@@ -190,7 +191,7 @@ class Interpreter final : public OperationSequence {
     while (link_->writing() > 0) EndWrite();
   }
 
-  // Everybody is told, and the budgets are others.
+  // All calls are ended, and the budgets are others.
   void Restart() {
     aborting_ = true;
     scheduler_->Abort(absl::UnavailableError("leaving"));
@@ -253,14 +254,14 @@ class Interpreter final : public OperationSequence {
     if (static_cast<size_t>(inside) != scheduler_->sequences()) {
       Wrong(fmt::format("{} requests are inside, the scheduler has {}", inside, scheduler_->sequences()));
     }
-    if (prefill_.live() > scheduler_->sequences()) Wrong("a call goes on without its request");
+    if (prefill_.live() > scheduler_->sequences()) Wrong("a call continues without its request");
     // What ended is swept with the next step; writes that have begun keep their blocks.
     const int64_t held = pool.counts().held - static_cast<int64_t>(hog_.size());
-    if (held < 0) Wrong("somebody else's blocks were given back");
+    if (held < 0) Wrong("blocks of others were released");
     if (inside == 0 && link_->writing() == 0) {
       scheduler_->Step();
       if (const int64_t left = pool.counts().held - static_cast<int64_t>(hog_.size()); left != 0) {
-        Wrong(fmt::format("nobody is here and {} blocks are held", left));
+        Wrong(fmt::format("no sequence is here and {} blocks are held", left));
       }
     }
   }

@@ -1,5 +1,7 @@
 #include "tests/fuzz/fleet_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "common/telemetry/metrics.h"
-#include "fmt/format.h"
 #include "router/fleet/fleet.h"
 #include "tests/fuzz/operation_sequence.h"
 
@@ -25,8 +26,8 @@ class Interpreter final : public OperationSequence {
   explicit Interpreter(std::span<const uint8_t> bytes) : OperationSequence(bytes, 16) {}
 
  private:
-  std::string Bytes(size_t most) {
-    const size_t size = std::min(most, bytes_.size());
+  std::string Bytes(size_t max) {
+    const size_t size = std::min(max, bytes_.size());
     std::string bytes(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(size));
     bytes_ = bytes_.subspan(size);
     return bytes;
@@ -177,7 +178,8 @@ class Interpreter final : public OperationSequence {
       if (worker->BookedRequests() != 0 || !worker->prompts().booked.empty()) Wrong("a booking is left");
     }
     for (int endpoint = 0; endpoint < endpoints_; ++endpoint) fleet_.RemoveEndpoint(endpoint);
-    if (!fleet_.view()->decode.empty() || !fleet_.view()->prefill.empty()) Wrong("a view of nobody");
+    if (!fleet_.view()->decode.empty() || !fleet_.view()->prefill.empty())
+      Wrong("a view without workers is not empty");
     index_.CheckConsistency();
     if (index_.stats().workers != 0) Wrong("the index has workers of no endpoint");
   }

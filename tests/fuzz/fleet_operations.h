@@ -1,5 +1,5 @@
 // An interpreter of what may happen to the router's picture of its fleet: endpoints come and go, workers say
-// anything at all in their Watch streams, requests are booked, accepted, refused and let go. After every
+// anything at all in their Watch streams, requests are booked, accepted, refused and released. After every
 // operation what may be used is in the view and nothing else, the numbers make sense, and the prefix index
 // agrees with itself. The seeded test and the libFuzzer target both drive it.
 #pragma once

@@ -1,5 +1,7 @@
 #include "tests/fuzz/intake_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -11,7 +13,6 @@
 #include "common/kv/store/kv_store.h"
 #include "common/transfer/host_link.h"
 #include "common/transfer/intake.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 namespace {

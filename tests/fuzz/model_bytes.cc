@@ -1,5 +1,7 @@
 #include "tests/fuzz/model_bytes.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <string>
 
@@ -7,7 +9,6 @@
 #include "common/model/config/config.h"
 #include "common/model/rope.h"
 #include "common/model/safetensors.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 namespace {

@@ -1,9 +1,10 @@
 #include "tests/fuzz/operator_files.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <string_view>
 
-#include "fmt/format.h"
 #include "router/discovery/entry.h"
 #include "router/tenancy/api_key.h"
 #include "router/tenancy/tenants_file.h"

@@ -1,5 +1,7 @@
 #include "tests/fuzz/prefill_scheduler_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,7 +13,6 @@
 #include "common/base/digest.h"
 #include "common/telemetry/metrics.h"
 #include "common/transfer/host_link.h"
-#include "fmt/format.h"
 #include "prefill_service/scheduler.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/tiny_engine.h"
@@ -111,7 +112,7 @@ class Interpreter final : public OperationSequence {
     peer.eager = Next() % 2 == 0;
     job.congested = [&peer] {
       const bool full = peer.untaken >= peer.room;
-      if (full && peer.eager) peer.untaken = 0;  // taken by the next time that somebody looks
+      if (full && peer.eager) peer.untaken = 0;  // read before the next check
       return peer.congested || full;
     };
     const bool fits = blocks <= engine_->pool().counts().total;
@@ -126,7 +127,7 @@ class Interpreter final : public OperationSequence {
   }
 
   void Cancel() {
-    if (peers_.empty()) return scheduler_->Cancel(next_id_);  // nobody's
+    if (peers_.empty()) return scheduler_->Cancel(next_id_);  // no call has it
     const auto chosen = std::next(peers_.begin(), Next() % peers_.size());
     scheduler_->Cancel(chosen->first);
     chosen->second.over = true;
@@ -141,7 +142,7 @@ class Interpreter final : public OperationSequence {
     hog_.clear();
   }
 
-  // Everybody is told, and the budgets are others.
+  // All calls are ended, and the budgets are others.
   void Restart() {
     aborting_ = true;
     scheduler_->Abort(absl::UnavailableError("leaving"));

@@ -1,5 +1,5 @@
 // An interpreter of what may happen to a prefill worker's scheduler: prompts come, are cancelled, are taken
-// slowly, others take its blocks, time passes, and it begins anew with other budgets. After every operation
+// slowly, others take its blocks, time passes, and it starts again with other budgets. After every operation
 // its blocks are conserved; every chunk and all logits are those of the engine alone. The seeded unit test
 // and the libFuzzer target both drive it.
 #pragma once

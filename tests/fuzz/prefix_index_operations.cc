@@ -1,5 +1,7 @@
 #include "tests/fuzz/prefix_index_operations.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "common/base/status.h"
-#include "fmt/format.h"
 #include "router/index/prefix_index.h"
 
 namespace baton::router::index {

@@ -1,5 +1,7 @@
 #include "tests/fuzz/request_bytes.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,7 +17,6 @@
 #include "common/transfer/prompt_checksum.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
-#include "fmt/format.h"
 #include "prefill_service/request.h"
 #include "prefill_service/scheduler.h"
 #include "router/api/request_preparer.h"
@@ -27,7 +28,7 @@ namespace {
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr int kSteps = 4;
 
-// Nobody is at home.
+// No worker is there.
 class NoPrefillClient final : public decode_service::PrefillClient {
  public:
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
@@ -132,7 +133,7 @@ absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
 }
 
 // A public request as the router's service treats it. What the router accepts, a worker of the same model
-// takes: the client has nobody else to hear of its mistake from.
+// takes: only this check can tell the client of its mistake.
 template <typename Request>
 absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
                       const grpc::ByteBuffer& bytes) {

@@ -1,5 +1,6 @@
 #include "tests/fuzz/rpc_bytes.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/dynamic_message.h>
 #include <grpcpp/completion_queue.h>
@@ -19,7 +20,6 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "decode_service/server.h"
-#include "fmt/format.h"
 #include "prefill_service/server.h"
 #include "router/router.h"
 #include "spdlog/spdlog.h"
@@ -60,7 +60,7 @@ struct Servers {
       channels.push_back(rpc::MakeChannel(address, {absl::Seconds(60), absl::Seconds(60)}));
       stubs.push_back(std::make_unique<grpc::GenericStub>(channels.back()));
     }
-    // Every method there is. Drain goes to a worker that nobody needs.
+    // Every method. Drain goes to a worker that is not needed.
     const auto add = [this](const google::protobuf::FileDescriptor* file, At at,
                             const std::string& only = "") {
       for (int i = 0; i < file->service_count(); ++i) {
@@ -93,9 +93,8 @@ struct Servers {
   int calls = 0;
 };
 
-// Sends the bytes, reads `most` messages, and leaves.
-absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<const uint8_t> bytes,
-                  int most) {
+// Sends the bytes, reads `max` messages, and leaves.
+absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<const uint8_t> bytes, int max) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kDeadline);
   grpc::CompletionQueue queue;
@@ -111,7 +110,7 @@ absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<co
     grpc::Slice slice(bytes.data(), bytes.size());
     stream->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
     bool more = wait();
-    for (int read = 0; more && read < most; ++read) {
+    for (int read = 0; more && read < max; ++read) {
       grpc::ByteBuffer message;
       stream->Read(&message, nullptr);
       more = wait();
@@ -153,9 +152,9 @@ absl::Status RunRpcBytes(std::span<const uint8_t> bytes) {
   if (bytes.size() < 2) return absl::OkStatus();
   static auto* servers = new Servers;  // as long as the process
   const Method& method = servers->methods[bytes[0] % servers->methods.size()];
-  const int most = bytes[1] % 8;
+  const int max = bytes[1] % 8;
   bytes = bytes.subspan(2);
-  const absl::Status status = Call(*servers->stubs[static_cast<int>(method.at)], method.path, bytes, most);
+  const absl::Status status = Call(*servers->stubs[static_cast<int>(method.at)], method.path, bytes, max);
   switch (status.code()) {
     case absl::StatusCode::kUnknown:
     case absl::StatusCode::kUnimplemented:

@@ -1,5 +1,7 @@
 #include "tests/fuzz/text_bytes.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +13,6 @@
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
-#include "fmt/format.h"
 
 namespace baton::text {
 namespace {
@@ -62,7 +63,7 @@ absl::StatusOr<bool> Rendered(const absl::StatusOr<std::shared_ptr<const ChatTem
   return true;
 }
 
-// A folder with one file in it, which is written anew each time.
+// A folder with one file, which is written again each time.
 class OneFile {
  public:
   explicit OneFile(std::string name) : name_(std::move(name)) {

@@ -1,5 +1,7 @@
 #include "tests/fuzz/tiny_engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +12,6 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/engine/sequence_kv.h"
-#include "fmt/format.h"
 
 namespace baton::fuzz {
 namespace {
@@ -91,7 +92,7 @@ std::vector<int32_t> Key(const std::vector<TokenId>& tokens) {
 }
 
 // What is remembered is bounded; a prompt costs a few milliseconds to compute again.
-constexpr size_t kMostRemembered = 4096;
+constexpr size_t kMaxRemembered = 4096;
 
 }  // namespace
 
@@ -115,12 +116,12 @@ std::vector<TokenId> TinyPrompt(int which, int64_t size) {
   return tokens;
 }
 
-SoloAnswers::SoloAnswers() : engine_(MakeTinyEngine(BlocksFor(kMostPrompt + 2 * kMostAnswer))) {}
+SoloAnswers::SoloAnswers() : engine_(MakeTinyEngine(BlocksFor(kMaxPrompt + 2 * kMaxAnswer))) {}
 
 const SoloAnswers::Prefilled& SoloAnswers::Prefill(const std::vector<TokenId>& tokens) {
   const auto key = Key(tokens);
   if (const auto found = prefilled_.find(key); found != prefilled_.end()) return found->second;
-  if (prefilled_.size() >= kMostRemembered) prefilled_.clear();
+  if (prefilled_.size() >= kMaxRemembered) prefilled_.clear();
   Prefilled& prefilled = prefilled_[key];
   const auto size = static_cast<int64_t>(tokens.size());
   const std::vector<BlockId> blocks = engine_->pool().Allocate(BlocksFor(size)).value();
@@ -153,9 +154,9 @@ const engine::SoloRun& SoloAnswers::Answer(const std::vector<TokenId>& prompt, b
   auto& answers = answers_[penalised ? 1 : 0];
   const auto key = Key(prompt);
   if (const auto found = answers.find(key); found != answers.end()) return found->second;
-  if (answers.size() >= kMostRemembered) answers.clear();
+  if (answers.size() >= kMaxRemembered) answers.clear();
   return answers[key] =
-             engine::GenerateSolo(*engine_, prompt, ParamsOf(penalised), kMostAnswer, {}, 0).value();
+             engine::GenerateSolo(*engine_, prompt, ParamsOf(penalised), kMaxAnswer, {}, 0).value();
 }
 
 bool SoloAnswers::SameLayer(const Prefilled& prefilled, int64_t tokens, int64_t index, int layer,

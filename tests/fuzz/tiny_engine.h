@@ -31,12 +31,12 @@ class SoloAnswers {
   SoloAnswers();
 
   const Prefilled& Prefill(const std::vector<TokenId>& tokens);
-  // kMostAnswer tokens, greedy, or so with penalties and a bias.
+  // kMaxAnswer tokens, greedy, or so with penalties and a bias.
   const engine::SoloRun& Answer(const std::vector<TokenId>& prompt, bool penalised = false);
   static sampling::Params ParamsOf(bool penalised);
-  static constexpr int64_t kMostAnswer = 24;
+  static constexpr int64_t kMaxAnswer = 24;
   // The longest prompt.
-  static constexpr int64_t kMostPrompt = 160;
+  static constexpr int64_t kMaxPrompt = 160;
 
   // Whether `bytes`, a layer of a block, holds the KV of the prompt's block `index` of `tokens` tokens. Rows
   // of no token are not looked at.

@@ -1,5 +1,6 @@
 #include "tests/fuzz/trace_bytes.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,7 +9,6 @@
 
 #include "cli/bench/trace.h"
 #include "common/base/check.h"
-#include "fmt/format.h"
 
 namespace baton::cli::bench {
 namespace {

@@ -91,8 +91,8 @@ void Ask(Fleet& fleet, const Options& options, int client, const std::vector<Ans
     const bool prefix =
         digests.size() <= right.size() && std::equal(digests.begin(), digests.end(), right.begin());
     const bool whole = digests.size() == right.size() && finished.usage().completion_tokens() == right.size();
-    // Whoever cancels, or whose deadline passes, when all has come already hears OK, and gRPC drops what was
-    // not read yet. Such an answer has no end.
+    // A client that cancels, or whose deadline passes, after everything has come gets OK, and gRPC drops what
+    // was not read yet. Such an answer has no end.
     const bool dropped = kind <= 1 && !finished.has_usage();
     if (!prefix || (status.ok() && !whole && !dropped)) {
       ++counts.wrong;

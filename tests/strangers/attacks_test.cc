@@ -1,6 +1,6 @@
-// Attacks of whoever reaches a port and has no key, on a router and a decode worker, plain and open to all,
-// and with TLS and keys. While each runs others are served; memory stays bounded, and memory and descriptors
-// come back.
+// Attacks of strangers who reach a port and have no key, on a router and a decode worker, without TLS and
+// open to all, and with TLS and keys. While each runs others are served; memory stays bounded, and memory and
+// descriptors come back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/sha.h>
@@ -299,10 +299,10 @@ TEST_P(AttacksTest, SilentConnections) {
     const int64_t before = DescriptorsOf(victim.pid);
     {
       std::vector<RawClient> silent;
-      // Without TLS: whoever says nothing does not shake hands either.
+      // Without TLS: a client that sends nothing does not shake hands either.
       for (int i = 0; i < 1104; ++i) silent.emplace_back(victim.address);
       const grpc::Status status = victim.call();
-      EXPECT_TRUE(status.ok()) << "whoever comes from another address: " << status.error_message();
+      EXPECT_TRUE(status.ok()) << "a client from another address: " << status.error_message();
     }
     EXPECT_TRUE(Becomes([&] { return DescriptorsOf(victim.pid) <= before; }))
         << DescriptorsOf(victim.pid) << " descriptors, " << before << " before";

@@ -25,7 +25,7 @@ std::string CallHeaders(const std::string& path);
 
 class RawClient {
  public:
-  // From the loopback address that ends in `from`. CHECK-fails if nobody listens.
+  // From the loopback address that ends in `from`. CHECK-fails if no server listens.
   explicit RawClient(const std::string& address, bool tls = false, uint32_t from = 2);
   RawClient(RawClient&&) noexcept;
   ~RawClient();

@@ -45,10 +45,10 @@ typedef struct baton_tokenizer baton_tokenizer;
 int32_t baton_tokenizer_new(const uint8_t* json, size_t size, baton_tokenizer** out, baton_text_bytes* error);
 void baton_tokenizer_free(baton_tokenizer* tokenizer);
 
-/* More than most_tokens is BATON_TEXT_TOO_LONG, found as soon as there are so many. wanted, if not null, is
+/* More than max_tokens is BATON_TEXT_TOO_LONG, found as soon as there are so many. wanted, if not null, is
  * called with asked before the work and now and then during it; 0 ends it as BATON_TEXT_STOPPED. */
 int32_t baton_tokenizer_encode(const baton_tokenizer* tokenizer, const uint8_t* text, size_t size,
-                               int32_t add_special_tokens, size_t most_tokens, int32_t (*wanted)(const void*),
+                               int32_t add_special_tokens, size_t max_tokens, int32_t (*wanted)(const void*),
                                const void* asked, baton_text_ids* out, baton_text_bytes* error);
 
 /* The library's own decoding of the whole run. Ids that the vocabulary lacks are skipped. */
@@ -92,9 +92,9 @@ int32_t baton_template_new(const uint8_t* source, size_t size, baton_template** 
 void baton_template_free(baton_template* chat_template);
 
 /* variables: a JSON object. now: seconds since 1970, what strftime_now formats in local time. More than
- * most_bytes is BATON_TEXT_TOO_LONG, found as soon as there are so many. */
+ * max_bytes is BATON_TEXT_TOO_LONG, found as soon as there are so many. */
 int32_t baton_template_render(const baton_template* chat_template, const uint8_t* variables, size_t size,
-                              int64_t now, size_t most_bytes, baton_text_bytes* out, baton_text_bytes* error);
+                              int64_t now, size_t max_bytes, baton_text_bytes* out, baton_text_bytes* error);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// The same product by somebody else's library, with its own packing of the weights.
+// The same product by another library, with its own packing of the weights.
 #pragma once
 
 #include <cstdint>

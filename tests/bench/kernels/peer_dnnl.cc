@@ -1,9 +1,9 @@
+#include <fmt/format.h>
 #include <omp.h>
 
 #include <dnnl.hpp>
 #include <vector>
 
-#include "fmt/format.h"
 #include "tests/bench/kernels/peer.h"
 
 namespace baton::bench {

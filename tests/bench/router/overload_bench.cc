@@ -137,7 +137,7 @@ Step RunStep(const Flags& flags, double load, const std::string& address, const 
   settings.duration = absl::Seconds(flags.seconds);
   settings.drain = absl::Seconds(300);
   SyntheticSettings synthetic;
-  // Other prompts in each step: nobody holds a prefix.
+  // Other prompts in each step: no worker holds a prefix.
   synthetic.seed = flags.seed + static_cast<uint64_t>(load * 1000);
   const auto prompts = Distribution::Parse(
       fmt::format("uniform:{}:{}", flags.model.prompt_tokens / 2, flags.model.prompt_tokens * 3 / 2));

@@ -62,7 +62,7 @@ std::vector<TokenId> SharedPrefix(int blocks) {
 
 // In the process of the workers: hosts them until standard input ends.
 int HostWorkers(int count, int held_blocks) {
-  // As the router hashes for whoever shows no key.
+  // As the router hashes for clients without a key.
   const kv::BlockHash root = kv::RootHash("fake", kv::TenantSalt("baton/tenant/default"));
   std::string stored;
   for (const kv::BlockHash& block : kv::HashChain(root, SharedPrefix(held_blocks))) stored += block.bytes();

@@ -58,7 +58,7 @@ TEST(BenchTest, ClosedLoopKeepsItsConcurrencyAndAsksForExactLengths) {
   EXPECT_GE(json["ttft"]["p50"], 0.02);
   EXPECT_EQ(json["settings"]["output-tokens"], "uniform:2:9");
   EXPECT_FALSE(json["machine"]["cpu"].get<std::string>().empty());
-  EXPECT_EQ(server.most_open(), 3);
+  EXPECT_EQ(server.max_open(), 3);
   for (const v1::GenerateRequest& request : server.generate_requests()) {
     EXPECT_TRUE(request.stop().ignore_eos());
     EXPECT_EQ(request.token_ids().ids_size(), 40);
@@ -96,7 +96,7 @@ TEST(BenchTest, AnOpenLoopDoesNotWaitForTheServer) {
   const Json json = RunJson({"--server", server.address(), "--rate", "100", "--requests", "20",
                              "--output-tokens", "2", "--arrivals", "fixed"});
   EXPECT_EQ(json["requests"]["succeeded"], 20);
-  EXPECT_GT(server.most_open(), 10);
+  EXPECT_GT(server.max_open(), 10);
 }
 
 TEST(BenchTest, LaterTurnsRepeatWhatWasSaidAndSharedPrefixesAreShared) {
@@ -314,8 +314,8 @@ TEST(LoadClientTest, ThousandsOfStreamsAtOnce) {
   for (const auto& [code, error] : recorder.summary().errors) {
     ADD_FAILURE() << error.count << " x " << code << ": " << error.first_message;
   }
-  EXPECT_GT(server.most_open(), kStreams / 2);
-  RecordProperty("most_open", server.most_open());
+  EXPECT_GT(server.max_open(), kStreams / 2);
+  RecordProperty("max_open", server.max_open());
 }
 
 TEST(LoadClientTest, WhatIsLeftAfterTheDrainIsCutOffAndNotTheServersFault) {

@@ -69,7 +69,7 @@ TEST(ChatTest, ALineThatIsNotUtf8IsATurnAllTheSame) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(outcome.out,
             "you said: caf\xef\xbf\xbd au lait\nyou said: next\nyou said: \xef\xbf\xbd\nyou said: last\n");
-  EXPECT_THAT(outcome.err, HasSubstr("not all UTF-8"));
+  EXPECT_THAT(outcome.err, HasSubstr("were not UTF-8"));
   EXPECT_EQ(Turns(server.chat_requests().at(3)).front(), "system: \xef\xbf\xbd");
   EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--message", "\xff"}).code, 2);
 }

@@ -133,7 +133,7 @@ TEST(GenerateTest, AStreamThatGoesOnAfterItsEndIsNamed) {
   }});
   const Outcome outcome = RunBaton({"generate", "--server", server.address(), "-p", "x"});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.err, HasSubstr("choice 0 goes on after its end"));
+  EXPECT_THAT(outcome.err, HasSubstr("choice 0 continues after its end"));
 }
 
 TEST(GenerateTest, ShowsWhatHappened) {

@@ -84,7 +84,7 @@ TEST_F(KeyTest, RefusesWhatARouterWouldAndLeavesNothingBehind) {
   std::ofstream(file() + ".new") << "another's draft";
   const Outcome busy = New("search", {"--key-file", folder_ / "k"});
   EXPECT_EQ(busy.code, 1);
-  EXPECT_THAT(busy.err, HasSubstr("somebody changes the file now"));
+  EXPECT_THAT(busy.err, HasSubstr("another process is changing the file"));
   EXPECT_EQ(Text(), R"({"tenants": []})");
   EXPECT_FALSE(fs::exists(folder_ / "k")) << "a key that no router knows";
 }

@@ -60,7 +60,7 @@ TEST(MisuseTest, EveryBinaryEndsWithTwoAndSaysWhatWasMeant) {
   const Outcome command = RunBaton({"sevre", "--model", kModel});
   EXPECT_EQ(command.code, 2);
   EXPECT_EQ(command.err,
-            "baton: baton has no command \"sevre\"; did you mean serve?\n`baton --help` tells more.\n");
+            "baton: baton has no command \"sevre\"; did you mean serve?\nSee `baton --help`.\n");
   const Outcome option = RunBaton({"generate", "--max-token", "3"});
   EXPECT_EQ(option.code, 2);
   EXPECT_THAT(option.err, HasSubstr("did you mean --max-tokens?"));

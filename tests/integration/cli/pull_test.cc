@@ -176,7 +176,7 @@ TEST_F(PullTest, PullsWeightsOnceAndGoesOnWhereItWasInterrupted) {
   EXPECT_THAT(server_.Asked(), Contains(HasSubstr("model.safetensors bytes=1000-")));
   const Outcome again = Pull();
   EXPECT_EQ(again.code, 0);
-  EXPECT_THAT(again.err, HasSubstr("model.safetensors is there"));
+  EXPECT_THAT(again.err, HasSubstr("model.safetensors is up to date"));
   EXPECT_THAT(server_.Asked(), Not(Contains(HasSubstr("model.safetensors"))));
 }
 

@@ -358,7 +358,7 @@ TEST_F(ServeTest, OneRedundantWorkerThatKeepsDyingEndsNothing) {
   std::ofstream{mark} << "broken";
   kill(Find("decode-1")["pid"], SIGKILL);
   ASSERT_TRUE(WaitFor(
-      "died: exit code 7; 5 quick deaths in a row, the service goes on without it; starting it again in"))
+      "died: exit code 7; 5 quick deaths in a row, the service continues without it; starting it again in"))
       << seen_;
   EXPECT_TRUE(fs::exists(announce())) << "the service goes on";
   std::ofstream(mark + "-all") << "broken";

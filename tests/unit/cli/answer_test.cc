@@ -1,4 +1,4 @@
-#include "cli/talk/answer.h"
+#include "cli/chat/answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST(AnswerTest, NamesWhatIsWrongWithAStream) {
   EXPECT_THAT(error({Started(), Delta(0, "a")}), HasSubstr("choice 0 has no end"));
   EXPECT_THAT(error({Started(), Finished(1)}), HasSubstr("choice 0 has no end"));
   EXPECT_THAT(error({Started(), Finished(0), Finished(0)}), HasSubstr("ended twice"));
-  EXPECT_THAT(error({Started(), Finished(0), Delta(0, "a")}), HasSubstr("goes on after its end"));
+  EXPECT_THAT(error({Started(), Finished(0), Delta(0, "a")}), HasSubstr("continues after its end"));
   EXPECT_THAT(error({Started(), Finished(4'000'000'000u)}), HasSubstr("names choice 4000000000"));
 }
 

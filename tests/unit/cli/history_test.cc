@@ -1,4 +1,4 @@
-#include "cli/talk/history.h"
+#include "cli/chat/history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

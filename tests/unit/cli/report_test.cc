@@ -55,7 +55,7 @@ TEST(ReportTest, SaysThatTokensCameInBunches) {
   EXPECT_EQ(RenderReport(summary, {}, {}).find("bunched"), std::string::npos) << "about even";
   summary.bunched = 60;
   EXPECT_THAT(RenderReport(summary, {}, {}),
-              HasSubstr("60% of tokens came less than a tenth of the TPOT after the one before"));
+              HasSubstr("60% of tokens came less than a tenth of the TPOT after the token before"));
   EXPECT_EQ(ReportToJson(summary, {}, {}, {})["bunched_share"], 0.6);
 }
 

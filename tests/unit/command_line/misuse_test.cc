@@ -50,16 +50,16 @@ class MisuseTest : public ::testing::Test {
 
 TEST_F(MisuseTest, AnUnknownCommandIsNamedWithTheOneThatWasMeant) {
   EXPECT_EQ(Said({"sevre", "--model", "m"}),
-            "tool: tool has no command \"sevre\"; did you mean serve?\n`tool --help` tells more.\n");
+            "tool: tool has no command \"sevre\"; did you mean serve?\nSee `tool --help`.\n");
   EXPECT_THAT(Said({"frobnicate"}), HasSubstr("tool has no command \"frobnicate\": it has serve, key"));
   EXPECT_THAT(Said({"key", "nwe"}),
-              HasSubstr("key has no command \"nwe\"; did you mean new?\n`tool key --help`"));
+              HasSubstr("key has no command \"nwe\"; did you mean new?\nSee `tool key --help`"));
 }
 
 TEST_F(MisuseTest, AnUnknownOptionComesBeforeWhatIsMissing) {
   EXPECT_EQ(
       Said({"serve", "--modle", "m"}),
-      "tool: serve has no option \"--modle\"; did you mean --model?\n`tool serve --help` tells more.\n");
+      "tool: serve has no option \"--modle\"; did you mean --model?\nSee `tool serve --help`.\n");
   EXPECT_THAT(Said({"serve", "--modle=m"}), HasSubstr("no option \"--modle\"; did you mean --model?"));
   EXPECT_THAT(Said({"serve", "--quux"}), HasSubstr("serve has no option \"--quux\"\n"));
   EXPECT_THAT(Said({"serve", "--model", "m", "please"}), HasSubstr("serve takes no argument \"please\""));

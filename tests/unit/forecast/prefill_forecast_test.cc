@@ -137,7 +137,7 @@ TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
   PrefillForecast forecast;
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMaxValue = std::numeric_limits<int64_t>::max();
   for (uint64_t i = 0; i < 2000; ++i) {
     const double pick = UniformAt(seed, 2 * i);
     const double seconds = pick < 0.1   ? -1
@@ -145,8 +145,8 @@ TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
                            : pick < 0.3 ? std::numeric_limits<double>::infinity()
                            : pick < 0.4 ? 0
                                         : UniformAt(seed, 2 * i + 1) * 1e4;
-    forecast.Observe(i % 7 == 0 ? -5 : static_cast<int64_t>(i * i), i % 11 == 0 ? kMost : 0, seconds);
-    for (const int64_t tokens : {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{100'000}, kMost}) {
+    forecast.Observe(i % 7 == 0 ? -5 : static_cast<int64_t>(i * i), i % 11 == 0 ? kMaxValue : 0, seconds);
+    for (const int64_t tokens : {int64_t{-1}, int64_t{0}, int64_t{1}, int64_t{100'000}, kMaxValue}) {
       const double predicted = forecast.Seconds(tokens, tokens);
       ASSERT_TRUE(std::isfinite(predicted) && predicted >= 0) << tokens << " at " << i;
       ASSERT_LT(DeadlineOf(absl::UnixEpoch(), predicted, kTargets).due, absl::InfiniteFuture());

@@ -47,8 +47,8 @@ size_t CharacterAt(std::string_view text) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
     code = code << 6 | (byte(i) & 0x3F);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (byte(0) < 0xC0 || byte(0) > 0xF7 || code < kLeast[size] || code > 0x10FFFF ||
+  constexpr uint32_t kMinCode[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (byte(0) < 0xC0 || byte(0) > 0xF7 || code < kMinCode[size] || code > 0x10FFFF ||
       (code >= 0xD800 && code < 0xE000))
     return 0;
   return size;

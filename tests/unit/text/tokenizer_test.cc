@@ -286,10 +286,10 @@ TEST(TokenizerTest, StopsAtTheMostTokens) {
     const auto all = tokenizer->Encode(text, true);
     ASSERT_TRUE(all.ok());
     const auto size = static_cast<int64_t>(all->size());
-    const auto fits = tokenizer->Encode(text, true, {.most_tokens = size, .wanted = nullptr});
+    const auto fits = tokenizer->Encode(text, true, {.max_tokens = size, .wanted = nullptr});
     ASSERT_TRUE(fits.ok()) << kind << ": " << fits.status();
     EXPECT_EQ(*fits, *all);
-    const auto over = tokenizer->Encode(text, true, {.most_tokens = size - 1, .wanted = nullptr});
+    const auto over = tokenizer->Encode(text, true, {.max_tokens = size - 1, .wanted = nullptr});
     EXPECT_EQ(over.status().code(), absl::StatusCode::kOutOfRange) << kind << ": " << over.status();
   }
 }

@@ -142,7 +142,7 @@ unsafe fn guarded<T, C, E: Into<Failure>>(
         Ok(Err(failure)) => match failure.into() {
             Failure::Invalid(message) => fail(message, INVALID),
             Failure::TooLong => fail("the output is longer than is allowed".to_string(), TOO_LONG),
-            Failure::Stopped => fail("stopped: nobody wants the result any more".to_string(), STOPPED),
+            Failure::Stopped => fail("stopped: the result is no longer wanted".to_string(), STOPPED),
         },
         Err(payload) => fail(panic_message(payload), INTERNAL),
     }
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
     text: *const u8,
     size: usize,
     add_special_tokens: i32,
-    most_tokens: usize,
+    max_tokens: usize,
     wanted: Option<unsafe extern "C" fn(*const c_void) -> i32>,
     asked: *const c_void,
     out: *mut Ids,
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
 ) -> i32 {
     let text = slice(text, size);
     let wanted = || wanted.is_none_or(|wanted| wanted(asked) != 0);
-    let bounds = Bounds { most_tokens, wanted: &wanted };
+    let bounds = Bounds { max_tokens, wanted: &wanted };
     guarded(out, error, Ids::from, || (*tokenizer).encode(text, add_special_tokens != 0, &bounds))
 }
 
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn baton_template_render(
     variables: *const u8,
     size: usize,
     now: i64,
-    most_bytes: usize,
+    max_bytes: usize,
     out: *mut Bytes,
     error: *mut Bytes,
 ) -> i32 {
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn baton_template_render(
         out,
         error,
         |text: String| Bytes::from(text.into_bytes()),
-        || (*template).render(variables, now, most_bytes),
+        || (*template).render(variables, now, max_bytes),
     )
 }
 

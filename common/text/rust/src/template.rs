@@ -52,12 +52,12 @@ impl Template {
         Ok(Template { environment })
     }
 
-    pub fn render(&self, variables: &[u8], now: i64, most_bytes: usize) -> Result<String, Failure> {
+    pub fn render(&self, variables: &[u8], now: i64, max_bytes: usize) -> Result<String, Failure> {
         let mut variables: HashMap<String, Value> = serde_json::from_slice(variables)
             .map_err(|e| format!("the template's variables are not JSON: {e}"))?;
         variables.insert(NOW.to_string(), now.into());
         let template = self.environment.get_template(NAME).map_err(describe)?;
-        let mut out = Bounded { bytes: vec![], most: most_bytes, full: false };
+        let mut out = Bounded { bytes: vec![], most: max_bytes, full: false };
         let rendered = template.render_captured_to(Value::from_pairs(variables), &mut out);
         if out.full {
             return Err(Failure::TooLong);

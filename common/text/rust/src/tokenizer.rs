@@ -16,7 +16,7 @@ pub struct Tokenizer {
 
 /// What an encoding may cost.
 pub struct Bounds<'a> {
-    pub most_tokens: usize,
+    pub max_tokens: usize,
     /// Asked now and then: false ends the work.
     pub wanted: &'a dyn Fn() -> bool,
 }
@@ -133,7 +133,7 @@ impl Tokenizer {
                 };
                 let tokens = self.inner.get_model().tokenize(word).map_err(|e| e.to_string())?;
                 ids.extend(tokens.iter().map(|token| token.id));
-                if ids.len() > bounds.most_tokens {
+                if ids.len() > bounds.max_tokens {
                     Err(Failure::TooLong)
                 } else {
                     Ok(())
@@ -144,7 +144,7 @@ impl Tokenizer {
         let encoding: Encoding = ids.into_iter().map(|id| (id, String::new(), (0, 0), None, 0)).collect();
         let encoding =
             self.inner.post_process(encoding, None, add_special_tokens).map_err(|e| e.to_string())?;
-        if encoding.len() > bounds.most_tokens {
+        if encoding.len() > bounds.max_tokens {
             return Err(Failure::TooLong);
         }
         Ok(encoding.get_ids().to_vec())

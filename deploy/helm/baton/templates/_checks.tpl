@@ -52,7 +52,7 @@
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- $dtype := index $v.kv $key -}}
 {{- if has $dtype (list "f8" "i8") -}}
-{{- fail (printf "kv.%s is %s, which GPUs alone compute with, and %s.gpus is 0: use f32 or bf16, or give both pools GPUs" $key $dtype $role) -}}
+{{- fail (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32 or bf16, or give both pools GPUs" $key $dtype $role) -}}
 {{- end -}}
 {{- end -}}
 {{- with ($r.resources.limits | default dict).memory -}}

@@ -78,7 +78,7 @@ spec:
   {{- else }}
   maxUnavailable: {{ $r.pdb.maxUnavailable }}
   {{- end }}
-  # A pod that is not ready serves nobody: it may not hold up a node's drain.
+  # A pod that is not ready serves no requests, so it must not delay a node's drain.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

@@ -1,16 +1,17 @@
-#include "cli/talk/token_ids.h"
+#include "cli/chat/token_ids.h"
+
+#include <fmt/format.h>
 
 #include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "fmt/format.h"
 
 namespace baton::cli {
 namespace {
 
-constexpr size_t kLongestShown = 40;
+constexpr size_t kMaxShown = 40;
 
 }  // namespace
 
@@ -21,7 +22,7 @@ absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text) {
     int32_t id = 0;
     const bool digits = !number.empty() && number.find_first_not_of("0123456789") == absl::string_view::npos;
     if (!digits || !absl::SimpleAtoi(number, &id)) {
-      const std::string shown(number.substr(0, kLongestShown));
+      const std::string shown(number.substr(0, kMaxShown));
       return absl::InvalidArgumentError(
           fmt::format("\"{}\" at place {} is not a token id: give whole numbers from 0 to {} with commas "
                       "between them, 1,2,3",

@@ -16,7 +16,7 @@ class TerminalHold {
   TerminalHold(const TerminalHold&) = delete;
   TerminalHold& operator=(const TerminalHold&) = delete;
 
-  // True if the process was stopped since the last call: what stood on the screen has moved.
+  // True if the process was stopped since the last call: the screen has changed.
   bool Resumed();
   // True if the terminal has another size since the last call.
   bool Resized();

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/chat/interrupt.h"
+#include "cli/chat/request_flags.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
-#include "cli/talk/interrupt.h"
-#include "cli/talk/request_flags.h"
 
 namespace baton::cli {
 namespace {
@@ -24,13 +24,13 @@ struct Flags {
   std::string service;
 };
 
-int Run(const Flags& flags, const Surroundings& surroundings) {
+int Run(const Flags& flags, const CliContext& context) {
   if (!flags.target.model_folder.empty()) return Misused("health asks a server: give --server, not --model");
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
-  if (flags.service.size() > 100) return Misused("--service: no server has a service with so long a name");
+  if (flags.service.size() > 100) return Misused("--service: the name is too long");
   const Interrupt interrupt;
-  const absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  const absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());
   const absl::StatusOr<bool> serving = target->client->IsServing(flags.service);
   if (!serving.ok()) return Fail(serving.status());
@@ -40,14 +40,14 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddHealth(CLI::App& root, const Surroundings& surroundings) {
+Command AddHealth(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("health", "Ask a server whether it is ready");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   app->add_option("--service", flags->service, "Service to ask for: none (ready for work) or \"live\"")
       ->type_name("NAME");
   flags->target.AddTo(*app);
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli

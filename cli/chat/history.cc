@@ -1,4 +1,4 @@
-#include "cli/talk/history.h"
+#include "cli/chat/history.h"
 
 namespace baton::cli {
 namespace {

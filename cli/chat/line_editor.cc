@@ -1,4 +1,4 @@
-#include "cli/talk/line_editor.h"
+#include "cli/chat/line_editor.h"
 
 #include <poll.h>
 #include <unistd.h>

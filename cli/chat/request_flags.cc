@@ -1,9 +1,9 @@
-#include "cli/talk/request_flags.h"
+#include "cli/chat/request_flags.h"
 
 #include <fmt/format.h>
 
+#include "cli/chat/token_ids.h"
 #include "cli/show/quantity.h"
-#include "cli/talk/token_ids.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
 #include "common/rpc/security.h"
@@ -35,7 +35,7 @@ void TargetFlags::AddTo(CLI::App& app) {
       ->type_name("SIZE")
       ->needs("--model")
       ->group(local);
-  app.add_option("--backend", backend, "cpu, or reference (slow, obvious, the judge)")
+  app.add_option("--backend", backend, "cpu, or reference (slow and simple, to compare with)")
       ->needs("--model")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->group(local);
@@ -77,8 +77,10 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const Star
 }
 
 void SamplingFlags::AddTo(CLI::App& app) {
-  const std::string group = "Sampling (what is not given is the model's own default)";
-  app.add_option("-m,--max-tokens", max_tokens, "Most tokens to generate")->type_name("N")->group(group);
+  const std::string group = "Sampling (if an option is absent, the model's own default)";
+  app.add_option("-m,--max-tokens", max_tokens, "Maximum number of tokens to generate")
+      ->type_name("N")
+      ->group(group);
   app.add_option("-t,--temperature", temperature, "0 takes the likeliest token each time")
       ->type_name("T")
       ->group(group);
@@ -108,7 +110,7 @@ void SamplingFlags::AddTo(CLI::App& app) {
       ->allow_extra_args(false)
       ->group(group);
   AddTokenIds(app, "--stop-token-ids", stop_token_ids, "End after one of these tokens, 1,2,3")->group(group);
-  app.add_flag("--ignore-eos", ignore_eos, "Go on past the model's end of answer, up to --max-tokens")
+  app.add_flag("--ignore-eos", ignore_eos, "Continue past the model's end of answer, up to --max-tokens")
       ->group(group);
 }
 

@@ -1,4 +1,4 @@
-#include "cli/talk/interrupt.h"
+#include "cli/chat/interrupt.h"
 
 #include <sys/signalfd.h>
 #include <unistd.h>

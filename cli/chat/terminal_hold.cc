@@ -1,4 +1,4 @@
-#include "cli/talk/terminal_hold.h"
+#include "cli/chat/terminal_hold.h"
 
 #include <termios.h>
 #include <unistd.h>

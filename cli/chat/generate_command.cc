@@ -11,14 +11,14 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_join.h"
+#include "cli/chat/answer.h"
+#include "cli/chat/interrupt.h"
+#include "cli/chat/request_flags.h"
+#include "cli/chat/token_ids.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/summary.h"
-#include "cli/talk/answer.h"
-#include "cli/talk/interrupt.h"
-#include "cli/talk/request_flags.h"
-#include "cli/talk/token_ids.h"
 
 namespace baton::cli {
 namespace {
@@ -95,21 +95,20 @@ absl::Status PrintAnswer(const Flags& flags, const Answer& answer, bool streamed
   return Put(text);
 }
 
-int Run(const Flags& flags, const Surroundings& surroundings) {
+int Run(const Flags& flags, const CliContext& context) {
   if (flags.prompt.has_value() && !flags.token_ids.empty()) {
-    return Misused("--prompt and --token-ids are two ways to say the same: give one");
+    return Misused("--prompt and --token-ids are two forms of the same prompt: give one");
   }
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
   const bool from_input = !flags.prompt.has_value() && flags.token_ids.empty();
   if (from_input && isatty(STDIN_FILENO) == 1) {
-    return Misused(
-        "what shall be completed? Give --prompt TEXT, --token-ids 1,2,3, or a text on standard input");
+    return Misused("there is no prompt: give --prompt TEXT, --token-ids 1,2,3, or a text on standard input");
   }
   const v1::GenerateRequest request = MakeRequest(flags);
 
   const Interrupt interrupt;
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());
   const bool streamed = !flags.json && !flags.ids_out && flags.n == 1;
   Answer answer;
@@ -140,7 +139,7 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   if (flags.digest) Tell("logits digest {:08x}\n", answer.LogitsDigest());
   if (flags.show_timing) {
     for (const Choice& choice : answer.choices()) {
-      Tell("\n{}", RenderSummary(choice.end, surroundings.err));
+      Tell("\n{}", RenderSummary(choice.end, context.err));
     }
   }
   return kExitOk;
@@ -148,7 +147,7 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
+Command AddGenerate(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("generate", "Complete a prompt, given as text or token ids");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
@@ -159,8 +158,8 @@ Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
   flags->sampling.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");
   const std::string output = "Output";
-  app->add_flag("--json", flags->json, "Everything as one JSON object, at the end")->group(output);
-  app->add_flag("--ids-out", flags->ids_out, "Print token ids in place of text")->group(output);
+  app->add_flag("--json", flags->json, "Print one JSON object at the end")->group(output);
+  app->add_flag("--ids-out", flags->ids_out, "Print token ids instead of text")->group(output);
   app->add_option("--logprobs", flags->logprobs,
                   "Log probabilities, with the K likeliest tokens of each step")
       ->type_name("K")
@@ -172,7 +171,7 @@ Command AddGenerate(CLI::App& root, const Surroundings& surroundings) {
       ->group(output);
   app->add_flag("--digest", flags->digest, "A checksum of all logits, to compare two runs bit by bit")
       ->group(output);
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -1,4 +1,4 @@
-// LineEditor: lines that a person types on a terminal, with the keys that shells have taught everybody (by
+// LineEditor: lines that a person types on a terminal, with the keys that are usual in shells (by
 // libedit): editing, the lines of this session with the arrow keys and Ctrl-R, a paste of several lines as
 // one text, lines of any length. The terminal is its own from beginning to end, so what is typed while an
 // answer is being written waits for the next prompt, whole and unseen. One at a time, main thread; make it
@@ -12,9 +12,9 @@
 #include <string>
 #include <string_view>
 
+#include "cli/chat/line_reader.h"
+#include "cli/chat/terminal_hold.h"
 #include "cli/show/terminal.h"
-#include "cli/talk/line_reader.h"
-#include "cli/talk/terminal_hold.h"
 
 namespace baton::cli {
 

@@ -1,4 +1,4 @@
-#include "cli/talk/line_reader.h"
+#include "cli/chat/line_reader.h"
 
 #include <poll.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "cli/talk/answer.h"
+#include "cli/chat/answer.h"
 
 #include <fmt/format.h>
 
@@ -100,7 +100,7 @@ void Answer::Take(const v1::GenerateResponse& event) {
     const v1::Delta& delta = event.delta();
     Choice& choice = At(delta.choice());
     if (choice.finished && broken_.empty())
-      broken_ = fmt::format("choice {} goes on after its end", delta.choice());
+      broken_ = fmt::format("choice {} continues after its end", delta.choice());
     choice.text += delta.text();
     choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(), delta.token_ids().end());
     choice.logprobs.insert(choice.logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
@@ -123,7 +123,7 @@ absl::Status Answer::CheckComplete() const {
     if (!choices_[i].finished) broken = fmt::format("choice {} has no end", i);
   }
   if (broken.empty()) return absl::OkStatus();
-  return absl::InternalError(fmt::format("the stream is not whole: {}", broken));
+  return absl::InternalError(fmt::format("the stream is incomplete or wrong: {}", broken));
 }
 
 uint32_t Answer::LogitsDigest() const {

@@ -9,17 +9,17 @@
 #include <optional>
 #include <utility>
 
+#include "cli/chat/answer.h"
+#include "cli/chat/history.h"
+#include "cli/chat/interrupt.h"
+#include "cli/chat/line_editor.h"
+#include "cli/chat/line_reader.h"
+#include "cli/chat/request_flags.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
 #include "cli/show/quantity.h"
 #include "cli/show/summary.h"
-#include "cli/talk/answer.h"
-#include "cli/talk/history.h"
-#include "cli/talk/interrupt.h"
-#include "cli/talk/line_editor.h"
-#include "cli/talk/line_reader.h"
-#include "cli/talk/request_flags.h"
 #include "common/base/status.h"
 
 namespace baton::cli {
@@ -38,13 +38,13 @@ edited as in a shell (arrows, Ctrl-A, Ctrl-E, Ctrl-R and so on); a paste of seve
 another line.)";
 
 constexpr char kHelp[] =
-    "  /system TEXT   set the system prompt (no TEXT: remove it); the conversation goes on\n"
+    "  /system TEXT   set the system prompt (no TEXT: remove it); the conversation continues\n"
     "  /reset         forget the conversation\n"
     "  /stats         what happened to the last answer: cache, shipped blocks, TTFT by phase, TPOT\n"
     "  /quit          leave (so does Ctrl-D)\n"
     "  //...          a turn that begins with a slash\n"
-    "  Ctrl-C         cancel the current answer, or give up what is being typed\n"
-    "  Up, Ctrl-R     what was typed before\n"
+    "  Ctrl-C         cancel the current answer, or clear the line\n"
+    "  Up, Ctrl-R     earlier lines\n"
     "  Alt-Enter      another line of the same turn; pasted lines are one turn\n";
 
 struct Flags {
@@ -59,16 +59,15 @@ struct Flags {
 
 class Chat {
  public:
-  Chat(const Flags& flags, const Surroundings& surroundings, InferenceClient& client,
-       const Interrupt& interrupt)
-      : flags_(flags), surroundings_(surroundings), client_(client), interrupt_(interrupt) {
+  Chat(const Flags& flags, const CliContext& context, InferenceClient& client, const Interrupt& interrupt)
+      : flags_(flags), context_(context), client_(client), interrupt_(interrupt) {
     history_.SetSystem(flags.system);
   }
 
   // One turn: asks, streams the answer, remembers both. `echo`: prints what is asked first.
   absl::Status Say(const std::string& user, bool echo) {
     if (echo) {
-      BATON_RETURN_IF_ERROR(Put(fmt::format("{}{}\n", Paint(surroundings_.out, Style::kCyan, "> "), user)));
+      BATON_RETURN_IF_ERROR(Put(fmt::format("{}{}\n", Paint(context_.out, Style::kCyan, "> "), user)));
     }
     v1::ChatRequest request;
     request.set_model(flags_.target.model_name);
@@ -141,7 +140,7 @@ class Chat {
         if (person) Note("");
         return kExitOk;
       }
-      if (RepairUtf8(&line)) Tell("baton: this turn was not all UTF-8; what was not is U+FFFD now\n");
+      if (RepairUtf8(&line)) Tell("baton: parts of this turn were not UTF-8 and were replaced by U+FFFD\n");
       const Typed typed = ParseTyped(line);
       if (typed.kind == Typed::Kind::kQuit) return kExitOk;
       if (typed.kind != Typed::Kind::kTurn) {
@@ -150,7 +149,7 @@ class Chat {
       }
       const absl::Status status = Say(typed.text, flags_.echo && !person);
       if (person && status.code() == absl::StatusCode::kCancelled) {
-        Note(Paint(surroundings_.out, Style::kDim, "(cancelled)"));
+        Note(Paint(context_.out, Style::kDim, "(cancelled)"));
       } else if (!status.ok()) {
         Fail(status);
       }
@@ -169,7 +168,7 @@ class Chat {
   }
 
   void Prompt() {
-    Print(stdout, "{}", Paint(surroundings_.out, Style::kCyan, "> "));
+    Print(stdout, "{}", Paint(context_.out, Style::kCyan, "> "));
     std::fflush(stdout);
   }
 
@@ -178,7 +177,7 @@ class Chat {
       Tell("no answer yet\n");
       return;
     }
-    Tell("\n{}\n", RenderSummary(*last_, surroundings_.err));
+    Tell("\n{}\n", RenderSummary(*last_, context_.err));
   }
 
   // Of the model that is talked to; 0 if the server doesn't say.
@@ -240,7 +239,7 @@ class Chat {
   }
 
   const Flags& flags_;
-  const Surroundings& surroundings_;
+  const CliContext& context_;
   InferenceClient& client_;
   const Interrupt& interrupt_;
   History history_;
@@ -250,7 +249,7 @@ class Chat {
   std::string reset_because_;
 };
 
-int Run(const Flags& flags, const Surroundings& surroundings) {
+int Run(const Flags& flags, const CliContext& context) {
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
   for (std::string text : flags.messages) {
@@ -260,10 +259,10 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
   const Interrupt interrupt;
   const bool person = flags.messages.empty() && isatty(STDIN_FILENO) == 1;
   std::optional<LineEditor> editor;
-  if (person && LineEditor::Usable()) editor.emplace(surroundings.out);
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), surroundings.start_local_relay);
+  if (person && LineEditor::Usable()) editor.emplace(context.out);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());
-  Chat chat(flags, surroundings, *target->client, interrupt);
+  Chat chat(flags, context, *target->client, interrupt);
   if (!flags.messages.empty()) return chat.RunMessages();
   if (person) {
     const absl::StatusOr<v1::ListModelsResponse> models = target->client->ListModels();
@@ -271,7 +270,7 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
     const std::string model = !flags.target.model_name.empty() ? flags.target.model_name
                               : models->models().empty()       ? "a server without a model"
                                                                : models->models(0).name();
-    Print(stdout, "{} at {}; /help for help\n", Paint(surroundings.out, Style::kBold, model),
+    Print(stdout, "{} at {}; /help for help\n", Paint(context.out, Style::kBold, model),
           target->client->address());
     std::fflush(stdout);
   }
@@ -280,23 +279,23 @@ int Run(const Flags& flags, const Surroundings& surroundings) {
 
 }  // namespace
 
-Command AddChat(CLI::App& root, const Surroundings& surroundings) {
+Command AddChat(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("chat", "Talk to a model: interactive, from a pipe, or one message at a time");
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   app->add_option("--message", flags->messages,
-                  "Say this and leave; several are the turns of one conversation")
+                  "Send this message and exit; several are the turns of one conversation")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   app->add_option("--system", flags->system, "The system prompt")->type_name("TEXT");
-  app->add_flag("--thinking", flags->thinking, "Ask the model to think first, if its template knows how");
+  app->add_flag("--thinking", flags->thinking, "Ask the model to think first, if its template supports that");
   app->add_flag("--echo", flags->echo, "Print each message or line of a pipe before its answer");
   app->add_flag("--show-timing", flags->show_timing,
                 "After each answer: cache, shipped blocks, TTFT by phase, TPOT");
   flags->target.AddTo(*app);
   flags->sampling.AddTo(*app);
-  return {app, [flags, &surroundings] { return Run(*flags, surroundings); }};
+  return {app, [flags, &context] { return Run(*flags, context); }};
 }
 
 }  // namespace baton::cli
