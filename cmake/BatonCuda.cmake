@@ -1,5 +1,5 @@
-# CUDA, behind -DBATON_CUDA=ON (preset cuda). It adds targets and never replaces any: without it, the rooms that it would
-# fill have a stand-in each that says so. Host code is compiled by the C++ compiler as everywhere; only *.cu files see nvcc.
+# CUDA, behind -DBATON_CUDA=ON (preset cuda). It adds targets and never replaces any: without it, each room that it would
+# fill has a stand-in that reports that CUDA is missing. Host code is compiled by the C++ compiler as everywhere; only *.cu files see nvcc.
 #
 # The toolkit: -DCUDAToolkit_ROOT=DIR, else what scripts/setup --cuda made, else the machine's own.
 option(BATON_CUDA "Build the cuda backend, the nccl link and their tests" OFF)
@@ -23,7 +23,7 @@ enable_language(CUDA)
 # nvcc knows C++20 since CUDA 12; CMake 3.25 does not know that.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
-# CMake 3.25 names this library without looking; CUDA 13 no longer has it.
+# CMake 3.25 names this library without checking; CUDA 13 no longer has it.
 add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
 find_package(CUDAToolkit 13 REQUIRED)
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
@@ -53,8 +53,8 @@ function(baton_device_code name)
   add_library(baton::${name} ALIAS baton_${name})
 endfunction()
 
-# baton_gpu_test(<name> SOURCES ... DEPS ...): a GoogleTest binary that needs a GPU. CTest knows it as one test with the
-# label gpu, which the test presets leave out; scripts/gpu runs it, and it fails where there is no GPU.
+# baton_gpu_test(<name> SOURCES ... DEPS ...): a GoogleTest binary that needs a GPU. CTest has it as one test with the
+# label gpu, which the test presets leave out; scripts/gpu runs it, and it fails without a GPU.
 function(baton_gpu_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

@@ -37,7 +37,7 @@ if(BATON_FUZZ)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
-# The cache's keys hold no path of this checkout: another clone, at another place, finds what this one has compiled.
+# The cache's keys contain no path of this checkout: another clone, at another place, reuses the objects of this one.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   set(launcher env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
@@ -46,8 +46,8 @@ if(CCACHE_PROGRAM)
   add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
 endif()
 # Most of a build's time goes into parsing and instantiating the headers of gRPC, Protobuf and Abseil, so the sources of a target are
-# compiled some at a time, in one translation unit. The presets dev and clang compile each file alone, which shows what a file
-# forgot to include.
+# compiled some at a time, in one translation unit. The presets dev and clang compile each file alone, which shows missing
+# includes.
 option(BATON_UNITY "Compile several sources of a target together" ON)
 # baton_compile_together(<target>): does so, if the target has more than one source.
 function(baton_compile_together target)

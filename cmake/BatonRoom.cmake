@@ -1,6 +1,6 @@
-# baton_room(<name> SOURCES ... DEPS ...): one static library per room, alias baton::<name>. What a room does not
-# list it cannot link, so a wrong include fails at the latest in the linker. APART: each source is compiled alone (names of two
-# would meet).
+# baton_room(<name> SOURCES ... DEPS ...): one static library per room, alias baton::<name>. A room can't link
+# rooms that it does not list, so a wrong include fails at the latest in the linker. APART: each source is compiled alone (if names of
+# two sources would collide).
 function(baton_room name)
   cmake_parse_arguments(ARG "APART" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SOURCES)
@@ -32,7 +32,7 @@ function(baton_binary name)
 endfunction()
 
 # baton_test(<name> LABEL unit|contract|integration|e2e|golden SOURCES ... DEPS ...): a GoogleTest binary whose
-# tests CTest sees one by one. THREADS: several threads meet in what it tests. Its label says so, `baton_thread_tests` builds all
+# tests CTest sees one by one. THREADS: several threads meet in the tested code. Its label says so, `baton_thread_tests` builds all
 # such binaries, and CI runs them under ThreadSanitizer. APART: as for baton_room.
 include(GoogleTest)
 function(baton_test name)
@@ -40,7 +40,7 @@ function(baton_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
-  # Sanitizers take time, and nothing else than time.
+  # Sanitizers only make tests slower.
   set(patience)
   if(BATON_SANITIZE)
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
@@ -64,7 +64,7 @@ function(baton_test name)
   if(NOT ARG_APART)
     baton_compile_together(${name})
   endif()
-  # A test waits for the code that it tests, not for its own.
+  # A test's time is spent in the tested code, not in its own.
   if(CMAKE_BUILD_TYPE STREQUAL Release)
     target_compile_options(${name} PRIVATE -O1)
   endif()

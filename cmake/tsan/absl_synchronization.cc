@@ -47,7 +47,7 @@ auto GivingUp(absl::Mutex* mutex, Wait wait) {
 
 }  // namespace
 
-// The library's own function of this name, which the one around the call stands before.
+// The library's own function of this name, which the definition here overrides.
 #define BATON_NEXT(name)                               \
   (reinterpret_cast<decltype(&name)>([] {              \
     static void* const next = dlsym(RTLD_NEXT, #name); \
@@ -143,7 +143,7 @@ bool _ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::Con
   });
 }
 
-// Who finds it notified takes no lock.
+// A thread that finds it notified takes no lock.
 void _ZN4absl7debian312Notification6NotifyEv(absl::Notification* notification) {
   __tsan_release(notification);
   BATON_NEXT(_ZN4absl7debian312Notification6NotifyEv)(notification);

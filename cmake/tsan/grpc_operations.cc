@@ -15,7 +15,7 @@ void __tsan_release(void* address);
 
 namespace {
 
-// The library's own function of this name, which the one that asks stands before.
+// The library's own function of this name, which the definition here overrides.
 template <typename Function>
 Function* Next(const char* name, Function*) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));

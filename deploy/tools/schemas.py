@@ -25,7 +25,7 @@ CRDS = {
     "GRPCRoute": "config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml",
     "HTTPRoute": "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml",
 }
-# What the API takes besides what its document says.
+# What the API accepts beyond its document.
 LOOSE = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": {"type": ["string", "number"]},
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"type": ["string", "integer"]},
@@ -78,7 +78,7 @@ def main():
         for gvk in definition.get("x-kubernetes-group-version-kind", []):
             if gvk["kind"] in KINDS and name.rsplit(".", 1)[1] == gvk["kind"]:
                 schema = resolve(definitions, name)
-                # The API asks for these two; the document does not say so.
+                # The API requires these two; the document does not say so.
                 schema["required"] = sorted(set(schema.get("required", [])) | {"apiVersion", "kind", "metadata"})
                 write(gvk["kind"], gvk["group"], gvk["version"], schema)
 

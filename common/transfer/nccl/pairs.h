@@ -5,13 +5,11 @@
 //   none --Use--> Joining --state ok--> Ready --error, stuck--> Quarantined --back-off over, Use--> Joining
 //                    \--error, too slow--> Quarantined        Ready --least used, Drop--> none
 //
-// - A pair is made when it is first used. When more than `max_open` are open, the sending end gives up the
-// idle
-//   pair that it used least recently. The receiving end can't know what is on its way: it follows when the
+// - A pair is made when it is first used. When more than `max_open` are open, the sending end ends the idle
+//   pair that it used least recently. The receiving end can't know what is in flight: it follows when the
 //   peer comes with a new id.
-// - Pairs are watched: an asynchronous error, or a join or transfer that takes too long, ends the pair by
-// abort,
-//   which is local and does not wait for the peer.
+// - Pairs are watched: an asynchronous error, or a join or transfer that takes too long, ends the pair by an
+//   abort, which is local and does not wait for the peer.
 // - A pair that failed is refused for a while, twice as long each time, until a transfer has succeeded again.
 //
 // Driven by the link's thread, which calls Poll often while joins or transfers are in progress.

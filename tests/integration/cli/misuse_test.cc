@@ -59,8 +59,7 @@ TEST(MisuseTest, HelpHasNoneOfTheParsersOwnWords) {
 TEST(MisuseTest, EveryBinaryEndsWithTwoAndSaysWhatWasMeant) {
   const Outcome command = RunBaton({"sevre", "--model", kModel});
   EXPECT_EQ(command.code, 2);
-  EXPECT_EQ(command.err,
-            "baton: baton has no command \"sevre\"; did you mean serve?\nSee `baton --help`.\n");
+  EXPECT_EQ(command.err, "baton: baton has no command \"sevre\"; did you mean serve?\nSee `baton --help`.\n");
   const Outcome option = RunBaton({"generate", "--max-token", "3"});
   EXPECT_EQ(option.code, 2);
   EXPECT_THAT(option.err, HasSubstr("did you mean --max-tokens?"));

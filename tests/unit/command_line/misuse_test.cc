@@ -57,9 +57,8 @@ TEST_F(MisuseTest, AnUnknownCommandIsNamedWithTheOneThatWasMeant) {
 }
 
 TEST_F(MisuseTest, AnUnknownOptionComesBeforeWhatIsMissing) {
-  EXPECT_EQ(
-      Said({"serve", "--modle", "m"}),
-      "tool: serve has no option \"--modle\"; did you mean --model?\nSee `tool serve --help`.\n");
+  EXPECT_EQ(Said({"serve", "--modle", "m"}),
+            "tool: serve has no option \"--modle\"; did you mean --model?\nSee `tool serve --help`.\n");
   EXPECT_THAT(Said({"serve", "--modle=m"}), HasSubstr("no option \"--modle\"; did you mean --model?"));
   EXPECT_THAT(Said({"serve", "--quux"}), HasSubstr("serve has no option \"--quux\"\n"));
   EXPECT_THAT(Said({"serve", "--model", "m", "please"}), HasSubstr("serve takes no argument \"please\""));

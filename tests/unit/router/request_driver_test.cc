@@ -165,7 +165,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     return all;
   }
 
-  FakeClock clock_;
+  FakeClock clock_{absl::UnixEpoch() + absl::Hours(1)};
   const ServedModel model_{.name = "m", .context = 1000, .vocabulary = 100};
   RequestPreparer preparer_{&model_, [] { return uint64_t{5}; }};
   Dispatcher dispatcher_{{}, &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};

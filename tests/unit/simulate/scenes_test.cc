@@ -9,9 +9,9 @@
 namespace baton::cli::simulate {
 namespace {
 
-constexpr double kMostOverMean = 1.3;
+constexpr double kMaxOverMean = 1.3;
 
-double MostOverMean(const std::vector<double>& load) {
+double MaxOverMean(const std::vector<double>& load) {
   const double sum = std::accumulate(load.begin(), load.end(), 0.0);
   return *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum;
 }
@@ -23,14 +23,14 @@ double Imbalance(const RunResult& run, int workers, double since) {
   for (const RequestRecord& record : run.records) {
     if (record.prefill >= 0 && record.placed >= since) busy[record.prefill] += record.computed - record.began;
   }
-  return MostOverMean(busy);
+  return MaxOverMean(busy);
 }
 
 RunResult ExpectSpreadAndCached(const FleetModel& model, const std::vector<Request>& load, uint64_t seed,
                                 double since = 0) {
   RunResult run;
   const Measures ours = PlayPolicy("prefix_affinity", model, load, seed, &run);
-  EXPECT_LE(Imbalance(run, model.prefill_workers, since), kMostOverMean);
+  EXPECT_LE(Imbalance(run, model.prefill_workers, since), kMaxOverMean);
   for (const std::string& name : kField) {
     EXPECT_GE(ours.hit_rate, 0.99 * PlayPolicy(name, model, load, seed).hit_rate) << name;
   }
@@ -53,7 +53,7 @@ TEST(ScenesTest, SingleTurnsOnOnePrefillAndFiveDecodeWorkers) {
   const RunResult run = ExpectSpreadAndCached(model, load, seed);
   std::vector<double> decoded(5, 0);
   for (const RequestRecord& record : run.records) ++decoded[record.decode];
-  EXPECT_LE(MostOverMean(decoded), kMostOverMean);
+  EXPECT_LE(MaxOverMean(decoded), kMaxOverMean);
 }
 
 TEST(ScenesTest, PacedSessions) {
@@ -74,17 +74,17 @@ TEST(ScenesTest, ABurstOfEqualPrompts) {
   const int64_t tokens = load[0].prompt_tokens, cached = model.block_tokens * std::ssize(chain);
   const double whole = model.PrefillSeconds(tokens, 0), rest = model.PrefillSeconds(tokens - cached, cached);
   for (int n = 1; 64 - n >= 0.99 * 63; ++n) {
-    EXPECT_GT(8 * whole / (n * whole + (64 - n) * rest), kMostOverMean)
+    EXPECT_GT(8 * whole / (n * whole + (64 - n) * rest), kMaxOverMean)
         << n << " computations, spread at best";
   }
   RunResult run;
   const Measures ours = PlayPolicy("prefix_affinity", model, load, 1, &run);
-  EXPECT_LE(Imbalance(run, model.prefill_workers, 0), kMostOverMean);
+  EXPECT_LE(Imbalance(run, model.prefill_workers, 0), kMaxOverMean);
   for (const std::string& name : kField) {
     RunResult theirs;
     const Measures measures = PlayPolicy(name, model, load, 1, &theirs);
     EXPECT_LE(ours.ttft.p99, 1.1 * measures.ttft.p99) << name;
-    if (Imbalance(theirs, model.prefill_workers, 0) > kMostOverMean) continue;
+    if (Imbalance(theirs, model.prefill_workers, 0) > kMaxOverMean) continue;
     EXPECT_GE(ours.hit_rate, 0.99 * measures.hit_rate) << name;
   }
 }

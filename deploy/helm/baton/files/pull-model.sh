@@ -4,13 +4,13 @@
 #   MANIFEST  first line: address of the folder; then "sha256  name" lines
 #   WEIGHTS   no: leave *.safetensors out (a router needs none)
 #   TOKEN     bearer token;  ACCESS_KEY_ID, SECRET_ACCESS_KEY, REGION: sign for S3
-# A file that is there and right is not pulled again; a wrong one is replaced, and stops the pod if it stays wrong.
+# A file with the right checksum is not pulled again; a wrong one is replaced, and stops the pod if it stays wrong.
 set -eu
 manifest=${MANIFEST:-/etc/baton/model/manifest}
 target=${TARGET:-/models}
 base=$(head -n 1 "$manifest")
 
-# Secrets go to curl by a file: a command line can be read by others.
+# Secrets go to curl in a file, because other users can read command lines.
 umask 077
 options=$(mktemp)
 trap 'rm -f "$options"' EXIT
