@@ -13,7 +13,7 @@ prometheus::Counter& HandOffs(telemetry::Metrics& metrics, std::string_view link
                          {{"link", std::string(link)}, {"outcome", outcome}});
 }
 
-prometheus::Gauge& Sequences(telemetry::Metrics& metrics, const char* state) {
+prometheus::Gauge& SequencesIn(telemetry::Metrics& metrics, const char* state) {
   return metrics.Gauge("baton_decode_sequences", "Sequences on this worker, by state.", {{"state", state}});
 }
 
@@ -57,10 +57,10 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       cancelled_(OutcomeCounter(metrics, "cancelled")),
       failed_(OutcomeCounter(metrics, "failed")),
       refused_(OutcomeCounter(metrics, "refused")),
-      handing_off_(Sequences(metrics, "handoff")),
-      prefilling_(Sequences(metrics, "prefilling")),
-      running_(Sequences(metrics, "running")),
-      preempted_(Sequences(metrics, "preempted")),
+      handing_off_(SequencesIn(metrics, "handoff")),
+      prefilling_(SequencesIn(metrics, "prefilling")),
+      running_(SequencesIn(metrics, "running")),
+      preempted_(SequencesIn(metrics, "preempted")),
       free_blocks_(Blocks(metrics, "free")),
       held_blocks_(Blocks(metrics, "held")),
       cached_blocks_(Blocks(metrics, "cached")) {}

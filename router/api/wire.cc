@@ -44,7 +44,7 @@ std::string FindBadString(const Descriptor& type, std::string_view bytes, int de
       if (const auto at = FirstInvalidUtf8(value)) found = fmt::format(": not UTF-8 at byte {}", *at);
     } else if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
       found = FindBadString(*field->message_type(), value, depth + 1);
-      if (!found.empty()) found.insert(0, ".");
+      if (!found.empty()) found = fmt::format(".{}", found);
     }
     if (found.empty()) continue;
     return std::string(field->name()) + (field->is_repeated() ? fmt::format("[{}]", index) : "") + found;
