@@ -1,11 +1,12 @@
 #include "decode_service/handoff.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "common/base/digest.h"
-#include "fmt/format.h"
 
 namespace baton::decode_service {
 

@@ -1,11 +1,12 @@
 #include "decode_service/link_check.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::decode_service {

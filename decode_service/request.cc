@@ -1,11 +1,12 @@
 #include "decode_service/request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
-#include "fmt/format.h"
 
 namespace baton::decode_service {
 namespace {

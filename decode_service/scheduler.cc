@@ -1,5 +1,7 @@
 #include "decode_service/scheduler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +9,6 @@
 #include "common/fetch/peer_server.h"
 #include "common/rpc/status.h"
 #include "common/transfer/prompt_checksum.h"
-#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::decode_service {

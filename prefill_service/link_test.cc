@@ -1,11 +1,12 @@
 #include "prefill_service/link_test.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "common/base/status.h"
 #include "common/transfer/shipment.h"
-#include "fmt/format.h"
 
 namespace baton::prefill_service {
 

@@ -1,11 +1,12 @@
 #include "prefill_service/request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "common/transfer/prompt_checksum.h"
-#include "fmt/format.h"
 
 namespace baton::prefill_service {
 

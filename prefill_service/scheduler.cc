@@ -1,5 +1,7 @@
 #include "prefill_service/scheduler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +10,6 @@
 #include "common/engine/chunk_planner.h"
 #include "common/fetch/fetcher.h"
 #include "common/fetch/peer_server.h"
-#include "fmt/format.h"
 
 namespace baton::prefill_service {
 

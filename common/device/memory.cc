@@ -1,11 +1,10 @@
 #include "common/device/memory.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <cerrno>
 #include <cstring>
-
-#include "fmt/format.h"
 
 namespace baton::device {
 namespace {

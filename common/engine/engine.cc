@@ -1,12 +1,13 @@
 #include "common/engine/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/thread_pool.h"
-#include "fmt/format.h"
 
 namespace baton::engine {
 namespace {

@@ -1,9 +1,10 @@
 #include "common/fetch/blocks_service.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "common/transfer/fingerprint_wire.h"
-#include "fmt/format.h"
 
 namespace baton::fetch {
 namespace {

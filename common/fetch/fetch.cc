@@ -1,8 +1,8 @@
 #include "common/fetch/fetch.h"
 
-#include <utility>
+#include <fmt/format.h>
 
-#include "fmt/format.h"
+#include <utility>
 
 namespace baton::fetch {
 

@@ -1,9 +1,9 @@
 #include "common/fetch/peer_server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
-
-#include "fmt/format.h"
 
 namespace baton::fetch {
 

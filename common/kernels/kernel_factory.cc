@@ -1,6 +1,7 @@
+#include <fmt/format.h>
+
 #include "common/kernels/collective.h"
 #include "common/kernels/kernels.h"
-#include "fmt/format.h"
 
 namespace baton::kernels {
 

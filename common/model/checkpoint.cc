@@ -1,12 +1,13 @@
 #include "common/model/checkpoint.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <set>
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 namespace {

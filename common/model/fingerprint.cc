@@ -1,12 +1,13 @@
 #include "common/model/fingerprint.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "common/base/digest.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 namespace {

@@ -1,11 +1,12 @@
 #include "common/model/rope.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 namespace {

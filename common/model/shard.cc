@@ -1,9 +1,9 @@
 #include "common/model/shard.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 #include <string>
-
-#include "fmt/format.h"
 
 namespace baton::model {
 

@@ -1,11 +1,12 @@
 #include "common/model/tensor_loader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 

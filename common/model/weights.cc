@@ -1,11 +1,12 @@
 #include "common/model/weights.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 #include <variant>
 
 #include "common/base/status.h"
 #include "common/model/tensor_loader.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 namespace {

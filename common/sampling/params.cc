@@ -1,10 +1,11 @@
+#include <fmt/format.h>
+
 #include <cmath>
 #include <string_view>
 
 #include "absl/container/flat_hash_set.h"
 #include "common/base/status.h"
 #include "common/sampling/sampler.h"
-#include "fmt/format.h"
 
 namespace baton::sampling {
 namespace {

@@ -1,5 +1,7 @@
 #include "common/sampling/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,7 +10,6 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/sampling/softmax.h"
-#include "fmt/format.h"
 
 namespace baton::sampling {
 namespace {

@@ -1,10 +1,10 @@
 #include "common/tensor/dtype.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "fmt/format.h"
 
 namespace baton::tensor {
 

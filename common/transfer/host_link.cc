@@ -1,10 +1,11 @@
 #include "common/transfer/host_link.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 

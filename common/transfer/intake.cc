@@ -1,10 +1,11 @@
 #include "common/transfer/intake.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 

@@ -1,10 +1,11 @@
 #include "common/worker/kv_link.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::worker {
 namespace {

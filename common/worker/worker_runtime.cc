@@ -1,5 +1,7 @@
 #include "common/worker/worker_runtime.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +14,6 @@
 #include "common/fetch/peer_server.h"
 #include "common/rpc/channel.h"
 #include "common/transfer/host_link.h"
-#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::worker {

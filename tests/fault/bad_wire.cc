@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/ethtool.h>
 #include <linux/if_packet.h>
 #include <linux/sockios.h>
@@ -25,7 +26,6 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::fault {
 namespace {

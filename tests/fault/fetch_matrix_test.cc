@@ -1,12 +1,12 @@
 // The fault matrix of peer fetch: every state of a fetch x every fault, for a prefill worker and for a decode
 // worker that fetch from a prefill worker, in virtual time. A fetch may fail in any way: the answer is the
 // undisturbed one, survivors let go within 2 s, and no block is left on any side.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdio>
 
-#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 #include "tests/fault/matrix.h"
 #include "tests/fault/table.h"

@@ -1,11 +1,12 @@
 #include "tests/fault/matrix.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <random>
 
-#include "fmt/format.h"
 #include "spdlog/sinks/base_sink.h"
 #include "spdlog/spdlog.h"
 

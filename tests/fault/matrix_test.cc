@@ -2,11 +2,11 @@
 // table. The controls take a safeguard away and expect the table to turn red.
 #include "tests/fault/matrix.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
 
-#include "fmt/format.h"
 #include "tests/fault/table.h"
 
 namespace baton::fault {

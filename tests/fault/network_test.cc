@@ -2,6 +2,7 @@
 // worker and clients in another, and between them a cable that loses, delays, repeats, reorders and damages
 // frames, or is cut. Every answer is that of an undisturbed decode worker that prefills by itself, bit for
 // bit, and at the end nobody holds a block.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -11,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "fmt/format.h"
 #include "tests/e2e/fleet.h"
 #include "tests/fault/bad_wire.h"
 

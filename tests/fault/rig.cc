@@ -1,5 +1,7 @@
 #include "tests/fault/rig.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -7,7 +9,6 @@
 #include "common/base/check.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "decode_service/request.h"
-#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 #include "tests/fault/rig_fetch_client.h"
 #include "tests/fault/rig_prefill_client.h"

@@ -1,6 +1,7 @@
 // A fault matrix tried cell by cell: every red cell is a failed expectation, and the table goes to stdout.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <span>
 #include <string>
 
-#include "fmt/format.h"
 #include "tests/fault/matrix.h"
 
 namespace baton::fault {

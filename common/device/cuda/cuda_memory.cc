@@ -1,11 +1,12 @@
 #include "common/device/cuda/cuda_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
-#include "fmt/format.h"
 
 namespace baton::device::cuda {
 namespace {

@@ -1,8 +1,9 @@
 #include "common/device/cuda/handles.h"
 
+#include <fmt/format.h>
+
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
-#include "fmt/format.h"
 
 namespace baton::device::cuda {
 

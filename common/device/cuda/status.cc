@@ -1,7 +1,8 @@
 #include "common/device/cuda/status.h"
 
+#include <fmt/format.h>
+
 #include "common/base/check.h"
-#include "fmt/format.h"
 
 namespace baton::device::cuda {
 

@@ -1,5 +1,7 @@
 // The cpu backend: splits each operation into tasks for the thread pool and hands them to the vector code of
 // one instruction set. How an operation is split never shows in its result (see the contract in kernels.h).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -14,7 +16,6 @@
 #include "common/kernels/cpu/panels.h"
 #include "common/kernels/kernels.h"
 #include "common/kv/store/kv_codec.h"
-#include "fmt/format.h"
 
 namespace baton::kernels {
 namespace {

@@ -1,8 +1,7 @@
 #include "common/kernels/cpu/isa.h"
 
+#include <fmt/format.h>
 #include <hwy/highway.h>
-
-#include "fmt/format.h"
 
 namespace baton::kernels::cpu {
 

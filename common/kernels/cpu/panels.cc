@@ -1,12 +1,11 @@
 #include "common/kernels/cpu/panels.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-
-#include "fmt/format.h"
 
 namespace baton::kernels::cpu {
 namespace {

@@ -1,5 +1,7 @@
 #include "common/kernels/cuda/cuda_kernels.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "common/base/check.h"
@@ -7,7 +9,6 @@
 #include "common/device/cuda/status.h"
 #include "common/kernels/cuda/prefill_start.h"
 #include "common/kernels/cuda/views.h"
-#include "fmt/format.h"
 
 namespace baton::kernels::cuda {
 

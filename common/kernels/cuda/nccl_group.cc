@@ -1,6 +1,7 @@
 // All-reduce over NCCL for the ranks of one process: one communicator per GPU, made together, used on each
 // rank's own compute stream, so that sums take their place among its kernels and are captured with them.
 // Apart from the links between workers, whose communicators live and die with their peers.
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <barrier>
@@ -9,7 +10,6 @@
 #include "common/base/status.h"
 #include "common/kernels/collective.h"
 #include "common/kernels/cuda/cuda_kernels.h"
-#include "fmt/format.h"
 
 namespace baton::kernels {
 namespace {

@@ -1,9 +1,10 @@
 #include "common/kernels/cuda/prefill_choice.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "common/base/check.h"
-#include "fmt/format.h"
 
 namespace baton::kernels::cuda {
 namespace {

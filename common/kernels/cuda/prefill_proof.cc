@@ -1,5 +1,7 @@
 #include "common/kernels/cuda/prefill_proof.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -10,7 +12,6 @@
 #include "common/kernels/cuda/prefill_choice.h"
 #include "common/kernels/cuda/views.h"
 #include "common/kv/store/kv_codec.h"
-#include "fmt/format.h"
 
 namespace baton::kernels::cuda {
 namespace {

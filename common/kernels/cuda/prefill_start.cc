@@ -1,10 +1,11 @@
 #include "common/kernels/cuda/prefill_start.h"
 
+#include <fmt/format.h>
+
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_memory.h"
 #include "common/device/cuda/status.h"
 #include "common/kernels/cuda/prefill_proof.h"
-#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::kernels::cuda {

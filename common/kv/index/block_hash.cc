@@ -1,10 +1,11 @@
 #include "common/kv/index/block_hash.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
-#include "fmt/format.h"
 
 namespace baton::kv {
 namespace {

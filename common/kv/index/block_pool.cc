@@ -1,9 +1,10 @@
 #include "common/kv/index/block_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "common/base/check.h"
-#include "fmt/format.h"
 
 namespace baton::kv {
 

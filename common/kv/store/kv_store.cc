@@ -1,7 +1,8 @@
 #include "common/kv/store/kv_store.h"
 
+#include <fmt/format.h>
+
 #include "common/base/check.h"
-#include "fmt/format.h"
 
 namespace baton::kv {
 

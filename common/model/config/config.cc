@@ -1,11 +1,12 @@
 #include "common/model/config/config.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 
 #include "absl/algorithm/container.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 namespace {

@@ -1,5 +1,7 @@
 #include "common/model/config/json_fields.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -7,7 +9,6 @@
 #include <system_error>
 
 #include "common/json/strict_json.h"
-#include "fmt/format.h"
 
 namespace baton::model {
 

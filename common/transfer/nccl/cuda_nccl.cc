@@ -2,6 +2,7 @@
 // peer access: rank 0's stream comes after the others' work on a layer, because the sum that ends the layer
 // does, and Unpack waits for its copies before the engine thread goes on.
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include "common/base/status.h"
 #include "common/device/cuda/cuda_memory.h"
@@ -9,7 +10,6 @@
 #include "common/transfer/nccl/cuda_payload.h"
 #include "common/transfer/nccl/open_nccl.h"
 #include "common/transfer/nccl/real_nccl.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 namespace {

@@ -1,12 +1,13 @@
 #include "common/transfer/nccl/cuda_payload.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
 #include "common/transfer/nccl/payload_launch.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 namespace {

@@ -1,9 +1,10 @@
+#include <fmt/format.h>
+
 #include <cstring>
 #include <span>
 
 #include "common/base/digest.h"
 #include "common/transfer/nccl/payload.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 namespace {

@@ -1,5 +1,7 @@
 #include "common/transfer/nccl/nccl_link.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -8,7 +10,6 @@
 #include "common/base/check.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 namespace {

@@ -1,10 +1,11 @@
 #include "common/transfer/nccl/pairs.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
-#include "fmt/format.h"
 
 namespace baton::transfer {
 

@@ -2,6 +2,7 @@
 // hurt on the way, and peers that vanish, over a NCCL with scripted failures.
 #include "common/transfer/nccl/nccl_link.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +11,6 @@
 
 #include "common/base/digest.h"
 #include "common/base/mailbox.h"
-#include "fmt/format.h"
 #include "tests/fakes/fake_nccl.h"
 
 namespace baton::transfer {

@@ -1,10 +1,11 @@
 // Messages that are well-formed and would cost more than they are worth: each is refused before it has cost
 // much, or given up when its call is over, while others are served.
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
-#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/router/router_fixture.h"
 

@@ -1,13 +1,12 @@
 #include "common/json/strict_json.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
-
-#include "fmt/format.h"
 
 namespace baton::json {
 namespace {

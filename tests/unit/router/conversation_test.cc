@@ -1,9 +1,9 @@
 #include "router/api/conversation.h"
 
+#include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
-#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::router {

@@ -1,11 +1,11 @@
 #include "common/text/tokenizer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tests/unit/text/tokenizer_folders.h"
 
