@@ -279,7 +279,8 @@ void Simulation::Book(RequestRecord& record) {
                                      .request = record.id});
 }
 
-// What the index may count on from now on.
+// What the index may count on from now on: on the prefill worker alone. The dispatcher also expects the
+// prompt on the decode worker; there it makes bursts of equal prompts look cheap to prefill locally.
 void Simulation::Expect(const RequestRecord& record) {
   if (under_test_.shared_cache) return;
   const absl::Time until = router::DispatchCore::ExpectUntil(record.plan.selection.predicted, Now());
@@ -287,7 +288,6 @@ void Simulation::Expect(const RequestRecord& record) {
     core_.Expect(slot, record.request->chain, static_cast<size_t>(matched), record.request->chain.size(),
                  until);
   };
-  if (model_.decode_cache) expect(decode_states_[record.decode].slot, record.plan.decode_matched);
   if (record.prefill >= 0) expect(prefill_states_[record.prefill].slot, record.plan.prefill_matched);
 }
 
