@@ -9,8 +9,8 @@
 namespace baton::transfer {
 namespace {
 
-constexpr kv::KvLayout kLayout = {.layers = 1, .kv_heads = 1, .head_dim = 8};
-const std::vector<BlockId> kBlocks = {BlockId(1), BlockId(3)};
+constexpr kv::KvLayout kReceiverLayout = {.layers = 1, .kv_heads = 1, .head_dim = 8};
+const std::vector<BlockId> kReceiverBlocks = {BlockId(1), BlockId(3)};
 
 // A link whose writes end when the test says so.
 class HeldLink final : public LinkReceiver {
@@ -29,7 +29,8 @@ class KvReceiverTest : public testing::Test {
  protected:
   KvReceiverTest() {
     receiver_ = std::make_unique<KvReceiver>(
-        Ticket{Incarnation(7), TicketId(5), 0, {Generation(1), Generation(1)}}, kBlocks, store_, link_,
+        Ticket{Incarnation(7), TicketId(5), 0, {Generation(1), Generation(1)}}, kReceiverBlocks, store_,
+        link_,
         KvReceiver::Callbacks{.written = [this] { ++written_; },
                               .complete =
                                   [this] {
@@ -68,7 +69,7 @@ class KvReceiverTest : public testing::Test {
     KvReceiverTest& test;
   };
 
-  kv::KvStore store_ = kv::KvStore::Create(kLayout, 4).value();
+  kv::KvStore store_ = kv::KvStore::Create(kReceiverLayout, 4).value();
   HeldLink link_;
   rpc::EventCallbacks<v1::KvChunk> stream_;
   bool open_ = false;  // the call
