@@ -17,7 +17,7 @@ namespace baton::engine {
 struct MeasureOptions {
   // Rows of the longest chunk: the most that a step of this worker has.
   int64_t chunk_tokens = 512;
-  absl::Duration budget = absl::Milliseconds(500);
+  absl::Duration budget = absl::Seconds(2);
 };
 
 // The prior if the pool has no block for it.

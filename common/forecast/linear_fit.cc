@@ -12,6 +12,9 @@ constexpr double kErrorWeight = 0.05;
 // That a weight lies a factor of two off the shape counts as much as an observation that is off by the root
 // of this, 4%: large enough that noise does not decide, small enough that three observations do.
 constexpr double kShapeWeight = 0.0015;
+// What was measured on purpose, with nothing else running, counts as so many observations of the same: a
+// prior whose proportions are an accelerator's must not decide what a few steps on a CPU take.
+constexpr double kMeasuredWeight = 16;
 // Observations that tell a shape, even if each is off by a factor of two.
 constexpr double kManyToShape = 16;
 // Of the sum at the usual size, at least: a weight of zero could never grow.
@@ -198,6 +201,11 @@ void LinearFit<N>::Fit(std::span<const Observation> observations) {
     Add(one.x, one.y, std::max(kLeast, one.y));
     ++observations_;
   }
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t j = 0; j < N; ++j) squares_[i][j] *= kMeasuredWeight;
+    products_[i] *= kMeasuredWeight;
+  }
+  count_ *= kMeasuredWeight;
   Solve();
 }
 

@@ -49,7 +49,7 @@ class LinearFit {
   double Predict(const Features& x) const;
   // Not finite or not positive values are ignored.
   void Observe(const Features& x, double y);
-  // All of them at once and alike, in place of what was observed before.
+  // What was measured on purpose, all of it at once and alike, in place of what was observed before.
   void Fit(std::span<const Observation> observations);
 
   int64_t observations() const { return observations_; }

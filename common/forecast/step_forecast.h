@@ -56,7 +56,7 @@ class StepForecast {
     StepLoad load;
     double seconds = 0;
   };
-  // All of them at once and alike, in place of what was observed before.
+  // What was measured on purpose, all of it at once and alike, in place of what was observed before.
   void Fit(std::span<const Measured> measured);
   StepCost cost() const;
 

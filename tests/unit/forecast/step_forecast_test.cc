@@ -51,6 +51,17 @@ TEST(StepForecastTest, AFewStepsMeasuredAtOnceAreEnough) {
   }
 }
 
+// One core of a CPU and 0.39 B parameters: the proportions are far from those of the prior, and a large model
+// leaves time for no more than three steps.
+TEST(StepForecastTest, ThreeStepsOfACpuAreEnough) {
+  StepForecast forecast{StepCost()};
+  forecast.Fit(std::vector<StepForecast::Measured>{
+      {Load(0, 0, 0, 16), 0.1182}, {Load(1, 1), 0.0308}, {Load(0, 0, 0, 64), 0.4368}});
+  EXPECT_NEAR(forecast.Seconds(Load(0, 0, 0, 500)), 3.6, 1.2) << "as measured on the same core";
+  EXPECT_NEAR(forecast.Seconds(Load(0, 0, 0, 64)), 0.4368, 0.05);
+  EXPECT_NEAR(forecast.Seconds(Load(1, 1)), 0.0308, 0.003);
+}
+
 TEST(StepForecastTest, RowsWithinTakeNoLongerThanThat) {
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
