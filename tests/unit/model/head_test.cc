@@ -8,16 +8,16 @@
 namespace baton::model {
 namespace {
 
-constexpr int64_t kHidden = 4, kVocabulary = 7;
+constexpr int64_t kHeadHidden = 4, kVocabulary = 7;
 
 TEST(HeadTest, OnTheHostLogitsAreWrittenWhereTheCallerWantsThem) {
   const auto kernels = kernels::MakeReferenceKernels();
   const Rank rank(*kernels, nullptr);
   NumberSource source;
-  const Numbers w = source.Make(kVocabulary, kHidden);
+  const Numbers w = source.Make(kVocabulary, kHeadHidden);
   const auto packed = w.Pack(*kernels);
   const Head head(*packed, kVocabulary, rank);
-  Numbers h = source.Make(3, kHidden);
+  Numbers h = source.Make(3, kHeadHidden);
   std::vector<float> logits(3 * kVocabulary);
   Arena arena;
   const kernels::Matrix place = head.Place(logits, 3, 8, arena);
@@ -38,16 +38,16 @@ TEST(HeadTest, RanksComputeTheirColumns) {
   auto group = kernels::MakeInProcessGroup(2);
   const auto kernels = kernels::MakeReferenceKernels();
   NumberSource source;
-  const Numbers w = source.Make(kVocabulary, kHidden);
-  Numbers h = source.Make(2, kHidden);
+  const Numbers w = source.Make(kVocabulary, kHeadHidden);
+  Numbers h = source.Make(2, kHeadHidden);
   const Numbers expected = Multiply(h, w, {});
   std::vector<float> logits(2 * kVocabulary);
   Arena arena;
   for (int r = 0; r < 2; ++r) {
     const Rank rank(*kernels, group[static_cast<size_t>(r)].get());
     const Range own = rank.shard.Of(kVocabulary);
-    const kernels::WeightView view{w.values.data() + own.begin * kHidden, tensor::DType::kF32, own.count,
-                                   kHidden};
+    const kernels::WeightView view{w.values.data() + own.begin * kHeadHidden, tensor::DType::kF32, own.count,
+                                   kHeadHidden};
     const auto packed = *kernels->Pack({&view, 1});
     const Head head(*packed, kVocabulary, rank);
     const kernels::Matrix place = head.Place(logits, 2, 2, arena);
@@ -61,7 +61,7 @@ TEST(HeadTest, RowsThatLieElsewhereAreCopied) {
   const auto kernels = kernels::MakeReferenceKernels();
   const Rank rank(*kernels, nullptr);
   NumberSource source;
-  const auto packed = source.Make(kVocabulary, kHidden).Pack(*kernels);
+  const auto packed = source.Make(kVocabulary, kHeadHidden).Pack(*kernels);
   const Head head(*packed, kVocabulary, rank);
   Numbers computed = source.Make(4, kVocabulary);
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{0, 3}, {1, 2}, {}}) {

@@ -49,7 +49,7 @@ std::span<const uint8_t> AsBytes(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-constexpr uint32_t kSeed = 7;
+constexpr uint32_t kMutationSeed = 7;
 
 TEST(MutationTest, SafetensorsAreRefusedOrSound) {
   // Small, so that most edits hit the header.
@@ -59,11 +59,11 @@ TEST(MutationTest, SafetensorsAreRefusedOrSound) {
       R"("c":{"dtype":"F16","shape":[],"data_offsets":[24,26]}})",
       "abcdefghijklmnopqrstuvwxyz");
   ASSERT_EQ(FuzzSafetensors(AsBytes(original)).value(), true);
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kMutationSeed);
   int accepted = 0;
   for (int i = 0; i < 100000; ++i) {
     const auto result = FuzzSafetensors(AsBytes(Mutate(original, random)));
-    ASSERT_TRUE(result.ok()) << "seed " << kSeed << ", round " << i << ": " << result.status();
+    ASSERT_TRUE(result.ok()) << "seed " << kMutationSeed << ", round " << i << ": " << result.status();
     accepted += *result ? 1 : 0;
   }
   EXPECT_GT(accepted, 1000) << "the mutations hardly ever get past the checks";
@@ -71,14 +71,14 @@ TEST(MutationTest, SafetensorsAreRefusedOrSound) {
 }
 
 TEST(MutationTest, ConfigsAreRefusedOrSound) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kMutationSeed);
   int accepted = 0;
   for (const char* name : {"llama3-rope", "llama-yarn", "llama-dynamic", "mistral-window", "qwen3-window"}) {
     const std::string original = ModelFolder(name).Read("config.json");
     ASSERT_EQ(FuzzConfig(AsBytes(original)).value(), true);
     for (int i = 0; i < 5000; ++i) {
       const auto result = FuzzConfig(AsBytes(Mutate(original, random)));
-      ASSERT_TRUE(result.ok()) << "seed " << kSeed << ", " << name << ", round " << i << ": "
+      ASSERT_TRUE(result.ok()) << "seed " << kMutationSeed << ", " << name << ", round " << i << ": "
                                << result.status();
       accepted += *result ? 1 : 0;
     }

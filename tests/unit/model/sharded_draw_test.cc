@@ -62,7 +62,7 @@ class FarKernels final : public kernels::Kernels {
 };
 
 constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha";
-constexpr uint32_t kSeed = 61;
+constexpr uint32_t kDrawSeed = 61;
 constexpr int64_t kPrompt = 4;
 constexpr int64_t kSteps = 8;
 
@@ -76,13 +76,13 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
                                    kernels.memory());
   EXPECT_TRUE(store.ok()) << store.status();
   const auto ignore = [](int) {};
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kDrawSeed);
   std::vector<TokenId> prompts;
   for (int64_t i = 0; i < 2 * kPrompt; ++i) prompts.emplace_back(static_cast<int32_t>(random() % 150));
   const std::vector<BlockId> blocks = {BlockId(1), BlockId(0)};
   const auto own = [&](size_t s) { return std::span(blocks).subspan(s, 1); };
   const auto draw = [](int64_t step) {
-    return kernels::RowDraw{.uniform = UniformAt(kSeed, static_cast<uint64_t>(step)),
+    return kernels::RowDraw{.uniform = UniformAt(kDrawSeed, static_cast<uint64_t>(step)),
                             .row = 0,
                             .top_k = 50,
                             .slot = 2,
@@ -145,7 +145,7 @@ TEST(FenceTest, UploadsWaitForAStepThatBringsNothingHome) {
 }
 
 TEST(ShardedDrawTest, EveryRankDrawsTheTokensOfTheWholeModel) {
-  SCOPED_TRACE(::testing::Message() << "seed " << kSeed);
+  SCOPED_TRACE(::testing::Message() << "seed " << kDrawSeed);
   FarKernels alone;
   std::vector<float> logits(300);
   const std::vector<TokenId> expected = Generate(alone, nullptr, logits);

@@ -8,10 +8,10 @@
 namespace baton::model {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // llama-sharded: a vocabulary of 150, 64 hidden, in float32.
-class TensorLoaderTest : public testing::Test {
+class TensorLoaderTest : public ::testing::Test {
  protected:
   const std::string folder_ = BATON_SOURCE_DIR "/tests/golden/models/data/llama-sharded";
   const Checkpoint checkpoint_ = *Checkpoint::Open(folder_);
