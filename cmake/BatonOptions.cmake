@@ -69,3 +69,11 @@ find_program(MOLD_PROGRAM mold)
 if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_link_options(-fuse-ld=mold)
 endif()
+
+# UBSan's check of virtual calls reads an object through a pipe. A target whose tests use up all file descriptors does without it: no
+# pipe can be made then, and every object looks invalid.
+function(baton_without_vptr_check target)
+  if(BATON_SANITIZE MATCHES undefined)
+    target_compile_options(${target} PRIVATE -fno-sanitize=vptr)
+  endif()
+endfunction()

@@ -215,6 +215,7 @@ TEST_F(RequestDriverTest, AWorkerIsAskedForNoMoreThanTheClientTakes) {
   EXPECT_EQ(worker.asked, 1);
   driver_->OnCancelled();
   Take(false);
+  worker.End(absl::CancelledError());
 }
 
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
