@@ -323,6 +323,9 @@ TEST_F(ServeTest, AFlagThatWorkersWouldRefuseIsRefusedBeforeTheyStart) {
 TEST_F(ServeTest, ProcessesShareAKeyOfTheirOwnThatGoesWithThem) {
   Start({});
   ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  for (const char* name : {"prefill-0 | called", "decode-0  | called", "router    | called"}) {
+    ASSERT_TRUE(Says(name)) << seen_;
+  }
   const std::string flag = "--fleet-key-file ";
   std::set<std::string> files;
   size_t given = 0;
