@@ -265,8 +265,8 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
     }
   }
 
-  static constexpr uint32_t kSeed = 81;
-  std::mt19937 random_{kSeed};
+  static constexpr uint32_t kAttentionSeed = 81;
+  std::mt19937 random_{kAttentionSeed};
   const AttentionShape shape_ = GetParam().shape;
   std::vector<float> cos_, sin_, q_norm_, k_norm_;
   kernels::Values cuda_cos_, cuda_sin_, cuda_q_norm_, cuda_k_norm_;
@@ -307,7 +307,7 @@ std::vector<Case> Cases() {
 }
 
 TEST_P(AttentionGpuTest, DecodeRowsOfAllLengths) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   Check({{0, 1},
          {1, 1},
          {15, 1},
@@ -323,12 +323,12 @@ TEST_P(AttentionGpuTest, DecodeRowsOfAllLengths) {
 }
 
 TEST_P(AttentionGpuTest, PrefillChunksAtAnyPosition) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   CheckChunks();
 }
 
 TEST_P(AttentionGpuTest, BothInOneBatch) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   CheckRandomBatches();
 }
 
@@ -347,14 +347,14 @@ class WgmmaGpuTest : public AttentionGpuTest {
 };
 
 TEST_P(WgmmaGpuTest, PrefillChunksAtAnyPosition) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   CheckChunks();
 }
 
 // Lengths about the ends of tiles of keys; rows about the ends of warpgroups and tiles of rows, where a group
 // of heads divides them and where it does not.
 TEST_P(WgmmaGpuTest, EdgesOfItsTiles) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   Check({{0, 127}, {0, 128}, {1, 128}, {126, 2}, {127, 2}, {128, 2}, {255, 3}, {383, 2}});
   const int64_t group = shape_.heads / shape_.kv_heads;
   for (const int64_t rows : {64, 128}) {
@@ -368,14 +368,14 @@ TEST_P(WgmmaGpuTest, EdgesOfItsTiles) {
 
 // A row's bits depend on its sequence alone: the same rows alone, behind others, and in chunks.
 TEST_P(WgmmaGpuTest, BitsAreTheSequencesOwn) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   CheckSameBits(300, {{0, 300}});
   CheckSameBits(300, {{0, 130}, {130, 41}, {171, 129}});
   CheckSameBits(300, {{0, 3}, {3, 297}});
 }
 
 TEST_P(WgmmaGpuTest, BothInOneBatch) {
-  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kSeed);
+  SCOPED_TRACE(testing::Message() << GetParam() << ", seed " << kAttentionSeed);
   CheckRandomBatches();
 }
 

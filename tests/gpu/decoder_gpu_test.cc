@@ -15,7 +15,7 @@ namespace {
 using kernels::SequenceRows;
 using tensor::DType;
 
-constexpr uint32_t kSeed = 91;
+constexpr uint32_t kDecoderSeed = 91;
 constexpr double kTolerance = 0.04;
 
 struct Lane {
@@ -64,7 +64,7 @@ class Engine {
 };
 
 std::vector<Lane> MakeLanes(int64_t vocabulary, const std::vector<int64_t>& prompts, int64_t steps) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kDecoderSeed);
   std::vector<BlockId> free;
   for (uint32_t b = 0; b < 200; ++b) free.emplace_back(b);
   std::shuffle(free.begin(), free.end(), random);

@@ -9,20 +9,21 @@
 namespace baton::gpu {
 namespace {
 
-constexpr uint32_t kSeed = 71;
+constexpr uint32_t kDrawSeed = 71;
 
 TEST(DrawGpuTest, DrawsWhatTheSamplerDraws) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
-  for (int vocabulary : {1, 2, 33, 1000}) kernels::ExpectDrawsOfTheSampler(*kernels, vocabulary, 40, kSeed);
-  kernels::ExpectDrawsOfTheSampler(*kernels, 50'257, 6, kSeed);
+  for (int vocabulary : {1, 2, 33, 1000})
+    kernels::ExpectDrawsOfTheSampler(*kernels, vocabulary, 40, kDrawSeed);
+  kernels::ExpectDrawsOfTheSampler(*kernels, 50'257, 6, kDrawSeed);
 }
 
 TEST(DrawGpuTest, CountsWhatSequencesHaveSeen) {
   const auto kernels = MakeKernels();
   ASSERT_NE(kernels, nullptr) << "these tests need a GPU";
   for (int vocabulary : {2, 33, 1000}) {
-    for (uint32_t seed = kSeed; seed < kSeed + 8; ++seed) {
+    for (uint32_t seed = kDrawSeed; seed < kDrawSeed + 8; ++seed) {
       kernels::ExpectPenaltiesOfTheSampler(*kernels, vocabulary, 12, seed);
     }
   }
@@ -66,10 +67,10 @@ TEST(DrawGpuTest, AStepGivesTokensWhereTheyWereAskedForAndLogitsElsewhere) {
   };
   const std::vector<float> logits = forward({}, {});
 
-  const sampling::Params params = {.temperature = 2, .top_k = 100, .top_p = 0.9f, .seed = kSeed};
+  const sampling::Params params = {.temperature = 2, .top_k = 100, .top_p = 0.9f, .seed = kDrawSeed};
   std::vector<kernels::RowDraw> draws;
   for (int32_t row : {0, 2}) {
-    draws.push_back({.uniform = UniformAt(kSeed, static_cast<uint64_t>(row)),
+    draws.push_back({.uniform = UniformAt(kDrawSeed, static_cast<uint64_t>(row)),
                      .row = row,
                      .temperature = params.temperature,
                      .top_k = params.top_k,
@@ -124,7 +125,7 @@ TEST(DrawGpuTest, AStepGoesOnFromTokensThatTheHostDoesNotKnowYet) {
       for (int32_t s = 0; s < static_cast<int32_t>(kSequences); ++s) {
         sequences.push_back({s, 1, step, std::span(blocks).subspan(static_cast<size_t>(s), 1)});
         draws.push_back(
-            {.uniform = UniformAt(kSeed, static_cast<uint64_t>(kSequences * step + s)), .row = s});
+            {.uniform = UniformAt(kDrawSeed, static_cast<uint64_t>(kSequences * step + s)), .row = s});
         if (unknown) taken.push_back({.row = s, .draw = s});
       }
       const std::vector<TokenId> none(kSequences, TokenId(0));

@@ -10,7 +10,7 @@ using kernels::Matrix;
 using kernels::WeightView;
 using tensor::DType;
 
-constexpr uint32_t kSeed = 71;
+constexpr uint32_t kKernelsSeed = 71;
 
 class KernelsGpuTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class KernelsGpuTest : public testing::Test {
     return {values.data(), rows, cols, cols};
   }
 
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{kKernelsSeed};
   std::unique_ptr<kernels::Kernels> cuda_;
   std::unique_ptr<kernels::Kernels> judge_ = kernels::MakeReferenceKernels();
 };
@@ -39,7 +39,8 @@ TEST_F(KernelsGpuTest, MatMul) {
                                               {64, 512, 2048},
                                               {129, 1024, 6144},
                                               {700, 256, 896}}) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << features << ", seed " << kSeed);
+    SCOPED_TRACE(testing::Message() << rows << " x " << depth << " x " << features << ", seed "
+                                    << kKernelsSeed);
     auto x = Rounded(Normals(random_, rows * depth));
     const auto w = Rounded(Normals(random_, features * depth, 1 / std::sqrt(static_cast<float>(depth))));
     std::vector<uint16_t> halves;
@@ -115,7 +116,7 @@ TEST_F(KernelsGpuTest, EmbedGivesZerosForOtherRanksTokens) {
 TEST_F(KernelsGpuTest, RmsNormAndItsSum) {
   for (const auto& [rows, cols] :
        {std::pair<int64_t, int64_t>{1, 256}, {5, 4096}, {300, 192}, {2, 8192}, {3, 1001}}) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << cols << ", seed " << kSeed);
+    SCOPED_TRACE(testing::Message() << rows << " x " << cols << ", seed " << kKernelsSeed);
     auto x = Normals(random_, rows * cols, 3);
     auto y = Rounded(Normals(random_, rows * cols));
     const auto weight = Normals(random_, cols);
@@ -135,7 +136,7 @@ TEST_F(KernelsGpuTest, RmsNormAndItsSum) {
 
 TEST_F(KernelsGpuTest, SwiGlu) {
   for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{1, 448}, {77, 1376}, {4, 14336}, {3, 203}}) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << width << ", seed " << kSeed);
+    SCOPED_TRACE(testing::Message() << rows << " x " << width << ", seed " << kKernelsSeed);
     auto in = Rounded(Normals(random_, rows * 2 * width, 3));
     std::vector<float> expected(static_cast<size_t>(rows * width));
     judge_->SwiGlu(Host(in, rows, 2 * width), Host(expected, rows, width));

@@ -23,7 +23,7 @@ extern char** environ;
 namespace baton::gpu {
 namespace {
 
-constexpr uint32_t kSeed = 111;
+constexpr uint32_t kNcclSeed = 111;
 constexpr int kIn = 10, kOut = 11;  // the receiver's ends of the pipes
 constexpr uint64_t kSender = 1, kReceiver = 2;
 
@@ -153,8 +153,8 @@ v1::KvChunk Ship(Worker& worker, uint64_t receiver, const device::Memory::Buffer
 }
 
 TEST_F(NcclGpuTest, BytesArriveAndADeadPeerEndsItsPair) {
-  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  std::mt19937 random(kSeed);
+  SCOPED_TRACE(testing::Message() << "seed " << kNcclSeed);
+  std::mt19937 random(kNcclSeed);
   auto receiver = std::make_unique<Receiver>();
   Worker worker(kSender, absl::Seconds(10));
   const int64_t free_before = worker.cuda->memory().available();

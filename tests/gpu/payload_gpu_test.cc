@@ -7,7 +7,7 @@
 namespace baton::gpu {
 namespace {
 
-constexpr uint32_t kSeed = 101;
+constexpr uint32_t kPayloadSeed = 101;
 
 class PayloadGpuTest : public testing::Test {
  protected:
@@ -30,14 +30,14 @@ class PayloadGpuTest : public testing::Test {
     return host;
   }
 
-  std::mt19937 random_{kSeed};
+  std::mt19937 random_{kPayloadSeed};
   std::unique_ptr<kernels::cuda::CudaKernels> cuda_;
   std::unique_ptr<transfer::CudaPayload> payload_;
 };
 
 TEST_F(PayloadGpuTest, ComesOutAsItWentInAndAWrongBitIsSeen) {
   for (size_t count : {1, 3, 127, 128, 300}) {
-    SCOPED_TRACE(testing::Message() << count << " pieces, seed " << kSeed);
+    SCOPED_TRACE(testing::Message() << count << " pieces, seed " << kPayloadSeed);
     std::vector<size_t> sizes(count);
     size_t total = 0;
     for (size_t& size : sizes) total += size = 16 * (1 + random_() % 700);

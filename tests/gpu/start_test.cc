@@ -12,8 +12,8 @@
 namespace baton::gpu {
 namespace {
 
-using testing::AnyOf;
-using testing::HasSubstr;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 
 constexpr int kPatienceMilliseconds = 120'000;
 

@@ -8,7 +8,7 @@
 namespace baton::kernels::cuda {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 absl::Status ProofOf(decltype(&WgmmaPrefillAttention) kernel) {
   return ProveWgmma(device::HostMemory(), nullptr, kernel);

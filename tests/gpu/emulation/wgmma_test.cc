@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kColumns = 64, kRows = 64, kSteps = 2, kDepth = 16 * kSteps;
 constexpr uint32_t kA = 0, kB = 32 << 10;  // in shared memory
-constexpr uint32_t kSeed = 12;
+constexpr uint32_t kWgmmaSeed = 12;
 
 alignas(1024) unsigned char memory[64 << 10];
 
@@ -91,7 +91,7 @@ void RunWarpgroup(const std::function<void(int lane)>& body) {
 }
 
 TEST(EmulatedWgmmaTest, DecodesEveryLayout) {
-  std::mt19937 random(kSeed);
+  std::mt19937 random(kWgmmaSeed);
   std::vector<int16_t> a(kRows * kDepth), b(kColumns * kDepth);
   for (auto* matrix : {&a, &b}) {
     for (int16_t& value : *matrix) value = static_cast<int16_t>(static_cast<int>(random() % 41) - 20);
