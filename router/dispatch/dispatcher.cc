@@ -428,10 +428,11 @@ void Dispatcher::Expect(const DispatchRequest& request, const Decision& decision
     hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
   }
   const absl::Time until = DispatchCore::ExpectUntil(decision.selection.predicted, now);
+  DispatchCore& core = core_;  // the lambda is called here, under the lock
   const auto expect = [&](WorkerSlot slot, int64_t matched) {
     const auto from = static_cast<size_t>(matched);
     const size_t to = std::min(all, from + kExpectedAtOnce);
-    core_.Expect(slot, request.chain, from, to, until);
+    core.Expect(slot, request.chain, from, to, until);
     if (to < all) speculative->push_back({slot, to, until});
   };
   expect(decision.decode->slot(), decision.decode_matched);
