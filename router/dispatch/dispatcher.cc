@@ -428,11 +428,10 @@ void Dispatcher::Expect(const DispatchRequest& request, const Decision& decision
     hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
   }
   const absl::Time until = DispatchCore::ExpectUntil(decision.selection.predicted, now);
-  DispatchCore& core = core_;  // the lambda is called here, under the lock
-  const auto expect = [&](WorkerSlot slot, int64_t matched) {
+  const auto expect = [&](WorkerSlot slot, int64_t matched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto from = static_cast<size_t>(matched);
     const size_t to = std::min(all, from + kExpectedAtOnce);
-    core.Expect(slot, request.chain, from, to, until);
+    core_.Expect(slot, request.chain, from, to, until);
     if (to < all) speculative->push_back({slot, to, until});
   };
   expect(decision.decode->slot(), decision.decode_matched);
