@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <ranges>
 
 #include "common/base/check.h"
 #include "common/engine/chunk_planner.h"
@@ -57,8 +56,8 @@ int64_t StepPlanner::TokensWithBlocks(const PlannerSequence& sequence) {
 }
 
 std::optional<SequenceId> StepPlanner::Victim(std::span<const PlannerSequence> sequences) {
-  for (const PlannerSequence& sequence : std::views::reverse(sequences)) {
-    if (sequence.preemptible) return sequence.id;
+  for (auto sequence = sequences.rbegin(); sequence != sequences.rend(); ++sequence) {
+    if (sequence->preemptible) return sequence->id;
   }
   return std::nullopt;
 }
