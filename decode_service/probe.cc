@@ -113,7 +113,7 @@ void Probe::Ended(Outcome outcome, absl::Duration e2e) {
   }
 }
 
-void Probe::Observe(const Sequences& sequences, const kv::BlockPool::Counts& blocks) {
+void Probe::Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks) {
   handing_off_.Set(static_cast<double>(sequences.handing_off));
   prefilling_.Set(static_cast<double>(sequences.prefilling));
   running_.Set(static_cast<double>(sequences.running));

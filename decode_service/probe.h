@@ -32,13 +32,13 @@ class Probe {
   enum class Outcome { kOk, kCancelled, kFailed };
   void Ended(Outcome outcome, absl::Duration e2e);
   // Sequences on this worker, by what they wait for.
-  struct Sequences {
+  struct SequenceCounts {
     size_t handing_off = 0;
     size_t prefilling = 0;  // here, or behind a fetch
     size_t running = 0;
     size_t preempted = 0;
   };
-  void Observe(const Sequences& sequences, const kv::BlockPool::Counts& blocks);
+  void Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks);
 
  private:
   prometheus::Histogram& ttft_seconds_;

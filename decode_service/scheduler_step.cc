@@ -34,7 +34,7 @@ bool Scheduler::Step() {
 }
 
 void Scheduler::ObserveSequences() {
-  Probe::Sequences count;
+  Probe::SequenceCounts count;
   for (const auto& [id, sequence] : sequences_) {
     switch (sequence->phase) {
       case Phase::kHandoff:
