@@ -52,7 +52,10 @@ TEST(FailureTest, ADeadlineEndsARequestEverywhere) {
 // Sends `signal` to the prefill worker in the middle of a prompt. The answer is that of an undisturbed fleet.
 void DisturbPrefill(int signal) {
   // One block at a time, so that the prompt takes many steps.
-  Fleet fleet({.prefill = 1, .prefill_flags = {"--chunk-tokens", "16", "--token-budget", "16"}});
+  // This policy always hands off; the default one may compute the prompt on the decode worker.
+  Fleet fleet({.prefill = 1,
+               .prefill_flags = {"--chunk-tokens", "16", "--token-budget", "16"},
+               .router_flags = {"--policy", "round_robin"}});
   const v1::GenerateRequest request = TokenRequest(Prompt(2200), 8);
   Answer undisturbed;
   {

@@ -232,7 +232,7 @@ TEST_F(NcclLinkTest, WhatCameBeforeANewMeetingIsRefused) {
   EXPECT_TRUE(Wait(fresh).ok());
   Receive(*receiver_, old, late);
   EXPECT_EQ(Wait(late).code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(late.status->message()), HasSubstr("begun anew"));
+  EXPECT_THAT(std::string(late.status->message()), HasSubstr("made again"));
 }
 
 TEST_F(NcclLinkTest, TheSameTransferTwiceIsRefused) {

@@ -73,8 +73,13 @@ class ServeTest : public ::testing::Test {
     fs::permissions(folder_ / "bin" / server, fs::perms::owner_all);
   }
 
-  // `baton serve` on the fake model.
+  // `baton serve` on the fake model, on ports that the system chooses unless `arguments` name others.
   void Start(std::vector<std::string> arguments) {
+    for (const char* flag : {"--listen", "--metrics"}) {
+      if (std::find(arguments.begin(), arguments.end(), flag) == arguments.end()) {
+        arguments.insert(arguments.end(), {flag, "127.0.0.1:0"});
+      }
+    }
     int err[2];
     ASSERT_EQ(pipe2(err, O_CLOEXEC), 0);
     const std::string binary = folder_ / "bin" / "baton";
