@@ -10,24 +10,46 @@
 
 namespace baton::decode_service {
 
-// In the order of construction: what comes later uses what comes before.
-struct DecodeServer::Parts {
-  std::unique_ptr<worker::WorkerRuntime> runtime;
-  std::unique_ptr<Probe> probe;
-  std::unique_ptr<GrpcPrefillClient> prefill;
-  std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<DecodeService> service;
-  std::unique_ptr<LinkCheck> link_check;
+namespace {
 
-  worker::StepReport Step() {
+// What a worker runs to decode. In the order of construction: what comes later uses what comes before.
+class DecodeRole final : public worker::Stepper {
+ public:
+  DecodeRole(const SchedulerOptions& options, std::shared_ptr<const text::Tokenizer> tokenizer,
+             worker::WorkerRuntime& runtime)
+      : probe_(runtime.metrics(), runtime.link().receiver().name()),
+        prefill_(runtime.loop(), runtime.security()),
+        scheduler_(options, runtime.engine(), runtime.link().receiver(), prefill_, runtime.clock(), probe_,
+                   runtime.peer_fetch()),
+        service_(runtime.engine(), runtime.loop(), scheduler_, runtime.hub(), std::move(tokenizer), probe_,
+                 runtime.peers()) {}
+
+  v1::Role role() const override { return v1::ROLE_DECODE; }
+  grpc::Service& service() override { return service_; }
+  worker::StepReport Step() override {
     worker::StepReport report;
-    report.busy = scheduler->Step();
-    const size_t running = scheduler->running();
+    report.busy = scheduler_.Step();
+    const size_t running = scheduler_.running();
     report.load.set_running(static_cast<uint32_t>(running));
-    report.load.set_queued(static_cast<uint32_t>(scheduler->sequences() - running));
-    report.load.set_queued_tokens(scheduler->pending_tokens());
+    report.load.set_queued(static_cast<uint32_t>(scheduler_.sequences() - running));
+    report.load.set_queued_tokens(scheduler_.pending_tokens());
     return report;
   }
+  void Abort(const absl::Status& status) override { scheduler_.Abort(status); }
+
+ private:
+  Probe probe_;
+  GrpcPrefillClient prefill_;
+  Scheduler scheduler_;
+  DecodeService service_;
+};
+
+}  // namespace
+
+struct DecodeServer::Parts {
+  std::unique_ptr<worker::WorkerRuntime> runtime;
+  std::unique_ptr<DecodeRole> role;
+  std::unique_ptr<LinkCheck> link_check;
 };
 
 absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions options) {
@@ -38,20 +60,12 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
                          worker::WorkerRuntime::Create(options.worker, v1::ROLE_DECODE, "decode"));
   BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
   worker::WorkerRuntime& runtime = *parts->runtime;
-  transfer::LinkReceiver& link = runtime.link().receiver();
   options.scheduler.worker_id = runtime.worker_id();
   options.scheduler.incarnation = runtime.incarnation();
   options.scheduler.step_cost = runtime.step_cost();
-  parts->probe = std::make_unique<Probe>(runtime.metrics(), link.name());
-  parts->prefill = std::make_unique<GrpcPrefillClient>(runtime.loop(), runtime.security());
-  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, runtime.engine(), link, *parts->prefill,
-                                                 runtime.clock(), *parts->probe, runtime.peer_fetch());
-  parts->service =
-      std::make_unique<DecodeService>(runtime.engine(), runtime.loop(), *parts->scheduler, runtime.hub(),
-                                      std::move(tokenizer), *parts->probe, runtime.peers());
+  parts->role = std::make_unique<DecodeRole>(options.scheduler, std::move(tokenizer), runtime);
   const bool tested = !options.link_check.peers.empty();
-  BATON_RETURN_IF_ERROR(runtime.Serve(
-      *parts->service, [parts = parts.get()] { return parts->Step(); }, !tested));
+  BATON_RETURN_IF_ERROR(runtime.Serve({parts->role.get()}, !tested));
   if (tested) {
     runtime.link().probe().Floor(options.link_check.floor_gbps * 1e9);
     parts->link_check = std::make_unique<LinkCheck>(std::move(options.link_check), runtime,
@@ -64,8 +78,7 @@ DecodeServer::DecodeServer(std::unique_ptr<Parts> parts) : parts_(std::move(part
 
 DecodeServer::~DecodeServer() {
   parts_->link_check.reset();
-  parts_->runtime->Stop(
-      [this] { parts_->scheduler->Abort(absl::UnavailableError("the decode worker is leaving")); });
+  parts_->runtime->Stop(absl::UnavailableError("the decode worker is leaving"));
 }
 
 void DecodeServer::Drain(absl::Duration grace) { parts_->runtime->Drain(grace); }

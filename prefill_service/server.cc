@@ -10,21 +10,41 @@
 
 namespace baton::prefill_service {
 
-// In the order of construction: what comes later uses what comes before.
-struct PrefillServer::Parts {
-  std::unique_ptr<worker::WorkerRuntime> runtime;
-  std::unique_ptr<Probe> probe;
-  std::unique_ptr<Scheduler> scheduler;
-  std::unique_ptr<PrefillService> service;
+namespace {
 
-  worker::StepReport Step() {
+// What a worker runs to prefill. In the order of construction: what comes later uses what comes before.
+class PrefillRole final : public worker::Stepper {
+ public:
+  PrefillRole(const SchedulerOptions& options, worker::WorkerRuntime& runtime)
+      : probe_(runtime.metrics(), runtime.link().sender().name()),
+        scheduler_(options, runtime.engine(), runtime.link().sender(), runtime.clock(), probe_,
+                   runtime.peer_fetch()),
+        service_(runtime.engine(), runtime.link().sender(), runtime.loop(), scheduler_, runtime.hub(), probe_,
+                 runtime.peers()) {}
+
+  v1::Role role() const override { return v1::ROLE_PREFILL; }
+  grpc::Service& service() override { return service_; }
+  worker::StepReport Step() override {
     worker::StepReport report;
-    report.busy = scheduler->Step();
-    report.load.set_running(static_cast<uint32_t>(scheduler->computing()));
-    report.load.set_queued(static_cast<uint32_t>(scheduler->queued()));
-    report.load.set_queued_tokens(scheduler->pending_tokens());
+    report.busy = scheduler_.Step();
+    report.load.set_running(static_cast<uint32_t>(scheduler_.computing()));
+    report.load.set_queued(static_cast<uint32_t>(scheduler_.queued()));
+    report.load.set_queued_tokens(scheduler_.pending_tokens());
     return report;
   }
+  void Abort(const absl::Status& status) override { scheduler_.Abort(status); }
+
+ private:
+  Probe probe_;
+  Scheduler scheduler_;
+  PrefillService service_;
+};
+
+}  // namespace
+
+struct PrefillServer::Parts {
+  std::unique_ptr<worker::WorkerRuntime> runtime;
+  std::unique_ptr<PrefillRole> role;
 };
 
 absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOptions options) {
@@ -33,24 +53,17 @@ absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOption
   options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->runtime,
                          worker::WorkerRuntime::Create(options.worker, v1::ROLE_PREFILL, "prefill"));
-  worker::WorkerRuntime& runtime = *parts->runtime;
-  transfer::LinkSender& link = runtime.link().sender();
-  options.scheduler.step_cost = runtime.step_cost();
+  options.scheduler.step_cost = parts->runtime->step_cost();
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;
-  parts->probe = std::make_unique<Probe>(runtime.metrics(), link.name());
-  parts->scheduler = std::make_unique<Scheduler>(options.scheduler, runtime.engine(), link, runtime.clock(),
-                                                 *parts->probe, runtime.peer_fetch());
-  parts->service = std::make_unique<PrefillService>(runtime.engine(), link, runtime.loop(), *parts->scheduler,
-                                                    runtime.hub(), *parts->probe, runtime.peers());
-  BATON_RETURN_IF_ERROR(runtime.Serve(*parts->service, [parts = parts.get()] { return parts->Step(); }));
+  parts->role = std::make_unique<PrefillRole>(options.scheduler, *parts->runtime);
+  BATON_RETURN_IF_ERROR(parts->runtime->Serve({parts->role.get()}));
   return std::unique_ptr<PrefillServer>(new PrefillServer(std::move(parts)));
 }
 
 PrefillServer::PrefillServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 PrefillServer::~PrefillServer() {
-  parts_->runtime->Stop(
-      [this] { parts_->scheduler->Abort(absl::UnavailableError("the prefill worker is leaving")); });
+  parts_->runtime->Stop(absl::UnavailableError("the prefill worker is leaving"));
 }
 
 void PrefillServer::Drain(absl::Duration grace) { parts_->runtime->Drain(grace); }

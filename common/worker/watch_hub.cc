@@ -56,6 +56,7 @@ void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes chan
         *snapshot.mutable_info() = info_;
         *snapshot.mutable_load() = load_;
         snapshot.set_draining(draining_ || !ready_);
+        for (const v1::Role role : roles_) snapshot.add_active_roles(role);
         if (watcher.blocks) Append(*snapshot.mutable_stored(), published());
         watcher.needs_snapshot = watcher.changed = watcher.urgent = false;
         watcher.told = now;
@@ -98,6 +99,11 @@ std::shared_ptr<const void> WatchHub::Book(const std::string& router_id, int64_t
     found->second.set_tokens(found->second.tokens() - tokens);
     if (found->second.requests() == 0) booked_.erase(found);
   });
+}
+
+void WatchHub::SetRoles(std::vector<v1::Role> roles) {
+  absl::MutexLock lock(&mutex_);
+  roles_ = std::move(roles);
 }
 
 void WatchHub::Attach(std::shared_ptr<Stream> stream, bool blocks) {

@@ -45,6 +45,8 @@ class WatchHub {
   // A watcher; it gets its snapshot at the next Publish.
   void Attach(std::shared_ptr<Stream> stream, bool blocks);
 
+  // The roles that the worker has now, for snapshots.
+  void SetRoles(std::vector<v1::Role> roles);
   void SetDraining(bool draining);
   // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it
   // takes no work.
@@ -86,6 +88,7 @@ class WatchHub {
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::Role> roles_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

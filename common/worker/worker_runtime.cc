@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/engine/measure.h"
@@ -91,21 +92,29 @@ fetch::PeerFetch WorkerRuntime::peer_fetch() const {
   return {.fetcher = &fetch_parts_->fetcher, .server = &fetch_parts_->server};
 }
 
-absl::Status WorkerRuntime::Serve(grpc::Service& service, std::function<StepReport()> step, bool ready) {
+absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
+  BATON_CHECK(!steppers.empty() && (steppers.size() == 1 || !engine_->overlaps()));
+  steppers_ = std::move(steppers);
+  std::vector<v1::Role> roles;
+  std::vector<grpc::Service*> services = {&worker_service_};
+  for (Stepper* stepper : steppers_) {
+    roles.push_back(stepper->role());
+    services.push_back(&stepper->service());
+  }
+  hub_.SetRoles(std::move(roles));
   hub_.SetReady(ready);
   if (!options_.metrics_listen.empty()) {
     BATON_ASSIGN_OR_RETURN(metrics_server_, telemetry::MetricsServer::Start(options_.metrics_listen, metrics_,
                                                                             options_.security.cert));
     metrics_address_ = metrics_server_->address();
   }
-  std::vector<grpc::Service*> services = {&service, &worker_service_};
   if (fetch_parts_ != nullptr) services.push_back(&fetch_parts_->service);
   BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
                                                       .health_listen = options_.health_listen,
                                                       .security = security_},
                                                      services));
   if (!ready) server_->SetServing(false);
-  loop_.Start([this, step = std::move(step)] { return Step(step); });
+  loop_.Start([this] { return Step(); });
   spdlog::info(
       "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
       "a prompt token",
@@ -121,8 +130,15 @@ void WorkerRuntime::SetReady() {
   hub_.SetReady(true);
 }
 
-bool WorkerRuntime::Step(const std::function<StepReport()>& step) {
-  StepReport report = step();
+bool WorkerRuntime::Step() {
+  StepReport report;
+  for (Stepper* stepper : steppers_) {
+    const StepReport own = stepper->Step();
+    report.busy |= own.busy;
+    report.load.set_running(report.load.running() + own.load.running());
+    report.load.set_queued(report.load.queued() + own.load.queued());
+    report.load.set_queued_tokens(report.load.queued_tokens() + own.load.queued_tokens());
+  }
   if (fetch_parts_ != nullptr) report.busy |= fetch_parts_->server.Step();
   draining_.Set(hub_.draining() ? 1 : 0);  // by Worker/Drain too
   link_->Observe();
@@ -152,11 +168,11 @@ void WorkerRuntime::Drain(absl::Duration grace) {
   idle->WaitForNotificationWithTimeout(grace);
 }
 
-void WorkerRuntime::Stop(std::function<void()> abort) {
+void WorkerRuntime::Stop(const absl::Status& status) {
   if (server_ == nullptr) return;
   Drain(absl::ZeroDuration());
   loop_.Run([&] {
-    abort();
+    for (Stepper* stepper : steppers_) stepper->Abort(status);
     if (fetch_parts_ != nullptr) {
       fetch_parts_->server.Abort(absl::UnavailableError("this worker is leaving: compute the blocks"));
     }
@@ -170,10 +186,6 @@ void WorkerRuntime::Stop(std::function<void()> abort) {
   loop_.Stop();
   link_->Close();
   server_.reset();
-}
-
-void WorkerRuntime::WithEngine(absl::FunctionRef<void(engine::Engine&)> use) {
-  loop_.Run([&] { use(*engine_); });
 }
 
 }  // namespace baton::worker

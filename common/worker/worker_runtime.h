@@ -3,14 +3,11 @@
 // right order. Create, Serve, Drain and Stop: one thread.
 #pragma once
 
-#include <grpcpp/impl/service_type.h>
-
-#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -23,16 +20,11 @@
 #include "common/telemetry/metrics.h"
 #include "common/worker/flags.h"
 #include "common/worker/kv_link.h"
+#include "common/worker/stepper.h"
 #include "common/worker/watch_hub.h"
 #include "common/worker/worker_service.h"
 
 namespace baton::worker {
-
-// What one step of the scheduler leaves. The runtime adds the pool's blocks to the load.
-struct StepReport {
-  bool busy = false;  // there is more to do at once
-  v1::Load load;
-};
 
 class WorkerRuntime {
  public:
@@ -59,9 +51,10 @@ class WorkerRuntime {
   const std::string& worker_id() const { return hub_.info().worker_id(); }
   Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
 
-  // Listens, and runs step() on the engine thread from now on. What both use outlives Stop.
-  // Unless `ready`, health checks and watchers hear that it takes no work, until SetReady.
-  absl::Status Serve(grpc::Service& service, std::function<StepReport()> step, bool ready = true);
+  // Listens, and runs the steppers, one after the other, on the engine thread from now on. They outlive Stop.
+  // Unless `ready`, health checks and watchers hear that it takes no work, until SetReady. Several steppers
+  // need an engine whose steps do not overlap: each completes its step before the next begins its own.
+  absl::Status Serve(std::vector<Stepper*> steppers, bool ready = true);
   // Any thread, once.
   void SetReady();
   const std::string& address() const { return server_->address(); }
@@ -70,17 +63,15 @@ class WorkerRuntime {
 
   // Refuses new work and waits up to `grace` for what runs.
   void Drain(absl::Duration grace);
-  // Runs abort() on the engine thread, to end what still runs, then ends everything.
-  void Stop(std::function<void()> abort);
-  // The engine, on its own thread, between two steps.
-  void WithEngine(absl::FunctionRef<void(engine::Engine&)> use);
+  // Ends what still runs with `status`, then everything.
+  void Stop(const absl::Status& status);
 
  private:
   struct PeerFetchParts;
   WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
                 std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost,
                 v1::WorkerInfo info);
-  bool Step(const std::function<StepReport()>& step);
+  bool Step();
 
   const Options options_;
   const std::shared_ptr<const rpc::Security> security_;
@@ -98,6 +89,7 @@ class WorkerRuntime {
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::string metrics_address_;
   std::unique_ptr<rpc::Server> server_;
+  std::vector<Stepper*> steppers_;  // constant once it serves
   absl::Mutex serving_;
   bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more
 };

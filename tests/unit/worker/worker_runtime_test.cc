@@ -1,16 +1,29 @@
 #include "common/worker/worker_runtime.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <optional>
+
+#include "baton/v1/decode.grpc.pb.h"
+#include "baton/v1/prefill.grpc.pb.h"
+#include "baton/v1/worker.grpc.pb.h"
+#include "common/rpc/channel.h"
 
 namespace baton::worker {
 namespace {
 
-// What a router hears with the first snapshot: how quick this worker is, before it has served anybody.
-TEST(WorkerRuntimeTest, SaysWhatItsStepsTake) {
+Options SmallOptions() {
   Options options;
   options.engine.model_folder = BATON_SOURCE_DIR "/models/baton-tiny";
   options.engine.threads = 1;
   options.engine.kv_bytes = int64_t{16} << 20;
+  return options;
+}
+
+// What a router hears with the first snapshot: how quick this worker is, before it has served anybody.
+TEST(WorkerRuntimeTest, SaysWhatItsStepsTake) {
+  const Options options = SmallOptions();
   const auto runtime = WorkerRuntime::Create(options, v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   const v1::WorkerInfo& info = (*runtime)->hub().info();
@@ -26,6 +39,54 @@ TEST(WorkerRuntimeTest, SaysWhatItsStepsTake) {
   EXPECT_EQ(said.pair(), measured.pair);
   EXPECT_EQ(info.chunk_tokens(), options.chunk_tokens);
   EXPECT_EQ((*runtime)->engine().pool().counts().held, 0);
+}
+
+// A role whose load is constant until it is told to end.
+template <typename Service>
+class FakeRole final : public Stepper {
+ public:
+  FakeRole(v1::Role role, uint32_t running) : role_(role), running_(running) {}
+  v1::Role role() const override { return role_; }
+  grpc::Service& service() override { return service_; }
+  StepReport Step() override {
+    StepReport report;
+    report.load.set_running(aborted_.has_value() ? 0 : running_);
+    report.load.set_queued_tokens(10 * running_);
+    return report;
+  }
+  void Abort(const absl::Status& status) override { aborted_ = status; }
+  const std::optional<absl::Status>& aborted() const { return aborted_; }
+
+ private:
+  const v1::Role role_;
+  const uint32_t running_;
+  std::optional<absl::Status> aborted_;
+  typename Service::CallbackService service_;
+};
+
+TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
+  auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "worker");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  FakeRole<v1::Prefill> prefill(v1::ROLE_PREFILL, 1);
+  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 2);
+  ASSERT_TRUE((*runtime)->Serve({&prefill, &decode}).ok());
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  {
+    grpc::ClientContext context;
+    const auto reader = stub->Watch(&context, v1::WatchRequest());
+    v1::WatchEvent event;
+    ASSERT_TRUE(reader->Read(&event));
+    const v1::Snapshot& snapshot = event.snapshot();
+    EXPECT_EQ(snapshot.info().role(), v1::ROLE_DECODE);
+    EXPECT_THAT(snapshot.active_roles(), testing::ElementsAre(v1::ROLE_PREFILL, v1::ROLE_DECODE));
+    EXPECT_EQ(snapshot.load().running(), 3u);
+    EXPECT_EQ(snapshot.load().queued_tokens(), 30u);
+    EXPECT_GT(snapshot.load().total_blocks(), 0u);
+    context.TryCancel();
+  }
+  (*runtime)->Stop(absl::UnavailableError("leaving"));
+  EXPECT_EQ(prefill.aborted(), absl::UnavailableError("leaving"));
+  EXPECT_EQ(decode.aborted(), absl::UnavailableError("leaving"));
 }
 
 }  // namespace

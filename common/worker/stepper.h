@@ -1,0 +1,29 @@
+// Stepper: one role of a worker, as the runtime runs it: the service that takes in its work, and what a step
+// of the engine thread does for it. A worker has one role today; the runtime takes a list. Engine thread, but
+// for role() and service().
+#pragma once
+
+#include <grpcpp/impl/service_type.h>
+
+#include "absl/status/status.h"
+#include "baton/v1/worker.pb.h"
+
+namespace baton::worker {
+
+// What one step leaves.
+struct StepReport {
+  bool busy = false;  // there is more to do at once
+  v1::Load load;      // requests and tokens; the runtime adds the pool's blocks
+};
+
+class Stepper {
+ public:
+  virtual ~Stepper() = default;
+  virtual v1::Role role() const = 0;
+  virtual grpc::Service& service() = 0;
+  virtual StepReport Step() = 0;
+  // Ends all work of this role with `status`.
+  virtual void Abort(const absl::Status& status) = 0;
+};
+
+}  // namespace baton::worker
