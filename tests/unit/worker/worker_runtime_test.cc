@@ -78,11 +78,12 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
     ASSERT_TRUE(reader->Read(&event));
     const v1::Snapshot& snapshot = event.snapshot();
     EXPECT_EQ(snapshot.info().role(), v1::ROLE_DECODE);
-    EXPECT_THAT(snapshot.active_roles(), testing::ElementsAre(v1::ROLE_PREFILL, v1::ROLE_DECODE));
+    EXPECT_THAT(snapshot.active_roles(), ::testing::ElementsAre(v1::ROLE_PREFILL, v1::ROLE_DECODE));
     EXPECT_EQ(snapshot.load().running(), 3u);
     EXPECT_EQ(snapshot.load().queued_tokens(), 30u);
     EXPECT_GT(snapshot.load().total_blocks(), 0u);
     context.TryCancel();
+    reader->Finish();
   }
   (*runtime)->Stop(absl::UnavailableError("leaving"));
   EXPECT_EQ(prefill.aborted(), absl::UnavailableError("leaving"));
