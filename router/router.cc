@@ -38,14 +38,14 @@ struct Router::Parts {
   Parts(const RouterOptions& options, ServedModel served, std::unique_ptr<placement::Policy> policy)
       : drain(options.drain),
         model(std::move(served)),
-        probe(&metrics, options.slo),
+        probe(metrics, options.slo),
         index({.max_bytes = options.index_bytes}),
-        fleet(FleetOptions(model), &probe, &index),
-        preparer(&model, [] { return RandomU64(); }),
+        fleet(FleetOptions(model), probe, &index),
+        preparer(model, [] { return RandomU64(); }),
         executor({.threads = options.tokenizer_threads,
                   .clock = &clock,
                   .dropped = [this] { probe.PreparationDropped(); }}),
-        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
+        dispatcher(options.dispatcher, fleet, std::move(policy), clock, probe, &index) {
     context.preparer = &preparer;
     context.dispatcher = &dispatcher;
     context.fleet = &fleet;
@@ -83,8 +83,8 @@ struct Router::Parts {
   index::PrefixIndex index;
   fleet::Fleet fleet;
   RequestPreparer preparer;
-  GrpcDecodeClient decode_client{&clock};
-  LiveCalls live{&clock};
+  GrpcDecodeClient decode_client{clock};
+  LiveCalls live{clock};
   CallContext context;
   Executor executor;
   Dispatcher dispatcher;
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));
   all->tenants->Watch();
-  all->authenticator = std::make_unique<Authenticator>(all->tenants.get(), &all->probe);
+  all->authenticator = std::make_unique<Authenticator>(*all->tenants, all->probe);
   all->context.authenticator = all->authenticator.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();
@@ -125,17 +125,17 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   finding.fleet_file = options.fleet_file;
   finding.resolve_every = options.resolve_interval;
   BATON_ASSIGN_OR_RETURN(all->discovery,
-                         discovery::Discovery::Open(finding, nullptr, &all->clock, [all](const auto& found) {
+                         discovery::Discovery::Open(finding, nullptr, all->clock, [all](const auto& found) {
                            // In this order: the fleet isn't settled before new endpoints have answered.
                            all->watcher->Follow(found.decode, found.prefill);
                            all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
                          }));
   all->watcher = std::make_unique<fleet::Watcher>(
-      &all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
+      all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
       security.get(), [all] { all->discovery->Hurry(); });
   all->discovery->Start();
   all->dispatcher.StartTicking();
-  all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
+  all->service = std::make_unique<InferenceService>(all->context, all->fleet);
   rpc::ServerOptions listening;
   listening.listen = options.listen;
   listening.health_listen = options.health_listen;

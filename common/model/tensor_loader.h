@@ -50,7 +50,7 @@ class TensorLoader {
 
   const std::string& folder_;
   const Checkpoint& checkpoint_;
-  kernels::Kernels* const kernels_;
+  kernels::Kernels* const kernels_;  // null: shapes are checked, nothing is packed
   std::set<std::string, std::less<>> taken_;
 };
 

@@ -36,9 +36,9 @@ void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
 
 template <typename Request>
 absl::Status RequestPreparer::CheckCommon(const Request& request) const {
-  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model_->vocabulary));
-  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model_->vocabulary));
+  BATON_RETURN_IF_ERROR(model_.CheckName(request.model()));
+  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model_.vocabulary));
+  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model_.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
   return CheckOptions(request.options());
 }
@@ -49,7 +49,7 @@ absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
   if (request.token_ids().ids().empty())
     return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
-  return CheckTokenIds(request.token_ids().ids(), model_->vocabulary, "token_ids.ids");
+  return CheckTokenIds(request.token_ids().ids(), model_.vocabulary, "token_ids.ids");
 }
 
 absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
@@ -58,7 +58,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
 }
 
 absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
-  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
+  BATON_RETURN_IF_ERROR(model_.CheckName(request.model()));
   if (request.has_text()) return CheckLength("text", request.text(), kMaxContexts);
   if (!request.has_conversation()) {
     return absl::InvalidArgumentError("input: missing; set text or conversation");
@@ -67,9 +67,9 @@ absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
 }
 
 absl::Status RequestPreparer::CheckConversationHere(const v1::Conversation& conversation) const {
-  if (model_->chat_template == nullptr) {
+  if (model_.chat_template == nullptr) {
     return absl::InvalidArgumentError(
-        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model_->name));
+        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model_.name));
   }
   return CheckConversation(conversation);
 }
@@ -78,18 +78,18 @@ absl::Status RequestPreparer::CheckLength(const char* field, std::string_view te
   if (text.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: empty; a prompt needs at least one token", field));
   }
-  const int64_t room = contexts * model_->context;
+  const int64_t room = contexts * model_.context;
   const std::string limit = contexts == 1
-                                ? fmt::format("the model's context of {} tokens", model_->context)
+                                ? fmt::format("the model's context of {} tokens", model_.context)
                                 : fmt::format(
                                       "{} times the model's context of {} tokens, which is the most "
                                       "that is counted",
-                                      contexts, model_->context);
+                                      contexts, model_.context);
   if (std::ssize(text) > room * kMaxBytesPerToken) {
     return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
                                                   text.size(), kMaxBytesPerToken, limit));
   }
-  if (const int64_t least = model_->tokenizer->LeastTokens(text); least > room) {
+  if (const int64_t least = model_.tokenizer->LeastTokens(text); least > room) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {} bytes are at least {} tokens, more than {}", field, text.size(), least, limit));
   }
@@ -100,8 +100,8 @@ absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, 
                                                              bool add_special_tokens, int64_t contexts,
                                                              const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
-  const int64_t most = kMaxContexts * model_->context;
-  auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
+  const int64_t most = kMaxContexts * model_.context;
+  auto tokens = model_.tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
@@ -116,10 +116,10 @@ absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conv
                                                                   int64_t contexts,
                                                                   const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_->context));
+  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_.context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  const int64_t max_bytes = contexts * model_->context * kMaxBytesPerToken;
-  auto text = model_->chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
+  const int64_t max_bytes = contexts * model_.context * kMaxBytesPerToken;
+  auto text = model_.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
@@ -146,17 +146,17 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const
   Prepared prepared;
   prepared.tenant = tenant.id;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
-  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
+  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_.defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();
   BATON_ASSIGN_OR_RETURN(
       const uint32_t max_tokens,
-      ResolveMaxTokens(request.stop(), model_->defaults, decode.token_ids_size(), model_->context));
+      ResolveMaxTokens(request.stop(), model_.defaults, decode.token_ids_size(), model_.context));
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());
   prepared.request = std::move(decode);
-  prepared.model = model_->name;
+  prepared.model = model_.name;
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   if (!request.options().session_id().empty()) {
     prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
@@ -205,19 +205,19 @@ absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::Tokeniz
 
 absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     const v1::DetokenizeRequest& request) const {
-  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  if (request.token_ids_size() > kMaxContexts * model_->context) {
+  BATON_RETURN_IF_ERROR(model_.CheckName(request.model()));
+  if (request.token_ids_size() > kMaxContexts * model_.context) {
     return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
-                                                  request.token_ids_size(), kMaxContexts * model_->context,
+                                                  request.token_ids_size(), kMaxContexts * model_.context,
                                                   kMaxContexts));
   }
-  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model_->vocabulary, "token_ids"));
+  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model_.vocabulary, "token_ids"));
   std::vector<TokenId> tokens;
   tokens.reserve(request.token_ids_size());
   for (int32_t id : request.token_ids()) tokens.emplace_back(id);
   v1::DetokenizeResponse response;
   BATON_ASSIGN_OR_RETURN(*response.mutable_text(),
-                         model_->tokenizer->Decode(tokens, request.special_tokens()));
+                         model_.tokenizer->Decode(tokens, request.special_tokens()));
   return response;
 }
 

@@ -23,7 +23,7 @@ namespace baton::router {
 class RequestPreparer {
  public:
   // `draw_seed` gives a seed to requests that bring none.
-  RequestPreparer(const ServedModel* model, std::function<uint64_t()> draw_seed)
+  RequestPreparer(const ServedModel& model, std::function<uint64_t()> draw_seed)
       : model_(model), draw_seed_(std::move(draw_seed)) {}
 
   absl::Status Check(const v1::GenerateRequest& request) const;
@@ -46,7 +46,7 @@ class RequestPreparer {
                                                 const Wanted& wanted = nullptr) const;
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
 
-  const ServedModel& model() const { return *model_; }
+  const ServedModel& model() const { return model_; }
 
   // Tokens that are counted at most, in contexts of the model: as many as it takes to say by how much a
   // prompt is too long.
@@ -76,7 +76,7 @@ class RequestPreparer {
   absl::StatusOr<Prepared> Complete(const Request& request, const Tenant& tenant,
                                     v1::DecodeRequest decode) const;
 
-  const ServedModel* const model_;
+  const ServedModel& model_;
   const std::function<uint64_t()> draw_seed_;
 };
 

@@ -26,8 +26,8 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
 
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
-  BATON_ASSIGN_OR_RETURN(auto tenant, context_->authenticator->Authenticate(CredentialsOf(context)));
-  BATON_RETURN_IF_ERROR(context_->dispatcher->AdmitCheapCall(tenant->id));
+  BATON_ASSIGN_OR_RETURN(auto tenant, context_.authenticator->Authenticate(CredentialsOf(context)));
+  BATON_RETURN_IF_ERROR(context_.dispatcher->AdmitCheapCall(tenant->id));
   return tenant;
 }
 
@@ -63,8 +63,8 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   job.drop = [reactor] {
     reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was over before its turn came"));
   };
-  if (!context_->executor->TrySubmit(std::move(job))) {
-    reactor->Finish(rpc::ToGrpc(context_->executor->Full()));
+  if (!context_.executor->TrySubmit(std::move(job))) {
+    reactor->Finish(rpc::ToGrpc(context_.executor->Full()));
   }
   return reactor;
 }
@@ -73,9 +73,8 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
                                                      const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::TokenizeRequest>(
       context, request, response,
-      [preparer = context_->preparer](
-          const v1::TokenizeRequest& parsed,
-          const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
+      [preparer = context_.preparer](const v1::TokenizeRequest& parsed, const RequestPreparer::Wanted& wanted)
+          -> absl::StatusOr<v1::TokenizeResponse> {
         BATON_RETURN_IF_ERROR(preparer->Check(parsed));
         return preparer->Tokenize(parsed, wanted);
       });
@@ -85,7 +84,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::DetokenizeRequest>(
       context, request, response,
-      [preparer = context_->preparer](const v1::DetokenizeRequest& parsed, const RequestPreparer::Wanted&) {
+      [preparer = context_.preparer](const v1::DetokenizeRequest& parsed, const RequestPreparer::Wanted&) {
         return preparer->Detokenize(parsed);
       });
 }
@@ -100,8 +99,8 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  const ServedModel& model = context_->preparer->model();
-  const auto view = fleet_->view();
+  const ServedModel& model = context_.preparer->model();
+  const auto view = fleet_.view();
   v1::ListModelsResponse answer;
   v1::ModelInfo* info = answer.add_models();
   info->set_name(model.name);

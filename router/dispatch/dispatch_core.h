@@ -83,7 +83,7 @@ class DispatchCore {
  private:
   const std::unique_ptr<placement::Policy> policy_;
   admission::TtftDeadlines deadlines_;
-  index::PrefixIndex* const index_;
+  index::PrefixIndex* const index_;  // null: nothing is matched
   index::Matches matches_;
 };
 

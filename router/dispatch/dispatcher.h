@@ -57,8 +57,8 @@ class Dispatcher {
 
   // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: then no worker is
   // known to hold anything.
-  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
-             const Clock* clock, Probe* probe, index::PrefixIndex* index = nullptr);
+  Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<placement::Policy> policy,
+             const Clock& clock, Probe& probe, index::PrefixIndex* index = nullptr);
   ~Dispatcher();
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
@@ -152,10 +152,10 @@ class Dispatcher {
   void TickUntilStopped();
 
   const Options options_;
-  fleet::Fleet* const fleet_;
-  const Clock* const clock_;
-  Probe* const probe_;
-  index::PrefixIndex* const index_;
+  fleet::Fleet& fleet_;
+  const Clock& clock_;
+  Probe& probe_;
+  index::PrefixIndex* const index_;  // null: nothing is matched
   const absl::Time started_;
   const std::string policy_name_;
   const PlacementMetrics metrics_;

@@ -205,7 +205,7 @@ Request& Rig::Ask(const std::vector<TokenId>& prompt, const sampling::Params& pa
                                    .router_id = "router",
                                    .arrival = clock_.Now(),
                                    .deadline = deadline},
-      &clock_, &probe_);
+      clock_, probe_);
   router::Prepared prepared;
   for (TokenId token : prompt) prepared.request.add_token_ids(token.value());
   v1::SamplingParams& sampling = *prepared.request.mutable_sampling();

@@ -216,7 +216,7 @@ class Rig {
   const Fetches fetches_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
-  router::Probe probe_{&metrics_};
+  router::Probe probe_{metrics_};
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::multimap<absl::Time, std::function<void()>> later_;
   std::vector<std::shared_ptr<WireBase>> wires_;

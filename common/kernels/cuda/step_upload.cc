@@ -26,7 +26,7 @@ bool StepUpload::Reserve(int64_t words) {
   capacity_ = std::max(kFirstWords, 2 * words);
   const int64_t bytes = capacity_ * static_cast<int64_t>(sizeof(int32_t));
   CheckOk(cudaStreamSynchronize(stream_), "waiting for the last table");
-  absl::StatusOr<device::Memory::Buffer> device = memory_->Allocate(bytes);
+  absl::StatusOr<device::Memory::Buffer> device = memory_.Allocate(bytes);
   BATON_CHECK(device.ok()) << " step table: " << device.status().ToString();
   absl::StatusOr<device::cuda::PinnedBytes> host = device::cuda::AllocatePinned(bytes);
   BATON_CHECK(host.ok()) << " step table: " << host.status().ToString();

@@ -15,7 +15,7 @@ namespace baton::kernels::cuda {
 
 class StepUpload {
  public:
-  StepUpload(cudaStream_t stream, device::Memory& memory) : stream_(stream), memory_(&memory) {}
+  StepUpload(cudaStream_t stream, device::Memory& memory) : stream_(stream), memory_(memory) {}
 
   // Copies the table in the order of the stream. True if the device memory has moved.
   bool Send(const StepTable& table);
@@ -26,7 +26,7 @@ class StepUpload {
   bool Reserve(int64_t words);
 
   const cudaStream_t stream_;
-  device::Memory* const memory_;
+  device::Memory& memory_;
   device::Memory::Buffer device_;
   device::cuda::PinnedBytes host_;
   device::cuda::Event copied_;  // after which host_ may be written again

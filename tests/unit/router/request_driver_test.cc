@@ -124,7 +124,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
       dispatcher_.SetTenant(tenant.id, tenant.label, tenant.limits);
       tenant_ = tenant.id;
     });
-    authenticator_ = std::make_unique<Authenticator>(tenants_.get(), &probe_);
+    authenticator_ = std::make_unique<Authenticator>(*tenants_, probe_);
     context_.authenticator = authenticator_.get();
   }
 
@@ -137,7 +137,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
 
   void Start(const v1::GenerateRequest& request, size_t bytes = 100,
              absl::Time deadline = absl::InfiniteFuture()) {
-    driver_ = RequestDriver::Create(&context_, client_, deadline);
+    driver_ = RequestDriver::Create(context_, client_, deadline);
     driver_->Start<v1::GenerateRequest>({}, bytes, [request](v1::GenerateRequest* parsed) {
       *parsed = request;
       return absl::OkStatus();
@@ -167,14 +167,14 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
 
   FakeClock clock_{absl::UnixEpoch() + absl::Hours(1)};
   const ServedModel model_{.name = "m", .context = 1000, .vocabulary = 100};
-  RequestPreparer preparer_{&model_, [] { return uint64_t{5}; }};
-  Dispatcher dispatcher_{{}, &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};
+  RequestPreparer preparer_{model_, [] { return uint64_t{5}; }};
+  Dispatcher dispatcher_{{}, fleet_, *placement::MakePolicy("least_loaded", 1), clock_, probe_};
   admission::TenantId tenant_;
   std::unique_ptr<Tenants> tenants_;
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Executor> executor_ =
       std::make_unique<Executor>(Executor::Options{.threads = 1, .clock = &clock_});
-  LiveCalls live_{&clock_};
+  LiveCalls live_{clock_};
   CallContext context_;
   FakeDecodeClient workers_;
   std::shared_ptr<FakeClient> client_ = std::make_shared<FakeClient>();
@@ -219,7 +219,7 @@ TEST_F(RequestDriverTest, AWorkerIsAskedForNoMoreThanTheClientTakes) {
 }
 
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
-  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
   driver_->Start<v1::GenerateRequest>(
       {}, 100, [](v1::GenerateRequest*) { return absl::InvalidArgumentError("malformed"); });
   EXPECT_EQ(*client_->status, absl::InvalidArgumentError("malformed"));
@@ -230,7 +230,7 @@ TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
   const std::string file = testing::TempDir() + "/request_driver_tenants.json";
   std::ofstream(file) << R"({"tenants": [{"name": "a", "certificates": ["a.example.org"]}]})";
   OpenTenants({.file = file});
-  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
   driver_->Start<v1::GenerateRequest>({}, 100, [](v1::GenerateRequest*) {
     ADD_FAILURE() << "parsed";
     return absl::OkStatus();
@@ -238,7 +238,7 @@ TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
   EXPECT_EQ(client_->status->code(), absl::StatusCode::kUnauthenticated);
 
   client_ = std::make_shared<FakeClient>();
-  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
   driver_->Start<v1::GenerateRequest>({.certificate_names = {"a.example.org"}}, 100,
                                       [](v1::GenerateRequest* request) {
                                         *request = Tokens();

@@ -89,7 +89,7 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
                                                                .arrival = clock_.Now(),
                                                                .deadline = deadline,
                                                                .client_stall = absl::Seconds(30)},
-                                          &clock_, &probe_);
+                                          clock_, probe_);
   }
 
   Prepared Request(int choices = 1) {
