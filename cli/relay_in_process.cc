@@ -40,7 +40,7 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   decode.worker.worker_id = "decode-0";
   BATON_ASSIGN_OR_RETURN(relay->decode, decode_service::DecodeServer::Start(std::move(decode)));
   router::RouterOptions router;
-  router.model_folder = options.model_folder;
+  router.models = {{.folder = options.model_folder}};
   router.prefill = {relay->prefill->address()};
   router.decode = {relay->decode->address()};
   BATON_ASSIGN_OR_RETURN(relay->router, router::Router::Start(router));

@@ -150,7 +150,7 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
     v1::GenerateResponse response;
     v1::Started* started = response.mutable_started();
     started->set_request_id(options_.request_id);
-    started->set_model(prepared_.model);
+    started->set_model(prepared_.model->name);
     started->set_seed(prepared_.seed);
     started->set_prompt_tokens(prepared_.request.token_ids_size());
     Send({.response = std::move(response)}, actions);

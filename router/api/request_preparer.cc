@@ -16,6 +16,8 @@ namespace {
 
 // A template's own complaint is shorter; a longer one repeats the conversation.
 constexpr size_t kLongestComplaint = 200;
+constexpr int64_t kMaxContexts = RequestPreparer::kMaxContexts;
+constexpr int64_t kMaxBytesPerToken = RequestPreparer::kMaxBytesPerToken;
 
 std::string Complaint(std::string_view words) {
   return words.size() <= kLongestComplaint ? std::string(words) : Shortened(words, kMaxQuotedBytes);
@@ -32,76 +34,54 @@ void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
   for (TokenId token : tokens) message->add_token_ids(token.value());
 }
 
-}  // namespace
-
+// What Generate and Chat share.
 template <typename Request>
-absl::Status RequestPreparer::CheckCommon(const Request& request) const {
-  BATON_RETURN_IF_ERROR(model_.CheckName(request.model()));
-  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model_.vocabulary));
-  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model_.vocabulary));
+absl::Status CheckCommon(const ServedModel& model, const Request& request) {
+  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocabulary));
+  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
   return CheckOptions(request.options());
 }
 
-absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
-  BATON_RETURN_IF_ERROR(CheckCommon(request));
-  if (request.has_text()) return CheckLength("text", request.text(), 1);
-  if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
-  if (request.token_ids().ids().empty())
-    return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
-  return CheckTokenIds(request.token_ids().ids(), model_.vocabulary, "token_ids.ids");
-}
-
-absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
-  BATON_RETURN_IF_ERROR(CheckCommon(request));
-  return CheckConversationHere(request.conversation());
-}
-
-absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
-  BATON_RETURN_IF_ERROR(model_.CheckName(request.model()));
-  if (request.has_text()) return CheckLength("text", request.text(), kMaxContexts);
-  if (!request.has_conversation()) {
-    return absl::InvalidArgumentError("input: missing; set text or conversation");
-  }
-  return CheckConversationHere(request.conversation());
-}
-
-absl::Status RequestPreparer::CheckConversationHere(const v1::Conversation& conversation) const {
-  if (model_.chat_template == nullptr) {
+// Also refuses a model without a chat template.
+absl::Status CheckConversationFor(const ServedModel& model, const v1::Conversation& conversation) {
+  if (model.chat_template == nullptr) {
     return absl::InvalidArgumentError(
-        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model_.name));
+        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model.name));
   }
   return CheckConversation(conversation);
 }
 
-absl::Status RequestPreparer::CheckLength(const char* field, std::string_view text, int64_t contexts) const {
+// By bytes alone, whether `text` can be tokens of so many contexts. `field` opens the message.
+absl::Status CheckLength(const ServedModel& model, const char* field, std::string_view text,
+                         int64_t contexts) {
   if (text.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: empty; a prompt needs at least one token", field));
   }
-  const int64_t room = contexts * model_.context;
+  const int64_t room = contexts * model.context;
   const std::string limit = contexts == 1
-                                ? fmt::format("the model's context of {} tokens", model_.context)
+                                ? fmt::format("the model's context of {} tokens", model.context)
                                 : fmt::format(
                                       "{} times the model's context of {} tokens, which is the most "
                                       "that is counted",
-                                      contexts, model_.context);
+                                      contexts, model.context);
   if (std::ssize(text) > room * kMaxBytesPerToken) {
     return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
                                                   text.size(), kMaxBytesPerToken, limit));
   }
-  if (const int64_t least = model_.tokenizer->LeastTokens(text); least > room) {
+  if (const int64_t least = model.tokenizer->LeastTokens(text); least > room) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {} bytes are at least {} tokens, more than {}", field, text.size(), least, limit));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, std::string_view text,
-                                                             bool add_special_tokens, int64_t contexts,
-                                                             const Wanted& wanted) const {
-  BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
-  const int64_t most = kMaxContexts * model_.context;
-  auto tokens = model_.tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
+absl::StatusOr<std::vector<TokenId>> Encode(const ServedModel& model, const char* field,
+                                            std::string_view text, bool add_special_tokens, int64_t contexts,
+                                            const RequestPreparer::Wanted& wanted) {
+  BATON_RETURN_IF_ERROR(CheckLength(model, field, text, contexts));
+  const int64_t most = kMaxContexts * model.context;
+  auto tokens = model.tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
@@ -112,14 +92,18 @@ absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, 
   return tokens;
 }
 
-absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conversation& conversation,
-                                                                  int64_t contexts,
-                                                                  const Wanted& wanted) const {
+struct Rendered {
+  std::string text;
+  std::vector<TokenId> tokens;
+};
+
+absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation& conversation,
+                                int64_t contexts, const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_.context));
+  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model.context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  const int64_t max_bytes = contexts * model_.context * kMaxBytesPerToken;
-  auto text = model_.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
+  const int64_t max_bytes = contexts * model.context * kMaxBytesPerToken;
+  auto text = model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
@@ -136,27 +120,54 @@ absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conv
   Rendered rendered;
   rendered.text = *std::move(text);
   // The template writes the special tokens itself.
-  BATON_ASSIGN_OR_RETURN(rendered.tokens, Encode("conversation", rendered.text, false, contexts, wanted));
+  BATON_ASSIGN_OR_RETURN(rendered.tokens,
+                         Encode(model, "conversation", rendered.text, false, contexts, wanted));
   return rendered;
 }
 
+}  // namespace
+
+absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  if (request.has_text()) return CheckLength(*model, "text", request.text(), 1);
+  if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
+  if (request.token_ids().ids().empty())
+    return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
+  return CheckTokenIds(request.token_ids().ids(), model->vocabulary, "token_ids.ids");
+}
+
+absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  return CheckConversationFor(*model, request.conversation());
+}
+
+absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  if (request.has_text()) return CheckLength(*model, "text", request.text(), kMaxContexts);
+  if (!request.has_conversation()) {
+    return absl::InvalidArgumentError("input: missing; set text or conversation");
+  }
+  return CheckConversationFor(*model, request.conversation());
+}
+
 template <typename Request>
-absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const Tenant& tenant,
-                                                   v1::DecodeRequest decode) const {
+absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, const Request& request,
+                                                   const Tenant& tenant, v1::DecodeRequest decode) const {
   Prepared prepared;
   prepared.tenant = tenant.id;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
-  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_.defaults, prepared.seed);
+  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model.defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();
-  BATON_ASSIGN_OR_RETURN(
-      const uint32_t max_tokens,
-      ResolveMaxTokens(request.stop(), model_.defaults, decode.token_ids_size(), model_.context));
+  BATON_ASSIGN_OR_RETURN(const uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults,
+                                                                     decode.token_ids_size(), model.context));
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());
   prepared.request = std::move(decode);
-  prepared.model = model_.name;
+  prepared.model = &model;
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   if (!request.options().session_id().empty()) {
     prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
@@ -168,36 +179,39 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode("text", request.text(), true, 1, wanted));
+                           Encode(*model, "text", request.text(), true, 1, wanted));
     SetTokens(tokens, &decode);
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
-  return Complete(request, tenant, std::move(decode));
+  return Complete(*model, request, tenant, std::move(decode));
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation(), 1, wanted));
+  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(*model, request.conversation(), 1, wanted));
   SetTokens(rendered.tokens, &decode);
-  return Complete(request, tenant, std::move(decode));
+  return Complete(*model, request, tenant, std::move(decode));
 }
 
 absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
                                                                const Wanted& wanted) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::TokenizeResponse response;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode("text", request.text(), true, kMaxContexts, wanted));
+                           Encode(*model, "text", request.text(), true, kMaxContexts, wanted));
     SetTokens(tokens, &response);
     response.set_text(request.text());
     return response;
   }
-  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(request.conversation(), kMaxContexts, wanted));
+  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(*model, request.conversation(), kMaxContexts, wanted));
   SetTokens(rendered.tokens, &response);
   response.set_text(std::move(rendered.text));
   return response;
@@ -205,19 +219,19 @@ absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::Tokeniz
 
 absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     const v1::DetokenizeRequest& request) const {
-  BATON_RETURN_IF_ERROR(model_.CheckName(request.model()));
-  if (request.token_ids_size() > kMaxContexts * model_.context) {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  if (request.token_ids_size() > kMaxContexts * model->context) {
     return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
-                                                  request.token_ids_size(), kMaxContexts * model_.context,
+                                                  request.token_ids_size(), kMaxContexts * model->context,
                                                   kMaxContexts));
   }
-  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model_.vocabulary, "token_ids"));
+  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model->vocabulary, "token_ids"));
   std::vector<TokenId> tokens;
   tokens.reserve(request.token_ids_size());
   for (int32_t id : request.token_ids()) tokens.emplace_back(id);
   v1::DetokenizeResponse response;
   BATON_ASSIGN_OR_RETURN(*response.mutable_text(),
-                         model_.tokenizer->Decode(tokens, request.special_tokens()));
+                         model->tokenizer->Decode(tokens, request.special_tokens()));
   return response;
 }
 

@@ -99,15 +99,16 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  const ServedModel& model = context_.preparer->model();
   const auto view = fleet_.view();
   v1::ListModelsResponse answer;
-  v1::ModelInfo* info = answer.add_models();
-  info->set_name(model.name);
-  info->set_context_tokens(static_cast<uint32_t>(model.context));
-  info->set_vocabulary_tokens(static_cast<uint32_t>(model.vocabulary));
-  info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
-  info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
+  for (const auto& model : context_.preparer->models().models()) {
+    v1::ModelInfo* info = answer.add_models();
+    info->set_name(model->name);
+    info->set_context_tokens(static_cast<uint32_t>(model->context));
+    info->set_vocabulary_tokens(static_cast<uint32_t>(model->vocabulary));
+    info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
+    info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
+  }
   *response = SerializeMessage(answer);
   reactor->Finish(grpc::Status::OK);
   return reactor;

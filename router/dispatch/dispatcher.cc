@@ -415,27 +415,17 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
   metrics_.Placed(*decision);
-  if (index_ != nullptr) Expect(request, *decision, now, speculative);
+  CountHotPrefix(request, now);
+  *speculative = core_.Expect(plan, request.chain, now, kExpectedAtOnce);
   return placement;
 }
 
-void Dispatcher::Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
-                        std::vector<SpeculativeRun>* speculative) {
+void Dispatcher::CountHotPrefix(const DispatchRequest& request, absl::Time now) {
   const index::Matches& matches = core_.matches();
-  const size_t all = request.chain.size();
-  if (const size_t longest = std::min<size_t>(matches.longest, all); longest > 0) {
-    const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
-    hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
-  }
-  const absl::Time until = DispatchCore::ExpectUntil(decision.selection.predicted, now);
-  const auto expect = [&](WorkerSlot slot, int64_t matched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto from = static_cast<size_t>(matched);
-    const size_t to = std::min(all, from + kExpectedAtOnce);
-    core_.Expect(slot, request.chain, from, to, until);
-    if (to < all) speculative->push_back({slot, to, until});
-  };
-  expect(decision.decode->slot(), decision.decode_matched);
-  if (!decision.prefill.empty()) expect(decision.prefill.front()->slot(), decision.prefill_matched);
+  const size_t longest = std::min<size_t>(matches.longest, request.chain.size());
+  if (longest == 0) return;
+  const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
+  hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
 }
 
 void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration took) {

@@ -98,17 +98,10 @@ class Dispatcher {
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the first token
   };
-  // Speculative entries that the index has not been told yet: blocks of the prompt that a worker will hold,
-  // from the block `from` to the last.
-  struct SpeculativeRun {
-    WorkerSlot slot;
-    size_t from = 0;
-    absl::Time until;
-  };
   struct Delivery {
     Waiting waiting;
     absl::StatusOr<Placement> result;
-    std::vector<SpeculativeRun> speculative = {};
+    std::vector<SpeculativeRun> speculative = {};  // that the index has not been told yet
   };
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -123,9 +116,8 @@ class Dispatcher {
   absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                   absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The index expects the prompt on the selected workers.
-  void Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
-              std::vector<SpeculativeRun>* speculative) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts the prefix that the last Match found among the hot ones.
+  void CountHotPrefix(const DispatchRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();

@@ -323,6 +323,7 @@ int64_t PrefixIndex::Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> r
   const auto speculative = [&](const kv::BlockHash& block)
                                ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
   if (run.empty() || !speculative(run.back())) return std::ssize(run);
+  if (speculative(run.front())) return 0;  // a burst of equal prompts: no search
   return std::partition_point(run.begin(), run.end(),
                               [&](const kv::BlockHash& block) { return !speculative(block); }) -
          run.begin();

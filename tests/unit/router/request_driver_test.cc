@@ -166,8 +166,9 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
   }
 
   FakeClock clock_{absl::UnixEpoch() + absl::Hours(1)};
-  const ServedModel model_{.name = "m", .context = 1000, .vocabulary = 100};
-  RequestPreparer preparer_{model_, [] { return uint64_t{5}; }};
+  const ModelRegistry models_ = *ModelRegistry::Create({{.name = "m", .context = 1000, .vocabulary = 100},
+                                                        {.name = "short", .context = 4, .vocabulary = 100}});
+  RequestPreparer preparer_{models_, [] { return uint64_t{5}; }};
   Dispatcher dispatcher_{{}, fleet_, *placement::MakePolicy("least_loaded", 1), clock_, probe_};
   admission::TenantId tenant_;
   std::unique_ptr<Tenants> tenants_;
@@ -216,6 +217,30 @@ TEST_F(RequestDriverTest, AWorkerIsAskedForNoMoreThanTheClientTakes) {
   driver_->OnCancelled();
   Take(false);
   worker.End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
+  v1::GenerateRequest request = Tokens();
+  request.set_model("short");
+  Start(request);
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kInvalidArgument) << "8 tokens more than its context";
+  EXPECT_TRUE(workers_.calls.empty());
+
+  client_ = std::make_shared<FakeClient>();
+  request.mutable_stop()->set_max_tokens(1);
+  Start(request);
+  ASSERT_EQ(workers_.calls.size(), 1u);
+  workers_.calls[0]->Send(AcceptedEvent());
+  EXPECT_EQ(client_->messages.at(0).started().model(), "short");
+  Take();
+  workers_.calls[0]->Send(FinishedEvent());
+  workers_.calls[0]->End(absl::OkStatus());
+
+  client_ = std::make_shared<FakeClient>();
+  request.set_model("gpt-9");
+  Start(request);
+  EXPECT_EQ(*client_->status,
+            absl::NotFoundError(R"(model: "gpt-9" is not served here; use one of "m", "short")"));
 }
 
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
