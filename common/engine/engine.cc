@@ -18,7 +18,8 @@ constexpr double kShareForKv = 0.9;
 
 absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayout& shard,
                                  device::Memory& memory) {
-  if (options.kv_bytes == 0) {
+  const int64_t bytes = options.kv_bytes.value_or(memory.host() ? EngineOptions::kHostKvBytes : int64_t{0});
+  if (bytes == 0) {
     const int64_t left = memory.available();
     if (left < 0) {
       return absl::InvalidArgumentError("--kv-memory 0 (all that is left) works on GPUs: give a size");
@@ -32,11 +33,16 @@ absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayou
         memory.name(), left, shard.block_bytes()));
   }
   const int64_t block_bytes = shard.block_bytes() * options.tp;
-  const int64_t blocks = options.kv_bytes / block_bytes;
+  const int64_t blocks = bytes / block_bytes;
   if (blocks >= 1) return blocks;
-  return absl::InvalidArgumentError(
-      fmt::format("{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory",
-                  options.kv_bytes, block_bytes));
+  return absl::InvalidArgumentError(fmt::format(
+      "{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory", bytes, block_bytes));
+}
+
+kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decoder,
+                      kernels::Kernels& kernels) {
+  const tensor::DType usual = kernels.memory().host() ? tensor::DType::kF32 : kernels.activation_dtype();
+  return decoder.LayoutFor(options.key_dtype.value_or(usual), options.value_dtype.value_or(usual));
 }
 
 // Bits depend on how many ranks a sum is split over; where the backend promises bits, that is told.
@@ -62,8 +68,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   std::vector<kernels::Kernels*> kernels;
   for (int r = 0; r < options.tp; ++r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    BATON_ASSIGN_OR_RETURN(rank.kernels,
-                           kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), r));
+    BATON_ASSIGN_OR_RETURN(
+        rank.kernels,
+        kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), r, options.cuda));
     kernels.push_back(rank.kernels.get());
   }
   if (options.tp > 1) {
@@ -82,13 +89,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   // Every rank holds its heads of the same blocks, so the fullest GPU decides.
   int64_t blocks = 0;
   for (Rank& rank : ranks) {
-    const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
     BATON_RETURN_IF_ERROR(rank.kernels->CheckLayout(layout));
     BATON_ASSIGN_OR_RETURN(const int64_t fit, BlocksOf(options, layout, rank.kernels->memory()));
     blocks = blocks == 0 ? fit : std::min(blocks, fit);
   }
   for (Rank& rank : ranks) {
-    const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
     BATON_ASSIGN_OR_RETURN(auto store, kv::KvStore::Create(layout, blocks, rank.kernels->memory()));
     rank.store.emplace(std::move(store));
   }
@@ -107,6 +114,11 @@ Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bo
   for (Rank& rank : ranks_) shards.push_back(&*rank.store);
   ranks_memory_.emplace(shards);
   joint_.emplace(kv::KvStore::Joint(std::move(shards), *ranks_memory_));
+}
+
+Engine::~Engine() {
+  // Of all ranks, before the group of any goes.
+  for (const Rank& rank : ranks_) rank.kernels->ForgetRecordings();
 }
 
 std::vector<device::Memory*> Engine::memories() const {

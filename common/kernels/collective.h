@@ -12,6 +12,7 @@ namespace baton::kernels {
 
 class Collective {
  public:
+  // Of no use to recorded steps any more (Kernels::ForgetRecordings): NCCL waits for those without end.
   virtual ~Collective() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;

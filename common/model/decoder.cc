@@ -59,6 +59,7 @@ struct Decoder::Impl {
   kernels::Values cos, sin;  // [context][head_dim / 2]
   std::string weights_digest;
   Arena arena;
+  int64_t arena_growths = 0;  // when steps were recorded
   kernels::RopeTable rope;
   std::vector<Layer> layers;
   Head head;
@@ -176,9 +177,12 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
                                       .sequences = batch.sequences,
                                       .logit_rows = batch.logit_rows,
                                       .group = heads.heads / heads.kv_heads,
+                                      .heads = heads.heads,
+                                      .head_dim = heads.head_dim,
                                       .decode = decode});
   const int64_t kept = decode ? rows : wanted;
   Activations at = Take(rows, kept, wanted, logits);
+  if (std::exchange(arena_growths, arena.growths()) != arena.growths()) kernels.ForgetRecordings();
   // A replayed decode step calls nobody while it runs.
   const bool reports_late = decode && !on_host;
 
@@ -192,7 +196,7 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
       const auto& [attention, feed_forward] = layers[l];
       attention.StoreKv(at.normed, sequences, store, at.attention);
       if (!reports_late) {
-        rank.Barrier();
+        rank.KvWritten();
         layer_done(static_cast<int>(l));
       }
       if (l + 1 == layers.size()) {
@@ -220,19 +224,25 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
                                 at.feed_forward.gate_up,
                                 at.feed_forward.activated,
                                 at.logits};
+  kernels::DeviceSampler* const draws = batch.draws.empty() ? nullptr : sampler();
+  const kernels::StepDraws step_draws = {batch.draws, batch.biases, batch.seen};
+  if (draws != nullptr) draws->Prepare(step_draws);
+  kernels.Prepare(activations, compute);
+  // From here on sums may be waiting for other ranks.
+  if (!on_host) rank.Barrier();
   kernels.Run(activations, compute);
   if (reports_late) {
-    rank.Barrier();
+    rank.KvWritten();
     for (int l = 0; l < config.layers; ++l) layer_done(l);
   }
 
   InFlightStep& step =
       in_flight.emplace_back(InFlightStep{.logits = at.logits, .wanted = wanted, .drawn = {}});
-  if (kernels::DeviceSampler* const has = sampler(); has != nullptr && !batch.draws.empty()) {
+  if (draws != nullptr) {
     // Every rank gets all columns, and draws the same tokens.
     const Matrix drawn_from = at.logits.Rows(0, wanted);
     head.Gather(drawn_from);
-    has->Launch(drawn_from, {batch.draws, batch.biases, batch.seen});
+    draws->Launch(drawn_from, step_draws);
     for (const kernels::RowDraw& draw : batch.draws) step.drawn.push_back(draw.row);
   }
   kernels.End();

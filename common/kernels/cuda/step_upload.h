@@ -17,14 +17,15 @@ class StepUpload {
  public:
   StepUpload(cudaStream_t stream, device::Memory& memory) : stream_(stream), memory_(memory) {}
 
+  // Memory for a table of so many words; waits for the last table where it has to grow. True if the device
+  // memory has moved.
+  bool Reserve(int64_t words);
   // Copies the table in the order of the stream. True if the device memory has moved.
   bool Send(const StepTable& table);
   // The table that was sent last.
   const StepView& view() const { return view_; }
 
  private:
-  bool Reserve(int64_t words);
-
   const cudaStream_t stream_;
   device::Memory& memory_;
   device::Memory::Buffer device_;

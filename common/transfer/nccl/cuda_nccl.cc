@@ -1,6 +1,7 @@
 // The real NCCL, on the GPU of the engine's rank 0. The KV of other ranks is read and written from there, by
-// peer access: rank 0's stream comes after the others' work on a layer, because the sum that ends the layer
-// does, and Unpack waits for its copies before the engine thread goes on.
+// peer access: a pack waits for the mark that each rank has set behind its writes, later writes of other
+// ranks come behind a sum and so behind the pack, and Unpack waits for its copies before the engine thread
+// goes on.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 

@@ -71,6 +71,9 @@ void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
   int64_t bytes = 0;
   for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
+  // Pieces lie on the GPUs of all ranks, whose own streams may be far behind this one.
+  const int64_t mark = memory_.marked();
+  for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, compute_);
   ForTables(pieces, staging, true, compute_);
   WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
   CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");

@@ -1,5 +1,6 @@
-// CudaPayload: payloads on a GPU. Pack runs on the engine's compute stream, so it sees the KV that its
-// kernels have written; a transfer's stream waits for it by an event, and so do uploads into the pieces.
+// CudaPayload: payloads on a GPU. Pack runs on the compute stream of rank 0, after the last mark of every
+// rank, so it sees the KV that their kernels have written; a transfer's stream waits for it by an event, and
+// so do uploads into the pieces.
 // Unpack runs on the stream of uploads, in their order, and does not wait for a step in flight. Staging
 // memory is never touched on the compute stream by the link's thread: that stream may be in the middle of a
 // capture. The trailer holds a CRC32C per 256 bytes, made and compared on the GPU.
