@@ -31,7 +31,8 @@ absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   return absl::OkStatus();
 }
 
-void HostLinkReceiver::Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) {
+void HostLinkReceiver::Receive(const v1::KvChunk& chunk, std::string_view /*from*/, Pieces pieces,
+                               Done done) {
   size_t size = 0;
   for (const auto piece : pieces) size += piece.size();
   if (chunk.data().size() != size) {

@@ -97,14 +97,14 @@ void AddFlags(CLI::App& app, Options& options) {
 }
 
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const Options& options, const engine::Engine& engine,
+                        const std::string& link, const Options& options, const engine::Engine& engine,
                         const forecast::StepCost& cost) {
   v1::WorkerInfo info;
   info.set_worker_id(worker_id);
   info.set_role(role);
   info.set_incarnation(incarnation.value());
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
-  info.mutable_fingerprint()->set_link(options.link.name);
+  info.mutable_fingerprint()->set_link(link);
   info.set_block_hash_domain(engine.fingerprint().Digest());
   v1::StepCost& step_cost = *info.mutable_step_cost();
   step_cost.set_base(cost.base);

@@ -43,7 +43,7 @@ engine::Engine& SharedEngine(int index) {
 class TrustingReceiver final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override {
     std::string data = chunk.data();
     size_t size = 0;
     for (const auto piece : pieces) size += piece.size();
@@ -59,7 +59,7 @@ class TrustingReceiver final : public transfer::LinkReceiver {
 
 }  // namespace
 
-void SlowReceiver::Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) {
+void SlowReceiver::Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) {
   writes_.push_back({&chunk, pieces, std::move(done), clock_.Now() + takes_});
 }
 
@@ -67,7 +67,7 @@ void SlowReceiver::Tick() {
   while (!writes_.empty() && writes_.front().due <= clock_.Now()) {
     Write write = std::move(writes_.front());
     writes_.pop_front();
-    host_.Receive(*write.chunk, write.pieces, std::move(write.done));
+    host_.Receive(*write.chunk, "", write.pieces, std::move(write.done));
   }
 }
 

@@ -53,7 +53,7 @@ class SlowReceiver final : public transfer::LinkReceiver {
  public:
   SlowReceiver(const Clock& clock, absl::Duration takes) : clock_(clock), takes_(takes) {}
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override;
+  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override;
   // Ends the writes that are due.
   void Tick();
   // The link is gone: every write ends.

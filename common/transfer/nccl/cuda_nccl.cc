@@ -21,6 +21,7 @@ class CudaNccl final : public Nccl {
       : payload_(std::move(payload)), nccl_(std::move(nccl)) {}
   NcclApi Api() override { return nccl_->Api(); }
   Payload& payload() override { return *payload_; }
+  int version() const override { return nccl_->version(); }
 
  private:
   const std::unique_ptr<CudaPayload> payload_;
@@ -64,11 +65,7 @@ absl::StatusOr<std::unique_ptr<Nccl>> OpenNccl(std::span<device::Memory* const> 
     if (other->device() != first.device()) BATON_RETURN_IF_ERROR(LetReach(first.device(), other->device()));
   }
   BATON_ASSIGN_OR_RETURN(auto payload, CudaPayload::Create(memories));
-  BATON_ASSIGN_OR_RETURN(
-      auto nccl,
-      RealNccl::Create({.device = first.device(), .before_send = [payload = payload.get()](void* stream) {
-                          payload->OrderAfterPack(static_cast<cudaStream_t>(stream));
-                        }}));
+  BATON_ASSIGN_OR_RETURN(auto nccl, RealNccl::Create({.device = first.device()}));
   return std::make_unique<CudaNccl>(std::move(payload), std::move(nccl));
 }
 

@@ -44,7 +44,6 @@ absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(
   device::cuda::CudaMemory& memory = *ranks.front();
   BATON_RETURN_IF_ERROR(device::cuda::Use(memory.device()));
   auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(std::move(ranks)));
-  BATON_ASSIGN_OR_RETURN(payload->packed_, device::cuda::MakeEvent());
   BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(sizeof(uint32_t)));
   BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(sizeof(uint32_t)));
   return payload;
@@ -67,7 +66,7 @@ int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
   return TrailerAt(bytes) - bytes + segments * static_cast<int64_t>(sizeof(uint32_t));
 }
 
-void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
+uint64_t CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
   int64_t bytes = 0;
   for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
@@ -76,14 +75,30 @@ void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, compute_);
   ForTables(pieces, staging, true, compute_);
   WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
-  CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
+  if (spare_.empty()) {
+    auto event = device::cuda::MakeEvent();
+    BATON_CHECK(event.ok()) << " " << event.status().ToString();
+    spare_.push_back(*std::move(event));
+  }
+  packs_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  const cudaEvent_t packed = packs_.back().get();
+  CheckOk(cudaEventRecord(packed, compute_), "marking a payload");
   // The pieces may be given back as soon as this returns, and filled again.
-  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed_.get());
+  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed);
+  return ended_ + packs_.size();
 }
 
-void CudaPayload::OrderAfterPack(cudaStream_t transfer) {
-  // The last Pack comes after all before it: one event says enough.
-  CheckOk(cudaStreamWaitEvent(transfer, packed_.get(), 0), "ordering a payload");
+bool CudaPayload::Packed(uint64_t number) {
+  while (ended_ < number && !packs_.empty()) {
+    const cudaError_t state = cudaEventQuery(packs_.front().get());
+    if (state == cudaErrorNotReady) return false;
+    CheckOk(state, "packing a payload");
+    spare_.push_back(std::move(packs_.front()));
+    packs_.pop_front();
+    ++ended_;
+  }
+  return ended_ >= number;
 }
 
 absl::Status CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {

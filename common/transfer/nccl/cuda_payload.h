@@ -1,6 +1,6 @@
 // CudaPayload: payloads on a GPU. Pack runs on the compute stream of rank 0, after the last mark of every
-// rank, so it sees the KV that their kernels have written; a transfer's stream waits for it by an event, and
-// so do uploads into the pieces.
+// rank, so it sees the KV that their kernels have written, and marks its end by an event of its own: a
+// transfer is put once that has come, and uploads into the pieces wait for it.
 // Unpack runs on the stream of uploads, in their order, and does not wait for a step in flight. Staging
 // memory is never touched on the compute stream by the link's thread: that stream may be in the middle of a
 // capture. The trailer holds a CRC32C per 256 bytes, made and compared on the GPU.
@@ -8,6 +8,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,10 +26,9 @@ class CudaPayload final : public Payload {
 
   absl::StatusOr<device::Memory::Buffer> Stage(int64_t bytes) override;
   int64_t TrailerBytes(int64_t bytes) const override;
-  void Pack(ConstPieces pieces, std::byte* staging) override;
+  uint64_t Pack(ConstPieces pieces, std::byte* staging) override;
+  bool Packed(uint64_t number) override;
   absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override;
-  // What is put on `transfer` from now on comes after all that Pack has begun. Under the link's lock.
-  void OrderAfterPack(cudaStream_t transfer);
 
  private:
   explicit CudaPayload(std::vector<device::cuda::CudaMemory*> ranks)
@@ -40,7 +40,11 @@ class CudaPayload final : public Payload {
   const std::vector<device::cuda::CudaMemory*> ranks_;
   device::cuda::CudaMemory& memory_;
   const cudaStream_t compute_, uploads_;
-  device::cuda::Event packed_;    // the last Pack
+  // Packs that have not been seen to end, in order; the first is number ended_ + 1. The events of those that
+  // have serve again.
+  std::deque<device::cuda::Event> packs_;
+  std::vector<device::cuda::Event> spare_;
+  uint64_t ended_ = 0;
   device::Memory::Buffer wrong_;  // a flag on the GPU, and where the host reads it
   device::cuda::PinnedBytes seen_;
 };

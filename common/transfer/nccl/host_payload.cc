@@ -16,7 +16,7 @@ class HostPayload final : public Payload {
   }
   int64_t TrailerBytes(int64_t) const override { return sizeof(uint32_t); }
 
-  void Pack(ConstPieces pieces, std::byte* staging) override {
+  uint64_t Pack(ConstPieces pieces, std::byte* staging) override {
     std::byte* to = staging;
     for (const auto piece : pieces) {
       std::memcpy(to, piece.data(), piece.size());
@@ -24,7 +24,9 @@ class HostPayload final : public Payload {
     }
     const uint32_t crc = Crc32c(std::span<const std::byte>(staging, to));
     std::memcpy(to, &crc, sizeof crc);
+    return 0;
   }
+  bool Packed(uint64_t) override { return true; }
 
   absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
     uint32_t expected;

@@ -78,7 +78,7 @@ class WatchedReceiver final : public transfer::LinkReceiver {
   int64_t beside_steps() const { return beside_steps_; }
 
   std::string_view name() const override { return link_.name(); }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+  void Receive(const v1::KvChunk& chunk, std::string_view from, transfer::Pieces pieces, Done done) override {
     beside_steps_ += held_.empty() ? 0 : 1;
     for (const auto piece : pieces) {
       const auto b = static_cast<size_t>((piece.data() - engine_.store().block(BlockId(0))) /
@@ -87,7 +87,7 @@ class WatchedReceiver final : public transfer::LinkReceiver {
       EXPECT_EQ(held_[b], engine_.pool().generation(BlockId(static_cast<uint32_t>(b))))
           << "block " << b << " is written for others while a step that may use it is under way";
     }
-    link_.Receive(chunk, pieces, std::move(done));
+    link_.Receive(chunk, from, pieces, std::move(done));
   }
 
  private:
