@@ -3,9 +3,12 @@
 // thread, all ranks in the same order.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/kernels/kernels.h"
 
 namespace baton::kernels {
@@ -19,6 +22,9 @@ class Collective {
   // matrix = the sum of all ranks' matrices, the same bits on every rank. Issued in the order of the
   // rank's kernels.
   virtual void AllReduce(Matrix matrix) = 0;
+  // values[i] = the largest of all ranks' values[i], or their sum. In host memory; groups of GPUs refuse it.
+  virtual void AllMax(std::span<int32_t> values) { BATON_CHECK(values.empty()); }
+  virtual void AllSum(std::span<int32_t> values) { BATON_CHECK(values.empty()); }
   // Returns once all ranks have called: what each issued before is ordered before what any issues after, as
   // far as the host sees.
   virtual void Barrier() = 0;

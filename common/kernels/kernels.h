@@ -24,6 +24,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/base/check.h"
 #include "common/base/ids.h"
 #include "common/device/memory.h"
 #include "common/kernels/device_sampler.h"
@@ -58,6 +59,9 @@ class PackedMatrix {
   int64_t rows() const { return rows_; }  // output features
   int64_t cols() const { return cols_; }  // input features
   virtual int64_t bytes() const = 0;
+  // Whether its products add up integers, exactly: Kernels::MatMulSum then has the same bits whatever the
+  // number of ranks.
+  virtual bool exact_sums() const { return false; }
 
  protected:
   PackedMatrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}
@@ -112,6 +116,8 @@ struct StepRows {
   // Every sequence has one row and wants its logits: the steady state of a decode worker.
   bool decode = false;
 };
+
+class Collective;
 
 class Kernels {
  public:
@@ -182,6 +188,14 @@ class Kernels {
   // out [n, w.rows()] = x [n, w.cols()] * w^T (+ bias, if not empty).
   virtual void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) = 0;
 
+  // The same of a matrix with exact_sums() whose columns, and those of x, are split over the ranks of
+  // `group`: the bits of the product of all columns, on every rank. All ranks have the bias; it is added
+  // once.
+  virtual void MatMulSum(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out,
+                         Collective& group) {
+    BATON_CHECK(w.exact_sums());
+  }
+
   // qkv [n, (heads + 2 * kv_heads) * head_dim]: optional RMS norm of each head of Q and K (Qwen3; empty spans
   // skip it), rotary embedding of both, then K and V into `store` at `layer`; Q stays in qkv, in place.
   struct QkNorm {
@@ -210,7 +224,8 @@ std::unique_ptr<Kernels> MakeReferenceKernels();
 struct CpuOptions {
   // Threads, the caller's included; 0 takes all cores that the process may use.
   int threads = 0;
-  // Instruction set to use: "" picks the best, else "avx512", "avx2" or "baseline" (tests compare them).
+  // Instruction set to use: "" picks the best, else "avx512vnni", "avx512", "avx2" or "baseline" (tests
+  // compare them).
   std::string isa;
 };
 
