@@ -1,6 +1,6 @@
 // The real NCCL, on the GPU of the engine's rank 0. The KV of other ranks is read and written from there, by
 // peer access: rank 0's stream comes after the others' work on a layer, because the sum that ends the layer
-// does, and Unpack waits for its copies before the engine thread goes on.
+// does, and a chunk counts as written when the host has seen the end of its copies.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
