@@ -192,6 +192,17 @@ bool FakeDevicePayload::Packed(uint64_t number) {
   return number <= may_end_;
 }
 
+std::optional<absl::Status> FakeDevicePayload::Unpacked(uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  if (hold_unpacks_) return std::nullopt;
+  return host_->Unpacked(number);
+}
+
+void FakeDevicePayload::HoldUnpacks(bool hold) {
+  absl::MutexLock lock(&mutex_);
+  hold_unpacks_ = hold;
+}
+
 void FakeDevicePayload::HoldPacksAfter(uint64_t number) {
   absl::MutexLock lock(&mutex_);
   may_end_ = number;

@@ -9,7 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -105,12 +105,15 @@ class FakeDevicePayload final : public Payload {
   int64_t TrailerBytes(int64_t bytes) const override { return host_->TrailerBytes(bytes); }
   uint64_t Pack(ConstPieces pieces, std::byte* staging) override;
   bool Packed(uint64_t number) override;
-  absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
+  uint64_t Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
     return host_->Unpack(staging, bytes, pieces);
   }
+  std::optional<absl::Status> Unpacked(uint64_t number) override;
 
   // From now on, packs end when this many have, in all.
   void HoldPacksAfter(uint64_t number);
+  // Unpacks do not end until this is taken back.
+  void HoldUnpacks(bool hold);
   // Times that memory was taken or freed.
   int allocations() const { return memory_.calls; }
 
@@ -138,6 +141,7 @@ class FakeDevicePayload final : public Payload {
   absl::Mutex mutex_;
   uint64_t packs_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t may_end_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  bool hold_unpacks_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace baton::transfer

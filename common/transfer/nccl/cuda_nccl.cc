@@ -1,7 +1,7 @@
 // The real NCCL, on the GPU of the engine's rank 0. The KV of other ranks is read and written from there, by
 // peer access: a pack waits for the mark that each rank has set behind its writes, later writes of other
-// ranks come behind a sum and so behind the pack, and Unpack waits for its copies before the engine thread
-// goes on.
+// ranks come behind a sum and so behind the pack, and a chunk counts as written when the host has seen the
+// end of its copies.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 

@@ -94,6 +94,8 @@ void NcclLink::Close() {
     absl::MutexLock lock(&mutex_);
     lanes.swap(lanes_);
     untold.swap(untold_);
+    for (auto& [number, transfer] : unpacking_) untold.push_back(std::move(transfer));
+    unpacking_.clear();
     pairs_.ForgetAll();
   }
   // Nothing is on its way into what goes away next; a join that returns meanwhile leaves one more to abort.
@@ -278,17 +280,34 @@ absl::Status NcclLink::Expect(const v1::KvChunk& chunk, std::string_view from, P
 
 void NcclLink::Tell(Transfer transfer, absl::Status status) {
   const auto shared = std::make_shared<Transfer>(std::move(transfer));
-  // The staging memory returns once the engine thread has read it.
-  const bool posted = post_([this, shared, status = std::move(status)]() mutable {
-    if (status.ok()) status = payload_.Unpack(shared->staging.data, shared->bytes, shared->pieces);
+  const bool posted = post_([this, shared, status = std::move(status)] {
+    if (!status.ok()) {
+      shared->done(status);
+      return;
+    }
+    Unpacked ended;
     {
       absl::MutexLock lock(&mutex_);
-      if (status.ok()) received_bytes_ += shared->bytes;
-      GiveBack(shared->staging);
+      unpacking_.emplace_back(payload_.Unpack(shared->staging.data, shared->bytes, shared->pieces), shared);
+      ended = TakeUnpacked();  // of memory of the host, all of them
     }
-    shared->done(std::move(status));
+    for (auto& [unpacked, how] : ended) unpacked->done(std::move(how));
   });
   if (!posted) untold_.push_back(shared);
+}
+
+NcclLink::Unpacked NcclLink::TakeUnpacked() {
+  Unpacked ended;
+  while (!unpacking_.empty()) {
+    std::optional<absl::Status> status = payload_.Unpacked(unpacking_.front().first);
+    if (!status.has_value()) break;
+    std::shared_ptr<Transfer> transfer = std::move(unpacking_.front().second);
+    unpacking_.pop_front();
+    if (status->ok()) received_bytes_ += transfer->bytes;
+    GiveBack(transfer->staging);
+    ended.emplace_back(std::move(transfer), *std::move(status));
+  }
+  return ended;
 }
 
 void NcclLink::Clear(const Peer& peer, Lane& lane, const std::string& why) {

@@ -145,6 +145,9 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   void Clear(const Peer& peer, Lane& lane, const std::string& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts and completes what can be; true if something happened.
   bool Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those that have been unpacked, in their order, with how that ended. Their memory is given back.
+  using Unpacked = std::vector<std::pair<std::shared_ptr<Transfer>, absl::Status>>;
+  Unpacked TakeUnpacked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool AdvanceLane(const Peer& peer, Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives a receive its staging memory; false if it has to wait for some.
   bool Stage(const Lane& lane, Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -182,6 +185,8 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   // What an aborted communicator, or a pack whose transfer will not be, may still touch.
   std::multimap<Meeting, Staging::Run> held_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::pair<uint64_t, Staging::Run>> packing_ ABSL_GUARDED_BY(mutex_);
+  // What the payload is unpacking, by its numbers, in order.
+  std::deque<std::pair<uint64_t, std::shared_ptr<Transfer>>> unpacking_ ABSL_GUARDED_BY(mutex_);
   // Peers that come, by meeting, and wait for its id.
   std::map<Meeting, Answer> asked_ ABSL_GUARDED_BY(mutex_);
   // Ended when the engine's loop took no more tasks.

@@ -127,6 +127,10 @@ bool NcclLink::Advance() {
     }
   }
   GiveBackReleased();
+  for (auto& [transfer, status] : TakeUnpacked()) {
+    moved = true;
+    if (!post_([transfer, status] { transfer->done(status); })) untold_.push_back(transfer);
+  }
   // Of peers that are forgotten nothing stays.
   std::erase_if(lanes_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !pairs_.state(entry.first).has_value() && !entry.second.busy() && entry.second.strays.empty();
@@ -151,7 +155,8 @@ bool NcclLink::Sending() const {
 }
 
 bool NcclLink::Busy() const {
-  return std::ranges::any_of(lanes_, [](const auto& entry) { return entry.second.busy(); });
+  return !unpacking_.empty() ||
+         std::ranges::any_of(lanes_, [](const auto& entry) { return entry.second.busy(); });
 }
 
 void NcclLink::Work() {

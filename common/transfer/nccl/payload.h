@@ -1,12 +1,13 @@
 // Payload: what a link does with bytes where KV lies: pieces of blocks into one run of staging memory with a
 // checksum behind it, and back. One level deep: HostPayload here, CudaPayload on GPUs. Pack and Unpack are
-// the engine thread's, ordered as downloads and uploads are; Pack and Packed are called under the link's
-// lock.
+// the engine thread's, ordered as downloads and uploads are, and wait for nothing; Packed and Unpacked are
+// the link's thread's too. All of them but Stage are called under the link's lock.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,9 +30,12 @@ class Payload {
   virtual uint64_t Pack(ConstPieces pieces, std::byte* staging) = 0;
   // The pack of this number, and so all before it, has ended. Never waits.
   virtual bool Packed(uint64_t number) = 0;
-  // Checks `bytes` of payload against the trailer, then copies them to the pieces. DATA_LOSS: nothing was
-  // copied.
-  virtual absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) = 0;
+  // Checks `bytes` of payload against the trailer, then copies them to the pieces. May go on after it
+  // returns: until then staging and pieces stay. Numbers as of packs.
+  virtual uint64_t Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) = 0;
+  // How the unpack of this number ended; nothing while it goes on. DATA_LOSS: nothing was copied. Asked for
+  // one number after the other, until it has ended. Never waits.
+  virtual std::optional<absl::Status> Unpacked(uint64_t number) = 0;
 };
 
 // In host memory; the trailer is a CRC32C.

@@ -160,6 +160,36 @@ TEST_F(NcclAdversaryTest, APayloadLeavesWhenItIsPackedAndNotWhenTheStepEnds) {
   EXPECT_EQ(two.bytes, second);
 }
 
+// Checking and scattering go on after the engine thread has begun them, and it does other things meanwhile.
+TEST_F(NcclAdversaryTest, TheEngineThreadDoesNotWaitForWhatItUnpacks) {
+  ASSERT_TRUE(Moves(*sender_, *receiver_, 2));
+  payloads_[2]->HoldUnpacks(true);
+  std::vector<Arrival> arrivals(5);
+  std::vector<std::vector<std::byte>> sent;
+  for (Arrival& arrival : arrivals) {
+    sent.push_back(RandomBytes(1000));
+    Receive(*receiver_, Ship(*sender_, sent.back()), arrival);
+  }
+  Until([&] { return sender_->counts().sent_bytes == 300 + 5 * 1000; });
+  for (int i = 0; i < 20; ++i) RunEngine(absl::Milliseconds(1));
+  for (const Arrival& arrival : arrivals) EXPECT_FALSE(arrival.status.has_value());
+  EXPECT_EQ(receiver_->counts().staging_in_use, 5 * Staging::Size(1000)) << "still read";
+  payloads_[2]->HoldUnpacks(false);
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    EXPECT_TRUE(Wait(arrivals[i]).ok());
+    EXPECT_EQ(arrivals[i].bytes, sent[i]);
+  }
+  EXPECT_EQ(receiver_->counts().staging_in_use, 0);
+  // Who still waits for one when the link closes is told.
+  payloads_[2]->HoldUnpacks(true);
+  Arrival last;
+  Receive(*receiver_, Ship(*sender_, sent[0]), last);
+  Until([&] { return sender_->counts().sent_bytes == 300 + 6 * 1000; });
+  for (int i = 0; i < 20; ++i) RunEngine(absl::Milliseconds(1));
+  receiver_->Close();
+  EXPECT_EQ(Wait(last).code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(NcclAdversaryTest, CallsThatAreInProgressAfterTheyReturnedLoseNothing) {
   nccl_.StayInProgress(true);
   for (int i = 0; i < 30; ++i) ASSERT_TRUE(Moves(*sender_, *receiver_, 2, 1 + random_() % 9000)) << i;
