@@ -46,6 +46,8 @@ absl::Status RequestPreparer::CheckCommon(const Request& request) const {
 absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckCommon(request));
   if (request.has_text()) return CheckLength("text", request.text(), 1);
+  if (request.literal())
+    return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
   if (request.token_ids().ids().empty())
     return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
@@ -60,6 +62,10 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
 absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
   BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
   if (request.has_text()) return CheckLength("text", request.text(), kMaxContexts);
+  if (request.literal()) {
+    return absl::InvalidArgumentError(
+        "literal: goes with text; the text of a conversation is literal anyway");
+  }
   if (!request.has_conversation()) {
     return absl::InvalidArgumentError("input: missing; set text or conversation");
   }
@@ -96,12 +102,16 @@ absl::Status RequestPreparer::CheckLength(const char* field, std::string_view te
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, std::string_view text,
-                                                             bool add_special_tokens, int64_t contexts,
-                                                             const Wanted& wanted) const {
-  BATON_RETURN_IF_ERROR(CheckLength(field, text, contexts));
+absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Encode(const char* field, std::string text,
+                                                                  const text::LiteralText::Marked& marked,
+                                                                  bool add_special_tokens, int64_t contexts,
+                                                                  const Wanted& wanted) const {
+  std::string plain;
+  if (marked.mark != 0) plain = text::LiteralText::Unmark(text, marked.mark);
+  BATON_RETURN_IF_ERROR(CheckLength(field, marked.mark == 0 ? text : plain, contexts));
   const int64_t most = kMaxContexts * model_->context;
-  auto tokens = model_->tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
+  auto tokens = model_->tokenizer->EncodeMarked(text, add_special_tokens, marked.mark,
+                                                {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
@@ -109,35 +119,63 @@ absl::StatusOr<std::vector<TokenId>> RequestPreparer::Encode(const char* field, 
   if (tokens.ok() && tokens->empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: no tokens in it", field));
   }
-  return tokens;
+  BATON_RETURN_IF_ERROR(tokens.status());
+  return Rendered{.text = marked.mark == 0 ? std::move(text) : std::move(plain),
+                  .tokens = *std::move(tokens),
+                  .neutralised = marked.tokens};
+}
+
+absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::EncodePrompt(const std::string& text, bool literal,
+                                                                        int64_t contexts,
+                                                                        const Wanted& wanted) const {
+  std::string prompt = text;
+  text::LiteralText::Marked marked;
+  if (literal) {
+    auto found = model_->literal->Mark(&prompt);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          fmt::format("text: {}", std::string(found.status().message())));
+    }
+    marked = *found;
+  }
+  return Encode("text", std::move(prompt), marked, true, contexts, wanted);
 }
 
 absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conversation& conversation,
-                                                                  int64_t contexts,
+                                                                  const Tenant& tenant, int64_t contexts,
                                                                   const Wanted& wanted) const {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model_->context));
+  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model_->context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  text::LiteralText::Marked marked;
+  if (!tenant.control_tokens_in_text) {
+    auto found = model_->literal->Mark(&variables);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          fmt::format("conversation: {}", std::string(found.status().message())));
+    }
+    marked = *found;
+    BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  }
   const int64_t max_bytes = contexts * model_->context * kMaxBytesPerToken;
-  auto text = model_->chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
+  // A mark takes up to six bytes, as an escape in JSON; what is too long without them is found below.
+  auto text = model_->chat_template->Render(variables, absl::Now(),
+                                            static_cast<size_t>(max_bytes + 6 * marked.marks));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
         max_bytes, kMaxBytesPerToken, contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
   }
   if (!text.ok()) {
-    return absl::Status(text.status().code(),
-                        fmt::format("conversation: {}", Complaint(std::string(text.status().message()))));
+    const std::string words = text::LiteralText::Unmark(std::string(text.status().message()), marked.mark);
+    return absl::Status(text.status().code(), fmt::format("conversation: {}", Complaint(words)));
   }
   if (text->empty()) {
     return absl::InvalidArgumentError("conversation: the chat template made nothing of it");
   }
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  Rendered rendered;
-  rendered.text = *std::move(text);
   // The template writes the special tokens itself.
-  BATON_ASSIGN_OR_RETURN(rendered.tokens, Encode("conversation", rendered.text, false, contexts, wanted));
-  return rendered;
+  return Encode("conversation", *std::move(text), marked, false, contexts, wanted);
 }
 
 template <typename Request>
@@ -169,37 +207,39 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
   v1::DecodeRequest decode;
+  int64_t neutralised = 0;
   if (request.has_text()) {
-    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode("text", request.text(), true, 1, wanted));
-    SetTokens(tokens, &decode);
+    BATON_ASSIGN_OR_RETURN(const Rendered rendered,
+                           EncodePrompt(request.text(), request.literal(), 1, wanted));
+    SetTokens(rendered.tokens, &decode);
+    neutralised = rendered.neutralised;
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
-  return Complete(request, tenant, std::move(decode));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(request, tenant, std::move(decode)));
+  prepared.neutralised = neutralised;
+  return prepared;
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
   v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation(), 1, wanted));
+  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation(), tenant, 1, wanted));
   SetTokens(rendered.tokens, &decode);
-  return Complete(request, tenant, std::move(decode));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(request, tenant, std::move(decode)));
+  prepared.neutralised = rendered.neutralised;
+  return prepared;
 }
 
 absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
+                                                               const Tenant& tenant,
                                                                const Wanted& wanted) const {
+  auto rendered = request.has_text() ? EncodePrompt(request.text(), request.literal(), kMaxContexts, wanted)
+                                     : Render(request.conversation(), tenant, kMaxContexts, wanted);
+  BATON_RETURN_IF_ERROR(rendered.status());
   v1::TokenizeResponse response;
-  if (request.has_text()) {
-    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode("text", request.text(), true, kMaxContexts, wanted));
-    SetTokens(tokens, &response);
-    response.set_text(request.text());
-    return response;
-  }
-  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(request.conversation(), kMaxContexts, wanted));
-  SetTokens(rendered.tokens, &response);
-  response.set_text(std::move(rendered.text));
+  SetTokens(rendered->tokens, &response);
+  response.set_text(std::move(rendered->text));
   return response;
 }
 

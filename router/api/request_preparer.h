@@ -40,9 +40,9 @@ class RequestPreparer {
   absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                    const Wanted& wanted = nullptr) const;
 
-  // Of a request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the context: "how
-  // long is it" is a fair question of a text that turns out too long.
-  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
+  // Of a tenant's request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the
+  // context: "how long is it" is a fair question of a text that turns out too long.
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request, const Tenant& tenant,
                                                 const Wanted& wanted = nullptr) const;
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
 
@@ -59,16 +59,20 @@ class RequestPreparer {
   struct Rendered {
     std::string text;
     std::vector<TokenId> tokens;
+    int64_t neutralised = 0;  // Prepared
   };
   // Also refuses a model without a chat template.
   absl::Status CheckConversationHere(const v1::Conversation& conversation) const;
   // By bytes alone, whether `text` can be tokens of so many contexts. `field` opens the message.
   absl::Status CheckLength(const char* field, std::string_view text, int64_t contexts) const;
-  absl::StatusOr<std::vector<TokenId>> Encode(const char* field, std::string_view text,
-                                              bool add_special_tokens, int64_t contexts,
-                                              const Wanted& wanted) const;
-  absl::StatusOr<Rendered> Render(const v1::Conversation& conversation, int64_t contexts,
-                                  const Wanted& wanted) const;
+  // `text` without the marks in it (text::LiteralText) and its tokens.
+  absl::StatusOr<Rendered> Encode(const char* field, std::string text,
+                                  const text::LiteralText::Marked& marked, bool add_special_tokens,
+                                  int64_t contexts, const Wanted& wanted) const;
+  absl::StatusOr<Rendered> EncodePrompt(const std::string& text, bool literal, int64_t contexts,
+                                        const Wanted& wanted) const;
+  absl::StatusOr<Rendered> Render(const v1::Conversation& conversation, const Tenant& tenant,
+                                  int64_t contexts, const Wanted& wanted) const;
   // What Generate and Chat share.
   template <typename Request>
   absl::Status CheckCommon(const Request& request) const;
