@@ -39,6 +39,7 @@ struct Flags {
   SamplingFlags sampling;
   std::optional<std::string> prompt;
   std::vector<int32_t> token_ids;
+  bool literal = false;
   uint32_t n = 1;
   std::optional<uint32_t> logprobs;
   bool special_tokens = false;
@@ -58,6 +59,7 @@ v1::GenerateRequest MakeRequest(const Flags& flags) {
   } else {
     request.set_text(std::string(std::istreambuf_iterator<char>(std::cin), {}));
   }
+  request.set_literal(flags.literal);
   *request.mutable_sampling() = flags.sampling.Sampling();
   *request.mutable_stop() = flags.sampling.Stop();
   v1::OutputOptions& output = *request.mutable_output();
@@ -99,6 +101,7 @@ int Run(const Flags& flags, const CliContext& context) {
   if (flags.prompt.has_value() && !flags.token_ids.empty()) {
     return Misused("--prompt and --token-ids are two forms of the same prompt: give one");
   }
+  if (flags.literal && !flags.token_ids.empty()) return Misused("--literal is for text, not for --token-ids");
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
   const bool from_input = !flags.prompt.has_value() && flags.token_ids.empty();
@@ -154,6 +157,8 @@ Command AddGenerate(CLI::App& root, const CliContext& context) {
   app->add_option("-p,--prompt", flags->prompt, "The text to complete (default: standard input)")
       ->type_name("TEXT");
   AddTokenIds(*app, "--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3");
+  app->add_flag("--literal", flags->literal,
+                "Take special tokens in the text as characters, for text that others wrote");
   flags->target.AddTo(*app);
   flags->sampling.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");

@@ -12,6 +12,16 @@
 #include "common/text/tokenizer_impl.h"
 
 namespace baton::text {
+namespace {
+
+std::vector<uint32_t> RawIds(std::span<const TokenId> tokens) {
+  std::vector<uint32_t> ids;
+  ids.reserve(tokens.size());
+  for (const TokenId token : tokens) ids.push_back(static_cast<uint32_t>(token.value()));
+  return ids;
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> Tokenizer::Impl::Decode(std::span<const uint32_t> ids, bool keep_special) const {
   baton_text_bytes text;
@@ -76,21 +86,49 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::FromJson(std::string
 
 absl::StatusOr<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
                                                        const EncodeBounds& bounds) const {
+  return EncodeMarked(text, add_special_tokens, /*mark=*/0, bounds);
+}
+
+absl::StatusOr<std::vector<TokenId>> Tokenizer::EncodeMarked(std::string_view text, bool add_special_tokens,
+                                                             char32_t mark,
+                                                             const EncodeBounds& bounds) const {
   baton_text_ids ids;
   baton_text_bytes error;
   const auto wanted = [](const void* asked) -> int32_t {
     return (*static_cast<const std::function<bool()>*>(asked))() ? 1 : 0;
   };
   int32_t (*const ask)(const void*) = bounds.wanted ? +wanted : nullptr;
-  const int32_t code =
-      CallRust(baton_tokenizer_encode, impl_->handle, Data(text), text.size(), add_special_tokens,
-               static_cast<size_t>(bounds.max_tokens), ask, &bounds.wanted, &ids, &error);
+  const int32_t code = CallRust(baton_tokenizer_encode, impl_->handle, Data(text), text.size(),
+                                add_special_tokens, static_cast<uint32_t>(mark),
+                                static_cast<size_t>(bounds.max_tokens), ask, &bounds.wanted, &ids, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
   std::vector<TokenId> tokens;
   tokens.reserve(ids.size);
   for (size_t i = 0; i < ids.size; ++i) tokens.emplace_back(static_cast<int32_t>(ids.data[i]));
   CallRust(baton_text_ids_free, ids);
   return tokens;
+}
+
+absl::StatusOr<Tokenizer::Controls> Tokenizer::FindControls(std::string_view text,
+                                                            std::span<const TokenId> kept) const {
+  const std::vector<uint32_t> ids = RawIds(kept);
+  baton_text_controls found;
+  baton_text_bytes error;
+  const int32_t code = CallRust(baton_tokenizer_find_controls, impl_->handle, Data(text), text.size(),
+                                ids.data(), ids.size(), &found, &error);
+  if (code != BATON_TEXT_OK) return TakeError(code, error);
+  return Controls{.tokens = static_cast<int64_t>(found.tokens), .marks = static_cast<int64_t>(found.marks)};
+}
+
+absl::StatusOr<std::string> Tokenizer::MarkControls(std::string_view text, std::span<const TokenId> kept,
+                                                    char32_t mark) const {
+  const std::vector<uint32_t> ids = RawIds(kept);
+  baton_text_bytes marked;
+  baton_text_bytes error;
+  const int32_t code = CallRust(baton_tokenizer_mark_controls, impl_->handle, Data(text), text.size(),
+                                ids.data(), ids.size(), static_cast<uint32_t>(mark), &marked, &error);
+  if (code != BATON_TEXT_OK) return TakeError(code, error);
+  return Take(marked);
 }
 
 int64_t Tokenizer::LeastTokens(std::string_view text) const {
@@ -111,10 +149,7 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const TokenId> tokens, b
     }
   }
   if (impl_->join == BATON_TEXT_JOIN_OPAQUE) {
-    std::vector<uint32_t> ids;
-    ids.reserve(tokens.size());
-    for (const TokenId token : tokens) ids.push_back(static_cast<uint32_t>(token.value()));
-    return impl_->Decode(ids, keep_special);
+    return impl_->Decode(RawIds(tokens), keep_special);
   }
   // The detokenizer only borrows *this for the length of the call.
   Detokenizer detokenizer(std::shared_ptr<const Tokenizer>(std::shared_ptr<const Tokenizer>(), this),
@@ -127,6 +162,7 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const TokenId> tokens, b
 
 std::string_view Tokenizer::TokenBytes(TokenId token) const { return impl_->BytesOf(token); }
 bool Tokenizer::IsSpecial(TokenId token) const { return impl_->IsSpecial(token); }
+bool Tokenizer::IsControl(TokenId token) const { return impl_->IsControl(token); }
 int64_t Tokenizer::vocabulary() const { return static_cast<int64_t>(impl_->ends.size()); }
 
 }  // namespace baton::text

@@ -1,6 +1,6 @@
 // Tokenizer: a Hugging Face tokenizer.json, read by the `tokenizers` library. Immutable after Load; any
 // thread. It does not know chat templates; control tokens that occur in a text are encoded as such, as the
-// library does.
+// library does, unless the text is marked.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +42,25 @@ class Tokenizer {
   // words are cut by patterns (byte-level models); others take up to 500 times.
   absl::StatusOr<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
                                               const EncodeBounds& bounds = {}) const;
+
+  // The same of a text with marks, which are taken out of it: no added token is recognised across a place
+  // where a mark stood, and everything else is as ever (LiteralText).
+  absl::StatusOr<std::vector<TokenId>> EncodeMarked(std::string_view text, bool add_special_tokens,
+                                                    char32_t mark, const EncodeBounds& bounds = {}) const;
+
+  // Control tokens: the added tokens that are special, or whose text is more than letters, digits and white
+  // space (<think>, [TOOL_CALLS]); some tokenizers have words and runs of spaces as added tokens.
+  bool IsControl(TokenId token) const;
+  struct Controls {
+    int64_t tokens = 0;  // occurrences that do not overlap
+    int64_t marks = 0;   // that MarkControls puts in
+  };
+  // In a text, but for those of `kept` (ascending). INVALID_ARGUMENT for text that is not UTF-8.
+  absl::StatusOr<Controls> FindControls(std::string_view text, std::span<const TokenId> kept = {}) const;
+  // The text with the character `mark` inside each occurrence, and inside an end that the text which follows
+  // in a prompt could complete to a control token.
+  absl::StatusOr<std::string> MarkControls(std::string_view text, std::span<const TokenId> kept,
+                                           char32_t mark) const;
 
   // Tokens that the text takes at least, from its bytes alone: a byte is in no token that is longer than the
   // longest one with that byte, so n bytes of that value fill at least n / longest tokens. Says whether a

@@ -32,6 +32,9 @@ struct Tokenizer::Impl {
   bool IsSpecial(TokenId token) const {
     return InRange(token) && (flags[Index(token)] & BATON_TEXT_TOKEN_SPECIAL) != 0;
   }
+  bool IsControl(TokenId token) const {
+    return InRange(token) && (flags[Index(token)] & BATON_TEXT_TOKEN_CONTROL) != 0;
+  }
   std::string_view BytesOf(TokenId token) const {
     if (!InRange(token)) return {};
     const size_t index = Index(token);

@@ -25,6 +25,8 @@ struct Prepared {
   uint64_t session = 0;
   // Explain the placement.
   bool debug = false;
+  // Occurrences of control tokens in the client's text that were encoded as characters.
+  int64_t neutralised = 0;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
 };

@@ -101,6 +101,7 @@ bool RequestDriver::Prepare(const Request& request) {
   auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
       context_.preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
   if (prepared->ok()) {
+    context_.probe->Neutralised((*prepared)->neutralised);
     (*prepared)->chain = ChainOf((*prepared)->request, context_.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());

@@ -76,12 +76,22 @@ absl::Status CheckLength(const ServedModel& model, const char* field, std::strin
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<TokenId>> Encode(const ServedModel& model, const char* field,
-                                            std::string_view text, bool add_special_tokens, int64_t contexts,
-                                            const RequestPreparer::Wanted& wanted) {
-  BATON_RETURN_IF_ERROR(CheckLength(model, field, text, contexts));
+struct Rendered {
+  std::string text;
+  std::vector<TokenId> tokens;
+  int64_t neutralised = 0;  // Prepared
+};
+
+// `text` without the marks in it (text::LiteralText) and its tokens.
+absl::StatusOr<Rendered> Encode(const ServedModel& model, const char* field, std::string text,
+                                const text::LiteralText::Marked& marked, bool add_special_tokens,
+                                int64_t contexts, const RequestPreparer::Wanted& wanted) {
+  std::string plain;
+  if (marked.mark != 0) plain = text::LiteralText::Unmark(text, marked.mark);
+  BATON_RETURN_IF_ERROR(CheckLength(model, field, marked.mark == 0 ? text : plain, contexts));
   const int64_t most = kMaxContexts * model.context;
-  auto tokens = model.tokenizer->Encode(text, add_special_tokens, {.max_tokens = most, .wanted = wanted});
+  auto tokens = model.tokenizer->EncodeMarked(text, add_special_tokens, marked.mark,
+                                              {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
@@ -89,40 +99,62 @@ absl::StatusOr<std::vector<TokenId>> Encode(const ServedModel& model, const char
   if (tokens.ok() && tokens->empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: no tokens in it", field));
   }
-  return tokens;
+  BATON_RETURN_IF_ERROR(tokens.status());
+  return Rendered{.text = marked.mark == 0 ? std::move(text) : std::move(plain),
+                  .tokens = *std::move(tokens),
+                  .neutralised = marked.tokens};
 }
 
-struct Rendered {
-  std::string text;
-  std::vector<TokenId> tokens;
-};
+absl::StatusOr<Rendered> EncodePrompt(const ServedModel& model, const std::string& text, bool literal,
+                                      int64_t contexts, const RequestPreparer::Wanted& wanted) {
+  std::string prompt = text;
+  text::LiteralText::Marked marked;
+  if (literal) {
+    auto found = model.literal->Mark(&prompt);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          fmt::format("text: {}", std::string(found.status().message())));
+    }
+    marked = *found;
+  }
+  return Encode(model, "text", std::move(prompt), marked, true, contexts, wanted);
+}
 
 absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation& conversation,
-                                int64_t contexts, const RequestPreparer::Wanted& wanted) {
+                                const Tenant& tenant, int64_t contexts,
+                                const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(conversation, contexts * model.context));
+  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model.context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  text::LiteralText::Marked marked;
+  if (!tenant.control_tokens_in_text) {
+    auto found = model.literal->Mark(&variables);
+    if (!found.ok()) {
+      return absl::Status(found.status().code(),
+                          fmt::format("conversation: {}", std::string(found.status().message())));
+    }
+    marked = *found;
+    BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  }
   const int64_t max_bytes = contexts * model.context * kMaxBytesPerToken;
-  auto text = model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes));
+  // A mark takes up to six bytes, as an escape in JSON; what is too long without them is found below.
+  auto text = model.chat_template->Render(variables, absl::Now(),
+                                          static_cast<size_t>(max_bytes + 6 * marked.marks));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
         max_bytes, kMaxBytesPerToken, contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
   }
   if (!text.ok()) {
-    return absl::Status(text.status().code(),
-                        fmt::format("conversation: {}", Complaint(std::string(text.status().message()))));
+    const std::string words = text::LiteralText::Unmark(std::string(text.status().message()), marked.mark);
+    return absl::Status(text.status().code(), fmt::format("conversation: {}", Complaint(words)));
   }
   if (text->empty()) {
     return absl::InvalidArgumentError("conversation: the chat template made nothing of it");
   }
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  Rendered rendered;
-  rendered.text = *std::move(text);
   // The template writes the special tokens itself.
-  BATON_ASSIGN_OR_RETURN(rendered.tokens,
-                         Encode(model, "conversation", rendered.text, false, contexts, wanted));
-  return rendered;
+  return Encode(model, "conversation", *std::move(text), marked, false, contexts, wanted);
 }
 
 }  // namespace
@@ -131,6 +163,8 @@ absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
   if (request.has_text()) return CheckLength(*model, "text", request.text(), 1);
+  if (request.literal())
+    return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
   if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
   if (request.token_ids().ids().empty())
     return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
@@ -146,6 +180,10 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
 absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   if (request.has_text()) return CheckLength(*model, "text", request.text(), kMaxContexts);
+  if (request.literal()) {
+    return absl::InvalidArgumentError(
+        "literal: goes with text; the text of a conversation is literal anyway");
+  }
   if (!request.has_conversation()) {
     return absl::InvalidArgumentError("input: missing; set text or conversation");
   }
@@ -181,39 +219,42 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
                                                   const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
+  int64_t neutralised = 0;
   if (request.has_text()) {
-    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode(*model, "text", request.text(), true, 1, wanted));
-    SetTokens(tokens, &decode);
+    BATON_ASSIGN_OR_RETURN(const Rendered rendered,
+                           EncodePrompt(*model, request.text(), request.literal(), 1, wanted));
+    SetTokens(rendered.tokens, &decode);
+    neutralised = rendered.neutralised;
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
-  return Complete(*model, request, tenant, std::move(decode));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
+  prepared.neutralised = neutralised;
+  return prepared;
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(*model, request.conversation(), 1, wanted));
+  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(*model, request.conversation(), tenant, 1, wanted));
   SetTokens(rendered.tokens, &decode);
-  return Complete(*model, request, tenant, std::move(decode));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
+  prepared.neutralised = rendered.neutralised;
+  return prepared;
 }
 
 absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
+                                                               const Tenant& tenant,
                                                                const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  auto rendered = request.has_text()
+                      ? EncodePrompt(*model, request.text(), request.literal(), kMaxContexts, wanted)
+                      : Render(*model, request.conversation(), tenant, kMaxContexts, wanted);
+  BATON_RETURN_IF_ERROR(rendered.status());
   v1::TokenizeResponse response;
-  if (request.has_text()) {
-    BATON_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
-                           Encode(*model, "text", request.text(), true, kMaxContexts, wanted));
-    SetTokens(tokens, &response);
-    response.set_text(request.text());
-    return response;
-  }
-  BATON_ASSIGN_OR_RETURN(Rendered rendered, Render(*model, request.conversation(), kMaxContexts, wanted));
-  SetTokens(rendered.tokens, &response);
-  response.set_text(std::move(rendered.text));
+  SetTokens(rendered->tokens, &response);
+  response.set_text(std::move(rendered->text));
   return response;
 }
 

@@ -37,9 +37,9 @@ class RequestPreparer {
   absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                    const Wanted& wanted = nullptr) const;
 
-  // Of a request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the context: "how
-  // long is it" is a fair question of a text that turns out too long.
-  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request,
+  // Of a tenant's request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the
+  // context: "how long is it" is a fair question of a text that turns out too long.
+  absl::StatusOr<v1::TokenizeResponse> Tokenize(const v1::TokenizeRequest& request, const Tenant& tenant,
                                                 const Wanted& wanted = nullptr) const;
   absl::StatusOr<v1::DetokenizeResponse> Detokenize(const v1::DetokenizeRequest& request) const;
 

@@ -35,6 +35,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   } else if (!absl::IsNotFound(chat_template.status())) {
     return chat_template.status();
   }
+  served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
   return served;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
 #include "common/text/chat_template.h"
+#include "common/text/literal_text.h"
 #include "common/text/tokenizer.h"
 
 namespace baton::router {
@@ -20,6 +21,7 @@ struct ServedModel {
   int64_t vocabulary = 0;  // rows of the embedding
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no Chat
+  std::shared_ptr<const text::LiteralText> literal;         // keeps control tokens out of clients' text
   model::GenerationDefaults defaults;
 
   // `name` empty takes the folder's.

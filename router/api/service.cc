@@ -48,11 +48,11 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   job.tenant = (*tenant)->id;
   job.bytes = request->Length();
   job.wanted = wanted;
-  job.work = [reactor, request, response, wanted, work] {
+  job.work = [reactor, request, response, wanted, work, tenant = *tenant] {
     auto parsed = std::make_unique<Request>();
     absl::Status status = ParseMessage(*request, parsed.get());
     if (status.ok()) {
-      const auto answer = work(*parsed, wanted);
+      const auto answer = work(*parsed, *tenant, wanted);
       if (answer.ok()) *response = SerializeMessage(*answer);
       status = answer.status();
     }
@@ -73,10 +73,11 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
                                                      const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::TokenizeRequest>(
       context, request, response,
-      [preparer = context_.preparer](const v1::TokenizeRequest& parsed, const RequestPreparer::Wanted& wanted)
-          -> absl::StatusOr<v1::TokenizeResponse> {
+      [preparer = context_.preparer](
+          const v1::TokenizeRequest& parsed, const Tenant& tenant,
+          const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
         BATON_RETURN_IF_ERROR(preparer->Check(parsed));
-        return preparer->Tokenize(parsed, wanted);
+        return preparer->Tokenize(parsed, tenant, wanted);
       });
 }
 
@@ -84,7 +85,8 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::DetokenizeRequest>(
       context, request, response,
-      [preparer = context_.preparer](const v1::DetokenizeRequest& parsed, const RequestPreparer::Wanted&) {
+      [preparer = context_.preparer](const v1::DetokenizeRequest& parsed, const Tenant&,
+                                      const RequestPreparer::Wanted&) {
         return preparer->Detokenize(parsed);
       });
 }

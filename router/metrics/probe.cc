@@ -68,6 +68,9 @@ Probe::Probe(telemetry::Metrics& metrics, Slo slo)
       running_(metrics.Gauge("baton_router_running", "Generation requests inside the router")),
       prompt_tokens_(
           metrics.Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      neutralised_(metrics.Counter("baton_router_neutralised_control_tokens_total",
+                                    "Control tokens in clients' text (messages, tools, literal prompts) that "
+                                    "were encoded as characters")),
       answer_tokens_(
           metrics.Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
       ttft_(metrics.Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",

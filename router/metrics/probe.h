@@ -37,6 +37,8 @@ class Probe {
   void RequestCame();
   void RequestEnded(absl::StatusCode outcome, absl::Duration e2e);
   void PromptTokens(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
+  // Control tokens in a client's text that were encoded as characters.
+  void Neutralised(int64_t tokens) { neutralised_.Increment(static_cast<double>(tokens)); }
   void AnswerTokens(int64_t tokens) { answer_tokens_.Increment(static_cast<double>(tokens)); }
   // The first token of a request, counted from its arrival.
   void FirstToken(absl::Duration ttft);
@@ -88,6 +90,7 @@ class Probe {
   prometheus::Counter& answered_;  // those that ended well
   prometheus::Gauge& running_;
   prometheus::Counter& prompt_tokens_;
+  prometheus::Counter& neutralised_;
   prometheus::Counter& answer_tokens_;
   prometheus::Histogram& ttft_;
   prometheus::Histogram& tpot_;

@@ -92,13 +92,15 @@ absl::Status Tenants::Reload() {
     // The id 0 is the open tenant's.
     const auto id = ids_.try_emplace(entry.name, static_cast<uint32_t>(ids_.size() + 1)).first->second;
     const bool labelled = id.value() <= static_cast<uint32_t>(options_.labels);
-    const auto tenant = std::make_shared<Tenant>(Tenant{.id = id,
-                                                        .name = entry.name,
-                                                        .label = labelled ? entry.name : "other",
-                                                        .salt = SaltOf(entry),
-                                                        .limits = entry.limits,
-                                                        .best_priority = entry.best_priority,
-                                                        .disabled = entry.disabled});
+    const auto tenant =
+        std::make_shared<Tenant>(Tenant{.id = id,
+                                        .name = entry.name,
+                                        .label = labelled ? entry.name : "other",
+                                        .salt = SaltOf(entry),
+                                        .limits = entry.limits,
+                                        .best_priority = entry.best_priority,
+                                        .disabled = entry.disabled,
+                                        .control_tokens_in_text = entry.control_tokens_in_text});
     for (const TenantEntry::Key& key : entry.keys)
       table->keys.emplace(key.id, Key{key.digest, key.not_after, tenant});
     for (const std::string& name : entry.certificates) table->certificates.emplace(name, tenant);

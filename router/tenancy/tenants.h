@@ -30,6 +30,8 @@ struct Tenant {
   admission::TenantLimits limits;
   int best_priority = admission::kBestPriority;
   bool disabled = false;
+  // Control tokens in the text of its conversations are recognised.
+  bool control_tokens_in_text = false;
 };
 
 // What a credentials shows of itself, on whichever transport.

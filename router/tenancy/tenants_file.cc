@@ -88,14 +88,15 @@ absl::StatusOr<TenantEntry> ParseTenant(const Json& json, const std::string& whe
   if (!json.is_object()) return absl::InvalidArgumentError(fmt::format("{}: not an object", where));
   BATON_RETURN_IF_ERROR(
       CheckNames(json, where,
-                 {"name", "keys", "certificates", "anonymous", "disabled", "salt", "weight", "concurrency",
-                  "best_priority", "requests_per_minute", "prompt_tokens_per_minute",
+                 {"name", "keys", "certificates", "anonymous", "disabled", "control_tokens_in_text", "salt",
+                  "weight", "concurrency", "best_priority", "requests_per_minute", "prompt_tokens_per_minute",
                   "output_tokens_per_minute", "tokens_per_day", "queue"}));
   JsonFields fields(json, where);
   TenantEntry tenant;
   tenant.name = fields.Text("name");
   tenant.anonymous = fields.Flag("anonymous", false);
   tenant.disabled = fields.Flag("disabled", false);
+  tenant.control_tokens_in_text = fields.Flag("control_tokens_in_text", false);
   tenant.limits.weight = fields.Number("weight", {.low = 0.001, .high = 1000}, 1);
   tenant.limits.concurrency = fields.Integer("concurrency", 0, kMaxLimit, 0);
   tenant.best_priority = static_cast<int>(fields.Integer(

@@ -8,6 +8,7 @@
 //      "certificates": ["search.example.org"],    names in client certificates
 //      "anonymous": false,                        callers without either; at most one tenant
 //      "disabled": false,
+//      "control_tokens_in_text": false,           true: "<|im_end|>" in a message ends the turn
 //      "salt": "...",                             16 bytes or more; absent: made from the name
 //      "weight": 1, "concurrency": 0, "best_priority": -10,
 //      "requests_per_minute": 0, "prompt_tokens_per_minute": 0, "output_tokens_per_minute": 0,
@@ -46,6 +47,7 @@ struct TenantEntry {
   std::vector<std::string> certificates;
   bool anonymous = false;
   bool disabled = false;
+  bool control_tokens_in_text = false;
   std::optional<std::string> salt;
   int best_priority = admission::kBestPriority;
   admission::TenantLimits limits;

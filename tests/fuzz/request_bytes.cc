@@ -132,12 +132,17 @@ absl::Status Fetch(Workers& workers, const v1::FetchRequest& request) {
   return ends <= 1 ? Whole(workers) : absl::InternalError("ended twice");
 }
 
+const router::Tenant& TheTenant() {
+  static const auto* tenant = new router::Tenant{.salt = kv::TenantSalt("tenant")};
+  return *tenant;
+}
+
 // A public request as the router's service treats it. What the router accepts, a worker of the same model
 // takes: only this check can tell the client of its mistake.
 template <typename Request>
 absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
                       const grpc::ByteBuffer& bytes) {
-  static const router::Tenant tenant{.salt = kv::TenantSalt("tenant")};
+  const router::Tenant& tenant = TheTenant();
   Request request;
   if (const absl::Status parsed = router::ParseMessage(bytes, &request); !parsed.ok()) {
     return Canonical(parsed) ? absl::OkStatus() : parsed;
@@ -179,7 +184,7 @@ absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> b
       v1::TokenizeRequest request;
       if (!router::ParseMessage(buffer, &request).ok() || !preparer->Check(request).ok())
         return absl::OkStatus();
-      return Answered(preparer->Tokenize(request));
+      return Answered(preparer->Tokenize(request, TheTenant()));
     }
     default: {
       v1::DetokenizeRequest request;

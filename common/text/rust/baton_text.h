@@ -45,11 +45,34 @@ typedef struct baton_tokenizer baton_tokenizer;
 int32_t baton_tokenizer_new(const uint8_t* json, size_t size, baton_tokenizer** out, baton_text_bytes* error);
 void baton_tokenizer_free(baton_tokenizer* tokenizer);
 
-/* More than max_tokens is BATON_TEXT_TOO_LONG, found as soon as there are so many. wanted, if not null, is
+/* mark: 0, or a character (Unicode scalar value) that is taken out of the text before it is encoded; no added
+ * token is recognised across a place where it stood (baton_tokenizer_mark_controls).
+ * More than max_tokens is BATON_TEXT_TOO_LONG, found as soon as there are so many. wanted, if not null, is
  * called with asked before the work and now and then during it; 0 ends it as BATON_TEXT_STOPPED. */
 int32_t baton_tokenizer_encode(const baton_tokenizer* tokenizer, const uint8_t* text, size_t size,
-                               int32_t add_special_tokens, size_t max_tokens, int32_t (*wanted)(const void*),
-                               const void* asked, baton_text_ids* out, baton_text_bytes* error);
+                               int32_t add_special_tokens, uint32_t mark, size_t max_tokens,
+                               int32_t (*wanted)(const void*), const void* asked, baton_text_ids* out,
+                               baton_text_bytes* error);
+
+/* Control tokens: added tokens that are not text of their own (letters, white space). */
+typedef struct {
+  size_t tokens; /* occurrences in the text that do not overlap */
+  size_t marks;  /* that keep them from being recognised; also where only the text's end begins a token */
+} baton_text_controls;
+
+/* kept: ids in ascending order that are not looked for. */
+int32_t baton_tokenizer_find_controls(const baton_tokenizer* tokenizer, const uint8_t* text, size_t size,
+                                      const uint32_t* kept, size_t kept_size, baton_text_controls* out,
+                                      baton_text_bytes* error);
+
+/* The text with the character `mark` inside each such occurrence. */
+int32_t baton_tokenizer_mark_controls(const baton_tokenizer* tokenizer, const uint8_t* text, size_t size,
+                                      const uint32_t* kept, size_t kept_size, uint32_t mark,
+                                      baton_text_bytes* out, baton_text_bytes* error);
+
+/* The text without its marks, also without those that became JSON escapes (backslash, u, four digits). */
+int32_t baton_text_unmark(const uint8_t* text, size_t size, uint32_t mark, baton_text_bytes* out,
+                          baton_text_bytes* error);
 
 /* The library's own decoding of the whole run. Ids that the vocabulary lacks are skipped. */
 int32_t baton_tokenizer_decode(const baton_tokenizer* tokenizer, const uint32_t* ids, size_t size,
@@ -68,6 +91,7 @@ typedef enum {
 enum {
   BATON_TEXT_TOKEN_PRESENT = 1, /* the vocabulary has this id */
   BATON_TEXT_TOKEN_SPECIAL = 2, /* decoding leaves it out unless asked to keep it */
+  BATON_TEXT_TOKEN_CONTROL = 4, /* a control token (baton_text_controls) */
 };
 
 /* The vocabulary as one table: token i stands for bytes[ends[i - 1] .. ends[i]) (from 0 for i = 0). ends and

@@ -1,6 +1,7 @@
 //! The C border (baton_text.h): what comes in is checked and borrowed, what goes out is boxed and owned by the caller,
 //! and no panic crosses it. `tokenizer` and `template` hold the work and know nothing of C.
 
+mod controls;
 mod json;
 mod template;
 mod tokenizer;
@@ -40,6 +41,12 @@ pub struct Vocabulary {
     join: i32,
     strip_spaces: u32,
     verbatim: i32,
+}
+
+#[repr(C)]
+pub struct Controls {
+    tokens: usize,
+    marks: usize,
 }
 
 /// A raw pointer and a size whose memory `free` gives back.
@@ -182,6 +189,7 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
     text: *const u8,
     size: usize,
     add_special_tokens: i32,
+    mark: u32,
     max_tokens: usize,
     wanted: Option<unsafe extern "C" fn(*const c_void) -> i32>,
     asked: *const c_void,
@@ -191,7 +199,73 @@ pub unsafe extern "C" fn baton_tokenizer_encode(
     let text = slice(text, size);
     let wanted = || wanted.is_none_or(|wanted| wanted(asked) != 0);
     let bounds = Bounds { max_tokens, wanted: &wanted };
-    guarded(out, error, Ids::from, || (*tokenizer).encode(text, add_special_tokens != 0, &bounds))
+    guarded(out, error, Ids::from, || {
+        let mark = if mark == 0 { None } else { Some(character(mark)?) };
+        (*tokenizer).encode(text, add_special_tokens != 0, mark, &bounds)
+    })
+}
+
+fn character(code: u32) -> Result<char, String> {
+    char::from_u32(code).ok_or_else(|| format!("{code:#x} is no character"))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_find_controls(
+    tokenizer: *const Tokenizer,
+    text: *const u8,
+    size: usize,
+    kept: *const u32,
+    kept_size: usize,
+    out: *mut Controls,
+    error: *mut Bytes,
+) -> i32 {
+    let (text, kept) = (slice(text, size), slice(kept, kept_size));
+    guarded(
+        out,
+        error,
+        |found: controls::Found| Controls { tokens: found.tokens, marks: found.places.len() },
+        || (*tokenizer).find_controls(text, kept),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_tokenizer_mark_controls(
+    tokenizer: *const Tokenizer,
+    text: *const u8,
+    size: usize,
+    kept: *const u32,
+    kept_size: usize,
+    mark: u32,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> i32 {
+    let (text, kept) = (slice(text, size), slice(kept, kept_size));
+    guarded(
+        out,
+        error,
+        |text: String| Bytes::from(text.into_bytes()),
+        || (*tokenizer).mark(text, kept, character(mark)?),
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_text_unmark(
+    text: *const u8,
+    size: usize,
+    mark: u32,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> i32 {
+    let text = slice(text, size);
+    guarded(
+        out,
+        error,
+        |text: String| Bytes::from(text.into_bytes()),
+        || -> Result<String, String> {
+            let text = std::str::from_utf8(text).map_err(|e| e.to_string())?;
+            Ok(controls::unmark(text, character(mark)?).0)
+        },
+    )
 }
 
 #[no_mangle]

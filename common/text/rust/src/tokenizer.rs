@@ -7,11 +7,15 @@ use serde_json::Value;
 use tokenizers::pre_tokenizers::split::Split;
 use tokenizers::utils::parallelism::set_parallelism;
 use tokenizers::{
-    Encoding, Model, OffsetReferential, OffsetType, PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
+    Encoding, Model, Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper,
+    SplitDelimiterBehavior,
 };
+
+use crate::controls::{self, Controls, Found};
 
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    controls: Controls,
 }
 
 /// What an encoding may cost.
@@ -55,6 +59,7 @@ pub struct Table {
 
 const PRESENT: u8 = 1;
 const SPECIAL: u8 = 2;
+const CONTROL: u8 = 4;
 
 /// The table has an entry per id, so one absurd id would take all memory. The largest vocabularies have 262,144.
 const MAX_VOCABULARY: usize = 1 << 24;
@@ -72,7 +77,8 @@ impl Tokenizer {
         // A tokenizer.json saved during training may ask for truncation: a prompt is never cut in silence.
         inner.with_truncation(None).map_err(|e| e.to_string())?;
         inner.with_padding(None);
-        let tokenizer = Tokenizer { inner };
+        let controls = Controls::new(inner.get_added_vocabulary(), inner.get_normalizer())?;
+        let tokenizer = Tokenizer { inner, controls };
         tokenizer.check_post_processor()?;
         Ok(tokenizer)
     }
@@ -93,19 +99,26 @@ impl Tokenizer {
     /// The same ids as the library's encode_fast. The library makes all words of a text, each with its alignment, before it
     /// looks at the first one: hundreds of bytes of memory per byte of text, and no way to end early. Here a word is made,
     /// turned into ids and forgotten, where the pre-tokenizer allows that (`splits`).
+    ///
+    /// With a `mark`, the ids of the text without its marks, in which no added token reaches across the place of one: what
+    /// the library's would be if it did not know the token there.
     pub fn encode(
         &self,
         text: &[u8],
         add_special_tokens: bool,
+        mark: Option<char>,
         bounds: &Bounds,
     ) -> Result<Vec<u32>, Failure> {
-        let text = std::str::from_utf8(text)
-            .map_err(|e| format!("text is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))?;
+        let text = utf8(text)?;
         if !(bounds.wanted)() {
             return Err(Failure::Stopped);
         }
-        let added = self.inner.get_added_vocabulary();
-        let mut parts = added.extract_and_normalize(self.inner.get_normalizer(), text);
+        let mut parts = match mark {
+            Some(mark) => self.parts_of_marked(text, mark)?,
+            None => {
+                self.inner.get_added_vocabulary().extract_and_normalize(self.inner.get_normalizer(), text)
+            }
+        };
         let splits = self.splits();
         if let (None, Some(pre_tokenizer)) = (&splits, self.inner.get_pre_tokenizer()) {
             pre_tokenizer.pre_tokenize(&mut parts).map_err(|e| e.to_string())?;
@@ -131,8 +144,7 @@ impl Tokenizer {
                     }
                     None => word,
                 };
-                let tokens = self.inner.get_model().tokenize(word).map_err(|e| e.to_string())?;
-                ids.extend(tokens.iter().map(|token| token.id));
+                self.tokenize(word, mark.is_some(), &mut ids)?;
                 if ids.len() > bounds.max_tokens {
                     Err(Failure::TooLong)
                 } else {
@@ -148,6 +160,49 @@ impl Tokenizer {
             return Err(Failure::TooLong);
         }
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Control tokens in a text, but for those of `kept` (in order).
+    pub fn find_controls(&self, text: &[u8], kept: &[u32]) -> Result<Found, String> {
+        Ok(self.controls.find(utf8(text)?, kept, self.inner.get_normalizer()))
+    }
+
+    /// The text with `mark` where find_controls says.
+    pub fn mark(&self, text: &[u8], kept: &[u32], mark: char) -> Result<String, String> {
+        let found = self.find_controls(text, kept)?;
+        Ok(controls::mark(utf8(text)?, &found.places, mark))
+    }
+
+    /// What extract_and_normalize makes of a text whose marks it could see and skip.
+    fn parts_of_marked(&self, text: &str, mark: char) -> Result<PreTokenizedString, String> {
+        let (text, breaks) = controls::unmark(text, mark);
+        let mut parts = PreTokenizedString::from(text);
+        parts.split(|_, part| Ok(self.controls.cut_plain(part, &breaks))).map_err(|e| e.to_string())?;
+        parts
+            .split(|_, mut part| {
+                if let Some(normalizer) = self.inner.get_normalizer() {
+                    let _ = normalizer.normalize(&mut part); // as the library does
+                }
+                Ok(self.controls.cut_normalized(part, &breaks))
+            })
+            .map_err(|e| e.to_string())?;
+        Ok(parts)
+    }
+
+    /// The ids of one word. `marked`: no control token comes of its letters.
+    fn tokenize(&self, word: &str, marked: bool, ids: &mut Vec<u32>) -> Result<(), Failure> {
+        let tokens = self.inner.get_model().tokenize(word).map_err(|e| e.to_string())?;
+        let cuts = if marked { self.controls.cuts(word, &tokens) } else { vec![] };
+        if cuts.is_empty() {
+            ids.extend(tokens.iter().map(|token| token.id));
+            return Ok(());
+        }
+        let mut done = 0;
+        for cut in cuts.into_iter().chain([word.len()]) {
+            self.tokenize(&word[done..cut], marked, ids)?;
+            done = cut;
+        }
+        Ok(())
     }
 
     /// The patterns of a pre-tokenizer that cuts a text by patterns, one after the other, keeps everything, and then writes the
@@ -209,6 +264,9 @@ impl Tokenizer {
                 if added.is_special_token(&token) {
                     flags |= SPECIAL;
                 }
+                if self.controls.contains(id) {
+                    flags |= CONTROL;
+                }
                 match &plan {
                     Some(plan) => table.bytes.extend(plan.bytes(token)),
                     None => table.bytes.extend(self.decode_alone(id)?.into_bytes()),
@@ -221,6 +279,11 @@ impl Tokenizer {
         }
         Ok(table)
     }
+}
+
+fn utf8(text: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(text)
+        .map_err(|e| format!("text is not UTF-8: invalid byte sequence at offset {}", e.valid_up_to()))
 }
 
 /// Calls `visit` with the pieces of a text, in order: what a pattern matches and what lies between its matches, each cut
