@@ -138,8 +138,8 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   }
   const int64_t max_bytes = contexts * model.context * kMaxBytesPerToken;
   // A mark takes up to six bytes, as an escape in JSON; what is too long without them is found below.
-  auto text = model.chat_template->Render(variables, absl::Now(),
-                                          static_cast<size_t>(max_bytes + 6 * marked.marks));
+  auto text =
+      model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes + 6 * marked.marks));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",

@@ -86,7 +86,7 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
   return Answer<v1::DetokenizeRequest>(
       context, request, response,
       [preparer = context_.preparer](const v1::DetokenizeRequest& parsed, const Tenant&,
-                                      const RequestPreparer::Wanted&) {
+                                     const RequestPreparer::Wanted&) {
         return preparer->Detokenize(parsed);
       });
 }

@@ -69,8 +69,8 @@ Probe::Probe(telemetry::Metrics& metrics, Slo slo)
       prompt_tokens_(
           metrics.Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
       neutralised_(metrics.Counter("baton_router_neutralised_control_tokens_total",
-                                    "Control tokens in clients' text (messages, tools, literal prompts) that "
-                                    "were encoded as characters")),
+                                   "Control tokens in clients' text (messages, tools, literal prompts) that "
+                                   "were encoded as characters")),
       answer_tokens_(
           metrics.Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
       ttft_(metrics.Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
