@@ -221,7 +221,7 @@ Request& Rig::Ask(const std::vector<TokenId>& prompt, const sampling::Params& pa
   prepared.request.mutable_output()->set_logits_digest(true);
   prepared.request.set_salt("tenant");
   prepared.token_ids = true;
-  prepared.model = "model";
+  prepared.model = &model_;
   router.Post([this, &request, prepared = std::move(prepared)]() mutable {
     Perform(request, request.flow->OnPrepared(std::move(prepared)));
   });

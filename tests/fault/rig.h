@@ -21,6 +21,7 @@
 #include "decode_service/scheduler.h"
 #include "prefill_service/scheduler.h"
 #include "router/api/request_flow.h"
+#include "router/api/served_model.h"
 #include "tests/fault/wire.h"
 
 namespace baton::fault {
@@ -216,6 +217,7 @@ class Rig {
   const Fetches fetches_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
+  const router::ServedModel model_{.name = "model"};
   router::Probe probe_{metrics_};
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::multimap<absl::Time, std::function<void()>> later_;
