@@ -90,8 +90,8 @@ class DispatchCore {
   static bool TooLate(const TtftEstimate& estimate, absl::Time now, bool busy);
 
   // The index expects the prompt `chain` on the selected workers from now on: at most `at_once` blocks of
-  // each are entered as speculative entries. Returns what is left of them
-  // for PrefixIndex::Speculate, which needs no lock of the caller.
+  // each are entered as speculative entries. Returns the runs that are left for PrefixIndex::Speculate, which
+  // needs no lock of the caller.
   std::vector<SpeculativeRun> Expect(const PlacementPlan& plan, std::span<const kv::BlockHash> chain,
                                      absl::Time now, size_t at_once = SIZE_MAX);
   // Until when the blocks of a prompt are expected.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/check.h"
 #include "router/api/request_preparer.h"
 
 namespace baton::router {
