@@ -35,6 +35,8 @@ struct EngineOptions {
   int64_t kv_bytes = int64_t{256} << 20;
   tensor::DType key_dtype = tensor::DType::kF32;
   tensor::DType value_dtype = tensor::DType::kF32;
+  // What matrices are kept as; a matrix is converted at load, by all threads.
+  model::WeightPrecision weights = model::WeightPrecision::kStored;
   // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
   // worker alone. GPUs promise no bits, so there it changes nothing.
   bool tolerant = false;

@@ -24,6 +24,8 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                           "Precision of keys in the KV cache");
   command_line::AddChoice(app, "--value-dtype", options.engine.value_dtype, dtypes,
                           "Precision of values in the KV cache");
+  command_line::AddChoice(app, "--weights", options.engine.weights, model::WeightPrecisions(),
+                          "Precision of matrices: as stored, or converted at load (int8: cpu, reference)");
   app.add_flag(
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");
