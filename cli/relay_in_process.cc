@@ -27,6 +27,9 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   worker::Options worker;
   worker.engine.model_folder = options.model_folder;
   worker.engine.backend = options.backend;
+  for (const auto& [name, precision] : model::WeightPrecisions()) {
+    if (name == options.weights) worker.engine.weights = precision;
+  }
   worker.metrics_listen = "";  // its address would not be known
   // Two engines share the cores.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

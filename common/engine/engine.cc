@@ -45,11 +45,13 @@ kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decode
   return decoder.LayoutFor(options.key_dtype.value_or(usual), options.value_dtype.value_or(usual));
 }
 
-// Bits depend on how many ranks a sum is split over; where the backend promises bits, that is told.
-std::string Numerics(const kernels::Kernels& kernels, size_t ranks, bool tolerant) {
+// Bits depend on how many ranks a sum is split over, unless it is exact; where the backend promises bits,
+// that is told.
+std::string Numerics(const kernels::Kernels& kernels, const model::Decoder& decoder, size_t ranks,
+                     bool tolerant) {
   std::string numerics(kernels.numerics());
   if (tolerant && kernels.exact()) return numerics + "~";
-  if (ranks > 1 && kernels.exact()) numerics += fmt::format("+tp{}", ranks);
+  if (ranks > 1 && kernels.exact() && !decoder.exact_sums()) numerics += fmt::format("+tp{}", ranks);
   return numerics;
 }
 
@@ -81,7 +83,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   std::vector<absl::Status> loaded(ranks.size());
   threads->Run([&](int r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    auto decoder = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get());
+    auto decoder =
+        model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
+                                  {.precision = options.weights, .threads = std::max(1, cores / options.tp)});
     loaded[static_cast<size_t>(r)] = decoder.status();
     if (decoder.ok()) rank.decoder = *std::move(decoder);
   });
@@ -105,9 +109,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
 Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant)
     : ranks_(std::move(ranks)),
       threads_(std::move(threads)),
-      fingerprint_(model::MakeFingerprint(config(), ranks_.front().decoder->weights_digest(),
-                                          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
-                                          Numerics(*ranks_.front().kernels, ranks_.size(), tolerant))),
+      fingerprint_(model::MakeFingerprint(
+          config(), ranks_.front().decoder->weights_digest(),
+          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
+          Numerics(*ranks_.front().kernels, *ranks_.front().decoder, ranks_.size(), tolerant))),
       pool_(ranks_.front().store->blocks()) {
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;

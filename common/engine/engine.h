@@ -38,6 +38,8 @@ struct EngineOptions {
   // Unset: float32, and on GPUs the dtype of the activations (f16 for models of f16, otherwise bf16), which
   // attention there copies as it is.
   std::optional<tensor::DType> key_dtype, value_dtype;
+  // What matrices are kept as; a matrix is converted at load, by all threads.
+  model::WeightPrecision weights = model::WeightPrecision::kStored;
   // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
   // worker alone. GPUs promise no bits, so there it changes nothing.
   bool tolerant = false;

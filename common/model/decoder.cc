@@ -1,11 +1,14 @@
 #include "common/model/decoder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/arena.h"
 #include "common/model/attention_block.h"
@@ -42,6 +45,17 @@ std::vector<SequenceRows> OneByOne(const ForwardBatch& batch) {
 // Every sequence goes on by one token and wants its logits.
 bool IsDecodeStep(const ForwardBatch& batch) {
   return batch.tokens.size() == batch.sequences.size() && batch.logit_rows.size() == batch.tokens.size();
+}
+
+// Of a checkpoint's bytes and of how they were converted: the name of a precision, or nothing. Another rule
+// for the same name needs another version.
+std::string DigestOf(const Checkpoint& checkpoint, std::string_view conversion) {
+  if (conversion.empty()) return checkpoint.Digest();
+  Sha256 sha;
+  sha.Update(checkpoint.Digest());
+  sha.Update(fmt::format("{}/1", conversion));
+  const Sha256Digest digest = sha.Finish();
+  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
 }
 
 // One layer: its two blocks. A mixture of experts would be another block in the place of the second.
@@ -269,18 +283,22 @@ void Decoder::Impl::Finish(std::span<float> logits, std::span<TokenId> tokens) {
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& folder,
                                                             kernels::Kernels& kernels,
-                                                            kernels::Collective* group) {
+                                                            kernels::Collective* group,
+                                                            const WeightOptions& options) {
   const Rank rank(kernels, group);
   BATON_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Load(folder));
   BATON_RETURN_IF_ERROR(CheckDivides(config, rank.shard.ranks));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
-  BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, rank.shard, kernels));
+  Quantizer quantizer(options.precision, options.threads);
+  BATON_ASSIGN_OR_RETURN(Weights weights,
+                         PackWeights(folder, checkpoint, config, rank.shard, kernels, quantizer));
+  std::string digest;
+  if (rank.shard.first()) digest = DigestOf(checkpoint, weights.converted ? Name(options.precision) : "");
   BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
   BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
   BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));
-  return std::unique_ptr<Decoder>(new Decoder(
-      std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(cos), std::move(sin),
-                             rank.shard.first() ? checkpoint.Digest() : std::string())));
+  return std::unique_ptr<Decoder>(new Decoder(std::make_unique<Impl>(
+      std::move(config), rank, std::move(weights), std::move(cos), std::move(sin), std::move(digest))));
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -289,6 +307,7 @@ Decoder::~Decoder() = default;
 const ModelConfig& Decoder::config() const { return impl_->config; }
 const std::string& Decoder::weights_digest() const { return impl_->weights_digest; }
 int64_t Decoder::weight_bytes() const { return impl_->weights.bytes; }
+bool Decoder::exact_sums() const { return impl_->weights.exact_sums(); }
 
 kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const {
   return {.layers = impl_->config.layers,

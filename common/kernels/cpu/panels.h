@@ -53,7 +53,7 @@ class Panels final : public PackedMatrix {
 
   const WeightFormat& format_;
   const WeightFormat::Product product_;
-  const IntegerKernel* const integers_;  // null: the format multiplies floats
+  const IntegerKernel* const integers_;  // null: the product reads floats
   const int64_t panel_bytes_;
   std::unique_ptr<std::byte[], Free> memory_;
 };

@@ -25,12 +25,14 @@ inline ModelFolder ShippedModel() {
   return {BATON_SOURCE_DIR "/models/baton-tiny", int64_t{6} * 2 * 2 * 64 * kBlockTokens * 4};
 }
 
-inline std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks, const std::string& backend = "cpu",
-                                                  const ModelFolder& model = ShippedModel()) {
+inline std::unique_ptr<engine::Engine> MakeEngine(
+    int64_t blocks, const std::string& backend = "cpu", const ModelFolder& model = ShippedModel(),
+    model::WeightPrecision weights = model::WeightPrecision::kStored) {
   auto engine = engine::Engine::Load({.model_folder = model.folder,
                                       .backend = backend,
                                       .threads = 1,
-                                      .kv_bytes = blocks * model.block_bytes});
+                                      .kv_bytes = blocks * model.block_bytes,
+                                      .weights = weights});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
 }
@@ -53,6 +55,7 @@ struct Setup {
   size_t max_sequences = 256;
   std::string backend = "cpu";
   ModelFolder model = ShippedModel();
+  model::WeightPrecision weights = model::WeightPrecision::kStored;
   bool logits_digests = true;
   // Of the decode worker; outlives the relay. Null: the machine's.
   const Clock* clock = nullptr;
@@ -101,9 +104,9 @@ class Relay {
  public:
   explicit Relay(const Setup& setup)
       : logits_digests_(setup.logits_digests),
-        decode_(MakeEngine(setup.decode_blocks, setup.backend, setup.model)),
-        prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
-        prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
+        decode_(MakeEngine(setup.decode_blocks, setup.backend, setup.model, setup.weights)),
+        prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model, setup.weights)),
+        prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model, setup.weights)),
         tokenizer_(text::Tokenizer::Load(ShippedModel().folder).value()),
         probe_(metrics_, "host"),
         link_(*decode_),
