@@ -15,10 +15,10 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kModel = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
+const std::string kRegistryModel = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
 
 ServedModel Tiny(const std::string& name) {
-  auto model = ServedModel::Load(kModel, name);
+  auto model = ServedModel::Load(kRegistryModel, name);
   BATON_CHECK(model.ok()) << model.status();
   return *std::move(model);
 }
