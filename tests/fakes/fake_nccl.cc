@@ -176,6 +176,12 @@ int64_t FakeNccl::ids_listening() const {
   absl::MutexLock lock(&mutex_);
   return ids_ - std::ranges::count_if(wires_, [](const auto& wire) { return wire.second->joined == 2; });
 }
+size_t FakeNccl::in_progress() const {
+  absl::MutexLock lock(&mutex_);
+  size_t count = 0;
+  for (const auto& [id, wire] : wires_) count += wire->sends.size() + wire->receives.size();
+  return count;
+}
 int FakeNccl::blocked() const {
   absl::MutexLock lock(&mutex_);
   return blocked_;

@@ -54,6 +54,8 @@ class FakeNccl {
   int64_t ids() const;
   // Threads and sockets that ids hold: those whose two ends have not both joined.
   int64_t ids_listening() const;
+  // Sends and receives that were put and are not done.
+  size_t in_progress() const;
   // Calls that block now.
   int blocked() const;
 

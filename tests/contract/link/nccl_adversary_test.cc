@@ -65,10 +65,14 @@ TEST_F(NcclAdversaryTest, PairsThatHangOneAfterTheOtherAreAllAborted) {
   nccl_.AbortsWaitForKernels(true);
   Hang(2);
   Hang(3);
+  Until([&] { return nccl_.in_progress() == 2; });
   clock_.Advance(absl::Seconds(3));
   Hang(4);
-  LongUntil([&] { return sender_->counts().aborted == 3; });
-  Until([&] { return sender_->counts().ending == 0; });
+  Until([&] { return nccl_.in_progress() == 3; });
+  clock_.Advance(absl::Seconds(3));
+  Until([&] { return sender_->counts().ending == 2 && nccl_.blocked() > 0; });
+  clock_.Advance(absl::Seconds(3));
+  Until([&] { return sender_->counts().aborted == 3 && sender_->counts().ending == 0; });
   EXPECT_EQ(sender_->counts().staging_in_use, 0);
 }
 
