@@ -62,6 +62,13 @@ HWY_INLINE hn::Vec<Words> AddPairs(hn::Vec<Words> sum, hn::Vec<Halves> a, hn::Ve
   return hn::ReorderWidenMulAccumulate(Words(), a, b, sum, unused);
 }
 
+// Two integers of x, in every pair of lanes.
+HWY_INLINE hn::Vec<Halves> PairAt(const std::byte* x) {
+  int32_t pair;
+  std::memcpy(&pair, x, sizeof pair);
+  return hn::BitCast(Halves(), hn::Set(Words(), pair));
+}
+
 template <int kRows, int kVectors>
 void TileOf(const I8Tile& tile, int first_row) {
   const Words words;
@@ -79,6 +86,9 @@ void TileOf(const I8Tile& tile, int first_row) {
   const std::byte* panel = tile.panel + first_row * kI8Step;
   const std::byte* x = tile.x;
   const int64_t x_stride = tile.x_stride;
+  // The first of the passes over these steps fetches.
+  const std::byte* ahead = tile.ahead;
+  const int lines = first_row == 0 ? tile.lines : 0;
   for (int64_t s = 0; s < tile.steps; ++s) {
     hn::Vec<Halves> even[kVectors], odd[kVectors];
     BATON_UNROLLED
@@ -90,15 +100,14 @@ void TileOf(const I8Tile& tile, int first_row) {
     }
     BATON_UNROLLED
     for (int r = 0; r < kRows; ++r) {
-      int32_t pairs[2];
-      std::memcpy(pairs, x + r * x_stride, sizeof pairs);
-      const auto x_even = hn::BitCast(halves, hn::Set(words, pairs[0]));
-      const auto x_odd = hn::BitCast(halves, hn::Set(words, pairs[1]));
+      const auto x_even = PairAt(x + r * x_stride), x_odd = PairAt(x + r * x_stride + sizeof(int32_t));
       BATON_UNROLLED
       for (int v = 0; v < kVectors; ++v) {
         sum[r][v] = AddPairs(AddPairs(sum[r][v], even[v], x_even), odd[v], x_odd);
       }
     }
+    for (int line = 0; line < lines; ++line) __builtin_prefetch(ahead + line * kI8LineBytes, 0, 2);
+    ahead += lines * kI8LineBytes;
     panel += kI8StepBytes;
     x += kI8Step * sizeof(int16_t);
   }
@@ -191,6 +200,8 @@ constexpr float kTiny = 0x1p-100f;
 
 // Steps of a panel in one go when several tiles share them: 16 KiB of weights, half of a first-level cache.
 constexpr int64_t kSliceSteps = 64;
+// How far ahead a panel is fetched that is read once.
+constexpr int64_t kAhead = 4096;
 // Rows of x that go through a panel together: their sums take 24 KiB.
 constexpr int64_t kChunkRows = 96;
 
@@ -274,16 +285,22 @@ void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int6
   // As few tiles as it takes, of sizes that differ by one at most.
   const int64_t count = (rows + tiles.rows - 1) / tiles.rows;
   const int64_t steps = I8Steps(job.depth), slice = count == 1 ? steps : kSliceSteps;
+  // Tiles that share a slice share the fetching of the next one: all four lines of a step, two, or one each.
+  // It goes on into the next panel.
+  const int lines = count == 1 ? 4 : count <= 3 ? 2 : 1;
   for (int64_t s = 0; s < steps; s += slice) {
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
-      tiles.by_rows[end - begin - 1]({.x = x + begin * job.quantized.stride +
-                                           static_cast<int64_t>(sizeof(I8RowHead)) + s * tiles.step_bytes,
-                                      .x_stride = job.quantized.stride,
-                                      .panel = job.panel + s * kI8StepBytes,
-                                      .steps = std::min(slice, steps - s),
-                                      .sums = sums + begin * kPanelRows,
-                                      .fetches = tile == 0});
+      tiles.by_rows[end - begin - 1](
+          {.x = x + begin * job.quantized.stride + static_cast<int64_t>(sizeof(I8RowHead)) +
+                s * tiles.step_bytes,
+           .x_stride = job.quantized.stride,
+           .panel = job.panel + s * kI8StepBytes,
+           .steps = std::min(slice, steps - s),
+           .sums = sums + begin * kPanelRows,
+           .ahead = job.panel + s * kI8StepBytes +
+                    (count == 1 ? kAhead : slice * (kI8StepBytes + tile * lines * kI8LineBytes)),
+           .lines = count > 1 && tile * lines >= 4 ? 0 : lines});
     }
   }
 }

@@ -27,6 +27,7 @@ namespace baton::kernels::cpu {
 inline constexpr int kI8Step = 4;  // columns
 inline constexpr int64_t kI8StepBytes = kI8Step * kPanelRows;
 inline constexpr int kI8Offset = 128;
+inline constexpr int64_t kI8LineBytes = 64;  // of a cache: a step of a panel is four of them
 
 constexpr int64_t I8Steps(int64_t cols) { return (cols + kI8Step - 1) / kI8Step; }
 
@@ -43,9 +44,10 @@ struct I8Tile {
   const std::byte* panel;
   int64_t steps;
   int32_t* sums;  // [rows][64], to which it adds
-  // Whether it should fetch what lies ahead in the panel: the first of several tiles that read the same
-  // steps.
-  bool fetches;
+  // With each step, so many cache lines are fetched from memory: those from here on. All 4 of a step are for
+  // this tile itself, and go to the first-level cache; fewer are for tiles to come, and go to the second.
+  const std::byte* ahead;
+  int lines;
 };
 
 // The tiles of an instruction set.

@@ -15,10 +15,6 @@ namespace baton::kernels::cpu {
 namespace {
 
 constexpr int kVectors = kPanelRows / 16;
-// How far ahead of what is multiplied the panel is fetched, across its end into the next one: some hundred
-// nanoseconds of one core's share of the memory's bandwidth.
-constexpr int64_t kAhead = 4096;
-
 template <int kRows>
 BATON_VNNI void Tile(const I8Tile& tile) {
   // One row has too few sums to hide an instruction's latency: even and odd steps go into sums of their own.
@@ -36,14 +32,18 @@ BATON_VNNI void Tile(const I8Tile& tile) {
   const std::byte* x = tile.x;
   const int64_t x_stride = tile.x_stride;
   int64_t left = tile.steps;
-  const auto fetch = tile.fetches;
+  const std::byte* ahead = tile.ahead;
+  const int lines = tile.lines;
   for (; left >= kPhases; left -= kPhases) {
     BATON_UNROLLED
     for (int p = 0; p < kPhases; ++p) {
-      if (fetch) {
+      if (lines == kVectors) {
         BATON_UNROLLED
-        for (int v = 0; v < kVectors; ++v) _mm_prefetch(panel + kAhead + v * 64, _MM_HINT_T0);
+        for (int line = 0; line < kVectors; ++line) _mm_prefetch(ahead + line * kI8LineBytes, _MM_HINT_T0);
+      } else {
+        for (int line = 0; line < lines; ++line) _mm_prefetch(ahead + line * kI8LineBytes, _MM_HINT_T1);
       }
+      ahead += lines * kI8LineBytes;
       __m512i w[kVectors];
       BATON_UNROLLED
       for (int v = 0; v < kVectors; ++v) w[v] = _mm512_loadu_si512(panel + v * 64);

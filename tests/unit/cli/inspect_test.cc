@@ -42,7 +42,7 @@ TEST(InspectTest, ShowsTheFormulaAndItsResult) {
   EXPECT_THAT(text, HasSubstr("1 MiB per block of 16 tokens, 8 GiB per full context"));
   EXPECT_THAT(text, HasSubstr("1 GiB holds 16,384 tokens, 0 full contexts"));
   EXPECT_THAT(text, HasSubstr("x 2 bytes = 32,768 bytes per token"));
-  EXPECT_THAT(text, HasSubstr("with --weights stored 2.3 GiB, bf16 2.3 GiB, int8 1.15 GiB"));
+  EXPECT_THAT(text, HasSubstr("with --weights stored 2.30 GiB, bf16 2.30 GiB, int8 1.15 GiB"));
 }
 
 TEST(InspectTest, JsonHasTheSameNumbers) {
