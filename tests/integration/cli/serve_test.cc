@@ -315,9 +315,9 @@ TEST_F(ServeTest, HandsOnWhatWorkersTake) {
 }
 
 TEST_F(ServeTest, AFlagThatWorkersWouldRefuseIsRefusedBeforeTheyStart) {
-  Start({"--key-dtype", "f16"});
+  Start({"--key-dtype", "f12"});
   EXPECT_EQ(Wait(), 2);
-  EXPECT_THAT(seen_, HasSubstr("--key-dtype: \"f16\" is not one of f32, bf16, f8, i8"));
+  EXPECT_THAT(seen_, HasSubstr("--key-dtype: \"f12\" is not one of f32, bf16, f16, f8, i8"));
 }
 
 TEST_F(ServeTest, ProcessesShareAKeyOfTheirOwnThatGoesWithThem) {
