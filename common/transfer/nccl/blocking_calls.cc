@@ -1,5 +1,6 @@
 #include "common/transfer/nccl/blocking_calls.h"
 
+#include <iterator>
 #include <utility>
 
 namespace baton::transfer {
@@ -27,6 +28,11 @@ void BlockingCalls::Run(absl::AnyInvocable<void()> call) {
     });
   }
   for (std::thread& thread : ended) thread.join();
+}
+
+int64_t BlockingCalls::InProgress() const {
+  absl::MutexLock lock(&mutex_);
+  return std::ssize(running_);
 }
 
 absl::Duration BlockingCalls::Oldest() const {

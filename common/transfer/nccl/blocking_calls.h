@@ -28,6 +28,8 @@ class BlockingCalls {
 
   // Begins a call. Any thread, a call's own included.
   void Run(absl::AnyInvocable<void()> call);
+  // How many calls are in progress. Any thread.
+  int64_t InProgress() const;
   // How long the oldest call in progress has been running; zero without any. Any thread.
   absl::Duration Oldest() const;
   // Waits until no call is in progress, for at most `max` of the machine's time; false if one still is. Not

@@ -355,6 +355,7 @@ NcclLink::Counts NcclLink::counts() const {
           .dropped_bytes = dropped_bytes_,
           .ids = pairs_.ids_total(),
           .ids_met = pairs_.ids_met_total(),
+          .calls = calls_.InProgress(),
           .fault = !fault_.empty(),
           .communicator_bytes = pairs_.memory_bytes(),
           .staging_bytes = staging_.bytes(),

@@ -93,6 +93,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
     size_t open_pairs = 0, ending = 0, quarantined = 0;
     int64_t joined = 0, failed = 0, aborted = 0, sent_bytes = 0, received_bytes = 0, dropped_bytes = 0;
     int64_t ids = 0, ids_met = 0;
+    int64_t calls = 0;  // of NCCL that may block, in progress
     bool fault = false;
     int64_t communicator_bytes = 0, staging_bytes = 0, staging_in_use = 0;
   };

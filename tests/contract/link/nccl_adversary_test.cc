@@ -207,7 +207,7 @@ TEST_F(NcclAdversaryTest, DeadPeersThatWereIdleAreForgotten) {
     ASSERT_TRUE(Moves(*dead, *receiver_, 2));
   }
   EXPECT_EQ(receiver_->counts().open_pairs, 5u);
-  clock_.Advance(2 * options_.pairs.idle + absl::Seconds(1));
+  Pass(2 * options_.pairs.idle + absl::Seconds(1));
   LongUntil([&] { return receiver_->counts().open_pairs == 0; });
   Until([&] { return nccl_.open() == 0; });
   EXPECT_EQ(receiver_->counts().failed, 0) << "nobody is blamed";
@@ -219,7 +219,7 @@ TEST_F(NcclAdversaryTest, APeerWhoseStreamBrokeIsForgottenSoon) {
   ASSERT_TRUE(Moves(*dead, *receiver_, 2) && Moves(*sender_, *receiver_, 2));
   dead.reset();
   receiver_->Suspect(Address(10));
-  clock_.Advance(options_.pairs.suspect_idle + absl::Seconds(1));
+  Pass(options_.pairs.suspect_idle + absl::Seconds(1));
   Until([&] { return receiver_->counts().open_pairs == 1; });
   EXPECT_TRUE(Moves(*sender_, *receiver_, 2));
 }
@@ -237,7 +237,7 @@ TEST_F(NcclAdversaryTest, AnotherIncarnationAtTheSameAddressMeansThatTheFirstIsD
   Receive(*receiver_, Ship(*reborn, RandomBytes(10)), after, "10.0.0.1:8470");
   ASSERT_TRUE(Wait(after).ok());
   EXPECT_EQ(receiver_->counts().open_pairs, 2u);
-  clock_.Advance(options_.pairs.suspect_idle - absl::Seconds(1));
+  Pass(options_.pairs.suspect_idle - absl::Seconds(1));
   Arrival again;
   Receive(*receiver_, Ship(*reborn, RandomBytes(10)), again, "10.0.0.1:8470");
   ASSERT_TRUE(Wait(again).ok());
@@ -248,7 +248,7 @@ TEST_F(NcclAdversaryTest, AnotherIncarnationAtTheSameAddressMeansThatTheFirstIsD
 // The sending end gives an idle pair up first, so that the next transfer does not find a receiver without it.
 TEST_F(NcclAdversaryTest, APairThatWasIdleIsMadeAgainWithoutAFailure) {
   ASSERT_TRUE(Moves(*sender_, *receiver_, 2));
-  clock_.Advance(options_.pairs.idle + absl::Seconds(1));
+  Pass(options_.pairs.idle + absl::Seconds(1));
   LongUntil([&] { return sender_->counts().open_pairs == 0; });
   EXPECT_TRUE(Moves(*sender_, *receiver_, 2));
   EXPECT_EQ(nccl_.ids(), 2);
@@ -289,7 +289,7 @@ TEST_F(NcclAdversaryTest, IdsThatAreLostAllTheSameAreBounded) {
   for (int i = 0; i < 10; ++i) {
     Arrival arrival;
     v1::KvChunk chunk;
-    clock_.Advance(2 * options_.pairs.longest_quarantine);
+    Pass(2 * options_.pairs.longest_quarantine);
     ASSERT_TRUE(TryShip(*link, RandomBytes(10), 2, chunk).ok());
     Receive(*receiver_, chunk, arrival);
     EXPECT_EQ(WaitLong(arrival).code(), absl::StatusCode::kUnavailable);

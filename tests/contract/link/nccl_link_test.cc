@@ -100,7 +100,7 @@ TEST_F(NcclLinkTest, ANumberThatIsNeverToldOfEndsThePairAndTheNextMeetingWorks) 
   EXPECT_EQ(WaitLong(stranded).code(), absl::StatusCode::kUnavailable);
   // The sender notices by itself that nothing gets on, and rests.
   LongUntil([&] { return sender_->counts().failed > 0; });
-  clock_.Advance(absl::Minutes(2));
+  Pass(absl::Minutes(2));
   Arrival again;
   Receive(*receiver_, Ship(*sender_, bytes), again);
   EXPECT_TRUE(Wait(again).ok());
@@ -167,7 +167,7 @@ TEST_F(NcclLinkTest, WhatCameBeforeANewMeetingIsRefused) {
   const v1::KvChunk old = Ship(*sender_, bytes);
   // Nobody comes to the meeting.
   LongUntil([&] { return sender_->counts().failed > 0; });
-  clock_.Advance(absl::Minutes(1));
+  Pass(absl::Minutes(1));
   Arrival fresh, late;
   Receive(*receiver_, Ship(*sender_, bytes), fresh);
   EXPECT_TRUE(Wait(fresh).ok());

@@ -90,10 +90,23 @@ class NcclRig : public testing::Test {
   void Until(const std::function<bool()>& happened) {
     while (!happened()) RunEngine(absl::Milliseconds(1));
   }
-  // The same, and time goes on: whatever the link's thread gets to first, its patience ends.
+  // Whether a call of NCCL is in progress that no test blocks: it takes none of the clock's time.
+  bool Calling() {
+    int64_t calls = 0;
+    for (const auto& [address, worker] : workers_) {
+      if (const auto link = worker.lock()) calls += link->counts().calls;
+    }
+    return calls > nccl_.blocked();
+  }
+  // Lets so much time pass.
+  void Pass(absl::Duration time) {
+    Until([this] { return !Calling(); });
+    clock_.Advance(time);
+  }
+  // The same as Until, and time goes on: whatever the link's thread gets to first, its patience ends.
   void LongUntil(const std::function<bool()>& happened) {
     while (!happened()) {
-      clock_.Advance(absl::Seconds(1));
+      if (!Calling()) clock_.Advance(absl::Seconds(1));
       RunEngine(absl::Milliseconds(5));
     }
   }
