@@ -129,7 +129,8 @@ bool NcclLink::Advance() {
   GiveBackReleased();
   for (auto& [transfer, status] : TakeUnpacked()) {
     moved = true;
-    if (!post_([transfer, status] { transfer->done(status); })) untold_.push_back(transfer);
+    if (!post_([transfer = transfer, status = status] { transfer->done(status); }))
+      untold_.push_back(transfer);
   }
   // Of peers that are forgotten nothing stays.
   std::erase_if(lanes_, [this](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
