@@ -129,7 +129,7 @@ void* Take(size_t bytes) {
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return nullptr;
   machine.memory[data] = size;
-  std::memset(data, 0xFF, std::min<size_t>(bytes, 4096));  // it is nobody's promise that memory is clear
+  std::memset(data, 0xFF, std::min<size_t>(bytes, 4096));  // fresh memory need not be clear
   return data;
 }
 
