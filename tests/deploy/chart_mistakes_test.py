@@ -80,6 +80,7 @@ class Mistakes(unittest.TestCase):
         "a flag without dashes": ({"decode": {"extraArgs": ["chunk-tokens=64"]}}, ["extraArgs"]),
         "a model without a name": ({"model": {"name": ""}}, ["name"]),
         "KV that CPUs can't compute with": ({"kv": {"keyDtype": "i8"}}, ["kv.keyDtype", "prefill.gpus"]),
+        "KV as float16 without GPUs": ({"kv": {"valueDtype": "f16"}}, ["kv.valueDtype", "prefill.gpus"]),
         "a flag twice": ({"decode": {"extraArgs": ["--backend=cuda"]}}, ["decode.extraArgs", "--backend"]),
         "KV as large as the pod": ({"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "4Gi"}}}}, ["decode.kvMemory", "decode.resources.limits.memory"]),
         "KV larger than the pod": ({"prefill": {"kvMemory": "1TiB", "resources": {"limits": {"memory": "900G"}}}}, ["prefill.kvMemory"]),
@@ -91,6 +92,7 @@ class Mistakes(unittest.TestCase):
     def test_near_misses_are_not_refused(self):
         for values in (
             {"kv": {"keyDtype": "i8", "valueDtype": "f8"}, **each({"gpus": 1})},
+            {"kv": {"keyDtype": "f16", "valueDtype": "f16"}, **each({"gpus": 1})},
             {"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "5Gi"}}}},
             {"decode": {"kvMemory": "40GiB", "gpus": 1, "resources": {"limits": {"memory": "16Gi"}}}},
             {"decode": {"extraArgs": ["--chunk-tokens=64"]}},

@@ -51,7 +51,7 @@
 {{- else if ne $role "router" -}}
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- $dtype := index $v.kv $key -}}
-{{- if has $dtype (list "f8" "i8") -}}
+{{- if has $dtype (list "f16" "f8" "i8") -}}
 {{- fail (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32 or bf16, or give both pools GPUs" $key $dtype $role) -}}
 {{- end -}}
 {{- end -}}
