@@ -72,6 +72,7 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
         return;
       case Step::Kind::kHold:
         state_->holding.push_back(this);
+        ++state_->counts.held;
         return;
       case Step::Kind::kUntil:
         sleeping_ = true;
@@ -96,7 +97,7 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
     if (ended_) return;
     ended_ = true;
     --state_->counts.running;
-    std::erase(state_->holding, this);
+    state_->counts.held -= static_cast<int>(std::erase(state_->holding, this));
     Finish(rpc::ToGrpc(status));
   }
 
@@ -275,6 +276,7 @@ void FakeWorker::SetScript(std::function<Script(const v1::DecodeRequest&)> scrip
 void FakeWorker::Release() {
   absl::MutexLock lock(&parts_->state.mutex);
   const std::vector<ScriptedCall*> holding = std::exchange(parts_->state.holding, {});
+  parts_->state.counts.held = 0;
   for (ScriptedCall* call : holding) call->Resume();
 }
 

@@ -60,6 +60,7 @@ class FakeWorker {
     int watches = 0;         // Watch calls so far
     int calls = 0;           // Decode calls so far
     int running = 0;         // and not ended
+    int held = 0;            // at a Hold, waiting for Release
     int cancelled = 0;       // by the caller
     int64_t events_out = 0;  // taken by the transport
   };

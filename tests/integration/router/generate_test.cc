@@ -143,14 +143,18 @@ TEST_F(RouterTest, ManyChoicesOnOneStream) {
 TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
   FakeWorker* decode = AddWorker();
   decode->SetScript([](const v1::DecodeRequest& request) -> Script {
-    if (request.choice() == 1)
-      return {Step::Accept(), Step::Token(5, "x"), Step::End(absl::InternalError("broken"))};
-    return {Step::Accept(), Step::Hold()};
+    if (request.choice() == 1) return {Step::Accept(), Step::Hold(), Step::End(absl::InternalError("broken"))};
+    return {Step::Accept(), Step::Hold(), Step::Hold()};
   });
   StartRouter();
   v1::GenerateRequest request = TextRequest();
   request.mutable_options()->set_n(3);
-  const Answer answer = Generate(request);
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, request);
+  // The choice fails when all of them run: a call that is cancelled on its way never reaches the worker.
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.held == 3; }));
+  decode->Release();
+  const Answer answer = ReadAll(&context, reader.get());
   EXPECT_TRUE(absl::IsInternal(answer.status)) << answer.status;
   EXPECT_THAT(std::string(answer.status.message()), HasSubstr("broken"));
   EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.cancelled == 2; }));
