@@ -154,11 +154,11 @@ TEST_F(RouterTenantsTest, ConcurrencyMakesATenantWaitAndNobodyElse) {
   std::vector<Answer> answers(3);
   std::vector<std::thread> clients;
   clients.emplace_back([&] { answers[0] = GenerateAs(a_); });
-  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls == 1; }));
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.held == 1; }));
   clients.emplace_back([&] { answers[1] = GenerateAs(a_); });
   EXPECT_TRUE(AwaitMetric("baton_router_tenant_queue_requests{tenant=\"a\"}", 1));
   clients.emplace_back([&] { answers[2] = GenerateAs(b_); });
-  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls == 2; }));
+  EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.held == 2; }));
   EXPECT_EQ(Metric("baton_router_tenant_queue_requests{tenant=\"a\"}"), 1);
   decode->Release();
   EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls == 3; }));

@@ -72,7 +72,7 @@ TEST_F(RouterTest, AFullQueueSaysWhenToComeAgain) {
   StartRouter(options);
   Answer running, waiting;
   std::thread first([&] { running = Generate(TextRequest()); });
-  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.calls == 1; }));
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.held == 1; }));
   std::thread second([&] { waiting = Generate(TextRequest()); });
   ASSERT_TRUE(AwaitMetric("baton_router_queue_requests ", 1));
   const Answer refused = Generate(TextRequest());
