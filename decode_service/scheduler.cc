@@ -132,6 +132,8 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   if (target.fetch().address() != target.address()) *request.mutable_fetch() = target.fetch();
   sequence.phase = Phase::kHandoff;
   sequence.handoff_tokens = sequence.size();
+  sequence.handoff_started = clock_.Now();
+  sequence.handoff_explained = 0;
   sequence.report.PrefillStarted(clock_.Now());
   sequence.lease.handoff = std::make_unique<Handoff>(
       target.worker(), std::move(ticket), sequence.kv().blocks(), engine_.store(), link_,
@@ -144,6 +146,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
 
 void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
   Sequence& sequence = *sequences_.at(id);
+  sequence.handoff_explained = done.queue_seconds() + done.compute_seconds();
   sequence.report.LogitsArrived(clock_.Now(), done);
   SampleAndEmit(id, sequence, logits);
 }
@@ -161,6 +164,9 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
     sequence.report.HandedOff(handoff.worker());
     probe_.HandedOff(intake.received_blocks(), intake.received_bytes(),
                      absl::Seconds(sequence.report.transfer_seconds()));
+    rates_.Observe(
+        handoff.worker(), intake.received_bytes(),
+        absl::ToDoubleSeconds(clock_.Now() - sequence.handoff_started) - sequence.handoff_explained);
     sequence.kv().Computed(sequence.tokens, sequence.handoff_tokens);
     sequence.phase = Phase::kRunning;
     if (sequence.pending_end.has_value()) Finish(id, sequence, *sequence.pending_end);

@@ -30,6 +30,7 @@
 #include "common/engine/engine.h"
 #include "common/fetch/peer_fetch.h"
 #include "common/forecast/step_forecast.h"
+#include "common/forecast/transfer_forecast.h"
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
 #include "decode_service/block_lease.h"
@@ -78,6 +79,8 @@ class Scheduler {
   size_t running() const;
   // A step was launched that nothing has waited for yet.
   bool step_in_flight() const { return in_flight_.has_value(); }
+  // What hand-offs take, by prefill worker, if that has changed since this was last asked.
+  std::optional<std::vector<forecast::TransferForecast::Rate>> TakeRateNews() { return rates_.TakeNews(); }
   // Prompt tokens that wait for a chunk here.
   int64_t pending_tokens() const;
   // Steps that were launched, and what the latest of them computes.
@@ -157,6 +160,7 @@ class Scheduler {
   const fetch::PeerFetch peer_fetch_;
   sampling::Sampler sampler_;
   forecast::StepForecast forecast_;
+  forecast::TransferForecast rates_;  // of hand-offs that succeeded
   engine::Batch batch_;
   Sequences sequences_;
   BlockLeases leases_;

@@ -48,6 +48,8 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   BlockLease lease;                                   // its kv is never null
   std::unique_ptr<engine::PenaltySlot> penalty_slot;  // null until the backend draws with penalties
   int64_t handoff_tokens = 0;                         // length of `tokens` when the hand-off was asked for
+  absl::Time handoff_started;
+  double handoff_explained = 0;  // seconds of it in which the prompt waited or was computed
   size_t next_target = 0;
   // The answer has ended, and the sequence has not: its first token was the last, and blocks are still on
   // their way (it ends when they are here, so that the next turn finds them); or the resumed tokens were all

@@ -39,6 +39,14 @@ class DecodeRole final : public worker::Stepper {
     report.load.set_running(static_cast<uint32_t>(running));
     report.load.set_queued(static_cast<uint32_t>(scheduler_.sequences() - running));
     report.load.set_queued_tokens(scheduler_.pending_tokens());
+    if (const auto rates = scheduler_.TakeRateNews(); rates.has_value()) {
+      for (const forecast::TransferForecast::Rate& rate : *rates) {
+        v1::PeerRate& told = report.peer_rates.emplace_back();
+        told.set_worker(rate.peer);
+        told.set_base(rate.base);
+        told.set_bytes_per_second(rate.bytes_per_second);
+      }
+    }
     return report;
   }
   void Abort(const absl::Status& status) override { scheduler_.Abort(status); }

@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/serve/plan.h"
-#include "common/base/check.h"
 
 namespace baton::cli {
 
@@ -30,17 +29,19 @@ Announcement Announcement::From(const std::string& model, const AddressBook& boo
     if (name != kRouterName) add(name, endpoints);
   }
   const auto router = book.find(kRouterName);
-  BATON_CHECK(router != book.end());
-  add(router->first, router->second);
+  announcement.has_router = router != book.end();
+  if (announcement.has_router) add(router->first, router->second);
   return announcement;
 }
 
 std::string Announcement::ToJson() const {
-  nlohmann::ordered_json json = {{"model", model},
-                                 {"router", Router().grpc},
-                                 {"metrics", Router().metrics},
-                                 {"pid", getpid()},
-                                 {"processes", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {{"model", model}};
+  if (has_router) {
+    json["router"] = Router().grpc;
+    json["metrics"] = Router().metrics;
+  }
+  json["pid"] = getpid();
+  json["processes"] = nlohmann::ordered_json::array();
   for (const Process& process : processes) {
     json["processes"].push_back(
         {{"name", process.name}, {"pid", process.pid}, {"grpc", process.grpc}, {"metrics", process.metrics}});

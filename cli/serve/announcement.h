@@ -21,14 +21,17 @@ struct Announcement {
   };
 
   std::string model;
-  // Router last.
+  // The router, if there is one, last.
   std::vector<Process> processes;
+  bool has_router = false;
 
   static Announcement From(const std::string& model, const AddressBook& book,
                            const std::map<std::string, pid_t>& pids);
+  // There is one.
   const Process& Router() const { return processes.back(); }
 
-  // One line: {"model": .., "router": "host:port", "metrics": "host:port", "pid": .., "processes": [..]}.
+  // One line: {"model": .., "router": "host:port", "metrics": "host:port", "pid": .., "processes": [..]},
+  // without a router's addresses if there is none.
   std::string ToJson() const;
   // Replaces `path` atomically: a reader sees one whole version.
   absl::Status WriteTo(const std::string& path) const;

@@ -36,6 +36,10 @@ class HealthWatch::Followed {
   }
 
  private:
+  bool Lives(InferenceClient& client) const {
+    const absl::StatusOr<bool> live = client.IsServing("live", options_.patience);
+    return live.ok() ? *live : live.status().code() != absl::StatusCode::kDeadlineExceeded;
+  }
   void Run() {
     std::unique_ptr<InferenceClient> client;
     int missed = 0;
@@ -46,10 +50,7 @@ class HealthWatch::Followed {
             InferenceClient::Connect(address_, options_.patience, cancel_.get(), options_.security.get());
         if (connected.ok()) client = *std::move(connected);
       }
-      const bool answered =
-          client != nullptr &&
-          client->IsServing("live", options_.patience).status().code() != absl::StatusCode::kDeadlineExceeded;
-      missed = answered ? 0 : missed + 1;
+      missed = client != nullptr && Lives(*client) ? 0 : missed + 1;
       if (missed < options_.chances || stop_.HasBeenNotified()) continue;
       killed_ = true;
       syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);

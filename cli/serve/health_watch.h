@@ -1,7 +1,7 @@
 // HealthWatch: asks every watched process repeatedly whether it lives (grpc.health.v1,
-// service "live"), and kills one that gives no answer, so that its supervisor restarts it. A
-// process that answers anything, or closes the connection, lives. Owned by `baton serve`; its calls may come
-// from any thread.
+// service "live"), and kills one that gives no answer, or asks to be replaced by NOT_SERVING (a call into
+// NCCL that does not come back), so that its supervisor restarts it. A process that answers anything else, or
+// closes the connection, lives. Owned by `baton serve`; its calls may come from any thread.
 #pragma once
 
 #include <sys/types.h>

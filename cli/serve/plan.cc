@@ -5,8 +5,10 @@
 
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
+#include "common/command_line/option_types.h"
 
 namespace baton::cli {
 namespace {
@@ -42,9 +44,39 @@ void AddSecurity(const rpc::SecurityOptions& security, Arguments* arguments) {
   }
 }
 
-Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool decode,
-                          const AddressBook& book) {
-  const std::string any = plan.worker_host + ":0";
+// Where a worker is: its place among those of its role and among all.
+struct Place {
+  std::string name;
+  bool decode = false;
+  size_t of_role = 0;
+  int of_all = 0;
+};
+
+// `first` with a port that is `more` higher; port 0 stays.
+absl::StatusOr<std::string> PortAfter(const std::string& flag, const std::string& first, int more) {
+  const size_t colon = first.rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || !absl::SimpleAtoi(first.substr(colon + 1), &port)) {
+    return absl::InvalidArgumentError(fmt::format("{} {}: use host:port", flag, first));
+  }
+  if (port == 0) return first;
+  if (port + more > 65535) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} {}: worker {} would need port {}: begin lower", flag, first, more, port + more));
+  }
+  return fmt::format("{}:{}", first.substr(0, colon), port + more);
+}
+
+// Where a worker's endpoint is to be: at its port, or where it was before if the system chose that.
+std::string ListenAt(const AddressBook& book, const std::string& name, const std::string& endpoint,
+                     const std::string& first, int more) {
+  const std::string at = *PortAfter(endpoint, first, more);  // MakeSpecs has seen that the port exists
+  return at.ends_with(":0") ? Known(book, name, endpoint, at) : at;
+}
+
+Arguments WorkerArguments(const ServePlan& plan, const Place& place, const AddressBook& book) {
+  const std::string& name = place.name;
+  const bool decode = place.decode;
   Arguments arguments = {"--exit-with-parent"};
   const auto set = [&](const char* flag, const std::string& value) {
     arguments.emplace_back(flag);
@@ -52,9 +84,11 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   };
   set("--model", plan.model_folder);
   set("--model-name", plan.model_name);
-  set("--worker-id", name);
-  set("--listen", Known(book, name, "grpc", any));
-  set("--metrics", Known(book, name, "metrics", any));
+  set("--worker-id", plan.worker_prefix.empty() ? name : fmt::format("{}-{}", plan.worker_prefix, name));
+  set("--listen", ListenAt(book, name, "grpc", plan.worker_listen, place.of_all));
+  set("--metrics", ListenAt(book, name, "metrics", plan.worker_metrics, place.of_all));
+  const auto& devices = decode ? plan.decode_devices : plan.prefill_devices;
+  if (!devices.empty()) set("--devices", command_line::NumbersText(devices.at(place.of_role)));
   set("--log-level", plan.log_level);
   AddSecurity(plan.security, &arguments);
   const int share = decode ? plan.cores.decode : plan.cores.prefill;
@@ -70,6 +104,8 @@ Arguments WorkerArguments(const ServePlan& plan, const std::string& name, bool d
   if (!decode && plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
   if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
   arguments.insert(arguments.end(), plan.worker_flags.begin(), plan.worker_flags.end());
+  const auto& own = decode ? plan.decode_flags : plan.prefill_flags;
+  arguments.insert(arguments.end(), own.begin(), own.end());
   return arguments;
 }
 
@@ -82,24 +118,31 @@ std::string Addresses(const AddressBook& book, const std::vector<std::string>& n
 }  // namespace
 
 absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const std::string& binary_folder) {
-  BATON_ASSIGN_OR_RETURN(const std::string router, FindBinary(binary_folder, "baton-router"));
+  std::string router;
+  if (plan.router) {
+    BATON_ASSIGN_OR_RETURN(router, FindBinary(binary_folder, "baton-router"));
+  }
+  const int last = plan.prefill + plan.decode - 1;
+  BATON_RETURN_IF_ERROR(PortAfter("--worker-listen", plan.worker_listen, last).status());
+  BATON_RETURN_IF_ERROR(PortAfter("--worker-metrics", plan.worker_metrics, last).status());
   BATON_ASSIGN_OR_RETURN(const std::string prefill, FindBinary(binary_folder, "baton-prefill"));
   BATON_ASSIGN_OR_RETURN(const std::string decode, FindBinary(binary_folder, "baton-decode"));
   std::vector<ProcessSpec> specs;
   std::vector<std::string> prefill_names;
   std::vector<std::string> decode_names;
   const auto add_worker = [&](std::string name, const std::string& program, bool is_decode) {
-    (is_decode ? decode_names : prefill_names).push_back(name);
+    std::vector<std::string>& names = is_decode ? decode_names : prefill_names;
+    const Place place{name, is_decode, names.size(), static_cast<int>(specs.size())};
+    names.push_back(name);
     specs.push_back({name, program,
-                     [plan, name, is_decode](const AddressBook& book) {
-                       return WorkerArguments(plan, name, is_decode, book);
-                     },
+                     [plan, place](const AddressBook& book) { return WorkerArguments(plan, place, book); },
                      /*stage=*/0,
                      // Without prefill workers, decode workers read prompts themselves.
                      /*vital_group=*/is_decode ? "decode" : ""});
   };
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);
+  if (!plan.router) return specs;
   specs.push_back({kRouterName, router,
                    [plan, prefill_names, decode_names](const AddressBook& book) {
                      Arguments arguments = {"--exit-with-parent"};

@@ -18,10 +18,19 @@ struct ServePlan {
   std::string model_name;
   int prefill = 1;
   int decode = 1;
-  // Of the router. Workers listen on ports that the system chooses, on this host.
+  // Without it, routers elsewhere find the workers.
+  bool router = true;
+  // Of the router.
   std::string listen = "127.0.0.1:8470";
   std::string metrics = "127.0.0.1:9470";
-  std::string worker_host = "127.0.0.1";
+  // Of the first worker; each further one's port is one higher, those of prefill workers first. With port 0
+  // the system chooses each.
+  std::string worker_listen = "127.0.0.1:0";
+  std::string worker_metrics = "127.0.0.1:0";
+  // Begins the workers' ids: "PREFIX-prefill-0"; empty: "prefill-0".
+  std::string worker_prefix;
+  // GPUs, by worker (DeviceShares). Empty: none is named.
+  std::vector<std::vector<int>> prefill_devices, decode_devices;
   // Of each worker; 0: its share of `cores`.
   int threads = 0;
   ThreadShares cores;
@@ -41,6 +50,8 @@ struct ServePlan {
   double slo_tpot_seconds = 0;
   // The flags that worker::AddEngineFlags declares, handed to every worker unchanged.
   std::vector<std::string> worker_flags;
+  // Further flags of the workers of one role.
+  std::vector<std::string> prefill_flags, decode_flags;
   std::string log_level = "info";
   // Handed on to the processes (rpc/security_flags.h). All show the same certificate, which needs the
   // addresses that they listen on among its names, or `peer_name`.
@@ -51,7 +62,7 @@ struct ServePlan {
 inline constexpr char kRouterName[] = "router";
 
 // Workers first, then the router, which needs their addresses. NOT_FOUND if a binary is not in
-// `binary_folder`.
+// `binary_folder`; INVALID_ARGUMENT if there are fewer ports than workers.
 absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const std::string& binary_folder);
 
 }  // namespace baton::cli

@@ -16,12 +16,14 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/serve/announcement.h"
+#include "cli/serve/device_shares.h"
 #include "cli/serve/fleet_key.h"
 #include "cli/serve/health_watch.h"
 #include "cli/serve/log_sink.h"
 #include "cli/serve/observability.h"
 #include "cli/serve/plan.h"
 #include "cli/serve/preflight.h"
+#include "cli/serve/service_health.h"
 #include "cli/serve/supervisor.h"
 #include "cli/serve/traffic_watch.h"
 #include "cli/show/live_line.h"
@@ -46,6 +48,10 @@ Examples:
       a log file per process in place of prefixed lines on standard error
   baton serve --model models/small --listen 127.0.0.1:0 --announce addresses.json
       for scripts: a free port, and a file that says which
+  baton serve --model /srv/llama-3.1-8b --backend cuda --link nccl --prefill-devices 0-1 --decode-devices 2-7
+      one node with 8 GPUs: two prefill and six decode workers, and KV over NVLink
+  baton serve --model /srv/llama-3.1-8b --backend cuda --no-router --worker-listen 0.0.0.0:8470 ...
+      its workers alone, for routers elsewhere: ports 8470, 8471 and so on, prefill workers first
 
 Each role is a process. One that dies is started again on the same address; one that keeps dying is tried ever more
 slowly, and the service ends when that is the router or the last decode worker. Workers believe these processes alone:
@@ -58,6 +64,11 @@ struct Flags {
   // Only to declare what workers take: each gets what was given, word for word.
   worker::Options worker;
   std::vector<const CLI::Option*> worker_options;
+  std::vector<int> prefill_devices, decode_devices;
+  const CLI::Option* prefill_count = nullptr;
+  const CLI::Option* decode_count = nullptr;
+  bool no_router = false;
+  std::string health;
   std::string kv_memory;
   std::string log_folder;
   std::string announce;
@@ -79,10 +90,49 @@ std::vector<std::string> Given(const std::vector<const CLI::Option*>& options) {
   return arguments;
 }
 
+// Counts follow from the GPUs that are named. INVALID_ARGUMENT says which flags contradict one another.
+absl::Status TakeDevices(Flags& flags) {
+  ServePlan& plan = flags.plan;
+  const int tp = flags.worker.engine.tp;
+  const bool named = !flags.prefill_devices.empty() || !flags.decode_devices.empty();
+  if (flags.worker.engine.backend != "cuda") {
+    if (!named) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format(
+        "--prefill-devices and --decode-devices name GPUs, and --backend is {}: use --backend cuda",
+        flags.worker.engine.backend));
+  }
+  // One role without GPUs among others with some: only if it has no workers.
+  const auto count = [&](const std::vector<int>& devices, const CLI::Option* given, int* workers) {
+    if (named && given->count() == 0) *workers = static_cast<int>(devices.size()) / tp;
+  };
+  count(flags.prefill_devices, flags.prefill_count, &plan.prefill);
+  count(flags.decode_devices, flags.decode_count, &plan.decode);
+  if (named && plan.decode < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("--decode-devices names too few GPUs for a decode worker with --tp {}", tp));
+  }
+  BATON_ASSIGN_OR_RETURN(DeviceShares shares, ShareDevices(flags.prefill_devices, flags.decode_devices, tp,
+                                                           plan.prefill, plan.decode));
+  if (shares.shared() && plan.kv_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "a GPU is named for two workers, and each would take what memory it has left: give --kv-memory");
+  }
+  if (shares.shared() && flags.worker.link.name == "nccl") {
+    return absl::InvalidArgumentError(
+        "a GPU is named for two workers, and NCCL takes no two ranks on one GPU: use --link host");
+  }
+  plan.prefill_devices = std::move(shares.prefill);
+  plan.decode_devices = std::move(shares.decode);
+  return absl::OkStatus();
+}
+
 // What would fail once the workers have loaded the model, or only when everything is ready.
 absl::Status Preflight(const Flags& flags) {
-  BATON_RETURN_IF_ERROR(CanListen("--listen", flags.plan.listen));
-  BATON_RETURN_IF_ERROR(CanListen("--metrics", flags.plan.metrics));
+  if (flags.plan.router) {
+    BATON_RETURN_IF_ERROR(CanListen("--listen", flags.plan.listen));
+    BATON_RETURN_IF_ERROR(CanListen("--metrics", flags.plan.metrics));
+  }
+  if (!flags.health.empty()) BATON_RETURN_IF_ERROR(CanListen("--health", flags.health));
   if (!flags.announce.empty()) BATON_RETURN_IF_ERROR(CanReplaceFile("--announce", flags.announce));
   if (!flags.observability.empty())
     BATON_RETURN_IF_ERROR(CanFillFolder("--observability", flags.observability));
@@ -111,6 +161,18 @@ int StopSignals() {
   return fd;
 }
 
+void PrintNext(const Flags& flags, const Announcement::Process& router) {
+  const std::string server = router.grpc == "127.0.0.1:8470" ? "" : fmt::format(" --server {}", router.grpc);
+  Print(stdout, "\nTry next, in another terminal:\n");
+  Print(stdout, "  baton chat{}\n", server);
+  Print(stdout, "  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
+  Print(stdout, "  baton bench{} --concurrency 4 --requests 40\n", server);
+  if (!router.metrics.empty()) Print(stdout, "  curl http://{}/metrics\n", router.metrics);
+  if (!flags.observability.empty()) {
+    Print(stdout, "  prometheus --config.file={}/prometheus.yml\n", flags.observability);
+  }
+}
+
 void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement& announcement) {
   Print(stdout, "\n{} is served by {} prefill and {} decode worker(s)\n\n",
         Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
@@ -120,15 +182,10 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
         process.metrics.empty() ? "" : fmt::format("http://{}/metrics", process.metrics);
     Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
   }
-  const Announcement::Process& router = announcement.Router();
-  const std::string server = router.grpc == "127.0.0.1:8470" ? "" : fmt::format(" --server {}", router.grpc);
-  Print(stdout, "\nTry next, in another terminal:\n");
-  Print(stdout, "  baton chat{}\n", server);
-  Print(stdout, "  baton generate{} --prompt \"Once upon a time\" --max-tokens 40 --show-timing\n", server);
-  Print(stdout, "  baton bench{} --concurrency 4 --requests 40\n", server);
-  if (!router.metrics.empty()) Print(stdout, "  curl http://{}/metrics\n", router.metrics);
-  if (!flags.observability.empty()) {
-    Print(stdout, "  prometheus --config.file={}/prometheus.yml\n", flags.observability);
+  if (!announcement.has_router) {
+    Print(stdout, "\nRouters elsewhere find them: baton-router --prefill ... --decode ...\n");
+  } else {
+    PrintNext(flags, announcement.Router());
   }
   Print(stdout, "\nCtrl-C ends the service.\n");
   std::fflush(stdout);
@@ -154,6 +211,9 @@ int Run(Flags flags, const CliContext& context) {
     return Misused("--listen and --metrics are the same address: gRPC and HTTP need a port each");
   }
   flags.plan.worker_flags = Given(flags.worker_options);
+  flags.plan.router = !flags.no_router;
+  if (const absl::Status misuse = TakeDevices(flags); !misuse.ok())
+    return Misused(std::string(misuse.message()));
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::path(flags.plan.model_folder) / "config.json", error)) {
     return Fail(fmt::format("{} is not a model folder: it has no config.json", flags.plan.model_folder));
@@ -165,7 +225,8 @@ int Run(Flags flags, const CliContext& context) {
   if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
   // Ends after the processes do.
   FleetKey key;
-  if (flags.plan.security.fleet_key_file.empty()) {
+  // Routers elsewhere could not know a key that is made here.
+  if (flags.plan.router && flags.plan.security.fleet_key_file.empty()) {
     absl::StatusOr<FleetKey> made = FleetKey::Make();
     if (!made.ok()) return Fail(made.status());
     key = *std::move(made);
@@ -189,6 +250,12 @@ int Run(Flags flags, const CliContext& context) {
   absl::StatusOr<std::shared_ptr<const rpc::Security>> security = rpc::Security::Load(shown_by_us);
   if (!security.ok()) return Fail(security.status());
   HealthWatch health({.security = *security});
+  std::unique_ptr<ServiceHealth> service;
+  if (!flags.health.empty()) {
+    absl::StatusOr<std::unique_ptr<ServiceHealth>> started = ServiceHealth::Start(flags.health);
+    if (!started.ok()) return Fail(started.status());
+    service = *std::move(started);
+  }
   bool shown = false;
   std::optional<TrafficWatch> watch;
   Supervisor::Listener listener;
@@ -198,7 +265,7 @@ int Run(Flags flags, const CliContext& context) {
     if (event.kind == ProcessEvent::Kind::kReady && can_ask) {
       health.Follow(event.name, event.pid, event.endpoints.at("grpc"));
     } else if (health.Forget(event.name)) {
-      logs->Report(fmt::format("{} (pid {}) answered no health check for half a minute and was killed",
+      logs->Report(fmt::format("{} (pid {}) did not answer for half a minute that it lives, and was killed",
                                event.name, event.pid));
     }
     if (event.kind == ProcessEvent::Kind::kDied) {
@@ -223,6 +290,7 @@ int Run(Flags flags, const CliContext& context) {
         logs->Report(std::string(status.message()));
       }
     }
+    if (service != nullptr) service->SetReady();
     if (shown) return;
     shown = true;
     if (flags.json) {
@@ -231,7 +299,7 @@ int Run(Flags flags, const CliContext& context) {
     } else {
       PrintTable(flags, context.out, announcement);
     }
-    if (screen.terminal().interactive && !announcement.Router().metrics.empty()) {
+    if (screen.terminal().interactive && announcement.has_router && !announcement.Router().metrics.empty()) {
       watch.emplace(announcement.Router().metrics, [&](std::string line) { screen.Set(std::move(line)); });
     }
   };
@@ -256,15 +324,15 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->required();
   app->add_option("--model-name", plan.model_name, "Its name for clients (default: the folder's)")
       ->type_name("NAME");
-  app->add_option("--prefill", plan.prefill,
-                  "Prefill workers; with 0, decode workers compute prompts themselves")
-      ->type_name("N")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
-  app->add_option("--decode", plan.decode, "Decode workers")
-      ->type_name("N")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+  flags->prefill_count = app->add_option("--prefill", plan.prefill,
+                                         "Prefill workers; with 0, decode workers compute prompts themselves")
+                             ->type_name("N")
+                             ->check(CLI::Range(0, 64))
+                             ->capture_default_str();
+  flags->decode_count = app->add_option("--decode", plan.decode, "Decode workers")
+                            ->type_name("N")
+                            ->check(CLI::Range(1, 64))
+                            ->capture_default_str();
   app->add_option("--listen", plan.listen, "Address of the router for clients; port 0 takes a free one")
       ->check(command_line::Address())
       ->type_name("ADDR")
@@ -283,6 +351,36 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->group(workers);
   app->add_option("--kv-memory", flags->kv_memory, "KV memory per worker, for example 512MiB")
       ->type_name("SIZE")
+      ->group(workers);
+  command_line::AddNumbers(*app, "--prefill-devices", flags->prefill_devices,
+                           "GPUs of the prefill workers, --tp for each, as 0,2-3 (default: from 0 on)")
+      ->group(workers);
+  command_line::AddNumbers(*app, "--decode-devices", flags->decode_devices,
+                           "GPUs of the decode workers (default: those behind the prefill workers')")
+      ->group(workers);
+  app->add_option("--worker-listen", plan.worker_listen,
+                  "Address of the first worker; each further one's port is one higher; 0 takes free ones")
+      ->check(command_line::Address())
+      ->type_name("ADDR")
+      ->group(workers)
+      ->capture_default_str();
+  app->add_option("--worker-metrics", plan.worker_metrics, "Likewise, for Prometheus")
+      ->check(command_line::Address())
+      ->type_name("ADDR")
+      ->group(workers)
+      ->capture_default_str();
+  app->add_option("--worker-prefix", plan.worker_prefix, "Begins the workers' names (default: nothing)")
+      ->type_name("NAME")
+      ->group(workers);
+  app->add_option(
+         "--prefill-flag", plan.prefill_flags,
+         "A flag of prefill workers alone, for example --prefill-flag=--chunk-tokens=2048; repeatable")
+      ->type_name("FLAG")
+      ->allow_extra_args(false)
+      ->group(workers);
+  app->add_option("--decode-flag", plan.decode_flags, "A flag of decode workers alone, likewise; repeatable")
+      ->type_name("FLAG")
+      ->allow_extra_args(false)
       ->group(workers);
   app->add_option("--chunk-tokens", plan.chunk_tokens, "Prompt tokens of one request per step")
       ->type_name("N")
@@ -309,6 +407,14 @@ Command AddServe(CLI::App& root, const CliContext& context) {
     flags->worker_options.push_back(option);
   }
   const std::string service = "Service";
+  app->add_flag("--no-router", flags->no_router, "Workers alone: routers elsewhere find them")
+      ->group(service);
+  app->add_option(
+         "--health", flags->health,
+         "host:port for grpc.health.v1 of the whole service, without TLS, for kubelets (default: none)")
+      ->check(command_line::Address())
+      ->type_name("ADDR")
+      ->group(service);
   app->add_option("--log-dir", flags->log_folder, "A log file per process in this folder")
       ->type_name("DIR")
       ->group(service);

@@ -28,6 +28,8 @@ void ForEachNumber(Model& model, Visit visit) {
   visit("step_context", model.step_context, 0.0, 1.0);
   visit("link_bandwidth", model.link_bandwidth, 1.0, 1e15);
   visit("link_latency", model.link_latency, 0.0, 1e3);
+  visit("link_domains", model.link_domains, 0.0, 4096.0);
+  visit("near_bandwidth", model.near_bandwidth, 1.0, 1e15);
   visit("request_overhead", model.request_overhead, 0.0, 1e3);
   visit("kv_bytes_per_token", model.kv_bytes_per_token, 0.0, 1e9);
   visit("block_tokens", model.block_tokens, 1.0, 1e6);

@@ -25,6 +25,10 @@ struct FleetModel {
   // Every worker's network, each way; and what a transfer takes besides.
   double link_bandwidth = 25e9;
   double link_latency = 2.5e-3;
+  // Nodes with a faster link inside, over which the workers of each role are dealt in turn; 0: no such link.
+  // And its rate, each way.
+  int link_domains = 0;
+  double near_bandwidth = 200e9;
   // What a request takes besides queues, prefill and transfer: admission, reservation, the first token's draw
   // and all the ways between processes. It delays the request before it is placed.
   double request_overhead = 0;
@@ -50,6 +54,8 @@ struct FleetModel {
   double JoinsAt(int worker) const {
     return worker < static_cast<int>(prefill_joins.size()) ? prefill_joins[worker] : 0;
   }
+  // The domain of the n-th worker of its role, from 1; 0: none.
+  int Domain(int n) const { return link_domains > 0 ? 1 + n % link_domains : 0; }
   double PrefillSeconds(int64_t uncached, int64_t cached) const;
   double StepSeconds(int64_t batch, int64_t context) const;
 };

@@ -27,9 +27,9 @@ std::function<std::unique_ptr<Policy>(uint64_t)> Ours(const forecast::QueueTarge
 
 const std::vector<std::string>& PolicyNames() {
   static const auto& names = *new std::vector<std::string>{
-      "round_robin",      "least_loaded",   "sglang",          "dynamo",        "llm-d",
-      "mooncake",         "mooncake-fetch", "mooncake-pool",   "affinity-fifo", "affinity-nofetch",
-      "affinity-prefill", "affinity-lru",   "prefix_affinity", "bound"};
+      "round_robin",      "least_loaded",     "sglang",        "dynamo",          "llm-d",
+      "mooncake",         "mooncake-fetch",   "mooncake-pool", "affinity-fifo",   "affinity-nofetch",
+      "affinity-prefill", "affinity-anylink", "affinity-lru",  "prefix_affinity", "bound"};
   return names;
 }
 
@@ -64,11 +64,12 @@ absl::StatusOr<PolicyUnderTest> FindPolicy(std::string_view name, const FleetMod
       return std::make_unique<TtftEstimate>(truth, fetch, seed);
     };
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
-             name == "affinity-lru" || name == "affinity-prefill") {
+             name == "affinity-lru" || name == "affinity-prefill" || name == "affinity-anylink") {
     under_test.policy = Ours(targets, slo_tpot);
     under_test.fetch = name == "affinity-nofetch"   ? Fetch::kNever
                        : name == "affinity-prefill" ? Fetch::kFromPrefill
                                                     : Fetch::kFromAll;
+    under_test.tells_links = name != "affinity-anylink";
     if (name != "affinity-lru") under_test.eviction = kv::Eviction::kForecast;
     under_test.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {

@@ -1,6 +1,7 @@
 #include "cli/simulate/simulation.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "common/base/check.h"
@@ -19,6 +20,20 @@ router::index::PrefixIndex::Options IndexOptions() {
   return {.max_bytes = int64_t{4} << 30, .max_speculative = int64_t{1} << 20};
 }
 
+// Of the prefill workers, then of the decode workers.
+std::vector<int> Domains(const FleetModel& model) {
+  std::vector<int> domains;
+  for (const int workers : {model.prefill_workers, model.decode_workers}) {
+    for (int i = 0; i < workers; ++i) domains.push_back(model.Domain(i));
+  }
+  return domains;
+}
+
+int64_t MissingBytes(const FleetModel& model, const RequestRecord& record) {
+  const int64_t held = record.decode_matched * model.block_tokens;
+  return std::max<int64_t>(0, record.request->prompt_tokens - held) * model.kv_bytes_per_token;
+}
+
 }  // namespace
 
 Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_test,
@@ -26,7 +41,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
     : model_(model),
       under_test_(under_test),
       load_(load),
-      links_(model.prefill_workers + model.decode_workers, model.link_bandwidth, model.link_latency),
+      links_(Domains(model), model.link_bandwidth, model.near_bandwidth, model.link_latency),
       index_(IndexOptions()),
       core_(under_test.policy(seed),
             under_test.default_ttft > 0 ? absl::Seconds(under_test.default_ttft) : absl::InfiniteDuration(),
@@ -42,24 +57,26 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
     if (pools_.empty()) pools_.push_back(std::make_unique<kv::BlockPool>(all_blocks));
     prefill_.push_back(std::make_unique<PrefillWorker>(
         model_,
-        PrefillWorker::Setup{
-            .number = i,
-            .discipline = under_test_.discipline,
-            .targets = under_test_.targets,
-            .began =
-                [this](RequestRecord& record) {
-                  const int64_t missing = std::max<int64_t>(
-                      0, record.request->prompt_tokens - record.decode_matched * model_.block_tokens);
-                  record.arrives = links_.Send(events_.now(), record.prefill,
-                                               static_cast<size_t>(model_.prefill_workers + record.decode),
-                                               missing * model_.kv_bytes_per_token);
-                },
-            .done = [this](RequestRecord& record) { Computed(record); }},
+        PrefillWorker::Setup{.number = i,
+                             .discipline = under_test_.discipline,
+                             .targets = under_test_.targets,
+                             .began =
+                                 [this](RequestRecord& record) {
+                                   record.arrives = links_.Send(
+                                       events_.now(), record.prefill,
+                                       static_cast<size_t>(model_.prefill_workers + record.decode),
+                                       MissingBytes(model_, record));
+                                 },
+                             .done = [this](RequestRecord& record) { Computed(record); }},
         events_, links_, *pools_.back()));
     prefill_states_[i].slot = *index_.Join();
+    prefill_states_[i].key = static_cast<uint64_t>(i) + 1;
+    if (under_test_.tells_links) prefill_states_[i].link_domain = static_cast<uint64_t>(model_.Domain(i));
     prefill_states_[i].can_fetch = prefill_states_[i].serves_fetches = under_test_.fetch != Fetch::kNever;
   }
   decode_states_.resize(model_.decode_workers);
+  transfers_.resize(model_.decode_workers);
+  peer_costs_.resize(model_.decode_workers);
   for (int i = 0; i < model_.decode_workers; ++i) {
     decode_.push_back(std::make_unique<DecodeWorker>(
         model_,
@@ -83,6 +100,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                                 }},
         events_));
     decode_states_[i].slot = *index_.Join();
+    if (under_test_.tells_links) decode_states_[i].link_domain = static_cast<uint64_t>(model_.Domain(i));
     decode_states_[i].serves_fetches = under_test_.fetch == Fetch::kFromAll;
     decode_states_[i].chunk_tokens = std::min(model_.local_chunk_tokens, model_.local_token_budget);
   }
@@ -190,6 +208,7 @@ void Simulation::Look(const RequestRecord& record) {
     if (decode_states_[i].running >= model_.decode_concurrency || !decode_[i]->HasRoom(request)) continue;
     WorkerState state = decode_states_[i];
     state.queued_tokens = decode_[i]->waiting_local_tokens();
+    state.peer_costs = peer_costs_[i];
     const kv::BlockPool::Counts counts = decode_[i]->pool().counts();
     state.free_blocks = counts.free;
     state.cached_blocks = counts.cached;
@@ -304,6 +323,7 @@ void Simulation::Computed(RequestRecord& record) {
   outcome.compute_seconds = record.computed - record.began;
   const double arrives = std::max(record.arrives, record.computed + model_.link_latency);
   outcome.ship_seconds = arrives - record.computed;
+  Learn(record, arrives);
   core_.policy().Observe(outcome);
   Tell(record.prefill);
   events_.At(arrives, [this, &record] {
@@ -311,6 +331,22 @@ void Simulation::Computed(RequestRecord& record) {
     decode_[record.decode]->Join(record);
     Tell(*decode_[record.decode], decode_states_[record.decode].slot);
   });
+}
+
+void Simulation::Learn(const RequestRecord& record, double arrives) {
+  if (model_.link_domains == 0 || !under_test_.tells_links) return;
+  forecast::TransferForecast& transfers = transfers_[record.decode];
+  transfers.Observe(std::to_string(record.prefill), MissingBytes(model_, record), arrives - record.computed);
+  const auto news = transfers.TakeNews();
+  if (!news.has_value()) return;
+  auto& costs = peer_costs_[record.decode];
+  costs.clear();
+  for (const auto& rate : *news) {
+    costs.push_back({.peer = prefill_states_[std::stoul(rate.peer)].key,
+                     .base = rate.base,
+                     .token = static_cast<double>(model_.kv_bytes_per_token) / rate.bytes_per_second});
+  }
+  std::sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
 }
 
 void Simulation::FirstToken(RequestRecord& record) {

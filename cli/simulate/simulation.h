@@ -18,6 +18,7 @@
 #include "cli/simulate/load.h"
 #include "cli/simulate/prefill_worker.h"
 #include "cli/simulate/request_record.h"
+#include "common/forecast/transfer_forecast.h"
 #include "router/admission/admission_controller.h"
 #include "router/dispatch/dispatch_core.h"
 #include "router/index/prefix_index.h"
@@ -35,6 +36,9 @@ struct PolicyUnderTest {
   Discipline discipline = Discipline::kFirstCome;
   kv::Eviction eviction = kv::Eviction::kLeastRecentlyUsed;
   Fetch fetch = Fetch::kNever;
+  // Workers tell their link's domain, and decode workers what hand-offs take by prefill worker. Only where
+  // the fleet has domains.
+  bool tells_links = true;
   // All prefill workers share one cache that never forgets: the bound.
   bool shared_cache = false;
   // What a first token may take before its request is refused, in seconds; 0: any time.
@@ -75,6 +79,8 @@ class Simulation {
   void Computed(RequestRecord& record);
   void FirstToken(RequestRecord& record);
   void Finished(RequestRecord& record);
+  // The decode worker's forecast of hand-offs, from one whose last block came at `arrives`.
+  void Learn(const RequestRecord& record, double arrives);
   void Tell(int prefill_worker);
   void Tell(DecodeWorker& worker, router::WorkerSlot slot);
   void Tell(kv::BlockPool& pool, router::WorkerSlot slot);
@@ -98,6 +104,9 @@ class Simulation {
   std::vector<WorkerState> prefill_states_;
   std::vector<WorkerState> decode_states_;
   std::vector<std::vector<router::placement::Booked>> booked_;
+  // By decode worker.
+  std::vector<forecast::TransferForecast> transfers_;
+  std::vector<std::vector<router::placement::PeerCost>> peer_costs_;
   std::vector<WorkerState> open_decode_;
   std::vector<int> open_decode_numbers_;
   std::vector<WorkerState> open_prefill_;

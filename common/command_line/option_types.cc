@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace baton::command_line {
 
@@ -43,6 +45,44 @@ CLI::Validator Address() {
         return std::string();
       },
       "");
+}
+
+std::optional<std::vector<int>> ParseNumbers(std::string_view text) {
+  constexpr int kMaxNumber = 1023;
+  constexpr size_t kMaxNumbers = 1024;
+  std::vector<int> numbers;
+  const auto parse = [](const std::string& digits) {
+    int number = -1;
+    const bool plain = !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
+    return plain && absl::SimpleAtoi(digits, &number) && number <= kMaxNumber ? number : -1;
+  };
+  const std::vector<std::string> parts = absl::StrSplit(std::string(text), ',');
+  for (const std::string& part : parts) {
+    const size_t dash = part.find('-');
+    const int first = parse(part.substr(0, dash));
+    const int last = dash == std::string::npos ? first : parse(part.substr(dash + 1));
+    if (first < 0 || last < first) return std::nullopt;
+    for (int number = first; number <= last; ++number) numbers.push_back(number);
+    if (numbers.size() > kMaxNumbers) return std::nullopt;
+  }
+  return numbers;
+}
+
+std::string NumbersText(const std::vector<int>& numbers) { return absl::StrJoin(numbers, ","); }
+
+CLI::Option* AddNumbers(CLI::App& app, const std::string& name, std::vector<int>& into,
+                        const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name, [&into](const std::string& text) { into = *ParseNumbers(text); }, description)
+      ->type_name("LIST")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return ParseNumbers(text).has_value()
+                       ? std::string()
+                       : fmt::format("\"{}\" is no list of numbers, for example 0,2-5", text);
+          },
+          ""));
 }
 
 std::string SizeText(int64_t bytes) {

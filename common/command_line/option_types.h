@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,16 @@ CLI::Validator WholeNumber();
 
 // host:port, or unix:PATH. Whether the host exists is not checked.
 CLI::Validator Address();
+
+// "0,2-4": small whole numbers and ranges of them, in their order: {0, 2, 3, 4}. Nothing: no such list, or
+// more than 1024 numbers.
+std::optional<std::vector<int>> ParseNumbers(std::string_view text);
+// The same as text, without ranges.
+std::string NumbersText(const std::vector<int>& numbers);
+
+// --name LIST, as ParseNumbers reads it.
+CLI::Option* AddNumbers(CLI::App& app, const std::string& name, std::vector<int>& into,
+                        const std::string& description);
 
 // "1GiB": a number of bytes in the largest unit that it is whole in, as sizes may be given.
 std::string SizeText(int64_t bytes);

@@ -39,6 +39,27 @@ absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayou
       "{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory", bytes, block_bytes));
 }
 
+absl::Status CheckDevices(const EngineOptions& options) {
+  const std::vector<int>& devices = options.devices;
+  if (devices.empty()) return absl::OkStatus();
+  if (options.backend != "cuda") {
+    return absl::InvalidArgumentError(
+        fmt::format("--devices names GPUs, and --backend is {}: use --backend cuda", options.backend));
+  }
+  if (std::ssize(devices) != options.tp) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--devices names {} GPUs, and --tp is {}: a rank has one GPU", devices.size(), options.tp));
+  }
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (std::find(devices.begin(), devices.begin() + static_cast<int64_t>(i), devices[i]) !=
+        devices.begin() + static_cast<int64_t>(i)) {
+      return absl::InvalidArgumentError(
+          fmt::format("--devices names GPU {} twice: each rank has one of its own", devices[i]));
+    }
+  }
+  return absl::OkStatus();
+}
+
 kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decoder,
                       kernels::Kernels& kernels) {
   const tensor::DType usual = kernels.memory().host() ? tensor::DType::kF32 : kernels.activation_dtype();
@@ -64,15 +85,17 @@ kv::KvLayout WholeLayout(kv::KvLayout shard, size_t ranks) {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
   if (options.tp < 1) return absl::InvalidArgumentError(fmt::format("--tp {}: at least 1", options.tp));
+  BATON_RETURN_IF_ERROR(CheckDevices(options));
   auto threads = std::make_unique<RankThreads>(options.tp);
   std::vector<Rank> ranks(static_cast<size_t>(options.tp));
   const int cores = options.threads > 0 ? options.threads : device::UsableCores();
   std::vector<kernels::Kernels*> kernels;
   for (int r = 0; r < options.tp; ++r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    BATON_ASSIGN_OR_RETURN(
-        rank.kernels,
-        kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), r, options.cuda));
+    kernels::CudaOptions cuda = options.cuda;
+    cuda.device = options.devices.empty() ? r : options.devices[static_cast<size_t>(r)];
+    BATON_ASSIGN_OR_RETURN(rank.kernels,
+                           kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), cuda));
     kernels.push_back(rank.kernels.get());
   }
   if (options.tp > 1) {

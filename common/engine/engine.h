@@ -43,8 +43,10 @@ struct EngineOptions {
   // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
   // worker alone. GPUs promise no bits, so there it changes nothing.
   bool tolerant = false;
-  // Of the backend "cuda". The device is the rank.
+  // Of the backend "cuda", but for the device.
   kernels::CudaOptions cuda;
+  // The GPUs that the ranks compute on, in their order. Empty: 0 to tp - 1.
+  std::vector<int> devices;
 };
 
 class Engine {

@@ -250,8 +250,8 @@ absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions& opti
 // wgmma.
 absl::Status ProveCudaPrefill(int device);
 
-// By name: "reference", "cpu" or "cuda"; `rank` chooses the GPU.
-absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank = 0,
-                                                     CudaOptions cuda = {});
+// By name: "reference", "cpu" or "cuda"; `cuda` is for the last of them.
+absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads,
+                                                     const CudaOptions& cuda = {});
 
 }  // namespace baton::kernels

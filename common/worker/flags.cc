@@ -10,6 +10,12 @@
 #include "common/transfer/fingerprint_wire.h"
 
 namespace baton::worker {
+namespace {
+
+// WorkerInfo.link_domain: a DNS name, as the names of nodes are, fits.
+constexpr size_t kMaxLinkDomain = 253;
+
+}  // namespace
 
 void AddEngineFlags(CLI::App& app, Options& options) {
   app.add_option("--backend", options.engine.backend, "Kernels to compute with")
@@ -48,6 +54,17 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                  "Communicators that a sender keeps open; beyond it the least used one goes (nccl)")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  app.add_option("--link-domain", options.link_domain,
+                 "Name of the workers among which the link is fast, an NVLink node's for example: routers "
+                 "prefer pairs within one (default: none)")
+      ->type_name("NAME")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return text.size() <= kMaxLinkDomain
+                       ? std::string()
+                       : fmt::format("has {} bytes, the most are {}", text.size(), kMaxLinkDomain);
+          },
+          ""));
   app.add_option("--peer-fetch", options.peer_fetch,
                  "Blocks from peers: auto (where that beats computing them), always, or never, nor for peers")
       ->check(CLI::IsMember({"auto", "always", "never"}))
@@ -80,6 +97,8 @@ void AddFlags(CLI::App& app, Options& options) {
       ->type_name("ADDR")
       ->check(command_line::Address())
       ->capture_default_str();
+  command_line::AddNumbers(app, "--devices", options.engine.devices,
+                           "GPUs to compute on, one per rank, as 0 or 2-3 (default: 0 to --tp - 1)");
   app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
@@ -116,6 +135,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   step_cost.set_pair(cost.pair);
   info.set_chunk_tokens(static_cast<uint32_t>(options.chunk_tokens));
   info.set_peer_fetch(options.peer_fetch != "never");
+  info.set_link_domain(options.link_domain);
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();
   info.set_model(options.model_name.empty() ? folder.string() : options.model_name);

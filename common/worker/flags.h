@@ -23,6 +23,8 @@ struct Options {
   std::string model_name;
   // Name of this worker in metrics and answers; empty: role and address.
   std::string worker_id;
+  // Names the workers among which its link is fast; empty: not told.
+  std::string link_domain;
   std::string listen = "127.0.0.1:0";
   // Empty: no port for health checks alone.
   std::string health_listen;

@@ -27,6 +27,12 @@ std::optional<int> CheckPrefillIfAsked(int argc, char** argv) {
 }
 
 void PrepareGpus(Options& options) {
+  // As NCCL reads them.
+  const auto set_to = [](const char* variable, std::string_view value) {
+    const char* const set = std::getenv(variable);
+    return set != nullptr && set == value;
+  };
+  options.link.rdma = !set_to("NCCL_IB_DISABLE", "1") && !set_to("NCCL_NET", "Socket");
   if (options.engine.backend != "cuda") return;
   options.engine.cuda.proof_command = {"/proc/self/exe", std::string(kCheckPrefill)};
   // An operator's own setting stays.

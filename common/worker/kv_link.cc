@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/worker/link_machine.h"
 
 namespace baton::worker {
 namespace {
@@ -30,6 +31,9 @@ absl::StatusOr<std::unique_ptr<transfer::Nccl>> KvLink::OpenNccl(const LinkOptio
   if (options.open_nccl == nullptr) {
     return absl::FailedPreconditionError("--link nccl: this process has no NCCL: use --link host");
   }
+  LinkMachine machine = LookAtMachine();
+  for (const device::Memory* memory : engine.memories()) machine.memories.push_back(memory->name());
+  BATON_RETURN_IF_ERROR(CheckLinkMachine(machine, options.rdma));
   return options.open_nccl(engine.memories());
 }
 

@@ -30,6 +30,8 @@ struct LinkOptions {
   int64_t step_tokens = 0;
   // Filled in by main.
   transfer::NcclOpener open_nccl;
+  // NCCL may use RDMA devices where there are some. Filled in by main (PrepareGpus).
+  bool rdma = true;
 };
 
 class KvLink {

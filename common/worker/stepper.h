@@ -5,6 +5,8 @@
 
 #include <grpcpp/impl/service_type.h>
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "baton/v1/worker.pb.h"
 
@@ -14,6 +16,8 @@ namespace baton::worker {
 struct StepReport {
   bool busy = false;  // there is more to do at once
   v1::Load load;      // requests and tokens; the runtime adds the pool's blocks
+  // What hand-offs take, by prefill worker. Empty: as before.
+  std::vector<v1::PeerRate> peer_rates;
 };
 
 class Stepper {

@@ -57,8 +57,9 @@ void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes chan
         *snapshot.mutable_load() = load_;
         snapshot.set_draining(draining_ || !ready_);
         for (const v1::Role role : roles_) snapshot.add_active_roles(role);
+        snapshot.mutable_peer_rates()->Assign(peer_rates_.begin(), peer_rates_.end());
         if (watcher.blocks) Append(*snapshot.mutable_stored(), published());
-        watcher.needs_snapshot = watcher.changed = watcher.urgent = false;
+        watcher.needs_snapshot = watcher.changed = watcher.urgent = watcher.rates_changed = false;
         watcher.told = now;
         watcher.stored.clear();
         watcher.evicted.clear();
@@ -82,7 +83,8 @@ void WatchHub::Flush(Watcher& watcher, absl::Time now) {
   delta.set_draining(draining_ || !ready_);
   delta.set_stored(std::exchange(watcher.stored, {}));
   delta.set_evicted(std::exchange(watcher.evicted, {}));
-  watcher.changed = watcher.urgent = false;
+  if (watcher.rates_changed) delta.mutable_peer_rates()->Assign(peer_rates_.begin(), peer_rates_.end());
+  watcher.changed = watcher.urgent = watcher.rates_changed = false;
   watcher.told = now;
   watcher.writing = watcher.stream->Send(std::move(event));
 }
@@ -145,6 +147,12 @@ void WatchHub::TellAll() {
     watcher.changed = watcher.urgent = true;
     Flush(watcher, published_at_);
   }
+}
+
+void WatchHub::SetPeerRates(std::vector<v1::PeerRate> rates) {
+  absl::MutexLock lock(&mutex_);
+  peer_rates_ = std::move(rates);
+  for (Watcher& watcher : watchers_) watcher.changed = watcher.rates_changed = true;
 }
 
 void WatchHub::SetDraining(bool draining) {

@@ -47,6 +47,8 @@ class WatchHub {
 
   // The roles that the worker has now, for snapshots.
   void SetRoles(std::vector<v1::Role> roles);
+  // What hand-offs take, by prefill worker: all of them. Told with the next event.
+  void SetPeerRates(std::vector<v1::PeerRate> rates);
   void SetDraining(bool draining);
   // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it
   // takes no work.
@@ -71,6 +73,7 @@ class WatchHub {
     // What has happened since the last event; sent when the last one is out, and its time has come.
     bool changed = false;
     bool urgent = false;
+    bool rates_changed = false;
     absl::Time told = absl::InfinitePast();
     std::string stored;
     std::string evicted;
@@ -89,6 +92,7 @@ class WatchHub {
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::Role> roles_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::PeerRate> peer_rates_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

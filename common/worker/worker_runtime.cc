@@ -136,7 +136,8 @@ void WorkerRuntime::SetReady() {
 bool WorkerRuntime::Step() {
   StepReport report;
   for (Stepper* stepper : steppers_) {
-    const StepReport own = stepper->Step();
+    StepReport own = stepper->Step();
+    if (!own.peer_rates.empty()) hub_.SetPeerRates(std::move(own.peer_rates));
     report.busy |= own.busy;
     report.load.set_running(report.load.running() + own.load.running());
     report.load.set_queued(report.load.queued() + own.load.queued());

@@ -16,6 +16,7 @@ import yaml
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KINDS = {
     "ConfigMap", "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "Pod", "PodDisruptionBudget", "Secret", "Service", "ServiceAccount",
+    "StatefulSet",
 }
 CRDS = {
     "ServiceMonitor": "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",

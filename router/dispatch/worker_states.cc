@@ -1,5 +1,7 @@
 #include "router/dispatch/worker_states.h"
 
+#include <utility>
+
 namespace baton::router {
 WorkerStates::WorkerStates(WorkerSpan from) {
   workers.reserve(from.size());
@@ -14,6 +16,12 @@ WorkerStates::WorkerStates(WorkerSpan from) {
     state.total_blocks = worker->TotalBlocks();
     state.can_fetch = state.serves_fetches = worker->identity().peer_fetch;
     state.chunk_tokens = worker->identity().chunk_tokens;
+    state.key = worker->key();
+    state.link_domain = worker->domain_key();
+    if (auto costs = worker->peer_costs(); !costs->empty()) {
+      state.peer_costs = *costs;
+      peer_costs.push_back(std::move(costs));
+    }
     const fleet::Worker::Prompts prompts = worker->prompts();
     if (prompts.booked.empty()) continue;
     state.busy_since = prompts.busy_since;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "router/dispatch/fit.h"
@@ -14,6 +15,7 @@ namespace baton::router {
 struct WorkerStates {
   std::vector<placement::WorkerState> workers;
   std::deque<std::vector<placement::Booked>> booked;
+  std::vector<std::shared_ptr<const std::vector<placement::PeerCost>>> peer_costs;
 
   explicit WorkerStates(WorkerSpan from);
 };

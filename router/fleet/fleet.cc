@@ -133,6 +133,7 @@ absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* 
   const v1::WatchDelta& delta = event.delta();
   *news = {.slot = state.worker->slot(), .stored = delta.stored(), .evicted = delta.evicted()};
   if (delta.has_load()) state.worker->Report(delta.load(), options_.router_id);
+  if (!delta.peer_rates().empty()) state.worker->ReportPeers(delta.peer_rates());
   if (delta.has_draining() && delta.draining() != state.draining) {
     state.draining = delta.draining();
     Rebuild();
@@ -186,7 +187,8 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
                                                              .fingerprint = info.fingerprint(),
                                                              .channel = listed.channel,
                                                              .peer_fetch = info.peer_fetch(),
-                                                             .chunk_tokens = info.chunk_tokens()},
+                                                             .chunk_tokens = info.chunk_tokens(),
+                                                             .link_domain = info.link_domain()},
                                             *slot);
     state.block_hash_domain = info.block_hash_domain();
     state.differing_field.clear();
@@ -196,6 +198,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
   moves_.push_back(
       {.slot = *slot, .incarnation = incarnation, .arrived = true, .step_cost = MeasuredBy(info)});
   state.worker->Report(snapshot.load(), options_.router_id);
+  state.worker->ReportPeers(snapshot.peer_rates());
   Rebuild();
   return absl::OkStatus();
 }

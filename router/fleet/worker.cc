@@ -1,6 +1,10 @@
 #include "router/fleet/worker.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/hash/hash.h"
 
 namespace baton::router::fleet {
 namespace {
@@ -11,7 +15,50 @@ constexpr uint64_t kMaxReported = uint64_t{1} << 48;
 
 int64_t Bounded(uint64_t reported) { return static_cast<int64_t>(std::min(reported, kMaxReported)); }
 
+// Likewise, of peers; and what a rate or a number of seconds may be.
+constexpr int kMaxPeers = 256;
+constexpr double kMinRate = 1e3, kMaxRate = 1e15, kMaxBase = 60;
+
+double ValueBytes(std::string_view dtype) {
+  if (dtype == "f32") return 4;
+  return dtype == "f8" || dtype == "i8" ? 1 : 2;
+}
+
+double TokenBytes(const v1::KvLayout& kv) {
+  const double values = static_cast<double>(kv.layers()) * kv.kv_heads() * kv.head_dim();
+  return values * (ValueBytes(kv.key_dtype()) + ValueBytes(kv.value_dtype()));
+}
+
 }  // namespace
+
+uint64_t KeyOf(std::string_view name) { return name.empty() ? 0 : std::max<uint64_t>(1, absl::HashOf(name)); }
+
+Worker::Worker(Identity identity, WorkerSlot slot)
+    : identity_(std::move(identity)),
+      key_(KeyOf(identity_.id)),
+      domain_key_(KeyOf(identity_.link_domain)),
+      token_bytes_(TokenBytes(identity_.fingerprint.kv())),
+      slot_(slot.value()) {}
+
+void Worker::ReportPeers(const google::protobuf::RepeatedPtrField<v1::PeerRate>& rates) {
+  auto costs = std::make_shared<std::vector<placement::PeerCost>>();
+  for (const v1::PeerRate& rate : rates) {
+    if (std::ssize(*costs) >= kMaxPeers) break;
+    const double base = rate.base(), per_second = rate.bytes_per_second();
+    if (rate.worker().empty() || !(base >= 0 && base <= kMaxBase)) continue;
+    if (!(per_second >= kMinRate && per_second <= kMaxRate)) continue;
+    costs->push_back({.peer = KeyOf(rate.worker()), .base = base, .token = token_bytes_ / per_second});
+  }
+  std::sort(costs->begin(), costs->end(),
+            [](const placement::PeerCost& a, const placement::PeerCost& b) { return a.peer < b.peer; });
+  absl::MutexLock lock(&peers_mutex_);
+  peer_costs_ = std::move(costs);
+}
+
+std::shared_ptr<const std::vector<placement::PeerCost>> Worker::peer_costs() const {
+  absl::MutexLock lock(&peers_mutex_);
+  return peer_costs_;
+}
 
 void Worker::Report(const v1::Load& load, std::string_view router_id) {
   int64_t own = 0, others_tokens = 0;

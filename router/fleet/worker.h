@@ -19,6 +19,7 @@
 #include "common/base/ids.h"
 #include "router/fleet/circuit_breaker.h"
 #include "router/index/worker_slot.h"
+#include "router/placement/policy.h"
 
 namespace grpc {
 class Channel;
@@ -27,6 +28,9 @@ class Channel;
 namespace baton::router::fleet {
 
 enum class Role { kPrefill, kDecode };
+
+// Stands for the name of a worker or of a link's domain in tables and comparisons. 0: no name.
+uint64_t KeyOf(std::string_view name);
 
 // A prompt that this router has booked on the worker that will compute it, until its first token.
 struct BookedPrompt {
@@ -53,12 +57,16 @@ class Worker {
     bool peer_fetch = false;
     // Rows of the longest chunk of one prompt in a step; 0: it does not say.
     int64_t chunk_tokens = 0;
+    // Names the workers among which its link is fast; empty: it does not say.
+    std::string link_domain = {};
   };
 
-  explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0))
-      : identity_(std::move(identity)), slot_(slot.value()) {}
+  explicit Worker(Identity identity, WorkerSlot slot = WorkerSlot(0));
 
   const Identity& identity() const { return identity_; }
+  // KeyOf its id and of its domain.
+  uint64_t key() const { return key_; }
+  uint64_t domain_key() const { return domain_key_; }
   // Its place in the prefix index and in placement's tables. Another one after a new snapshot.
   WorkerSlot slot() const { return WorkerSlot(slot_.load(std::memory_order_relaxed)); }
   // The slot is void: the worker has left, or starts again.
@@ -71,6 +79,12 @@ class Worker {
 
   // What the worker says about itself. Also half-opens its circuit breaker, if that is open.
   void Report(const v1::Load& load, std::string_view router_id);
+
+  // What it says that hand-offs to it take: replaces what it said before. Numbers that no link has are left
+  // out.
+  void ReportPeers(const google::protobuf::RepeatedPtrField<v1::PeerRate>& rates);
+  // By peer, in ascending order. Never null.
+  std::shared_ptr<const std::vector<placement::PeerCost>> peer_costs() const;
 
   // Requests on the worker: what others put there by its last report, and what this router has booked.
   int64_t Requests() const;
@@ -108,6 +122,9 @@ class Worker {
 
  private:
   const Identity identity_;
+  const uint64_t key_;
+  const uint64_t domain_key_;
+  const double token_bytes_;  // of KV
   std::atomic<uint32_t> slot_;
   std::atomic<bool> departed_{false};
   std::atomic<int64_t> reported_requests_{0};  // without this router's own
@@ -124,6 +141,9 @@ class Worker {
   mutable absl::Mutex prompts_mutex_;
   Prompts prompts_ ABSL_GUARDED_BY(prompts_mutex_);
   uint64_t last_prompt_ ABSL_GUARDED_BY(prompts_mutex_) = 0;
+  mutable absl::Mutex peers_mutex_;  // a leaf, too
+  std::shared_ptr<const std::vector<placement::PeerCost>> peer_costs_ ABSL_GUARDED_BY(peers_mutex_) =
+      std::make_shared<std::vector<placement::PeerCost>>();
 };
 
 }  // namespace baton::router::fleet

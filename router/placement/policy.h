@@ -44,6 +44,14 @@ struct Booked {
   uint64_t request = 0;  // whose it is, for the bookkeeper
 };
 
+// What shipping to a decode worker takes from one prefill worker, by what it has seen: seconds, and seconds
+// per token.
+struct PeerCost {
+  uint64_t peer = 0;  // WorkerState.key
+  double base = 0;
+  double token = 0;
+};
+
 // What is known of a worker when a request is placed.
 struct WorkerState {
   WorkerSlot slot;
@@ -73,6 +81,12 @@ struct WorkerState {
   bool serves_fetches = false;
   // Decode workers: rows of the longest chunk of a prompt in one step, beside running answers. 0: not told.
   int64_t chunk_tokens = 0;
+  // Stands for it in peer_costs; 0: for nobody. And for those among which its link is fast; 0: it does not
+  // say.
+  uint64_t key = 0;
+  uint64_t link_domain = 0;
+  // Decode workers: by peer, in ascending order.
+  std::span<const PeerCost> peer_costs;
 
   int64_t requests() const { return waiting + running; }
   // Leading blocks of the prompt that others could fetch from it now.

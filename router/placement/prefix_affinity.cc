@@ -116,22 +116,23 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 }
 
 // Seconds that its answer takes there, each step with it in the batch: equal steps everywhere are what keeps
-// the slowest answer fast. Then the KV to ship, and the wait for blocks. Where there are no prefill workers
-// (`alone`): its own queue, and what it would compute.
-double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker, bool alone) const {
+// the slowest answer fast. Then the KV to ship, from the prefill worker with the fastest way to it, and the
+// wait for blocks. Where there are no prefill workers: its own queue, and what it would compute.
+double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const {
   const LinearFit<3>& step = Of(worker.slot).step;
   const double batch = std::max(0.0, static_cast<double>(worker.requests()));
   const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
   double cost = with * output_tokens_ * options_.decode_weight;
-  if (alone) {
+  if (prefill.empty()) {
     const int64_t cached = Reused(request, worker.confirmed_blocks);
     const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
     const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
     if (queued > 0) cost += forecast.Seconds(queued, 0);
     cost += forecast.Seconds(request.prompt_tokens - cached, cached);
   } else {
-    cost += Transfer(request.prompt_tokens - Reused(request, worker.matched_blocks));
+    const int64_t missing = request.prompt_tokens - Reused(request, worker.matched_blocks);
+    cost += ShipForecast(worker, prefill).Least(missing, Transfer(missing));
   }
   return cost + BlockWait(request, worker, with * output_tokens_);
 }
@@ -152,10 +153,10 @@ double PrefixAffinity::BlockWait(const Request& request, const WorkerState& work
 
 // The least, and among equals the tie's. A session's requests share their ties, and take costs within
 // noise for equal: so they stay together where nothing speaks against it.
-size_t PrefixAffinity::SelectDecode(const Request& request, Workers decode, bool alone,
+size_t PrefixAffinity::SelectDecode(const Request& request, Workers decode, Workers prefill,
                                     uint64_t tie_key) const {
   std::vector<double> costs(decode.size());
-  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], alone);
+  for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], prefill);
   const double least = *std::min_element(costs.begin(), costs.end());
   const double equal = request.session == 0 ? least : least * (1 + kNoise);
   size_t best = decode.size();
@@ -205,8 +206,11 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
 }
 
 PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers prefill, size_t at,
-                                                int64_t fetchable) const {
+                                                int64_t fetchable, const ShipForecast& ships,
+                                                int64_t missing) const {
   const WorkerState& worker = prefill[at];
+  // Where nothing tells pairs apart, shipping is taken to be hidden behind compute everywhere.
+  const double ship = ships.Seconds(worker, missing, Transfer(missing)).value_or(0);
   const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
   // Who waits there waits for what this adds. It is what sends long prompts behind each other.
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
@@ -224,6 +228,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     predicted.wait = Wait(request, worker, candidate.due);
     const double fetch = Transfer(candidate.cached_tokens - Reused(request, worker.matched_blocks));
     predicted.fetch = std::max(0.0, fetch - predicted.wait);
+    predicted.ship = ship;
     // Blocks that it lacks displace others, which a later request would have come back for.
     const int64_t new_tokens = request.prompt_tokens - Reused(request, worker.matched_blocks);
     const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
@@ -293,13 +298,14 @@ double PrefixAffinity::LocalCost(const Prediction& local) const {
 }
 
 std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, int64_t blocks,
-                                               uint64_t tie_key) const {
+                                               const WorkerState& fetcher, uint64_t tie_key) const {
   std::optional<WorkerSlot> best;
-  std::pair<int64_t, uint64_t> best_order;
+  std::tuple<bool, int64_t, uint64_t> best_order;
   for (const Workers peers : {prefill, decode}) {
     for (const WorkerState& worker : peers) {
       if (worker.fetchable_blocks() < blocks) continue;
-      const std::pair order(worker.queued_tokens, Tie(seed_, tie_key, worker.slot));
+      const std::tuple order(worker.link_domain != fetcher.link_domain, worker.queued_tokens,
+                             Tie(seed_, tie_key, worker.slot));
       if (best.has_value() && order >= best_order) continue;
       best = worker.slot;
       best_order = order;
@@ -314,7 +320,7 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMaxTokens);
   const uint64_t tie_key = request.session != 0 ? request.session : next_tie_key_++;
   Selection selection;
-  selection.decode = SelectDecode(request, decode, prefill.empty(), tie_key);
+  selection.decode = SelectDecode(request, decode, prefill, tie_key);
   const WorkerState& decoder = decode[selection.decode];
 
   int64_t longest = 0, fetchable = 0;
@@ -324,10 +330,12 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   }
   for (const WorkerState& worker : decode) fetchable = std::max(fetchable, worker.fetchable_blocks());
 
+  const ShipForecast ships(decoder, prefill);
+  const int64_t missing = request.prompt_tokens - Reused(request, decoder.matched_blocks);
   std::vector<Candidate> candidates;
   candidates.reserve(prefill.size());
   for (size_t i = 0; i < prefill.size(); ++i) {
-    candidates.push_back(Score(request, prefill, i, fetchable));
+    candidates.push_back(Score(request, prefill, i, fetchable, ships, missing));
     candidates.back().tie = Tie(seed_, tie_key, prefill[i].slot);
   }
   TakeBest(prefill, candidates, selection);
@@ -350,7 +358,7 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
     selection.prefill.clear();
     selection.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
     if (selection.fetch_blocks > 0)
-      selection.fetch_from = Peer(prefill, decode, selection.fetch_blocks, tie_key);
+      selection.fetch_from = Peer(prefill, decode, selection.fetch_blocks, decoder, tie_key);
     selection.predicted = local;
     selection.due = request.arrival;
     selection.reason = Reason::kLocal;
@@ -362,7 +370,7 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   selection.predicted = candidate.predicted;
   selection.due = candidate.due;
   if (candidate.fetch_blocks > 0) {
-    selection.fetch_from = Peer(prefill, decode, candidate.fetch_blocks, tie_key);
+    selection.fetch_from = Peer(prefill, decode, candidate.fetch_blocks, prefill[candidate.worker], tie_key);
     selection.reason = Reason::kFetch;
   } else if (longest == 0) {
     selection.reason = Reason::kCold;

@@ -10,6 +10,7 @@
 #include "common/forecast/linear_fit.h"
 #include "common/forecast/prefill_forecast.h"
 #include "router/placement/policy.h"
+#include "router/placement/ship_forecast.h"
 
 namespace baton::router::placement {
 
@@ -65,8 +66,8 @@ class PrefixAffinity final : public Policy {
   const Learnt& Of(WorkerSlot slot) const;
   Learnt& Learn(WorkerSlot slot);
   double Transfer(int64_t tokens) const;
-  size_t SelectDecode(const Request& request, Workers decode, bool alone, uint64_t tie_key) const;
-  double DecodeCost(const Request& request, const WorkerState& worker, bool alone) const;
+  size_t SelectDecode(const Request& request, Workers decode, Workers prefill, uint64_t tie_key) const;
+  double DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
   // Seconds until a prompt whose virtual deadline is `due` would begin on the worker.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
@@ -75,10 +76,14 @@ class PrefixAffinity final : public Policy {
   // up.
   Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks) const;
   double LocalCost(const Prediction& local) const;
-  Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable) const;
+  // `missing`: tokens whose KV the decode worker lacks.
+  Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable,
+                  const ShipForecast& ships, int64_t missing) const;
 
-  // The least loaded of the workers that have confirmed `blocks` leading blocks of the prompt.
-  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, uint64_t tie_key) const;
+  // Of the workers that have confirmed `blocks` leading blocks of the prompt, the least loaded of those in
+  // the link's domain of the one that fetches, else of all.
+  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, const WorkerState& fetcher,
+                                 uint64_t tie_key) const;
   static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
 
   // The present virtual deadline of a booked prompt that takes `seconds`.

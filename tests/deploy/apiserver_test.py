@@ -15,9 +15,8 @@ CASES = {path.stem: path for path in sorted((CHART.parent / "cases").glob("*.yam
 EVERY = PRESETS | CASES
 # Pods that Kubernetes' strictest standard refuses, with what it refuses: GPUs' direct links and folders of the node have their price.
 PRIVILEGED = {
-    ("many-nodes", "r-baton-prefill"): "IPC_LOCK",
-    ("many-nodes", "r-baton-decode"): "IPC_LOCK",
-    **{("node-8gpu", f"r-baton-{role}"): "hostPath" for role in ("router", "prefill", "decode")},
+    **{("node-8gpu", f"r-baton-{role}"): "hostPath" for role in ("router", "node")},
+    ("node", "r-baton-node"): "IPC_LOCK",
     **{("everything", f"r-baton-{role}"): "IPC_LOCK" for role in ("router", "prefill", "decode")},
 }
 SUFFIXES = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -84,7 +83,7 @@ class Api(unittest.TestCase):
     def test_pods_keep_the_strictest_standard(self):
         for name, path in EVERY.items():
             release = Release(load(path))
-            pods = {one["metadata"]["name"]: copy.deepcopy(one["spec"]["template"]) for one in release.all("Deployment")}
+            pods = {one["metadata"]["name"]: copy.deepcopy(one["spec"]["template"]) for one in release.workloads()}
             pods |= {one["metadata"]["name"]: copy.deepcopy(one) for one in release.all("Pod")}
             for role, pod in pods.items():
                 pod |= {"apiVersion": "v1", "kind": "Pod"}
@@ -107,9 +106,11 @@ class Api(unittest.TestCase):
                 self.gone(release)
                 self.done(self.api.release("install", release, path, "--dry-run=server"))
                 self.done(self.api.release("install", release, path))
-                path = "/apis/apps/v1/namespaces/ns/deployments"
-                made = self.api.ask("GET", path, labelSelector=f"app.kubernetes.io/instance={release}")[1]["items"]
-                self.assertEqual(len(made), 2 if name == "s3-keda" else 3)
+                made = []
+                for kind in ("deployments", "statefulsets"):
+                    path = f"/apis/apps/v1/namespaces/ns/{kind}"
+                    made += self.api.ask("GET", path, labelSelector=f"app.kubernetes.io/instance={release}")[1]["items"]
+                self.assertEqual(len(made), 2 if name in ("s3-keda", "node-8gpu", "node") else 3)
 
     def test_helm_upgrades_from_each_preset_to_each(self):
         """In one walk that takes each ordered pair once; then back by rollback."""

@@ -53,12 +53,27 @@ class Release:
         assert len(found) == 1, f"{len(found)} {kind} {name}; there are {[o['metadata']['name'] for o in self.all(kind)]}"
         return found[0]
 
+    def workload(self, role):
+        return self.one("StatefulSet" if role == "node" else "Deployment", f"r-baton-{role}")
+
+    def workloads(self):
+        return self.all("Deployment") + self.all("StatefulSet")
+
     def pod(self, role):
-        return self.one("Deployment", f"r-baton-{role}")["spec"]["template"]["spec"]
+        return self.workload(role)["spec"]["template"]["spec"]
 
     def container(self, role):
         return self.pod(role)["containers"][0]
 
     def flags(self, role):
-        """{"--listen": "0.0.0.0:8470", ...}"""
-        return dict(flag.split("=", 1) for flag in self.container(role)["args"])
+        """{"--listen": "0.0.0.0:8470", ...}; a switch is True. What a node's workers of one role get is named by the inner flag, as in
+        "--prefill-flag=--chunk-tokens"."""
+        flags = {}
+        for flag in self.container(role)["args"]:
+            if flag.startswith("--"):
+                name, _, value = flag.partition("=")
+                if name in ("--prefill-flag", "--decode-flag"):
+                    inner, _, value = value.partition("=")
+                    name = f"{name}={inner}"
+                flags[name] = value or True
+        return flags

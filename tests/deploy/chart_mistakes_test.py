@@ -9,9 +9,12 @@ from chart import CHART, ROLES, SUM, Refused, Release, each
 class GpuImages(unittest.TestCase):
     """Which image a role runs: the CPU image has no CUDA in it, and a worker that is told --backend=cuda there ends at once."""
 
+    def workers(self, preset):
+        return ("node",) if preset == "node-8gpu" else ("prefill", "decode")
+
     def gpu_presets(self):
         found = [path.stem for path in sorted((CHART / "presets").glob("*.yaml")) if "gpus:" in path.read_text()]
-        self.assertEqual(found, ["many-nodes", "node-8gpu"])
+        self.assertEqual(found, ["efa", "many-nodes", "node-8gpu", "sockets"])
         return found
 
     def test_presets_run_the_cuda_image_on_gpus(self):
@@ -19,7 +22,7 @@ class GpuImages(unittest.TestCase):
             for values, tag in ((None, "0.1.0"), ({"image": {"tag": "2.3"}}, "2.3")):
                 with self.subTest(preset, tag=tag):
                     release = Release(values, preset=preset)
-                    for role in ("prefill", "decode"):
+                    for role in self.workers(preset):
                         self.assertEqual(release.flags(role)["--backend"], "cuda")
                         self.assertEqual(release.container(role)["image"], f"baton:{tag}-cuda")
                     self.assertEqual(release.container("router")["image"], f"baton:{tag}")
@@ -41,7 +44,8 @@ class GpuImages(unittest.TestCase):
 
     def test_the_cpu_image_under_a_gpu_preset_is_refused(self):
         for preset in self.gpu_presets():
-            for values in ({"prefill": {"image": {"tag": "0.1.0"}}}, {"image": {"tag": "7"}, "decode": {"image": {"tag": "7"}}}, {"image": {"digest": "sha256:" + SUM}}):
+            first, last = self.workers(preset)[0], self.workers(preset)[-1]
+            for values in ({first: {"image": {"tag": "0.1.0"}}}, {"image": {"tag": "7"}, last: {"image": {"tag": "7"}}}, {"image": {"digest": "sha256:" + SUM}}):
                 with self.subTest(preset, values=values):
                     with self.assertRaises(Refused) as refused:
                         Release(values, preset=preset)
@@ -67,6 +71,22 @@ class Mistakes(unittest.TestCase):
         "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
         "nccl without GPUs": ({"link": {"name": "nccl"}}, ["link.name", "decode.gpus"]),
         "a floor without a worker to test with": ({"prefill": {"enabled": False}, "link": {"floorGbps": 1}}, ["link.floorGbps", "prefill.enabled"]),
+        "nccl on a node without GPUs": ({"node": {"enabled": True}, "link": {"name": "nccl"}}, ["link.name", "node.gpus"]),
+        "nccl on slices of a GPU": ({**each({"gpus": 1}), "link": {"name": "nccl"}, "decode": {"gpus": 1, "gpuResource": "nvidia.com/mig-3g.40gb"}}, ["decode.gpuResource", "slices of one GPU", "host"]),
+        "nccl on shared GPUs": ({**each({"gpus": 1}), "link": {"name": "nccl"}, "prefill": {"gpus": 1, "gpuResource": "nvidia.com/gpu.shared"}}, ["prefill.gpuResource", "no two workers on one GPU"]),
+        "more workers than GPUs": ({"node": {"enabled": True, "gpus": 8, "prefillWorkers": 3, "decodeWorkers": 6}}, ["node.prefillWorkers", "take 9 GPUs", "node.gpus is 8"]),
+        "more ranks than GPUs": ({"node": {"enabled": True, "gpus": 8, "prefillWorkers": 1, "decodeWorkers": 4, "tensorParallel": 2}}, ["take 10 GPUs"]),
+        "a node without decode workers": ({"node": {"enabled": True, "decodeWorkers": 0}}, ["decodeWorkers"]),
+        "a node's floor without a worker to test with": ({"node": {"enabled": True, "prefillWorkers": 0}, "link": {"floorGbps": 1}}, ["link.floorGbps", "node.prefillWorkers"]),
+        "the node's network under a policy": ({"decode": {"hostNetwork": True}}, ["decode.hostNetwork", "networkPolicy.enabled"]),
+        "a port range in the node's network": ({**each({"gpus": 1}), "decode": {"gpus": 1, "hostNetwork": True}, "link": {"name": "nccl", "portRange": "50000-50010"}, "networkPolicy": {"enabled": False}}, ["link.portRange", "decode.hostNetwork"]),
+        "a port range upside down": ({"link": {"portRange": "50010-50000"}}, ["link.portRange"]),
+        "a port range over the workers' own": ({"link": {"portRange": "8000-9999"}}, ["link.portRange", "10000"]),
+        "a port range without end": ({"link": {"portRange": "50000-"}}, ["portRange"]),
+        "a domain that no pod has": ({"link": {"domain": "spec.hostname"}}, ["domain"]),
+        "a setting of NCCL as a number": ({"link": {"env": {"NCCL_IB_TC": 106}}}, ["NCCL_IB_TC"]),
+        "a node's KV over its memory": ({"node": {"enabled": True, "decodeWorkers": 3, "kvMemory": "4GiB", "resources": {"limits": {"memory": "16Gi"}}}}, ["node.kvMemory"]),
+        "a capability that nobody gets": ({"decode": {"rdma": {"ipcLock": True}}}, ["ipcLock"]),
         "an unknown link": ({"link": {"name": "rdma"}}, ["link"]),
         "a grace shorter than an answer": ({"router": {"terminationGracePeriodSeconds": 30}}, ["router.terminationGracePeriodSeconds", "cut short"]),
         "least over most": ({"prefill": {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 2}}}, ["prefill.autoscaling.minReplicas"]),

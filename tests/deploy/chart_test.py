@@ -13,7 +13,7 @@ class Presets(unittest.TestCase):
             with self.subTest(path.stem):
                 done = subprocess.run([HELM, "lint", "--strict", str(CHART), "--values", str(path)], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual(len(Release(preset=path.stem).all("Deployment")), 3)
+                self.assertEqual(len(Release(preset=path.stem).workloads()), 2 if path.stem == "node-8gpu" else 3)
 
     def test_defaults_need_nothing_else(self):
         kinds = {one["apiVersion"].split("/")[0] for one in Release().objects}
@@ -32,7 +32,133 @@ class Presets(unittest.TestCase):
         decode = release.container("decode")
         self.assertEqual(decode["resources"]["limits"]["nvidia.com/gpu"], 8)
         self.assertEqual(decode["resources"]["limits"]["rdma/hca_shared_devices_a"], 1)
-        self.assertEqual(decode["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["IPC_LOCK"]})
+        self.assertEqual(decode["securityContext"]["capabilities"], {"drop": ["ALL"]}, "no capability that this user can't have")
+        self.assertEqual(release.flags("decode")["--link-pairs"], "32")
+        self.assertEqual(release.pod("decode")["securityContext"]["sysctls"], [{"name": "net.ipv4.ip_local_port_range", "value": "50000 59999"}])
+
+    def test_presets_for_nccl_ask_for_more_than_sockets_carry(self):
+        """A worker that fell back to TCP is not ready."""
+        for preset, floor in (("node-8gpu", 50), ("many-nodes", 12), ("efa", 12)):
+            release = Release(preset=preset)
+            role = "node" if preset == "node-8gpu" else "decode"
+            flags = release.flags(role)
+            self.assertEqual(flags["--link"], "nccl")
+            self.assertGreater(float(flags.get("--link-floor-gbps") or flags["--decode-flag=--link-floor-gbps"]), floor, preset)
+            self.assertIn({"name": "NCCL_RAS_ENABLE", "value": "0"}, release.container(role)["env"])
+            self.assertNotIn("NCCL_CUMEM_ENABLE", str(release.container(role)["env"]), "an abort of one end would crash the other")
+
+    def test_efa(self):
+        release = Release(preset="efa")
+        for role in ("prefill", "decode"):
+            limits = release.container(role)["resources"]["limits"]
+            self.assertEqual((limits["vpc.amazonaws.com/efa"], limits["hugepages-2Mi"], limits["nvidia.com/gpu"]), (32, "5Gi", 8))
+            env = {one["name"]: one.get("value") for one in release.container(role)["env"]}
+            self.assertEqual(env["FI_PROVIDER"], "efa")
+            (copy,) = release.pod(role)["initContainers"]
+            self.assertEqual(copy["command"], ["sh", "-c", "cp -rL /opt/aws-ofi-nccl/lib/. /mnt/nccl-plugin/"])
+            self.assertEqual([mount for mount in copy["volumeMounts"]], [{"name": "nccl-plugin", "mountPath": "/mnt/nccl-plugin"}])
+            self.assertIn({"name": "nccl-plugin", "mountPath": "/opt/nccl-plugin/lib", "readOnly": True}, release.container(role)["volumeMounts"])
+        self.assertNotIn("nccl-plugin", str(release.pod("router")))
+        dockerfile = (CHART.parents[1] / "container" / "Dockerfile.cuda").read_text()
+        self.assertRegex(dockerfile, r"LD_LIBRARY_PATH=\S*/opt/nccl-plugin/lib", "where the image looks for it")
+
+    def test_sockets_go_over_the_host_link(self):
+        release = Release(preset="sockets")
+        self.assertEqual(release.flags("decode")["--link"], "host")
+        self.assertEqual(release.flags("decode")["--backend"], "cuda")
+
+
+class Node(unittest.TestCase):
+    """Several workers in one pod, for NVLink."""
+
+    ON = {"enabled": True, "prefillWorkers": 2, "decodeWorkers": 3}
+
+    def release(self, more=None, **values):
+        return Release({"node": {**self.ON, **(more or {})}, **values})
+
+    def test_replaces_both_pools(self):
+        release = self.release()
+        self.assertEqual({one["metadata"]["name"] for one in release.workloads()}, {"r-baton-router", "r-baton-node"})
+        self.assertFalse([one for one in release.objects if one["metadata"]["name"].endswith(("-prefill", "-decode"))])
+        self.assertFalse(Release().all("StatefulSet"))
+
+    def test_routers_look_for_every_worker_of_every_node(self):
+        release = self.release()
+        service = release.one("Service", "r-baton-node")["spec"]
+        self.assertEqual(service["clusterIP"], "None")
+        name = "dns:///r-baton-node.ns.svc"
+        flags = release.flags("router")
+        self.assertEqual(flags["--prefill"], f"{name}:8480,{name}:8481")
+        self.assertEqual(flags["--decode"], f"{name}:8482,{name}:8483,{name}:8484")
+        ports = {port["name"]: port["port"] for port in service["ports"]}
+        self.assertEqual({name: port for name, port in ports.items() if not name.startswith("m-")}, {"prefill-0": 8480, "prefill-1": 8481, "decode-0": 8482, "decode-1": 8483, "decode-2": 8484})
+        inside = {port["name"]: port["containerPort"] for port in release.container("node")["ports"]}
+        self.assertEqual(ports, {name: port for name, port in inside.items() if name != "health"})
+        self.assertEqual(len(set(inside.values())), len(inside))
+        self.assertEqual(release.flags("node")["--worker-listen"], "0.0.0.0:8480", "the first of them")
+        self.assertEqual(release.flags("node")["--worker-metrics"], f"0.0.0.0:{ports['m-prefill-0']}")
+        self.assertNotIn("--prefill", Release({"node": {"enabled": True, "prefillWorkers": 0}}).flags("router"))
+
+    def test_each_worker_has_its_gpus(self):
+        flags = self.release({"gpus": 8}).flags("node")
+        self.assertEqual((flags["--prefill-devices"], flags["--decode-devices"]), ("0-1", "2-4"))
+        self.assertEqual((flags["--prefill"], flags["--decode"], flags["--backend"]), ("2", "3", "cuda"))
+        flags = self.release({"gpus": 8, "tensorParallel": 2, "prefillWorkers": 1}).flags("node")
+        self.assertEqual((flags["--prefill-devices"], flags["--decode-devices"], flags["--tp"]), ("0-1", "2-7", "2"))
+        flags = self.release().flags("node")
+        self.assertFalse({"--prefill-devices", "--decode-devices"} & set(flags))
+        self.assertEqual(flags["--backend"], "cpu")
+        self.assertEqual(self.release({"gpus": 8}).container("node")["resources"]["limits"]["nvidia.com/gpu"], 8)
+
+    def test_one_supervisor_and_its_workers(self):
+        release = self.release({"kvMemory": "3GiB", "chunkTokens": 2048, "tokenBudget": 4096, "maxRunning": 9, "localPrefillTokens": 7, "threads": 5}, link={"floorGbps": 2}, longestGenerationSeconds=100)
+        container, flags = release.container("node"), release.flags("node")
+        self.assertEqual(container["command"], ["/usr/local/bin/baton"])
+        self.assertEqual(container["args"][:2], ["serve", "--no-router"])
+        for flag, value in {"--kv-memory": "3GiB", "--prefill-flag=--chunk-tokens": "2048", "--prefill-flag=--token-budget": "4096", "--max-running": "9", "--local-prefill-tokens": "7", "--threads": "5", "--drain-grace": "100", "--worker-prefix": "$(POD_NAME)", "--slo-ttft": "2", "--slo-tpot": "0.05"}.items():
+            self.assertEqual(flags[flag], value, flag)
+        # Prefill workers of the same pod, each of them.
+        self.assertEqual(flags["--decode-flag=--link-peers"], "127.0.0.1:8480,127.0.0.1:8481")
+        self.assertEqual(flags["--decode-flag=--link-floor-gbps"], "2")
+        # Workers have all their grace before the supervisor, and that before the kubelet, ends them.
+        stop = int(flags["--stop-grace"].removesuffix("s"))
+        self.assertGreater(stop, 100)
+        self.assertGreater(release.pod("node")["terminationGracePeriodSeconds"], stop)
+
+    def test_probes_ask_the_supervisor(self):
+        release = self.release()
+        container = release.container("node")
+        self.assertEqual(container["startupProbe"]["grpc"], {"port": 8471, "service": "live"})
+        self.assertEqual(container["readinessProbe"]["grpc"], {"port": 8471})
+        self.assertEqual(release.flags("node")["--health"], "0.0.0.0:8471")
+        startup = container["startupProbe"]
+        self.assertEqual(release.flags("node")["--start-timeout"], f"{startup['periodSeconds'] * startup['failureThreshold']}s")
+
+    def test_one_pod_per_node_with_one_shared_memory(self):
+        release = self.release()
+        pod = release.pod("node")
+        self.assertEqual([one["whenUnsatisfiable"] for one in pod["topologySpreadConstraints"]], ["DoNotSchedule"])
+        self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}, pod["volumes"])
+        self.assertEqual(release.workload("node")["spec"]["serviceName"], "r-baton-node")
+        self.assertEqual(release.workload("node")["spec"]["podManagementPolicy"], "Parallel")
+
+    def test_each_worker_is_scraped_as_one_of_its_role(self):
+        monitor = self.release(observability={"serviceMonitor": {"enabled": True}}).one("ServiceMonitor", "r-baton")
+        endpoints = {one["port"]: {label["targetLabel"]: label.get("replacement") for label in one["relabelings"]} for one in monitor["spec"]["endpoints"]}
+        self.assertEqual(set(endpoints), {"metrics", "m-prefill-0", "m-prefill-1", "m-decode-0", "m-decode-1", "m-decode-2"})
+        self.assertEqual(endpoints["m-decode-2"], {"release": None, "component": "decode", "pod": "$1-decode-2"})
+        self.assertEqual(endpoints["m-prefill-1"]["component"], "prefill")
+
+    def test_keys_of_every_role_hold_here_too(self):
+        own = {"nodeSelector": {"a": "b"}, "runtimeClassName": "nvidia", "podLabels": {"l": "v"}, "extraEnv": [{"name": "A", "value": "1"}], "extraArgs": ["--tolerant"]}
+        release = self.release(own, tls={"enabled": True, "existingSecret": "s"}, auth={"fleetKey": {"existingSecret": "f"}})
+        self.assertEqual(release.pod("node")["runtimeClassName"], "nvidia")
+        self.assertIn({"name": "A", "value": "1"}, release.container("node")["env"])
+        self.assertIn("--tolerant", release.container("node")["args"])
+        for flag in ("--tls-cert", "--tls-peer-name", "--fleet-key-file"):
+            self.assertEqual(release.flags("node")[flag], release.flags("router")[flag])
+        selector = release.one("PodDisruptionBudget", "r-baton-node")["spec"]["selector"]["matchLabels"]
+        self.assertLessEqual(selector.items(), release.workload("node")["spec"]["template"]["metadata"]["labels"].items())
 
 
 class Route(unittest.TestCase):
@@ -57,8 +183,8 @@ class Route(unittest.TestCase):
 
 class Pods(unittest.TestCase):
     def test_locked_down(self):
-        release = Release(preset="node-8gpu")
-        for role in ROLES:
+        for preset, role in [("node-8gpu", "node"), *(("sockets", role) for role in ROLES)]:
+            release = Release(preset=preset)
             pod, container = release.pod(role), release.container(role)
             self.assertTrue(pod["securityContext"]["runAsNonRoot"])
             self.assertFalse(pod["automountServiceAccountToken"])
@@ -160,10 +286,47 @@ class Pods(unittest.TestCase):
         self.assertEqual(release.flags("prefill")["--backend"], "cpu")
         self.assertNotIn("--tp", release.flags("prefill"))
 
-    def test_rdma_without_ipc_lock(self):
-        release = Release({"decode": {"rdma": {"enabled": True, "ipcLock": False}}})
+    def test_rdma(self):
+        release = Release({"decode": {"rdma": {"enabled": True}}})
         self.assertNotIn("add", release.container("decode")["securityContext"]["capabilities"])
         self.assertEqual(release.container("decode")["resources"]["limits"]["rdma/hca_shared_devices_a"], 1)
+
+    def test_memory_is_locked_by_root_alone(self):
+        """The capability reaches no other user: Kubernetes gives none that outlives the change of user."""
+        release = Release({"decode": {"rdma": {"enabled": True, "runAsRoot": True}}})
+        self.assertEqual(release.container("decode")["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["IPC_LOCK"]})
+        self.assertEqual((release.pod("decode")["securityContext"]["runAsUser"], release.pod("decode")["securityContext"]["runAsNonRoot"]), (0, False))
+        self.assertEqual(release.pod("prefill")["securityContext"]["runAsUser"], 65532)
+
+    def test_network_of_the_node(self):
+        release = Release({"decode": {"hostNetwork": True}, "networkPolicy": {"enabled": False}})
+        self.assertEqual((release.pod("decode")["hostNetwork"], release.pod("decode")["dnsPolicy"]), (True, "ClusterFirstWithHostNet"))
+        self.assertNotIn("hostNetwork", release.pod("prefill"))
+
+    def test_devices_by_claims_and_large_pages(self):
+        claims = [{"name": "nic", "resourceClaimTemplateName": "nic-beside-gpu"}]
+        release = Release({"decode": {"resourceClaims": claims, "hugepages2Mi": "5Gi"}})
+        self.assertEqual(release.pod("decode")["resourceClaims"], claims)
+        self.assertEqual(release.container("decode")["resources"]["claims"], [{"name": "nic"}])
+        self.assertEqual(release.container("decode")["resources"]["limits"], {"hugepages-2Mi": "5Gi"})
+
+    def test_where_the_link_is_fast(self):
+        for domain in ("spec.nodeName", "metadata.labels['nvidia.com/gpu.clique']"):
+            release = Release({"link": {"domain": domain}})
+            for role in ("prefill", "decode"):
+                self.assertEqual(release.flags(role)["--link-domain"], "$(LINK_DOMAIN)")
+                self.assertIn({"name": "LINK_DOMAIN", "valueFrom": {"fieldRef": {"fieldPath": domain}}}, release.container(role)["env"])
+            self.assertNotIn("LINK_DOMAIN", str(release.pod("router")))
+        self.assertNotIn("LINK_DOMAIN", str(Release({"link": {"domain": ""}}).pod("decode")))
+
+    def test_settings_of_nccl(self):
+        release = Release({**each({"gpus": 1}), "link": {"name": "nccl", "pairs": 40, "env": {"NCCL_IB_HCA": "mlx5", "NCCL_RAS_ENABLE": "1"}}})
+        for role in ("prefill", "decode"):
+            env = {one["name"]: one.get("value") for one in release.container(role)["env"]}
+            self.assertEqual((env["NCCL_IB_HCA"], env["NCCL_RAS_ENABLE"]), ("mlx5", "1"))
+            self.assertEqual(release.flags(role)["--link-pairs"], "40")
+        self.assertNotIn("NCCL", str(release.pod("router")))
+        self.assertNotIn("NCCL", str(Release({"link": {"env": {"NCCL_IB_HCA": "mlx5"}}}).pod("decode")), "of the nccl link alone")
 
     def test_shared_memory(self):
         release = Release({"decode": {"shm": {"enabled": True, "sizeLimit": "3Gi"}}})
@@ -180,11 +343,19 @@ class Pods(unittest.TestCase):
         self.assertEqual(flags["--worker-id"], "$(POD_NAME)")
 
     def test_kv_precision(self):
-        self.assertNotIn("--key-dtype", Release().flags("decode"))
-        for values, wanted in (({"decode": {"gpus": 1}}, ("bf16", "bf16")), ({**each({"gpus": 1}), "kv": {"valueDtype": "i8"}}, ("bf16", "i8")), ({"kv": {"keyDtype": "bf16"}}, ("bf16", None))):
-            for role in ("prefill", "decode"):
+        """On GPUs alone the workers choose, by the model: f16 for models in it. Where one pool has none they have to be told."""
+        cases = (
+            ({}, (None, None)),
+            (each({"gpus": 1}), (None, None)),
+            ({"decode": {"gpus": 1}}, ("bf16", "bf16")),
+            ({"decode": {"gpus": 1}, "prefill": {"enabled": False}}, (None, None)),
+            ({**each({"gpus": 1}), "kv": {"valueDtype": "i8"}}, (None, "i8")),
+            ({"kv": {"keyDtype": "bf16"}}, ("bf16", None)),
+        )
+        for values, wanted in cases:
+            for role in ("prefill", "decode") if values.get("prefill", {}).get("enabled", True) else ("decode",):
                 flags = Release(values).flags(role)
-                self.assertEqual((flags["--key-dtype"], flags.get("--value-dtype")), wanted, role)
+                self.assertEqual((flags.get("--key-dtype"), flags.get("--value-dtype")), wanted, (role, values))
 
     def test_link(self):
         release = Release({**each({"gpus": 1}), "link": {"name": "nccl", "floorGbps": 7.5, "timeoutSeconds": 3}})

@@ -19,6 +19,19 @@ from chart import Release
 from relay import BIN, MODEL, ROOT, Process, until
 
 
+def boxed(root, command, namespaces, environment):
+    """The command line that runs it as a container would."""
+    if not namespaces:
+        box = ["env", "-i", *(f"{name}={value}" for name, value in environment.items()), "/usr/bin/setpriv", "--no-new-privs", "/usr/sbin/chroot"]
+        return [str(part) for part in [*box, "--userspec=65532:65532", "--groups=65532", root, *command]]
+    box = ["bwrap", "--ro-bind", root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-user", "--unshare-pid"]
+    box += ["--unshare-ipc", "--unshare-uts", "--uid", "65532", "--gid", "65532", "--cap-drop", "ALL", "--die-with-parent", "--clearenv"]
+    for name, value in environment.items():
+        box += ["--setenv", name, value]
+    # Signals reach the process itself: it is no child of a shell.
+    return [str(part) for part in [*box, "--as-pid-1", *command]]
+
+
 class Containers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -49,18 +62,11 @@ class Containers(unittest.TestCase):
 
     @classmethod
     def sandbox(cls, command, namespaces=None):
-        """The command line that runs it as a container would."""
-        if not (cls.namespaces if namespaces is None else namespaces):
-            box = ["setpriv", "--no-new-privs", "chroot", "--userspec=65532:65532", "--groups=65532", cls.root]
-            return [str(part) for part in [*box, *command]]
-        box = ["bwrap", "--ro-bind", cls.root, "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--unshare-user", "--unshare-pid"]
-        box += ["--unshare-ipc", "--unshare-uts", "--uid", "65532", "--gid", "65532", "--cap-drop", "ALL", "--die-with-parent", "--clearenv"]
-        # Signals reach the process itself: it is no child of a shell.
-        return [str(part) for part in [*box, "--setenv", "POD_NAME", "pod-0", "--as-pid-1", *command]]
+        return boxed(cls.root, command, cls.namespaces if namespaces is None else namespaces, {"POD_NAME": "pod-0"})
 
     def start(self, role):
         container = self.release.container(role)
-        flags = [flag.replace("0.0.0.0", self.address[role]).replace("$(POD_NAME)", "pod-0") for flag in container["args"]]
+        flags = [flag.replace("0.0.0.0", self.address[role]).replace("$(POD_NAME)", "pod-0").replace("$(LINK_DOMAIN)", "node-0") for flag in container["args"]]
         process = Process(self.sandbox([*container["command"], *flags]))
         self.addCleanup(process.stop)
         process.wait_for(r"^ready grpc=")
@@ -157,6 +163,95 @@ class Containers(unittest.TestCase):
         done = subprocess.run(self.sandbox(["/usr/local/bin/baton-router", "--modell=x"]), capture_output=True, text=True)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("--model", done.stdout + done.stderr)
+
+
+PROBE = """#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char** names) {
+  for (int i = 1; i < count; ++i) {
+    if (dlopen(names[i], RTLD_NOW) == 0) {
+      printf("%s\\n", dlerror());
+      return 1;
+    }
+  }
+  return 0;
+}
+"""
+
+
+class GpuImage(unittest.TestCase):
+    """What Dockerfile.cuda adds to the root: libraries that nothing names and NCCL loads at run time, and where the driver's are looked for. The
+    binaries are the CPU's: what they link is the other test's."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        os.chmod(folder.name, 0o755)
+        cls.root = pathlib.Path(folder.name, "root")
+        done = subprocess.run([ROOT / "deploy" / "container" / "collect", BIN, cls.root, "--gpu"], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        for mount in ("proc", "dev"):
+            (cls.root / mount).mkdir(exist_ok=True)
+        cls.build(PROBE, cls.root / "usr" / "local" / "bin" / "probe")
+        text = (ROOT / "deploy" / "container" / "Dockerfile.cuda").read_text().replace("\\\n", " ")
+        cls.environment = dict(pair.split("=", 1) for line in text.splitlines() if line.startswith("ENV ") for pair in line.removeprefix("ENV ").split())
+        cls.namespaces = subprocess.run(boxed(cls.root, ["/usr/local/bin/probe"], True, {}), capture_output=True).returncode == 0
+
+    @staticmethod
+    def build(source, target, *flags):
+        subprocess.run(["cc", "-x", "c", "-", "-o", target, *flags], input=source, text=True, check=True)
+        os.chmod(target, 0o755)
+
+    def load(self, *names, environment=None):
+        """What the loader says against it; nothing if it loads."""
+        environment = self.environment if environment is None else environment
+        done = subprocess.run(boxed(self.root, ["/usr/local/bin/probe", *names], self.namespaces, environment), capture_output=True, text=True)
+        return done.stdout if done.returncode == 1 else done.stderr
+
+    def test_what_nccl_loads_for_rdma(self):
+        for name in ("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1", "librdmacm.so.1"):
+            self.assertEqual(self.load(name), "", name)
+        self.assertIn("libabsent", self.load("libabsent.so.1"), "the probe can fail")
+
+    def test_every_provider_of_verbs(self):
+        """libibverbs loads them by the names that it finds in its folder of drivers."""
+        drivers = sorted(path.stem for path in (self.root / "etc" / "libibverbs.d").glob("*.driver"))
+        self.assertLessEqual({"mlx5", "efa", "bnxt_re"}, set(drivers))
+        (home,) = (self.root / "usr" / "lib").glob("*/libibverbs")
+        for driver in drivers:
+            (provider,) = home.glob(f"lib{driver}-rdmav*.so")
+            self.assertEqual(self.load("libibverbs.so.1", f"/{provider.relative_to(self.root)}"), "", driver)
+
+    def test_the_drivers_libraries_are_found_where_nodes_have_them(self):
+        """Debian and Ubuntu; RHEL, Amazon Linux and driver containers; GKE. And a plugin where the chart mounts it."""
+        (debian,) = (path.parent.relative_to(self.root) for path in (self.root / "usr" / "lib").glob("*/libc.so.6"))
+        for folder in (str(debian), "usr/lib64", "usr/local/nvidia/lib64", "opt/nccl-plugin/lib"):
+            place = self.root / folder / "libcuda.so.1"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            self.build("int cuInit(unsigned flags) { return (int)flags; }", place, "-shared", "-fPIC")
+            self.assertEqual(self.load("libcuda.so.1"), "", folder)
+            # Without the image's environment the toolkit's cache is needed, which it makes by this root's ld.so.conf.
+            subprocess.run(["/sbin/ldconfig", "-r", self.root], capture_output=True, check=True)
+            self.assertEqual(self.load("libcuda.so.1", environment={}), "", f"{folder}, by the cache")
+            place.unlink()
+        subprocess.run(["/sbin/ldconfig", "-r", self.root], capture_output=True, check=True)
+        self.assertIn("libcuda.so.1", self.load("libcuda.so.1"), "the image has none of its own")
+
+    def test_the_toolkit_knows_the_system(self):
+        for name in ("etc/ld.so.conf", "etc/ld.so.cache", "etc/debian_version"):
+            self.assertGreater((self.root / name).stat().st_size, 0, name)
+
+    def test_gpus_and_driver(self):
+        self.assertNotIn("NVIDIA_VISIBLE_DEVICES", self.environment, "a pod without GPUs would get all of the node's")
+        self.assertRegex(self.environment["NVIDIA_REQUIRE_CUDA"], r"^cuda>=13\.")
+
+    def test_it_is_listed(self):
+        listed = {path.name for path in (self.root / "var" / "lib" / "dpkg" / "status.d").iterdir()}
+        self.assertLessEqual({"libibverbs1", "ibverbs-providers", "librdmacm1", "libnl-3-200", "libnl-route-3-200"}, listed)
+        there = {path.name for path in self.root.rglob("*") if path.is_file()}
+        self.assertFalse(there & {"sh", "bash", "dash", "ldconfig"})
+
 
 
 if __name__ == "__main__":

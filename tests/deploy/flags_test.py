@@ -27,6 +27,8 @@ class Flags(unittest.TestCase):
         sub = [container["args"][0]] if binary == "baton" else []
         for flag in container["args"][len(sub) :]:
             name = flag.split("=")[0]
+            if name in ("--prefill-flag", "--decode-flag"):  # of the workers that it starts
+                self.assertIn(flag.split("=")[1], known(f"baton-{name.split('-')[2]}"), flag)
             if name.startswith("--") and name not in NOT_HERE:
                 self.assertIn(name, known(binary, *sub), f"{binary} {' '.join(sub)}")
 
@@ -35,7 +37,7 @@ class Flags(unittest.TestCase):
         cases += [yaml.safe_load(path.read_text()) for folder in (CHART / "presets", CHART.parent / "cases") for path in sorted(folder.glob("*.yaml"))]
         for values in cases:
             release = Release(values)
-            pods = [one["spec"]["template"]["spec"] for one in release.all("Deployment")] + [one["spec"] for one in release.all("Pod")]
+            pods = [one["spec"]["template"]["spec"] for one in release.workloads()] + [one["spec"] for one in release.all("Pod")]
             for pod in pods:
                 for container in pod["containers"] + pod.get("initContainers", []):
                     # An operator's own container may leave its command to its image.

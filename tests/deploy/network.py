@@ -1,5 +1,5 @@
 """What a set of NetworkPolicies lets through, by the rules of the Kubernetes documentation: a pod that a policy selects takes only what
-some policy allows; both ends have to agree. For tests; knows pod and namespace selectors and named ports.
+some policy allows; both ends have to agree. For tests; knows pod and namespace selectors, named ports and ranges of ports.
 """
 
 
@@ -29,6 +29,8 @@ def peer_is(peer, pod, home):
 
 def port_is(port, number, target):
     wanted = port["port"]
+    if "endPort" in port:
+        return wanted <= number <= port["endPort"]
     return number == (target.ports.get(wanted) if isinstance(wanted, str) else wanted)
 
 

@@ -2,7 +2,7 @@
 """Who reaches whom by the chart's NetworkPolicies: only what a request needs."""
 import unittest
 
-from chart import HUB, ROLES, Release
+from chart import HUB, ROLES, Release, each
 from network import Pod, allowed
 
 
@@ -59,13 +59,40 @@ class NetworkPolicies(unittest.TestCase):
         self.assertEqual(reach, {one for one in self.WANTED if one[2] != "metrics"})
 
     def test_gpu_links_choose_their_ports(self):
-        reach, _, _ = self.reach({"decode": {"gpus": 1}})
+        nccl = {**each({"gpus": 1}), "link": {"name": "nccl"}}
+        reach, _, _ = self.reach(nccl)
         for pair in (("prefill", "decode"), ("decode", "prefill")):
             self.assertIn((*pair, 4321), reach)
         self.assertNotIn(("router", "decode", 4321), reach)
         self.assertNotIn(("client", "decode", "grpc"), reach)
-        reach, _, _ = self.reach({"decode": {"gpus": 1}, "networkPolicy": {"workerToWorker": False}})
+        reach, _, _ = self.reach({**nccl, "networkPolicy": {"workerToWorker": False}})
         self.assertNotIn(("prefill", "decode", 4321), reach)
+
+    def test_gpus_on_the_host_link_open_nothing(self):
+        self.assertEqual(self.reach(each({"gpus": 1}))[0], self.WANTED)
+
+    def test_the_links_ports_can_be_few(self):
+        reach, policies, pods = self.reach({**each({"gpus": 1}), "link": {"name": "nccl", "portRange": "50000-50009"}})
+        self.assertEqual(reach, self.WANTED, "gRPC is open still, and nothing else below the range")
+        for port, open_ in ((49999, False), (50000, True), (50009, True), (50010, False)):
+            self.assertEqual(allowed(policies, pods["decode"], pods["prefill"], port), open_, port)
+        self.assertFalse(allowed(policies, pods["router"], pods["decode"], 50000))
+
+    def test_a_nodes_workers(self):
+        values = {"node": {"enabled": True, "gpus": 8, "prefillWorkers": 2, "decodeWorkers": 6}, "link": {"name": "nccl", "portRange": "50000-50009"}}
+        release = Release(values)
+        policies = release.all("NetworkPolicy")
+        labels = release.workload("node")["spec"]["template"]["metadata"]["labels"]
+        node, other = Pod(labels), Pod(labels)
+        router = Pod(release.workload("router")["spec"]["template"]["metadata"]["labels"], ports=self.PORTS)
+        prometheus, client = Pod({}, namespace="monitoring"), Pod({"app": "client"})
+        reach = lambda source, target, ports: [port for port in ports if allowed(policies, source, target, port)]
+        ports = [8470, 8471, 8479, 8480, 8487, 8488, 9479, 9480, 9487, 9488, 50000]
+        self.assertEqual(reach(router, node, ports), [8480, 8487])
+        self.assertEqual(reach(node, other, ports), [8480, 8487, 50000])
+        self.assertEqual(reach(prometheus, node, ports), [9480, 9487])
+        self.assertEqual(reach(client, node, ports), [])
+        self.assertEqual(reach(client, router, [8470]), [8470])
 
     def test_a_download_may_leave(self):
         _, policies, pods = self.reach({"model": HUB})

@@ -48,7 +48,7 @@ class Cluster(unittest.TestCase):
             self.assertTrue(installs, page)
             for command in installs:
                 for one in rendered(command):
-                    for container in one["spec"]["template"]["spec"]["containers"] if one["kind"] == "Deployment" else []:
+                    for container in one["spec"]["template"]["spec"]["containers"] if one["kind"] in ("Deployment", "StatefulSet") else []:
                         with self.subTest(command, container=container["name"]):
                             self.assertIn(container["image"], images, "nothing that is printed builds and pushes this image")
                             dockerfile = images[container["image"]]

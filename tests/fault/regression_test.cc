@@ -178,5 +178,30 @@ TEST(SlowClientTest, IsPausedThenEndedAndHoldsNobody) {
   EXPECT_LT(taken, kAnswer);
 }
 
+// What routers weigh pairs by: the time of a hand-off that neither the queue nor the prefill explains.
+TEST(PeerRateTest, ADecodeWorkerTellsWhatHandOffsFromEachPeerTook) {
+  const auto seconds = [](absl::Duration write_takes) {
+    Rig rig({.write_takes = write_takes});
+    rig.Ask(Alone(1).prompt, kSampling, kAnswer);
+    rig.Settle(absl::Seconds(5));
+    for (DecodeNode& node : rig.decode) {
+      const auto news = node.scheduler->TakeRateNews();
+      if (!news.has_value()) continue;
+      EXPECT_EQ(news->size(), 1u);
+      EXPECT_EQ(news->front().peer, "prefill-0");
+      EXPECT_FALSE(node.scheduler->TakeRateNews().has_value());
+      int64_t bytes = 0;
+      for (const v1::KvChunk& chunk : rig.chunks()) bytes += static_cast<int64_t>(chunk.data().size());
+      EXPECT_GT(bytes, 0);
+      return news->front().base + static_cast<double>(bytes) / news->front().bytes_per_second;
+    }
+    ADD_FAILURE() << "no decode worker tells a rate";
+    return 0.0;
+  };
+  const double slow = seconds(absl::Milliseconds(400));
+  EXPECT_GT(slow, 0.39);
+  EXPECT_LT(seconds(absl::ZeroDuration()), slow / 4);
+}
+
 }  // namespace
 }  // namespace baton::fault

@@ -29,6 +29,9 @@ class OtherDevice {
 absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaStream_t stream) {
   BATON_RETURN_IF_ERROR(Use(device));
   auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(device, stream));
+  cudaDeviceProp properties{};
+  BATON_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, device), "asking for a GPU's name"));
+  memory->product_ = properties.name;
   BATON_ASSIGN_OR_RETURN(memory->uploads_, MakeStream(true));
   BATON_ASSIGN_OR_RETURN(memory->downloads_, MakeStream(true));
   BATON_ASSIGN_OR_RETURN(memory->fence_, MakeEvent());
@@ -43,7 +46,7 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaS
   return memory;
 }
 
-std::string CudaMemory::name() const { return fmt::format("memory of GPU {}", device_); }
+std::string CudaMemory::name() const { return fmt::format("memory of GPU {} ({})", device_, product_); }
 
 int64_t CudaMemory::available() const {
   size_t free = 0, total = 0;

@@ -56,6 +56,7 @@ class CudaMemory final : public Memory {
   absl::Status DownloadOn(cudaStream_t stream, const std::byte* here, void* host, int64_t bytes);
 
   const int device_;
+  std::string product_;  // as the driver names it; a slice of a GPU has " MIG " in it
   const cudaStream_t stream_;
   Stream uploads_, downloads_;
   Event fence_;

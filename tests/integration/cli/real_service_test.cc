@@ -1,5 +1,6 @@
 // `baton serve` and `baton generate --model` with the real servers on the shipped model: how soon they end,
 // and who may speak to the workers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -9,11 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/time/clock.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/client/inference_client.h"
 #include "cli/serve/child.h"
+#include "common/base/random.h"
 #include "common/rpc/channel.h"
 #include "tests/integration/cli/baton_process.h"
 
@@ -116,6 +119,84 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
   const Outcome answer = RunBaton({"generate", "--server", Addresses()["router"].get<std::string>(), "--wait",
                                    "30s", "--token-ids", "5,6", "-m", "3", "--ids-out"});
   EXPECT_EQ(answer.code, 0) << answer.err;
+}
+
+// A node of a cluster: several workers in one process tree, each an address for a router elsewhere.
+TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsReplaced) {
+  // An address of this run's own, on which the ports are free.
+  const std::string host =
+      fmt::format("127.{}.{}.{}", 1 + RandomU64() % 250, RandomU64() % 256, 1 + RandomU64() % 250);
+  BatonOnTerminal node({"serve",
+                        "--model",
+                        kModel,
+                        "--threads",
+                        "1",
+                        "--kv-memory",
+                        "64MiB",
+                        "--log-level",
+                        "warn",
+                        "--no-router",
+                        "--prefill",
+                        "1",
+                        "--decode",
+                        "2",
+                        "--worker-listen",
+                        host + ":8480",
+                        "--worker-metrics",
+                        host + ":9480",
+                        "--worker-prefix",
+                        "node-a",
+                        "--link-domain",
+                        "node-a",
+                        "--health",
+                        host + ":8471",
+                        "--announce",
+                        announce()});
+  ASSERT_TRUE(node.WaitFor("Ctrl-C ends the service")) << node.seen();
+  const auto health = [&](const std::string& service) {
+    return RunBaton({"health", "--server", host + ":8471", "--service", service}).code;
+  };
+  EXPECT_EQ(health("live"), 0);
+  EXPECT_EQ(health(""), 0);
+
+  auto router = Child::Spawn(BATON_BINARY_DIR "/bin/baton-router",
+                             {"--exit-with-parent", "--model", kModel, "--prefill", host + ":8480",
+                              "--decode", fmt::format("{0}:8481,{0}:8482", host), "--listen", host + ":8470",
+                              "--metrics", host + ":9470", "--log-level", "warn"});
+  ASSERT_TRUE(router.ok()) << router.status();
+  const auto client = InferenceClient::Connect(host + ":8470", absl::Seconds(60) * BATON_PATIENCE);
+  ASSERT_TRUE(client.ok()) << client.status();
+  std::set<std::string> decode_workers, prefill_workers;
+  int32_t token = 5;
+  const auto ask = [&] {
+    v1::GenerateRequest request;
+    for (int i = 0; i < 200; ++i) request.mutable_token_ids()->add_ids(token + i % 7);
+    ++token;
+    request.mutable_stop()->set_max_tokens(2);
+    v1::Finished finished;
+    const absl::Status status = (*client)->Generate(request, {}, [&](const v1::GenerateResponse& response) {
+      if (response.has_finished()) finished = response.finished();
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    decode_workers.insert(finished.relay().decode_worker());
+    if (!finished.relay().prefill_worker().empty()) prefill_workers.insert(finished.relay().prefill_worker());
+  };
+  for (int i = 0; i < 200 && decode_workers.size() < 2; ++i) ask();
+  EXPECT_EQ(decode_workers, std::set<std::string>({"node-a-decode-0", "node-a-decode-1"}));
+  EXPECT_EQ(prefill_workers, std::set<std::string>({"node-a-prefill-0"}));
+
+  // One worker dies: the node stays ready, the other one answers, and it comes back where it was.
+  const nlohmann::json before = Addresses();
+  for (const auto& process : before["processes"]) {
+    if (process["name"] == "decode-1") kill(process["pid"].get<pid_t>(), SIGKILL);
+  }
+  ask();
+  EXPECT_EQ(health(""), 0);
+  ASSERT_TRUE(node.WaitFor("decode-1 is back on " + host + ":8482")) << node.seen();
+  decode_workers.clear();
+  for (int i = 0; i < 400 && !decode_workers.contains("node-a-decode-1"); ++i) ask();
+  EXPECT_TRUE(decode_workers.contains("node-a-decode-1"));
 }
 
 }  // namespace

@@ -386,5 +386,91 @@ TEST_F(ServeTest, EverythingDiesWithAKilledSupervisor) {
   close(pidfd);
 }
 
+// One node with 8 GPUs: each worker has its own, and an address that routers elsewhere can be told of
+// beforehand.
+TEST_F(ServeTest, WorkersHaveTheGpusAndPortsThatTheirPlacesSay) {
+  Start({"--backend",
+         "cuda",
+         "--no-router",
+         "--prefill-devices",
+         "0-1",
+         "--decode-devices",
+         "2-3,6-7",
+         "--tp",
+         "2",
+         "--worker-listen",
+         "127.0.0.1:7100",
+         "--worker-metrics",
+         "127.0.0.1:7200",
+         "--worker-prefix",
+         "pod-3",
+         "--prefill-flag=--chunk-tokens=2048",
+         "--decode-flag=--max-running=64",
+         "--decode-flag=--link-floor-gbps=5",
+         "--announce",
+         announce()});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  const std::vector<std::pair<std::string, std::vector<std::string>>> wanted = {
+      {"prefill-0",
+       {"--listen 127.0.0.1:7100 --metrics 127.0.0.1:7200", "--devices 0,1 ", "--chunk-tokens=2048"}},
+      {"decode-0",
+       {"--listen 127.0.0.1:7101 --metrics 127.0.0.1:7201", "--devices 2,3 ", "--max-running=64",
+        "--link-floor-gbps=5"}},
+      {"decode-1", {"--listen 127.0.0.1:7102 --metrics 127.0.0.1:7202", "--devices 6,7 ", "--tp 2"}},
+  };
+  for (const auto& [name, flags] : wanted) {
+    const std::string begins = fmt::format("--worker-id pod-3-{} ", name);
+    ASSERT_TRUE(Says(begins)) << seen_;
+    const size_t begin = seen_.find(begins);
+    const std::string line = seen_.substr(begin, seen_.find('\n', begin) - begin);
+    for (const std::string& flag : flags) EXPECT_THAT(line, HasSubstr(flag));
+    EXPECT_EQ(line.find(name.rfind("decode", 0) == 0 ? "2048" : "--max-running"), std::string::npos) << line;
+  }
+  EXPECT_EQ(Addresses()["processes"].size(), 3u);
+  EXPECT_FALSE(Addresses().contains("router"));
+  EXPECT_EQ(seen_.find("--fleet-key-file"), std::string::npos) << "routers elsewhere could not know it";
+  EXPECT_EQ(seen_.find("baton chat"), std::string::npos) << "nobody answers here";
+  // One that dies comes back with the same GPUs, where routers look for it.
+  kill(Find("decode-1")["pid"], SIGKILL);
+  ASSERT_TRUE(WaitFor("decode-1 is back on 127.0.0.1:7102 (pid ")) << seen_;
+  const size_t again = seen_.rfind("--worker-id pod-3-decode-1 ");
+  EXPECT_THAT(seen_.substr(again), HasSubstr("--devices 6,7 "));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(Wait(), 0) << seen_;
+}
+
+TEST_F(ServeTest, WorkersOnGpusTakeOneAfterTheOther) {
+  Start({"--backend", "cuda", "--decode", "2"});
+  ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
+  for (const char* text : {"--devices 0 ", "--devices 1 ", "--devices 2 "}) EXPECT_TRUE(Says(text)) << seen_;
+}
+
+TEST_F(ServeTest, GpusThatDoNotFitAreRefusedBeforeAnythingStarts) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--decode-devices", "0"}, "--backend is cpu: use --backend cuda"},
+      {{"--backend", "cuda", "--prefill-devices", "0-2", "--decode-devices", "4-5", "--tp", "2"},
+       "--prefill-devices names 3 GPU(s), and 1 prefill worker(s) with --tp 2 take 2"},
+      {{"--backend", "cuda", "--prefill-devices", "0-1", "--prefill", "1", "--decode-devices", "2"},
+       "--prefill-devices names 2 GPU(s), and 1 prefill worker(s)"},
+      {{"--backend", "cuda", "--prefill-devices", "0"}, "too few GPUs for a decode worker"},
+      {{"--backend", "cuda", "--prefill-devices", "0", "--decode-devices", "0"}, "give --kv-memory"},
+      {{"--backend", "cuda", "--prefill-devices", "0", "--decode-devices", "0", "--kv-memory", "1GiB",
+        "--link", "nccl"},
+       "NCCL takes no two ranks on one GPU"},
+      {{"--backend", "cuda", "--decode-devices", "x"}, "\"x\" is no list of numbers"},
+      {{"--no-router", "--worker-listen", "127.0.0.1:65535"}, "worker 1 would need port 65536"},
+  };
+  for (const auto& [flags, why] : cases) {
+    seen_.clear();
+    searched_ = 0;
+    Start(flags);
+    EXPECT_NE(Wait(), 0) << why;
+    EXPECT_THAT(seen_, HasSubstr(why));
+    EXPECT_EQ(seen_.find("called:"), std::string::npos) << seen_;
+    close(err_);
+  }
+  err_ = -1;
+}
+
 }  // namespace
 }  // namespace baton::cli

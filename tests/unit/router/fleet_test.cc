@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
+
 #include "common/telemetry/metrics.h"
 #include "router/fleet/fingerprint.h"
 
@@ -447,6 +450,67 @@ TEST(DifferingFieldTest, NamesEachField) {
   other = base;
   other.set_numerics("cpu-f32/1");
   EXPECT_EQ(DifferingField(base, other), "numerics");
+}
+
+v1::PeerRate RateOf(const std::string& worker, double base, double bytes_per_second) {
+  v1::PeerRate rate;
+  rate.set_worker(worker);
+  rate.set_base(base);
+  rate.set_bytes_per_second(bytes_per_second);
+  return rate;
+}
+
+TEST_F(FleetTest, TakesDomainsAndRatesOfPeers) {
+  v1::Fingerprint print = Print();
+  print.mutable_kv()->set_layers(10);
+  print.mutable_kv()->set_kv_heads(2);
+  print.mutable_kv()->set_head_dim(5);
+  print.mutable_kv()->set_key_dtype("bf16");
+  print.mutable_kv()->set_value_dtype("f8");  // 300 bytes a token
+  v1::WatchEvent decode = Hello(v1::ROLE_DECODE, 1, print);
+  decode.mutable_snapshot()->mutable_info()->set_link_domain("node-a");
+  *decode.mutable_snapshot()->add_peer_rates() = RateOf("p0", 0.25, 3000);
+  ASSERT_TRUE(fleet_.OnEvent(0, decode).ok());
+  v1::WatchEvent prefill = Hello(v1::ROLE_PREFILL, 2, print);
+  prefill.mutable_snapshot()->mutable_info()->set_worker_id("p0");
+  prefill.mutable_snapshot()->mutable_info()->set_link_domain("node-a");
+  ASSERT_TRUE(fleet_.OnEvent(2, prefill).ok());
+
+  const auto view = fleet_.view();
+  const Worker& decoder = *view->decode.at(0);
+  const Worker& prefiller = *view->prefill.at(0);
+  EXPECT_NE(decoder.domain_key(), 0u);
+  EXPECT_EQ(decoder.domain_key(), prefiller.domain_key());
+  ASSERT_EQ(decoder.peer_costs()->size(), 1u);
+  EXPECT_EQ(decoder.peer_costs()->front().peer, prefiller.key());
+  EXPECT_DOUBLE_EQ(decoder.peer_costs()->front().base, 0.25);
+  EXPECT_DOUBLE_EQ(decoder.peer_costs()->front().token, 0.1);
+
+  ASSERT_TRUE(fleet_.OnEvent(0, LoadOf(2, 1)).ok());
+  EXPECT_EQ(decoder.peer_costs()->size(), 1u) << "a delta without rates changes none";
+  v1::WatchEvent delta = LoadOf(3, 1);
+  *delta.mutable_delta()->add_peer_rates() = RateOf("p1", 0, 6000);
+  ASSERT_TRUE(fleet_.OnEvent(0, delta).ok());
+  ASSERT_EQ(decoder.peer_costs()->size(), 1u) << "one with rates has all of them";
+  EXPECT_DOUBLE_EQ(decoder.peer_costs()->front().token, 0.05);
+}
+
+// Rates are another process's word, too.
+TEST_F(FleetTest, LeavesOutRatesThatNoLinkHas) {
+  v1::WatchEvent hello = Hello(v1::ROLE_DECODE, 1);
+  v1::Snapshot& snapshot = *hello.mutable_snapshot();
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (const double bad : {nan, inf, -inf, -1.0, 0.0, 1e300})
+    *snapshot.add_peer_rates() = RateOf("p", 0, bad);
+  for (const double bad : {nan, inf, -1.0, 1e9}) *snapshot.add_peer_rates() = RateOf("p", bad, 1e9);
+  *snapshot.add_peer_rates() = RateOf("", 0, 1e9);
+  ASSERT_TRUE(fleet_.OnEvent(0, hello).ok());
+  EXPECT_TRUE(fleet_.view()->decode.at(0)->peer_costs()->empty());
+  v1::WatchEvent many = LoadOf(2, 1);
+  for (int i = 0; i < 10'000; ++i)
+    *many.mutable_delta()->add_peer_rates() = RateOf(std::to_string(i), 0, 1e9);
+  ASSERT_TRUE(fleet_.OnEvent(0, many).ok());
+  EXPECT_LE(fleet_.view()->decode.at(0)->peer_costs()->size(), 256u);
 }
 
 }  // namespace

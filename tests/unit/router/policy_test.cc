@@ -430,6 +430,102 @@ TEST(PrefixAffinityTest, LearnsWhichWorkerIsSlow) {
       << "a stranger is an average worker";
 }
 
+// Two nodes with a prefill and a decode worker each. Nothing else tells them apart.
+class NodesTest : public ::testing::Test {
+ protected:
+  NodesTest() {
+    for (uint32_t node = 0; node < 2; ++node) {
+      // Answers run, so that the prompt is not computed beside them.
+      decode_.push_back(Worker(node, 20));
+      prefill_.push_back(Worker(10 + node));
+      prefill_.back().key = 10 + node;
+      decode_.back().link_domain = prefill_.back().link_domain = 1 + node;
+    }
+  }
+  Selection Place(uint64_t seed) {
+    return (*MakePolicy("prefix_affinity", seed))->Select(request_, decode_, prefill_);
+  }
+  // Of many placements, those that stay within a node.
+  double NearShare() {
+    int near = 0;
+    for (uint64_t seed = 0; seed < kRounds; ++seed) {
+      const Selection selection = Place(seed);
+      EXPECT_FALSE(selection.prefill.empty());
+      near += !selection.prefill.empty() && selection.prefill.front() == selection.decode ? 1 : 0;
+    }
+    return static_cast<double>(near) / kRounds;
+  }
+
+  static constexpr uint64_t kRounds = 200;
+  Request request_ = {.prompt_tokens = 16'000, .max_tokens = 100};
+  States decode_, prefill_;
+};
+
+TEST_F(NodesTest, PromptsAreComputedOnTheNodeOfTheirDecodeWorker) {
+  EXPECT_EQ(NearShare(), 1);
+  for (WorkerState& worker : decode_) worker.link_domain = 0;
+  EXPECT_NEAR(NearShare(), 0.5, 0.15) << "nothing tells them apart";
+}
+
+TEST_F(NodesTest, AQueueThatCostsMoreThanTheTransferSendsThemAway) {
+  prefill_[0].queued_tokens = prefill_[1].queued_tokens = 0;
+  decode_[1].running = 200;  // answers go to the first node,
+  prefill_[0].queued_tokens = 500'000;
+  prefill_[0].waiting = 30;
+  const Selection selection = Place(1);
+  EXPECT_EQ(selection.decode, 0u);
+  ASSERT_FALSE(selection.prefill.empty());
+  EXPECT_EQ(selection.prefill.front(), 1u) << "where nothing waits";
+  EXPECT_GT(selection.predicted.ship, 0);
+}
+
+TEST_F(NodesTest, MeasuredRatesOverruleDomains) {
+  // A node's own link is broken, the other one is not.
+  const std::vector<PeerCost> slow_near = {{.peer = 10, .base = 0.5, .token = 1e-3},
+                                           {.peer = 11, .base = 0, .token = 1e-7}};
+  const std::vector<PeerCost> usual = {{.peer = 10, .base = 0, .token = 1e-7},
+                                       {.peer = 11, .base = 0, .token = 1e-7}};
+  decode_[0].peer_costs = slow_near;
+  decode_[1].peer_costs = usual;
+  decode_[1].running = 200;
+  const Selection selection = Place(1);
+  EXPECT_EQ(selection.decode, 0u);
+  ASSERT_FALSE(selection.prefill.empty());
+  EXPECT_EQ(selection.prefill.front(), 1u);
+  EXPECT_NEAR(selection.predicted.ship, 16'000e-7, 1e-4);
+}
+
+TEST_F(NodesTest, ADecodeWorkerWithASlowLinkIsPassedOver) {
+  const std::vector<PeerCost> slow = {{.peer = 10, .base = 0.5, .token = 1e-3},
+                                      {.peer = 11, .base = 0.5, .token = 1e-3}};
+  const std::vector<PeerCost> fast = {{.peer = 10, .base = 0, .token = 1e-7},
+                                      {.peer = 11, .base = 0, .token = 1e-7}};
+  decode_[0].peer_costs = slow;
+  decode_[1].peer_costs = fast;
+  for (uint64_t seed = 0; seed < 20; ++seed) EXPECT_EQ(Place(seed).decode, 1u) << seed;
+}
+
+TEST_F(NodesTest, AFetchComesFromTheNodeOfItsReader) {
+  for (WorkerState& worker : decode_) {
+    worker.serves_fetches = true;
+    worker.confirmed_blocks = worker.matched_blocks = 0;
+  }
+  // Both nodes have a decode worker that holds the prefix, besides the one that answers.
+  for (uint32_t node = 0; node < 2; ++node) {
+    decode_.push_back(Worker(20 + node, 300));
+    decode_.back().link_domain = 1 + node;
+    decode_.back().serves_fetches = true;
+    decode_.back().matched_blocks = decode_.back().confirmed_blocks = 900;
+  }
+  for (WorkerState& worker : prefill_) worker.can_fetch = true;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Selection selection = Place(seed);
+    ASSERT_FALSE(selection.prefill.empty());
+    ASSERT_TRUE(selection.fetch_from.has_value());
+    EXPECT_EQ(selection.fetch_from->value(), 20 + selection.prefill.front()) << seed;
+  }
+}
+
 TEST(PrefixAffinityTest, LocalPrefillIsPricedByTheChunkThatTheWorkerTells) {
   const Request request = {.prompt_tokens = 2048};
   const auto wait = [&](int64_t chunk_tokens) {

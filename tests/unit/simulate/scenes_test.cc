@@ -128,5 +128,35 @@ TEST(ScenesTest, AWorkerThatJoinsEmptyIsPutToUse) {
   EXPECT_GT(mine, 0.6 * all / 8);
 }
 
+// Four nodes of eight GPUs, with a fast link inside and a slow network between them: KV stays inside, and
+// what decides is what workers tell of domains and hand-offs.
+TEST(ScenesTest, HandOffsStayWithinANode) {
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  FleetModel model;
+  model.prefill_workers = 8;
+  model.decode_workers = 8;
+  model.link_domains = 4;
+  model.link_bandwidth = 1e9;
+  const std::vector<Request> load = LoadMaker(seed).SharedPrompt(1200, 6, 0, 16);
+  const auto near_share = [&](const RunResult& run) {
+    int near = 0, shipped = 0;
+    for (const RequestRecord& record : run.records) {
+      if (record.prefill < 0) continue;
+      ++shipped;
+      near += model.Domain(record.prefill) == model.Domain(record.decode) ? 1 : 0;
+    }
+    EXPECT_GT(shipped, 600);
+    return static_cast<double>(near) / shipped;
+  };
+  RunResult told, untold;
+  const Measures ours = PlayPolicy("prefix_affinity", model, load, seed, &told);
+  const Measures without = PlayPolicy("affinity-anylink", model, load, seed, &untold);
+  EXPECT_GT(near_share(told), 0.9);
+  EXPECT_LT(near_share(untold), 0.5) << "the control";
+  EXPECT_LT(ours.ttft.p50, 0.8 * without.ttft.p50);
+  EXPECT_LE(Imbalance(told, model.prefill_workers, 0), kMaxOverMean);
+}
+
 }  // namespace
 }  // namespace baton::cli::simulate

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <utility>
 
 #include "baton/v1/decode.grpc.pb.h"
 #include "baton/v1/prefill.grpc.pb.h"
@@ -22,8 +23,9 @@ Options SmallOptions() {
 }
 
 // What a router hears with the first snapshot: how quick this worker is, before it has served anybody.
-TEST(WorkerRuntimeTest, SaysWhatItsStepsTake) {
-  const Options options = SmallOptions();
+TEST(WorkerRuntimeTest, SaysWhatItsStepsTakeAndWhereItsLinkIsFast) {
+  Options options = SmallOptions();
+  options.link_domain = "node-a";
   const auto runtime = WorkerRuntime::Create(options, v1::ROLE_DECODE, "decode");
   ASSERT_TRUE(runtime.ok()) << runtime.status();
   const v1::WorkerInfo& info = (*runtime)->hub().info();
@@ -38,6 +40,7 @@ TEST(WorkerRuntimeTest, SaysWhatItsStepsTake) {
   EXPECT_EQ(said.token(), measured.token);
   EXPECT_EQ(said.pair(), measured.pair);
   EXPECT_EQ(info.chunk_tokens(), options.chunk_tokens);
+  EXPECT_EQ(info.link_domain(), "node-a");
   EXPECT_EQ((*runtime)->engine().pool().counts().held, 0);
 }
 
@@ -52,15 +55,19 @@ class FakeRole final : public Stepper {
     StepReport report;
     report.load.set_running(aborted_.has_value() ? 0 : running_);
     report.load.set_queued_tokens(10 * running_);
+    if (rate_.has_value()) report.peer_rates = {*std::exchange(rate_, std::nullopt)};
     return report;
   }
   void Abort(const absl::Status& status) override { aborted_ = status; }
   const std::optional<absl::Status>& aborted() const { return aborted_; }
+  // Engine thread: it reports this with its next step.
+  void Tell(v1::PeerRate rate) { rate_ = std::move(rate); }
 
  private:
   const v1::Role role_;
   const uint32_t running_;
   std::optional<absl::Status> aborted_;
+  std::optional<v1::PeerRate> rate_;
   typename Service::CallbackService service_;
 };
 
@@ -82,6 +89,27 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
     EXPECT_EQ(snapshot.load().running(), 3u);
     EXPECT_EQ(snapshot.load().queued_tokens(), 30u);
     EXPECT_GT(snapshot.load().total_blocks(), 0u);
+    EXPECT_EQ(snapshot.peer_rates_size(), 0);
+    // A rate is told once, and to whoever comes later with the snapshot.
+    v1::PeerRate rate;
+    rate.set_worker("p");
+    rate.set_bytes_per_second(5e9);
+    (*runtime)->loop().Run([&] { decode.Tell(rate); });
+    do {
+      ASSERT_TRUE(reader->Read(&event));
+    } while (event.delta().peer_rates().empty());
+    ASSERT_EQ(event.delta().peer_rates_size(), 1);
+    EXPECT_EQ(event.delta().peer_rates(0).worker(), "p");
+    (*runtime)->hub().SetDraining(true);
+    ASSERT_TRUE(reader->Read(&event));
+    EXPECT_TRUE(event.delta().draining());
+    EXPECT_EQ(event.delta().peer_rates_size(), 0);
+    grpc::ClientContext later;
+    const auto second = stub->Watch(&later, v1::WatchRequest());
+    ASSERT_TRUE(second->Read(&event));
+    EXPECT_EQ(event.snapshot().peer_rates_size(), 1);
+    later.TryCancel();
+    second->Finish();
     context.TryCancel();
     reader->Finish();
   }

@@ -28,11 +28,30 @@
 {{- if and $v.auth.tenants.existingSecret (not $v.auth.testKey.existingSecret) (not $v.tls.clientCaSecret) -}}
 {{- fail "auth.tenants: name a Secret with an API key in auth.testKey.existingSecret, so that `helm test` may ask something (or let clients show certificates: tls.clientCaSecret)" -}}
 {{- end -}}
-{{- if and (eq $v.link.name "nccl") $v.prefill.enabled (or (eq (int $v.prefill.gpus) 0) (eq (int $v.decode.gpus) 0)) -}}
+{{- $nccl := eq $v.link.name "nccl" -}}
+{{- $n := $v.node -}}
+{{- if and $nccl (not $n.enabled) $v.prefill.enabled (or (eq (int $v.prefill.gpus) 0) (eq (int $v.decode.gpus) 0)) -}}
 {{- fail "link.name is nccl, which goes from GPU to GPU: give both pools GPUs (prefill.gpus, decode.gpus), or use host" -}}
 {{- end -}}
-{{- if and (gt (float64 $v.link.floorGbps) 0.0) (not $v.prefill.enabled) -}}
+{{- if and $nccl $n.enabled (eq (int $n.gpus) 0) -}}
+{{- fail "link.name is nccl, which goes from GPU to GPU: give the node its GPUs (node.gpus), or use host" -}}
+{{- end -}}
+{{- if gt (float64 $v.link.floorGbps) 0.0 -}}
+{{- if and (not $n.enabled) (not $v.prefill.enabled) -}}
 {{- fail "link.floorGbps tests the link to a prefill worker, and prefill.enabled is false: set it to 0" -}}
+{{- end -}}
+{{- if and $n.enabled (eq (int $n.prefillWorkers) 0) -}}
+{{- fail "link.floorGbps tests the link to a prefill worker, and node.prefillWorkers is 0: set it to 0" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $n.enabled (gt (int $n.gpus) 0) (gt (mul (int (include "baton.nodeSize" $)) (int $n.tensorParallel)) (int64 $n.gpus)) -}}
+{{- fail (printf "node.prefillWorkers (%d) and node.decodeWorkers (%d) with node.tensorParallel (%d) take %d GPUs, and node.gpus is %d" (int $n.prefillWorkers) (int $n.decodeWorkers) (int $n.tensorParallel) (mul (int (include "baton.nodeSize" $)) (int $n.tensorParallel)) (int $n.gpus)) -}}
+{{- end -}}
+{{- with $v.link.portRange -}}
+{{- $range := regexSplit "-" . -1 -}}
+{{- if or (ge (int (index $range 0)) (int (index $range 1))) (lt (int (index $range 0)) 10000) (gt (int (index $range 1)) 65535) -}}
+{{- fail (printf "link.portRange is %s: give the first and the last of at least two ports from 10000 to 65535, for example 50000-59999" .) -}}
+{{- end -}}
 {{- end -}}
 {{- if and $v.route.enabled (not $v.route.parentRefs) -}}
 {{- fail "route.enabled: name the Gateway in route.parentRefs, for example [{name: public, namespace: gateways}]" -}}
@@ -40,6 +59,20 @@
 {{- $plain := include "baton.image" (dict "root" $ "image" dict "gpus" 0) -}}
 {{- range $role := include "baton.roles" $ | fromYamlArray -}}
 {{- $r := index $v $role -}}
+{{- if $r.hostNetwork -}}
+{{- if $v.networkPolicy.enabled -}}
+{{- fail (printf "%s.hostNetwork takes the pods out of reach of every NetworkPolicy, which would then deny the rest of the fleet their traffic: set networkPolicy.enabled to false and fence the nodes' network, or leave hostNetwork off" $role) -}}
+{{- end -}}
+{{- if and $v.link.portRange $nccl (ne $role "router") -}}
+{{- fail (printf "link.portRange is set in the pod's network namespace, and %s.hostNetwork has none of its own: set net.ipv4.ip_local_port_range on the nodes, and link.portRange to nothing" $role) -}}
+{{- end -}}
+{{- end -}}
+{{- if and $nccl (ne $role "router") (contains "mig-" $r.gpuResource) -}}
+{{- fail (printf "%s.gpuResource is %s: NCCL takes the slices of one GPU for the same GPU, and there is no way from one to another: use link.name host, or whole GPUs" $role $r.gpuResource) -}}
+{{- end -}}
+{{- if and $nccl (ne $role "router") (hasSuffix ".shared" $r.gpuResource) -}}
+{{- fail (printf "%s.gpuResource is %s: NCCL takes no two workers on one GPU: use link.name host, or whole GPUs" $role $r.gpuResource) -}}
+{{- end -}}
 {{- if gt (int $r.gpus) 0 -}}
 {{- if and $v.image.digest (not $r.image.digest) (not $r.image.tag) -}}
 {{- fail (printf "%s.gpus is %d, and image.digest is the image of roles without GPUs: set %s.image.digest to the digest of the one that deploy/container/Dockerfile.cuda makes" $role (int $r.gpus) $role) -}}
@@ -56,8 +89,9 @@
 {{- end -}}
 {{- end -}}
 {{- with ($r.resources.limits | default dict).memory -}}
-{{- if ge (include "baton.bytes" $r.kvMemory | float64) (include "baton.bytes" . | float64) -}}
-{{- fail (printf "%s.kvMemory (%s) leaves nothing of %s.resources.limits.memory (%v) for the model's weights: raise the limit or lower kvMemory" $role $r.kvMemory $role .) -}}
+{{- $workers := ternary (include "baton.nodeSize" $) "1" (eq $role "node") | float64 -}}
+{{- if ge (mulf $workers (include "baton.bytes" $r.kvMemory | float64)) (include "baton.bytes" . | float64) -}}
+{{- fail (printf "%s.kvMemory (%s for each worker) leaves nothing of %s.resources.limits.memory (%v) for the model's weights: raise the limit or lower kvMemory" $role $r.kvMemory $role .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -73,14 +107,18 @@
 {{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}
 {{- fail (printf "%s.tensorParallel (%d) is more than %s.gpus (%d): a pod can't split a model over GPUs that it does not have" $role (int $r.tensorParallel) $role (int $r.gpus)) -}}
 {{- end -}}
+{{- if ne $role "node" -}}
 {{- if and $r.autoscaling.enabled (gt (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
 {{- fail (printf "%s.autoscaling.minReplicas (%d) is more than maxReplicas (%d)" $role (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
+{{- end -}}
 {{- end -}}
 {{- if and $r.pdb.enabled (not (kindIs "invalid" $r.pdb.minAvailable)) (not (kindIs "invalid" $r.pdb.maxUnavailable)) -}}
 {{- fail (printf "%s.pdb: set maxUnavailable to null to use minAvailable; a budget has one of them" $role) -}}
 {{- end -}}
+{{- if ne $role "node" -}}
 {{- if and (eq (toString $r.strategy.maxSurge) "0") (eq (toString $r.strategy.maxUnavailable) "0") -}}
 {{- fail (printf "%s.strategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role) -}}
+{{- end -}}
 {{- end -}}
 {{- if not (kindIs "invalid" $r.terminationGracePeriodSeconds) -}}
 {{- $least := add (int $r.preStopSeconds) (int $v.longestGenerationSeconds) -}}

@@ -5,6 +5,9 @@
 {{- $role := .role -}}
 {{- $r := .r -}}
 {{- $full := include "baton.fullname" $root -}}
+{{- if eq $role "node" -}}
+{{- include "baton.nodeFlags" . -}}
+{{- else -}}
 - --model={{ include "baton.modelFolder" $root }}
 - --model-name={{ $v.model.name }}
 - --listen=0.0.0.0:8470
@@ -12,9 +15,16 @@
 - --metrics=0.0.0.0:9470
 - --log-level={{ $r.logLevel }}
 {{- if eq $role "router" }}
+{{- if $v.node.enabled }}
+- --decode={{ include "baton.nodeAddresses" (dict "root" $root "role" "decode") }}
+{{- with include "baton.nodeAddresses" (dict "root" $root "role" "prefill") }}
+- --prefill={{ . }}
+{{- end }}
+{{- else }}
 - --decode=dns:///{{ $full }}-decode.{{ $root.Release.Namespace }}.svc:8470
 {{- if $v.prefill.enabled }}
 - --prefill=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
+{{- end }}
 {{- end }}
 {{- with $r.policy }}
 - --policy={{ . }}
@@ -44,17 +54,7 @@
 {{- end }}
 - --threads={{ int $r.threads }}
 - --kv-memory={{ $r.kvMemory }}
-{{- $gpus := or (gt (int $v.prefill.gpus) 0) (gt (int $v.decode.gpus) 0) }}
-{{- with $v.kv.keyDtype | default (ternary "bf16" "" $gpus) }}
-- --key-dtype={{ . }}
-{{- end }}
-{{- with $v.kv.valueDtype | default (ternary "bf16" "" $gpus) }}
-- --value-dtype={{ . }}
-{{- end }}
-- --link={{ $v.link.name }}
-{{- if eq $v.link.name "nccl" }}
-- --link-timeout={{ $v.link.timeoutSeconds }}
-{{- end }}
+{{- include "baton.linkFlags" $root | nindent 0 }}
 - --drain-grace={{ int $v.longestGenerationSeconds }}
 {{- with $r.chunkTokens }}
 - --chunk-tokens={{ int . }}
@@ -80,6 +80,98 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- include "baton.securityFlags" $root }}
+{{- end -}}
+{{- end -}}
+
+{{/* What all workers are told alike: KV's precision and the link. */}}
+{{- define "baton.linkFlags" -}}
+{{- $v := .Values -}}
+{{- $usual := ternary "bf16" "" (eq (include "baton.mixed" .) "true") -}}
+- --link={{ $v.link.name }}
+{{- with $v.kv.keyDtype | default $usual }}
+- --key-dtype={{ . }}
+{{- end }}
+{{- with $v.kv.valueDtype | default $usual }}
+- --value-dtype={{ . }}
+{{- end }}
+{{- if $v.link.domain }}
+- --link-domain=$(LINK_DOMAIN)
+{{- end }}
+{{- if eq $v.link.name "nccl" }}
+- --link-timeout={{ $v.link.timeoutSeconds }}
+{{- with $v.link.pairs }}
+- --link-pairs={{ int . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* `baton serve` in a node's pod: all its workers, and no router. dict: root, r. */}}
+{{- define "baton.nodeFlags" -}}
+{{- $root := .root -}}
+{{- $v := $root.Values -}}
+{{- $r := .r -}}
+{{- $tp := int $r.tensorParallel -}}
+{{- $prefill := int $r.prefillWorkers -}}
+{{- $decode := int $r.decodeWorkers -}}
+- serve
+- --no-router
+- --model={{ include "baton.modelFolder" $root }}
+- --model-name={{ $v.model.name }}
+- --worker-listen=0.0.0.0:8480
+- --worker-metrics=0.0.0.0:9480
+- --worker-prefix=$(POD_NAME)
+- --health=0.0.0.0:8471
+- --log-level={{ $r.logLevel }}
+- --backend={{ ternary "cuda" "cpu" (gt (int $r.gpus) 0) }}
+- --prefill={{ $prefill }}
+- --decode={{ $decode }}
+{{- if gt (int $r.gpus) 0 }}
+{{- if gt $prefill 0 }}
+- --prefill-devices=0-{{ sub (mul $prefill $tp) 1 }}
+{{- end }}
+- --decode-devices={{ mul $prefill $tp }}-{{ sub (mul (add $prefill $decode) $tp) 1 }}
+{{- end }}
+{{- if gt $tp 1 }}
+- --tp={{ $tp }}
+{{- end }}
+{{- if gt (int $r.threads) 0 }}
+- --threads={{ int $r.threads }}
+{{- end }}
+- --kv-memory={{ $r.kvMemory }}
+{{- include "baton.linkFlags" $root | nindent 0 }}
+- --drain-grace={{ int $v.longestGenerationSeconds }}
+- --stop-grace={{ add (int $v.longestGenerationSeconds) 10 }}s
+- --start-timeout={{ mul (int $r.probes.startup.periodSeconds) (int $r.probes.startup.failureThreshold) }}s
+- --slo-ttft={{ $v.slo.ttftSeconds }}
+- --slo-tpot={{ $v.slo.tpotSeconds }}
+- --tail-share={{ $v.slo.tailShare }}
+{{- with $r.chunkTokens }}
+- --prefill-flag=--chunk-tokens={{ int . }}
+{{- end }}
+{{- with $r.tokenBudget }}
+- --prefill-flag=--token-budget={{ int . }}
+{{- end }}
+{{- if gt (float64 $v.link.floorGbps) 0.0 }}
+{{- $peers := list }}
+{{- range include "baton.nodeWorkers" $root | fromYamlArray }}
+{{- if eq .role "prefill" }}{{ $peers = append $peers (printf "127.0.0.1:%d" (int .grpc)) }}{{ end }}
+{{- end }}
+- --decode-flag=--link-peers={{ join "," $peers }}
+- --decode-flag=--link-floor-gbps={{ $v.link.floorGbps }}
+{{- end }}
+{{- with $r.maxRunning }}
+- --max-running={{ int . }}
+{{- end }}
+{{- if not (kindIs "invalid" $r.localPrefillTokens) }}
+- --local-prefill-tokens={{ int $r.localPrefillTokens }}
+{{- end }}
+{{- include "baton.securityFlags" $root }}
+{{- end -}}
+
+{{- define "baton.securityFlags" -}}
+{{- $root := . -}}
+{{- $v := .Values }}
 {{- if $v.tls.enabled }}
 - --tls-cert=/etc/baton/tls/tls.crt
 - --tls-key=/etc/baton/tls/tls.key

@@ -72,7 +72,59 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if has .Values.model.source (list "huggingFace" "s3") -}}true{{- end -}}
 {{- end -}}
 
-{{/* Roles of this release, as a list in YAML. */}}
+{{/* Roles of this release, as a list in YAML. A node's pods hold prefill and decode workers alike. */}}
 {{- define "baton.roles" -}}
-{{- if .Values.prefill.enabled }}[router, prefill, decode]{{ else }}[router, decode]{{ end -}}
+{{- if .Values.node.enabled }}[router, node]{{ else if .Values.prefill.enabled }}[router, prefill, decode]{{ else }}[router, decode]{{ end -}}
+{{- end -}}
+
+{{/* The workers of a node's pod, as `baton serve` numbers them: [{name, role, grpc, metrics}]. */}}
+{{- define "baton.nodeWorkers" -}}
+{{- $n := .Values.node -}}
+{{- $at := 0 -}}
+{{- range $role := list "prefill" "decode" -}}
+{{- range $i := until (int (index $n (printf "%sWorkers" $role))) }}
+- {name: {{ $role }}-{{ $i }}, role: {{ $role }}, grpc: {{ add 8480 $at }}, metrics: {{ add 9480 $at }}}
+{{- $at = add1 $at -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- define "baton.nodeSize" -}}
+{{- add (int .Values.node.prefillWorkers) (int .Values.node.decodeWorkers) -}}
+{{- end -}}
+
+{{/* The workers' gRPC ports, as NetworkPolicies name them. */}}
+{{- define "baton.grpcPorts" -}}
+{{- if .Values.node.enabled -}}
+- port: 8480
+  endPort: {{ add 8479 (int (include "baton.nodeSize" .)) }}
+{{- else -}}
+- port: grpc
+{{- end -}}
+{{- end -}}
+
+{{/* Where routers look for the node's workers of a role. dict: root, role. */}}
+{{- define "baton.nodeAddresses" -}}
+{{- $root := .root -}}
+{{- $role := .role -}}
+{{- $addresses := list -}}
+{{- range include "baton.nodeWorkers" $root | fromYamlArray -}}
+{{- if eq .role $role -}}
+{{- $addresses = append $addresses (printf "dns:///%s-node.%s.svc:%d" (include "baton.fullname" $root) $root.Release.Namespace (int .grpc)) -}}
+{{- end -}}
+{{- end -}}
+{{- join "," $addresses -}}
+{{- end -}}
+
+{{/* "true" if one pool computes on GPUs and the other one does not. */}}
+{{- define "baton.mixed" -}}
+{{- $v := .Values -}}
+{{- if and (not $v.node.enabled) $v.prefill.enabled (ne (gt (int $v.prefill.gpus) 0) (gt (int $v.decode.gpus) 0)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if any worker computes on GPUs. */}}
+{{- define "baton.workersHaveGpus" -}}
+{{- $v := .Values -}}
+{{- if $v.node.enabled -}}
+{{- if gt (int $v.node.gpus) 0 -}}true{{- end -}}
+{{- else if or (gt (int $v.prefill.gpus) 0) (gt (int $v.decode.gpus) 0) -}}true{{- end -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/*
-One role: Deployment, headless Service, PodDisruptionBudget, autoscaler. dict: root, role.
-All three roles are made here, so that they have the same keys.
+One role's Deployment, or for nodes their StatefulSet. dict: root, role.
+All roles are made here, so that they have the same keys.
 */}}
 {{- define "baton.role" -}}
 {{- $root := .root -}}
@@ -8,14 +8,22 @@ All three roles are made here, so that they have the same keys.
 {{- $r := index $root.Values $role -}}
 {{- $name := printf "%s-%s" (include "baton.fullname" $root) $role -}}
 {{- $pod := dict "root" $root "role" $role "r" $r "name" $name -}}
+{{- $node := eq $role "node" -}}
 apiVersion: apps/v1
-kind: Deployment
+kind: {{ ternary "StatefulSet" "Deployment" $node }}
 metadata:
   name: {{ $name }}
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ $role }}
 spec:
+  {{- if $node }}
+  replicas: {{ $r.replicas }}
+  serviceName: {{ $name }}
+  podManagementPolicy: Parallel
+  updateStrategy:
+    type: RollingUpdate
+  {{- else }}
   {{- if not $r.autoscaling.enabled }}
   replicas: {{ $r.replicas }}
   {{- end }}
@@ -26,6 +34,7 @@ spec:
     rollingUpdate:
       maxSurge: {{ $r.strategy.maxSurge }}
       maxUnavailable: {{ $r.strategy.maxUnavailable }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "baton.selector" $root | nindent 6 }}
@@ -74,8 +83,27 @@ runtimeClassName: {{ . }}
 {{- with $r.schedulerName }}
 schedulerName: {{ . }}
 {{- end }}
+{{- if $r.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- $worker := ne $role "router" }}
+{{- $nccl := and $worker (eq $v.link.name "nccl") }}
+{{- $podSecurity := deepCopy $r.podSecurityContext }}
+{{- if $r.rdma.runAsRoot }}
+{{- $_ := set $podSecurity "runAsNonRoot" false }}
+{{- $_ := set $podSecurity "runAsUser" 0 }}
+{{- end }}
+{{- if and $nccl $v.link.portRange }}
+{{- $range := dict "name" "net.ipv4.ip_local_port_range" "value" (replace "-" " " $v.link.portRange) }}
+{{- $_ := set $podSecurity "sysctls" (append ($podSecurity.sysctls | default list) $range) }}
+{{- end }}
 securityContext:
-  {{- toYaml $r.podSecurityContext | nindent 2 }}
+  {{- toYaml $podSecurity | nindent 2 }}
+{{- with $r.resourceClaims }}
+resourceClaims:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with $r.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -96,10 +124,26 @@ topologySpreadConstraints:
     {{- toYaml (merge (deepCopy .) (dict "labelSelector" $own)) | nindent 4 }}
   {{- end }}
 {{- end }}
-{{- if or (include "baton.downloads" $root) $r.extraInitContainers }}
+{{- $plugin := and $nccl $v.link.plugin.image }}
+{{- if or (include "baton.downloads" $root) $plugin $r.extraInitContainers }}
 initContainers:
   {{- if include "baton.downloads" $root }}
   {{- include "baton.downloader" . | nindent 2 }}
+  {{- end }}
+  {{- if $plugin }}
+  - name: nccl-plugin
+    image: {{ $v.link.plugin.image }}
+    imagePullPolicy: {{ $v.image.pullPolicy }}
+    command: [sh, -c, {{ printf "cp -rL %s/. /mnt/nccl-plugin/" $v.link.plugin.folder | quote }}]
+    resources:
+      requests:
+        cpu: 100m
+        memory: 64Mi
+    securityContext:
+      {{- toYaml $r.securityContext | nindent 6 }}
+    volumeMounts:
+      - name: nccl-plugin
+        mountPath: /mnt/nccl-plugin
   {{- end }}
   {{- with $r.extraInitContainers }}
   {{- toYaml . | nindent 2 }}
@@ -109,7 +153,7 @@ containers:
   - name: {{ $role }}
     image: {{ include "baton.image" (dict "root" $root "image" $r.image "gpus" $r.gpus) }}
     imagePullPolicy: {{ $r.image.pullPolicy | default $v.image.pullPolicy }}
-    command: [/usr/local/bin/baton-{{ $role }}]
+    command: [/usr/local/bin/baton{{ if ne $role "node" }}-{{ $role }}{{ end }}]
     args:
       {{- include "baton.flags" . | nindent 6 }}
       {{- with $r.extraArgs }}
@@ -120,16 +164,37 @@ containers:
         valueFrom:
           fieldRef:
             fieldPath: metadata.name
+      {{- if and $worker $v.link.domain }}
+      - name: LINK_DOMAIN
+        valueFrom:
+          fieldRef:
+            fieldPath: {{ $v.link.domain }}
+      {{- end }}
+      {{- if $nccl }}
+      {{- range $name, $value := merge (deepCopy $v.link.env) (dict "NCCL_RAS_ENABLE" "0") }}
+      - name: {{ $name }}
+        value: {{ $value | quote }}
+      {{- end }}
+      {{- end }}
       {{- with $r.extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
     ports:
+      {{- if eq $role "node" }}
+      {{- range include "baton.nodeWorkers" $root | fromYamlArray }}
+      - name: {{ .name }}
+        containerPort: {{ .grpc }}
+      - name: m-{{ .name }}
+        containerPort: {{ .metrics }}
+      {{- end }}
+      {{- else }}
       - name: grpc
         containerPort: 8470
-      - name: health
-        containerPort: 8471
       - name: metrics
         containerPort: 9470
+      {{- end }}
+      - name: health
+        containerPort: 8471
     # The health port speaks plain gRPC, as the kubelet does; "live" says nothing of peers, "" does.
     startupProbe:
       grpc:
@@ -155,13 +220,19 @@ containers:
     {{- $devices := dict }}
     {{- if gt (int $r.gpus) 0 }}{{ $_ := set $devices $r.gpuResource (int $r.gpus) }}{{ end }}
     {{- if $r.rdma.enabled }}{{ $_ := set $devices $r.rdma.resource (int $r.rdma.count) }}{{ end }}
+    {{- with $r.hugepages2Mi }}{{ $_ := set $devices "hugepages-2Mi" . }}{{ end }}
+    {{- with $r.resourceClaims }}
+    {{- $claims := list }}
+    {{- range . }}{{ $claims = append $claims (dict "name" .name) }}{{ end }}
+    {{- $_ := set $resources "claims" $claims }}
+    {{- end }}
     {{- if $devices }}
     {{- $_ := set $resources "limits" (merge $devices ($resources.limits | default dict)) }}
     {{- end }}
     resources:
       {{- toYaml $resources | nindent 6 }}
     {{- $security := deepCopy $r.securityContext }}
-    {{- if and $r.rdma.enabled $r.rdma.ipcLock }}
+    {{- if $r.rdma.runAsRoot }}
     {{- $capabilities := $security.capabilities | default dict }}
     {{- $_ := set $capabilities "add" (append ($capabilities.add | default list) "IPC_LOCK" | uniq) }}
     {{- $_ := set $security "capabilities" $capabilities }}
@@ -182,6 +253,11 @@ containers:
       {{- if $r.shm.enabled }}
       - name: shm
         mountPath: /dev/shm
+      {{- end }}
+      {{- if $plugin }}
+      - name: nccl-plugin
+        mountPath: /opt/nccl-plugin/lib
+        readOnly: true
       {{- end }}
       {{- if $v.tls.enabled }}
       - name: tls
@@ -223,6 +299,11 @@ volumes:
     emptyDir:
       medium: Memory
       sizeLimit: {{ $r.shm.sizeLimit }}
+  {{- end }}
+  {{- if and (ne $role "router") (eq $v.link.name "nccl") $v.link.plugin.image }}
+  - name: nccl-plugin
+    emptyDir:
+      sizeLimit: 1Gi
   {{- end }}
   {{- if $v.tls.enabled }}
   - name: tls

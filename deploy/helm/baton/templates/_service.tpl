@@ -26,6 +26,19 @@ spec:
     {{- include "baton.selector" $root | nindent 4 }}
     app.kubernetes.io/component: {{ $role }}
   ports:
+    {{- if eq $role "node" }}
+    {{- range include "baton.nodeWorkers" $root | fromYamlArray }}
+    - name: {{ .name }}
+      port: {{ .grpc }}
+      targetPort: {{ .name }}
+      {{- if not $root.Values.tls.enabled }}
+      appProtocol: kubernetes.io/h2c
+      {{- end }}
+    - name: m-{{ .name }}
+      port: {{ .metrics }}
+      targetPort: m-{{ .name }}
+    {{- end }}
+    {{- else }}
     - name: grpc
       port: {{ ternary $root.Values.router.service.port 8470 (eq $role "router") }}
       targetPort: grpc
@@ -37,6 +50,7 @@ spec:
     - name: metrics
       port: 9470
       targetPort: metrics
+    {{- end }}
     {{- end }}
 {{- if eq $role "router" }}
 ---
