@@ -18,6 +18,8 @@ struct LocalRelayOptions {
   int64_t kv_bytes = 0;
   // "cpu" or "reference".
   std::string backend = "cpu";
+  // As the worker's --weights.
+  std::string weights = "stored";
 };
 
 struct LocalRelay {

@@ -27,6 +27,9 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   worker::Options worker;
   worker.engine.model_folder = options.model_folder;
   worker.engine.backend = options.backend;
+  for (const auto& [name, precision] : model::WeightPrecisions()) {
+    if (name == options.weights) worker.engine.weights = precision;
+  }
   worker.metrics_listen = "";  // its address would not be known
   // Two engines share the cores.
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -40,7 +43,7 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   decode.worker.worker_id = "decode-0";
   BATON_ASSIGN_OR_RETURN(relay->decode, decode_service::DecodeServer::Start(std::move(decode)));
   router::RouterOptions router;
-  router.model_folder = options.model_folder;
+  router.models = {{.folder = options.model_folder}};
   router.prefill = {relay->prefill->address()};
   router.decode = {relay->decode->address()};
   BATON_ASSIGN_OR_RETURN(relay->router, router::Router::Start(router));

@@ -25,7 +25,8 @@ void Handoff::Start(PrefillClient& client, const std::string& address, v1::Prefi
                                     [&](PrefillClient::Callbacks callbacks) {
                                       return client.Call(address, std::move(request), deadline,
                                                          std::move(callbacks));
-                                    });
+                                    },
+                                    address);
 }
 
 absl::Status Handoff::OnEvent(const std::shared_ptr<const v1::PrefillEvent>& event) {

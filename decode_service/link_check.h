@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,7 +23,8 @@
 namespace baton::decode_service {
 
 struct LinkCheckOptions {
-  // Prefill workers (host:port), tried in turn until one passes. Empty: nothing is tested.
+  // Prefill workers (host:port, or dns:///host:port for each address of a name), tried in turn until one
+  // passes. Empty: nothing is tested.
   std::vector<std::string> peers;
   // Gigabytes (10^9 bytes) per second.
   double floor_gbps = 0;
@@ -43,6 +45,8 @@ class LinkCheck {
   struct Test;
 
   void Work();
+  // `address` is one of `peer`, by which the measured rate is known.
+  bool Passes(const std::string& peer, const std::string& address);
   // Bytes per second. The first exchange only makes the link; the second one is measured.
   absl::StatusOr<double> Measure(const std::string& peer);
   absl::StatusOr<double> Exchange(const std::string& peer);
@@ -57,6 +61,7 @@ class LinkCheck {
   transfer::KvReceiver* running_ = nullptr;  // of the test in progress; engine thread
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::string> said_ ABSL_GUARDED_BY(mutex_);  // why not, by address
   std::thread thread_;
 };
 

@@ -4,11 +4,13 @@
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/open_nccl.h"
+#include "common/worker/gpu_start.h"
 #include "common/worker/process.h"
 #include "decode_service/server.h"
 
 int main(int argc, char** argv) {
   using namespace baton;
+  if (const auto checked = worker::CheckPrefillIfAsked(argc, argv)) return *checked;
   rpc::SkipLockOrderChecks();
   rpc::CatchStopSignals();
   decode_service::ServerOptions options;
@@ -51,6 +53,7 @@ int main(int argc, char** argv) {
   if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
     return command_line::Misused(app, "--link-floor-gbps says how fast, not to whom: add --link-peers");
   }
+  worker::PrepareGpus(options.worker);
   return worker::RunProcess<decode_service::DecodeServer>(
       "decode", options.worker, [&] { return decode_service::DecodeServer::Start(options); });
 }

@@ -123,7 +123,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   v1::PrefillRequest request;
   request.set_request_id(sequence.request_id);
   *request.mutable_fingerprint() = sequence.fingerprint;
-  request.mutable_fingerprint()->set_link(std::string(link_.name()));
+  request.mutable_fingerprint()->set_link(link_.pairing());
   request.mutable_token_ids()->Reserve(static_cast<int>(sequence.size()));
   for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
   request.set_salt(sequence.salt);

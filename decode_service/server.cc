@@ -6,6 +6,7 @@
 #include "common/base/status.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/worker_runtime.h"
+#include "decode_service/meeting_calls.h"
 #include "decode_service/service.h"
 
 namespace baton::decode_service {
@@ -19,10 +20,15 @@ class DecodeRole final : public worker::Stepper {
              worker::WorkerRuntime& runtime)
       : probe_(runtime.metrics(), runtime.link().receiver().name()),
         prefill_(runtime.loop(), runtime.security()),
+        meetings_(runtime.loop(), runtime.security()),
         scheduler_(options, runtime.engine(), runtime.link().receiver(), prefill_, runtime.clock(), probe_,
                    runtime.peer_fetch()),
         service_(runtime.engine(), runtime.loop(), scheduler_, runtime.hub(), std::move(tokenizer), probe_,
-                 runtime.peers()) {}
+                 runtime.peers()) {
+    runtime.link().SetAsk(
+        [this](const std::string& address, const transfer::Meeting& meeting,
+               transfer::LinkSender::Answer answer) { meetings_.Ask(address, meeting, std::move(answer)); });
+  }
 
   v1::Role role() const override { return v1::ROLE_DECODE; }
   grpc::Service& service() override { return service_; }
@@ -40,6 +46,7 @@ class DecodeRole final : public worker::Stepper {
  private:
   Probe probe_;
   GrpcPrefillClient prefill_;
+  MeetingCalls meetings_;
   Scheduler scheduler_;
   DecodeService service_;
 };

@@ -5,11 +5,13 @@
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/open_nccl.h"
+#include "common/worker/gpu_start.h"
 #include "common/worker/process.h"
 #include "prefill_service/server.h"
 
 int main(int argc, char** argv) {
   using namespace baton;
+  if (const auto checked = worker::CheckPrefillIfAsked(argc, argv)) return *checked;
   rpc::SkipLockOrderChecks();
   rpc::CatchStopSignals();
   prefill_service::ServerOptions options;
@@ -41,6 +43,7 @@ int main(int argc, char** argv) {
   const int64_t rows = prefill_service::DefaultStepTokens(options.worker.engine.backend);
   options.scheduler.chunk_tokens = chunk_tokens.value_or(rows);
   options.scheduler.token_budget = token_budget.value_or(rows);
+  worker::PrepareGpus(options.worker);
   return worker::RunProcess<prefill_service::PrefillServer>(
       "prefill", options.worker, [&] { return prefill_service::PrefillServer::Start(options); });
 }

@@ -24,7 +24,8 @@ PrefillService::PrefillService(engine::Engine& engine, transfer::LinkSender& lin
       hub_(hub),
       probe_(probe),
       calls_(peers, loop, kMaxOutboxBytes),
-      tests_(peers, loop, kMaxOutboxBytes) {}
+      tests_(peers, loop, kMaxOutboxBytes),
+      meetings_(peers, loop, kMaxOutboxBytes) {}
 
 grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::CallbackServerContext* context,
                                                                     const v1::PrefillRequest* request) {
@@ -35,7 +36,7 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
         if (hub_.draining()) {
           return absl::UnavailableError("this prefill worker is draining: use another");
         }
-        auto job = ParseRequest(*request, engine_, link_.name());
+        auto job = ParseRequest(*request, engine_, link_.pairing());
         if (!job.ok()) {
           probe_.Refused();
         } else {
@@ -61,13 +62,32 @@ grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackSe
   return tests_.Serve<Sink>(
       *context,
       [&](Sink sink) -> absl::StatusOr<Sink> {
-        BATON_RETURN_IF_ERROR(CheckPair(request->fingerprint(), engine_, link_.name()));
+        BATON_RETURN_IF_ERROR(CheckPair(request->fingerprint(), engine_, link_.pairing()));
         return sink;
       },
       [this, ticket = transfer::Ticket::FromProto(request->ticket())](const Sink& sink) {
         absl::Status shipped = ShipTest(ticket, engine_, link_, rpc::kMaxChunkBytes, sink.send);
         if (shipped.ok()) sink.finish(shipped);
         return shipped;
+      },
+      [] {}, [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
+}
+
+grpc::ServerWriteReactor<v1::MeetResponse>* PrefillService::Meet(grpc::CallbackServerContext* context,
+                                                                 const v1::MeetRequest* request) {
+  using Sink = rpc::EventSink<v1::MeetResponse>;
+  return meetings_.Serve<Sink>(
+      *context, [](Sink sink) -> absl::StatusOr<Sink> { return sink; },
+      [this, meeting = request->meeting()](const Sink& sink) {
+        link_.Meet(meeting, [sink](absl::StatusOr<std::string> id) {
+          if (id.ok()) {
+            v1::MeetResponse response;
+            response.set_id(*std::move(id));
+            sink.send(std::move(response));
+          }
+          sink.finish(id.status());
+        });
+        return absl::OkStatus();
       },
       [] {}, [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
 }

@@ -24,6 +24,8 @@ class PrefillService final : public v1::Prefill::CallbackService {
                                                       const v1::PrefillRequest* request) override;
   grpc::ServerWriteReactor<v1::KvChunk>* TestLink(grpc::CallbackServerContext* context,
                                                   const v1::TestLinkRequest* request) override;
+  grpc::ServerWriteReactor<v1::MeetResponse>* Meet(grpc::CallbackServerContext* context,
+                                                   const v1::MeetRequest* request) override;
 
  private:
   engine::Engine& engine_;
@@ -33,6 +35,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
   Probe& probe_;
   const rpc::ServedCalls<v1::PrefillEvent, engine::Loop> calls_;
   const rpc::ServedCalls<v1::KvChunk, engine::Loop> tests_;
+  const rpc::ServedCalls<v1::MeetResponse, engine::Loop> meetings_;
   std::atomic<JobId> next_id_ = 1;
 };
 

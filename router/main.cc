@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
   baton::rpc::SkipLockOrderChecks();
   baton::rpc::CatchStopSignals();
   baton::router::RouterOptions options;
+  baton::router::RouterOptions::Model& model = options.models.emplace_back();
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
@@ -37,12 +38,11 @@ int main(int argc, char** argv) {
       "The public endpoint of a Baton deployment: tokenizes, admits and places requests, and streams the "
       "answers.",
       "baton-router");
-  app.add_option("--model", options.model_folder,
-                 "Hugging Face folder of the model (tokenizer, template, config)")
+  app.add_option("--model", model.folder, "Hugging Face folder of the model (tokenizer, template, config)")
       ->required()
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR");
-  app.add_option("--model-name", options.model_name, "Name that clients use (default: the folder's name)")
+  app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");
   app.add_option(
          "--decode", options.decode,

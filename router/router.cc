@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
@@ -13,9 +14,9 @@
 #include "common/rpc/server.h"
 #include "router/api/executor.h"
 #include "router/api/grpc_decode_client.h"
+#include "router/api/model_registry.h"
 #include "router/api/request_driver.h"
 #include "router/api/request_preparer.h"
-#include "router/api/served_model.h"
 #include "router/api/service.h"
 #include "router/discovery/discovery.h"
 #include "router/fleet/watcher.h"
@@ -24,6 +25,21 @@
 namespace baton::router {
 namespace {
 
+absl::StatusOr<ModelRegistry> LoadModels(const std::vector<RouterOptions::Model>& models) {
+  std::vector<ServedModel> served;
+  for (const RouterOptions::Model& model : models) {
+    BATON_ASSIGN_OR_RETURN(served.emplace_back(), ServedModel::Load(model.folder, model.name));
+    // The fleet's workers have one fingerprint: those of another model would be left out.
+    if (served.back().config == served.front().config) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("\"{}\" and \"{}\" are different models, and the workers of one fleet serve one: start a "
+                    "router for each",
+                    served.front().name, served.back().name));
+  }
+  return ModelRegistry::Create(std::move(served));
+}
+
+// `model`: any of those that the fleet serves.
 fleet::Fleet::Options FleetOptions(const ServedModel& model) {
   fleet::Fleet::Options result;
   result.router_id = fmt::format("{:016x}", RandomU64());
@@ -35,17 +51,17 @@ fleet::Fleet::Options FleetOptions(const ServedModel& model) {
 
 // In the order in which they are built; destroyed the other way round.
 struct Router::Parts {
-  Parts(const RouterOptions& options, ServedModel served, std::unique_ptr<placement::Policy> policy)
+  Parts(const RouterOptions& options, ModelRegistry registry, std::unique_ptr<placement::Policy> policy)
       : drain(options.drain),
-        model(std::move(served)),
-        probe(&metrics, options.slo),
+        models(std::move(registry)),
+        probe(metrics, options.slo),
         index({.max_bytes = options.index_bytes}),
-        fleet(FleetOptions(model), &probe, &index),
-        preparer(&model, [] { return RandomU64(); }),
+        fleet(FleetOptions(models.default_model()), probe, &index),
+        preparer(models, [] { return RandomU64(); }),
         executor({.threads = options.tokenizer_threads,
                   .clock = &clock,
                   .dropped = [this] { probe.PreparationDropped(); }}),
-        dispatcher(options.dispatcher, &fleet, std::move(policy), &clock, &probe, &index) {
+        dispatcher(options.dispatcher, fleet, std::move(policy), clock, probe, &index) {
     context.preparer = &preparer;
     context.dispatcher = &dispatcher;
     context.fleet = &fleet;
@@ -78,13 +94,13 @@ struct Router::Parts {
   telemetry::Metrics metrics;
   MonotonicClock clock;
   std::shared_ptr<const rpc::Security> security;
-  const ServedModel model;
+  const ModelRegistry models;
   Probe probe;
   index::PrefixIndex index;
   fleet::Fleet fleet;
   RequestPreparer preparer;
-  GrpcDecodeClient decode_client{&clock};
-  LiveCalls live{&clock};
+  GrpcDecodeClient decode_client{clock};
+  LiveCalls live{clock};
   CallContext context;
   Executor executor;
   Dispatcher dispatcher;
@@ -101,19 +117,19 @@ struct Router::Parts {
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
-  BATON_ASSIGN_OR_RETURN(ServedModel model, ServedModel::Load(options.model_folder, options.model_name));
+  BATON_ASSIGN_OR_RETURN(ModelRegistry models, LoadModels(options.models));
   BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64(),
                                                             forecast::QueueTargets::For(
                                                                 options.slo.ttft_seconds, options.tail_share),
                                                             options.slo.tpot_seconds));
-  auto parts = std::make_unique<Parts>(options, std::move(model), std::move(policy));
+  auto parts = std::make_unique<Parts>(options, std::move(models), std::move(policy));
   Parts* const all = parts.get();
   all->security = security;
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));
   all->tenants->Watch();
-  all->authenticator = std::make_unique<Authenticator>(all->tenants.get(), &all->probe);
+  all->authenticator = std::make_unique<Authenticator>(*all->tenants, all->probe);
   all->context.authenticator = all->authenticator.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();
@@ -125,17 +141,17 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   finding.fleet_file = options.fleet_file;
   finding.resolve_every = options.resolve_interval;
   BATON_ASSIGN_OR_RETURN(all->discovery,
-                         discovery::Discovery::Open(finding, nullptr, &all->clock, [all](const auto& found) {
+                         discovery::Discovery::Open(finding, nullptr, all->clock, [all](const auto& found) {
                            // In this order: the fleet isn't settled before new endpoints have answered.
                            all->watcher->Follow(found.decode, found.prefill);
                            all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
                          }));
   all->watcher = std::make_unique<fleet::Watcher>(
-      &all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
+      all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
       security.get(), [all] { all->discovery->Hurry(); });
   all->discovery->Start();
   all->dispatcher.StartTicking();
-  all->service = std::make_unique<InferenceService>(&all->context, &all->fleet);
+  all->service = std::make_unique<InferenceService>(all->context, all->fleet);
   rpc::ServerOptions listening;
   listening.listen = options.listen;
   listening.health_listen = options.health_listen;

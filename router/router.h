@@ -1,4 +1,4 @@
-// Router: all parts of the router in one object, as main and the integration tests start it: model, fleet,
+// Router: all parts of the router in one object, as main and the integration tests start it: models, fleet,
 // dispatcher, gRPC server. Start and Stop from one thread.
 #pragma once
 
@@ -20,8 +20,13 @@
 namespace baton::router {
 
 struct RouterOptions {
-  std::string model_folder;
-  std::string model_name;  // empty: the folder's name
+  struct Model {
+    std::string folder;
+    std::string name;  // that requests use; empty: the folder's name
+  };
+  // What it serves, by name; the first is for requests that name no model. The workers are one fleet, which
+  // serves them all: so these are names of one model, and their folders have one configuration.
+  std::vector<Model> models;
   // Addresses and DNS names of workers, a file of more of them, and how often names are resolved
   // (discovery/). At least one decode entry or a file.
   std::vector<std::string> decode;

@@ -39,6 +39,10 @@ void TargetFlags::AddTo(CLI::App& app) {
       ->needs("--model")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->group(local);
+  app.add_option("--weights", weights, "Precision of matrices: stored, or bf16 or int8, converted at load")
+      ->needs("--model")
+      ->check(CLI::IsMember({"stored", "bf16", "int8"}))
+      ->group(local);
 }
 
 absl::Status TargetFlags::Check() const {
@@ -64,6 +68,7 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const Star
       BATON_ASSIGN_OR_RETURN(options.kv_bytes, ParseBytes(flags.kv_memory));
     }
     options.backend = flags.backend;
+    options.weights = flags.weights;
     BATON_ASSIGN_OR_RETURN(target.relay, start_local(options));
     address = target.relay.address;
   } else if (!flags.server.empty()) {

@@ -25,6 +25,7 @@ struct TargetFlags {
   int threads = 0;
   std::string kv_memory;
   std::string backend = "cpu";
+  std::string weights = "stored";
   std::string wait = "0";
   std::string timeout;
   rpc::SecurityOptions security;

@@ -93,6 +93,12 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   out += Row(terminal, "weights",
              fmt::format("{} in {} tensors{}", ShowBytes(summary.weight_bytes), ShowCount(summary.tensors),
                          precisions));
+  std::string kept;
+  for (const auto& [precision, value] : model::WeightPrecisions()) {
+    kept +=
+        fmt::format("{}{} {}", kept.empty() ? "" : ", ", precision, ShowBytes(summary.WeightBytes(value)));
+  }
+  out += Row(terminal, "in memory", fmt::format("with --weights {}", kept));
   for (const DType precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision, precision);
     out +=
@@ -135,7 +141,11 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
                {"parameters", summary.parameters},
                {"tensors", summary.tensors},
                {"weight_bytes", summary.weight_bytes},
+               {"weights", Json::array()},
                {"kv", Json::array()}};
+  for (const auto& [precision, value] : model::WeightPrecisions()) {
+    json["weights"].push_back({{"precision", precision}, {"bytes", summary.WeightBytes(value)}});
+  }
   if (!summary.loads.ok()) json["problem"] = std::string(summary.loads.message());
   for (const DType precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision, precision);

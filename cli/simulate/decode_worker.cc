@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/ids.h"
+#include "common/engine/chunk_planner.h"
 
 namespace baton::cli::simulate {
 
@@ -54,12 +56,36 @@ void DecodeWorker::Publish(RequestRecord& record) {
 
 void DecodeWorker::Join(RequestRecord& record) {
   Publish(record);
+  Enter(record);
+}
+
+void DecodeWorker::Enter(RequestRecord& record) {
   if (record.request->output_tokens <= 1) {
     End(record);
     return;
   }
   joining_.push_back(&record);
   if (!busy_) Begin();
+}
+
+double DecodeWorker::PlanLocal(int64_t batch, double seconds) {
+  // As the real worker's step planner sets them.
+  engine::ChunkLimits limits = {
+      .chunk_tokens = model_.local_chunk_tokens,
+      .token_budget = std::max<int64_t>(model_.local_token_budget - batch, kBlockTokens)};
+  if (batch > 0) limits.seconds = setup_.slo_tpot - seconds;
+  engine::ChunkPlanner chunks(limits, {.token = model_.prefill_token, .pair = model_.prefill_pair});
+  double added = 0;
+  for (Local& local : local_) {
+    local.rows = chunks.Take(local.done, local.record->request->prompt_tokens - local.done);
+    if (local.rows == 0) break;
+    if (local.record->began < 0) {
+      local.record->began = events_.now();
+      added += model_.prefill_base;
+    }
+    added += model_.PrefillSeconds(local.rows, local.done) - model_.prefill_base;
+  }
+  return added;
 }
 
 void DecodeWorker::Begin() {
@@ -70,31 +96,15 @@ void DecodeWorker::Begin() {
   joining_.clear();
   if (running_.empty() && local_.empty()) return;
   const int64_t batch = static_cast<int64_t>(running_.size());
-  double seconds = batch > 0 ? model_.StepSeconds(batch, context_) : 0;
+  const double seconds = batch > 0 ? model_.StepSeconds(batch, context_) : 0;
   if (batch > 0 && local_.empty()) setup_.stepped(seconds, batch, context_);
-  int64_t rows = 0;
-  if (!local_.empty()) {
-    Local& local = local_.front();
-    const int64_t left = local.record->request->prompt_tokens - local.done;
-    rows = std::min(left, model_.local_chunk_tokens);
-    if (batch > 0) {  // as the real one's scheduler cuts it
-      const int64_t within = forecast::RowsWithin(setup_.slo_tpot - seconds, model_.prefill_token,
-                                                  model_.prefill_pair, local.done);
-      rows = std::min(rows, std::max<int64_t>(within, kBlockTokens));
-    }
-    if (local.record->began < 0) {
-      local.record->began = events_.now();
-      seconds += model_.prefill_base;
-    }
-    seconds += model_.PrefillSeconds(rows, local.done) - model_.prefill_base;
-  }
   busy_ = true;
-  events_.In(seconds, [this, rows] { EndStep(rows); });
+  events_.In(seconds + PlanLocal(batch, seconds), [this] { EndStep(); });
 }
 
 // A listener that is told of an end may come back with more work: until the last line the worker counts as
 // busy.
-void DecodeWorker::EndStep(int64_t local_rows) {
+void DecodeWorker::EndStep() {
   if (!running_.empty()) {
     ++steps_;
     context_ += static_cast<int64_t>(running_.size());
@@ -105,15 +115,17 @@ void DecodeWorker::EndStep(int64_t local_rows) {
       End(record);
     }
   }
-  if (local_rows > 0) {
-    Local& local = local_.front();
-    local.done += local_rows;
-    if (local.done >= local.record->request->prompt_tokens) {
-      RequestRecord& record = *local.record;
-      local_.pop_front();
-      setup_.prefilled(record);
-      Join(record);
-    }
+  std::vector<RequestRecord*> prefilled;
+  for (Local& local : local_) {
+    local.done += std::exchange(local.rows, 0);
+    if (local.done >= local.record->request->prompt_tokens) prefilled.push_back(local.record);
+  }
+  std::erase_if(local_,
+                [](const Local& local) { return local.done >= local.record->request->prompt_tokens; });
+  for (RequestRecord* record : prefilled) {
+    Publish(*record);
+    setup_.prefilled(*record);
+    Enter(*record);
   }
   busy_ = false;
   Begin();

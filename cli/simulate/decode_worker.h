@@ -23,7 +23,7 @@ class DecodeWorker {
   struct Setup {
     // Seconds that a step with rows of a prompt may take while answers run, a block of rows aside.
     double slo_tpot = forecast::kDefaultSloTpot;
-    // A local prefill is done; the first token leaves.
+    // A local prefill is done, and others can use its blocks; the first token leaves.
     std::function<void(RequestRecord&)> prefilled;
     std::function<void(RequestRecord&)> finished;
     // A step of so many seconds with this batch and context, without local prefill.
@@ -53,11 +53,17 @@ class DecodeWorker {
   };
   struct Local {
     RequestRecord* record;
-    int64_t done;  // tokens, cached ones included
+    int64_t done;      // tokens, cached ones included
+    int64_t rows = 0;  // in the step that runs
   };
 
   void Begin();
-  void EndStep(int64_t local_rows);
+  // Gives the prompts that wait here their rows of the next step, beside a batch whose rows take `seconds`.
+  // Returns the seconds that these rows take.
+  double PlanLocal(int64_t batch, double seconds);
+  void EndStep();
+  // Behind its first token.
+  void Enter(RequestRecord& record);
   void Publish(RequestRecord& record);
   void End(RequestRecord& record);
 

@@ -34,6 +34,7 @@ void ForEachNumber(Model& model, Visit visit) {
   visit("prefill_blocks", model.prefill_blocks, 1.0, 1e8);
   visit("decode_blocks", model.decode_blocks, 1.0, 1e8);
   visit("local_chunk_tokens", model.local_chunk_tokens, 1.0, 1e6);
+  visit("local_token_budget", model.local_token_budget, 1.0, 1e6);
   visit("decode_concurrency", model.decode_concurrency, 1.0, 1e6);
 }
 

@@ -34,8 +34,10 @@ struct FleetModel {
   int64_t decode_blocks = 16000;
   // Decode workers keep the blocks of prompts as cached ones when they have ended, as real ones do.
   bool decode_cache = true;
-  // Rows of a local prefill in one decode step.
-  int64_t local_chunk_tokens = 512;
+  // Rows of one prompt in a decode step, and of all prompts and running requests together: the workers' own
+  // --chunk-tokens and --token-budget.
+  int64_t local_chunk_tokens = 256;
+  int64_t local_token_budget = 512;
   // Requests on a decode worker at a time.
   int64_t decode_concurrency = 1024;
   // Times slower than the above, by prefill worker; the rest are 1. And when each joins; the rest at 0.

@@ -67,6 +67,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                             .prefilled =
                                 [this](RequestRecord& record) {
                                   record.computed = events_.now();
+                                  Tell(*decode_[record.decode], decode_states_[record.decode].slot);
                                   FirstToken(record);
                                 },
                             .finished = [this](RequestRecord& record) { Finished(record); },
@@ -83,7 +84,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
         events_));
     decode_states_[i].slot = *index_.Join();
     decode_states_[i].serves_fetches = under_test_.fetch == Fetch::kFromAll;
-    decode_states_[i].chunk_tokens = model_.local_chunk_tokens;
+    decode_states_[i].chunk_tokens = std::min(model_.local_chunk_tokens, model_.local_token_budget);
   }
   records_.resize(load_.size());
 }
@@ -225,7 +226,7 @@ Simulation::Placing Simulation::Place(RequestRecord& record) {
                        ? -1
                        : open_prefill_numbers_[record.plan.selection.prefill.front()];
   Book(record);
-  Expect(record);
+  core_.Expect(record.plan, request.chain, Now());
   // One cache that forgets nothing and knows of each prompt at once.
   if (under_test_.shared_cache) {
     kv::BlockPool& pool = *pools_[0];
@@ -277,18 +278,6 @@ void Simulation::Book(RequestRecord& record) {
                                      .cached = record.plan.cached_tokens,
                                      .since = Now(),
                                      .request = record.id});
-}
-
-// What the index may count on from now on: on the prefill worker alone. The dispatcher also expects the
-// prompt on the decode worker; there it makes bursts of equal prompts look cheap to prefill locally.
-void Simulation::Expect(const RequestRecord& record) {
-  if (under_test_.shared_cache) return;
-  const absl::Time until = router::DispatchCore::ExpectUntil(record.plan.selection.predicted, Now());
-  const auto expect = [&](router::WorkerSlot slot, int64_t matched) {
-    core_.Expect(slot, record.request->chain, static_cast<size_t>(matched), record.request->chain.size(),
-                 until);
-  };
-  if (record.prefill >= 0) expect(prefill_states_[record.prefill].slot, record.plan.prefill_matched);
 }
 
 void Simulation::Unbook(const RequestRecord& record) {

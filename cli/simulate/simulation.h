@@ -71,7 +71,6 @@ class Simulation {
   void Look(const RequestRecord& record);
   std::optional<PrefillWorker::Peer> FetchFrom(const RequestRecord& record);
   void Book(RequestRecord& record);
-  void Expect(const RequestRecord& record);
   void Unbook(const RequestRecord& record);
   void Computed(RequestRecord& record);
   void FirstToken(RequestRecord& record);

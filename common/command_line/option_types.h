@@ -3,6 +3,7 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,25 @@ CLI::Option* AddChoice(CLI::App& app, const std::string& name, Value& into,
           description)
       ->check(CLI::IsMember(words))
       ->default_str(current);
+}
+
+// Likewise; nothing is set if the option is not given.
+template <typename Value>
+CLI::Option* AddChoice(CLI::App& app, const std::string& name, std::optional<Value>& into,
+                       const std::vector<std::pair<std::string, Value>>& choices,
+                       const std::string& description) {
+  std::vector<std::string> words;
+  for (const auto& [word, value] : choices) words.push_back(word);
+  return app
+      .add_option_function<std::string>(
+          name,
+          [&into, choices](const std::string& given) {
+            for (const auto& [word, value] : choices) {
+              if (word == given) into = value;
+            }
+          },
+          description)
+      ->check(CLI::IsMember(words));
 }
 
 }  // namespace baton::command_line

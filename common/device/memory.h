@@ -44,6 +44,17 @@ class Memory {
   virtual absl::Status Download(const std::byte* here, void* host, int64_t bytes) = 0;
   // Uploads that are asked for from now on come after the operations that were issued before.
   virtual void Fence() {}
+  // Marks what was issued so far, and returns the mark's number; the first is 1. Owner thread of the kernels
+  // that work in this memory.
+  virtual int64_t Mark() { return 0; }
+  // The number of the last mark; 0 if there is none. Any thread.
+  virtual int64_t marked() const { return 0; }
+  // A download that is ordered after the operations before `mark`, which is the last mark or the one before
+  // it, and waits for nothing that was issued later: that may be waiting for what the caller issues next on
+  // another device. Operations issued since the mark must not write these bytes. Any thread.
+  virtual absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) {
+    return Download(here, host, bytes);
+  }
 
  private:
   virtual void Free(std::byte* data, int64_t bytes) = 0;

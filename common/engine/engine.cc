@@ -18,7 +18,8 @@ constexpr double kShareForKv = 0.9;
 
 absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayout& shard,
                                  device::Memory& memory) {
-  if (options.kv_bytes == 0) {
+  const int64_t bytes = options.kv_bytes.value_or(memory.host() ? EngineOptions::kHostKvBytes : int64_t{0});
+  if (bytes == 0) {
     const int64_t left = memory.available();
     if (left < 0) {
       return absl::InvalidArgumentError("--kv-memory 0 (all that is left) works on GPUs: give a size");
@@ -32,18 +33,25 @@ absl::StatusOr<int64_t> BlocksOf(const EngineOptions& options, const kv::KvLayou
         memory.name(), left, shard.block_bytes()));
   }
   const int64_t block_bytes = shard.block_bytes() * options.tp;
-  const int64_t blocks = options.kv_bytes / block_bytes;
+  const int64_t blocks = bytes / block_bytes;
   if (blocks >= 1) return blocks;
-  return absl::InvalidArgumentError(
-      fmt::format("{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory",
-                  options.kv_bytes, block_bytes));
+  return absl::InvalidArgumentError(fmt::format(
+      "{} bytes of KV memory hold no block: one takes {} bytes; raise --kv-memory", bytes, block_bytes));
 }
 
-// Bits depend on how many ranks a sum is split over; where the backend promises bits, that is told.
-std::string Numerics(const kernels::Kernels& kernels, size_t ranks, bool tolerant) {
+kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decoder,
+                      kernels::Kernels& kernels) {
+  const tensor::DType usual = kernels.memory().host() ? tensor::DType::kF32 : kernels.activation_dtype();
+  return decoder.LayoutFor(options.key_dtype.value_or(usual), options.value_dtype.value_or(usual));
+}
+
+// Bits depend on how many ranks a sum is split over, unless it is exact; where the backend promises bits,
+// that is told.
+std::string Numerics(const kernels::Kernels& kernels, const model::Decoder& decoder, size_t ranks,
+                     bool tolerant) {
   std::string numerics(kernels.numerics());
   if (tolerant && kernels.exact()) return numerics + "~";
-  if (ranks > 1 && kernels.exact()) numerics += fmt::format("+tp{}", ranks);
+  if (ranks > 1 && kernels.exact() && !decoder.exact_sums()) numerics += fmt::format("+tp{}", ranks);
   return numerics;
 }
 
@@ -62,8 +70,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   std::vector<kernels::Kernels*> kernels;
   for (int r = 0; r < options.tp; ++r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    BATON_ASSIGN_OR_RETURN(rank.kernels,
-                           kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), r));
+    BATON_ASSIGN_OR_RETURN(
+        rank.kernels,
+        kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), r, options.cuda));
     kernels.push_back(rank.kernels.get());
   }
   if (options.tp > 1) {
@@ -74,7 +83,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   std::vector<absl::Status> loaded(ranks.size());
   threads->Run([&](int r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    auto decoder = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get());
+    auto decoder =
+        model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
+                                  {.precision = options.weights, .threads = std::max(1, cores / options.tp)});
     loaded[static_cast<size_t>(r)] = decoder.status();
     if (decoder.ok()) rank.decoder = *std::move(decoder);
   });
@@ -82,13 +93,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   // Every rank holds its heads of the same blocks, so the fullest GPU decides.
   int64_t blocks = 0;
   for (Rank& rank : ranks) {
-    const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
     BATON_RETURN_IF_ERROR(rank.kernels->CheckLayout(layout));
     BATON_ASSIGN_OR_RETURN(const int64_t fit, BlocksOf(options, layout, rank.kernels->memory()));
     blocks = blocks == 0 ? fit : std::min(blocks, fit);
   }
   for (Rank& rank : ranks) {
-    const kv::KvLayout layout = rank.decoder->LayoutFor(options.key_dtype, options.value_dtype);
+    const kv::KvLayout layout = LayoutOf(options, *rank.decoder, *rank.kernels);
     BATON_ASSIGN_OR_RETURN(auto store, kv::KvStore::Create(layout, blocks, rank.kernels->memory()));
     rank.store.emplace(std::move(store));
   }
@@ -98,15 +109,21 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
 Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant)
     : ranks_(std::move(ranks)),
       threads_(std::move(threads)),
-      fingerprint_(model::MakeFingerprint(config(), ranks_.front().decoder->weights_digest(),
-                                          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
-                                          Numerics(*ranks_.front().kernels, ranks_.size(), tolerant))),
+      fingerprint_(model::MakeFingerprint(
+          config(), ranks_.front().decoder->weights_digest(),
+          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
+          Numerics(*ranks_.front().kernels, *ranks_.front().decoder, ranks_.size(), tolerant))),
       pool_(ranks_.front().store->blocks()) {
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;
   for (Rank& rank : ranks_) shards.push_back(&*rank.store);
   ranks_memory_.emplace(shards);
   joint_.emplace(kv::KvStore::Joint(std::move(shards), *ranks_memory_));
+}
+
+Engine::~Engine() {
+  // Of all ranks, before the group of any goes.
+  for (const Rank& rank : ranks_) rank.kernels->ForgetRecordings();
 }
 
 std::vector<device::Memory*> Engine::memories() const {

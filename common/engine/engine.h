@@ -31,19 +31,28 @@ struct EngineOptions {
   int threads = 0;
   // Ranks that share the work of each step (tensor parallelism), on one machine.
   int tp = 1;
-  // Bytes of the KV pool, over all ranks; at least one block. 0: most of what a GPU has left.
-  int64_t kv_bytes = int64_t{256} << 20;
-  tensor::DType key_dtype = tensor::DType::kF32;
-  tensor::DType value_dtype = tensor::DType::kF32;
+  // Bytes of the KV pool, over all ranks; at least one block. 0: most of what a GPU has left, measured once
+  // the weights are there. Unset: 256 MiB, and 0 on GPUs.
+  std::optional<int64_t> kv_bytes;
+  static constexpr int64_t kHostKvBytes = int64_t{256} << 20;
+  // Unset: float32, and on GPUs the dtype of the activations (f16 for models of f16, otherwise bf16), which
+  // attention there copies as it is.
+  std::optional<tensor::DType> key_dtype, value_dtype;
+  // What matrices are kept as; a matrix is converted at load, by all threads.
+  model::WeightPrecision weights = model::WeightPrecision::kStored;
   // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
   // worker alone. GPUs promise no bits, so there it changes nothing.
   bool tolerant = false;
+  // Of the backend "cuda". The device is the rank.
+  kernels::CudaOptions cuda;
 };
 
 class Engine {
  public:
   // Reads the model and makes the pool. Errors say which file, which size, and what to do.
   static absl::StatusOr<std::unique_ptr<Engine>> Load(const EngineOptions& options);
+
+  ~Engine();
 
   const model::ModelConfig& config() const { return ranks_.front().decoder->config(); }
   const model::Fingerprint& fingerprint() const { return fingerprint_; }

@@ -16,6 +16,10 @@ absl::Status RanksMemory::Download(const std::byte* here, void* host, int64_t by
   return MemoryOf(here).Download(here, host, bytes);
 }
 
+absl::Status RanksMemory::DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) {
+  return MemoryOf(here).DownloadAfter(mark, here, host, bytes);
+}
+
 void RanksMemory::Fence() {
   for (kv::KvStore* store : stores_) store->memory().Fence();
 }

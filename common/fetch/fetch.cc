@@ -26,7 +26,8 @@ void Fetch::Start(FetchClient& client, const std::string& address, v1::FetchRequ
                                   [&](FetchClient::Callbacks callbacks) {
                                     return client.Call(address, std::move(request), patience,
                                                        std::move(callbacks));
-                                  });
+                                  },
+                                  address);
 }
 
 absl::Status Fetch::OnEvent(const std::shared_ptr<const v1::FetchEvent>& event) {

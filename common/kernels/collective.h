@@ -3,21 +3,28 @@
 // thread, all ranks in the same order.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "common/base/check.h"
 #include "common/kernels/kernels.h"
 
 namespace baton::kernels {
 
 class Collective {
  public:
+  // Of no use to recorded steps any more (Kernels::ForgetRecordings): NCCL waits for those without end.
   virtual ~Collective() = default;
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
   // matrix = the sum of all ranks' matrices, the same bits on every rank. Issued in the order of the
   // rank's kernels.
   virtual void AllReduce(Matrix matrix) = 0;
+  // values[i] = the largest of all ranks' values[i], or their sum. In host memory; groups of GPUs refuse it.
+  virtual void AllMax(std::span<int32_t> values) { BATON_CHECK(values.empty()); }
+  virtual void AllSum(std::span<int32_t> values) { BATON_CHECK(values.empty()); }
   // Returns once all ranks have called: what each issued before is ordered before what any issues after, as
   // far as the host sees.
   virtual void Barrier() = 0;

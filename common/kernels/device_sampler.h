@@ -21,6 +21,8 @@ class DeviceSampler {
   // Memory for the penalty slots [0, slots) of a vocabulary of this size; what earlier slots count stays.
   // False if there is none: then only the slots of before can be used.
   virtual bool ReservePenaltySlots(int32_t slots, int64_t vocabulary) = 0;
+  // Makes room for a Launch of such draws: what may wait for the whole device (Kernels::Prepare).
+  virtual void Prepare(const StepDraws& draws) {}
   // Draws a token as each of `draws` says, from its row of `logits` (float32), which is undefined afterwards.
   // An operation like those of Kernels: the next step may take the tokens (StepRows::taken), and finds them
   // counted, before the host has them. At most two launches are in flight.

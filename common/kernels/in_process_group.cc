@@ -7,12 +7,14 @@
 namespace baton::kernels {
 namespace {
 
-// One all-reduce has three phases between barriers: every rank shows its matrix; every rank sums its slice of
-// the rows of all and writes the sums into all; done.
+// One reduction has three phases between barriers: every rank shows its matrix (or its integers); every rank
+// reduces its slice of all and writes the results into all; done.
 struct Group {
-  explicit Group(int ranks) : barrier(ranks), shown(static_cast<size_t>(ranks)) {}
+  explicit Group(int ranks) : barrier(ranks), shown(static_cast<size_t>(ranks)), integers(shown.size()) {}
   std::barrier<> barrier;
-  std::vector<Matrix> shown;  // [ranks]: written by its rank before a barrier, read by all after it
+  // [ranks]: written by its rank before a barrier, read by all after it.
+  std::vector<Matrix> shown;
+  std::vector<std::span<int32_t>> integers;
 };
 
 class Member final : public Collective {
@@ -40,9 +42,30 @@ class Member final : public Collective {
     group_->barrier.arrive_and_wait();
   }
 
+  void AllMax(std::span<int32_t> values) override {
+    Reduce(values, [](int32_t a, int32_t b) { return std::max(a, b); });
+  }
+  void AllSum(std::span<int32_t> values) override {
+    Reduce(values, [](int32_t a, int32_t b) { return a + b; });
+  }
+
   void Barrier() override { group_->barrier.arrive_and_wait(); }
 
  private:
+  template <typename Two>
+  void Reduce(std::span<int32_t> values, const Two& two) {
+    group_->integers[static_cast<size_t>(rank_)] = values;
+    group_->barrier.arrive_and_wait();
+    const auto total = std::ssize(values);
+    for (int64_t i = total * rank_ / ranks(); i < total * (rank_ + 1) / ranks(); ++i) {
+      const auto at = static_cast<size_t>(i);
+      int32_t result = group_->integers.front()[at];
+      for (size_t r = 1; r < group_->integers.size(); ++r) result = two(result, group_->integers[r][at]);
+      for (const std::span<int32_t> part : group_->integers) part[at] = result;
+    }
+    group_->barrier.arrive_and_wait();
+  }
+
   const std::shared_ptr<Group> group_;
   const int rank_;
 };

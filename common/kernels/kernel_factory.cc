@@ -5,10 +5,14 @@
 
 namespace baton::kernels {
 
-absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank) {
+absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank,
+                                                     CudaOptions cuda) {
   if (name == "reference") return MakeReferenceKernels();
   if (name == "cpu") return MakeCpuKernels({.threads = threads, .isa = ""});
-  if (name == "cuda") return MakeCudaKernels({.device = rank});
+  if (name == "cuda") {
+    cuda.device = rank;
+    return MakeCudaKernels(cuda);
+  }
   return absl::InvalidArgumentError(fmt::format("unknown backend \"{}\": use cpu, cuda or reference", name));
 }
 

@@ -24,6 +24,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/base/check.h"
 #include "common/base/ids.h"
 #include "common/device/memory.h"
 #include "common/kernels/device_sampler.h"
@@ -58,6 +59,9 @@ class PackedMatrix {
   int64_t rows() const { return rows_; }  // output features
   int64_t cols() const { return cols_; }  // input features
   virtual int64_t bytes() const = 0;
+  // Whether its products add up integers, exactly: Kernels::MatMulSum then has the same bits whatever the
+  // number of ranks.
+  virtual bool exact_sums() const { return false; }
 
  protected:
   PackedMatrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}
@@ -107,9 +111,13 @@ struct StepRows {
   std::span<const SequenceRows> sequences;  // cover all rows, in order
   std::span<const int64_t> logit_rows;      // GatherRows will ask for these
   int group = 1;                            // query heads per KV head
+  int heads = 0;  // query heads of a row, and values of each: what Attention will get
+  int head_dim = 0;
   // Every sequence has one row and wants its logits: the steady state of a decode worker.
   bool decode = false;
 };
+
+class Collective;
 
 class Kernels {
  public:
@@ -124,14 +132,23 @@ class Kernels {
   // Whether RotateAndStore and Attention take KV of this layout. INVALID_ARGUMENT says what they do take.
   virtual absl::Status CheckLayout(const kv::KvLayout& layout) const { return absl::OkStatus(); }
 
-  // A step is Begin, Run and End. Begin returns how many rows its operations shall have: at least those of
-  // `step`; the results of further rows are ignored. Run calls `body`, which issues operations and does
-  // nothing else. For a decode step, a backend may instead replay the operations that an earlier body issued
-  // with the same `activations` (a CUDA graph), so a body must depend on nothing but these, the weights and
-  // the store. `step` stays valid until End. Outside of a step, operations work one by one.
+  // A step is Begin, Prepare, Run and End. Begin returns how many rows its operations shall have: at least
+  // those of `step`; the results of further rows are ignored. Run calls `body`, which issues operations and
+  // does nothing else. For a decode step, a backend may instead replay the operations that an earlier body
+  // issued for as many rows with the same `activations` (a CUDA graph), so a body must depend on nothing but
+  // these, the weights and the store. Prepare has the arguments that Run will get, and does all that may wait
+  // for the whole device: memory grows, a decode step is recorded (by `body`); nothing is computed. The ranks
+  // of a group meet between Prepare and Run, because a rank that waits for its device after another has
+  // begun a sum would wait for itself. `step` stays valid until End. Outside of a step, operations work one
+  // by one.
   virtual int64_t Begin(const StepRows& step) { return static_cast<int64_t>(step.tokens.size()); }
+  virtual void Prepare(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {}
   virtual void Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) { body(); }
   virtual void End() {}
+  // No recorded step may be replayed any more: what it used has moved, or is about to go. A Collective goes
+  // only after this has been called on every rank. Equal calls on all ranks: they must agree on what is
+  // replayed.
+  virtual void ForgetRecordings() {}
 
   // "reference", "cpu": for messages and flags.
   virtual std::string_view name() const = 0;
@@ -171,6 +188,14 @@ class Kernels {
   // out [n, w.rows()] = x [n, w.cols()] * w^T (+ bias, if not empty).
   virtual void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) = 0;
 
+  // The same of a matrix with exact_sums() whose columns, and those of x, are split over the ranks of
+  // `group`: the bits of the product of all columns, on every rank. All ranks have the bias; it is added
+  // once.
+  virtual void MatMulSum(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out,
+                         Collective& group) {
+    BATON_CHECK(w.exact_sums());
+  }
+
   // qkv [n, (heads + 2 * kv_heads) * head_dim]: optional RMS norm of each head of Q and K (Qwen3; empty spans
   // skip it), rotary embedding of both, then K and V into `store` at `layer`; Q stays in qkv, in place.
   struct QkNorm {
@@ -199,7 +224,8 @@ std::unique_ptr<Kernels> MakeReferenceKernels();
 struct CpuOptions {
   // Threads, the caller's included; 0 takes all cores that the process may use.
   int threads = 0;
-  // Instruction set to use: "" picks the best, else "avx512", "avx2" or "baseline" (tests compare them).
+  // Instruction set to use: "" picks the best, else "avx512vnni", "avx512", "avx2" or "baseline" (tests
+  // compare them).
   std::string isa;
 };
 
@@ -210,12 +236,22 @@ struct CudaOptions {
   int device = 0;
   // Replay decode steps as CUDA graphs.
   bool graphs = true;
+  // Prefill attention by "mma" or "wgmma"; "auto": by the faster one that gives right results on this GPU.
+  std::string prefill_attention = "auto";
+  // A program and arguments that, with the GPU's number behind them, check this in a process of its own by
+  // ProveCudaPrefill. Empty: it is checked in this process, which can't use the GPU any more if that crashes.
+  std::vector<std::string> proof_command;
 };
 
 // On one NVIDIA GPU. FAILED_PRECONDITION if this build has no CUDA; UNAVAILABLE if there is no such GPU.
 absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions& options);
 
+// Whether prefill attention by wgmma is right on a GPU: OK, or what was wrong, also that the GPU has no
+// wgmma.
+absl::Status ProveCudaPrefill(int device);
+
 // By name: "reference", "cpu" or "cuda"; `rank` chooses the GPU.
-absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank = 0);
+absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads, int rank = 0,
+                                                     CudaOptions cuda = {});
 
 }  // namespace baton::kernels

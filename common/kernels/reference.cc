@@ -54,6 +54,15 @@ class ReferenceKernels final : public Kernels {
  public:
   std::string_view name() const override { return "reference"; }
   std::string numerics() const override { return "reference/1"; }
+  absl::Status CheckLayout(const kv::KvLayout& layout) const override {
+    for (int l = 0; l < layout.layers; ++l) {
+      const kv::KvLayer layer = layout.layer(l);
+      if (layer.key_dtype == tensor::DType::kF16 || layer.value_dtype == tensor::DType::kF16) {
+        return absl::InvalidArgumentError("the reference backend does not keep KV as f16");
+      }
+    }
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
     BATON_CHECK(!parts.empty());

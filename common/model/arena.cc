@@ -17,6 +17,7 @@ Arena::Run Arena::Allocate(int64_t bytes) {
   absl::StatusOr<device::Memory::Buffer> memory = memory_->Allocate(bytes);
   // Like operator new: a step that can't have its scratch memory can't be half done.
   BATON_CHECK(memory.ok()) << " activations: " << memory.status().ToString();
+  ++growths_;
   return {*std::move(memory), bytes};
 }
 

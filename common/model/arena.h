@@ -21,6 +21,8 @@ class Arena {
   // Uninitialised.
   kernels::Matrix Take(int64_t rows, int64_t cols, tensor::DType dtype = tensor::DType::kF32);
   int64_t bytes() const;
+  // How often it has taken or moved memory: while it stays, equal rounds get equal addresses.
+  int64_t growths() const { return growths_; }
 
  private:
   struct Run {
@@ -33,6 +35,7 @@ class Arena {
   std::vector<Run> runs_;  // one, unless this round outgrew it
   int64_t used_ = 0;       // bytes of the last run
   int64_t taken_ = 0;      // bytes in this round, of all runs
+  int64_t growths_ = 0;
 };
 
 }  // namespace baton::model

@@ -39,8 +39,7 @@ void AttentionBlock::Attend(std::span<const SequenceRows> sequences, const kv::K
                             const Scratch& scratch, Matrix out) const {
   rank_.kernels.Attention(scratch.qkv.Columns(0, q_width()), shape_, sequences, layer_, store,
                           scratch.attended);
-  rank_.kernels.MatMul(scratch.attended, *weights_.output, weights_.output_bias.view(), out);
-  rank_.Sum(out);
+  rank_.MatMulSum(scratch.attended, *weights_.output, weights_.output_bias.view(), out);
 }
 
 }  // namespace baton::model

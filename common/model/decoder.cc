@@ -1,11 +1,14 @@
 #include "common/model/decoder.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <deque>
 #include <utility>
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/arena.h"
 #include "common/model/attention_block.h"
@@ -44,6 +47,17 @@ bool IsDecodeStep(const ForwardBatch& batch) {
   return batch.tokens.size() == batch.sequences.size() && batch.logit_rows.size() == batch.tokens.size();
 }
 
+// Of a checkpoint's bytes and of how they were converted: the name of a precision, or nothing. Another rule
+// for the same name needs another version.
+std::string DigestOf(const Checkpoint& checkpoint, std::string_view conversion) {
+  if (conversion.empty()) return checkpoint.Digest();
+  Sha256 sha;
+  sha.Update(checkpoint.Digest());
+  sha.Update(fmt::format("{}/1", conversion));
+  const Sha256Digest digest = sha.Finish();
+  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
+}
+
 // One layer: its two blocks. A mixture of experts would be another block in the place of the second.
 struct Layer {
   AttentionBlock attention;
@@ -59,6 +73,7 @@ struct Decoder::Impl {
   kernels::Values cos, sin;  // [context][head_dim / 2]
   std::string weights_digest;
   Arena arena;
+  int64_t arena_growths = 0;  // when steps were recorded
   kernels::RopeTable rope;
   std::vector<Layer> layers;
   Head head;
@@ -176,9 +191,12 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
                                       .sequences = batch.sequences,
                                       .logit_rows = batch.logit_rows,
                                       .group = heads.heads / heads.kv_heads,
+                                      .heads = heads.heads,
+                                      .head_dim = heads.head_dim,
                                       .decode = decode});
   const int64_t kept = decode ? rows : wanted;
   Activations at = Take(rows, kept, wanted, logits);
+  if (std::exchange(arena_growths, arena.growths()) != arena.growths()) kernels.ForgetRecordings();
   // A replayed decode step calls nobody while it runs.
   const bool reports_late = decode && !on_host;
 
@@ -192,7 +210,7 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
       const auto& [attention, feed_forward] = layers[l];
       attention.StoreKv(at.normed, sequences, store, at.attention);
       if (!reports_late) {
-        rank.Barrier();
+        rank.KvWritten();
         layer_done(static_cast<int>(l));
       }
       if (l + 1 == layers.size()) {
@@ -220,19 +238,25 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
                                 at.feed_forward.gate_up,
                                 at.feed_forward.activated,
                                 at.logits};
+  kernels::DeviceSampler* const draws = batch.draws.empty() ? nullptr : sampler();
+  const kernels::StepDraws step_draws = {batch.draws, batch.biases, batch.seen};
+  if (draws != nullptr) draws->Prepare(step_draws);
+  kernels.Prepare(activations, compute);
+  // From here on sums may be waiting for other ranks.
+  if (!on_host) rank.Barrier();
   kernels.Run(activations, compute);
   if (reports_late) {
-    rank.Barrier();
+    rank.KvWritten();
     for (int l = 0; l < config.layers; ++l) layer_done(l);
   }
 
   InFlightStep& step =
       in_flight.emplace_back(InFlightStep{.logits = at.logits, .wanted = wanted, .drawn = {}});
-  if (kernels::DeviceSampler* const has = sampler(); has != nullptr && !batch.draws.empty()) {
+  if (draws != nullptr) {
     // Every rank gets all columns, and draws the same tokens.
     const Matrix drawn_from = at.logits.Rows(0, wanted);
     head.Gather(drawn_from);
-    has->Launch(drawn_from, {batch.draws, batch.biases, batch.seen});
+    draws->Launch(drawn_from, step_draws);
     for (const kernels::RowDraw& draw : batch.draws) step.drawn.push_back(draw.row);
   }
   kernels.End();
@@ -259,18 +283,22 @@ void Decoder::Impl::Finish(std::span<float> logits, std::span<TokenId> tokens) {
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& folder,
                                                             kernels::Kernels& kernels,
-                                                            kernels::Collective* group) {
+                                                            kernels::Collective* group,
+                                                            const WeightOptions& options) {
   const Rank rank(kernels, group);
   BATON_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Load(folder));
   BATON_RETURN_IF_ERROR(CheckDivides(config, rank.shard.ranks));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
-  BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, rank.shard, kernels));
+  Quantizer quantizer(options.precision, options.threads);
+  BATON_ASSIGN_OR_RETURN(Weights weights,
+                         PackWeights(folder, checkpoint, config, rank.shard, kernels, quantizer));
+  std::string digest;
+  if (rank.shard.first()) digest = DigestOf(checkpoint, weights.converted ? Name(options.precision) : "");
   BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
   BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
   BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));
-  return std::unique_ptr<Decoder>(new Decoder(
-      std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(cos), std::move(sin),
-                             rank.shard.first() ? checkpoint.Digest() : std::string())));
+  return std::unique_ptr<Decoder>(new Decoder(std::make_unique<Impl>(
+      std::move(config), rank, std::move(weights), std::move(cos), std::move(sin), std::move(digest))));
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -279,6 +307,7 @@ Decoder::~Decoder() = default;
 const ModelConfig& Decoder::config() const { return impl_->config; }
 const std::string& Decoder::weights_digest() const { return impl_->weights_digest; }
 int64_t Decoder::weight_bytes() const { return impl_->weights.bytes; }
+bool Decoder::exact_sums() const { return impl_->weights.exact_sums(); }
 
 kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const {
   return {.layers = impl_->config.layers,

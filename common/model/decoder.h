@@ -15,6 +15,7 @@
 #include "common/kernels/kernels.h"
 #include "common/kv/store/kv_store.h"
 #include "common/model/config/config.h"
+#include "common/model/quantizer.h"
 
 namespace baton::model {
 
@@ -33,36 +34,47 @@ struct ForwardBatch {
   std::span<const kernels::SeenTokens> seen = {};
 };
 
+// How matrices are kept.
+struct WeightOptions {
+  WeightPrecision precision = WeightPrecision::kStored;
+  // That convert them.
+  int threads = 1;
+};
+
 class Decoder {
  public:
   // Reads and packs a Hugging Face folder. Errors name the file, the tensor and what to do. `kernels`
   // outlives it.
-  static absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& folder, kernels::Kernels& kernels) {
-    return LoadShard(folder, kernels, nullptr);
+  static absl::StatusOr<std::unique_ptr<Decoder>> Load(const std::string& folder, kernels::Kernels& kernels,
+                                                       const WeightOptions& options = {}) {
+    return LoadShard(folder, kernels, nullptr, options);
   }
   // The part of `group`'s rank (all of it without a group), which reads no more than that part. The group
   // outlives it.
   static absl::StatusOr<std::unique_ptr<Decoder>> LoadShard(const std::string& folder,
                                                             kernels::Kernels& kernels,
-                                                            kernels::Collective* group);
+                                                            kernels::Collective* group,
+                                                            const WeightOptions& options = {});
   ~Decoder();
 
   // Of the whole model.
   const ModelConfig& config() const;
-  // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside. Empty but on rank
-  // 0, which alone reads them all.
+  // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside, and over how they
+  // were converted. Empty but on rank 0, which alone reads them all.
   const std::string& weights_digest() const;
   // Bytes of packed weights, of this rank.
   int64_t weight_bytes() const;
+  // Whether bits do not depend on the number of ranks (Weights::exact_sums).
+  bool exact_sums() const;
   // The layout that this rank's KV takes at the given precisions.
   kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
 
   // Computes the batch, writes its KV into `store`, and its logits [logit_rows, vocabulary] to `logits`. The
   // ranks of a group compute the same batch at the same time, and each writes the columns of its part of the
-  // vocabulary. layer_done(l) is called once layer l's KV of all rows is in the store, on every rank: from
-  // then on it may be shipped. tokens [draws]: the token of each draw, and then its row of `logits` is
-  // undefined. Or -1, and then the row is there: the backend has no sampler, no rank has the whole row, or no
-  // logit is a number.
+  // vocabulary. layer_done(l) is called once the writes of layer l's KV of all rows are issued and marked on
+  // every rank: from then on it may be shipped, after the last mark (device::Memory::marked). tokens [draws]:
+  // the token of each draw, and then its row of `logits` is undefined. Or -1, and then the row is there: the
+  // backend has no sampler, no rank has the whole row, or no logit is a number.
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
 

@@ -13,8 +13,7 @@ FeedForward::Scratch FeedForward::Take(Arena& arena, int64_t rows) const {
 void FeedForward::Forward(Matrix normed, const Scratch& scratch, Matrix out) const {
   rank_.kernels.MatMul(normed, *weights_.gate_up, weights_.gate_up_bias.view(), scratch.gate_up);
   rank_.kernels.SwiGlu(scratch.gate_up, scratch.activated);
-  rank_.kernels.MatMul(scratch.activated, *weights_.down, weights_.down_bias.view(), out);
-  rank_.Sum(out);
+  rank_.MatMulSum(scratch.activated, *weights_.down, weights_.down_bias.view(), out);
 }
 
 }  // namespace baton::model

@@ -73,10 +73,8 @@ std::string Fingerprint::Digest() const {
 
 Fingerprint MakeFingerprint(const ModelConfig& config, std::string_view weights_digest,
                             const kv::KvLayout& kv, std::string_view numerics) {
-  Sha256 sha;
-  sha.Update(config.Canonical());
   return {.model = config.Describe(),
-          .config = Bytes(sha.Finish()),
+          .config = config.Digest(),
           .weights = std::string(weights_digest),
           .kv = kv,
           .numerics = std::string(numerics)};

@@ -20,7 +20,7 @@ inline constexpr uint32_t kHandoffProtocol = 1;
 struct Fingerprint {
   uint32_t protocol = kHandoffProtocol;
   std::string model;    // ModelConfig::Describe(), so that a refusal can be read
-  std::string config;   // SHA-256 over ModelConfig::Canonical()
+  std::string config;   // ModelConfig::Digest()
   std::string weights;  // Decoder::weights_digest()
   kv::KvLayout kv;
   int block_tokens = kBlockTokens;

@@ -2,6 +2,8 @@
 // part of the model, and the sums over all ranks. Its engine thread only; kernels and group outlive it.
 #pragma once
 
+#include <span>
+
 #include "common/kernels/collective.h"
 #include "common/kernels/kernels.h"
 #include "common/model/shard.h"
@@ -22,8 +24,22 @@ struct Rank {
   void Sum(kernels::Matrix matrix) const {
     if (group != nullptr) group->AllReduce(matrix);
   }
+  // out = x w^T + bias; if there are ranks, of the columns of all of them. Every rank has the bias.
+  void MatMulSum(kernels::Matrix x, const kernels::PackedMatrix& w, std::span<const float> bias,
+                 kernels::Matrix out) const {
+    if (group == nullptr) return kernels.MatMul(x, w, bias, out);
+    if (w.exact_sums()) return kernels.MatMulSum(x, w, bias, out, *group);
+    kernels.MatMul(x, w, shard.first() ? bias : std::span<const float>(), out);
+    group->AllReduce(out);
+  }
   void Barrier() const {
     if (group != nullptr) group->Barrier();
+  }
+  // Returns once every rank has issued the writes of its KV and marked them (device::Memory::Mark), each on
+  // its own thread: a mark that another thread made later could lie behind a sum that waits for that thread.
+  void KvWritten() const {
+    kernels.memory().Mark();
+    Barrier();
   }
 };
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
+#include "common/model/quantizer.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::model {
@@ -21,10 +22,15 @@ struct ModelSummary {
   int64_t weight_bytes = 0;                          // in the files; what a backend packs may differ
   int64_t rope_bytes = 0;                            // of the angle table that a decoder holds
   std::map<tensor::DType, int64_t> values_by_dtype;  // numbers stored in each precision
+  int64_t matrix_values = 0, matrix_rows = 0;        // of all matrices together
+  int64_t matrix_bytes = 0;                          // as the cpu backend keeps what is stored
   // OK, or what Decoder::Load says of these weights with this config: a missing tensor, one of another shape,
   // one that is not known.
   absl::Status loads;
 
+  // Of the cpu backend with --weights: matrices in that precision, all else in float32. Matrices of F16 are
+  // kept as float32 if they stay as they are stored; padding up to whole panels is left out.
+  int64_t WeightBytes(WeightPrecision precision) const;
   // 2 x layers x kv_heads x head_dim x bytes, keys and values apart.
   int64_t KvBytesPerToken(tensor::DType keys, tensor::DType values) const;
   // Of one sequence that fills the context, in whole blocks.

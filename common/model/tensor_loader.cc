@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -17,12 +18,25 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
                                                                    int64_t cols, Range own_cols) {
   std::vector<WeightView> views;
   std::vector<std::vector<std::byte>> copies;  // of what lies unaligned in its file or is cut out of rows
+  std::deque<ConvertedMatrix> conversions;
+  const auto refused = [&](const std::string& name, const absl::Status& status) {
+    return absl::Status(status.code(),
+                        fmt::format("{}: tensor \"{}\": {}", folder_, name, std::string(status.message())));
+  };
   for (const TensorPart& part : parts) {
     const int64_t shape[] = {part.rows, cols};
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
     if (kernels_ == nullptr) continue;
     const int64_t size = tensor::SizeOf(tensor->dtype);
     const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
+    if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype)) {
+      absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
+          {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols);
+      if (!made.ok()) return refused(part.name, made.status());
+      views.push_back(conversions.emplace_back(*std::move(made)).view);
+      converted_ = true;
+      continue;
+    }
     if (own_cols.count != cols) {
       std::vector<std::byte>& cut = copies.emplace_back();
       cut.reserve(static_cast<size_t>(part.own.count * own_cols.count * size));
@@ -39,9 +53,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
   if (kernels_ == nullptr) return nullptr;
   absl::StatusOr<std::unique_ptr<PackedMatrix>> packed = kernels_->Pack(views);
   if (packed.ok()) return packed;
-  return absl::Status(packed.status().code(),
-                      fmt::format("{}: tensor \"{}\": {}", folder_, parts.front().name,
-                                  std::string(packed.status().message())));
+  return refused(parts.front().name, packed.status());
 }
 
 absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts) {

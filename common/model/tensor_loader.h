@@ -1,6 +1,6 @@
 // TensorLoader: takes tensors out of a checkpoint by name, hands a rank's part of them to a backend, and
-// knows at the end which were left. Without kernels it checks names and shapes alone. Of one load, on its
-// thread; what it is given outlives it.
+// knows at the end which were left. Without kernels it checks names and shapes alone; with a quantizer it
+// converts matrices first. Of one load, on its thread; what it is given outlives it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
+#include "common/model/quantizer.h"
 #include "common/model/shard.h"
 
 namespace baton::model {
@@ -29,13 +30,17 @@ struct TensorPart {
 // shape; or what the backend says of it.
 class TensorLoader {
  public:
-  // `folder` opens messages. Null kernels: nothing is packed, results are empty.
-  TensorLoader(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels* kernels)
-      : folder_(folder), checkpoint_(checkpoint), kernels_(kernels) {}
+  // `folder` opens messages. Null kernels: nothing is packed, results are empty. Null quantizer: matrices
+  // stay as they are stored.
+  TensorLoader(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels* kernels,
+               Quantizer* quantizer = nullptr)
+      : folder_(folder), checkpoint_(checkpoint), kernels_(kernels), quantizer_(quantizer) {}
 
   // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`.
   absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
                                                                 int64_t cols, Range own_cols);
+  // Whether the quantizer changed a matrix so far.
+  bool converted() const { return converted_; }
   // Vectors of `rows` values each, one after the other, as float32.
   absl::StatusOr<kernels::Values> Vector(std::span<const TensorPart> parts);
 
@@ -50,7 +55,9 @@ class TensorLoader {
 
   const std::string& folder_;
   const Checkpoint& checkpoint_;
-  kernels::Kernels* const kernels_;
+  kernels::Kernels* const kernels_;  // null: shapes are checked, nothing is packed
+  Quantizer* const quantizer_;       // null: nothing is converted
+  bool converted_ = false;
   std::set<std::string, std::less<>> taken_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -14,7 +15,7 @@ namespace {
 using MatrixSlot = std::unique_ptr<kernels::PackedMatrix>*;
 using VectorSlot = kernels::Values*;
 
-// One weight: where it goes, and the tensors that it is stacked of. A null vector is checked and not kept.
+// One weight: where it goes, and the tensors that it is stacked of.
 struct Source {
   std::variant<MatrixSlot, VectorSlot> to;
   std::vector<TensorPart> parts;
@@ -74,7 +75,7 @@ class WeightList {
     }
     AddMatrix(to.output, {{self + "o_proj.weight", config_.hidden, hidden_}}, q_rows, q);
     if (config_.output_bias) {
-      AddVector(AfterSum(to.output_bias), {{self + "o_proj.bias", config_.hidden, hidden_}});
+      AddVector(&to.output_bias, {{self + "o_proj.bias", config_.hidden, hidden_}});
     }
   }
 
@@ -88,7 +89,7 @@ class WeightList {
     AddMatrix(to.down, {{mlp + "down_proj.weight", config_.hidden, hidden_}}, wide, own);
     if (config_.mlp_bias) {
       AddVector(&to.gate_up_bias, {{mlp + "gate_proj.bias", wide, own}, {mlp + "up_proj.bias", wide, own}});
-      AddVector(AfterSum(to.down_bias), {{mlp + "down_proj.bias", config_.hidden, hidden_}});
+      AddVector(&to.down_bias, {{mlp + "down_proj.bias", config_.hidden, hidden_}});
     }
   }
 
@@ -99,8 +100,6 @@ class WeightList {
   void AddVector(kernels::Values* to, std::vector<TensorPart> parts) {
     sources_.push_back({to, std::move(parts), 0, {}});
   }
-  // A bias that is added once, by rank 0, to what is then summed over all ranks.
-  kernels::Values* AfterSum(kernels::Values& bias) const { return shard_.first() ? &bias : nullptr; }
 
   const ModelConfig& config_;
   const Shard& shard_;
@@ -116,19 +115,19 @@ absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
   }
   BATON_ASSIGN_OR_RETURN(kernels::Values values, loader.Vector(source.parts));
   const VectorSlot to = std::get<VectorSlot>(source.to);
-  if (to == nullptr) return 0;
   *to = std::move(values);
   return to->bytes();
 }
 
 // Without kernels, checks alone.
 absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& checkpoint,
-                                const ModelConfig& config, const Shard& shard, kernels::Kernels* kernels) {
+                                const ModelConfig& config, const Shard& shard, kernels::Kernels* kernels,
+                                Quantizer* quantizer) {
   const std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight";
   // Of two names for one matrix, safetensors' save_model keeps the first in the alphabet.
   const bool under_head =
       config.tied_embeddings && checkpoint.Find(embedding) == nullptr && checkpoint.Find(head) != nullptr;
-  TensorLoader loader(folder, checkpoint, kernels);
+  TensorLoader loader(folder, checkpoint, kernels, quantizer);
   if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead(head, embedding));
   Weights weights;
   WeightList list(config, shard);
@@ -138,20 +137,27 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
     weights.bytes += bytes;
   }
   BATON_RETURN_IF_ERROR(loader.NothingLeft(config.architecture));
+  weights.converted = loader.converted();
   return weights;
 }
 
 }  // namespace
 
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, const Shard& shard,
-                                    kernels::Kernels& kernels) {
-  return LoadAll(folder, checkpoint, config, shard, &kernels);
+                                    const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels,
+                                    Quantizer& quantizer) {
+  return LoadAll(folder, checkpoint, config, shard, &kernels, &quantizer);
+}
+
+bool Weights::exact_sums() const {
+  return std::ranges::all_of(layers, [](const LayerWeights& layer) {
+    return layer.attention.output->exact_sums() && layer.feed_forward.down->exact_sums();
+  });
 }
 
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint,
                           const ModelConfig& config) {
-  return LoadAll(folder, checkpoint, config, Shard{}, nullptr).status();
+  return LoadAll(folder, checkpoint, config, Shard{}, nullptr, nullptr).status();
 }
 
 }  // namespace baton::model

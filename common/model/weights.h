@@ -13,12 +13,13 @@
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
 #include "common/model/config/config.h"
+#include "common/model/quantizer.h"
 #include "common/model/shard.h"
 
 namespace baton::model {
 
 // Biases and norms are float32; those that the architecture lacks are empty. Under tensor parallelism, heads,
-// kv_heads, intermediate and vocabulary are this rank's; biases that follow a sum over ranks are with rank 0.
+// kv_heads, intermediate and vocabulary are this rank's; biases that follow a sum over ranks are with each.
 struct AttentionWeights {
   kernels::Values norm;                           // [hidden], of the block's input
   std::unique_ptr<kernels::PackedMatrix> qkv;     // [(heads + 2 kv_heads) head_dim, hidden]
@@ -47,6 +48,10 @@ struct Weights {
   std::vector<LayerWeights> layers;
   kernels::Values final_norm;  // [hidden]
   int64_t bytes = 0;           // of all of these, packed
+  bool converted = false;      // a matrix is not as it is stored
+
+  // Whether sums over the ranks of a group lose nothing: one rank or many, the bits are the same.
+  bool exact_sums() const;
 
   const kernels::PackedMatrix& head() const { return own_head ? *own_head : *embedding; }
 };
@@ -54,7 +59,8 @@ struct Weights {
 // This rank's part of every tensor; CheckDivides has passed. Names as in Hugging Face
 // ("model.layers.0.self_attn.q_proj.weight"). `folder` opens messages.
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels);
+                                    const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels,
+                                    Quantizer& quantizer);
 
 // What PackWeights would refuse of the whole model, by the same checks in the same order; nothing is packed.
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config);

@@ -131,7 +131,7 @@ class Catalogue {
 class ReflectionStream final
     : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
-  explicit ReflectionStream(const Catalogue* catalogue) : catalogue_(catalogue) { StartRead(&request_); }
+  explicit ReflectionStream(const Catalogue& catalogue) : catalogue_(catalogue) { StartRead(&request_); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
@@ -139,7 +139,7 @@ class ReflectionStream final
       return Finish({grpc::StatusCode::INVALID_ARGUMENT,
                      absl::StrCat("a reflection request takes at most ", kMaxRequestBytes, " bytes")});
     }
-    catalogue_->Answer(request_, response_);
+    catalogue_.Answer(request_, response_);
     StartWrite(&response_);
   }
   void OnWriteDone(bool ok) override {
@@ -149,7 +149,7 @@ class ReflectionStream final
   void OnDone() override { delete this; }
 
  private:
-  const Catalogue* const catalogue_;
+  const Catalogue& catalogue_;
   ServerReflectionRequest request_;
   ServerReflectionResponse response_;
 };
@@ -157,41 +157,41 @@ class ReflectionStream final
 // One version's service, as generated code would register it: the versions differ in the method's name alone.
 class ReflectionService final : public grpc::Service {
  public:
-  ReflectionService(const char* method, const Catalogue* catalogue) {
+  ReflectionService(const char* method, const Catalogue& catalogue) {
     AddMethod(
         new grpc::internal::RpcServiceMethod(method, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
     MarkMethodCallback(
         0, new grpc::internal::CallbackBidiHandler<ServerReflectionRequest, ServerReflectionResponse>(
-               [catalogue](grpc::CallbackServerContext*) { return new ReflectionStream(catalogue); }));
+               [&catalogue](grpc::CallbackServerContext*) { return new ReflectionStream(catalogue); }));
   }
 };
 
 // Asks the server, while it is being built, for the names of its services.
 class Listing final : public grpc::ServerBuilderPlugin {
  public:
-  explicit Listing(std::vector<std::string>* names) : names_(names) {}
+  explicit Listing(std::vector<std::string>& names) : names_(names) {}
   std::string name() override { return "reflection_names"; }
   void InitServer(grpc::ServerInitializer* server) override {
-    *names_ = *server->GetServiceList();
-    names_->push_back(kHealthService);  // which the library adds later
+    names_ = *server->GetServiceList();
+    names_.push_back(kHealthService);  // which the library adds later
   }
   void Finish(grpc::ServerInitializer*) override {}
   void ChangeArguments(const std::string&, void*) override {}
 
  private:
-  std::vector<std::string>* const names_;
+  std::vector<std::string>& names_;
 };
 
 class AddListing final : public grpc::ServerBuilderOption {
  public:
-  explicit AddListing(std::vector<std::string>* names) : names_(names) {}
+  explicit AddListing(std::vector<std::string>& names) : names_(names) {}
   void UpdateArguments(grpc::ChannelArguments*) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
     plugins->push_back(std::make_unique<Listing>(names_));
   }
 
  private:
-  std::vector<std::string>* const names_;
+  std::vector<std::string>& names_;
 };
 
 }  // namespace
@@ -199,8 +199,8 @@ class AddListing final : public grpc::ServerBuilderOption {
 class Reflection::Impl {
  public:
   Catalogue catalogue;
-  ReflectionService current{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", &catalogue};
-  ReflectionService older{"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &catalogue};
+  ReflectionService current{"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", catalogue};
+  ReflectionService older{"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", catalogue};
 };
 
 Reflection::Reflection() : impl_(std::make_unique<Impl>()) {}
@@ -209,7 +209,7 @@ Reflection::~Reflection() = default;
 void Reflection::AddTo(grpc::ServerBuilder& builder) {
   builder.RegisterService(&impl_->current);
   builder.RegisterService(&impl_->older);
-  builder.SetOption(std::make_unique<AddListing>(&impl_->catalogue.services()));
+  builder.SetOption(std::make_unique<AddListing>(impl_->catalogue.services()));
 }
 
 const std::vector<std::string>& Reflection::services() const { return impl_->catalogue.services(); }

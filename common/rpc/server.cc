@@ -124,6 +124,11 @@ void Server::SetServing(bool serving) {
   }
 }
 
+void Server::SetLive(bool live) {
+  absl::MutexLock lock(&mutex_);
+  SetStatus("live", live);
+}
+
 void Server::SetStatus(const std::string& service, bool serving) {
   for (grpc::Server* server : {server_.get(), health_.get()}) {
     if (server != nullptr) server->GetHealthCheckService()->SetServingStatus(service, serving);

@@ -48,9 +48,11 @@ class Server {
   // Address of the port for health checks; empty without one.
   const std::string& health_address() const { return health_address_; }
   // What grpc.health.v1 answers for "" and for the full name of each service, on both ports: ready for work.
-  // Its service "live" is always SERVING: the process lives, whatever its peers do. Does nothing once a
+  // Its service "live" is SERVING, whatever its peers do, until SetLive says otherwise. Does nothing once a
   // shutdown has begun: set false before one.
   void SetServing(bool serving);
+  // What "live" answers: false asks whoever watches over this process to replace it.
+  void SetLive(bool live);
   // No new calls; calls still running after `grace` are cancelled. Returns when all have ended; a second
   // caller returns at once.
   void Shutdown(absl::Duration grace);

@@ -18,10 +18,12 @@ absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
     data.reserve(size);
     for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   } else {
+    const int64_t mark = memory_->marked();
     data.resize(size);
     char* to = data.data();
     for (const auto piece : pieces) {
-      BATON_RETURN_IF_ERROR(memory_->Download(piece.data(), to, static_cast<int64_t>(piece.size())));
+      BATON_RETURN_IF_ERROR(
+          memory_->DownloadAfter(mark, piece.data(), to, static_cast<int64_t>(piece.size())));
       to += piece.size();
     }
   }
@@ -29,7 +31,8 @@ absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   return absl::OkStatus();
 }
 
-void HostLinkReceiver::Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) {
+void HostLinkReceiver::Receive(const v1::KvChunk& chunk, std::string_view /*from*/, Pieces pieces,
+                               Done done) {
   size_t size = 0;
   for (const auto piece : pieces) size += piece.size();
   if (chunk.data().size() != size) {

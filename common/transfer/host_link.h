@@ -23,7 +23,7 @@ class HostLinkReceiver final : public LinkReceiver {
  public:
   explicit HostLinkReceiver(device::Memory& memory = device::HostMemory()) : memory_(&memory) {}
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) override;
+  void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
 
  private:
   device::Memory* memory_;

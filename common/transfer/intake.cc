@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -20,9 +21,10 @@ Intake::Intake(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& stor
 
 Intake::~Intake() { BATON_CHECK(writes_ == 0) << "a link still writes for ticket " << ticket_.id.value(); }
 
-void Intake::Request() {
+void Intake::Request(std::string from) {
   BATON_CHECK(state_ == State::kReserved);
   state_ = State::kRequested;
+  from_ = std::move(from);
 }
 
 absl::Status Intake::Check(const v1::KvChunk& chunk) const {
@@ -85,15 +87,16 @@ void Intake::Accept(const v1::KvChunk& chunk, absl::AnyInvocable<void(absl::Stat
                          *pieces);
   }
   ++writes_;
-  link_->Receive(chunk, *pieces, [this, &chunk, pieces, done = std::move(done)](absl::Status status) mutable {
-    --writes_;
-    if (state_ == State::kReleased) {
-      done(absl::CancelledError("the hand-off was given up while the chunk was written"));
-      return;
-    }
-    if (status.ok()) Commit(chunk);
-    done(std::move(status));
-  });
+  link_->Receive(chunk, from_, *pieces,
+                 [this, &chunk, pieces, done = std::move(done)](absl::Status status) mutable {
+                   --writes_;
+                   if (state_ == State::kReleased) {
+                     done(absl::CancelledError("the hand-off was given up while the chunk was written"));
+                     return;
+                   }
+                   if (status.ok()) Commit(chunk);
+                   done(std::move(status));
+                 });
 }
 
 void Intake::Commit(const v1::KvChunk& chunk) {

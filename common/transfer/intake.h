@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -34,8 +35,8 @@ class Intake {
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
-  // The stream has been asked for.
-  void Request();
+  // The stream has been asked for, from the worker at this address.
+  void Request(std::string from = {});
 
   // Takes one chunk, which lives until done(status) is called. That happens on this thread, when the bytes
   // are in place or refused:
@@ -65,6 +66,7 @@ class Intake {
 
   Ticket ticket_;
   std::vector<BlockId> blocks_;  // of the ticket, in order
+  std::string from_;
   kv::KvStore* store_;
   LinkReceiver* link_;
   State state_ = State::kReserved;

@@ -4,7 +4,7 @@ namespace baton::transfer {
 
 KvReceiver::KvReceiver(Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store, LinkReceiver& link,
                        Callbacks callbacks)
-    : intake_(std::move(ticket), blocks, store, link), callbacks_(std::move(callbacks)) {}
+    : intake_(std::move(ticket), blocks, store, link), link_(link), callbacks_(std::move(callbacks)) {}
 
 void KvReceiver::Accept(const v1::KvChunk& chunk, std::shared_ptr<const void> event) {
   intake_.Accept(chunk, [this, event = std::move(event)](const absl::Status& status) { OnWritten(status); });
@@ -28,6 +28,8 @@ void KvReceiver::OnWritten(const absl::Status& status) {
 void KvReceiver::OnStreamEnded(const absl::Status& status) {
   if (ended_) return;
   if (!status.ok()) {
+    // Also what a worker says that leaves, or whose link has failed.
+    if (absl::IsUnavailable(status)) link_.Suspect(from_);
     End(status);
     return;
   }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -40,12 +41,14 @@ class KvReceiver {
              Callbacks callbacks);
   ~KvReceiver() { Release(); }
 
-  // Starts the call that `call` makes. on_event sees each event while the stream runs; its error ends the
-  // stream. The next event comes when it has returned.
+  // Starts the call that `call` makes to the worker at `from`. on_event sees each event while the stream
+  // runs; its error ends the stream. The next event comes when it has returned.
   template <typename Event>
   void Start(std::function<absl::Status(const std::shared_ptr<const Event>&)> on_event,
-             absl::FunctionRef<std::unique_ptr<rpc::EventCall>(rpc::EventCallbacks<Event>)> call) {
-    intake_.Request();
+             absl::FunctionRef<std::unique_ptr<rpc::EventCall>(rpc::EventCallbacks<Event>)> call,
+             std::string from) {
+    from_ = from;
+    intake_.Request(std::move(from));
     call_ = call({.event =
                       [this, on_event = std::move(on_event)](Event event) {
                         if (ended_) return;
@@ -76,6 +79,8 @@ class KvReceiver {
   void TellEnd();
 
   Intake intake_;
+  LinkReceiver& link_;
+  std::string from_;
   Callbacks callbacks_;
   std::unique_ptr<rpc::EventCall> call_;
   bool refused_write_ = false;

@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "baton/v1/handoff.pb.h"
 
 namespace baton::transfer {
@@ -24,12 +26,20 @@ class LinkSender {
   virtual ~LinkSender() = default;
   // "host", "nccl": the metric label.
   virtual std::string_view name() const = 0;
+  // The name of what both ends need to be equal in to exchange bytes: in the fingerprint.
+  virtual std::string pairing() const { return std::string(name()); }
   // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are
   // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
   virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
   // So many bytes are on their way that nothing more should be shipped now. The engine's loop is woken when
   // that changes.
   virtual bool congested() const { return false; }
+  // A peer asks for what it needs to come to a meeting that a chunk named (nccl). `answer` comes once, on the
+  // engine thread.
+  using Answer = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
+  virtual void Meet(const std::string& /*meeting*/, Answer answer) {
+    answer(absl::FailedPreconditionError("the link of this worker has no meetings"));
+  }
 };
 
 // The decode worker's end. Engine thread.
@@ -38,11 +48,15 @@ class LinkReceiver {
   using Done = absl::AnyInvocable<void(absl::Status)>;
   virtual ~LinkReceiver() = default;
   virtual std::string_view name() const = 0;
+  virtual std::string pairing() const { return std::string(name()); }
   // Brings the payload of `chunk` into the pieces, verifies the checksum, then calls `done`, on the engine
-  // thread, before or after it returns. `done` is always called, at the latest when the peer is found dead.
-  // Until then the link may write: the chunk, the pieces and the receiver of `done` stay. DATA_LOSS: wrong
-  // size or checksum; what was written must not be used.
-  virtual void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) = 0;
+  // thread, before or after it returns. `from`: the address of the worker whose stream brought the chunk.
+  // `done` is always called, at the latest when the peer is found dead. Until then the link may write: the
+  // chunk, the pieces and the receiver of `done` stay. DATA_LOSS: wrong size or checksum; what was written
+  // must not be used.
+  virtual void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) = 0;
+  // A stream from this worker broke: it may be dead.
+  virtual void Suspect(std::string_view /*from*/) {}
 };
 
 }  // namespace baton::transfer

@@ -1,5 +1,7 @@
 #include "common/worker/flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
@@ -18,12 +20,19 @@ void AddEngineFlags(CLI::App& app, Options& options) {
       ->capture_default_str();
   const std::vector<std::pair<std::string, tensor::DType>> dtypes = {{"f32", tensor::DType::kF32},
                                                                      {"bf16", tensor::DType::kBF16},
+                                                                     {"f16", tensor::DType::kF16},
                                                                      {"f8", tensor::DType::kF8},
                                                                      {"i8", tensor::DType::kI8}};
   command_line::AddChoice(app, "--key-dtype", options.engine.key_dtype, dtypes,
-                          "Precision of keys in the KV cache");
+                          "Precision of keys in the KV cache (default: f32, on GPUs that of the model)");
   command_line::AddChoice(app, "--value-dtype", options.engine.value_dtype, dtypes,
-                          "Precision of values in the KV cache");
+                          "Precision of values in the KV cache (default: f32, on GPUs that of the model)");
+  app.add_option("--prefill-attention", options.engine.cuda.prefill_attention,
+                 "Kernel of prompts' attention on GPUs: auto takes the faster one that proves right at start")
+      ->check(CLI::IsMember({"auto", "mma", "wgmma"}))
+      ->capture_default_str();
+  command_line::AddChoice(app, "--weights", options.engine.weights, model::WeightPrecisions(),
+                          "Precision of matrices: as stored, or converted at load (int8: cpu, reference)");
   app.add_flag(
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");
@@ -74,11 +83,13 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  app.add_option("--kv-memory", options.engine.kv_bytes,
-                 "Memory for KV blocks, for example 512MiB; 0 takes what a GPU has left")
+  app.add_option(
+         "--kv-memory", options.engine.kv_bytes,
+         fmt::format("Memory for KV blocks, for example 512MiB; 0 takes what a GPU has left (default: "
+                     "{}, on GPUs 0)",
+                     command_line::SizeText(engine::EngineOptions::kHostKvBytes)))
       ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::NonNegativeNumber)
-      ->default_str(command_line::SizeText(options.engine.kv_bytes));
+      ->check(CLI::NonNegativeNumber);
   AddEngineFlags(app, options);
   rpc::AddFleetFlags(app, options.security);
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
@@ -88,14 +99,14 @@ void AddFlags(CLI::App& app, Options& options) {
 }
 
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const Options& options, const engine::Engine& engine,
+                        const std::string& link, const Options& options, const engine::Engine& engine,
                         const forecast::StepCost& cost) {
   v1::WorkerInfo info;
   info.set_worker_id(worker_id);
   info.set_role(role);
   info.set_incarnation(incarnation.value());
   *info.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
-  info.mutable_fingerprint()->set_link(options.link.name);
+  info.mutable_fingerprint()->set_link(link);
   info.set_block_hash_domain(engine.fingerprint().Digest());
   v1::StepCost& step_cost = *info.mutable_step_cost();
   step_cost.set_base(cost.base);

@@ -49,6 +49,7 @@ void AddEngineFlags(CLI::App& app, Options& options);
 
 // What the worker says of itself to watchers. `cost`: what it measured at its start.
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,
-                        const Options& options, const engine::Engine& engine, const forecast::StepCost& cost);
+                        const std::string& link, const Options& options, const engine::Engine& engine,
+                        const forecast::StepCost& cost);
 
 }  // namespace baton::worker

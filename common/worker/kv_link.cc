@@ -21,26 +21,52 @@ int64_t StagingFor(const LinkOptions& options, const kv::KvLayout& layout) {
 KvLink::KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics)
     : host_sender_(memory), host_receiver_(memory), probe_(metrics, options.name) {}
 
-absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& options, engine::Engine& engine,
-                                                       engine::Loop& loop, const Clock& clock,
-                                                       Incarnation self, telemetry::Metrics& metrics) {
-  auto link = std::unique_ptr<KvLink>(new KvLink(options, engine.store().memory(), metrics));
-  if (options.name == "host") return link;
+absl::StatusOr<std::unique_ptr<transfer::Nccl>> KvLink::OpenNccl(const LinkOptions& options,
+                                                                 engine::Engine& engine) {
+  if (options.name == "host") return nullptr;
   if (options.name != "nccl") {
     return absl::InvalidArgumentError(fmt::format("--link {}: use host or nccl", options.name));
   }
   if (options.open_nccl == nullptr) {
     return absl::FailedPreconditionError("--link nccl: this process has no NCCL: use --link host");
   }
-  BATON_ASSIGN_OR_RETURN(link->nccl_, options.open_nccl(engine.memories()));
+  return options.open_nccl(engine.memories());
+}
+
+std::string KvLink::Pairing(transfer::Nccl* nccl) {
+  return nccl == nullptr ? "host" : transfer::NcclLink::Pairing(nccl->version());
+}
+
+absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& options,
+                                                       std::unique_ptr<transfer::Nccl> opened,
+                                                       engine::Engine& engine, engine::Loop& loop,
+                                                       const Clock& clock, Incarnation self,
+                                                       telemetry::Metrics& metrics) {
+  auto link = std::unique_ptr<KvLink>(new KvLink(options, engine.store().memory(), metrics));
+  if (opened == nullptr) return link;
+  link->nccl_ = std::move(opened);
   transfer::NcclLinkOptions nccl;
+  nccl.version = link->nccl_->version();
   nccl.pairs.max_open = options.max_pairs;
+  nccl.pairs.max_receiving = 2 * options.max_pairs;
   nccl.pairs.transfer_timeout = absl::Seconds(options.timeout_seconds);
-  nccl.pairs.join_timeout = 2 * nccl.pairs.transfer_timeout;
+  // The first join of a process loads libraries and looks at the machine, beside others that do.
+  nccl.pairs.join_timeout = std::max(nccl.pairs.join_timeout, 2 * nccl.pairs.transfer_timeout);
   nccl.staging_bytes = StagingFor(options, engine.store().layout());
-  link->nccl_link_ = std::make_unique<transfer::NcclLink>(
-      link->nccl_->Api(), link->nccl_->payload(), clock, self,
-      [&loop](absl::AnyInvocable<void()> task) { return loop.PostAlways(std::move(task)); }, nccl);
+  BATON_ASSIGN_OR_RETURN(
+      link->nccl_link_,
+      transfer::NcclLink::Create(
+          link->nccl_->Api(), link->nccl_->payload(), clock, self,
+          [&loop](absl::AnyInvocable<void()> task) { return loop.PostAlways(std::move(task)); },
+          [link = link.get()](const std::string& address, const transfer::Meeting& meeting,
+                              transfer::LinkSender::Answer answer) {
+            if (link->ask_ != nullptr) {
+              link->ask_(address, meeting, std::move(answer));
+            } else {
+              answer(absl::FailedPreconditionError("this worker receives no KV"));
+            }
+          },
+          nccl));
   return link;
 }
 

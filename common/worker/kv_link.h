@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -33,14 +34,26 @@ struct LinkOptions {
 
 class KvLink {
  public:
-  // All outlive it. FAILED_PRECONDITION: no such link in this build or on this machine.
-  static absl::StatusOr<std::unique_ptr<KvLink>> Create(const LinkOptions& options, engine::Engine& engine,
-                                                        engine::Loop& loop, const Clock& clock,
-                                                        Incarnation self, telemetry::Metrics& metrics);
+  // NCCL, if the link needs it; null with the host link. FAILED_PRECONDITION: no such link in this build or
+  // on this machine.
+  static absl::StatusOr<std::unique_ptr<transfer::Nccl>> OpenNccl(const LinkOptions& options,
+                                                                  engine::Engine& engine);
+  // The link's name in the fingerprint, with that NCCL.
+  static std::string Pairing(transfer::Nccl* nccl);
+  // All outlive it. RESOURCE_EXHAUSTED: no memory for staging.
+  static absl::StatusOr<std::unique_ptr<KvLink>> Create(const LinkOptions& options,
+                                                        std::unique_ptr<transfer::Nccl> nccl,
+                                                        engine::Engine& engine, engine::Loop& loop,
+                                                        const Clock& clock, Incarnation self,
+                                                        telemetry::Metrics& metrics);
 
   transfer::LinkSender& sender();
   transfer::LinkReceiver& receiver();
   LinkProbe& probe() { return probe_; }
+  // How a worker that receives asks another one for the id of a meeting. Before the engine thread starts.
+  void SetAsk(transfer::NcclLink::Ask ask) { ask_ = std::move(ask); }
+  // Why this process should be replaced; empty if it need not. Any thread; the engine's loop is woken.
+  std::string fault() const { return nccl_link_ == nullptr ? "" : nccl_link_->fault(); }
 
   // Engine thread, after a step.
   void Observe();
@@ -55,6 +68,7 @@ class KvLink {
   transfer::HostLinkSender host_sender_;
   transfer::HostLinkReceiver host_receiver_;
   LinkProbe probe_;
+  transfer::NcclLink::Ask ask_;
   std::unique_ptr<transfer::Nccl> nccl_;  // null with the host link
   std::unique_ptr<transfer::NcclLink> nccl_link_;
 };

@@ -14,6 +14,15 @@ LinkProbe::LinkProbe(telemetry::Metrics& metrics, std::string link)
       staging_bytes_(metrics.Gauge("baton_link_staging_bytes", "Staging memory of the link.", labels_)),
       staging_used_bytes_(metrics.Gauge("baton_link_staging_used_bytes",
                                         "Of that, in use by payloads on their way.", labels_)),
+      ending_(metrics.Gauge("baton_link_ending_communicators",
+                            "Communicators that NCCL is ending, off the link's threads.", labels_)),
+      lost_ids_(metrics.Gauge(
+          "baton_link_lost_ids",
+          "Ids that NCCL made and no pair has met by: each keeps a thread and a port. Some are on their way.",
+          labels_)),
+      fault_(metrics.Gauge("baton_link_fault",
+                           "1: a call of NCCL does not come back, and the worker should be restarted.",
+                           labels_)),
       quarantined_(
           metrics.Gauge("baton_link_quarantined_pairs", "Pairs that rest after a failure.", labels_)),
       joined_(metrics.Counter("baton_link_joins_total", "Communicators that were made.", labels_)),
@@ -30,6 +39,9 @@ void LinkProbe::Counted(const transfer::NcclLink::Counts& counts) {
   communicator_bytes_.Set(static_cast<double>(counts.communicator_bytes));
   staging_bytes_.Set(static_cast<double>(counts.staging_bytes));
   staging_used_bytes_.Set(static_cast<double>(counts.staging_in_use));
+  ending_.Set(static_cast<double>(counts.ending));
+  lost_ids_.Set(static_cast<double>(counts.ids - counts.ids_met));
+  fault_.Set(counts.fault ? 1 : 0);
   quarantined_.Set(static_cast<double>(counts.quarantined));
   joined_.Increment(static_cast<double>(counts.joined - last_.joined));
   aborted_.Increment(static_cast<double>(counts.aborted - last_.aborted));

@@ -28,6 +28,9 @@ class LinkProbe {
   prometheus::Gauge& communicator_bytes_;
   prometheus::Gauge& staging_bytes_;
   prometheus::Gauge& staging_used_bytes_;
+  prometheus::Gauge& ending_;
+  prometheus::Gauge& lost_ids_;
+  prometheus::Gauge& fault_;
   prometheus::Gauge& quarantined_;
   prometheus::Counter& joined_;
   prometheus::Counter& aborted_;

@@ -59,11 +59,14 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
                                     : options.worker_id;
   const forecast::StepCost cost =
       engine::MeasureStepCost(*engine, {.chunk_tokens = options.chunk_tokens}, MonotonicClock());
-  v1::WorkerInfo info = Describe(role, worker_id, incarnation, options, *engine, cost);
+  BATON_ASSIGN_OR_RETURN(auto nccl, KvLink::OpenNccl(options.link, *engine));
+  v1::WorkerInfo info =
+      Describe(role, worker_id, incarnation, KvLink::Pairing(nccl.get()), options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(
       new WorkerRuntime(options, std::move(security), std::move(engine), cost, std::move(info)));
-  BATON_ASSIGN_OR_RETURN(runtime->link_, KvLink::Create(options.link, *runtime->engine_, runtime->loop_,
-                                                        runtime->clock_, incarnation, runtime->metrics_));
+  BATON_ASSIGN_OR_RETURN(runtime->link_,
+                         KvLink::Create(options.link, std::move(nccl), *runtime->engine_, runtime->loop_,
+                                        runtime->clock_, incarnation, runtime->metrics_));
   return runtime;
 }
 
@@ -142,6 +145,11 @@ bool WorkerRuntime::Step() {
   if (fetch_parts_ != nullptr) report.busy |= fetch_parts_->server.Step();
   draining_.Set(hub_.draining() ? 1 : 0);  // by Worker/Drain too
   link_->Observe();
+  if (const std::string fault = link_->fault(); fault != link_fault_) {
+    if (!fault.empty()) spdlog::error("not live any more: {}", fault);
+    server_->SetLive(fault.empty());
+    link_fault_ = fault;
+  }
   kv::BlockPool& pool = engine_->pool();
   const kv::BlockPool::Counts blocks = pool.counts();
   report.load.set_free_blocks(blocks.free);

@@ -90,6 +90,7 @@ class WorkerRuntime {
   std::string metrics_address_;
   std::unique_ptr<rpc::Server> server_;
   std::vector<Stepper*> steppers_;  // constant once it serves
+  std::string link_fault_;          // as it was told last; engine thread
   absl::Mutex serving_;
   bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more
 };

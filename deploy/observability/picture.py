@@ -30,8 +30,10 @@ PANELS = [
 ]
 # For names that have no colour of their own.
 PALETTE = ["#8AB8FF", "#96D98D", "#FFCB7D", "#CA95E5", "#FFEE52", "#6ED0E0"]
-WIDTH, HEIGHT, GAP, COLUMNS = 400, 244, 12, 3
-LEFT, TOP, BOTTOM, RIGHT = 66, 40, 56, 14
+WIDTH, HEIGHT, GAP, COLUMNS = 400, 256, 12, 3
+LEFT, TOP, BOTTOM, RIGHT = 88, 40, 68, 14
+# Entries of a legend side by side, and rows.
+ACROSS, DOWN = 3, 3
 RATES = {"reqps": "req/s", "Bps": "B/s", "bytes": "B", "percentunit": "%"}
 
 
@@ -142,10 +144,9 @@ def draw(panel, x, y, lines, begin, end, marks=()):
             out.append(f'<polygon points="{" ".join(points + base)}" fill="{colour}" fill-opacity="0.45"/>')
         style = 'stroke-width="1.8" stroke-dasharray="6 4"' if name == colours.SLO else 'stroke-width="1.5"'
         out.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" {style}/>')
-    across = 3 if len(lines) <= 6 else 4
-    for index, (name, values) in enumerate(lines[: 2 * across]):
-        left = x + 14 + (index % across) * (WIDTH - 20) / across
-        base = y + HEIGHT - 20 + 14 * (index // across)
+    for index, (name, values) in enumerate(lines[: ACROSS * DOWN]):
+        left = x + 14 + (index % ACROSS) * (WIDTH - 20) / ACROSS
+        base = y + HEIGHT - 32 + 14 * (index // ACROSS)
         mean = sum(values.values()) / len(values)
         out.append(f'<rect x="{left:.1f}" y="{base - 7}" width="9" height="3" fill="{colour_of(panel, name)}"/>')
         out.append(f'<text x="{left + 13:.1f}" y="{base - 2}" class="axis">{escape(name)}  {escape(shown(mean, unit))}</text>')

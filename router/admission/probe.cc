@@ -5,10 +5,10 @@ namespace {
 
 constexpr char kOther[] = "other";
 
-std::array<prometheus::Counter*, kReasons> Refusals(telemetry::Metrics* metrics, const std::string& tenant) {
+std::array<prometheus::Counter*, kReasons> Refusals(telemetry::Metrics& metrics, const std::string& tenant) {
   std::array<prometheus::Counter*, kReasons> counters;
   for (int i = 0; i < kReasons; ++i) {
-    counters[i] = &metrics->Counter(
+    counters[i] = &metrics.Counter(
         "baton_router_tenant_refused_total", "Requests that admission refused, by tenant and reason",
         {{"tenant", tenant}, {"reason", std::string(ReasonName(static_cast<Reason>(i)))}});
   }
@@ -17,24 +17,24 @@ std::array<prometheus::Counter*, kReasons> Refusals(telemetry::Metrics* metrics,
 
 }  // namespace
 
-Probe::Series::Series(telemetry::Metrics* metrics, const std::string& label)
-    : admitted(metrics->Counter("baton_router_tenant_admitted_total", "Requests that were admitted",
-                                {{"tenant", label}})),
+Probe::Series::Series(telemetry::Metrics& metrics, const std::string& label)
+    : admitted(metrics.Counter("baton_router_tenant_admitted_total", "Requests that were admitted",
+                               {{"tenant", label}})),
       refused(Refusals(metrics, label)),
-      wait(metrics->Histogram("baton_router_tenant_wait_seconds",
-                              "Admission to placement, by choice; zero if a worker took it at once",
-                              telemetry::TtftBuckets(), {{"tenant", label}})),
-      prompt_tokens(metrics->Counter("baton_router_tenant_prompt_tokens_total",
-                                     "Prompt tokens of requests that began", {{"tenant", label}})),
-      output_tokens(metrics->Counter("baton_router_tenant_output_tokens_total", "Tokens of answers",
-                                     {{"tenant", label}})),
-      queued_requests(metrics->Gauge("baton_router_tenant_queue_requests",
-                                     "Choices waiting for a decode worker, by tenant", {{"tenant", label}})),
-      queued_tokens(metrics->Gauge("baton_router_tenant_queue_tokens",
-                                   "Prompt and expected answer tokens of what waits, by tenant",
-                                   {{"tenant", label}})),
-      running(metrics->Gauge("baton_router_tenant_running", "Choices on workers, by tenant",
-                             {{"tenant", label}})) {}
+      wait(metrics.Histogram("baton_router_tenant_wait_seconds",
+                             "Admission to placement, by choice; zero if a worker took it at once",
+                             telemetry::TtftBuckets(), {{"tenant", label}})),
+      prompt_tokens(metrics.Counter("baton_router_tenant_prompt_tokens_total",
+                                    "Prompt tokens of requests that began", {{"tenant", label}})),
+      output_tokens(metrics.Counter("baton_router_tenant_output_tokens_total", "Tokens of answers",
+                                    {{"tenant", label}})),
+      queued_requests(metrics.Gauge("baton_router_tenant_queue_requests",
+                                    "Choices waiting for a decode worker, by tenant", {{"tenant", label}})),
+      queued_tokens(metrics.Gauge("baton_router_tenant_queue_tokens",
+                                  "Prompt and expected answer tokens of what waits, by tenant",
+                                  {{"tenant", label}})),
+      running(metrics.Gauge("baton_router_tenant_running", "Choices on workers, by tenant",
+                            {{"tenant", label}})) {}
 
 void Probe::Name(TenantId tenant, const std::string& label) {
   Tenant& named = tenants_[tenant];
@@ -81,9 +81,9 @@ void Probe::Left(TenantId tenant, const Meter::Left& left) {
   for (size_t i = 0; i < shares.size(); ++i) {
     const auto& [limit, share] = shares[i];
     if (known.left[i] == nullptr) {
-      known.left[i] = &metrics_->Gauge("baton_router_tenant_limit_left",
-                                       "Share of a tenant's limit that is left, 1 without a limit",
-                                       {{"tenant", known.label}, {"limit", limit}});
+      known.left[i] = &metrics_.Gauge("baton_router_tenant_limit_left",
+                                      "Share of a tenant's limit that is left, 1 without a limit",
+                                      {{"tenant", known.label}, {"limit", limit}});
     }
     known.left[i]->Set(share);
   }

@@ -17,7 +17,7 @@ namespace baton::router::admission {
 
 class Probe {
  public:
-  explicit Probe(telemetry::Metrics* metrics) : metrics_(metrics) {}
+  explicit Probe(telemetry::Metrics& metrics) : metrics_(metrics) {}
 
   // Before anything else about the tenant. The first label of a tenant stays.
   void Name(TenantId tenant, const std::string& label);
@@ -33,7 +33,7 @@ class Probe {
 
  private:
   struct Series {
-    explicit Series(telemetry::Metrics* metrics, const std::string& label);
+    explicit Series(telemetry::Metrics& metrics, const std::string& label);
     prometheus::Counter& admitted;
     std::array<prometheus::Counter*, kReasons> refused;
     prometheus::Histogram& wait;
@@ -54,7 +54,7 @@ class Probe {
     std::array<prometheus::Gauge*, 4> left{};
   };
 
-  telemetry::Metrics* const metrics_;
+  telemetry::Metrics& metrics_;
   absl::node_hash_map<std::string, Series> series_;
   absl::node_hash_map<TenantId, Tenant> tenants_;
 };

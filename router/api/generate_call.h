@@ -21,7 +21,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pu
   // Handles `bytes`, a Request; return the result from the service method. Request is GenerateRequest or
   // ChatRequest.
   template <typename Request>
-  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(const CallContext* context,
+  static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(const CallContext& context,
                                                            grpc::CallbackServerContext* server_context,
                                                            const grpc::ByteBuffer& bytes);
 

@@ -31,7 +31,7 @@ std::shared_ptr<DecodeCall> GrpcDecodeClient::Call(const fleet::Worker& worker, 
   auto context = std::make_unique<grpc::ClientContext>();
   if (deadline != absl::InfiniteFuture()) {
     context->set_deadline(std::chrono::system_clock::now() +
-                          absl::ToChronoNanoseconds(deadline - clock_->Now()));
+                          absl::ToChronoNanoseconds(deadline - clock_.Now()));
   }
   const std::shared_ptr<grpc::Channel>& channel = worker.identity().channel;
   BATON_CHECK(channel != nullptr);

@@ -11,13 +11,13 @@ namespace baton::router {
 class GrpcDecodeClient final : public DecodeClient {
  public:
   // Deadlines are on `clock`, which outlives the client.
-  explicit GrpcDecodeClient(const Clock* clock) : clock_(clock) {}
+  explicit GrpcDecodeClient(const Clock& clock) : clock_(clock) {}
 
   std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request,
                                    absl::Time deadline, Callbacks callbacks) override;
 
  private:
-  const Clock* const clock_;
+  const Clock& clock_;
 };
 
 }  // namespace baton::router

@@ -6,14 +6,14 @@
 
 namespace baton::router {
 
-LiveCalls::Guard::Guard(LiveCalls* calls, LiveCall* call) : calls_(calls), call_(call) {
-  absl::MutexLock lock(&calls_->mutex_);
-  calls_->calls_.insert(call_);
+LiveCalls::Guard::Guard(LiveCalls& calls, LiveCall& call) : calls_(calls), call_(call) {
+  absl::MutexLock lock(&calls_.mutex_);
+  calls_.calls_.insert(&call_);
 }
 
 LiveCalls::Guard::~Guard() {
-  absl::MutexLock lock(&calls_->mutex_);
-  calls_->calls_.erase(call_);
+  absl::MutexLock lock(&calls_.mutex_);
+  calls_.calls_.erase(&call_);
 }
 
 LiveCalls::~LiveCalls() {
@@ -41,7 +41,7 @@ void LiveCalls::EndStalled() {
   std::vector<std::function<void()>> stalled;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = clock_.Now();
     for (LiveCall* call : calls_) {
       if (auto end = call->IfStalled(now)) stalled.push_back(std::move(end));
     }

@@ -26,20 +26,20 @@ class LiveCall {
 
 class LiveCalls {
  public:
-  explicit LiveCalls(const Clock* clock) : clock_(clock) {}
+  explicit LiveCalls(const Clock& clock) : clock_(clock) {}
   ~LiveCalls();
 
   // Registers a call for as long as the guard exists.
   class Guard {
    public:
-    Guard(LiveCalls* calls, LiveCall* call);
+    Guard(LiveCalls& calls, LiveCall& call);
     ~Guard();
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
    private:
-    LiveCalls* const calls_;
-    LiveCall* const call_;
+    LiveCalls& calls_;
+    LiveCall& call_;
   };
 
   // Looks for stalled clients a few times per `client_stall`, on a thread of its own, from now on.
@@ -49,7 +49,7 @@ class LiveCalls {
  private:
   void EndStalled();
 
-  const Clock* const clock_;
+  const Clock& clock_;
   absl::Mutex mutex_;
   absl::flat_hash_set<LiveCall*> calls_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

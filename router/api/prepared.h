@@ -1,23 +1,24 @@
 // Prepared: a generation request that was validated, rendered and tokenized, with every default resolved:
-// complete for the decode worker except for what placement decides. A plain value.
+// complete for the decode worker except for what placement decides. A plain value; its model is an entry of
+// the registry, which outlives every request.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "baton/v1/decode.pb.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
+#include "router/api/served_model.h"
 
 namespace baton::router {
 
 struct Prepared {
+  const ServedModel* model = nullptr;  // never null once it was prepared
   admission::TenantId tenant;
   v1::DecodeRequest request;
   // Hashes of the prompt's full blocks; empty: not known.
   std::vector<kv::BlockHash> chain;
-  std::string model;
   int choices = 1;
   uint64_t seed = 0;
   // Hash of the session's id; 0: none.

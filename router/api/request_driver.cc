@@ -31,30 +31,30 @@ std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::
 
 }  // namespace
 
-std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext* context,
+std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext& context,
                                                      std::shared_ptr<ClientStream> client,
                                                      absl::Time deadline) {
   return std::shared_ptr<RequestDriver>(new RequestDriver(context, std::move(client), deadline));
 }
 
-RequestDriver::RequestDriver(const CallContext* context, std::shared_ptr<ClientStream> client,
+RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client,
                              absl::Time deadline)
     : context_(context),
       deadline_(deadline),
-      alive_(context->live, this),
+      alive_(*context.live, *this),
       client_(std::move(client)),
       flow_({.request_id = fmt::format("{:016x}", RandomU64()),
-             .router_id = context->router_id,
-             .max_attempts = context->max_attempts,
-             .max_migrations = context->max_migrations,
-             .arrival = context->clock->Now(),
+             .router_id = context.router_id,
+             .max_attempts = context.max_attempts,
+             .max_migrations = context.max_migrations,
+             .arrival = context.clock->Now(),
              .deadline = deadline,
-             .client_stall = context->client_stall},
-            context->clock, context->probe) {}
+             .client_stall = context.client_stall},
+            *context.clock, *context.probe) {}
 
 template <typename Request>
 void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Request> parse) {
-  auto tenant = context_->authenticator->Authenticate(credentials);
+  auto tenant = context_.authenticator->Authenticate(credentials);
   if (!tenant.ok()) return Refuse(tenant.status());
   tenant_ = *std::move(tenant);
   auto request = std::make_shared<Request>();
@@ -83,7 +83,7 @@ void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Re
   job.drop = [self] {
     self->Refuse(absl::CancelledError("the call was over before its prompt was prepared"));
   };
-  if (!context_->executor->TrySubmit(std::move(job))) Refuse(context_->executor->Full());
+  if (!context_.executor->TrySubmit(std::move(job))) Refuse(context_.executor->Full());
 }
 
 template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::GenerateRequest>);
@@ -92,17 +92,17 @@ template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::ChatReq
 template <typename Request>
 absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) const {
   BATON_RETURN_IF_ERROR(parse(request));
-  BATON_RETURN_IF_ERROR(context_->preparer->Check(*request));
-  return context_->authenticator->CheckPriority(*tenant_, request->options().priority());
+  BATON_RETURN_IF_ERROR(context_.preparer->Check(*request));
+  return context_.authenticator->CheckPriority(*tenant_, request->options().priority());
 }
 
 template <typename Request>
 bool RequestDriver::Prepare(const Request& request) {
   auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-      context_->preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
+      context_.preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
   if (prepared->ok()) {
-    context_->probe->Neutralised((*prepared)->neutralised);
-    (*prepared)->chain = ChainOf((*prepared)->request, context_->fleet->view()->block_hash_domain);
+    context_.probe->Neutralised((*prepared)->neutralised);
+    (*prepared)->chain = ChainOf((*prepared)->request, context_.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
   Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
@@ -114,7 +114,7 @@ void RequestDriver::Refuse(absl::Status status) {
 }
 
 bool RequestDriver::Wanted() const {
-  return !cancelled_.load(std::memory_order_relaxed) && context_->clock->Now() < deadline_;
+  return !cancelled_.load(std::memory_order_relaxed) && context_.clock->Now() < deadline_;
 }
 
 void RequestDriver::Post(Event event) {
@@ -152,7 +152,7 @@ void RequestDriver::Do(Submit& submit) {
   };
   request_ = std::move(request);
   calls_.resize(request_->choices);
-  auto entries = context_->dispatcher->Submit(request_);
+  auto entries = context_.dispatcher->Submit(request_);
   if (entries.ok()) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
@@ -162,12 +162,12 @@ void RequestDriver::Do(Submit& submit) {
 }
 
 void RequestDriver::Do(Requeue& requeue) {
-  context_->dispatcher->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
-                                requeue.begun);
+  context_.dispatcher->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
+                               requeue.begun);
 }
 
 void RequestDriver::Do(Withdraw&) {
-  for (admission::EntryId entry : entries_) context_->dispatcher->Withdraw(entry);
+  for (admission::EntryId entry : entries_) context_.dispatcher->Withdraw(entry);
   entries_.clear();
   request_ = nullptr;
 }
@@ -175,20 +175,20 @@ void RequestDriver::Do(Withdraw&) {
 void RequestDriver::Do(Dial& dial) {
   const int choice = dial.choice, attempt = dial.attempt;
   calls_[choice] =
-      context_->decode->Call(*dial.worker, std::move(dial.request), deadline_,
-                             {.event =
-                                  [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
-                                    auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
-                                    self->Post([choice, attempt, held](RequestFlow& flow) {
-                                      return flow.OnDecodeEvent(choice, attempt, std::move(*held));
-                                    });
-                                  },
-                              .done =
-                                  [self = shared_from_this(), choice, attempt](absl::Status status) {
-                                    self->Post([choice, attempt, status](RequestFlow& flow) {
-                                      return flow.OnDecodeEnd(choice, attempt, status);
-                                    });
-                                  }});
+      context_.decode->Call(*dial.worker, std::move(dial.request), deadline_,
+                            {.event =
+                                 [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
+                                   auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
+                                   self->Post([choice, attempt, held](RequestFlow& flow) {
+                                     return flow.OnDecodeEvent(choice, attempt, std::move(*held));
+                                   });
+                                 },
+                             .done =
+                                 [self = shared_from_this(), choice, attempt](absl::Status status) {
+                                   self->Post([choice, attempt, status](RequestFlow& flow) {
+                                     return flow.OnDecodeEnd(choice, attempt, status);
+                                   });
+                                 }});
 }
 
 void RequestDriver::Do(ReadNext& next) { calls_[next.choice]->Next(); }
@@ -196,13 +196,13 @@ void RequestDriver::Do(ReadNext& next) { calls_[next.choice]->Next(); }
 void RequestDriver::Do(HangUp& hang_up) { calls_[hang_up.choice]->Cancel(); }
 
 void RequestDriver::Do(Write& write) {
-  writing_since_.store(absl::ToUnixNanos(context_->clock->Now()), std::memory_order_relaxed);
+  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_relaxed);
   client_->Write(write.response, write.more);
 }
 
 void RequestDriver::Do(WriteLast& last) {
   Settle(last.used);
-  writing_since_.store(absl::ToUnixNanos(context_->clock->Now()), std::memory_order_relaxed);
+  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_relaxed);
   client_->Finish(absl::OkStatus(), &last.response);
 }
 
@@ -215,7 +215,7 @@ void RequestDriver::Do(Finish& finish) {
 
 void RequestDriver::Settle(const admission::Meter::Use& used) {
   request_ = nullptr;
-  if (account_.has_value()) context_->dispatcher->Settle(*account_, used);
+  if (account_.has_value()) context_.dispatcher->Settle(*account_, used);
   account_.reset();
 }
 
@@ -231,7 +231,7 @@ void RequestDriver::OnCancelled() {
 
 std::function<void()> RequestDriver::IfStalled(absl::Time now) {
   const int64_t since = writing_since_.load(std::memory_order_relaxed);
-  if (since == 0 || now - absl::FromUnixNanos(since) < context_->client_stall) return nullptr;
+  if (since == 0 || now - absl::FromUnixNanos(since) < context_.client_stall) return nullptr;
   std::shared_ptr<RequestDriver> self = weak_from_this().lock();
   if (self == nullptr) return nullptr;
   return [self] { self->Post([](RequestFlow& flow) { return flow.OnMaybeStalled(); }); };

@@ -53,7 +53,7 @@ struct CallContext {
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
  public:
   // `deadline` is the client's, on the context's clock.
-  static std::shared_ptr<RequestDriver> Create(const CallContext* context,
+  static std::shared_ptr<RequestDriver> Create(const CallContext& context,
                                                std::shared_ptr<ClientStream> client, absl::Time deadline);
 
   // Makes the request of the client's message; its error is the client's answer. It may be called after Start
@@ -76,7 +76,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
  private:
   using Event = std::function<Actions(RequestFlow&)>;
 
-  RequestDriver(const CallContext* context, std::shared_ptr<ClientStream> client, absl::Time deadline);
+  RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline);
 
   // Parses and checks.
   template <typename Request>
@@ -103,7 +103,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   // The request is over, except for its last message on the way.
   void Settle(const admission::Meter::Use& used);
 
-  const CallContext* const context_;
+  const CallContext& context_;
   const absl::Time deadline_;
   std::atomic<int64_t> writing_since_{0};  // nanoseconds on our clock; 0: not writing
   std::atomic<bool> cancelled_{false};

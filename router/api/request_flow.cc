@@ -19,9 +19,9 @@ bool WorkerLost(const absl::Status& status) {
 
 }  // namespace
 
-RequestFlow::RequestFlow(Options options, const Clock* clock, Probe* probe)
+RequestFlow::RequestFlow(Options options, const Clock& clock, Probe& probe)
     : options_(std::move(options)), clock_(clock), probe_(probe) {
-  probe_->RequestCame();
+  probe_.RequestCame();
 }
 
 RequestFlow::~RequestFlow() {
@@ -72,7 +72,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   BATON_CHECK(state.state == State::kWaiting);
   state.placement = *std::move(placement);
   state.state = State::kDialing;
-  if (!state.first_token.has_value()) state.dialed = clock_->Now();
+  if (!state.first_token.has_value()) state.dialed = clock_.Now();
   ++state.attempt;
   state.open = true;
   state.held = 0;
@@ -146,11 +146,11 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
   state.placement.booking.Accepted();
   if (!started_) {
     started_ = true;
-    probe_->PromptTokens(prepared_.request.token_ids_size());
+    probe_.PromptTokens(prepared_.request.token_ids_size());
     v1::GenerateResponse response;
     v1::Started* started = response.mutable_started();
     started->set_request_id(options_.request_id);
-    started->set_model(prepared_.model);
+    started->set_model(prepared_.model->name);
     started->set_seed(prepared_.seed);
     started->set_prompt_tokens(prepared_.request.token_ids_size());
     Send({.response = std::move(response)}, actions);
@@ -167,20 +167,20 @@ void RequestFlow::AskForEvent(int choice, Actions* actions) {
 
 void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  const absl::Time now = clock_->Now();
+  const absl::Time now = clock_.Now();
   if (delta.tokens() > 0) {
     state.placement.booking.FirstToken(now);
     if (!state.first_token.has_value()) {
       state.first_token = now;
       if (state.placement.first_token) state.placement.first_token(now - state.dialed);
-      if (!first_token_seen_) probe_->FirstToken(now - options_.arrival);
+      if (!first_token_seen_) probe_.FirstToken(now - options_.arrival);
       first_token_seen_ = true;
     } else {
-      probe_->MoreTokens(now - state.last_token, delta.tokens());
+      probe_.MoreTokens(now - state.last_token, delta.tokens());
     }
     state.last_token = now;
     state.tokens += delta.tokens();
-    probe_->AnswerTokens(delta.tokens());
+    probe_.AnswerTokens(delta.tokens());
   }
   state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
   delta.set_choice(choice);
@@ -194,7 +194,7 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  const absl::Time now = clock_->Now();
+  const absl::Time now = clock_.Now();
   finished.set_choice(choice);
   if (finished.relay().decode_worker().empty()) {
     finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
@@ -225,9 +225,9 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!timing->has_tpot() && state.tokens > 1) {
     timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
   }
-  probe_->Phases(phases);
-  if (timing->has_tpot()) probe_->Pace(timing->tpot());
-  probe_->Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
+  probe_.Phases(phases);
+  if (timing->has_tpot()) probe_.Pace(timing->tpot());
+  probe_.Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
   if (state.placement.learn) state.placement.learn(&finished);
   state.state = State::kDone;
@@ -260,9 +260,9 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
                        fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
     EndWith(std::move(named), &actions);
   } else if (absl::IsResourceExhausted(status)) {
-    probe_->WorkerRefused();
+    probe_.WorkerRefused();
     state.state = State::kWaiting;
-    state.placement.booking.Refused(clock_->Now());
+    state.placement.booking.Refused(clock_.Now());
     actions.push_back(Requeue{choice, state.avoid, state.tokens > 0});
   } else if (WorkerLost(status)) {
     LostBeforeAccepted(choice, status, &actions);
@@ -274,7 +274,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
 
 void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_->WorkerLost(false);
+  probe_.WorkerLost(false);
   state.avoid.push_back(state.placement.decode->identity().incarnation);
   state.last_loss = absl::Status(
       status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
@@ -292,7 +292,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
 
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_->WorkerLost(true);
+  probe_.WorkerLost(true);
   state.last_loss =
       absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
                                          Describe(state), state.tokens, std::string(status.message())));
@@ -341,9 +341,9 @@ Actions RequestFlow::OnWritten(bool ok) {
 
 Actions RequestFlow::OnMaybeStalled() {
   Actions actions;
-  if (!writing_ || broken_ || clock_->Now() - write_began_ < options_.client_stall) return actions;
+  if (!writing_ || broken_ || clock_.Now() - write_began_ < options_.client_stall) return actions;
   broken_ = true;
-  probe_->ClientStalled();
+  probe_.ClientStalled();
   const absl::Status stalled = absl::AbortedError(fmt::format(
       "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
   EndWith(stalled, &actions);
@@ -353,7 +353,7 @@ Actions RequestFlow::OnMaybeStalled() {
 
 Actions RequestFlow::OnCancelled() {
   Actions actions;
-  const bool late = clock_->Now() >= options_.deadline;
+  const bool late = clock_.Now() >= options_.deadline;
   EndWith(late ? absl::DeadlineExceededError("the deadline passed")
                : absl::CancelledError("the client went away"),
           &actions);
@@ -374,7 +374,7 @@ void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
 
 void RequestFlow::WriteFront(Actions* actions) {
   writing_ = true;
-  write_began_ = clock_->Now();
+  write_began_ = clock_.Now();
   if (outbox_.size() > 1 || !AllDone()) {
     actions->push_back(Write{std::move(outbox_.front().response), outbox_.size() > 1});
     return;
@@ -392,7 +392,7 @@ bool RequestFlow::AllDone() const {
 
 void RequestFlow::End() {
   finished_ = true;
-  probe_->RequestEnded(end_->code(), clock_->Now() - options_.arrival);
+  probe_.RequestEnded(end_->code(), clock_.Now() - options_.arrival);
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {

@@ -106,7 +106,7 @@ class RequestFlow {
   // One with the client and one behind it, so that reading and writing go on side by side.
   static constexpr int kHeldEvents = 2;
 
-  RequestFlow(Options options, const Clock* clock, Probe* probe);
+  RequestFlow(Options options, const Clock& clock, Probe& probe);
   ~RequestFlow();
 
   // Validated, rendered and tokenized; or refused.
@@ -173,8 +173,8 @@ class RequestFlow {
   std::string Describe(const ChoiceState& choice) const;
 
   const Options options_;
-  const Clock* const clock_;
-  Probe* const probe_;
+  const Clock& clock_;
+  Probe& probe_;
   Prepared prepared_;
   std::vector<ChoiceState> choices_;
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_

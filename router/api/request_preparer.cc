@@ -16,6 +16,8 @@ namespace {
 
 // A template's own complaint is shorter; a longer one repeats the conversation.
 constexpr size_t kLongestComplaint = 200;
+constexpr int64_t kMaxContexts = RequestPreparer::kMaxContexts;
+constexpr int64_t kMaxBytesPerToken = RequestPreparer::kMaxBytesPerToken;
 
 std::string Complaint(std::string_view words) {
   return words.size() <= kLongestComplaint ? std::string(words) : Shortened(words, kMaxQuotedBytes);
@@ -32,86 +34,64 @@ void SetTokens(const std::vector<TokenId>& tokens, Message* message) {
   for (TokenId token : tokens) message->add_token_ids(token.value());
 }
 
-}  // namespace
-
+// What Generate and Chat share.
 template <typename Request>
-absl::Status RequestPreparer::CheckCommon(const Request& request) const {
-  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model_->vocabulary));
-  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model_->vocabulary));
+absl::Status CheckCommon(const ServedModel& model, const Request& request) {
+  BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocabulary));
+  BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
   return CheckOptions(request.options());
 }
 
-absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
-  BATON_RETURN_IF_ERROR(CheckCommon(request));
-  if (request.has_text()) return CheckLength("text", request.text(), 1);
-  if (request.literal())
-    return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
-  if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
-  if (request.token_ids().ids().empty())
-    return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
-  return CheckTokenIds(request.token_ids().ids(), model_->vocabulary, "token_ids.ids");
-}
-
-absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
-  BATON_RETURN_IF_ERROR(CheckCommon(request));
-  return CheckConversationHere(request.conversation());
-}
-
-absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
-  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  if (request.has_text()) return CheckLength("text", request.text(), kMaxContexts);
-  if (request.literal()) {
+// Also refuses a model without a chat template.
+absl::Status CheckConversationFor(const ServedModel& model, const v1::Conversation& conversation) {
+  if (model.chat_template == nullptr) {
     return absl::InvalidArgumentError(
-        "literal: goes with text; the text of a conversation is literal anyway");
-  }
-  if (!request.has_conversation()) {
-    return absl::InvalidArgumentError("input: missing; set text or conversation");
-  }
-  return CheckConversationHere(request.conversation());
-}
-
-absl::Status RequestPreparer::CheckConversationHere(const v1::Conversation& conversation) const {
-  if (model_->chat_template == nullptr) {
-    return absl::InvalidArgumentError(
-        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model_->name));
+        fmt::format("conversation: model \"{}\" has no chat template; use Generate", model.name));
   }
   return CheckConversation(conversation);
 }
 
-absl::Status RequestPreparer::CheckLength(const char* field, std::string_view text, int64_t contexts) const {
+// By bytes alone, whether `text` can be tokens of so many contexts. `field` opens the message.
+absl::Status CheckLength(const ServedModel& model, const char* field, std::string_view text,
+                         int64_t contexts) {
   if (text.empty()) {
     return absl::InvalidArgumentError(fmt::format("{}: empty; a prompt needs at least one token", field));
   }
-  const int64_t room = contexts * model_->context;
+  const int64_t room = contexts * model.context;
   const std::string limit = contexts == 1
-                                ? fmt::format("the model's context of {} tokens", model_->context)
+                                ? fmt::format("the model's context of {} tokens", model.context)
                                 : fmt::format(
                                       "{} times the model's context of {} tokens, which is the most "
                                       "that is counted",
-                                      contexts, model_->context);
+                                      contexts, model.context);
   if (std::ssize(text) > room * kMaxBytesPerToken) {
     return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
                                                   text.size(), kMaxBytesPerToken, limit));
   }
-  if (const int64_t least = model_->tokenizer->LeastTokens(text); least > room) {
+  if (const int64_t least = model.tokenizer->LeastTokens(text); least > room) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {} bytes are at least {} tokens, more than {}", field, text.size(), least, limit));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Encode(const char* field, std::string text,
-                                                                  const text::LiteralText::Marked& marked,
-                                                                  bool add_special_tokens, int64_t contexts,
-                                                                  const Wanted& wanted) const {
+struct Rendered {
+  std::string text;
+  std::vector<TokenId> tokens;
+  int64_t neutralised = 0;  // Prepared
+};
+
+// `text` without the marks in it (text::LiteralText) and its tokens.
+absl::StatusOr<Rendered> Encode(const ServedModel& model, const char* field, std::string text,
+                                const text::LiteralText::Marked& marked, bool add_special_tokens,
+                                int64_t contexts, const RequestPreparer::Wanted& wanted) {
   std::string plain;
   if (marked.mark != 0) plain = text::LiteralText::Unmark(text, marked.mark);
-  BATON_RETURN_IF_ERROR(CheckLength(field, marked.mark == 0 ? text : plain, contexts));
-  const int64_t most = kMaxContexts * model_->context;
-  auto tokens = model_->tokenizer->EncodeMarked(text, add_special_tokens, marked.mark,
-                                                {.max_tokens = most, .wanted = wanted});
+  BATON_RETURN_IF_ERROR(CheckLength(model, field, marked.mark == 0 ? text : plain, contexts));
+  const int64_t most = kMaxContexts * model.context;
+  auto tokens = model.tokenizer->EncodeMarked(text, add_special_tokens, marked.mark,
+                                              {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
     return absl::InvalidArgumentError(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
@@ -125,31 +105,30 @@ absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Encode(const char* fi
                   .neutralised = marked.tokens};
 }
 
-absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::EncodePrompt(const std::string& text, bool literal,
-                                                                        int64_t contexts,
-                                                                        const Wanted& wanted) const {
+absl::StatusOr<Rendered> EncodePrompt(const ServedModel& model, const std::string& text, bool literal,
+                                      int64_t contexts, const RequestPreparer::Wanted& wanted) {
   std::string prompt = text;
   text::LiteralText::Marked marked;
   if (literal) {
-    auto found = model_->literal->Mark(&prompt);
+    auto found = model.literal->Mark(&prompt);
     if (!found.ok()) {
       return absl::Status(found.status().code(),
                           fmt::format("text: {}", std::string(found.status().message())));
     }
     marked = *found;
   }
-  return Encode("text", std::move(prompt), marked, true, contexts, wanted);
+  return Encode(model, "text", std::move(prompt), marked, true, contexts, wanted);
 }
 
-absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conversation& conversation,
-                                                                  const Tenant& tenant, int64_t contexts,
-                                                                  const Wanted& wanted) const {
+absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation& conversation,
+                                const Tenant& tenant, int64_t contexts,
+                                const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model_->context));
+  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model.context));
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   text::LiteralText::Marked marked;
   if (!tenant.control_tokens_in_text) {
-    auto found = model_->literal->Mark(&variables);
+    auto found = model.literal->Mark(&variables);
     if (!found.ok()) {
       return absl::Status(found.status().code(),
                           fmt::format("conversation: {}", std::string(found.status().message())));
@@ -157,10 +136,10 @@ absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conv
     marked = *found;
     BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   }
-  const int64_t max_bytes = contexts * model_->context * kMaxBytesPerToken;
+  const int64_t max_bytes = contexts * model.context * kMaxBytesPerToken;
   // A mark takes up to six bytes, as an escape in JSON; what is too long without them is found below.
-  auto text = model_->chat_template->Render(variables, absl::Now(),
-                                            static_cast<size_t>(max_bytes + 6 * marked.marks));
+  auto text =
+      model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes + 6 * marked.marks));
   if (absl::IsOutOfRange(text.status())) {
     return absl::InvalidArgumentError(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
@@ -175,26 +154,58 @@ absl::StatusOr<RequestPreparer::Rendered> RequestPreparer::Render(const v1::Conv
   }
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   // The template writes the special tokens itself.
-  return Encode("conversation", *std::move(text), marked, false, contexts, wanted);
+  return Encode(model, "conversation", *std::move(text), marked, false, contexts, wanted);
+}
+
+}  // namespace
+
+absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  if (request.has_text()) return CheckLength(*model, "text", request.text(), 1);
+  if (request.literal())
+    return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
+  if (!request.has_token_ids()) return absl::InvalidArgumentError("prompt: missing; set text or token_ids");
+  if (request.token_ids().ids().empty())
+    return absl::InvalidArgumentError("token_ids.ids: empty; a prompt needs at least one token");
+  return CheckTokenIds(request.token_ids().ids(), model->vocabulary, "token_ids.ids");
+}
+
+absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  return CheckConversationFor(*model, request.conversation());
+}
+
+absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  if (request.has_text()) return CheckLength(*model, "text", request.text(), kMaxContexts);
+  if (request.literal()) {
+    return absl::InvalidArgumentError(
+        "literal: goes with text; the text of a conversation is literal anyway");
+  }
+  if (!request.has_conversation()) {
+    return absl::InvalidArgumentError("input: missing; set text or conversation");
+  }
+  return CheckConversationFor(*model, request.conversation());
 }
 
 template <typename Request>
-absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const Tenant& tenant,
-                                                   v1::DecodeRequest decode) const {
+absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, const Request& request,
+                                                   const Tenant& tenant, v1::DecodeRequest decode) const {
   Prepared prepared;
   prepared.tenant = tenant.id;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
-  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model_->defaults, prepared.seed);
+  *decode.mutable_sampling() = ResolveSampling(request.sampling(), model.defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();
-  BATON_ASSIGN_OR_RETURN(
-      const uint32_t max_tokens,
-      ResolveMaxTokens(request.stop(), model_->defaults, decode.token_ids_size(), model_->context));
+  BATON_ASSIGN_OR_RETURN(const uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults,
+                                                                     decode.token_ids_size(), model.context));
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());
   prepared.request = std::move(decode);
-  prepared.model = model_->name;
+  prepared.model = &model;
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   if (!request.options().session_id().empty()) {
     prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
@@ -206,27 +217,29 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const Request& request, const
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
   int64_t neutralised = 0;
   if (request.has_text()) {
     BATON_ASSIGN_OR_RETURN(const Rendered rendered,
-                           EncodePrompt(request.text(), request.literal(), 1, wanted));
+                           EncodePrompt(*model, request.text(), request.literal(), 1, wanted));
     SetTokens(rendered.tokens, &decode);
     neutralised = rendered.neutralised;
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
-  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(request, tenant, std::move(decode)));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = neutralised;
   return prepared;
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
                                                   const Wanted& wanted) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(request.conversation(), tenant, 1, wanted));
+  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(*model, request.conversation(), tenant, 1, wanted));
   SetTokens(rendered.tokens, &decode);
-  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(request, tenant, std::move(decode)));
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = rendered.neutralised;
   return prepared;
 }
@@ -234,8 +247,10 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
 absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::TokenizeRequest& request,
                                                                const Tenant& tenant,
                                                                const Wanted& wanted) const {
-  auto rendered = request.has_text() ? EncodePrompt(request.text(), request.literal(), kMaxContexts, wanted)
-                                     : Render(request.conversation(), tenant, kMaxContexts, wanted);
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  auto rendered = request.has_text()
+                      ? EncodePrompt(*model, request.text(), request.literal(), kMaxContexts, wanted)
+                      : Render(*model, request.conversation(), tenant, kMaxContexts, wanted);
   BATON_RETURN_IF_ERROR(rendered.status());
   v1::TokenizeResponse response;
   SetTokens(rendered->tokens, &response);
@@ -245,19 +260,19 @@ absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::Tokeniz
 
 absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     const v1::DetokenizeRequest& request) const {
-  BATON_RETURN_IF_ERROR(model_->CheckName(request.model()));
-  if (request.token_ids_size() > kMaxContexts * model_->context) {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  if (request.token_ids_size() > kMaxContexts * model->context) {
     return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
-                                                  request.token_ids_size(), kMaxContexts * model_->context,
+                                                  request.token_ids_size(), kMaxContexts * model->context,
                                                   kMaxContexts));
   }
-  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model_->vocabulary, "token_ids"));
+  BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model->vocabulary, "token_ids"));
   std::vector<TokenId> tokens;
   tokens.reserve(request.token_ids_size());
   for (int32_t id : request.token_ids()) tokens.emplace_back(id);
   v1::DetokenizeResponse response;
   BATON_ASSIGN_OR_RETURN(*response.mutable_text(),
-                         model_->tokenizer->Decode(tokens, request.special_tokens()));
+                         model->tokenizer->Decode(tokens, request.special_tokens()));
   return response;
 }
 

@@ -4,7 +4,6 @@
 
 #include <filesystem>
 
-#include "common/base/quote.h"
 #include "common/base/status.h"
 
 namespace baton::router {
@@ -18,6 +17,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
     served.name = path.filename().string();
   }
   BATON_ASSIGN_OR_RETURN(const model::ModelConfig config, model::ModelConfig::Load(folder));
+  served.config = config.Digest();
   served.context = config.context;
   served.vocabulary = config.vocabulary;
   BATON_ASSIGN_OR_RETURN(served.defaults, model::GenerationDefaults::Load(folder, config));
@@ -37,11 +37,6 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   }
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
   return served;
-}
-
-absl::Status ServedModel::CheckName(const std::string& asked) const {
-  if (asked.empty() || asked == name) return absl::OkStatus();
-  return absl::NotFoundError(fmt::format("model: {} is not served here; use \"{}\"", Quoted(asked), name));
 }
 
 }  // namespace baton::router

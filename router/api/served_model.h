@@ -1,5 +1,5 @@
 // ServedModel: what the router itself needs of a model: its name, tokenizer, chat template, limits and
-// defaults. Immutable after Load, any thread.
+// defaults. An entry of the ModelRegistry. Immutable after Load, any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 namespace baton::router {
 
 struct ServedModel {
-  std::string name;
+  std::string name;        // that requests use
+  std::string config;      // ModelConfig::Digest(), which is also in the fingerprint of its workers
   int64_t context = 0;     // tokens, prompt and answer together
   int64_t vocabulary = 0;  // rows of the embedding
   std::shared_ptr<const text::Tokenizer> tokenizer;
@@ -25,9 +26,6 @@ struct ServedModel {
 
   // `name` empty takes the folder's.
   static absl::StatusOr<ServedModel> Load(const std::string& folder, const std::string& name);
-
-  // NOT_FOUND, naming what is known, if a request means another model. Empty means the only one.
-  absl::Status CheckName(const std::string& asked) const;
 };
 
 }  // namespace baton::router

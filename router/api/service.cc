@@ -26,8 +26,8 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerConte
 
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
-  BATON_ASSIGN_OR_RETURN(auto tenant, context_->authenticator->Authenticate(CredentialsOf(context)));
-  BATON_RETURN_IF_ERROR(context_->dispatcher->AdmitCheapCall(tenant->id));
+  BATON_ASSIGN_OR_RETURN(auto tenant, context_.authenticator->Authenticate(CredentialsOf(context)));
+  BATON_RETURN_IF_ERROR(context_.dispatcher->AdmitCheapCall(tenant->id));
   return tenant;
 }
 
@@ -63,8 +63,8 @@ grpc::ServerUnaryReactor* InferenceService::Answer(CallbackServerContext* contex
   job.drop = [reactor] {
     reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call was over before its turn came"));
   };
-  if (!context_->executor->TrySubmit(std::move(job))) {
-    reactor->Finish(rpc::ToGrpc(context_->executor->Full()));
+  if (!context_.executor->TrySubmit(std::move(job))) {
+    reactor->Finish(rpc::ToGrpc(context_.executor->Full()));
   }
   return reactor;
 }
@@ -73,7 +73,7 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
                                                      const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::TokenizeRequest>(
       context, request, response,
-      [preparer = context_->preparer](
+      [preparer = context_.preparer](
           const v1::TokenizeRequest& parsed, const Tenant& tenant,
           const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
         BATON_RETURN_IF_ERROR(preparer->Check(parsed));
@@ -85,8 +85,8 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::DetokenizeRequest>(
       context, request, response,
-      [preparer = context_->preparer](const v1::DetokenizeRequest& parsed, const Tenant&,
-                                      const RequestPreparer::Wanted&) {
+      [preparer = context_.preparer](const v1::DetokenizeRequest& parsed, const Tenant&,
+                                     const RequestPreparer::Wanted&) {
         return preparer->Detokenize(parsed);
       });
 }
@@ -101,15 +101,16 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  const ServedModel& model = context_->preparer->model();
-  const auto view = fleet_->view();
+  const auto view = fleet_.view();
   v1::ListModelsResponse answer;
-  v1::ModelInfo* info = answer.add_models();
-  info->set_name(model.name);
-  info->set_context_tokens(static_cast<uint32_t>(model.context));
-  info->set_vocabulary_tokens(static_cast<uint32_t>(model.vocabulary));
-  info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
-  info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
+  for (const auto& model : context_.preparer->models().models()) {
+    v1::ModelInfo* info = answer.add_models();
+    info->set_name(model->name);
+    info->set_context_tokens(static_cast<uint32_t>(model->context));
+    info->set_vocabulary_tokens(static_cast<uint32_t>(model->vocabulary));
+    info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
+    info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
+  }
   *response = SerializeMessage(answer);
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -14,7 +14,7 @@ class InferenceService final
           v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
               v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>> {
  public:
-  InferenceService(const CallContext* context, const fleet::Fleet* fleet)
+  InferenceService(const CallContext& context, const fleet::Fleet& fleet)
       : context_(context), fleet_(fleet) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
@@ -37,8 +37,8 @@ class InferenceService final
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response, Work work);
 
-  const CallContext* const context_;
-  const fleet::Fleet* const fleet_;
+  const CallContext& context_;
+  const fleet::Fleet& fleet_;
 };
 
 }  // namespace baton::router

@@ -47,7 +47,7 @@ struct Discovery::Inbox {
 
 absl::StatusOr<std::unique_ptr<Discovery>> Discovery::Open(const Options& options,
                                                            std::shared_ptr<Resolver> resolver,
-                                                           const Clock* clock, OnFound on_found) {
+                                                           const Clock& clock, OnFound on_found) {
   if (options.decode.empty() && options.fleet_file.empty()) {
     return absl::InvalidArgumentError(
         "no decode worker is named: give --decode HOST:PORT, --decode dns:///NAME:PORT or --fleet-file FILE");
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Discovery>> Discovery::Open(const Options& option
 }
 
 Discovery::Discovery(const Options& options, Lists given, std::shared_ptr<Resolver> resolver,
-                     const Clock* clock, OnFound on_found)
+                     const Clock& clock, OnFound on_found)
     : options_(options),
       resolver_(std::move(resolver)),
       clock_(clock),
@@ -97,7 +97,7 @@ void Discovery::Stop() {
 }
 
 void Discovery::StepUntilStopped() {
-  while (inbox_->AwaitMail(roster_.next_due() - clock_->Now())) Step();
+  while (inbox_->AwaitMail(roster_.next_due() - clock_.Now())) Step();
 }
 
 void Discovery::Hurry() {
@@ -122,13 +122,13 @@ void Discovery::Step() {
     if (std::optional<Inbox::Mail> mail = inbox_->Take(); mail.has_value()) {
       if (mail->file.has_value()) roster_.SetFile(*std::move(mail->file));
       for (const Inbox::Answered& one : mail->answers) {
-        const auto news = roster_.OnAnswer(one.host, one.answer, clock_->Now());
+        const auto news = roster_.OnAnswer(one.host, one.answer, clock_.Now());
         if (!news.has_value()) continue;
         spdlog::log(news->trouble ? spdlog::level::warn : spdlog::level::info, "{}", news->text);
       }
       if (mail->hurry) roster_.Hurry();
     }
-    for (const std::string& host : roster_.TakeDue(clock_->Now())) {
+    for (const std::string& host : roster_.TakeDue(clock_.Now())) {
       resolver_->Resolve(host, [inbox = inbox_, host](Resolver::Answer answer) {
         absl::MutexLock lock(&inbox->mutex);
         inbox->mail.answers.push_back({host, std::move(answer)});

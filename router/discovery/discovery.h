@@ -35,7 +35,7 @@ class Discovery {
   // worker. Without a resolver: the system's. The clock outlives this.
   static absl::StatusOr<std::unique_ptr<Discovery>> Open(const Options& options,
                                                          std::shared_ptr<Resolver> resolver,
-                                                         const Clock* clock, OnFound on_found);
+                                                         const Clock& clock, OnFound on_found);
   ~Discovery();
 
   // Calls `on_found` with what needs no DNS before it returns, and later from the thread, one at a time.
@@ -54,13 +54,13 @@ class Discovery {
  private:
   struct Inbox;
 
-  Discovery(const Options& options, Lists given, std::shared_ptr<Resolver> resolver, const Clock* clock,
+  Discovery(const Options& options, Lists given, std::shared_ptr<Resolver> resolver, const Clock& clock,
             OnFound on_found);
   void StepUntilStopped();
 
   const Options options_;
   const std::shared_ptr<Resolver> resolver_;
-  const Clock* const clock_;
+  const Clock& clock_;
   const OnFound on_found_;
   const std::shared_ptr<Inbox> inbox_;  // the answers' too, which may come after this has gone
   // The thread's.

@@ -7,7 +7,7 @@
 namespace baton::router {
 namespace {
 
-// Holders whose confirmed blocks are looked up: those of the longest prefixes.
+// Prefill workers whose confirmed blocks are looked up: those that hold the longest prefixes.
 constexpr size_t kMaxPeers = 8;
 // Speculative entries live for some times the predicted TTFT, within these bounds; for the longest time if
 // the policy predicts nothing.
@@ -20,30 +20,37 @@ void DispatchCore::Match(std::span<const kv::BlockHash> chain, std::span<placeme
                          std::span<placement::WorkerState> prefill) {
   if (index_ == nullptr) return;
   index_->Match(chain, &matches_);
+  const auto confirm = [&](placement::WorkerState& state) {
+    const auto matched = chain.first(static_cast<size_t>(state.matched_blocks));
+    state.confirmed_blocks = matched.empty() ? 0 : index_->Confirmed(state.slot, matched);
+  };
+  for (placement::WorkerState& state : decode) {
+    state.matched_blocks = matches_.of(state.slot);
+    confirm(state);
+  }
   std::vector<placement::WorkerState*> holders;
-  for (const auto states : {decode, prefill}) {
-    for (placement::WorkerState& state : states) {
-      state.matched_blocks = matches_.of(state.slot);
-      if (state.serves_fetches && state.matched_blocks > 0) holders.push_back(&state);
-    }
+  for (placement::WorkerState& state : prefill) {
+    state.matched_blocks = matches_.of(state.slot);
+    if (state.serves_fetches && state.matched_blocks > 0) holders.push_back(&state);
   }
   const auto longest = holders.begin() + static_cast<int64_t>(std::min(kMaxPeers, holders.size()));
   std::partial_sort(holders.begin(), longest, holders.end(), [](const auto* a, const auto* b) {
     return std::pair(b->matched_blocks, a->slot) < std::pair(a->matched_blocks, b->slot);
   });
-  for (auto at = holders.begin(); at != longest; ++at) {
-    (*at)->confirmed_blocks =
-        index_->Confirmed((*at)->slot, chain.first(static_cast<size_t>((*at)->matched_blocks)));
-  }
+  for (auto at = holders.begin(); at != longest; ++at) confirm(**at);
 }
 
 PlacementPlan DispatchCore::Select(const placement::Request& request, placement::Workers decode,
                                    placement::Workers prefill) {
   PlacementPlan plan;
   plan.selection = policy_->Select(request, decode, prefill);
-  plan.decode_matched = decode[plan.selection.decode].matched_blocks;
+  const placement::WorkerState& decoder = decode[plan.selection.decode];
+  plan.decode = decoder.slot;
+  plan.decode_matched = decoder.matched_blocks;
   if (!plan.selection.prefill.empty()) {
-    plan.prefill_matched = prefill[plan.selection.prefill.front()].matched_blocks;
+    const placement::WorkerState& prefiller = prefill[plan.selection.prefill.front()];
+    plan.prefill = prefiller.slot;
+    plan.prefill_matched = prefiller.matched_blocks;
   }
   const int64_t matched = std::max(plan.decode_matched, plan.prefill_matched);
   plan.uncached_tokens = plan.selection.uncached_tokens > 0
@@ -75,10 +82,22 @@ absl::Time DispatchCore::ExpectUntil(const placement::Prediction& predicted, abs
   return now + std::clamp(absl::Seconds(kExpectTtfts * predicted.ttft()), kMinExpect, kMaxExpect);
 }
 
-void DispatchCore::Expect(WorkerSlot slot, std::span<const kv::BlockHash> chain, size_t from, size_t to,
-                          absl::Time until) {
-  if (index_ == nullptr || from >= to) return;
-  index_->Speculate(slot, chain.subspan(from, to - from), until);
+std::vector<SpeculativeRun> DispatchCore::Expect(const PlacementPlan& plan,
+                                                 std::span<const kv::BlockHash> chain, absl::Time now,
+                                                 size_t at_once) {
+  std::vector<SpeculativeRun> left;
+  if (index_ == nullptr) return left;
+  const absl::Time until = ExpectUntil(plan.selection.predicted, now);
+  const auto expect = [&](WorkerSlot slot, int64_t matched) {
+    const auto from = std::min(static_cast<size_t>(matched), chain.size());
+    const std::span<const kv::BlockHash> missing = chain.subspan(from);
+    const size_t entered = std::min(at_once, missing.size());
+    if (entered > 0) index_->Speculate(slot, missing.first(entered), until);
+    if (entered < missing.size()) left.push_back({slot, from + entered, until});
+  };
+  expect(plan.decode, plan.decode_matched);
+  if (plan.prefill.has_value()) expect(*plan.prefill, plan.prefill_matched);
+  return left;
 }
 
 }  // namespace baton::router

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/kv/index/block_hash.h"
@@ -24,6 +26,9 @@ namespace baton::router {
 // What was decided about one choice, and what is to be booked for it.
 struct PlacementPlan {
   placement::Selection selection;
+  // The slots of the selected decode worker, and of the first of the selected prefill workers.
+  WorkerSlot decode;
+  std::optional<WorkerSlot> prefill;
   // Blocks of the prompt that the index counts on the selected decode worker, and on the first of the
   // selected prefill workers, to hold.
   int64_t decode_matched = 0;
@@ -34,6 +39,15 @@ struct PlacementPlan {
   int64_t cached_tokens = 0;
   // Whether predictions could be trusted when this was decided (TtftDeadlines::Observe).
   bool trusted = false;
+};
+
+// Blocks of a prompt, from the block `from` to the last, that the worker on `slot` is expected to hold, until
+// then at most.
+struct SpeculativeRun {
+  WorkerSlot slot;
+  size_t from = 0;
+  absl::Time until;
+  friend bool operator==(const SpeculativeRun&, const SpeculativeRun&) = default;
 };
 
 // When the first token of a request is due, and when it is predicted to come, with a margin: zero as long as
@@ -55,8 +69,9 @@ class DispatchCore {
   admission::TtftDeadlines& deadlines() { return deadlines_; }
   const admission::TtftDeadlines& deadlines() const { return deadlines_; }
 
-  // Fills in what the index knows of the prompt `chain`: matched_blocks of each state, and confirmed_blocks
-  // of those that hold most of it and serve fetches. Other states keep the confirmed_blocks that they have.
+  // Fills in what the index knows of the prompt `chain`: matched_blocks of each state, confirmed_blocks of
+  // decode workers, and of those prefill workers that hold most of it and serve fetches. Other states keep
+  // the confirmed_blocks that they have.
   void Match(std::span<const kv::BlockHash> chain, std::span<placement::WorkerState> decode,
              std::span<placement::WorkerState> prefill);
   // What the last Match found.
@@ -74,16 +89,18 @@ class DispatchCore {
   // the queue to answer.
   static bool TooLate(const TtftEstimate& estimate, absl::Time now, bool busy);
 
-  // Until when the index should expect the prompt's blocks on the selected workers.
+  // The index expects the prompt `chain` on the selected workers from now on: at most `at_once` blocks of
+  // each are entered as speculative entries. Returns the runs that are left for PrefixIndex::Speculate, which
+  // needs no lock of the caller.
+  std::vector<SpeculativeRun> Expect(const PlacementPlan& plan, std::span<const kv::BlockHash> chain,
+                                     absl::Time now, size_t at_once = SIZE_MAX);
+  // Until when the blocks of a prompt are expected.
   static absl::Time ExpectUntil(const placement::Prediction& predicted, absl::Time now);
-  // Enters blocks `from` to `to` of the prompt as speculative entries of the worker on `slot`.
-  void Expect(WorkerSlot slot, std::span<const kv::BlockHash> chain, size_t from, size_t to,
-              absl::Time until);
 
  private:
   const std::unique_ptr<placement::Policy> policy_;
   admission::TtftDeadlines deadlines_;
-  index::PrefixIndex* const index_;
+  index::PrefixIndex* const index_;  // null: nothing is matched
   index::Matches matches_;
 };
 

@@ -17,20 +17,20 @@ using admission::EntryId;
 // released.
 constexpr size_t kExpectedAtOnce = 256;
 
-Dispatcher::Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
-                       const Clock* clock, Probe* probe, index::PrefixIndex* index)
+Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<placement::Policy> policy,
+                       const Clock& clock, Probe& probe, index::PrefixIndex* index)
     : options_(options),
       fleet_(fleet),
       clock_(clock),
       probe_(probe),
       index_(index),
-      started_(clock->Now()),
+      started_(clock.Now()),
       policy_name_(policy->name()),
       metrics_(probe, policy_name_),
       core_(std::move(policy), options.default_ttft, index),
       admission_(options.limits) {
   SetTenant(admission::TenantId(0), "default", {});
-  fleet_->SetListener([this] { Pump(); });
+  fleet_.SetListener([this] { Pump(); });
 }
 
 Dispatcher::~Dispatcher() {
@@ -39,7 +39,7 @@ Dispatcher::~Dispatcher() {
     stopping_ = true;
   }
   if (ticker_.joinable()) ticker_.join();
-  fleet_->SetListener(nullptr);  // bookings may outlive the dispatcher
+  fleet_.SetListener(nullptr);  // bookings may outlive the dispatcher
 }
 
 void Dispatcher::StartTicking() {
@@ -47,7 +47,7 @@ void Dispatcher::StartTicking() {
 }
 
 void Dispatcher::TickUntilStopped() {
-  absl::Time shown = clock_->Now();
+  absl::Time shown = clock_.Now();
   while (true) {
     bool waiting;
     {
@@ -60,7 +60,7 @@ void Dispatcher::TickUntilStopped() {
         mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kTick);
         if (stopping_) return;
       }
-      if (const absl::Time now = clock_->Now(); !waiting || now - shown >= kShow) {
+      if (const absl::Time now = clock_.Now(); !waiting || now - shown >= kShow) {
         shown = now;
         ShowLimits();
         ShowAffinity();
@@ -74,8 +74,8 @@ void Dispatcher::TickUntilStopped() {
 void Dispatcher::SetTenant(admission::TenantId tenant, const std::string& label,
                            const admission::TenantLimits& limits) {
   absl::MutexLock lock(&mutex_);
-  probe_->admission().Name(tenant, label);
-  admission_.SetTenant(tenant, limits, clock_->Now());
+  probe_.admission().Name(tenant, label);
+  admission_.SetTenant(tenant, limits, clock_.Now());
   if (std::find(tenants_.begin(), tenants_.end(), tenant) == tenants_.end()) tenants_.push_back(tenant);
   Show(tenant);
   ShowLimits();
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = clock_.Now();
     const TtftEstimate estimate = EstimateIfWaiting(*request, now);
     auto decided = admission_.Admit({.tenant = request->tenant,
                                      .choices = request->choices,
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
           ids[choice],
           Waiting{.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
     }
-    probe_->admission().Admitted(request->tenant);
+    probe_.admission().Admitted(request->tenant);
     Show(request->tenant);
     PumpLocked(now, &deliveries);
   }
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
 
 absl::Status Dispatcher::AdmitCheapCall(admission::TenantId tenant) {
   absl::MutexLock lock(&mutex_);
-  const auto refusal = admission_.AdmitCheapCall(tenant, clock_->Now());
+  const auto refusal = admission_.AdmitCheapCall(tenant, clock_.Now());
   return refusal.has_value() ? Refuse(tenant, *refusal) : absl::OkStatus();
 }
 
@@ -134,10 +134,10 @@ void Dispatcher::Settle(EntryId account, const admission::Meter::Use& used) {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = clock_.Now();
     const admission::TenantId tenant = admission_.tenant(account);
     admission_.Settle(account, used, now);
-    probe_->admission().Used(tenant, used);
+    probe_.admission().Used(tenant, used);
     Show(tenant);
     // Its tenant may have waited for this.
     if (!admission_.queue().empty()) PumpLocked(now, &deliveries);
@@ -149,7 +149,7 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
                          std::vector<Incarnation> avoid, bool begun) {
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = clock_.Now();
     const absl::Time due =
         begun ? request->deadline : core_.deadlines().Due(request->deadline, request->placement.arrival);
     const absl::Time expires = std::min(due, now + options_.max_wait);
@@ -168,7 +168,7 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
 void Dispatcher::Withdraw(EntryId id) {
   Waiting dropped;  // its callback goes after the lock
   absl::MutexLock lock(&mutex_);
-  if (!admission_.Withdraw(id, clock_->Now())) return;
+  if (!admission_.Withdraw(id, clock_.Now())) return;
   dropped = std::move(waiting_.extract(id).mapped());
   Show(dropped.request->tenant);
 }
@@ -178,7 +178,7 @@ void Dispatcher::Pump() {
   {
     absl::MutexLock lock(&mutex_);
     if (admission_.queue().empty()) return;
-    PumpLocked(clock_->Now(), &deliveries);
+    PumpLocked(clock_.Now(), &deliveries);
   }
   Deliver(std::move(deliveries));
 }
@@ -187,7 +187,7 @@ void Dispatcher::Tick() {
   std::vector<Delivery> deliveries;
   {
     absl::MutexLock lock(&mutex_);
-    const absl::Time now = clock_->Now();
+    const absl::Time now = clock_.Now();
     for (const EntryId id : admission_.TakeExpired(now)) {
       deliveries.push_back(Take(id, Expired(waiting_.at(id), now)));
     }
@@ -199,9 +199,9 @@ void Dispatcher::Tick() {
 void Dispatcher::MaintainIndex() {
   if (index_ == nullptr) return;
   constexpr int kMaxPieces = 64;  // a bounded piece of work each, some milliseconds in all
-  for (int i = 0; i < kMaxPieces && index_->Maintain(clock_->Now()); ++i) {
+  for (int i = 0; i < kMaxPieces && index_->Maintain(clock_.Now()); ++i) {
   }
-  probe_->Index(index_->stats());
+  probe_.Index(index_->stats());
 }
 
 TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request, const placement::Prediction& predicted,
@@ -217,7 +217,7 @@ TtftEstimate Dispatcher::EstimateOf(const DispatchRequest& request, const placem
 TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl::Time now) {
   const TtftEstimate unknown = EstimateOf(request, {}, nullptr);
   if (unknown.due == absl::InfiniteFuture() || !core_.deadlines().trusted()) return unknown;
-  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  const std::shared_ptr<const fleet::View> view = fleet_.view();
   const bool goes_at_once =
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
                                                 [&](const auto& worker) { return Takes(*worker, now); });
@@ -267,26 +267,26 @@ absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
 }
 
 absl::Status Dispatcher::Refuse(admission::TenantId tenant, const admission::Refusal& refusal) {
-  probe_->admission().Refused(tenant, refusal.reason);
+  probe_.admission().Refused(tenant, refusal.reason);
   if (refusal.retry == absl::InfiniteDuration()) return absl::FailedPreconditionError(refusal.message);
   return rpc::WithRetryDelay(absl::ResourceExhaustedError(refusal.message), refusal.retry);
 }
 
 void Dispatcher::Show(admission::TenantId tenant) {
   const admission::Queue& queue = admission_.queue();
-  probe_->Queued(queue.size(), queue.bytes());
-  probe_->admission().Depth(tenant, queue.depth(tenant), admission_.running(tenant));
+  probe_.Queued(queue.size(), queue.bytes());
+  probe_.admission().Depth(tenant, queue.depth(tenant), admission_.running(tenant));
 }
 
 void Dispatcher::ShowLimits() {
-  const absl::Time now = clock_->Now();
+  const absl::Time now = clock_.Now();
   for (const admission::TenantId tenant : tenants_)
-    probe_->admission().Left(tenant, admission_.LeftOver(tenant, now));
+    probe_.admission().Left(tenant, admission_.LeftOver(tenant, now));
 }
 
 void Dispatcher::ShowAffinity() {
-  probe_->HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_->Now()));
-  metrics_.Show(*fleet_->view());
+  probe_.HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_.Now()));
+  metrics_.Show(*fleet_.view());
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
@@ -296,10 +296,10 @@ Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> resu
 }
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
-  const std::shared_ptr<const fleet::View> view = fleet_->view();
+  const std::shared_ptr<const fleet::View> view = fleet_.view();
   const auto takes = [&](const std::shared_ptr<fleet::Worker>& worker) { return Takes(*worker, now); };
   std::vector<std::shared_ptr<fleet::Worker>> some;
-  for (const fleet::Fleet::Move& move : fleet_->TakeMoves()) {
+  for (const fleet::Fleet::Move& move : fleet_.TakeMoves()) {
     if (move.arrived) {
       core_.policy().OnWorkerBack(move.slot, move.incarnation);
       if (move.step_cost.has_value()) core_.policy().Introduce(move.slot, *move.step_cost);
@@ -311,9 +311,9 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
-      if (!fleet_->settled() && now - started_ < options_.settle_patience) break;
+      if (!fleet_.settled() && now - started_ < options_.settle_patience) break;
       admission_.Withdraw(*id, now);
-      deliveries->push_back(Take(*id, fleet_->NoDecodeWorker()));
+      deliveries->push_back(Take(*id, fleet_.NoDecodeWorker()));
       continue;
     }
     if (!core_.deadlines().trusted()) {
@@ -342,7 +342,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       passed_over.push_back(*id);
       continue;
     }
-    if (result->ok()) probe_->admission().Waited(waiting.request->tenant, now - waiting.came);
+    if (result->ok()) probe_.admission().Waited(waiting.request->tenant, now - waiting.came);
     deliveries->push_back(Take(*id, std::move(*result)));
     deliveries->back().speculative = std::move(speculative);
   }
@@ -410,32 +410,22 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   work.uncached_tokens = plan.uncached_tokens;
   work.cached_tokens = plan.cached_tokens;
   work.due = selection.due;
-  placement.booking = fleet_->Book(decoder, prefiller, work, now);
+  placement.booking = fleet_.Book(decoder, prefiller, work, now);
   placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
   placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
   metrics_.Placed(*decision);
-  if (index_ != nullptr) Expect(request, *decision, now, speculative);
+  CountHotPrefix(request, now);
+  *speculative = core_.Expect(plan, request.chain, now, kExpectedAtOnce);
   return placement;
 }
 
-void Dispatcher::Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
-                        std::vector<SpeculativeRun>* speculative) {
+void Dispatcher::CountHotPrefix(const DispatchRequest& request, absl::Time now) {
   const index::Matches& matches = core_.matches();
-  const size_t all = request.chain.size();
-  if (const size_t longest = std::min<size_t>(matches.longest, all); longest > 0) {
-    const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
-    hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
-  }
-  const absl::Time until = DispatchCore::ExpectUntil(decision.selection.predicted, now);
-  const auto expect = [&](WorkerSlot slot, int64_t matched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto from = static_cast<size_t>(matched);
-    const size_t to = std::min(all, from + kExpectedAtOnce);
-    core_.Expect(slot, request.chain, from, to, until);
-    if (to < all) speculative->push_back({slot, to, until});
-  };
-  expect(decision.decode->slot(), decision.decode_matched);
-  if (!decision.prefill.empty()) expect(decision.prefill.front()->slot(), decision.prefill_matched);
+  const size_t longest = std::min<size_t>(matches.longest, request.chain.size());
+  if (longest == 0) return;
+  const auto holders = std::count(matches.blocks.begin(), matches.blocks.end(), matches.longest);
+  hot_.Placed(request.chain[longest - 1], static_cast<int64_t>(longest), holders, now);
 }
 
 void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration took) {

@@ -57,8 +57,8 @@ class Dispatcher {
 
   // All outlive the dispatcher, which becomes the fleet's listener. The index may be null: then no worker is
   // known to hold anything.
-  Dispatcher(Options options, fleet::Fleet* fleet, std::unique_ptr<placement::Policy> policy,
-             const Clock* clock, Probe* probe, index::PrefixIndex* index = nullptr);
+  Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<placement::Policy> policy,
+             const Clock& clock, Probe& probe, index::PrefixIndex* index = nullptr);
   ~Dispatcher();
 
   // Starts the thread that calls Tick(). Tests with a fake clock call Tick() themselves.
@@ -98,17 +98,10 @@ class Dispatcher {
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the first token
   };
-  // Speculative entries that the index has not been told yet: blocks of the prompt that a worker will hold,
-  // from the block `from` to the last.
-  struct SpeculativeRun {
-    WorkerSlot slot;
-    size_t from = 0;
-    absl::Time until;
-  };
   struct Delivery {
     Waiting waiting;
     absl::StatusOr<Placement> result;
-    std::vector<SpeculativeRun> speculative = {};
+    std::vector<SpeculativeRun> speculative = {};  // that the index has not been told yet
   };
 
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -123,9 +116,8 @@ class Dispatcher {
   absl::StatusOr<Placement> Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                   absl::Time now, std::vector<SpeculativeRun>* speculative)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The index expects the prompt on the selected workers.
-  void Expect(const DispatchRequest& request, const Decision& decision, absl::Time now,
-              std::vector<SpeculativeRun>* speculative) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts the prefix that the last Match found among the hot ones.
+  void CountHotPrefix(const DispatchRequest& request, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Learn(const Decision& decision, v1::Finished* finished);
   void OnFirstToken(double predicted, bool trusted, absl::Duration took);
   void MaintainIndex();
@@ -152,10 +144,10 @@ class Dispatcher {
   void TickUntilStopped();
 
   const Options options_;
-  fleet::Fleet* const fleet_;
-  const Clock* const clock_;
-  Probe* const probe_;
-  index::PrefixIndex* const index_;
+  fleet::Fleet& fleet_;
+  const Clock& clock_;
+  Probe& probe_;
+  index::PrefixIndex* const index_;  // null: nothing is matched
   const absl::Time started_;
   const std::string policy_name_;
   const PlacementMetrics metrics_;

@@ -18,7 +18,7 @@ namespace baton::router {
 class PlacementMetrics {
  public:
   // The probe outlives it. `policy` is a metric label.
-  PlacementMetrics(Probe* probe, const std::string& policy);
+  PlacementMetrics(Probe& probe, const std::string& policy);
 
   void Placed(const Decision& decision) const;
   // The choice has finished.
@@ -27,7 +27,7 @@ class PlacementMetrics {
   void Show(const fleet::View& view) const;
 
  private:
-  Probe* const probe_;
+  Probe& probe_;
   std::array<prometheus::Counter*, placement::kReasons> placements_;  // by reason
 };
 

@@ -28,7 +28,7 @@ std::optional<forecast::StepCost> MeasuredBy(const v1::WorkerInfo& info) {
 
 }  // namespace
 
-Fleet::Fleet(Options options, Probe* probe, index::PrefixIndex* index)
+Fleet::Fleet(Options options, Probe& probe, index::PrefixIndex* index)
     : options_(std::move(options)),
       probe_(probe),
       index_(index),
@@ -79,7 +79,7 @@ absl::Status Fleet::OnEvent(int endpoint, const v1::WatchEvent& event) {
     status = Apply(endpoint, event, &news);
   }
   if (status.ok()) Tell(news);
-  if (absl::IsDataLoss(status)) probe_->WatchRestarted("gap");
+  if (absl::IsDataLoss(status)) probe_.WatchRestarted("gap");
   Changed();
   return status;
 }
@@ -209,7 +209,7 @@ void Fleet::OnDown(int endpoint, const absl::Status& why) {
     if (state.worker != nullptr) {
       spdlog::warn("{} worker {} at {} is down: {}", Name(state.listed.role), state.worker->identity().id,
                    state.listed.address, std::string(why.message()));
-      probe_->WatchRestarted("down");
+      probe_.WatchRestarted("down");
     }
     LeaveIndex(state);
     state = EndpointState{.listed = std::move(state.listed)};
@@ -260,7 +260,7 @@ void Fleet::Rebuild() {
       if (field != state.differing_field && !field.empty()) {
         spdlog::error("{} worker {} at {} is not used: its fingerprint differs from {}'s in {}",
                       Name(identity.role), identity.id, identity.address, model.address, field);
-        probe_->FingerprintDiffers(identity.address, field);
+        probe_.FingerprintDiffers(identity.address, field);
       }
       state.differing_field = std::move(field);
       if (!state.differing_field.empty()) {
@@ -284,7 +284,7 @@ void Fleet::Rebuild() {
     state.trouble.clear();
     (identity.role == Role::kDecode ? view->decode : view->prefill).push_back(state.worker);
   }
-  probe_->Workers(static_cast<int>(view->decode.size()), static_cast<int>(view->prefill.size()));
+  probe_.Workers(static_cast<int>(view->decode.size()), static_cast<int>(view->prefill.size()));
   view_ = std::move(view);
 }
 
@@ -322,12 +322,12 @@ absl::Status Fleet::NoDecodeWorker() const {
 Booking Fleet::Book(std::shared_ptr<Worker> decode, std::shared_ptr<Worker> prefill, const Work& work,
                     absl::Time now) {
   const bool trial = decode->breaker().Pass();
-  probe_->Booked(1);
+  probe_.Booked(1);
   return Booking(this, std::move(decode), std::move(prefill), work, trial, now);
 }
 
 void Fleet::BookingEnded() const {
-  probe_->Booked(-1);
+  probe_.Booked(-1);
   Changed();
 }
 

@@ -61,7 +61,7 @@ class Fleet {
   };
 
   // Without an index a worker's slot is its endpoint.
-  Fleet(Options options, Probe* probe, index::PrefixIndex* index = nullptr);
+  Fleet(Options options, Probe& probe, index::PrefixIndex* index = nullptr);
 
   // Called after anything that may let a waiting request be placed, or must fail it. Replaces the one
   // before; set while no event can come: before the watcher starts, and after it has ended.
@@ -144,8 +144,8 @@ class Fleet {
   const EndpointState* Reference() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  Probe* const probe_;
-  index::PrefixIndex* const index_;
+  Probe& probe_;
+  index::PrefixIndex* const index_;  // null: nothing is matched
   std::function<void()> listener_;
   mutable absl::Mutex mutex_;
   Endpoints endpoints_ ABSL_GUARDED_BY(mutex_);

@@ -25,12 +25,12 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 // the alarm.
 class Watcher::Subscription {
  public:
-  Subscription(Fleet* fleet, Role role, const std::string& address, const rpc::Keepalive& keepalive,
+  Subscription(Fleet& fleet, Role role, const std::string& address, const rpc::Keepalive& keepalive,
                const rpc::Security* security, const std::function<void()>& on_lost)
       : fleet_(fleet),
         on_lost_(on_lost),
         channel_(rpc::MakeChannel(address, keepalive, security)),
-        endpoint_(fleet->AddEndpoint({.address = address, .role = role, .channel = channel_})),
+        endpoint_(fleet.AddEndpoint({.address = address, .role = role, .channel = channel_})),
         stub_(v1::Worker::NewStub(channel_)) {
     absl::MutexLock lock(&mutex_);
     Begin();
@@ -56,7 +56,7 @@ class Watcher::Subscription {
 
   void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     v1::WatchRequest request;
-    request.set_router_id(fleet_->router_id());
+    request.set_router_id(fleet_.router_id());
     request.set_blocks(true);
     again_at_once_ = false;
     stream_ = Stream::Call(
@@ -67,7 +67,7 @@ class Watcher::Subscription {
   }
 
   void OnEvent(const v1::WatchEvent& event) {
-    const absl::Status status = fleet_->OnEvent(endpoint_, event);
+    const absl::Status status = fleet_.OnEvent(endpoint_, event);
     absl::MutexLock lock(&mutex_);
     if (absl::IsDataLoss(status)) {
       spdlog::warn("watching again from a snapshot: {}", std::string(status.message()));
@@ -88,7 +88,7 @@ class Watcher::Subscription {
       lost = down && std::exchange(up_, false);
     }
     if (down) {
-      fleet_->OnDown(endpoint_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
+      fleet_.OnDown(endpoint_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
     }
     if (lost && on_lost_) on_lost_();
     absl::MutexLock lock(&mutex_);
@@ -115,7 +115,7 @@ class Watcher::Subscription {
     }
   }
 
-  Fleet* const fleet_;
+  Fleet& fleet_;
   const std::function<void()>& on_lost_;
   const std::shared_ptr<grpc::Channel> channel_;
   const int endpoint_;
@@ -131,7 +131,7 @@ class Watcher::Subscription {
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-Watcher::Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security,
+Watcher::Watcher(Fleet& fleet, Keepalive keepalive, const rpc::Security* security,
                  std::function<void()> on_lost)
     : fleet_(fleet), keepalive_(keepalive), security_(security), on_lost_(std::move(on_lost)) {}
 
@@ -157,7 +157,7 @@ void Watcher::Follow(std::span<const std::string> decode, std::span<const std::s
   for (const auto& [key, subscription] : gone) subscription->Stop();
   for (const auto& [key, subscription] : gone) {
     subscription->Join();
-    fleet_->RemoveEndpoint(subscription->endpoint());
+    fleet_.RemoveEndpoint(subscription->endpoint());
   }
 }
 

@@ -29,7 +29,7 @@ class Watcher {
   };
   // `fleet` outlives the watcher, and so does `security` (null: none) towards the workers. `on_lost` hears,
   // on gRPC's threads, of each worker that was up and can't be reached any more.
-  Watcher(Fleet* fleet, Keepalive keepalive, const rpc::Security* security = nullptr,
+  Watcher(Fleet& fleet, Keepalive keepalive, const rpc::Security* security = nullptr,
           std::function<void()> on_lost = nullptr);
   // Ends the streams and waits for their end.
   ~Watcher();
@@ -41,9 +41,9 @@ class Watcher {
  private:
   class Subscription;
 
-  Fleet* const fleet_;
+  Fleet& fleet_;
   const Keepalive keepalive_;
-  const rpc::Security* const security_;
+  const rpc::Security* const security_;  // null: plain text
   const std::function<void()> on_lost_;
   std::map<std::pair<Role, std::string>, std::unique_ptr<Subscription>> subscriptions_;
 };

@@ -26,7 +26,7 @@ bool Test(const std::vector<uint64_t>& bits, uint32_t slot) {
 // when they are few. Who drops out gets the length that it reached.
 class PrefixIndex::Walk {
  public:
-  Walk(const SlotSets& sets, const Bits& live, std::vector<uint32_t>* lengths)
+  Walk(const SlotSets& sets, const Bits& live, std::vector<uint32_t>& lengths)
       : sets_(sets), words_(live.size()), lengths_(lengths) {
     std::copy(live.begin(), live.end(), many_.begin());
   }
@@ -73,7 +73,7 @@ class PrefixIndex::Walk {
   bool none() const { return few_count_ == 0; }
 
   void End(uint32_t length) {
-    for (int i = 0; i < few_count_; ++i) (*lengths_)[few_[i]] = length;
+    for (int i = 0; i < few_count_; ++i) lengths_[few_[i]] = length;
     if (few_count_ >= 0) return;
     for (size_t i = 0; i < words_; ++i) DropOut(i, many_[i], length);
   }
@@ -84,7 +84,7 @@ class PrefixIndex::Walk {
   static uint64_t Bit(uint32_t slot) { return uint64_t{1} << (slot % 64); }
 
   void DropOut(size_t word, uint64_t bits, uint32_t length) {
-    for (; bits != 0; bits &= bits - 1) (*lengths_)[word * 64 + std::countr_zero(bits)] = length;
+    for (; bits != 0; bits &= bits - 1) lengths_[word * 64 + std::countr_zero(bits)] = length;
   }
 
   void KeepFew(SlotSets::Name name, uint32_t length) {
@@ -93,7 +93,7 @@ class PrefixIndex::Walk {
       if (sets_.Contains(name, few_[i])) {
         few_[kept++] = few_[i];
       } else {
-        (*lengths_)[few_[i]] = length;
+        lengths_[few_[i]] = length;
       }
     }
     few_count_ = kept;
@@ -113,7 +113,7 @@ class PrefixIndex::Walk {
 
   const SlotSets& sets_;
   const size_t words_;
-  std::vector<uint32_t>* const lengths_;
+  std::vector<uint32_t>& lengths_;
   std::array<uint64_t, SlotSets::kWords> many_;
   std::array<uint16_t, kFew> few_;
   int few_count_ = -1;  // -1: many
@@ -323,6 +323,7 @@ int64_t PrefixIndex::Confirmed(WorkerSlot slot, std::span<const kv::BlockHash> r
   const auto speculative = [&](const kv::BlockHash& block)
                                ABSL_NO_THREAD_SAFETY_ANALYSIS { return speculation_.holds(holder, block); };
   if (run.empty() || !speculative(run.back())) return std::ssize(run);
+  if (speculative(run.front())) return 0;  // a burst of equal prompts: no search
   return std::partition_point(run.begin(), run.end(),
                               [&](const kv::BlockHash& block) { return !speculative(block); }) -
          run.begin();
@@ -332,7 +333,7 @@ void PrefixIndex::Match(std::span<const kv::BlockHash> chain, Matches* matches) 
   absl::ReaderMutexLock lock(&mutex_);
   matches->blocks.assign(slots_.size(), 0);
   matches->longest = 0;
-  Walk walk(sets_, live_, &matches->blocks);
+  Walk walk(sets_, live_, matches->blocks);
   for (size_t i = 0; i < std::min(kAhead, chain.size()); ++i) {
     const Key key(chain[i]);
     segments_[key.segment].Prefetch(key);

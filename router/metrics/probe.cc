@@ -5,122 +5,121 @@
 namespace baton::router {
 namespace {
 
-prometheus::Histogram& Phase(telemetry::Metrics* metrics, const std::string& phase) {
-  return metrics->Histogram("baton_ttft_phase_seconds",
-                            "What TTFT was made of, by phase; observed when a choice ends",
-                            telemetry::TtftBuckets(), {{"phase", phase}});
+prometheus::Histogram& Phase(telemetry::Metrics& metrics, const std::string& phase) {
+  return metrics.Histogram("baton_ttft_phase_seconds",
+                           "What TTFT was made of, by phase; observed when a choice ends",
+                           telemetry::TtftBuckets(), {{"phase", phase}});
 }
 
-prometheus::Counter& Lost(telemetry::Metrics* metrics, const std::string& when) {
-  return metrics->Counter("baton_router_decode_lost_total", "Decode workers lost under a request",
-                          {{"when", when}});
+prometheus::Counter& Lost(telemetry::Metrics& metrics, const std::string& when) {
+  return metrics.Counter("baton_router_decode_lost_total", "Decode workers lost under a request",
+                         {{"when", when}});
 }
 
-prometheus::Counter& PredictedTokens(telemetry::Metrics* metrics, const std::string& pool) {
-  return metrics->Counter("baton_router_predicted_cached_tokens_total",
-                          "Prompt tokens that the chosen worker was expected to hold; prefill: beyond the "
-                          "decode worker's",
-                          {{"pool", pool}});
+prometheus::Counter& PredictedTokens(telemetry::Metrics& metrics, const std::string& pool) {
+  return metrics.Counter("baton_router_predicted_cached_tokens_total",
+                         "Prompt tokens that the chosen worker was expected to hold; prefill: beyond the "
+                         "decode worker's",
+                         {{"pool", pool}});
 }
 
-prometheus::Counter& CachedTokens(telemetry::Metrics* metrics, const std::string& pool) {
-  return metrics->Counter("baton_router_cached_tokens_total",
-                          "Prompt tokens that the chosen worker held; prefill: beyond the decode worker's",
-                          {{"pool", pool}});
+prometheus::Counter& CachedTokens(telemetry::Metrics& metrics, const std::string& pool) {
+  return metrics.Counter("baton_router_cached_tokens_total",
+                         "Prompt tokens that the chosen worker held; prefill: beyond the decode worker's",
+                         {{"pool", pool}});
 }
 
-prometheus::Counter& Answers(telemetry::Metrics* metrics, const std::string& slo) {
-  return metrics->Counter("baton_router_answers_total",
-                          "Finished answers that kept the SLO in TTFT and TPOT (--slo-ttft, --slo-tpot), and "
-                          "those that did not",
-                          {{"slo", slo}});
+prometheus::Counter& Answers(telemetry::Metrics& metrics, const std::string& slo) {
+  return metrics.Counter("baton_router_answers_total",
+                         "Finished answers that kept the SLO in TTFT and TPOT (--slo-ttft, --slo-tpot), and "
+                         "those that did not",
+                         {{"slo", slo}});
 }
 
-prometheus::Counter& OverSlo(telemetry::Metrics* metrics, const std::string& slo) {
-  return metrics->Counter("baton_router_over_slo_total",
-                          "First tokens later than --slo-ttft, and answers slower per token than --slo-tpot",
-                          {{"slo", slo}});
+prometheus::Counter& OverSlo(telemetry::Metrics& metrics, const std::string& slo) {
+  return metrics.Counter("baton_router_over_slo_total",
+                         "First tokens later than --slo-ttft, and answers slower per token than --slo-tpot",
+                         {{"slo", slo}});
 }
 
 // So that rules and dashboards judge by the flags of this process, and by no figure of their own.
-void ShowSlo(telemetry::Metrics* metrics, const Slo& slo) {
+void ShowSlo(telemetry::Metrics& metrics, const Slo& slo) {
   const std::string name = "baton_router_slo_seconds";
   const std::string help = "What answers are judged by: --slo-ttft and --slo-tpot";
-  metrics->Gauge(name, help, {{"slo", "ttft"}}).Set(slo.ttft_seconds);
-  metrics->Gauge(name, help, {{"slo", "tpot"}}).Set(slo.tpot_seconds);
+  metrics.Gauge(name, help, {{"slo", "ttft"}}).Set(slo.ttft_seconds);
+  metrics.Gauge(name, help, {{"slo", "tpot"}}).Set(slo.tpot_seconds);
 }
 
-prometheus::Counter& Outcomes(telemetry::Metrics* metrics, absl::StatusCode outcome) {
-  return metrics->Counter("baton_router_requests_total", "Generation requests by canonical status code",
-                          {{"outcome", absl::StatusCodeToString(outcome)}});
+prometheus::Counter& Outcomes(telemetry::Metrics& metrics, absl::StatusCode outcome) {
+  return metrics.Counter("baton_router_requests_total", "Generation requests by canonical status code",
+                         {{"outcome", absl::StatusCodeToString(outcome)}});
 }
 
-prometheus::Gauge& Workers(telemetry::Metrics* metrics, const std::string& role) {
-  return metrics->Gauge("baton_router_workers", "Workers that placement may use", {{"role", role}});
+prometheus::Gauge& Workers(telemetry::Metrics& metrics, const std::string& role) {
+  return metrics.Gauge("baton_router_workers", "Workers that placement may use", {{"role", role}});
 }
 
 }  // namespace
 
-Probe::Probe(telemetry::Metrics* metrics, Slo slo)
+Probe::Probe(telemetry::Metrics& metrics, Slo slo)
     : metrics_(metrics),
       slo_(slo),
       answered_(Outcomes(metrics, absl::StatusCode::kOk)),
-      running_(metrics->Gauge("baton_router_running", "Generation requests inside the router")),
+      running_(metrics.Gauge("baton_router_running", "Generation requests inside the router")),
       prompt_tokens_(
-          metrics->Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
-      neutralised_(metrics->Counter("baton_router_neutralised_control_tokens_total",
-                                    "Control tokens in clients' text (messages, tools, literal prompts) that "
-                                    "were encoded as characters")),
+          metrics.Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      neutralised_(metrics.Counter("baton_router_neutralised_control_tokens_total",
+                                   "Control tokens in clients' text (messages, tools, literal prompts) that "
+                                   "were encoded as characters")),
       answer_tokens_(
-          metrics->Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
-      ttft_(metrics->Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
-                               telemetry::TtftBuckets())),
-      tpot_(metrics->Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
-                               telemetry::PerTokenBuckets())),
-      itl_(metrics->Histogram("baton_router_itl_seconds", "Time between consecutive tokens",
+          metrics.Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
+      ttft_(metrics.Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
+                              telemetry::TtftBuckets())),
+      tpot_(metrics.Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
                               telemetry::PerTokenBuckets())),
+      itl_(metrics.Histogram("baton_router_itl_seconds", "Time between consecutive tokens",
+                             telemetry::PerTokenBuckets())),
       slo_met_(Answers(metrics, "met")),
       slo_missed_(Answers(metrics, "missed")),
       over_ttft_(OverSlo(metrics, "ttft")),
       over_tpot_(OverSlo(metrics, "tpot")),
-      e2e_(metrics->Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
-                              telemetry::EndToEndBuckets())),
+      e2e_(metrics.Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
+                             telemetry::EndToEndBuckets())),
       admit_(Phase(metrics, "admit")),
       decode_queue_(Phase(metrics, "decode_queue")),
       prefill_queue_(Phase(metrics, "prefill_queue")),
       prefill_(Phase(metrics, "prefill")),
       transfer_(Phase(metrics, "transfer")),
       first_token_(Phase(metrics, "first_token")),
-      queue_depth_(metrics->Gauge("baton_router_queue_requests", "Choices waiting for a decode worker")),
-      queue_bytes_(
-          metrics->Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
-      bookings_(metrics->Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
-      refused_(metrics->Counter("baton_router_decode_refused_total",
-                                "Choices that a decode worker refused for lack of blocks")),
+      queue_depth_(metrics.Gauge("baton_router_queue_requests", "Choices waiting for a decode worker")),
+      queue_bytes_(metrics.Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
+      bookings_(metrics.Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
+      refused_(metrics.Counter("baton_router_decode_refused_total",
+                               "Choices that a decode worker refused for lack of blocks")),
       lost_before_(Lost(metrics, "before_accepted")),
       lost_running_(Lost(metrics, "running")),
-      clients_stalled_(metrics->Counter("baton_router_clients_stalled_total",
-                                        "Requests ended because their client had stopped reading")),
-      preparations_dropped_(metrics->Counter(
+      clients_stalled_(metrics.Counter("baton_router_clients_stalled_total",
+                                       "Requests ended because their client had stopped reading")),
+      preparations_dropped_(metrics.Counter(
           "baton_router_preparations_dropped_total",
           "Messages that were not parsed, rendered and tokenized to the end because their call was over")),
-      placed_tokens_(metrics->Counter("baton_router_placed_tokens_total",
-                                      "Prompt tokens of placements, retries included")),
+      placed_tokens_(metrics.Counter("baton_router_placed_tokens_total",
+                                     "Prompt tokens of placements, retries included")),
       predicted_decode_(PredictedTokens(metrics, "decode")),
       predicted_prefill_(PredictedTokens(metrics, "prefill")),
       cached_decode_(CachedTokens(metrics, "decode")),
       cached_prefill_(CachedTokens(metrics, "prefill")),
-      index_pairs_(metrics->Gauge("baton_router_index_pairs", "(block, worker) pairs in the prefix index")),
-      index_blocks_(metrics->Gauge("baton_router_index_blocks", "Blocks in the prefix index")),
-      index_bytes_(metrics->Gauge("baton_router_index_bytes", "Memory of the prefix index")),
+      index_pairs_(metrics.Gauge("baton_router_index_pairs", "(block, worker) pairs in the prefix index")),
+      index_blocks_(metrics.Gauge("baton_router_index_blocks", "Blocks in the prefix index")),
+      index_bytes_(metrics.Gauge("baton_router_index_bytes", "Memory of the prefix index")),
       index_speculative_(
-          metrics->Gauge("baton_router_index_speculative_pairs",
-                         "Speculative pairs: entered at a placement and not confirmed by the worker")),
-      index_evicted_(metrics->Gauge("baton_router_index_evicted_blocks",
-                                    "Blocks dropped from the index since the start for lack of memory")),
+          metrics.Gauge("baton_router_index_speculative_pairs",
+                        "Speculative pairs: entered at a placement and not confirmed by the worker")),
+      index_evicted_(metrics.Gauge("baton_router_index_evicted_blocks",
+                                   "Blocks dropped from the index since the start for lack of memory")),
       decode_workers_(router::Workers(metrics, "decode")),
       prefill_workers_(router::Workers(metrics, "prefill")),
-      draining_(metrics->Gauge("baton_draining", "1: takes no new work")),
+      draining_(metrics.Gauge("baton_draining", "1: takes no new work")),
       admission_(metrics),
       worker_hits_(metrics) {
   ShowSlo(metrics, slo);
@@ -128,12 +127,12 @@ Probe::Probe(telemetry::Metrics* metrics, Slo slo)
     const telemetry::Metrics::Labels labels{{"rank", std::to_string(rank)}};
     hot_prefixes_.push_back(
         {.rate =
-             &metrics->Gauge("baton_router_hot_prefix_placements_per_second",
-                             "Placements of prompts that begin with the prefix of this rank, lately", labels),
+             &metrics.Gauge("baton_router_hot_prefix_placements_per_second",
+                            "Placements of prompts that begin with the prefix of this rank, lately", labels),
          .tokens =
-             &metrics->Gauge("baton_router_hot_prefix_tokens", "Length of the prefix of this rank", labels),
-         .holders = &metrics->Gauge("baton_router_hot_prefix_holders",
-                                    "Workers that hold all of the prefix of this rank", labels)});
+             &metrics.Gauge("baton_router_hot_prefix_tokens", "Length of the prefix of this rank", labels),
+         .holders = &metrics.Gauge("baton_router_hot_prefix_holders",
+                                   "Workers that hold all of the prefix of this rank", labels)});
   }
 }
 
@@ -181,8 +180,8 @@ void Probe::Phases(const PhaseSeconds& phases) {
 
 void Probe::Denied(const std::string& reason) {
   metrics_
-      ->Counter("baton_router_denied_total", "Calls that authentication refused, by reason",
-                {{"reason", reason}})
+      .Counter("baton_router_denied_total", "Calls that authentication refused, by reason",
+               {{"reason", reason}})
       .Increment();
 }
 
@@ -192,8 +191,8 @@ void Probe::Queued(int64_t count, int64_t bytes) {
 }
 
 prometheus::Counter& Probe::Placements(const std::string& policy, const std::string& reason) {
-  return metrics_->Counter("baton_router_placements_total", "Placements by policy and reason",
-                           {{"policy", policy}, {"reason", reason}});
+  return metrics_.Counter("baton_router_placements_total", "Placements by policy and reason",
+                          {{"policy", policy}, {"reason", reason}});
 }
 
 void Probe::Predicted(int64_t prompt, int64_t decode, int64_t prefill) {
@@ -231,15 +230,15 @@ void Probe::Workers(int decode, int prefill) {
 
 void Probe::WatchRestarted(const std::string& reason) {
   metrics_
-      ->Counter("baton_router_watch_restarts_total", "Watch streams begun again, by reason",
-                {{"reason", reason}})
+      .Counter("baton_router_watch_restarts_total", "Watch streams begun again, by reason",
+               {{"reason", reason}})
       .Increment();
 }
 
 void Probe::FingerprintDiffers(const std::string& address, const std::string& field) {
   metrics_
-      ->Counter("baton_router_fingerprint_mismatches_total",
-                "Workers left out because their fingerprint differs", {{"worker", address}, {"field", field}})
+      .Counter("baton_router_fingerprint_mismatches_total",
+               "Workers left out because their fingerprint differs", {{"worker", address}, {"field", field}})
       .Increment();
 }
 

@@ -31,7 +31,7 @@ struct Slo {
 
 class Probe {
  public:
-  explicit Probe(telemetry::Metrics* metrics, Slo slo = {});
+  explicit Probe(telemetry::Metrics& metrics, Slo slo = {});
 
   // A generation request came in, and how it ended.
   void RequestCame();
@@ -85,7 +85,7 @@ class Probe {
   void FingerprintDiffers(const std::string& address, const std::string& field);
 
  private:
-  telemetry::Metrics* const metrics_;
+  telemetry::Metrics& metrics_;
   const Slo slo_;
   prometheus::Counter& answered_;  // those that ended well
   prometheus::Gauge& running_;

@@ -5,14 +5,14 @@
 namespace baton::router {
 namespace {
 
-prometheus::Family<prometheus::Counter>& Tokens(telemetry::Metrics* metrics, const char* name,
+prometheus::Family<prometheus::Counter>& Tokens(telemetry::Metrics& metrics, const char* name,
                                                 const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*metrics->registry());
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*metrics.registry());
 }
 
 }  // namespace
 
-WorkerHits::WorkerHits(telemetry::Metrics* metrics)
+WorkerHits::WorkerHits(telemetry::Metrics& metrics)
     : prompt_(Tokens(metrics, "baton_router_worker_prompt_tokens_total",
                      "Prompt tokens of placements on a worker")),
       predicted_(

@@ -25,7 +25,7 @@ class WorkerHits {
   // Worker id and pool ("decode", "prefill").
   using Name = std::pair<std::string, std::string>;
 
-  explicit WorkerHits(telemetry::Metrics* metrics);
+  explicit WorkerHits(telemetry::Metrics& metrics);
 
   // Placed there, `predicted` of the prompt's tokens cached.
   void Placed(const Name& worker, int64_t prompt, int64_t predicted) ABSL_LOCKS_EXCLUDED(mutex_);

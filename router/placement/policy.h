@@ -47,9 +47,11 @@ struct Booked {
 // What is known of a worker when a request is placed.
 struct WorkerState {
   WorkerSlot slot;
-  // Longest prefix of the request's chain that it holds, confirmed or booked, in blocks.
+  // Longest prefix of the request's chain that it holds or, by an earlier placement, is expected to hold, in
+  // blocks.
   int64_t matched_blocks = 0;
-  // Of those, what it has said that it holds: what a peer could fetch now.
+  // Of those, what it has said itself that it holds: what it could use, or a peer fetch, now. Known of decode
+  // workers, and of prefill workers that serve fetches and hold most of the prefix; 0 of others.
   int64_t confirmed_blocks = 0;
   // Uncached prompt tokens that wait or are computed there: reported, and booked but not yet reported.
   int64_t queued_tokens = 0;
@@ -73,6 +75,8 @@ struct WorkerState {
   int64_t chunk_tokens = 0;
 
   int64_t requests() const { return waiting + running; }
+  // Leading blocks of the prompt that others could fetch from it now.
+  int64_t fetchable_blocks() const { return serves_fetches ? confirmed_blocks : 0; }
 };
 
 using Workers = std::span<const WorkerState>;

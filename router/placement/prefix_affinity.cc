@@ -124,14 +124,14 @@ double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& wor
   const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
   double cost = with * output_tokens_ * options_.decode_weight;
-  const int64_t cached = Reused(request, worker.matched_blocks);
   if (alone) {
+    const int64_t cached = Reused(request, worker.confirmed_blocks);
     const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
     const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
     if (queued > 0) cost += forecast.Seconds(queued, 0);
     cost += forecast.Seconds(request.prompt_tokens - cached, cached);
   } else {
-    cost += Transfer(request.prompt_tokens - cached);
+    cost += Transfer(request.prompt_tokens - Reused(request, worker.matched_blocks));
   }
   return cost + BlockWait(request, worker, with * output_tokens_);
 }
@@ -282,7 +282,7 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
     local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
   }
   local.interference = local.prefill * running;
-  local.fetch = std::max(0.0, Transfer(cached - Reused(request, decoder.matched_blocks)) - local.wait);
+  local.fetch = std::max(0.0, Transfer(cached - Reused(request, decoder.confirmed_blocks)) - local.wait);
   return local;
 }
 
@@ -298,7 +298,7 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
   std::pair<int64_t, uint64_t> best_order;
   for (const Workers peers : {prefill, decode}) {
     for (const WorkerState& worker : peers) {
-      if (worker.confirmed_blocks < blocks) continue;
+      if (worker.fetchable_blocks() < blocks) continue;
       const std::pair order(worker.queued_tokens, Tie(seed_, tie_key, worker.slot));
       if (best.has_value() && order >= best_order) continue;
       best = worker.slot;
@@ -320,9 +320,9 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   int64_t longest = 0, fetchable = 0;
   for (const WorkerState& worker : prefill) {
     longest = std::max(longest, worker.matched_blocks);
-    fetchable = std::max(fetchable, worker.confirmed_blocks);
+    fetchable = std::max(fetchable, worker.fetchable_blocks());
   }
-  for (const WorkerState& worker : decode) fetchable = std::max(fetchable, worker.confirmed_blocks);
+  for (const WorkerState& worker : decode) fetchable = std::max(fetchable, worker.fetchable_blocks());
 
   std::vector<Candidate> candidates;
   candidates.reserve(prefill.size());
@@ -332,9 +332,11 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   }
   TakeBest(prefill, candidates, selection);
 
-  Prediction local = Local(request, decoder, decoder.matched_blocks);
-  int64_t local_blocks = decoder.matched_blocks;
-  if (decoder.can_fetch && fetchable > decoder.matched_blocks) {
+  // A decode worker looks for cached blocks once, when it reserves: what it is only expected to hold it would
+  // compute again.
+  Prediction local = Local(request, decoder, decoder.confirmed_blocks);
+  int64_t local_blocks = decoder.confirmed_blocks;
+  if (decoder.can_fetch && fetchable > decoder.confirmed_blocks) {
     if (const Prediction fetching = Local(request, decoder, fetchable);
         LocalCost(fetching) < LocalCost(local)) {
       local = fetching;

@@ -13,7 +13,7 @@ namespace baton::router {
 class Authenticator {
  public:
   // Both outlive it.
-  Authenticator(const Tenants* tenants, Probe* probe) : tenants_(tenants), probe_(probe) {}
+  Authenticator(const Tenants& tenants, Probe& probe) : tenants_(tenants), probe_(probe) {}
 
   // UNAUTHENTICATED or PERMISSION_DENIED for callers that are refused.
   absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(const Credentials& credentials) const;
@@ -21,8 +21,8 @@ class Authenticator {
   absl::Status CheckPriority(const Tenant& tenant, int priority) const;
 
  private:
-  const Tenants* const tenants_;
-  Probe* const probe_;
+  const Tenants& tenants_;
+  Probe& probe_;
 };
 
 }  // namespace baton::router

@@ -207,7 +207,7 @@ TEST(LinkPairingTest, WorkersWithDifferentLinksAreNotPairedAndTheRefusalNamesBot
   }
   v1::PrefillRequest request;
   *request.mutable_fingerprint() = event.snapshot().info().fingerprint();
-  EXPECT_EQ(request.fingerprint().link(), "nccl");
+  EXPECT_EQ(request.fingerprint().link(), "nccl/10000") << "with NCCL's version, which joins no other";
   const auto prefill = v1::Prefill::NewStub(rpc::MakeChannel(fleet.prefill().grpc()));
   grpc::ClientContext context;
   const auto reader = prefill->Prefill(&context, request);
@@ -215,7 +215,7 @@ TEST(LinkPairingTest, WorkersWithDifferentLinksAreNotPairedAndTheRefusalNamesBot
   EXPECT_FALSE(reader->Read(&none));
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("host here, nccl there"));
+  EXPECT_THAT(status.error_message(), HasSubstr("host here, nccl/10000 there"));
   EXPECT_THAT(status.error_message(), HasSubstr("--link"));
   fleet.ExpectNothingHeld();
 }

@@ -1,23 +1,26 @@
 #include "tests/fakes/fake_nccl.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/base/check.h"
 
 namespace baton::transfer {
 
-NcclApi FakeNccl::Api() {
+NcclApi FakeNccl::Api(int process) {
   return {
       .make_id =
           [this](NcclId& id) {
             absl::MutexLock lock(&mutex_);
+            Block(block_ids_);
             ++ids_;
             std::memcpy(id.data(), &ids_, sizeof ids_);
             return NcclState::kOk;
           },
       .join =
-          [this](const NcclId& id, int rank, Communicator& communicator) {
+          [this, process](const NcclId& id, int rank, Communicator& communicator) {
             absl::MutexLock lock(&mutex_);
+            Block(block_joins_);
             BATON_CHECK(rank == 0 || rank == 1);
             if (Take(fail_joins_)) return NcclState::kFailed;
             std::shared_ptr<Wire>& wire = wires_[id];
@@ -25,63 +28,118 @@ NcclApi FakeNccl::Api() {
             ++wire->joined;
             auto end = std::make_unique<End>();
             end->wire = wire;
+            end->process = process;
             communicator = end.get();
             ends_.emplace(communicator, std::move(end));
             return NcclState::kBusy;
           },
+      .abort = [this,
+                process](std::span<const Communicator> communicators) { Abort(process, communicators); },
       .state =
           [this](Communicator communicator) {
             absl::MutexLock lock(&mutex_);
-            const End& end = *ends_.at(communicator);
+            End& end = *ends_.at(communicator);
             if (end.lost) return NcclState::kFailed;
+            if (!Settled(end)) return NcclState::kBusy;
             return end.wire->joined == 2 && hold_joins_ == 0 ? NcclState::kOk : NcclState::kBusy;
           },
       .send =
           [this](Communicator communicator, const std::byte* data, size_t bytes) {
-            return Put(communicator, [&](Wire& wire) { wire.sends.emplace_back(data, bytes); });
+            return Put(communicator,
+                       [&](End& end, Wire& wire) { wire.sends.emplace_back(&end, std::span(data, bytes)); });
           },
       .receive =
           [this](Communicator communicator, std::byte* data, size_t bytes) {
-            return Put(communicator, [&](Wire& wire) { wire.receives.emplace_back(data, bytes); });
+            return Put(communicator, [&](End& end, Wire& wire) {
+              wire.receives.emplace_back(&end, std::span(data, bytes));
+            });
           },
       .done =
           [this](Communicator communicator, int64_t& done) {
             absl::MutexLock lock(&mutex_);
-            const End& end = *ends_.at(communicator);
+            End& end = *ends_.at(communicator);
             if (end.lost) return NcclState::kFailed;
             Match(*end.wire);
             done = end.wire->matched;
+            // What is in progress has no place in the stream yet.
+            if (!Settled(end) && done > 0) --done;
             return NcclState::kOk;
           },
       .memory = [](Communicator) { return int64_t{1000}; },
-      .abort =
-          [this](Communicator communicator) {
-            absl::MutexLock lock(&mutex_);
-            // Of a transfer that the other end put, nothing may be touched any more.
-            ends_.at(communicator)->wire->sends.clear();
-            ends_.at(communicator)->wire->receives.clear();
-            BATON_CHECK(ends_.erase(communicator) == 1) << " aborted twice";
-            ++aborts_;
-          },
       .last_error = [](Communicator) { return std::string("scripted"); },
   };
 }
 
-NcclState FakeNccl::Put(Communicator communicator, const std::function<void(Wire&)>& put) {
+void FakeNccl::Block(const int& flag) {
+  ++blocked_;
+  const auto free = [&flag] { return flag == 0; };
+  mutex_.Await(absl::Condition(&free));
+  --blocked_;
+}
+
+bool FakeNccl::KernelsRun(int process) const {
+  const auto run = [process](const auto& parts) {
+    return std::ranges::any_of(parts, [process](const auto& part) {
+      return part.first->process == process && !part.first->told_to_stop;
+    });
+  };
+  return std::ranges::any_of(
+      wires_, [&](const auto& wire) { return run(wire.second->sends) || run(wire.second->receives); });
+}
+
+void FakeNccl::AwaitKernels(int process) {
+  absl::MutexLock lock(&mutex_);
+  ++blocked_;
+  const auto none = [this, process]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !KernelsRun(process); };
+  mutex_.Await(absl::Condition(&none));
+  --blocked_;
+}
+
+void FakeNccl::Abort(int process, std::span<const Communicator> communicators) {
+  absl::MutexLock lock(&mutex_);
+  for (const Communicator communicator : communicators) ends_.at(communicator)->told_to_stop = true;
+  Block(block_aborts_);
+  if (aborts_wait_ != 0) {
+    ++blocked_;
+    const auto none = [this, process]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !KernelsRun(process); };
+    mutex_.Await(absl::Condition(&none));
+    --blocked_;
+  }
+  for (const Communicator communicator : communicators) {
+    const auto found = ends_.find(communicator);
+    BATON_CHECK(found != ends_.end()) << " aborted twice";
+    // What the other end put stays there: its kernel waits until it is aborted as well.
+    const auto own = [&](const auto& part) { return part.first == found->second.get(); };
+    for (const auto& part : found->second->wire->receives) {
+      // Until here bytes may have landed.
+      if (own(part)) std::ranges::fill(part.second, std::byte{0xEE});
+    }
+    std::erase_if(found->second->wire->sends, own);
+    std::erase_if(found->second->wire->receives, own);
+    ends_.erase(found);
+    ++aborts_;
+  }
+}
+
+NcclState FakeNccl::Put(Communicator communicator, const std::function<void(End&, Wire&)>& put) {
   absl::MutexLock lock(&mutex_);
   End& end = *ends_.at(communicator);
   if (end.lost || Take(fail_transfers_)) return NcclState::kFailed;
-  put(*end.wire);
+  if (!Settled(end)) return NcclState::kBusy;
+  end.pending = in_progress_ != 0;
+  put(end, *end.wire);
   Match(*end.wire);
   return NcclState::kOk;
 }
 
 void FakeNccl::Match(Wire& wire) {
   while (hold_transfers_ == 0 && !wire.sends.empty() && !wire.receives.empty()) {
-    const auto [from, size] = wire.sends.front();
-    const auto [to, room] = wire.receives.front();
-    BATON_CHECK_EQ(size, room) << " the ends disagree about a transfer";
-    std::memcpy(to, from, size);
+    const auto [sender, from] = wire.sends.front();
+    const auto [receiver, to] = wire.receives.front();
+    if (sender->told_to_stop || receiver->told_to_stop) return;
+    BATON_CHECK_EQ(from.size(), to.size()) << " the ends disagree about a transfer";
+    std::memcpy(to.data(), from.data(), from.size());
     if (corrupt_at_ >= 0) {
       to[static_cast<size_t>(corrupt_at_)] ^= std::byte{4};
       corrupt_at_ = -1;
@@ -113,6 +171,65 @@ int FakeNccl::aborts() const {
 int64_t FakeNccl::ids() const {
   absl::MutexLock lock(&mutex_);
   return ids_;
+}
+int64_t FakeNccl::ids_listening() const {
+  absl::MutexLock lock(&mutex_);
+  return ids_ - std::ranges::count_if(wires_, [](const auto& wire) { return wire.second->joined == 2; });
+}
+size_t FakeNccl::in_progress() const {
+  absl::MutexLock lock(&mutex_);
+  size_t count = 0;
+  for (const auto& [id, wire] : wires_) count += wire->sends.size() + wire->receives.size();
+  return count;
+}
+int FakeNccl::blocked() const {
+  absl::MutexLock lock(&mutex_);
+  return blocked_;
+}
+
+uint64_t FakeDevicePayload::Pack(ConstPieces pieces, std::byte* staging) {
+  (void)host_->Pack(pieces, staging);
+  absl::MutexLock lock(&mutex_);
+  return ++packs_;
+}
+
+bool FakeDevicePayload::Packed(uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  return number <= may_end_;
+}
+
+std::optional<absl::Status> FakeDevicePayload::Unpacked(uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  if (hold_unpacks_) return std::nullopt;
+  return host_->Unpacked(number);
+}
+
+void FakeDevicePayload::HoldUnpacks(bool hold) {
+  absl::MutexLock lock(&mutex_);
+  hold_unpacks_ = hold;
+}
+
+void FakeDevicePayload::HoldPacksAfter(uint64_t number) {
+  absl::MutexLock lock(&mutex_);
+  may_end_ = number;
+}
+
+absl::StatusOr<device::Memory::Buffer> FakeDevicePayload::Memory::Allocate(int64_t bytes) {
+  nccl_.AwaitKernels(process_);
+  ++calls;
+  auto buffer = device::HostMemory().Allocate(bytes);
+  if (!buffer.ok()) return buffer.status();
+  std::byte* const data = buffer->get();
+  absl::MutexLock lock(&mutex_);
+  taken_.emplace(data, *std::move(buffer));
+  return Buffer(data, device::Memory::Release{this, bytes});
+}
+
+void FakeDevicePayload::Memory::Free(std::byte* data, int64_t) {
+  nccl_.AwaitKernels(process_);
+  ++calls;
+  absl::MutexLock lock(&mutex_);
+  taken_.erase(data);
 }
 
 }  // namespace baton::transfer

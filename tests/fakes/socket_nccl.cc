@@ -11,8 +11,12 @@
 #include <cstddef>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <random>
+#include <span>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
 
 namespace baton::transfer {
@@ -58,10 +62,9 @@ struct End {
   std::deque<Part> sends, receives;
   int64_t done = 0;
 
-  // Takes the peer in and moves bytes.
+  // Takes the peer in and moves bytes. A peer that is gone is noticed where bytes should move, and nowhere
+  // else.
   NcclState Progress();
-  // Notices a peer that is gone, too.
-  NcclState Look();
 
  private:
   bool Move(Part& part, bool send);
@@ -98,17 +101,6 @@ NcclState End::Progress() {
   return failed ? NcclState::kFailed : NcclState::kOk;
 }
 
-NcclState End::Look() {
-  const NcclState state = Progress();
-  std::byte byte;
-  if (state == NcclState::kOk && receives.empty() &&
-      recv(socket.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0) {
-    failed = true;
-    return NcclState::kFailed;
-  }
-  return state;
-}
-
 End& Of(Communicator communicator) { return *static_cast<End*>(communicator); }
 
 // An abstract name: it goes with its socket.
@@ -126,16 +118,51 @@ socklen_t Name(const NcclId& id, sockaddr_un& name) {
   return static_cast<socklen_t>(to - reinterpret_cast<char*>(&name));
 }
 
+// As NCCL's own, an id listens from the moment that it is made, until rank 0 has come: and for the life of
+// the process if it never does.
+class Listening {
+ public:
+  NcclState Make(NcclId& id) {
+    std::random_device random;
+    for (std::byte& byte : id) byte = static_cast<std::byte>(random());
+    sockaddr_un name;
+    const socklen_t size = Name(id, name);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return NcclState::kFailed;
+    absl::MutexLock lock(&mutex_);
+    sockets_[id] = fd;
+    const bool listens = bind(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0 && listen(fd, 1) == 0;
+    return listens ? NcclState::kOk : NcclState::kFailed;
+  }
+  // -1 if it was not made here.
+  int Take(const NcclId& id) {
+    absl::MutexLock lock(&mutex_);
+    auto taken = sockets_.extract(id);
+    return taken.empty() ? -1 : taken.mapped();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::map<NcclId, int> sockets_ ABSL_GUARDED_BY(mutex_);
+};
+
+Listening& Ids() {
+  static auto* const ids = new Listening;  // as long as the process
+  return *ids;
+}
+
 NcclState Join(const NcclId& id, int rank, Communicator& communicator) {
   auto end = std::make_unique<End>();
-  sockaddr_un name;
-  const socklen_t size = Name(id, name);
-  const auto* address = reinterpret_cast<const sockaddr*>(&name);
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return NcclState::kFailed;
-  (rank == 0 ? end->listening : end->socket).Reset(fd);
-  if (rank == 0 ? bind(fd, address, size) != 0 || listen(fd, 1) != 0 : connect(fd, address, size) != 0) {
-    return NcclState::kFailed;
+  if (rank == 0) {
+    end->listening.Reset(Ids().Take(id));
+    if (end->listening.get() < 0) return NcclState::kFailed;
+  } else {
+    sockaddr_un name;
+    const socklen_t size = Name(id, name);
+    end->socket.Reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (connect(end->socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) {
+      return NcclState::kFailed;
+    }
   }
   communicator = end.release();
   return NcclState::kBusy;
@@ -151,6 +178,7 @@ class SocketNccl final : public Nccl {
  public:
   NcclApi Api() override { return MakeSocketNccl(); }
   Payload& payload() override { return *payload_; }
+  int version() const override { return kSocketNcclVersion; }
 
  private:
   const std::unique_ptr<Payload> payload_ = MakeHostPayload();
@@ -160,14 +188,13 @@ class SocketNccl final : public Nccl {
 
 NcclApi MakeSocketNccl() {
   return {
-      .make_id =
-          [](NcclId& id) {
-            std::random_device random;
-            for (std::byte& byte : id) byte = static_cast<std::byte>(random());
-            return NcclState::kOk;
-          },
+      .make_id = [](NcclId& id) { return Ids().Make(id); },
       .join = Join,
-      .state = [](Communicator communicator) { return Of(communicator).Look(); },
+      .abort =
+          [](std::span<const Communicator> communicators) {
+            for (const Communicator communicator : communicators) delete &Of(communicator);
+          },
+      .state = [](Communicator communicator) { return Of(communicator).Progress(); },
       .send = [](Communicator communicator, const std::byte* data,
                  size_t bytes) { return Put(communicator, const_cast<std::byte*>(data), bytes, true); },
       .receive = [](Communicator communicator, std::byte* data,
@@ -179,7 +206,6 @@ NcclApi MakeSocketNccl() {
             return state;
           },
       .memory = [](Communicator) { return static_cast<int64_t>(sizeof(End)); },
-      .abort = [](Communicator communicator) { delete &Of(communicator); },
       .last_error = [](Communicator) { return std::string("the peer's socket"); },
   };
 }

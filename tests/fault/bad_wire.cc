@@ -205,7 +205,7 @@ void BadWire::Run() {
 }
 
 void BadWire::Take(int side, std::vector<char> frame) {
-  const auto happens = [this](double probability) {
+  const auto happens = [this](double probability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
   };
   if (trouble_.cut || happens(trouble_.loss)) {

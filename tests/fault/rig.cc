@@ -43,7 +43,7 @@ engine::Engine& SharedEngine(int index) {
 class TrustingReceiver final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override {
     std::string data = chunk.data();
     size_t size = 0;
     for (const auto piece : pieces) size += piece.size();
@@ -59,7 +59,7 @@ class TrustingReceiver final : public transfer::LinkReceiver {
 
 }  // namespace
 
-void SlowReceiver::Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) {
+void SlowReceiver::Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) {
   writes_.push_back({&chunk, pieces, std::move(done), clock_.Now() + takes_});
 }
 
@@ -67,7 +67,7 @@ void SlowReceiver::Tick() {
   while (!writes_.empty() && writes_.front().due <= clock_.Now()) {
     Write write = std::move(writes_.front());
     writes_.pop_front();
-    host_.Receive(*write.chunk, write.pieces, std::move(write.done));
+    host_.Receive(*write.chunk, "", write.pieces, std::move(write.done));
   }
 }
 
@@ -205,7 +205,7 @@ Request& Rig::Ask(const std::vector<TokenId>& prompt, const sampling::Params& pa
                                    .router_id = "router",
                                    .arrival = clock_.Now(),
                                    .deadline = deadline},
-      &clock_, &probe_);
+      clock_, probe_);
   router::Prepared prepared;
   for (TokenId token : prompt) prepared.request.add_token_ids(token.value());
   v1::SamplingParams& sampling = *prepared.request.mutable_sampling();
@@ -221,7 +221,7 @@ Request& Rig::Ask(const std::vector<TokenId>& prompt, const sampling::Params& pa
   prepared.request.mutable_output()->set_logits_digest(true);
   prepared.request.set_salt("tenant");
   prepared.token_ids = true;
-  prepared.model = "model";
+  prepared.model = &model_;
   router.Post([this, &request, prepared = std::move(prepared)]() mutable {
     Perform(request, request.flow->OnPrepared(std::move(prepared)));
   });

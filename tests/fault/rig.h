@@ -21,6 +21,7 @@
 #include "decode_service/scheduler.h"
 #include "prefill_service/scheduler.h"
 #include "router/api/request_flow.h"
+#include "router/api/served_model.h"
 #include "tests/fault/wire.h"
 
 namespace baton::fault {
@@ -53,7 +54,7 @@ class SlowReceiver final : public transfer::LinkReceiver {
  public:
   SlowReceiver(const Clock& clock, absl::Duration takes) : clock_(clock), takes_(takes) {}
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override;
+  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override;
   // Ends the writes that are due.
   void Tick();
   // The link is gone: every write ends.
@@ -216,7 +217,8 @@ class Rig {
   const Fetches fetches_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
-  router::Probe probe_{&metrics_};
+  const router::ServedModel model_{.name = "model"};
+  router::Probe probe_{metrics_};
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::multimap<absl::Time, std::function<void()>> later_;
   std::vector<std::shared_ptr<WireBase>> wires_;

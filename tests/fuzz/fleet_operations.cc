@@ -185,12 +185,12 @@ class Interpreter final : public OperationSequence {
   }
 
   telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
+  Probe probe_{metrics_};
   index::PrefixIndex index_{{.max_bytes = 4 << 20, .max_speculative = 64}};
   Fleet fleet_{{.router_id = "me",
                 .endpoints = {{"d:1", Role::kDecode}, {"p:1", Role::kPrefill}},
                 .vocabulary = kVocabulary},
-               &probe_,
+               probe_,
                &index_};
   int endpoints_ = 2;
   int64_t step_ = 0;

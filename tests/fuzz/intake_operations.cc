@@ -27,13 +27,13 @@ constexpr int kCovered = 3;
 class HeldReceiver final : public LinkReceiver {
  public:
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk& chunk, Pieces pieces, Done done) override {
+  void Receive(const v1::KvChunk& chunk, std::string_view, Pieces pieces, Done done) override {
     if (!hold) {
-      host_.Receive(chunk, pieces, std::move(done));
+      host_.Receive(chunk, "", pieces, std::move(done));
       return;
     }
     waiting_.push_back([this, &chunk, pieces, done = std::move(done)]() mutable {
-      host_.Receive(chunk, pieces, std::move(done));
+      host_.Receive(chunk, "", pieces, std::move(done));
     });
   }
   bool EndOne() {

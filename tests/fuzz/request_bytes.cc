@@ -170,8 +170,9 @@ absl::Status Answered(const absl::StatusOr<Answer>& answer) {
 }
 
 absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> bytes) {
-  static const auto* model = new router::ServedModel(router::ServedModel::Load(kModel, "").value());
-  static const auto* preparer = new router::RequestPreparer(model, [] { return uint64_t{1}; });
+  static const auto* models = new router::ModelRegistry(
+      router::ModelRegistry::Create({router::ServedModel::Load(kModel, "").value()}).value());
+  static const auto* preparer = new router::RequestPreparer(*models, [] { return uint64_t{1}; });
   grpc::Slice slice(bytes.data(), bytes.size());
   const grpc::ByteBuffer buffer(&slice, 1);
   switch (method) {

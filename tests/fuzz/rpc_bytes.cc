@@ -51,7 +51,7 @@ struct Servers {
     decode = decode_service::DecodeServer::Start({.worker = worker}).value();
     spare = decode_service::DecodeServer::Start({.worker = worker}).value();
     router::RouterOptions options;
-    options.model_folder = kModel;
+    options.models = {{.folder = kModel}};
     options.prefill = {prefill->address()};
     options.decode = {decode->address()};
     router = router::Router::Start(options).value();

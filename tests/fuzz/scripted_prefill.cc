@@ -124,8 +124,8 @@ void ScriptedPrefill::End(size_t which, absl::Status status) {
   call->callbacks.done(std::move(status));
 }
 
-void HeldReceiver::Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) {
-  if (!hold) return host_.Receive(chunk, pieces, std::move(done));
+void HeldReceiver::Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) {
+  if (!hold) return host_.Receive(chunk, "", pieces, std::move(done));
   Write write{&chunk, pieces, std::move(done), {}};
   for (const auto& piece : pieces) {
     const BlockId block((piece.data() - store_.block(BlockId(0))) / store_.layout().block_bytes());
@@ -141,7 +141,7 @@ bool HeldReceiver::EndOne() {
   const bool held = std::ranges::all_of(write.blocks, [this](const auto& block) {
     return pool_.references(block.first) > 0 && pool_.generation(block.first) == block.second;
   });
-  host_.Receive(*write.chunk, write.pieces, std::move(write.done));
+  host_.Receive(*write.chunk, "", write.pieces, std::move(write.done));
   return held;
 }
 

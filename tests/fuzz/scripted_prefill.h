@@ -57,7 +57,7 @@ class HeldReceiver final : public transfer::LinkReceiver {
   HeldReceiver(kv::KvStore& store, kv::BlockPool& pool) : store_(store), pool_(pool) {}
 
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override;
+  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override;
 
   bool hold = false;
   size_t writing() const { return writes_.size(); }

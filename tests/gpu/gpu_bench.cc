@@ -202,11 +202,17 @@ class Bench {
     const auto matrix = [](auto& buffer, int64_t count, int64_t cols, DType dtype = DType::kBF16) {
       return Matrix{buffer.get(), count, cols, cols, dtype};
     };
+    cuda_->ForgetRecordings();  // of other buffers
     const auto issue = [&] {
-      const int64_t n = cuda_->Begin(
-          {.tokens = tokens, .sequences = batch, .logit_rows = wanted, .group = 4, .decode = decode});
+      const int64_t n = cuda_->Begin({.tokens = tokens,
+                                      .sequences = batch,
+                                      .logit_rows = wanted,
+                                      .group = 4,
+                                      .heads = kAttention.heads,
+                                      .head_dim = kHeadDim,
+                                      .decode = decode});
       const Matrix activations[] = {matrix(x, n, kHidden, DType::kF32)};
-      cuda_->Run(activations, [&] {
+      const auto compute = [&] {
         Matrix residual = matrix(x, n, kHidden, DType::kF32);
         Matrix norm = matrix(normed, n, kHidden);
         cuda_->Embed(*embedding_, tokens, 0, residual);
@@ -232,7 +238,9 @@ class Bench {
           cuda_->GatherRows(norm, wanted, end);
         }
         cuda_->MatMul(end, *head_, {}, matrix(logits, kept, kVocabulary, DType::kF32));
-      });
+      };
+      cuda_->Prepare(activations, compute);
+      cuda_->Run(activations, compute);
       cuda_->End();
     };
     return Seconds(issue);

@@ -7,7 +7,8 @@
 //   gpu_link_bench [--quick]
 //
 // The program starts itself a second time as the receiver (--receive); messages go there by a pipe, and one
-// byte comes back for each payload that was checked and scattered.
+// byte comes back for each payload that was checked and scattered, or the name of a meeting whose id the
+// receiver asks for.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "common/base/check.h"
 #include "common/base/mailbox.h"
@@ -35,6 +37,9 @@ namespace {
 using device::cuda::CheckOk;
 
 constexpr int kIn = 10, kOut = 11;  // the receiver's ends of the pipes
+// What the receiver says before a meeting, or of a payload; and the size that an id is announced by.
+constexpr char kAsks = 2, kArrived = 1;
+constexpr uint32_t kIdFollows = UINT32_MAX;
 // One layer of 32 blocks of an 8B model in bf16, 64 KiB each, and how many such chunks a round sends.
 constexpr int64_t kPiece = 64 << 10, kPieces = 32, kChunk = kPiece * kPieces;
 constexpr int kChunks = 64;
@@ -48,7 +53,7 @@ struct Worker {
   device::Memory::Buffer blocks;  // kChunks payloads
   std::vector<std::vector<std::span<std::byte>>> pieces;
 
-  Worker(int device, uint64_t incarnation) {
+  Worker(int device, uint64_t incarnation, transfer::NcclLink::Ask ask) {
     const auto must = [](auto made) {
       BATON_CHECK(made.ok()) << " " << made.status().ToString();
       return *std::move(made);
@@ -59,9 +64,11 @@ struct Worker {
     transfer::NcclLinkOptions options;
     options.pairs.join_timeout = options.pairs.transfer_timeout = absl::Seconds(60);
     options.staging_bytes = int64_t{1} << 30;
-    link = std::make_unique<transfer::NcclLink>(
+    options.version = nccl->version();
+    link = must(transfer::NcclLink::Create(
         nccl->Api(), nccl->payload(), clock, Incarnation(incarnation),
-        [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); }, options);
+        [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); },
+        std::move(ask), options));
     blocks = must(cuda->memory().Allocate(kChunk * kChunks));
     for (int c = 0; c < kChunks; ++c) {
       auto& chunk = pieces.emplace_back();
@@ -95,7 +102,13 @@ bool WriteAll(int fd, const void* from, size_t bytes) {
 }
 
 int Receive(int device) {
-  Worker worker(device, 2);
+  transfer::LinkSender::Answer asked;
+  Worker worker(
+      device, 2,
+      [&](const std::string&, const transfer::Meeting& meeting, transfer::LinkSender::Answer answer) {
+        asked = std::move(answer);
+        BATON_CHECK(WriteAll(kOut, &kAsks, 1) && WriteAll(kOut, meeting.data(), meeting.size()));
+      });
   std::vector<std::unique_ptr<v1::KvChunk>> chunks;
   fcntl(kIn, F_SETFL, O_NONBLOCK);
   std::string bytes;
@@ -106,14 +119,20 @@ int Receive(int device) {
     if (got == 0) return 0;
     if (got > 0) bytes.append(buffer, static_cast<size_t>(got));
     uint32_t size;
+    const auto frame = [&] { return size == kIdFollows ? sizeof(transfer::NcclId) : size_t{size}; };
     while (bytes.size() >= sizeof size &&
-           (std::memcpy(&size, bytes.data(), sizeof size), bytes.size() >= sizeof size + size)) {
+           (std::memcpy(&size, bytes.data(), sizeof size), bytes.size() >= sizeof size + frame())) {
+      if (size == kIdFollows) {
+        asked(bytes.substr(sizeof size, frame()));
+        bytes.erase(0, sizeof size + frame());
+        continue;
+      }
       const auto& chunk = chunks.emplace_back(std::make_unique<v1::KvChunk>());
       BATON_CHECK(chunk->ParseFromString(bytes.substr(sizeof size, size)));
       bytes.erase(0, sizeof size + size);
-      worker.link->Receive(*chunk, worker.pieces[static_cast<size_t>(received++ % kChunks)],
+      worker.link->Receive(*chunk, "sender", worker.pieces[static_cast<size_t>(received++ % kChunks)],
                            [](const absl::Status& status) {
-                             const char ok = status.ok() ? 1 : 0;
+                             const char ok = status.ok() ? kArrived : 0;
                              if (ok == 0) std::fprintf(stderr, "receiver: %s\n", status.ToString().c_str());
                              BATON_CHECK(WriteAll(kOut, &ok, 1));
                            });
@@ -166,7 +185,7 @@ int Measure(bool quick) {
   close(to[0]);
   close(from[1]);
 
-  Worker worker(0, 1);
+  Worker worker(0, 1, nullptr);
   transfer::Payload& payload = worker.nccl->payload();
   const auto total = static_cast<double>(kChunk) * kChunks;
   std::printf("| %-46s | %-19s | %-29s | %-6s |\n|---|---|---|---|\n", "what", "measured", "limit", "ratio");
@@ -200,10 +219,16 @@ int Measure(bool quick) {
   Row("checking and unpacking, chunks of 2 MiB",
       Rate(worker, total, rounds,
            [&] {
+             uint64_t last = 0;
              for (int c = 0; c < kChunks; ++c) {
-               const absl::Status unpacked = payload.Unpack(staging[static_cast<size_t>(c)].get(), kChunk,
-                                                            worker.pieces[static_cast<size_t>(c)]);
-               BATON_CHECK(unpacked.ok()) << " " << unpacked.ToString();
+               last = payload.Unpack(staging[static_cast<size_t>(c)].get(), kChunk,
+                                     worker.pieces[static_cast<size_t>(c)]);
+             }
+             for (uint64_t number = last - kChunks + 1; number <= last; ++number) {
+               std::optional<absl::Status> unpacked;
+               while (!(unpacked = payload.Unpacked(number)).has_value()) {
+               }
+               BATON_CHECK(unpacked->ok()) << " " << unpacked->ToString();
              }
            }),
       copy, "copy");
@@ -234,8 +259,25 @@ int Measure(bool quick) {
       const auto size = static_cast<uint32_t>(message.size());
       BATON_CHECK(WriteAll(to[1], &size, sizeof size) && WriteAll(to[1], message.data(), message.size()));
     }
-    char ok[kChunks];
-    BATON_CHECK(ReadAll(from[0], ok, sizeof ok) && std::count(ok, ok + kChunks, 1) == kChunks);
+    for (int arrived = 0; arrived < kChunks;) {
+      char says = 0;
+      BATON_CHECK(ReadAll(from[0], &says, 1) && (says == kArrived || says == kAsks));
+      if (says == kArrived) {
+        ++arrived;
+        continue;
+      }
+      transfer::Meeting meeting(transfer::kMeetingBytes, '\0');
+      BATON_CHECK(ReadAll(from[0], meeting.data(), meeting.size()));
+      std::optional<std::string> id;
+      worker.link->Meet(meeting, [&](const absl::StatusOr<std::string>& answer) {
+        BATON_CHECK(answer.ok()) << " " << answer.status().ToString();
+        id = *answer;
+      });
+      while (!id.has_value()) {
+        for (auto& task : worker.engine.WaitAndTakeAll(absl::Milliseconds(1))) task();
+      }
+      BATON_CHECK(WriteAll(to[1], &kIdFollows, sizeof kIdFollows) && WriteAll(to[1], id->data(), id->size()));
+    }
   });
   Row(two ? "nccl link, GPU to GPU, until scattered" : "nccl link, two ranks on one GPU over loopback", link,
       limit, two ? "cudaMemcpyPeer" : "copy");

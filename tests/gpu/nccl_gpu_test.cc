@@ -3,7 +3,7 @@
 // arrive, that a dead peer is noticed and that the next meeting works, it does.
 //
 // The test starts itself a second time as the receiver: chunk messages go there by one pipe, and what arrived
-// comes back by another.
+// comes back by another. So does the receiver's question for a meeting's id, and its answer.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -34,15 +34,24 @@ struct Worker {
   std::unique_ptr<transfer::Nccl> nccl = *transfer::OpenNccl({&memory, 1});
   MonotonicClock clock;
   Mailbox<absl::AnyInvocable<void()>> engine{1000};
-  transfer::NcclLink link;
+  std::unique_ptr<transfer::NcclLink> link;
 
-  explicit Worker(uint64_t incarnation, absl::Duration timeout)
-      : link(nccl->Api(), nccl->payload(), clock, Incarnation(incarnation),
-             [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); },
-             {.pairs = {.join_timeout = absl::Seconds(60),
-                        .transfer_timeout = timeout,
-                        .first_quarantine = absl::Milliseconds(100)}}) {}
+  Worker(uint64_t incarnation, absl::Duration timeout, transfer::NcclLink::Ask ask)
+      : link(*transfer::NcclLink::Create(
+            nccl->Api(), nccl->payload(), clock, Incarnation(incarnation),
+            [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); },
+            std::move(ask),
+            {.pairs = {.join_timeout = absl::Seconds(60),
+                       .transfer_timeout = timeout,
+                       .first_quarantine = absl::Milliseconds(100)},
+             .version = nccl->version()})) {}
+  void RunEngine() {
+    for (auto& task : engine.WaitAndTakeAll(absl::Milliseconds(1))) task();
+  }
 };
+
+// What the receiver says: the byte before a meeting whose id it wants, or before what arrived.
+constexpr char kAsks = 2, kArrived = 1, kFailed = 0;
 
 bool ReadAll(int fd, void* to, size_t bytes) {
   for (size_t done = 0; done < bytes;) {
@@ -63,7 +72,16 @@ bool WriteAll(int fd, const void* from, size_t bytes) {
 
 // The receiver's process: receives what each message announces and sends back a status byte and the payload.
 TEST(NcclReceiver, DISABLED_Serves) {
-  Worker worker(kReceiver, absl::Seconds(30));
+  Worker worker(
+      kReceiver, absl::Seconds(30),
+      [](const std::string&, const transfer::Meeting& meeting, transfer::LinkSender::Answer answer) {
+        std::string id(sizeof(transfer::NcclId), '\0');
+        if (!WriteAll(kOut, &kAsks, 1) || !WriteAll(kOut, meeting.data(), meeting.size()) ||
+            !ReadAll(kIn, id.data(), id.size())) {
+          return answer(absl::UnavailableError("the sender is gone"));
+        }
+        answer(std::move(id));
+      });
   for (uint64_t size; ReadAll(kIn, &size, sizeof size);) {
     std::string message(size, '\0');
     ASSERT_TRUE(ReadAll(kIn, message.data(), size));
@@ -75,13 +93,11 @@ TEST(NcclReceiver, DISABLED_Serves) {
         {target.get(), static_cast<size_t>(bytes / 32 * 16)},
         {target.get() + bytes / 32 * 16, static_cast<size_t>(bytes - bytes / 32 * 16)}};
     std::optional<absl::Status> status;
-    worker.link.Receive(chunk, halves, [&](absl::Status told) { status = std::move(told); });
-    while (!status.has_value()) {
-      for (auto& task : worker.engine.WaitAndTakeAll(absl::InfiniteDuration())) task();
-    }
+    worker.link->Receive(chunk, "sender", halves, [&](absl::Status told) { status = std::move(told); });
+    while (!status.has_value()) worker.RunEngine();
     std::vector<std::byte> arrived(static_cast<size_t>(bytes));
     ASSERT_TRUE(worker.cuda->memory().Download(target.get(), arrived.data(), bytes).ok());
-    const char ok = status->ok() ? 1 : 0;
+    const char ok = status->ok() ? kArrived : kFailed;
     if (!status->ok()) std::fprintf(stderr, "receiver: %s\n", status->ToString().c_str());
     ASSERT_TRUE(WriteAll(kOut, &ok, 1) && WriteAll(kOut, arrived.data(), arrived.size()));
   }
@@ -120,11 +136,20 @@ class Receiver {
     const uint64_t size = message.size();
     EXPECT_TRUE(WriteAll(in_, &size, sizeof size) && WriteAll(in_, message.data(), size));
   }
-  // What arrived; empty if it did not.
-  std::vector<std::byte> Arrived(size_t bytes) {
-    char ok = 0;
+  // What arrived; empty if it did not. The sender answers what it is asked meanwhile.
+  std::vector<std::byte> Arrived(Worker& sender, size_t bytes) {
+    char says = kFailed;
+    while (ReadAll(out_, &says, 1) && says == kAsks) {
+      transfer::Meeting meeting(transfer::kMeetingBytes, '\0');
+      EXPECT_TRUE(ReadAll(out_, meeting.data(), meeting.size()));
+      std::optional<absl::StatusOr<std::string>> id;
+      sender.link->Meet(meeting, [&](absl::StatusOr<std::string> answer) { id = std::move(answer); });
+      while (!id.has_value()) sender.RunEngine();
+      EXPECT_TRUE(id->ok()) << id->status();
+      if (!id->ok() || !WriteAll(in_, (*id)->data(), (*id)->size())) return {};
+    }
     std::vector<std::byte> arrived(bytes);
-    if (!ReadAll(out_, &ok, 1) || !ReadAll(out_, arrived.data(), bytes) || ok == 0) return {};
+    if (!ReadAll(out_, arrived.data(), bytes) || says != kArrived) return {};
     return arrived;
   }
 
@@ -147,7 +172,7 @@ v1::KvChunk Ship(Worker& worker, uint64_t receiver, const device::Memory::Buffer
   v1::KvChunk chunk;
   chunk.set_incarnation(receiver);
   const std::span<const std::byte> piece(source.get(), bytes);
-  const absl::Status shipped = worker.link.Ship({&piece, 1}, chunk);
+  const absl::Status shipped = worker.link->Ship({&piece, 1}, chunk);
   EXPECT_TRUE(shipped.ok()) << shipped;
   return chunk;
 }
@@ -156,7 +181,7 @@ TEST_F(NcclGpuTest, BytesArriveAndADeadPeerEndsItsPair) {
   SCOPED_TRACE(testing::Message() << "seed " << kNcclSeed);
   std::mt19937 random(kNcclSeed);
   auto receiver = std::make_unique<Receiver>();
-  Worker worker(kSender, absl::Seconds(10));
+  Worker worker(kSender, absl::Seconds(10), nullptr);
   const int64_t free_before = worker.cuda->memory().available();
   for (int round = 0; round < 20; ++round) {
     std::vector<std::byte> bytes(16 * (1 + random() % (round < 15 ? 5000 : 300000)));
@@ -165,7 +190,7 @@ TEST_F(NcclGpuTest, BytesArriveAndADeadPeerEndsItsPair) {
     ASSERT_TRUE(
         worker.cuda->memory().Upload(bytes.data(), source.get(), static_cast<int64_t>(bytes.size())).ok());
     receiver->Announce(Ship(worker, kReceiver, source, bytes.size()));
-    ASSERT_EQ(receiver->Arrived(bytes.size()), bytes) << "round " << round;
+    ASSERT_EQ(receiver->Arrived(worker, bytes.size()), bytes) << "round " << round;
     if (round == 0) {
       std::printf("memory of one communicator and its staging: %.1f MB\n",
                   static_cast<double>(free_before - worker.cuda->memory().available()) / 1e6);
@@ -177,12 +202,12 @@ TEST_F(NcclGpuTest, BytesArriveAndADeadPeerEndsItsPair) {
   receiver->Kill();
   receiver.reset();
   Ship(worker, kReceiver, source, bytes.size());
-  while (worker.link.counts().failed == 0) absl::SleepFor(absl::Milliseconds(10));
+  while (worker.link->counts().failed == 0) absl::SleepFor(absl::Milliseconds(10));
   // Another life of the same worker is another peer.
   Receiver reborn;
   ASSERT_TRUE(worker.cuda->memory().Upload(bytes.data(), source.get(), 1 << 20).ok());
   reborn.Announce(Ship(worker, kReceiver + 1, source, bytes.size()));
-  EXPECT_EQ(reborn.Arrived(bytes.size()), bytes);
+  EXPECT_EQ(reborn.Arrived(worker, bytes.size()), bytes);
 }
 
 }  // namespace

@@ -64,6 +64,15 @@ class Script(unittest.TestCase):
         self.assertEqual(table.count("| it | 1 | 2 | 50% |"), 4)
         self.assertNotIn("noise", table)
 
+    def test_without_a_sanitizer_its_parts_are_not_run_and_nothing_failed(self):
+        code, table = self.run_it("--sanitize")
+        self.assertEqual(code, 0, table)
+        self.assertIn("| sanitize-memcheck | not run: no compute-sanitizer here |", table)
+        self.tool("compute-sanitizer", "echo checked")
+        code, table = self.run_it("--sanitize")
+        self.assertEqual(code, 0, table)
+        self.assertIn("| sanitize-racecheck | passed |", table)
+
     def test_a_part_that_fails_costs_no_other_and_is_run_again(self):
         self.binary("gpu_kernels_test", "echo 'Failure: wrong'; exit 3")
         self.binary("gpu_model_test", "kill -SEGV $$")

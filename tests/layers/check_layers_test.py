@@ -42,6 +42,7 @@ PLANTED = [
     ("common/kv/index/planted.cc", '#include "fmt/format.h"', "write <fmt/format.h>, in angle brackets"),
     ("common/kv/index/planted.cc", '#include "block_pool.h"', "with its path from the root"),
     ("common/kv/index/planted.cc", '#include "common/json/strict_json.h"', "no target of its CMakeLists.txt links baton::json"),
+    ("router/api/planted.h", "  const Clock* const clock_;", "what null means"),
     ("common/attic/planted.h", "#include <vector>", "is in no room"),
     ("common/base/planted.cc", '#include "common/attic/planted.h"', "is in no room"),
 ]

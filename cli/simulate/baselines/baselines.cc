@@ -133,8 +133,8 @@ Selection TtftEstimate::Select(const Request& request, Workers decode, Workers p
   router::WorkerSlot holder;
   for (const Workers workers : {prefill, decode}) {
     for (const WorkerState& worker : workers) {
-      if (worker.confirmed_blocks <= longest) continue;
-      longest = worker.confirmed_blocks;
+      if (worker.fetchable_blocks() <= longest) continue;
+      longest = worker.fetchable_blocks();
       holder = worker.slot;
     }
   }

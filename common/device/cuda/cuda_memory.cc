@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
 
@@ -29,7 +30,11 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaS
   BATON_RETURN_IF_ERROR(Use(device));
   auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(device, stream));
   BATON_ASSIGN_OR_RETURN(memory->uploads_, MakeStream(true));
+  BATON_ASSIGN_OR_RETURN(memory->downloads_, MakeStream(true));
   BATON_ASSIGN_OR_RETURN(memory->fence_, MakeEvent());
+  for (Event& mark : memory->marks_) {
+    BATON_ASSIGN_OR_RETURN(mark, MakeEvent());
+  }
   absl::MutexLock lock(&memory->copying_);
   for (Staging& staging : memory->staging_) {
     BATON_ASSIGN_OR_RETURN(staging.bytes, AllocatePinned(kStagingBytes));
@@ -75,6 +80,19 @@ void CudaMemory::UploadAfter(cudaEvent_t event) {
   CheckOk(cudaStreamWaitEvent(uploads_.get(), event, 0), "ordering uploads");
 }
 
+int64_t CudaMemory::Mark() {
+  const int64_t mark = marked_.load(std::memory_order_relaxed) + 1;
+  CheckOk(cudaEventRecord(marks_[static_cast<size_t>(mark % 2)].get(), stream_), "marking KV");
+  marked_.store(mark, std::memory_order_release);
+  return mark;
+}
+
+void CudaMemory::OrderAfterMark(int64_t mark, cudaStream_t stream) const {
+  const int64_t last = marked();
+  BATON_CHECK(mark == last || mark + 1 == last) << " mark " << mark << " of " << last;
+  CheckOk(cudaStreamWaitEvent(stream, marks_[static_cast<size_t>(mark % 2)].get(), 0), "waiting for a mark");
+}
+
 void CudaMemory::Free(std::byte* data, int64_t bytes) {
   (void)cudaSetDevice(device_);
   (void)cudaFree(data);  // waits for what uses it
@@ -102,6 +120,16 @@ absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes
 
 absl::Status CudaMemory::Download(const std::byte* here, void* host, int64_t bytes) {
   const OtherDevice visit;
+  return DownloadOn(stream_, here, host, bytes);
+}
+
+absl::Status CudaMemory::DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) {
+  const OtherDevice visit;
+  OrderAfterMark(mark, downloads_.get());
+  return DownloadOn(downloads_.get(), here, host, bytes);
+}
+
+absl::Status CudaMemory::DownloadOn(cudaStream_t stream, const std::byte* here, void* host, int64_t bytes) {
   BATON_RETURN_IF_ERROR(Use(device_));
   absl::MutexLock lock(&copying_);
   auto* to = static_cast<std::byte*>(host);
@@ -113,9 +141,9 @@ absl::Status CudaMemory::Download(const std::byte* here, void* host, int64_t byt
       const int64_t count = std::min(kStagingBytes, bytes - part * kStagingBytes);
       BATON_RETURN_IF_ERROR(
           ToStatus(cudaMemcpyAsync(staging.bytes.get(), here + part * kStagingBytes,
-                                   static_cast<size_t>(count), cudaMemcpyDeviceToHost, stream_),
+                                   static_cast<size_t>(count), cudaMemcpyDeviceToHost, stream),
                    "copying from the GPU"));
-      BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream_), "marking a copy"));
+      BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream), "marking a copy"));
     }
     if (part > 0) {
       Staging& staging = staging_[(part - 1) % 2];

@@ -1,8 +1,12 @@
-// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and
-// another in which they are uploaded, beside a step under way. Large uploads (weights, straight from the
+// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and two
+// more, beside a step under way: one in which they are uploaded, and one in which they are downloaded as soon
+// as a mark has been reached. Large uploads (weights, straight from the
 // mapped file) go through two page-locked buffers, so that the copy of one part overlaps the reading of the
 // next. Copies may be asked for on any thread, all else on that of the GPU's engine.
 #pragma once
+
+#include <array>
+#include <atomic>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -26,8 +30,14 @@ class CudaMemory final : public Memory {
   int64_t available() const override;
   absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override;
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
-  // Not while the stream is captured.
+  // Neither while the stream is captured.
   void Fence() override;
+  int64_t Mark() override;
+  int64_t marked() const override { return marked_.load(std::memory_order_acquire); }
+  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override;
+  // Makes `stream`, of any GPU, wait for the operations before `mark`, which is the last one or the one
+  // before it. Any thread.
+  void OrderAfterMark(int64_t mark, cudaStream_t stream) const;
   // The last one.
   cudaEvent_t fence() const { return fence_.get(); }
   // The same, of an event that was recorded in a stream of any GPU.
@@ -43,11 +53,16 @@ class CudaMemory final : public Memory {
     Event free;
   };
   static constexpr int64_t kStagingBytes = int64_t{16} << 20;
+  absl::Status DownloadOn(cudaStream_t stream, const std::byte* here, void* host, int64_t bytes);
 
   const int device_;
   const cudaStream_t stream_;
-  Stream uploads_;
+  Stream uploads_, downloads_;
   Event fence_;
+  // Mark n is marks_[n % 2]. Two, because the ranks of a group meet once between two marks: while one still
+  // waits for a mark, another may have come to the next, and not further.
+  std::array<Event, 2> marks_;
+  std::atomic<int64_t> marked_{0};
   // Copies may be asked for by another rank's thread: the one that ships all ranks' KV. It is the one that
   // receives it, so an upload never waits here for a download and thus for a step.
   absl::Mutex copying_;

@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/thread_pool.h"
+#include "common/kernels/collective.h"
 #include "common/kernels/cpu/attention.h"
 #include "common/kernels/cpu/elementwise.h"
 #include "common/kernels/cpu/isa.h"
@@ -42,7 +43,7 @@ class CpuKernels final : public Kernels {
   }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_));
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<Panels> packed, Panels::Pack(parts, isa_, pool_));
     formats_.insert(&packed->format());
     return packed;
   }
@@ -62,6 +63,8 @@ class CpuKernels final : public Kernels {
   void RmsNorm(Matrix x, std::span<const float> weight, float eps, Matrix out) override;
   void AddRmsNorm(Matrix x, Matrix y, std::span<const float> weight, float eps, Matrix out) override;
   void MatMul(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out) override;
+  void MatMulSum(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out,
+                 Collective& group) override;
   void RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm, const RopeTable& rope,
                       std::span<const SequenceRows> sequences, int layer, kv::KvStore& store) override;
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
@@ -79,11 +82,21 @@ class CpuKernels final : public Kernels {
     }
   }
 
+  // task(panel, first row, rows) for every panel and, where there are few panels, slices of the rows.
+  template <typename Task>
+  void ForPanels(const Panels& panels, int64_t rows, const Task& task);
+  // The rows of x as integers, valid until the next call. largest [x.rows], or null: of each row itself.
+  cpu::QuantizedRows Quantize(Matrix x, const cpu::IntegerKernel& integers, const int32_t* largest);
+
   const cpu::Isa isa_;
   std::set<const cpu::WeightFormat*> formats_;  // of all that was packed
   const cpu::Attend attend_;
   const cpu::ElementwiseTable& elementwise_;
   device::ThreadPool pool_;
+  // Of the product that is computed.
+  std::vector<std::byte> quantized_;  // rows of x
+  std::vector<int32_t> largest_;      // of each of them
+  std::vector<int32_t> sums_;         // [rows of x][rows of w]
 };
 
 const Panels& Own(const PackedMatrix& matrix) { return static_cast<const Panels&>(matrix); }
@@ -143,16 +156,62 @@ void CpuKernels::MatMul(Matrix x, const PackedMatrix& w, std::span<const float> 
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == panels.rows())
       << " bias of " << bias.size();
   if (x.rows == 0) return;
-  // A task is one panel and, where there are few panels, a slice of the rows.
+  cpu::QuantizedRows quantized;
+  if (panels.integers() != nullptr) quantized = Quantize(x, *panels.integers(), nullptr);
+  ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
+    panels.Multiply(
+        panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), quantized.From(first)));
+  });
+}
+
+void CpuKernels::MatMulSum(Matrix x, const PackedMatrix& w, std::span<const float> bias, Matrix out,
+                           Collective& group) {
+  const Panels& panels = Own(w);
+  const cpu::IntegerKernel* const integers = panels.integers();
+  BATON_CHECK(integers != nullptr) << " exact sums";
+  BATON_CHECK_EQ(x.cols, panels.cols());
+  CheckShape(out, x.rows, panels.rows());
+  if (x.rows == 0) return;
+  // The scale of a row is that of all its columns, and integers of all ranks add up without rounding.
+  largest_.resize(static_cast<size_t>(x.rows));
+  For(x.rows, x.rows * x.cols, [&](int64_t r) { largest_[r] = integers->largest(x.row(r), x.cols); });
+  group.AllMax(largest_);
+  const cpu::QuantizedRows quantized = Quantize(x, *integers, largest_.data());
+  sums_.resize(static_cast<size_t>(x.rows * panels.rows()));
+  const auto each_panel = [&](const auto& task) {
+    ForPanels(panels, x.rows, [&](int64_t panel, int64_t first, int64_t rows) {
+      task(panels.Product(x.Rows(first, rows), panel, bias, out.Rows(first, rows), quantized.From(first)),
+           sums_.data() + first * panels.rows() + panel * cpu::kPanelRows);
+    });
+  };
+  each_panel([&](const cpu::PanelProduct& job, int32_t* sums) { integers->sum(job, sums, panels.rows()); });
+  group.AllSum(sums_);
+  each_panel(
+      [&](const cpu::PanelProduct& job, int32_t* sums) { integers->finish(job, sums, panels.rows()); });
+}
+
+template <typename Task>
+void CpuKernels::ForPanels(const Panels& panels, int64_t rows, const Task& task) {
   constexpr int64_t kFewestRows = 24;
   const int64_t wanted = 4 * pool_.threads();
   const int64_t slices = std::clamp<int64_t>((wanted + panels.panels() - 1) / panels.panels(), 1,
-                                             std::max<int64_t>(1, x.rows / kFewestRows));
-  For(panels.panels() * slices, x.rows * x.cols * panels.rows(), [&](int64_t task) {
-    const int64_t panel = task / slices, slice = task % slices;
-    const int64_t first = slice * x.rows / slices, end = (slice + 1) * x.rows / slices;
-    panels.Multiply(x.Rows(first, end - first), panel, bias, out.Rows(first, end - first));
+                                             std::max<int64_t>(1, rows / kFewestRows));
+  For(panels.panels() * slices, rows * panels.cols() * panels.rows(), [&](int64_t i) {
+    const int64_t slice = i % slices;
+    const int64_t first = slice * rows / slices, end = (slice + 1) * rows / slices;
+    task(i / slices, first, end - first);
   });
+}
+
+cpu::QuantizedRows CpuKernels::Quantize(Matrix x, const cpu::IntegerKernel& integers,
+                                        const int32_t* largest) {
+  const int64_t stride = integers.row_bytes(x.cols);
+  quantized_.resize(std::max(quantized_.size(), static_cast<size_t>(x.rows * stride)));
+  For(x.rows, x.rows * x.cols, [&](int64_t r) {
+    integers.quantize(x.row(r), x.cols, largest != nullptr ? largest[r] : integers.largest(x.row(r), x.cols),
+                      quantized_.data() + r * stride);
+  });
+  return {quantized_.data(), stride};
 }
 
 void CheckSequence(const SequenceRows& sequence, int64_t rows) {

@@ -8,6 +8,8 @@
 // product computes a row of the output from that row of x alone, whatever the rows beside it. Constant; any
 // thread.
 //
+// A format that multiplies integers (IntegerKernel) wants each row of x quantized first, once for all panels.
+//
 // A new format: a file, a line in FormatFor (formats.cc), and numerics of its own if its product rounds
 // otherwise.
 #pragma once
@@ -24,6 +26,14 @@ namespace baton::kernels::cpu {
 
 inline constexpr int kPanelRows = 64;
 
+// Rows of x as an IntegerKernel's `quantize` left them.
+struct QuantizedRows {
+  const std::byte* data = nullptr;
+  int64_t stride = 0;  // bytes
+
+  QuantizedRows From(int64_t row) const { return {data + row * stride, stride}; }
+};
+
 // Rows of x against one panel: out[m][n] = sum over k of x[m][k] w[n][k], plus bias[n].
 struct PanelProduct {
   const float* x;  // [rows][x_stride], the first `depth` of each row count
@@ -35,6 +45,26 @@ struct PanelProduct {
   float* out;         // [rows][out_stride], the first `width` of each row are written
   int64_t out_stride;
   int width;  // rows of the panel that the matrix has: 1..64
+  // The same rows for a format with an IntegerKernel, which does not read x then.
+  QuantizedRows quantized = {};
+};
+
+// The steps of a product of integers, for those that need them one by one. The product of a matrix's columns
+// that are split over ranks takes `largest` of the whole row, and adds up the ranks' sums, before `finish`:
+// it then has the bits of the product that was never split.
+struct IntegerKernel {
+  // Bytes of a quantized row of so many columns.
+  int64_t (*row_bytes)(int64_t cols);
+  // The largest magnitude in x [cols], as the bits of a float: their order as integers is that of the
+  // magnitudes, with infinity and NaN at the end.
+  int32_t (*largest)(const float* x, int64_t cols);
+  // One row of x, with the `largest` that is to set its scale.
+  void (*quantize)(const float* x, int64_t cols, int32_t largest, std::byte* row);
+  // The exact sums of the products of integers: sums[m][n], `stride` values between rows, `width` of each row
+  // written. Of `job`, reads quantized, rows, depth, panel and width.
+  void (*sum)(const PanelProduct& job, int32_t* sums, int64_t stride);
+  // Those sums, scaled, plus the bias: job.out. Of `job`, reads all that `sum` doesn't, too.
+  void (*finish)(const PanelProduct& job, const int32_t* sums, int64_t stride);
 };
 
 class WeightFormat {
@@ -56,12 +86,16 @@ class WeightFormat {
   // Row `row` of a panel as out.size() floats.
   virtual void ReadRow(const std::byte* panel, int row, std::span<float> out) const = 0;
   virtual Product ProductFor(Isa isa) const = 0;
+  // Null, or what quantizes the rows that the product wants.
+  virtual const IntegerKernel* IntegersFor(Isa isa) const { return nullptr; }
 };
 
 // float32; takes all that can be read as floats.
 const WeightFormat& F32Format();
 // bfloat16, as it is.
 const WeightFormat& BF16Format();
+// int8 with one scale per row, around 0 (format_i8.cc).
+const WeightFormat& I8Format();
 
 // The format for a matrix of these parts: the smallest that takes all of them. It depends on the parts alone,
 // so that workers that load equal weights keep them in equal formats.

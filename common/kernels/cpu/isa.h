@@ -13,12 +13,13 @@
 namespace baton::kernels::cpu {
 
 enum class Isa {
-  kBaseline,  // what every machine of the architecture has
-  kAvx2,      // with FMA
-  kAvx512,    // F, BW, CD, DQ, VL
+  kBaseline,    // what every machine of the architecture has
+  kAvx2,        // with FMA
+  kAvx512,      // F, BW, CD, DQ, VL
+  kAvx512Vnni,  // and products of bytes: int8 weights alone use them, all else is as with kAvx512
 };
 
-// "baseline", "avx2", "avx512".
+// "baseline", "avx2", "avx512", "avx512vnni".
 std::string_view Name(Isa isa);
 
 bool Supported(Isa isa);
@@ -47,6 +48,6 @@ absl::StatusOr<Isa> ChooseIsa(std::string_view name);
 // The one switch over instruction sets: the address of `function` as compiled for `isa`. In namespace
 // baton::kernels::cpu, in the part of a file that Highway compiles once (HWY_ONCE).
 #define BATON_FOR_ISA(isa, function)                                         \
-  ((isa) == ::baton::kernels::cpu::Isa::kAvx512 ? &BATON_IN_AVX512(function) \
+  ((isa) >= ::baton::kernels::cpu::Isa::kAvx512 ? &BATON_IN_AVX512(function) \
    : (isa) == ::baton::kernels::cpu::Isa::kAvx2 ? &BATON_IN_AVX2(function)   \
                                                 : &HWY_STATIC_DISPATCH(function))

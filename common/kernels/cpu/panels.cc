@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 namespace baton::kernels::cpu {
 namespace {
@@ -17,7 +18,8 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 void Panels::Free::operator()(std::byte* memory) const { std::free(memory); }
 
-absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView> parts, Isa isa) {
+absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView> parts, Isa isa,
+                                                     device::ThreadPool& pool) {
   if (parts.empty()) return absl::InvalidArgumentError("no weights to pack");
   int64_t rows = 0;
   for (const WeightView& part : parts) {
@@ -40,27 +42,36 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
   // Fewer TLB misses while streaming; a refusal costs nothing but speed.
   if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
 
-  std::memset(memory, 0, rounded);
-  int64_t target = 0;  // row of the stacked matrix
-  for (const WeightView& part : parts) {
-    for (int64_t r = 0; r < part.rows; ++r, ++target) {
-      format.PackRow(part, r, packed->panel(target / kPanelRows), static_cast<int>(target % kPanelRows));
-    }
+  std::vector<int64_t> first_rows;  // of each part in the stacked matrix
+  for (int64_t next = 0; const WeightView& part : parts) {
+    first_rows.push_back(next);
+    next += part.rows;
   }
+  pool.ParallelFor(packed->panels(), [&](int64_t i) {
+    std::byte* panel = packed->panel(i);
+    std::memset(panel, 0, static_cast<size_t>(packed->panel_bytes_));
+    for (int64_t row = i * kPanelRows; row < std::min(rows, (i + 1) * kPanelRows); ++row) {
+      const auto part =
+          static_cast<size_t>(std::ranges::upper_bound(first_rows, row) - first_rows.begin() - 1);
+      format.PackRow(parts[part], row - first_rows[part], panel, static_cast<int>(row % kPanelRows));
+    }
+  });
   return packed;
 }
 
-void Panels::Multiply(Matrix x, int64_t panel, std::span<const float> bias, Matrix out) const {
+PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
+                             QuantizedRows quantized) const {
   const int64_t first = panel * kPanelRows;
-  product_({.x = x.row(0),
-            .x_stride = x.stride,
-            .rows = x.rows,
-            .depth = cols(),
-            .panel = this->panel(panel),
-            .bias = bias.empty() ? nullptr : bias.data() + first,
-            .out = out.row(0) + first,
-            .out_stride = out.stride,
-            .width = static_cast<int>(std::min<int64_t>(kPanelRows, rows() - first))});
+  return {.x = x.row(0),
+          .x_stride = x.stride,
+          .rows = x.rows,
+          .depth = cols(),
+          .panel = this->panel(panel),
+          .bias = bias.empty() ? nullptr : bias.data() + first,
+          .out = out.row(0) + first,
+          .out_stride = out.stride,
+          .width = static_cast<int>(std::min<int64_t>(kPanelRows, rows() - first)),
+          .quantized = quantized};
 }
 
 void Panels::ReadRow(int64_t row, float* out) const {

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "common/device/thread_pool.h"
 #include "common/kernels/cpu/format.h"
 #include "common/kernels/kernels.h"
 
@@ -16,17 +17,25 @@ namespace baton::kernels::cpu {
 
 class Panels final : public PackedMatrix {
  public:
-  // `parts` stacked along rows, in the format that FormatFor gives them, for products by `isa`.
+  // `parts` stacked along rows, in the format that FormatFor gives them, for products by `isa`. A panel is
+  // packed by one thread of the pool, which touches its memory first.
   // INVALID_ARGUMENT names the part whose shape doesn't fit; RESOURCE_EXHAUSTED if the memory can't be had.
-  static absl::StatusOr<std::unique_ptr<Panels>> Pack(std::span<const WeightView> parts, Isa isa);
+  static absl::StatusOr<std::unique_ptr<Panels>> Pack(std::span<const WeightView> parts, Isa isa,
+                                                      device::ThreadPool& pool);
 
   const WeightFormat& format() const { return format_; }
+  // Null, or what the rows of a product have to be quantized with.
+  const IntegerKernel* integers() const { return integers_; }
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
   int64_t bytes() const override { return panels() * panel_bytes_; }
+  bool exact_sums() const override { return integers_ != nullptr; }
 
-  // The rows of x against panel `panel`, into its 64 (or fewer) columns of `out`, which has the same rows.
-  // bias [rows()], or empty. Any thread; panels are independent of each other.
-  void Multiply(Matrix x, int64_t panel, std::span<const float> bias, Matrix out) const;
+  // The product of the rows of x and panel `panel`, into its 64 (or fewer) columns of `out`, which has the
+  // same rows. bias [rows()], or empty; `quantized`: the rows of x, if there are integers(). Any thread;
+  // panels are independent of each other.
+  PanelProduct Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,
+                       QuantizedRows quantized) const;
+  void Multiply(const PanelProduct& job) const { product_(job); }
   // Copies row `row` to out [cols], as float32.
   void ReadRow(int64_t row, float* out) const;
 
@@ -38,11 +47,13 @@ class Panels final : public PackedMatrix {
       : PackedMatrix(rows, cols),
         format_(format),
         product_(format.ProductFor(isa)),
+        integers_(format.IntegersFor(isa)),
         panel_bytes_(format.PanelBytes(cols)) {}
   std::byte* panel(int64_t i) const { return memory_.get() + i * panel_bytes_; }
 
   const WeightFormat& format_;
   const WeightFormat::Product product_;
+  const IntegerKernel* const integers_;  // null: the product reads floats
   const int64_t panel_bytes_;
   std::unique_ptr<std::byte[], Free> memory_;
 };

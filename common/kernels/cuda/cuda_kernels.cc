@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -17,8 +18,10 @@ using device::cuda::ToStatus;
 
 namespace {
 
-// Decode graphs kept: 17 row buckets times 6 of splits, some twice while buffers grow.
-constexpr size_t kMaxGraphs = 256;
+// Decode graphs kept: 17 row buckets times 6 of splits.
+constexpr size_t kMaxGraphs = 128;
+// Words of a table beside those of its rows: what aligns its parts.
+constexpr int64_t kTableSlack = 64;
 
 // A weight in device memory, row-major [rows, cols] of the backend's 16-bit dtype, as in the model's file.
 class CudaMatrix final : public PackedMatrix {
@@ -59,15 +62,25 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
         fmt::format("GPU {} ({}) has compute capability {}.{}; Baton needs 8.0 (A100) or newer",
                     options.device, properties.name, properties.major, properties.minor));
   }
+  // Before this process is on the GPU: where only one process may be there at a time, that is the check's.
+  BATON_ASSIGN_OR_RETURN(const PrefillKernel prefill, StartPrefill(options, properties));
   BATON_RETURN_IF_ERROR(device::cuda::Use(options.device));
-  BATON_ASSIGN_OR_RETURN(const PrefillKernel prefill, ProvedPrefill(options.device, properties));
+  if (const cudaError_t error = CodeForGpu(); error != cudaSuccess) {
+    return absl::UnavailableError(
+        fmt::format("GPU {} ({}) has compute capability {}.{}, and this build has no code for it ({}; built "
+                    "for {}): build "
+                    "it with -DCMAKE_CUDA_ARCHITECTURES={}{}-real, or use --backend cpu",
+                    options.device, properties.name, properties.major, properties.minor,
+                    cudaGetErrorName(error), BATON_CUDA_ARCHITECTURES, properties.major, properties.minor));
+  }
   BATON_ASSIGN_OR_RETURN(device::cuda::Stream stream, device::cuda::MakeStream());
   auto kernels = std::unique_ptr<CudaKernels>(new CudaKernels(options, std::move(stream)));
   BATON_ASSIGN_OR_RETURN(kernels->memory_,
                          device::cuda::CudaMemory::Create(options.device, kernels->stream()));
   BATON_ASSIGN_OR_RETURN(kernels->gemm_, Gemm::Create(kernels->stream(), *kernels->memory_));
   BATON_ASSIGN_OR_RETURN(kernels->draws_,
-                         DrawQueue::Create(options.device, kernels->stream(), *kernels->memory_));
+                         DrawQueue::Create(options.device, kernels->stream(), *kernels->memory_,
+                                           [own = kernels.get()] { own->ForgetRecordings(); }));
   kernels->step_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->other_upload_ = std::make_unique<StepUpload>(kernels->stream(), *kernels->memory_);
   kernels->prefill_kernel_ = prefill;
@@ -98,34 +111,62 @@ int64_t CudaKernels::Begin(const StepRows& step) {
   padded_rows_ = step.decode && use_graphs_ ? RowBucket(rows) : rows;
   if (step_upload_->Send(
           {step.tokens, step.sequences, step.logit_rows, padded_rows_, step.group, step.taken}))
-    ForgetGraphs();
+    ForgetRecordings();
   return padded_rows_;
+}
+
+void CudaKernels::Reserve() {
+  // The last layer attends for the rows whose logits are wanted, each as a sequence of one row.
+  int64_t words = kTableSlack, longest = 0;
+  auto sequence = step_->sequences.begin();
+  for (const int64_t row : step_->logit_rows) {
+    while (row >= sequence->first_row + sequence->rows) ++sequence;
+    words += 4 + std::ssize(sequence->blocks);
+    longest = std::max(longest, sequence->first_position + sequence->rows);
+  }
+  other_upload_->Reserve(words);
+  const StepView& step = step_upload_->view();
+  const auto heads = step_->heads, dim = step_->head_dim;
+  (void)Workspace(std::max(
+      DecodeWorkspace(step.decode_row_count, heads, dim, step.split_bucket),
+      DecodeWorkspace(static_cast<int>(step_->logit_rows.size()), heads, dim, SplitBucket(longest))));
+}
+
+void CudaKernels::Prepare(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {
+  BATON_CHECK(step_.has_value());
+  Reserve();
+  if (!recordable()) return;
+  const GraphKey key(padded_rows_, step_upload_->view().split_bucket);
+  if (const auto found = graphs_.find(key); found != graphs_.end()) {
+    Recording& recording = found->second;
+    if (recording.graph != nullptr) return;
+    for (const Matrix& matrix : activations) recording.activations.push_back(matrix.data);
+    recording.graph = Capture(body);
+    fresh_ = true;
+  }
 }
 
 void CudaKernels::Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) {
   BATON_CHECK(step_.has_value());
-  if (!use_graphs_ || !step_->decode || padded_rows_ > kMaxGraphRows) {
+  if (!recordable()) {
     body();
     return;
   }
-  GraphKey key = {static_cast<uintptr_t>(padded_rows_),
-                  static_cast<uintptr_t>(step_upload_->view().split_bucket),
-                  reinterpret_cast<uintptr_t>(draws_->tokens())};
-  for (const Matrix& matrix : activations) key.push_back(reinterpret_cast<uintptr_t>(matrix.data));
-  if (const auto found = graphs_.find(key); found == graphs_.end()) {
-    // The first time, plainly: workspaces grow and modules load, which a capture could not take.
+  const GraphKey key(padded_rows_, step_upload_->view().split_bucket);
+  const auto found = graphs_.find(key);
+  if (found == graphs_.end() || found->second.graph == nullptr) {
+    // The first time, plainly: the code of kernels is loaded, which a capture could not take.
     body();
-    if (graphs_.size() >= kMaxGraphs) ForgetGraphs();
-    graphs_.try_emplace(std::move(key));
-  } else {
-    Recording& recording = found->second;
-    if (recording.graph == nullptr) {
-      recording.graph = Capture(body);
-    } else {
-      ++replays_;
-    }
-    CheckOk(cudaGraphLaunch(recording.graph.get(), stream()), "launching a step's graph");
+    fresh_ = false;
+    if (graphs_.size() >= kMaxGraphs) ForgetRecordings();
+    graphs_.try_emplace(key);
+    return;
   }
+  const Recording& recording = found->second;
+  BATON_CHECK(std::ranges::equal(activations, recording.activations, {}, &Matrix::data))
+      << " activations have moved since a step was recorded";
+  if (!std::exchange(fresh_, false)) ++replays_;
+  CheckOk(cudaGraphLaunch(recording.graph.get(), stream()), "launching a step's graph");
 }
 
 device::cuda::GraphExec CudaKernels::Capture(absl::FunctionRef<void()> body) {
@@ -163,7 +204,7 @@ float* CudaKernels::Workspace(int64_t floats) {
     BATON_CHECK(grown.ok()) << " attention workspace: " << grown.status().ToString();
     workspace_ = *std::move(grown);
     workspace_floats_ = floats;
-    ForgetGraphs();
+    ForgetRecordings();
   }
   return reinterpret_cast<float*>(workspace_.get());
 }

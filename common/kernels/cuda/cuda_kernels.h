@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/device/cuda/cuda_memory.h"
@@ -41,8 +42,10 @@ class CudaKernels final : public Kernels {
   absl::Status CheckLayout(const kv::KvLayout& layout) const override;
 
   int64_t Begin(const StepRows& step) override;
+  void Prepare(std::span<const Matrix> activations, absl::FunctionRef<void()> body) override;
   void Run(std::span<const Matrix> activations, absl::FunctionRef<void()> body) override;
   void End() override;
+  void ForgetRecordings() override { graphs_.clear(); }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override;
   void Clear(Matrix matrix) override;
@@ -59,20 +62,22 @@ class CudaKernels final : public Kernels {
   DeviceSampler* sampler() override { return &*draws_; }
 
  private:
-  // What a captured step depends on beside the tables that it reads: rows, splits, and where activations and
-  // the sampler's tokens are.
-  using GraphKey = std::vector<uintptr_t>;
+  // Padded rows and bucket of splits: the same on every rank of a group, so all replay or none. Whatever else
+  // a recorded step depends on has its place until ForgetRecordings.
+  using GraphKey = std::pair<int64_t, int>;
   struct Recording {
-    device::cuda::GraphExec graph;  // null after the first, plain run, which grows what has to grow
+    std::vector<const void*> activations;  // that it was made with
+    device::cuda::GraphExec graph;         // null after the first, plain run, which loads the kernels' code
   };
 
   CudaKernels(const CudaOptions& options, device::cuda::Stream stream);
   // The table of `sequences`: the step's own, or one that is sent now.
   const StepView& TableOf(std::span<const SequenceRows> sequences, const AttentionShape& shape);
   device::cuda::GraphExec Capture(absl::FunctionRef<void()> body);
+  // Room for split attention, for the table of the rows whose logits are wanted, and in all that a step has.
+  void Reserve();
   float* Workspace(int64_t floats);
-  // Everything that a graph has seen may have moved.
-  void ForgetGraphs() { graphs_.clear(); }
+  bool recordable() const { return use_graphs_ && step_->decode && padded_rows_ <= kMaxGraphRows; }
 
   const int device_;
   const bool use_graphs_;
@@ -90,6 +95,7 @@ class CudaKernels final : public Kernels {
   std::optional<StepRows> step_;  // between Begin and End
   int64_t padded_rows_ = 0;       // of step_
   bool capturing_ = false;
+  bool fresh_ = false;  // the step's graph was made in Prepare
   std::map<GraphKey, Recording> graphs_;
   int64_t replays_ = 0;
 };

@@ -13,8 +13,9 @@ namespace baton::kernels::cuda {
 
 using device::cuda::CheckOk;
 
-absl::StatusOr<DrawQueue> DrawQueue::Create(int device, cudaStream_t stream, device::Memory& memory) {
-  DrawQueue queue(device, stream, memory);
+absl::StatusOr<DrawQueue> DrawQueue::Create(int device, cudaStream_t stream, device::Memory& memory,
+                                            std::function<void()> moved) {
+  DrawQueue queue(device, stream, memory, std::move(moved));
   for (Transfer& transfer : queue.transfers_) {
     BATON_ASSIGN_OR_RETURN(transfer.arrived, device::cuda::MakeEvent());
   }
@@ -43,7 +44,15 @@ absl::Status DrawQueue::ReserveTable(int64_t bytes) {
 }
 
 absl::Status DrawQueue::ReserveTokens(int64_t draws) {
-  BATON_ASSIGN_OR_RETURN(tokens_, memory_->Allocate(draws * static_cast<int64_t>(sizeof(int32_t))));
+  constexpr auto kWord = static_cast<int64_t>(sizeof(int32_t));
+  BATON_ASSIGN_OR_RETURN(device::Memory::Buffer grown, memory_->Allocate(draws * kWord));
+  if (tokens_ != nullptr) {
+    // The step that comes may take what the last launch drew.
+    CheckOk(cudaMemcpyAsync(grown.get(), tokens_.get(), static_cast<size_t>(capacity_ * kWord),
+                            cudaMemcpyDeviceToDevice, stream_),
+            "moving tokens");
+  }
+  tokens_ = std::move(grown);
   capacity_ = draws;
   return absl::OkStatus();
 }
@@ -69,21 +78,29 @@ bool DrawQueue::ReservePenaltySlots(int32_t slots, int64_t vocabulary) {
   return true;
 }
 
+void DrawQueue::Prepare(const StepDraws& draws) {
+  const auto bytes = DrawTable::BytesOf(draws);
+  const auto count = std::ssize(draws.rows);
+  // What still reads the old memory is waited for as it is freed.
+  absl::Status grown;
+  if (bytes > asked_bytes_) grown.Update(ReserveTable(2 * bytes));
+  if (count > capacity_) {
+    grown.Update(ReserveTokens(2 * count));
+    moved_();
+  }
+  grown.Update(Reserve(transfers_[launched_ % transfers_.size()], bytes, count));
+  BATON_CHECK(grown.ok()) << " draws: " << grown.ToString();
+}
+
 void DrawQueue::Launch(Matrix logits, const StepDraws& draws) {
+  Prepare(draws);  // which has nothing to do in a step: it has been called
   BATON_CHECK(logits.dtype == tensor::DType::kF32 && launched_ - finished_ < transfers_.size());
   for (const RowDraw& row : draws.rows) {
     BATON_CHECK(row.slot < penalty_slots_ && (row.slot < 0 || logits.cols == vocabulary_));
   }
   const DrawTable table(draws);
-  const auto bytes = std::ssize(table.bytes());
   const auto count = std::ssize(draws.rows);
-  // What still reads the old memory is waited for as it is freed.
-  absl::Status grown;
-  if (bytes > asked_bytes_) grown.Update(ReserveTable(2 * bytes));
-  if (count > capacity_) grown.Update(ReserveTokens(2 * count));
   Transfer& transfer = transfers_[launched_++ % transfers_.size()];
-  grown.Update(Reserve(transfer, bytes, count));
-  BATON_CHECK(grown.ok()) << " draws: " << grown.ToString();
   transfer.count = count;
   std::memcpy(transfer.asked.get(), table.bytes().data(), table.bytes().size());
   CheckOk(cudaMemcpyAsync(asked_.get(), transfer.asked.get(), table.bytes().size(), cudaMemcpyHostToDevice,

@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/base/ids.h"
@@ -19,12 +21,15 @@ namespace baton::kernels::cuda {
 class DrawQueue final : public DeviceSampler {
  public:
   // RESOURCE_EXHAUSTED if there is not enough memory.
-  static absl::StatusOr<DrawQueue> Create(int device, cudaStream_t stream, device::Memory& memory);
+  static absl::StatusOr<DrawQueue> Create(int device, cudaStream_t stream, device::Memory& memory,
+                                          std::function<void()> moved);
 
   bool CanSample(int64_t vocabulary) const override;
   // Each slot takes [vocabulary] words.
   bool ReservePenaltySlots(int32_t slots, int64_t vocabulary) override;
-  // In the order of the stream. tokens() may move.
+  // tokens() may move: then `moved` is called, as steps that were recorded know the old place.
+  void Prepare(const StepDraws& draws) override;
+  // In the order of the stream.
   void Launch(Matrix logits, const StepDraws& draws) override;
   void Await(std::span<TokenId> tokens) override;
   // What the last launch drew, on the device.
@@ -40,8 +45,8 @@ class DrawQueue final : public DeviceSampler {
     int64_t capacity = 0;  // draws
     int64_t count = 0;     // of the launch in flight
   };
-  DrawQueue(int device, cudaStream_t stream, device::Memory& memory)
-      : device_(device), stream_(stream), memory_(&memory) {}
+  DrawQueue(int device, cudaStream_t stream, device::Memory& memory, std::function<void()> moved)
+      : device_(device), stream_(stream), memory_(&memory), moved_(std::move(moved)) {}
   // Memory on the device for a table of `bytes`, and for the tokens of so many draws.
   absl::Status ReserveTable(int64_t bytes);
   absl::Status ReserveTokens(int64_t draws);
@@ -51,6 +56,7 @@ class DrawQueue final : public DeviceSampler {
   int device_;
   cudaStream_t stream_;
   device::Memory* memory_;
+  std::function<void()> moved_;
   device::Memory::Buffer asked_;   // a DrawTable
   device::Memory::Buffer tokens_;  // [capacity_] int32
   device::Memory::Buffer counts_;  // [penalty_slots_, vocabulary_] words

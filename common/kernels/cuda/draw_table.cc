@@ -37,6 +37,13 @@ DrawTable::DrawTable(const StepDraws& draws)
   tokens_ = Append(std::span<const int32_t>(tokens), bytes_);
 }
 
+int64_t DrawTable::BytesOf(const StepDraws& draws) {
+  size_t bytes = draws.rows.size_bytes() + draws.biases.size_bytes() + draws.seen.size() * sizeof(SeenRun);
+  for (const SeenTokens& seen : draws.seen)
+    bytes += (seen.prompt.size() + seen.output.size()) * sizeof(int32_t);
+  return static_cast<int64_t>(bytes);
+}
+
 DrawView DrawTable::View(const std::byte* base) const {
   return {.rows = reinterpret_cast<const RowDraw*>(base),
           .row_count = row_count_,

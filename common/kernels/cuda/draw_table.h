@@ -32,6 +32,8 @@ struct DrawView {
 class DrawTable {
  public:
   explicit DrawTable(const StepDraws& draws);
+  // The size of its table, without making it.
+  static int64_t BytesOf(const StepDraws& draws);
 
   std::span<const std::byte> bytes() const { return bytes_; }
   // Of a copy of the bytes at `base`, aligned to 8.

@@ -166,6 +166,8 @@ void SwiGlu(const void* gate_up, int64_t in_stride, int rows, int width, void* o
   CheckLaunch("SwiGLU");
 }
 
+cudaError_t CodeForGpu() { return FindCode(&GatherKernel); }
+
 void GatherRows(const void* from, int64_t from_stride, const int32_t* rows, int count, int row_bytes, void* to,
                 int64_t to_stride, cudaStream_t stream) {
   if (count == 0) return;

@@ -52,6 +52,9 @@ struct HeadShape {
   int64_t window = 0;
 };
 
+// Whether this build has code for the current GPU: cudaSuccess, or why not.
+cudaError_t CodeForGpu();
+
 // out[r] = float32 of table[id - first], or zeros where it has no such row. table [table_rows, cols] of
 // `dtype`. id: tokens[r], or where that is a TakenWord, what `drawn` has for it.
 void Embed(const void* table, DType dtype, int64_t table_rows, const int32_t* tokens, const int32_t* drawn,

@@ -35,4 +35,13 @@ void AllowShared(Kernel* kernel, size_t bytes) {
   std::abort();
 }
 
+// Whether this build has code of the kernel for the current GPU.
+template <typename Kernel>
+cudaError_t FindCode(Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  if (error != cudaSuccess) (void)cudaGetLastError();  // it is told here, and not to the next launch
+  return error;
+}
+
 }  // namespace baton::kernels::cuda

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <barrier>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/device/cuda/status.h"
 #include "common/kernels/collective.h"
 #include "common/kernels/cuda/cuda_kernels.h"
 
@@ -55,6 +57,37 @@ class NcclMember final : public Collective {
   const std::shared_ptr<std::barrier<>> barrier_;
 };
 
+// Values of the sums that a decode step and a prefill step have, roughly.
+constexpr size_t kWarmUpValues[] = {size_t{8} << 10, size_t{1} << 20};
+
+// NCCL takes its buffers and connects its ranks at a communicator's first sums: here, and not in a step, and
+// before the KV pool takes what memory is left.
+absl::Status WarmUp(std::span<const ncclComm_t> communicators, std::span<Kernels* const> ranks) {
+  std::vector<device::Memory::Buffer> buffers;
+  for (Kernels* kernels : ranks) {
+    BATON_ASSIGN_OR_RETURN(
+        buffers.emplace_back(),
+        kernels->memory().Allocate(static_cast<int64_t>(std::ranges::max(kWarmUpValues) * sizeof(float))));
+  }
+  for (const size_t values : kWarmUpValues) {
+    for (const ncclDataType_t type : {ncclFloat32, ncclBfloat16}) {
+      BATON_RETURN_IF_ERROR(ToStatus(ncclGroupStart(), "a first sum"));
+      for (size_t r = 0; r < ranks.size(); ++r) {
+        BATON_RETURN_IF_ERROR(
+            ToStatus(ncclAllReduce(buffers[r].get(), buffers[r].get(), values, type, ncclSum,
+                                   communicators[r], static_cast<cuda::CudaKernels*>(ranks[r])->stream()),
+                     "a first sum"));
+      }
+      BATON_RETURN_IF_ERROR(ToStatus(ncclGroupEnd(), "a first sum"));
+    }
+  }
+  for (Kernels* kernels : ranks) {
+    BATON_RETURN_IF_ERROR(device::cuda::ToStatus(
+        cudaStreamSynchronize(static_cast<cuda::CudaKernels*>(kernels)->stream()), "a first sum"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeCudaGroup(std::span<Kernels* const> ranks) {
@@ -64,6 +97,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeCudaGroup(std::span
   BATON_RETURN_IF_ERROR(
       ToStatus(ncclCommInitAll(communicators.data(), static_cast<int>(ranks.size()), devices.data()),
                fmt::format("joining {} GPUs by NCCL", ranks.size())));
+  if (absl::Status warm = WarmUp(communicators, ranks); !warm.ok()) {
+    for (ncclComm_t communicator : communicators) (void)ncclCommAbort(communicator);
+    return warm;
+  }
   const auto barrier = std::make_shared<std::barrier<>>(static_cast<std::ptrdiff_t>(ranks.size()));
   std::vector<std::unique_ptr<Collective>> members;
   for (size_t r = 0; r < ranks.size(); ++r) {

@@ -14,6 +14,8 @@ absl::Status NoCuda() {
 
 absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions&) { return NoCuda(); }
 
+absl::Status ProveCudaPrefill(int) { return NoCuda(); }
+
 absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeCudaGroup(std::span<Kernels* const>) {
   return NoCuda();
 }

@@ -1,16 +1,18 @@
-// Chooses a GPU's prefill kernel at start (prefill_choice.h), with the proof made on the GPU itself, and
-// warns the operator where it failed. To be called before anything is on the GPU: a kernel that fails may
-// take the process's context with it, and then a fresh one is made.
+// Chooses a GPU's prefill kernel at start: the one that CudaOptions name, or the one that proved right
+// (prefill_choice.h), with a warning for the operator where the faster one did not. The proof is made in a
+// process of its own if CudaOptions have a command for it.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
 #include "absl/status/statusor.h"
 #include "common/kernels/cuda/prefill_choice.h"
+#include "common/kernels/kernels.h"
 
 namespace baton::kernels::cuda {
 
-// Fails only if the device is lost for good.
-absl::StatusOr<PrefillKernel> ProvedPrefill(int device, const cudaDeviceProp& properties);
+// To be called before anything is on the GPU. INVALID_ARGUMENT: the GPU does not have the kernel that was
+// asked for. INTERNAL: a proof in this process has cost it the GPU.
+absl::StatusOr<PrefillKernel> StartPrefill(const CudaOptions& options, const cudaDeviceProp& properties);
 
 }  // namespace baton::kernels::cuda

@@ -19,14 +19,11 @@ constexpr int64_t kFirstWords = int64_t{1} << 20;
 }  // namespace
 
 bool StepUpload::Reserve(int64_t words) {
-  if (words <= capacity_) {
-    CheckOk(cudaEventSynchronize(copied_.get()), "waiting for the last table");
-    return false;
-  }
+  if (words <= capacity_) return false;
   capacity_ = std::max(kFirstWords, 2 * words);
   const int64_t bytes = capacity_ * static_cast<int64_t>(sizeof(int32_t));
   CheckOk(cudaStreamSynchronize(stream_), "waiting for the last table");
-  absl::StatusOr<device::Memory::Buffer> device = memory_->Allocate(bytes);
+  absl::StatusOr<device::Memory::Buffer> device = memory_.Allocate(bytes);
   BATON_CHECK(device.ok()) << " step table: " << device.status().ToString();
   absl::StatusOr<device::cuda::PinnedBytes> host = device::cuda::AllocatePinned(bytes);
   BATON_CHECK(host.ok()) << " step table: " << host.status().ToString();
@@ -42,6 +39,7 @@ bool StepUpload::Reserve(int64_t words) {
 
 bool StepUpload::Send(const StepTable& table) {
   const bool moved = Reserve(static_cast<int64_t>(table.words().size()));
+  CheckOk(cudaEventSynchronize(copied_.get()), "waiting for the last table");
   std::memcpy(host_.get(), table.words().data(), table.words().size_bytes());
   CheckOk(cudaMemcpyAsync(device_.get(), host_.get(), table.words().size_bytes(), cudaMemcpyHostToDevice,
                           stream_),

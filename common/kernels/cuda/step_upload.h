@@ -15,18 +15,19 @@ namespace baton::kernels::cuda {
 
 class StepUpload {
  public:
-  StepUpload(cudaStream_t stream, device::Memory& memory) : stream_(stream), memory_(&memory) {}
+  StepUpload(cudaStream_t stream, device::Memory& memory) : stream_(stream), memory_(memory) {}
 
+  // Memory for a table of so many words; waits for the last table where it has to grow. True if the device
+  // memory has moved.
+  bool Reserve(int64_t words);
   // Copies the table in the order of the stream. True if the device memory has moved.
   bool Send(const StepTable& table);
   // The table that was sent last.
   const StepView& view() const { return view_; }
 
  private:
-  bool Reserve(int64_t words);
-
   const cudaStream_t stream_;
-  device::Memory* const memory_;
+  device::Memory& memory_;
   device::Memory::Buffer device_;
   device::cuda::PinnedBytes host_;
   device::cuda::Event copied_;  // after which host_ may be written again

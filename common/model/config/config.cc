@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "absl/algorithm/container.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
 
@@ -322,6 +323,13 @@ std::string ModelConfig::Canonical() const {
   line("qk_norm", qk_norm ? 1 : 0);
   for (int64_t window : windows) line("window", window);
   return text;
+}
+
+std::string ModelConfig::Digest() const {
+  Sha256 sha;
+  sha.Update(Canonical());
+  const Sha256Digest digest = sha.Finish();
+  return std::string(digest.begin(), digest.end());
 }
 
 int64_t ModelConfig::parameters() const {

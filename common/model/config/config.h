@@ -62,6 +62,8 @@ struct ModelConfig {
 
   // Canonical text: equal texts mean equal computations. Part of the fingerprint.
   std::string Canonical() const;
+  // SHA-256 (32 bytes) over Canonical().
+  std::string Digest() const;
   // Weights and biases, all of them; tied embeddings count once.
   int64_t parameters() const;
   // For people: "LlamaForCausalLM, 6 layers, hidden 192, 6 heads, 2 KV heads, vocabulary 4096, context 2048".

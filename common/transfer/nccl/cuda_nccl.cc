@@ -1,6 +1,7 @@
 // The real NCCL, on the GPU of the engine's rank 0. The KV of other ranks is read and written from there, by
-// peer access: rank 0's stream comes after the others' work on a layer, because the sum that ends the layer
-// does, and Unpack waits for its copies before the engine thread goes on.
+// peer access: a pack waits for the mark that each rank has set behind its writes, later writes of other
+// ranks come behind a sum and so behind the pack, and a chunk counts as written when the host has seen the
+// end of its copies.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -20,6 +21,7 @@ class CudaNccl final : public Nccl {
       : payload_(std::move(payload)), nccl_(std::move(nccl)) {}
   NcclApi Api() override { return nccl_->Api(); }
   Payload& payload() override { return *payload_; }
+  int version() const override { return nccl_->version(); }
 
  private:
   const std::unique_ptr<CudaPayload> payload_;
@@ -63,11 +65,7 @@ absl::StatusOr<std::unique_ptr<Nccl>> OpenNccl(std::span<device::Memory* const> 
     if (other->device() != first.device()) BATON_RETURN_IF_ERROR(LetReach(first.device(), other->device()));
   }
   BATON_ASSIGN_OR_RETURN(auto payload, CudaPayload::Create(memories));
-  BATON_ASSIGN_OR_RETURN(
-      auto nccl,
-      RealNccl::Create({.device = first.device(), .before_send = [payload = payload.get()](void* stream) {
-                          payload->OrderAfterPack(static_cast<cudaStream_t>(stream));
-                        }}));
+  BATON_ASSIGN_OR_RETURN(auto nccl, RealNccl::Create({.device = first.device()}));
   return std::make_unique<CudaNccl>(std::move(payload), std::move(nccl));
 }
 

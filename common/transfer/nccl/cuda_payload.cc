@@ -19,7 +19,8 @@ int64_t TrailerAt(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 // Launches `copy` for the pieces, a table at a time.
 template <typename PieceSpan>
-void ForTables(PieceSpan pieces, std::byte* staging, bool to_staging, cudaStream_t stream) {
+void ForTables(PieceSpan pieces, std::byte* staging, bool to_staging, const uint32_t* unless,
+               cudaStream_t stream) {
   PieceTable table;
   int64_t at = 0;
   for (const auto piece : pieces) {
@@ -30,11 +31,11 @@ void ForTables(PieceSpan pieces, std::byte* staging, bool to_staging, cudaStream
     table.pieces[table.count++] = {data, at, bytes};
     at += bytes;
     if (table.count == PieceTable::kMost) {
-      CopyPieces(table, staging, to_staging, stream);
+      CopyPieces(table, staging, to_staging, unless, stream);
       table.count = 0;
     }
   }
-  CopyPieces(table, staging, to_staging, stream);
+  CopyPieces(table, staging, to_staging, unless, stream);
 }
 
 }  // namespace
@@ -44,9 +45,8 @@ absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(
   device::cuda::CudaMemory& memory = *ranks.front();
   BATON_RETURN_IF_ERROR(device::cuda::Use(memory.device()));
   auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(std::move(ranks)));
-  BATON_ASSIGN_OR_RETURN(payload->packed_, device::cuda::MakeEvent());
-  BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(sizeof(uint32_t)));
-  BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(sizeof(uint32_t)));
+  BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(kMostUnpacks * sizeof(uint32_t)));
+  BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(kMostUnpacks * sizeof(uint32_t)));
   return payload;
 }
 
@@ -67,38 +67,75 @@ int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
   return TrailerAt(bytes) - bytes + segments * static_cast<int64_t>(sizeof(uint32_t));
 }
 
-void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
+uint64_t CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
   int64_t bytes = 0;
   for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
-  ForTables(pieces, staging, true, compute_);
+  // Pieces lie on the GPUs of all ranks, whose own streams may be far behind this one.
+  const int64_t mark = memory_.marked();
+  for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, compute_);
+  ForTables(pieces, staging, true, nullptr, compute_);
   WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
-  CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
+  const cudaEvent_t packed = Mark(packs_, compute_);
   // The pieces may be given back as soon as this returns, and filled again.
-  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed_.get());
+  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed);
+  return packed_ + packs_.size();
 }
 
-void CudaPayload::OrderAfterPack(cudaStream_t transfer) {
-  // The last Pack comes after all before it: one event says enough.
-  CheckOk(cudaStreamWaitEvent(transfer, packed_.get(), 0), "ordering a payload");
+bool CudaPayload::Packed(uint64_t number) {
+  while (packed_ < number && !packs_.empty()) {
+    if (!TakeFirst(packs_)) return false;
+    ++packed_;
+  }
+  return packed_ >= number;
 }
 
-absl::Status CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {
-  BATON_RETURN_IF_ERROR(device::cuda::Use(memory_.device()));
+cudaEvent_t CudaPayload::Mark(std::deque<device::cuda::Event>& marks, cudaStream_t stream) {
+  if (spare_.empty()) {
+    auto event = device::cuda::MakeEvent();
+    BATON_CHECK(event.ok()) << " " << event.status().ToString();
+    spare_.push_back(*std::move(event));
+  }
+  marks.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  CheckOk(cudaEventRecord(marks.back().get(), stream), "marking a payload");
+  return marks.back().get();
+}
+
+bool CudaPayload::TakeFirst(std::deque<device::cuda::Event>& marks) {
+  const cudaError_t state = cudaEventQuery(marks.front().get());
+  if (state == cudaErrorNotReady) return false;
+  CheckOk(state, "moving a payload");
+  spare_.push_back(std::move(marks.front()));
+  marks.pop_front();
+  return true;
+}
+
+uint64_t CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {
+  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  const uint64_t number = unpacked_ + unpacks_.size() + 1;
+  // So many chunks are hundreds of MB: the first of them is about to end.
+  if (unpacks_.size() >= kMostUnpacks) CheckOk(cudaEventSynchronize(unpacks_.front().get()), "unpacking");
+  BATON_CHECK(unpacks_.size() <= kMostUnpacks);
   // Pieces lie on the GPUs of all ranks.
   for (const device::cuda::CudaMemory* rank : ranks_) memory_.UploadAfter(rank->fence());
-  auto* wrong = reinterpret_cast<uint32_t*>(wrong_.get());
+  auto* const wrong = reinterpret_cast<uint32_t*>(wrong_.get()) + number % kMostUnpacks;
   CheckOk(cudaMemsetAsync(wrong, 0, sizeof *wrong, uploads_), "checking a payload");
   CompareCrcs(staging, bytes, reinterpret_cast<const uint32_t*>(staging + TrailerAt(bytes)), wrong, uploads_);
-  CheckOk(cudaMemcpyAsync(seen_.get(), wrong, sizeof *wrong, cudaMemcpyDeviceToHost, uploads_),
+  ForTables(pieces, const_cast<std::byte*>(staging), false, wrong, uploads_);
+  CheckOk(cudaMemcpyAsync(Seen(number), wrong, sizeof *wrong, cudaMemcpyDeviceToHost, uploads_),
           "checking a payload");
-  CheckOk(cudaStreamSynchronize(uploads_), "checking a payload");
+  (void)Mark(unpacks_, uploads_);
+  return number;
+}
+
+std::optional<absl::Status> CudaPayload::Unpacked(uint64_t number) {
+  BATON_CHECK_EQ(number, unpacked_ + 1);
+  if (!TakeFirst(unpacks_)) return std::nullopt;
+  ++unpacked_;
   uint32_t seen;
-  std::memcpy(&seen, seen_.get(), sizeof seen);
+  std::memcpy(&seen, Seen(number), sizeof seen);
   if (seen != 0) return absl::DataLossError("a payload's checksum is wrong");
-  ForTables(pieces, const_cast<std::byte*>(staging), false, uploads_);
-  // Staging memory is given back and may be received into at once.
-  CheckOk(cudaStreamSynchronize(uploads_), "scattering a payload");
   return absl::OkStatus();
 }
 

@@ -1,13 +1,17 @@
-// CudaPayload: payloads on a GPU. Pack runs on the engine's compute stream, so it sees the KV that its
-// kernels have written; a transfer's stream waits for it by an event, and so do uploads into the pieces.
-// Unpack runs on the stream of uploads, in their order, and does not wait for a step in flight. Staging
+// CudaPayload: payloads on a GPU. Pack runs on the compute stream of rank 0, after the last mark of every
+// rank, so it sees the KV that their kernels have written, and marks its end by an event of its own: a
+// transfer is put once that has come, and uploads into the pieces wait for it.
+// Unpack runs on the stream of uploads, in their order, and waits neither for a step in flight nor, on the
+// host, for its own end: nothing is copied if the check before it on the stream has failed. Staging
 // memory is never touched on the compute stream by the link's thread: that stream may be in the middle of a
 // capture. The trailer holds a CRC32C per 256 bytes, made and compared on the GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,10 +28,10 @@ class CudaPayload final : public Payload {
 
   absl::StatusOr<device::Memory::Buffer> Stage(int64_t bytes) override;
   int64_t TrailerBytes(int64_t bytes) const override;
-  void Pack(ConstPieces pieces, std::byte* staging) override;
-  absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override;
-  // What is put on `transfer` from now on comes after all that Pack has begun. Under the link's lock.
-  void OrderAfterPack(cudaStream_t transfer);
+  uint64_t Pack(ConstPieces pieces, std::byte* staging) override;
+  bool Packed(uint64_t number) override;
+  uint64_t Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override;
+  std::optional<absl::Status> Unpacked(uint64_t number) override;
 
  private:
   explicit CudaPayload(std::vector<device::cuda::CudaMemory*> ranks)
@@ -36,11 +40,25 @@ class CudaPayload final : public Payload {
         compute_(memory_.stream()),
         uploads_(memory_.uploads()) {}
 
+  // Unpacks in progress at once.
+  static constexpr size_t kMostUnpacks = 512;
+
+  // Puts a mark on the stream, behind those of the same list.
+  cudaEvent_t Mark(std::deque<device::cuda::Event>& marks, cudaStream_t stream);
+  // Drops the first mark if it has been reached.
+  bool TakeFirst(std::deque<device::cuda::Event>& marks);
+  std::byte* Seen(uint64_t number) const { return seen_.get() + number % kMostUnpacks * sizeof(uint32_t); }
+
   const std::vector<device::cuda::CudaMemory*> ranks_;
   device::cuda::CudaMemory& memory_;
   const cudaStream_t compute_, uploads_;
-  device::cuda::Event packed_;    // the last Pack
-  device::Memory::Buffer wrong_;  // a flag on the GPU, and where the host reads it
+  // Packs and unpacks that have not been seen to end, in order: the first is the number after those that
+  // have. The events of those that have serve again.
+  std::deque<device::cuda::Event> packs_, unpacks_;
+  std::vector<device::cuda::Event> spare_;
+  uint64_t packed_ = 0, unpacked_ = 0;
+  // By number, modulo their count: flags on the GPU, and where the host reads them.
+  device::Memory::Buffer wrong_;
   device::cuda::PinnedBytes seen_;
 };
 

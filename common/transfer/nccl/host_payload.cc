@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <deque>
 #include <span>
+#include <utility>
 
 #include "common/base/digest.h"
 #include "common/transfer/nccl/payload.h"
@@ -16,7 +18,7 @@ class HostPayload final : public Payload {
   }
   int64_t TrailerBytes(int64_t) const override { return sizeof(uint32_t); }
 
-  void Pack(ConstPieces pieces, std::byte* staging) override {
+  uint64_t Pack(ConstPieces pieces, std::byte* staging) override {
     std::byte* to = staging;
     for (const auto piece : pieces) {
       std::memcpy(to, piece.data(), piece.size());
@@ -24,9 +26,22 @@ class HostPayload final : public Payload {
     }
     const uint32_t crc = Crc32c(std::span<const std::byte>(staging, to));
     std::memcpy(to, &crc, sizeof crc);
+    return 0;
+  }
+  bool Packed(uint64_t) override { return true; }
+
+  uint64_t Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
+    ended_.push_back(Copy(staging, bytes, pieces));
+    return ++unpacks_;
+  }
+  std::optional<absl::Status> Unpacked(uint64_t) override {
+    absl::Status status = std::move(ended_.front());
+    ended_.pop_front();
+    return status;
   }
 
-  absl::Status Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) override {
+ private:
+  static absl::Status Copy(const std::byte* staging, int64_t bytes, Pieces pieces) {
     uint32_t expected;
     std::memcpy(&expected, staging + bytes, sizeof expected);
     const uint32_t crc = Crc32c(std::span(staging, static_cast<size_t>(bytes)));
@@ -39,6 +54,9 @@ class HostPayload final : public Payload {
     }
     return absl::OkStatus();
   }
+
+  uint64_t unpacks_ = 0;
+  std::deque<absl::Status> ended_;  // not asked for yet
 };
 
 }  // namespace

@@ -1,11 +1,16 @@
 // NcclApi: the dozen functions of NCCL that links use, as a table, so that tests can put a NCCL with scripted
-// failures in its place. NCCL's types end here. Every function is called from one link's thread only and may
-// not wait: communicators are non-blocking, and kBusy means that the answer comes by `state`.
+// failures in its place. NCCL's types end here. Three of them may block for seconds, whatever NCCL's
+// documentation says of non-blocking communicators: `make_id` and `join` load libraries and allocate, and
+// `abort` waits for threads, streams and frees, and so even for kernels of other communicators. They are
+// called from threads of their own, several at a time, and never under a lock. The others return at once,
+// kBusy if the answer is not known yet; per communicator they are called by one thread at a time.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 namespace baton::transfer {
@@ -17,21 +22,26 @@ using NcclId = std::array<std::byte, 128>;
 enum class NcclState { kOk, kBusy, kFailed };
 
 struct NcclApi {
-  // A new id, to be brought to the peer. Empty function results (kFailed) have their reason in `last_error`.
+  // May block. A new id, to be brought to the peer. It costs a thread and a listening socket until both ranks
+  // have joined, and for the life of the process if one never does. kFailed: `last_error` says why.
   std::function<NcclState(NcclId& id)> make_id;
-  // Begins to join the pair `id` as `rank` (0 or 1).
+  // May block. Begins to join the pair `id` as `rank` (0 or 1).
   std::function<NcclState(const NcclId& id, int rank, Communicator& communicator)> join;
-  // How the communicator does: kBusy while it is being made, kFailed once the peer is lost.
+  // May block. Gives communicators and all that hangs on them up, whatever their state. All of them are told
+  // to stop before anything is waited for.
+  std::function<void(std::span<const Communicator> communicators)> abort;
+
+  // How the communicator does: kBusy while it is being made or a call is in progress, kFailed once a transfer
+  // has failed. The death of a peer is not noticed while nothing is in progress.
   std::function<NcclState(Communicator communicator)> state;
-  // Puts a transfer of `bytes` of device memory on the link's stream.
+  // Puts a transfer of `bytes` of device memory on the communicator's stream.
   std::function<NcclState(Communicator communicator, const std::byte* data, size_t bytes)> send;
   std::function<NcclState(Communicator communicator, std::byte* data, size_t bytes)> receive;
   // How many of the communicator's transfers are done, in the order in which they were put.
   std::function<NcclState(Communicator communicator, int64_t& done)> done;
   // Bytes of device memory that the communicator took, as far as is known.
   std::function<int64_t(Communicator communicator)> memory;
-  // Gives the communicator and all that hangs on it up, at once, whatever its state.
-  std::function<void(Communicator communicator)> abort;
+  // Of the communicator's last failure, or of the last one without a communicator (null).
   std::function<std::string(Communicator communicator)> last_error;
 };
 

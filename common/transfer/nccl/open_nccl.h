@@ -21,6 +21,8 @@ class Nccl {
   // Both valid as long as this.
   virtual NcclApi Api() = 0;
   virtual Payload& payload() = 0;
+  // Of the library: 22809 is 2.28.9. It joins no other one.
+  virtual int version() const = 0;
 };
 
 // `ranks`: where each rank of the worker's engine keeps its KV; they outlive what is returned.

@@ -13,7 +13,8 @@ constexpr int kThreads = 256;
 constexpr uint32_t kPolynomial = 0x82F63B78u;  // reflected
 constexpr int64_t kBytesPerBlock = 16 * 1024;
 
-__global__ void __launch_bounds__(kThreads) CopyKernel(PieceTable table, std::byte* staging, bool to_staging) {
+__global__ void __launch_bounds__(kThreads) CopyKernel(PieceTable table, std::byte* staging, bool to_staging, const uint32_t* unless) {
+  if (unless != nullptr && *unless != 0) return;
   const PieceTable::Piece piece = table.pieces[blockIdx.x];
   auto* data = reinterpret_cast<uint4*>(piece.data);
   auto* staged = reinterpret_cast<uint4*>(staging + piece.at);
@@ -73,13 +74,14 @@ unsigned CrcBlocks(int64_t bytes) {
 
 }  // namespace
 
-void CopyPieces(const PieceTable& table, std::byte* staging, bool to_staging, cudaStream_t stream) {
+void CopyPieces(const PieceTable& table, std::byte* staging, bool to_staging, const uint32_t* unless,
+                cudaStream_t stream) {
   if (table.count == 0) return;
   int64_t longest = 1;
   for (int i = 0; i < table.count; ++i) longest = table.pieces[i].bytes > longest ? table.pieces[i].bytes : longest;
   const dim3 grid(static_cast<unsigned>(table.count),
                   static_cast<unsigned>((longest + kBytesPerBlock - 1) / kBytesPerBlock));
-  CopyKernel<<<grid, kThreads, 0, stream>>>(table, staging, to_staging);
+  CopyKernel<<<grid, kThreads, 0, stream>>>(table, staging, to_staging, unless);
   Check("piece copy");
 }
 

@@ -23,8 +23,9 @@ struct PieceTable {
 // A checksum is made for every so many bytes of a payload.
 inline constexpr int64_t kSegmentBytes = 256;
 
-// Copies pieces to staging memory, or from it.
-void CopyPieces(const PieceTable& table, std::byte* staging, bool to_staging, cudaStream_t stream);
+// Copies pieces to staging memory, or from it; nothing if `*unless` is not 0 then (null: it is 0).
+void CopyPieces(const PieceTable& table, std::byte* staging, bool to_staging, const uint32_t* unless,
+                cudaStream_t stream);
 
 // CRC32C of every segment of `bytes`: written to `crcs`, or compared with them, with *wrong set to 1 if one
 // differs. bytes is a multiple of 4.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <span>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -99,6 +100,11 @@ absl::StatusOr<std::unique_ptr<RealNccl>> RealNccl::Create(const RealNcclOptions
 RealNccl::RealNccl(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RealNccl::~RealNccl() = default;
 
+int RealNccl::version() const {
+  int version = 0;
+  return ncclGetVersion(&version) == ncclSuccess ? version : 0;
+}
+
 NcclApi RealNccl::Api() {
   Impl* const impl = impl_.get();
   return {
@@ -133,12 +139,23 @@ NcclApi RealNccl::Api() {
             communicator = open.release();
             return state;
           },
+      .abort =
+          [impl](std::span<const Communicator> communicators) {
+            (void)cudaSetDevice(impl->options.device);
+            // Within a group every communicator's flag is set at its own call, and all waiting is the group's
+            // end: the kernels of all of them leave before the first free waits for them.
+            (void)ncclGroupStart();
+            for (const Communicator communicator : communicators) {
+              (void)ncclCommAbort(Of(communicator).communicator);
+            }
+            (void)ncclGroupEnd();
+            for (const Communicator communicator : communicators) delete &Of(communicator);
+          },
       .state = [](Communicator communicator) { return Impl::Ask(Of(communicator)); },
       .send =
           [impl](Communicator communicator, const std::byte* data, size_t bytes) {
             Open& open = Of(communicator);
             if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
-            if (impl->options.before_send != nullptr) impl->options.before_send(open.stream.get());
             return impl->Put(
                 open, ncclSend(data, bytes, ncclUint8, 1 - open.rank, open.communicator, open.stream.get()));
           },
@@ -166,11 +183,6 @@ NcclApi RealNccl::Api() {
             return NcclState::kOk;
           },
       .memory = [](Communicator communicator) { return Of(communicator).taken; },
-      .abort =
-          [](Communicator communicator) {
-            const std::unique_ptr<Open> open(&Of(communicator));
-            (void)ncclCommAbort(open->communicator);
-          },
       .last_error =
           [](Communicator communicator) {
             const char* text =

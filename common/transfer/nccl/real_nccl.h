@@ -6,7 +6,6 @@
 // process and GPU.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -18,8 +17,6 @@ struct RealNcclOptions {
   int device = 0;
   // Thread blocks that NCCL may use per communicator. The default leaves nearly the whole GPU to the engine.
   int channels = 4;
-  // Called with the stream (a cudaStream_t) before a send is put on it.
-  std::function<void(void* stream)> before_send;
 };
 
 class RealNccl {
@@ -29,6 +26,8 @@ class RealNccl {
 
   // Valid as long as this.
   NcclApi Api();
+  // Of the library that runs, as ncclGetVersion has it.
+  int version() const;
 
  private:
   struct Impl;

@@ -106,25 +106,36 @@ class Bench {
         Median(bytes) / 1e9);
   }
 
-  void Gemm(int64_t features, int64_t depth) {
+  void Gemm(int64_t features, int64_t depth, const std::vector<DType>& dtypes) {
     const std::vector<float> wide = Normals(features * depth);
     std::vector<uint16_t> halves;
     for (float value : wide) halves.push_back(tensor::ToBF16(value));
-    for (DType dtype : {DType::kBF16, DType::kF32}) {
-      const WeightView part{dtype == DType::kF32 ? static_cast<const void*>(wide.data()) : halves.data(),
-                            dtype, features, depth};
+    // Integers as a quantizer would make them, but for the search of their scales.
+    std::vector<int8_t> integers;
+    for (float value : wide) integers.push_back(static_cast<int8_t>(std::clamp(value * 30, -127.0f, 127.0f)));
+    const std::vector<float> scales(static_cast<size_t>(features), 1.0f / 30);
+    for (DType dtype : dtypes) {
+      WeightView part{dtype == DType::kF32 ? static_cast<const void*>(wide.data()) : halves.data(), dtype,
+                      features, depth};
+      if (dtype == DType::kI8) {
+        part.data = integers.data();
+        part.quantization = {.bits = 8, .group = depth, .scales = scales.data()};
+      }
       auto packed = *kernels_->Pack({&part, 1});
       for (int64_t rows : {1, 4, 8, 16, 64, 256, 512}) {
         std::vector<float> x = Normals(rows * depth), out(static_cast<size_t>(rows * features));
         const Matrix in{x.data(), rows, depth, depth}, result{out.data(), rows, features, features};
-        std::unique_ptr<Peer> peer = MakePeer(rows, features, depth, dtype);
+        std::unique_ptr<Peer> peer = dtype == DType::kI8 ? nullptr : MakePeer(rows, features, depth, dtype);
         const double flops = 2.0 * static_cast<double>(rows * features * depth);
         const auto bytes = static_cast<double>(packed->bytes());
         // Weights beyond the last-level cache's reach come from memory; smaller ones stay in it between
         // calls.
         const bool streams = bytes > 24e6;
+        // An instruction for products of bytes does four where one for floats does one.
+        const double size = dtype == DType::kI8 ? 0.25 : 1;
         Series series = Measure(
-            flops, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); }, peer.get());
+            flops * size, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); },
+            peer.get());
         std::printf(
             "  gemm %5ld x %-5ld %-4s M=%-4ld %8.1f GFLOP/s (best %7.1f) %7.1f GB/s  %4.0f%% of limit",
             features, depth, std::string(tensor::Name(dtype)).c_str(), rows,
@@ -221,7 +232,8 @@ int main(int argc, char** argv) {
   int threads = 0, repetitions = 9;
   CLI::App app("The cpu kernels beside this machine's limits");
   app.add_option("--commit", commit, "what was built, for the record");
-  app.add_option("--isa", isa, "instruction set: avx512, avx2 or baseline; the best one by default");
+  app.add_option("--isa", isa,
+                 "instruction set: avx512vnni, avx512, avx2 or baseline; the best one by default");
   app.add_option("--threads", threads, "threads; all cores by default");
   app.add_option("--repetitions", repetitions, "of which the medians are shown")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
@@ -235,8 +247,9 @@ int main(int argc, char** argv) {
   using baton::tensor::DType;
   baton::bench::Bench bench(isa, threads, repetitions);
   bench.PrintLimits();
-  bench.Gemm(4096, 4096);
-  bench.Gemm(192, 512);
+  bench.Gemm(8192, 4096, {DType::kI8});  // no cache holds it
+  bench.Gemm(4096, 4096, {DType::kI8, DType::kBF16, DType::kF32});
+  bench.Gemm(192, 512, {DType::kI8, DType::kBF16, DType::kF32});
   bench.Attention(1, 0, 512, DType::kF32, DType::kF32);
   bench.Attention(1, 0, 512, DType::kBF16, DType::kBF16);
   bench.Attention(1, 3584, 512, DType::kBF16, DType::kBF16);

@@ -226,13 +226,17 @@ int main(int argc, char** argv) {
               limits.bytes() * 1e-9);
   {
     const bench::SyntheticModel model;
-    auto engine = engine::Engine::Load(
-        {.model_folder = model.folder(), .threads = threads, .kv_bytes = int64_t{1} << 30});
-    BATON_CHECK(engine.ok()) << engine.status().ToString();
-    std::printf("\n%s, %.0f MB of weights, random; prompts of 256 tokens",
-                (*engine)->fingerprint().model.c_str(),
-                1e-6 * static_cast<double>((*engine)->weight_bytes()));
-    bench::EngineRows(**engine, limits, 256, repetitions);
+    for (const auto weights : {model::WeightPrecision::kStored, model::WeightPrecision::kInt8}) {
+      auto engine = engine::Engine::Load({.model_folder = model.folder(),
+                                          .threads = threads,
+                                          .kv_bytes = int64_t{1} << 30,
+                                          .weights = weights});
+      BATON_CHECK(engine.ok()) << engine.status().ToString();
+      std::printf("\n%s, weights %s, %.0f MB, random; prompts of 256 tokens",
+                  (*engine)->fingerprint().model.c_str(), std::string(model::Name(weights)).c_str(),
+                  1e-6 * static_cast<double>((*engine)->weight_bytes()));
+      bench::EngineRows(**engine, limits, 256, repetitions);
+    }
   }
   const std::string shipped = BATON_SOURCE_DIR "/models/baton-tiny";
   {

@@ -33,12 +33,19 @@ LinkPair MakeNcclPair() {
     NcclLink::Post post = [this](absl::AnyInvocable<void()> task) {
       return engine.PostAlways(std::move(task));
     };
-    NcclLink sender{nccl.Api(), *payload, clock, Incarnation(1), post, {}};
-    NcclLink receiver{nccl.Api(), *payload, clock, Incarnation(2), post, {}};
+    NcclLink::Ask ask = [this](const std::string& address, const Meeting& meeting,
+                               LinkSender::Answer answer) {
+      EXPECT_EQ(address, "sender:1");
+      sender->Meet(meeting, std::move(answer));
+    };
+    std::unique_ptr<NcclLink> sender =
+        *NcclLink::Create(nccl.Api(), *payload, clock, Incarnation(1), post, ask, {});
+    std::unique_ptr<NcclLink> receiver =
+        *NcclLink::Create(nccl.Api(), *payload, clock, Incarnation(2), post, ask, {});
   };
   const auto setup = std::make_shared<Setup>();
-  return {std::shared_ptr<LinkSender>(setup, &setup->sender),
-          std::shared_ptr<LinkReceiver>(setup, &setup->receiver), [setup = setup.get()] {
+  return {std::shared_ptr<LinkSender>(setup, setup->sender.get()),
+          std::shared_ptr<LinkReceiver>(setup, setup->receiver.get()), [setup = setup.get()] {
             for (auto& task : setup->engine.WaitAndTakeAll(absl::InfiniteDuration())) task();
           }};
 }
@@ -69,7 +76,7 @@ class LinkContractTest : public testing::TestWithParam<LinkCase> {
     on_the_way(chunk);
     absl::Status received = absl::UnknownError("done was not called");
     int calls = 0;
-    link_.receiver->Receive(chunk, to, [&](absl::Status status) {
+    link_.receiver->Receive(chunk, "sender:1", to, [&](absl::Status status) {
       ++calls;
       received = std::move(status);
     });
@@ -81,6 +88,7 @@ class LinkContractTest : public testing::TestWithParam<LinkCase> {
 
 TEST_P(LinkContractTest, BothEndsNameTheSamePath) {
   EXPECT_EQ(link_.sender->name(), link_.receiver->name());
+  EXPECT_EQ(link_.sender->pairing(), link_.receiver->pairing());
   EXPECT_FALSE(link_.sender->name().empty());
 }
 

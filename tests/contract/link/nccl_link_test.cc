@@ -7,75 +7,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <random>
 
 #include "common/base/digest.h"
-#include "common/base/mailbox.h"
-#include "tests/fakes/fake_nccl.h"
+#include "tests/contract/link/nccl_rig.h"
 
 namespace baton::transfer {
 namespace {
 
 using testing::HasSubstr;
 
-class NcclLinkTest : public testing::Test {
- protected:
-  struct Arrival {
-    std::vector<std::byte> bytes;
-    std::optional<absl::Status> status;
-  };
-
-  NcclLinkTest() { options_.pairs.join_timeout = options_.pairs.transfer_timeout = absl::Seconds(5); }
-
-  std::unique_ptr<NcclLink> Make(uint64_t incarnation) {
-    return std::make_unique<NcclLink>(
-        nccl_.Api(), *payload_, clock_, Incarnation(incarnation),
-        [this](absl::AnyInvocable<void()> task) { return engine_.PostAlways(std::move(task)); }, options_);
-  }
-
-  std::vector<std::byte> RandomBytes(size_t count) {
-    std::vector<std::byte> bytes(count);
-    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
-    return bytes;
-  }
-  v1::KvChunk Ship(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to = 2) {
-    v1::KvChunk chunk;
-    chunk.set_incarnation(to);
-    const std::span<const std::byte> piece = bytes;
-    const absl::Status shipped = link.Ship({&piece, 1}, chunk);
-    EXPECT_TRUE(shipped.ok()) << shipped;
-    return chunk;
-  }
-  void Receive(NcclLink& link, const v1::KvChunk& chunk, Arrival& arrival) {
-    arrival.bytes.assign(chunk.apart().bytes(), std::byte{0});
-    const std::span<std::byte> piece = arrival.bytes;
-    link.Receive(chunk, {&piece, 1}, [&arrival](absl::Status status) { arrival.status = std::move(status); });
-  }
-  absl::Status Wait(const Arrival& arrival) {
-    while (!arrival.status.has_value()) {
-      for (auto& task : engine_.WaitAndTakeAll(absl::InfiniteDuration())) task();
-    }
-    return *arrival.status;
-  }
-
-  // Time goes on while it waits: whatever the link's thread gets to first, its patience ends.
-  absl::Status WaitLong(const Arrival& arrival) {
-    while (!arrival.status.has_value()) {
-      clock_.Advance(absl::Seconds(1));
-      for (auto& task : engine_.WaitAndTakeAll(absl::Milliseconds(5))) task();
-    }
-    return *arrival.status;
-  }
-
-  static constexpr uint32_t kSeed = 61;
-  std::mt19937 random_{kSeed};
-  FakeNccl nccl_;
-  FakeClock clock_;
-  std::unique_ptr<Payload> payload_ = MakeHostPayload();
-  Mailbox<absl::AnyInvocable<void()>> engine_{1000};
-  NcclLinkOptions options_;
-  std::unique_ptr<NcclLink> sender_ = Make(1), receiver_ = Make(2);
-};
+using NcclLinkTest = NcclRig;
 
 TEST_F(NcclLinkTest, MessagesMayComeInAnyOrder) {
   std::vector<std::vector<std::byte>> sent;
@@ -126,7 +67,7 @@ TEST_F(NcclLinkTest, AMessageThatNeverComesHurtsNobody) {
   EXPECT_EQ(nccl_.ids(), 1);
   // What nobody asks for does not stay.
   clock_.Advance(options_.pairs.transfer_timeout + absl::Seconds(1));
-  while (receiver_->counts().dropped_bytes == 0) std::this_thread::yield();
+  Until([&] { return receiver_->counts().dropped_bytes > 0; });
 }
 
 TEST_F(NcclLinkTest, AMessageMayComeAfterItsPayload) {
@@ -155,10 +96,10 @@ TEST_F(NcclLinkTest, ANumberThatIsNeverToldOfEndsThePairAndTheNextMeetingWorks) 
              chunk.apart().meeting()));
   Arrival stranded;
   Receive(*receiver_, chunk, stranded);
-  while (receiver_->counts().joined == 0) std::this_thread::yield();
+  Until([&] { return receiver_->counts().joined > 0; });
   EXPECT_EQ(WaitLong(stranded).code(), absl::StatusCode::kUnavailable);
   // The sender notices by itself that nothing gets on, and rests.
-  while (sender_->counts().failed == 0) clock_.Advance(absl::Seconds(1));
+  LongUntil([&] { return sender_->counts().failed > 0; });
   clock_.Advance(absl::Minutes(2));
   Arrival again;
   Receive(*receiver_, Ship(*sender_, bytes), again);
@@ -174,12 +115,12 @@ TEST_F(NcclLinkTest, ASenderIsCongestedUntilWhatItSentHasLeftAndTheLoopIsWoken) 
   nccl_.HoldTransfers(true);
   std::vector<v1::KvChunk> chunks;
   while (!small->congested()) chunks.push_back(Ship(*small, bytes));
-  EXPECT_EQ(chunks.size(), 3u) << "three of 224 KiB are more than half";
+  EXPECT_EQ(chunks.size(), 3u) << "three of 204 KiB are more than half";
   std::vector<Arrival> arrivals(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) Receive(*receiver_, chunks[i], arrivals[i]);
   nccl_.HoldTransfers(false);
   for (Arrival& arrival : arrivals) EXPECT_TRUE(Wait(arrival).ok());
-  while (small->congested()) std::this_thread::yield();
+  Until([&] { return !small->congested(); });
   small->Flush(absl::InfiniteDuration());
   EXPECT_EQ(small->counts().sent_bytes, 3 * static_cast<int64_t>(bytes.size()));
 }
@@ -191,9 +132,9 @@ TEST_F(NcclLinkTest, WhoCouldNotBeToldIsToldWhenTheLinkCloses) {
   nccl_.HoldTransfers(true);
   Arrival arrival;
   Receive(*receiver_, Ship(*sender_, bytes), arrival);
+  Until([&] { return receiver_->counts().joined == 1 && receiver_->counts().staging_in_use > 0; });
   engine_.Close();
   nccl_.HoldTransfers(false);
-  while (receiver_->counts().open_pairs == 0) std::this_thread::yield();
   receiver_->Close();
   ASSERT_TRUE(arrival.status.has_value());
   EXPECT_EQ(arrival.status->code(), absl::StatusCode::kCancelled);
@@ -224,8 +165,8 @@ TEST_F(NcclLinkTest, AVanishedPeerFailsWhatWaitsForItAndNobodyElse) {
 TEST_F(NcclLinkTest, WhatCameBeforeANewMeetingIsRefused) {
   const auto bytes = RandomBytes(100);
   const v1::KvChunk old = Ship(*sender_, bytes);
-  nccl_.LosePeers();
-  while (sender_->counts().failed == 0) clock_.Advance(absl::Milliseconds(1));
+  // Nobody comes to the meeting.
+  LongUntil([&] { return sender_->counts().failed > 0; });
   clock_.Advance(absl::Minutes(1));
   Arrival fresh, late;
   Receive(*receiver_, Ship(*sender_, bytes), fresh);
@@ -272,15 +213,15 @@ TEST_F(NcclLinkTest, StagingMemoryIsBoundedAndComesBack) {
   auto small = Make(5);
   const auto bytes = RandomBytes(200 << 10);
   std::vector<v1::KvChunk> chunks;
-  for (int i = 0; i < 4; ++i) chunks.push_back(Ship(*small, bytes));
+  for (int i = 0; i < 5; ++i) chunks.push_back(Ship(*small, bytes));
   v1::KvChunk one_more;
   one_more.set_incarnation(2);
   const std::span<const std::byte> piece = bytes;
   EXPECT_EQ(small->Ship({&piece, 1}, one_more).code(), absl::StatusCode::kUnavailable);
-  std::vector<Arrival> arrivals(4);
-  for (size_t i = 0; i < 4; ++i) Receive(*receiver_, chunks[i], arrivals[i]);
+  std::vector<Arrival> arrivals(5);
+  for (size_t i = 0; i < 5; ++i) Receive(*receiver_, chunks[i], arrivals[i]);
   for (Arrival& arrival : arrivals) EXPECT_TRUE(Wait(arrival).ok());
-  while (small->counts().sent_bytes < 4 * static_cast<int64_t>(bytes.size())) std::this_thread::yield();
+  Until([&] { return small->counts().sent_bytes == 5 * static_cast<int64_t>(bytes.size()); });
   Ship(*small, bytes);
 }
 

@@ -66,6 +66,7 @@ struct Block {
 };
 
 Block block;  // the one that runs
+std::function<void(cudaStream_t, std::function<void()>)> launcher;
 
 void Yield() { EmulationSwitch(&block.current->stack_pointer, block.scheduler); }
 
@@ -125,8 +126,14 @@ void RunBlock(dim3 grid, uint3 index, int threads, const std::function<void()>& 
 
 Lane& Current() { return block.current->lane; }
 
-void Run(void* memory, dim3 grid, int threads, size_t shared_bytes, cudaStream_t,
+void SetLauncher(std::function<void(cudaStream_t, std::function<void()>)> own) { launcher = std::move(own); }
+
+void Run(void* memory, dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
          const std::function<void()>& kernel) {
+  if (stream != nullptr) {
+    launcher(stream, [=] { Run(memory, grid, threads, shared_bytes, nullptr, kernel); });
+    return;
+  }
   block.shared = static_cast<unsigned char*>(memory);
   block.shared_bytes = memory == nullptr ? 0 : shared_bytes;
   for (unsigned z = 0; z < grid.z; ++z) {
@@ -144,6 +151,11 @@ void MeetWarp(void* argument, const std::function<void(void* const*)>& combine) 
 void MeetWarpgroup(void* argument, const std::function<void(void* const*)>& combine) {
   const auto thread = static_cast<int>(Current().thread.x);
   Meet(block.warpgroups.at(static_cast<size_t>(thread / 128)), thread % 128, argument, combine);
+}
+
+bool& HasCode() {
+  static bool has_code = true;
+  return has_code;
 }
 
 uint64_t BlockNumber() { return block.number; }

@@ -20,9 +20,14 @@ struct Lane {
 Lane& Current();
 
 // Runs `kernel` for every thread. The kernel's dynamic shared memory is the first `shared_bytes` of `memory`;
-// each block finds NaNs there. The stream is for the likeness.
+// each block finds NaNs there. At once if the stream is null, and otherwise by the launcher, which puts it in
+// the order of the stream (runtime.h).
 void Run(void* memory, dim3 grid, int threads, size_t shared_bytes, cudaStream_t stream,
          const std::function<void()>& kernel);
+void SetLauncher(std::function<void(cudaStream_t stream, std::function<void()> grid)> launcher);
+
+// Whether the build has code for the emulated GPU.
+bool& HasCode();
 
 // Counts blocks as they begin.
 uint64_t BlockNumber();

@@ -8,9 +8,9 @@ source = open(sys.argv[1], encoding="utf-8").read()
 # Dynamic shared memory is one array per file; static shared memory is static: one block runs at a time.
 dynamic = re.findall(r"extern __shared__ __align__\((\d+)\) unsigned char (\w+)\[\];", source)
 memory = dynamic[0][1] if dynamic else "nullptr"
-# kernel<<<grid, threads, shared, stream>>>(arguments);
+# kernel<<<grid, threads, shared, stream>>>(arguments); the arguments are copied, as a launch does.
 source = re.sub(r"(\w[\w<>, ]*?|kernel)<<<(.*?)>>>\((.*?)\);",
-                lambda m: f"emulation::Run({memory}, {m[2]}, [&] {{ {m[1]}({m[3]}); }});", source, flags=re.S)
+                lambda m: f"emulation::Run({memory}, {m[2]}, [=] {{ {m[1]}({m[3]}); }});", source, flags=re.S)
 source = re.sub(r"extern __shared__ __align__\(\d+\) unsigned char \w+\[\];\n", "", source)
 source = source.replace("__shared__ ", "static ")
 if dynamic:

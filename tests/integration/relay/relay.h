@@ -25,12 +25,14 @@ inline ModelFolder ShippedModel() {
   return {BATON_SOURCE_DIR "/models/baton-tiny", int64_t{6} * 2 * 2 * 64 * kBlockTokens * 4};
 }
 
-inline std::unique_ptr<engine::Engine> MakeEngine(int64_t blocks, const std::string& backend = "cpu",
-                                                  const ModelFolder& model = ShippedModel()) {
+inline std::unique_ptr<engine::Engine> MakeEngine(
+    int64_t blocks, const std::string& backend = "cpu", const ModelFolder& model = ShippedModel(),
+    model::WeightPrecision weights = model::WeightPrecision::kStored) {
   auto engine = engine::Engine::Load({.model_folder = model.folder,
                                       .backend = backend,
                                       .threads = 1,
-                                      .kv_bytes = blocks * model.block_bytes});
+                                      .kv_bytes = blocks * model.block_bytes,
+                                      .weights = weights});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
 }
@@ -53,6 +55,7 @@ struct Setup {
   size_t max_sequences = 256;
   std::string backend = "cpu";
   ModelFolder model = ShippedModel();
+  model::WeightPrecision weights = model::WeightPrecision::kStored;
   bool logits_digests = true;
   // Of the decode worker; outlives the relay. Null: the machine's.
   const Clock* clock = nullptr;
@@ -78,7 +81,7 @@ class WatchedReceiver final : public transfer::LinkReceiver {
   int64_t beside_steps() const { return beside_steps_; }
 
   std::string_view name() const override { return link_.name(); }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+  void Receive(const v1::KvChunk& chunk, std::string_view from, transfer::Pieces pieces, Done done) override {
     beside_steps_ += held_.empty() ? 0 : 1;
     for (const auto piece : pieces) {
       const auto b = static_cast<size_t>((piece.data() - engine_.store().block(BlockId(0))) /
@@ -87,7 +90,7 @@ class WatchedReceiver final : public transfer::LinkReceiver {
       EXPECT_EQ(held_[b], engine_.pool().generation(BlockId(static_cast<uint32_t>(b))))
           << "block " << b << " is written for others while a step that may use it is under way";
     }
-    link_.Receive(chunk, pieces, std::move(done));
+    link_.Receive(chunk, from, pieces, std::move(done));
   }
 
  private:
@@ -101,9 +104,9 @@ class Relay {
  public:
   explicit Relay(const Setup& setup)
       : logits_digests_(setup.logits_digests),
-        decode_(MakeEngine(setup.decode_blocks, setup.backend, setup.model)),
-        prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
-        prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model)),
+        decode_(MakeEngine(setup.decode_blocks, setup.backend, setup.model, setup.weights)),
+        prefill_a_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model, setup.weights)),
+        prefill_b_(MakeEngine(setup.prefill_blocks, setup.backend, setup.model, setup.weights)),
         tokenizer_(text::Tokenizer::Load(ShippedModel().folder).value()),
         probe_(metrics_, "host"),
         link_(*decode_),

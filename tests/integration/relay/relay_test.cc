@@ -76,6 +76,39 @@ TEST_F(RelayTest, TokensAndLogitsAreThoseOfTheEngineAloneAtEveryChunkSizeAndCach
   }
 }
 
+TEST_F(RelayTest, WithInt8WeightsTokensAndLogitsAreThoseOfTheEngineAlone) {
+  constexpr auto kInt8 = model::WeightPrecision::kInt8;
+  const auto engine = MakeEngine(512, "cpu", testing::ShippedModel(), kInt8);
+  const auto alone = [&](const std::vector<TokenId>& prompt) {
+    return engine::GenerateSolo(*engine, prompt, {.temperature = 0}, 12, {}, 0).value();
+  };
+  for (int64_t chunk : {16, 512}) {
+    SCOPED_TRACE(chunk);
+    Relay relay({.chunk = chunk, .budget = std::max<int64_t>(chunk, 128), .weights = kInt8});
+    std::vector<std::vector<TokenId>> prompts;
+    std::vector<Answer> answers(5);
+    for (Answer& answer : answers) {
+      prompts.push_back(Prompt(33 + static_cast<int64_t>(random_() % 200)));
+      relay.Ask(prompts.back(), {.temperature = 0}, 12, answer, {"a"});
+      relay.Turn();
+    }
+    relay.RunUntilIdle();
+    for (size_t i = 0; i < answers.size(); ++i) {
+      SCOPED_TRACE(i);
+      ExpectSame(answers[i], alone(prompts[i]));
+      EXPECT_EQ(answers[i].finished->relay().link(), "host");
+      // The judge has teeth: the stored weights' logits are others.
+      EXPECT_NE(answers[i].digests, Alone(prompts[i], {.temperature = 0}, 12).logits_digests);
+    }
+    Answer warm;
+    relay.Ask(prompts[0], {.temperature = 0}, 12, warm, {"a"});
+    relay.RunUntilIdle();
+    ExpectSame(warm, alone(prompts[0]));
+    EXPECT_GT(warm.finished->usage().decode_cached_tokens(), 0u);
+    relay.ExpectNothingHeld();
+  }
+}
+
 TEST_F(RelayTest, APrefillWorkersCacheIsShippedNotComputed) {
   Relay relay({.chunk = 32});
   const std::vector<TokenId> prompt = Prompt(160);

@@ -37,7 +37,7 @@ class RouterCostlyTest : public RouterTest {
     config["max_position_embeddings"] = tokens;
     std::ofstream(folder_ / "config.json") << config;
     RouterOptions options;
-    options.model_folder = folder_;
+    options.models = {{.folder = folder_}};
     StartRouter(options);
   }
 

@@ -43,7 +43,7 @@ fakes::FakeWorker* RouterTest::AddWorker(fakes::FakeWorker::Options options) {
 }
 
 void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> more_decode) {
-  if (options.model_folder.empty()) options.model_folder = BATON_SOURCE_DIR "/models/baton-tiny";
+  if (options.models.empty()) options.models = {{.folder = BATON_SOURCE_DIR "/models/baton-tiny"}};
   options.decode = decode_;
   options.decode.insert(options.decode.end(), more_decode.begin(), more_decode.end());
   options.prefill = prefill_;

@@ -27,6 +27,9 @@ model::ModelSummary Example() {
   summary.tensors = 146;
   summary.weight_bytes = 2'471'628'800;
   summary.values_by_dtype[tensor::DType::kBF16] = 1'235'814'400;
+  summary.matrix_values = 1'235'746'816;
+  summary.matrix_rows = 521'472;
+  summary.matrix_bytes = 2 * summary.matrix_values;
   return summary;
 }
 
@@ -39,6 +42,7 @@ TEST(InspectTest, ShowsTheFormulaAndItsResult) {
   EXPECT_THAT(text, HasSubstr("1 MiB per block of 16 tokens, 8 GiB per full context"));
   EXPECT_THAT(text, HasSubstr("1 GiB holds 16,384 tokens, 0 full contexts"));
   EXPECT_THAT(text, HasSubstr("x 2 bytes = 32,768 bytes per token"));
+  EXPECT_THAT(text, HasSubstr("with --weights stored 2.30 GiB, bf16 2.30 GiB, int8 1.15 GiB"));
 }
 
 TEST(InspectTest, JsonHasTheSameNumbers) {
@@ -50,6 +54,9 @@ TEST(InspectTest, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["kv"][0]["fits"][0]["tokens"], 32);
   EXPECT_EQ(json["kv"][1]["fits"][0]["tokens"], 80);
   EXPECT_EQ(json["parameters"], 1'235'814'400);
+  ASSERT_EQ(json["weights"].size(), 3u);
+  EXPECT_EQ(json["weights"][2]["precision"], "int8");
+  EXPECT_EQ(json["weights"][2]["bytes"], 1'235'746'816 + 4 * (521'472 + 67'584));
 }
 
 TEST(InspectTest, SaysWhetherItLoads) {

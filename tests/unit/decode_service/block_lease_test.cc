@@ -30,7 +30,7 @@ class HeldCalls final : public PrefillClient {
 class HeldWrites final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk&, transfer::Pieces, Done done) override {
+  void Receive(const v1::KvChunk&, std::string_view, transfer::Pieces, Done done) override {
     writes.push_back(std::move(done));
   }
   std::vector<Done> writes;

@@ -1,7 +1,8 @@
 // A model on N ranks against the same model on one, on CPU. A sum over ranks is rounded in another place than
 // one long sum, so logits are equal within a tolerance: 2e-4 for models of float32 weights whose logits reach
 // 20, as against transformers (decoder_golden_test). Greedy tokens are equal, because these models' two
-// likeliest tokens lie further apart than that: the test checks it, step by step.
+// likeliest tokens lie further apart than that: the test checks it, step by step. Sums of int8 weights are
+// exact, and there every bit is equal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,13 +19,15 @@ using testing::HasSubstr;
 
 constexpr float kTolerance = 2e-4f;
 
-std::unique_ptr<Engine> Load(const std::string& model, int tp, const std::string& backend = "cpu") {
+std::unique_ptr<Engine> Load(const std::string& model, int tp, const std::string& backend = "cpu",
+                             model::WeightPrecision weights = model::WeightPrecision::kStored) {
   auto engine =
       Engine::Load({.model_folder = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/data/" + model,
                     .backend = backend,
                     .threads = tp,
                     .tp = tp,
-                    .kv_bytes = 1 << 20});
+                    .kv_bytes = 1 << 20,
+                    .weights = weights});
   EXPECT_TRUE(engine.ok()) << engine.status();
   return engine.ok() ? *std::move(engine) : nullptr;
 }
@@ -137,6 +140,20 @@ TEST_P(TensorParallelTest, GivesTheTokensOfOneRank) {
   EXPECT_NE(got.kv.back(), std::vector<std::byte>(got.kv.back().size()));
 }
 
+TEST_P(TensorParallelTest, GivesTheBitsOfOneRankWithInt8Weights) {
+  constexpr uint32_t kSeed = 32;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  const auto whole = Load(GetParam().model, 1, "cpu", model::WeightPrecision::kInt8);
+  const auto split = Load(GetParam().model, GetParam().tp, "cpu", model::WeightPrecision::kInt8);
+  ASSERT_TRUE(whole != nullptr && split != nullptr);
+  EXPECT_EQ(model::FirstDifference(whole->fingerprint(), split->fingerprint()), std::nullopt);
+  EXPECT_EQ(split->fingerprint().Digest(), whole->fingerprint().Digest());
+  const Outcome expected = Generate(*whole, kSeed), got = Generate(*split, kSeed);
+  EXPECT_EQ(got.tokens, expected.tokens);
+  EXPECT_TRUE(got.logits == expected.logits);
+  EXPECT_TRUE(got.kv == expected.kv);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest,
                          testing::Values(Case{"llama-mha", 2}, Case{"llama-mha", 4}, Case{"llama-bias", 2},
                                          Case{"llama-gqa-tied", 2}, Case{"mistral-window", 2},
@@ -153,6 +170,32 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised
   EXPECT_EQ(two->fingerprint().numerics, "cpu-f32/1+tp2");
   EXPECT_EQ(two->fingerprint().weights, one->fingerprint().weights);
   EXPECT_THAT(*model::FirstDifference(one->fingerprint(), two->fingerprint()), HasSubstr("numerics"));
+}
+
+TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
+  using model::WeightPrecision;
+  for (const char* backend : {"cpu", "reference"}) {
+    const auto stored = Load("llama-mha", 1, backend),
+               narrow = Load("llama-mha", 1, backend, WeightPrecision::kBF16),
+               integers = Load("llama-mha", 1, backend, WeightPrecision::kInt8);
+    EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), integers->fingerprint()),
+                HasSubstr("weights"));
+    EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), narrow->fingerprint()), HasSubstr("weights"));
+    EXPECT_NE(integers->fingerprint().weights, narrow->fingerprint().weights);
+    EXPECT_NE(stored->fingerprint().Digest(), integers->fingerprint().Digest());
+  }
+  EXPECT_EQ(Load("llama-mha", 1, "cpu", WeightPrecision::kInt8)->fingerprint().numerics,
+            "cpu-f32/1+cpu-i8/1");
+  EXPECT_LT(Load("llama-mha", 1, "cpu", WeightPrecision::kInt8)->weight_bytes(),
+            Load("llama-mha", 1, "cpu", WeightPrecision::kBF16)->weight_bytes());
+}
+
+TEST(TensorParallelEngineTest, WhatIsStoredInTheWantedPrecisionIsNoConversion) {
+  const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";  // in bfloat16
+  const auto stored = Engine::Load({.model_folder = folder}),
+             narrow = Engine::Load({.model_folder = folder, .weights = model::WeightPrecision::kBF16});
+  ASSERT_TRUE(stored.ok() && narrow.ok());
+  EXPECT_EQ(model::FirstDifference((*stored)->fingerprint(), (*narrow)->fingerprint()), std::nullopt);
 }
 
 TEST(TensorParallelEngineTest, EachRankHoldsItsPartOfTheWeights) {

@@ -20,12 +20,12 @@ namespace baton::fetch {
 class LateReceiver final : public transfer::LinkReceiver {
  public:
   std::string_view name() const override { return "host"; }
-  void Receive(const v1::KvChunk& chunk, transfer::Pieces pieces, Done done) override {
+  void Receive(const v1::KvChunk& chunk, std::string_view, transfer::Pieces pieces, Done done) override {
     if (!late) {
-      host_.Receive(chunk, pieces, std::move(done));
+      host_.Receive(chunk, "", pieces, std::move(done));
     } else {
       writes.push_back([this, &chunk, pieces, done = std::move(done)]() mutable {
-        host_.Receive(chunk, pieces, std::move(done));
+        host_.Receive(chunk, "", pieces, std::move(done));
       });
     }
   }

@@ -17,6 +17,7 @@ TEST(DrawTableTest, KernelsFindWhatWasAskedFor) {
   const std::vector<TokenId> prompt = {TokenId(11), TokenId(12), TokenId(13)}, output = {TokenId(14)};
   const std::vector<SeenTokens> seen = {{9, prompt, output}, {2, {}, prompt}, {1, {}, {}}};
   const DrawTable table({rows, biases, seen});
+  EXPECT_EQ(DrawTable::BytesOf({rows, biases, seen}), std::ssize(table.bytes()));
 
   // Kernels see a copy.
   std::vector<RowDraw> memory(table.bytes().size() / sizeof(RowDraw) + 1);

@@ -2,6 +2,7 @@
 // its own for what is checked here.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "common/kernels/cpu/format.h"
@@ -16,10 +17,27 @@ using tensor::DType;
 struct Weights {
   std::vector<float> numbers;    // [rows, cols]
   std::vector<uint16_t> halves;  // the same as bfloat16
+  std::vector<int8_t> integers;  // others, with a scale per row
+  std::vector<float> scales;
   WeightView view;
 };
 
+Weights MakeIntegers(int64_t rows, int64_t cols, Random& random) {
+  Weights weights;
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    weights.integers.push_back(static_cast<int8_t>(random.Int(-127, 127)));
+  }
+  for (int64_t r = 0; r < rows; ++r) weights.scales.push_back(0.001f * static_cast<float>(random.Int(1, 99)));
+  weights.view = {weights.integers.data(),
+                  DType::kI8,
+                  rows,
+                  cols,
+                  {.bits = 8, .group = cols, .scales = weights.scales.data()}};
+  return weights;
+}
+
 Weights MakeWeights(const WeightFormat& format, int64_t rows, int64_t cols, Random& random) {
+  if (&format == &I8Format()) return MakeIntegers(rows, cols, random);
   Weights weights;
   for (float value : random.Normals(rows * cols)) {
     weights.halves.push_back(tensor::ToBF16(value));
@@ -31,7 +49,7 @@ Weights MakeWeights(const WeightFormat& format, int64_t rows, int64_t cols, Rand
   return weights;
 }
 
-std::vector<const WeightFormat*> Formats() { return {&F32Format(), &BF16Format()}; }
+std::vector<const WeightFormat*> Formats() { return {&F32Format(), &BF16Format(), &I8Format()}; }
 
 class WeightFormatTest : public testing::TestWithParam<const WeightFormat*> {
  protected:
@@ -75,10 +93,25 @@ TEST_P(WeightFormatTest, TheProductIsThatOfTheNumbersForEveryInstructionSet) {
   for (const int width : {1, 33, 64}) {
     const Weights weights = MakeWeights(format(), width, depth, random);
     const std::vector<std::byte> packed = Pack(weights);
-    const std::vector<float> x = random.Normals(rows * depth), bias = random.Normals(width);
-    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+    std::vector<float> x = random.Normals(rows * depth);
+    const std::vector<float> bias = random.Normals(width);
+    for (const Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
       if (!Supported(isa)) continue;
       OwnedMatrix out(rows, width, 3);
+      const IntegerKernel* const integers = format().IntegersFor(isa);
+      std::vector<std::byte> quantized;
+      int64_t stride = 0;
+      if (integers != nullptr) {
+        // Integers of a row that holds the largest one stay what they are.
+        for (float& value : x) value = std::clamp(std::round(value * 40), -127.0f, 127.0f);
+        for (int64_t r = 0; r < rows; ++r) x[static_cast<size_t>(r * depth + r)] = 127;
+        stride = integers->row_bytes(depth);
+        quantized.resize(static_cast<size_t>(rows * stride));
+        for (int64_t r = 0; r < rows; ++r) {
+          const float* row = x.data() + r * depth;
+          integers->quantize(row, depth, integers->largest(row, depth), quantized.data() + r * stride);
+        }
+      }
       // Panels begin on cache lines in the product; not here, so a format may not count on it.
       format().ProductFor(isa)({.x = x.data(),
                                 .x_stride = depth,
@@ -88,7 +121,8 @@ TEST_P(WeightFormatTest, TheProductIsThatOfTheNumbersForEveryInstructionSet) {
                                 .bias = bias.data(),
                                 .out = out.view().row(0),
                                 .out_stride = width + 3,
-                                .width = width});
+                                .width = width,
+                                .quantized = {quantized.data(), stride}});
       EXPECT_TRUE(out.GapsIntact());
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t n = 0; n < width; ++n) {
@@ -110,6 +144,7 @@ TEST_P(WeightFormatTest, ItNamesItsNumerics) {
   EXPECT_FALSE(format().name().empty());
   EXPECT_TRUE(format().numerics(Isa::kAvx2).starts_with("cpu-"));
   EXPECT_EQ(format().numerics(Isa::kAvx2), format().numerics(Isa::kAvx512));
+  EXPECT_EQ(format().numerics(Isa::kAvx2), format().numerics(Isa::kAvx512Vnni));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WeightFormatTest, testing::ValuesIn(Formats()),
@@ -119,17 +154,32 @@ TEST(FormatForTest, WhatNoOtherTakesBecomesFloat32) {
   const WeightView narrow = {nullptr, DType::kBF16, 4, 4}, wide = {nullptr, DType::kF32, 4, 4},
                    half = {nullptr, DType::kF16, 4, 4};
   const float scale = 1;
-  const WeightView quantized = {nullptr, DType::kBF16, 4, 4, {.bits = 8, .group = 4, .scales = &scale}};
+  const WeightView quantized = {nullptr, DType::kI8, 4, 4, {.bits = 8, .group = 1, .scales = &scale}};
   EXPECT_EQ(&FormatFor(std::array{narrow, narrow}), &BF16Format());
   EXPECT_EQ(&FormatFor(std::array{narrow, wide}), &F32Format());
   EXPECT_EQ(&FormatFor(std::array{half}), &F32Format());
   EXPECT_EQ(&FormatFor(std::array{quantized}), &F32Format());
+  // Integers around 0, one scale per row, and nothing beside them that is something else.
+  const std::vector<float> scales(8, 1.0f);
+  const uint8_t zeros[4] = {};
+  WeightView integers = {nullptr, DType::kI8, 4, 4, {.bits = 8, .group = 4, .scales = scales.data()}};
+  EXPECT_EQ(&FormatFor(std::array{integers}), &I8Format());
+  EXPECT_EQ(&FormatFor(std::array{integers, narrow}), &F32Format());
+  integers.quantization.group = 2;
+  EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());
+  integers.quantization = {.bits = 8, .group = 4, .scales = scales.data(), .zeros = zeros};
+  EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());
+  integers.quantization = {.bits = 4, .group = 4, .scales = scales.data()};
+  EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());
+  // Sums of so many products need not fit into 32 bits.
+  integers = {nullptr, DType::kI8, 1, 70000, {.bits = 8, .group = 70000, .scales = scales.data()}};
+  EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());
 }
 
 TEST(NumericsTest, TheBackendNamesTheClassesOfWhatItHasPacked) {
   const std::vector<float> w(64);
   const std::vector<uint16_t> halves(64);
-  for (const char* isa : {"baseline", "avx2", "avx512"}) {
+  for (const char* isa : {"baseline", "avx2", "avx512", "avx512vnni"}) {
     auto kernels = TryMakeCpu(isa, 1);
     if (kernels == nullptr) continue;
     const std::string expected(FloatNumerics(*ChooseIsa(isa)));
@@ -139,6 +189,10 @@ TEST(NumericsTest, TheBackendNamesTheClassesOfWhatItHasPacked) {
     ASSERT_TRUE(kernels->Pack({&narrow, 1}).ok());
     // Both formats multiply in float32: one class.
     EXPECT_EQ(kernels->numerics(), expected);
+    const std::vector<int8_t> bytes(64);
+    const WeightView integers = {bytes.data(), DType::kI8, 8, 8, {.bits = 8, .group = 8, .scales = w.data()}};
+    ASSERT_TRUE(kernels->Pack({&integers, 1}).ok());
+    EXPECT_EQ(kernels->numerics(), expected + "+cpu-i8/1");
   }
 }
 

@@ -46,6 +46,28 @@ TEST(ArenaTest, GrowsToTheLargestRoundAndStaysThere) {
   }
 }
 
+TEST(ArenaTest, WhileItHasNotGrownEqualRoundsGetEqualAddresses) {
+  Arena arena;
+  const auto round = [&arena](int64_t rows) {
+    arena.Reset();
+    arena.Take(rows, 64);
+    return arena.Take(rows, 64).data;
+  };
+  (void)round(2);
+  int64_t growths = arena.growths();
+  EXPECT_GT(growths, 0);
+  EXPECT_EQ(round(2), round(2));
+  growths = arena.growths();
+  (void)round(100);
+  EXPECT_GT(arena.growths(), growths);
+  (void)round(100);  // in one run of memory from here on
+  growths = arena.growths();
+  void* const large = round(2);
+  (void)round(100);
+  EXPECT_EQ(round(2), large);
+  EXPECT_EQ(arena.growths(), growths);
+}
+
 TEST(ArenaTest, GivesMatricesWithoutRows) {
   Arena arena;
   EXPECT_EQ(arena.Take(0, 64).rows, 0);

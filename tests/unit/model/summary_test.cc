@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/model/decoder.h"
 #include "tests/unit/model/model_folder.h"
 
 namespace baton::model {
@@ -18,6 +19,27 @@ TEST(ModelSummaryTest, AgreesWithTheFiles) {
     for (const auto& [dtype, values] : summary->values_by_dtype) stored += values;
     EXPECT_EQ(summary->parameters, stored);
     EXPECT_EQ(summary->weight_bytes, stored * (std::string(name) == "llama-mha" ? 4 : 2));
+  }
+}
+
+TEST(ModelSummaryTest, CountsWeightBytesOfEachPrecision) {
+  // What the backend really holds is more by its padding alone: to whole panels of 64 rows.
+  for (const char* name : {"llama-mha", "llama-gqa-tied", "qwen2"}) {
+    const ModelFolder folder(name);
+    const auto summary = ModelSummary::Load(folder.path());
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    int64_t before = 0;
+    for (const auto& [word, precision] : WeightPrecisions()) {
+      SCOPED_TRACE(std::string(name) + " " + word);
+      const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+      const auto decoder = Decoder::Load(folder.path(), *kernels, {.precision = precision});
+      ASSERT_TRUE(decoder.ok()) << decoder.status();
+      const int64_t bytes = summary->WeightBytes(precision);
+      EXPECT_LE(bytes, (*decoder)->weight_bytes());
+      EXPECT_GT(bytes, (*decoder)->weight_bytes() / 2);
+      EXPECT_TRUE(before == 0 || bytes <= before);
+      before = bytes;
+    }
   }
 }
 

@@ -11,7 +11,7 @@ using ::testing::Not;
 
 TEST(AdmissionProbeTest, TenantsWithoutALabelShareOne) {
   telemetry::Metrics metrics;
-  Probe probe(&metrics);
+  Probe probe(metrics);
   probe.Name(TenantId(1), "search");
   probe.Name(TenantId(2), "other");
   probe.Name(TenantId(3), "other");

@@ -53,7 +53,7 @@ class DiscoveryTest : public ::testing::Test {
                                    .prefill = std::move(prefill),
                                    .fleet_file = with_file ? file_ : "",
                                    .resolve_every = kEvery},
-                                  resolver_, &clock_, [this](const Found& found) {
+                                  resolver_, clock_, [this](const Found& found) {
                                     found_ = found;
                                     ++calls_;
                                   });
@@ -251,7 +251,7 @@ TEST_F(DiscoveryTest, RefusesToStartWithoutAnythingToFollow) {
 TEST_F(DiscoveryTest, ItsThreadFollowsTheFileAndTheAnswers) {
   WriteFile(R"({"decode": ["10.0.0.1:80"]})");
   absl::Notification first, second;
-  auto opened = Discovery::Open({.fleet_file = file_, .look_every = absl::Milliseconds(10)}, nullptr, &clock_,
+  auto opened = Discovery::Open({.fleet_file = file_, .look_every = absl::Milliseconds(10)}, nullptr, clock_,
                                 [&](const Found& found) {
                                   if (found.decode == std::vector<std::string>{"10.0.0.1:80"}) first.Notify();
                                   // A name that the system knows without a server.

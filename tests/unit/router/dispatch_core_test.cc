@@ -78,10 +78,28 @@ TEST_F(DispatchCoreTest, MatchTellsWhatWorkersHoldAndWhatTheyHaveSaidThemselves)
   EXPECT_EQ(core_.matches().longest, 6u);
 }
 
+// What a decode worker has said itself is what a prompt that it computes would reuse, also where nothing is
+// fetched.
+TEST_F(DispatchCoreTest, ConfirmedBlocksAreKnownOfEveryDecodeWorker) {
+  const auto chain = Chain(8);
+  decode_.resize(40);
+  for (size_t i = 1; i < decode_.size(); ++i) decode_[i].slot = *index_.Join();
+  for (WorkerState& state : decode_) {
+    state.serves_fetches = false;
+    index_.Store(state.slot, std::span(chain).first(3));
+    index_.Speculate(state.slot, std::span(chain).subspan(3), kNow);
+  }
+  core_.Match(chain, decode_, prefill_);
+  for (const WorkerState& state : decode_) {
+    EXPECT_EQ(state.matched_blocks, 8);
+    EXPECT_EQ(state.confirmed_blocks, 3);
+  }
+}
+
 TEST_F(DispatchCoreTest, WithoutAnIndexNobodyHoldsAnything) {
   DispatchCore core(std::make_unique<FirstOfAll>(), absl::Seconds(2), nullptr);
   core.Match(Chain(4), decode_, prefill_);
-  core.Expect(decode_[0].slot, Chain(4), 0, 4, kNow);
+  EXPECT_TRUE(core.Expect(core.Select({.prompt_tokens = 64}, decode_, prefill_), Chain(4), kNow).empty());
   EXPECT_EQ(decode_[0].matched_blocks, 0);
 }
 
@@ -90,6 +108,8 @@ TEST_F(DispatchCoreTest, WhatIsBookedIsWhatTheBetterOfTheTwoLacks) {
   decode_[0].matched_blocks = 2;
   prefill_[0].matched_blocks = 5;
   PlacementPlan plan = core_.Select(request, decode_, prefill_);
+  EXPECT_EQ(plan.decode, decode_[0].slot);
+  EXPECT_EQ(plan.prefill, prefill_[0].slot);
   EXPECT_EQ(plan.decode_matched, 2);
   EXPECT_EQ(plan.prefill_matched, 5);
   EXPECT_EQ(plan.uncached_tokens, 100 - 5 * kBlockTokens);
@@ -99,7 +119,8 @@ TEST_F(DispatchCoreTest, WhatIsBookedIsWhatTheBetterOfTheTwoLacks) {
   EXPECT_EQ(core_.Select(request, decode_, prefill_).uncached_tokens, 1) << "one token is always computed";
   policy_->uncached_tokens = 30;
   plan = core_.Select(request, decode_, {});
-  EXPECT_EQ(plan.prefill_matched, 0) << "computed on the decode worker";
+  EXPECT_EQ(plan.prefill, std::nullopt) << "computed on the decode worker";
+  EXPECT_EQ(plan.prefill_matched, 0);
   EXPECT_EQ(plan.uncached_tokens, 30) << "the policy says";
   EXPECT_EQ(plan.cached_tokens, 70);
 }
@@ -127,16 +148,39 @@ TEST_F(DispatchCoreTest, ATooLateFirstTokenIsJudgedWhileSomethingRuns) {
   EXPECT_FALSE(DispatchCore::TooLate(estimate, kNow, true)) << "in time";
 }
 
-TEST_F(DispatchCoreTest, ExpectedBlocksMatchUntilTheyExpire) {
+TEST_F(DispatchCoreTest, BothSelectedWorkersAreExpectedToHoldThePromptForAWhile) {
   const auto chain = Chain(8);
-  core_.Expect(prefill_[1].slot, chain, 0, 5, kNow + absl::Seconds(10));
+  index_.Store(decode_[0].slot, std::span(chain).first(2));
   core_.Match(chain, decode_, prefill_);
-  EXPECT_EQ(prefill_[1].matched_blocks, 5);
-  EXPECT_EQ(prefill_[1].confirmed_blocks, 0);
+  policy_->predicted.prefill = 2.5;  // so they are expected for 10 s
+  const PlacementPlan plan = core_.Select({.prompt_tokens = 8 * kBlockTokens + 5}, decode_, prefill_);
+  EXPECT_TRUE(core_.Expect(plan, chain, kNow).empty());
+  core_.Match(chain, decode_, prefill_);
+  EXPECT_EQ(decode_[0].matched_blocks, 8);
+  EXPECT_EQ(decode_[0].confirmed_blocks, 2);
+  EXPECT_EQ(prefill_[0].matched_blocks, 8);
+  EXPECT_EQ(prefill_[0].confirmed_blocks, 0);
+  EXPECT_EQ(prefill_[1].matched_blocks, 0) << "not selected";
+  EXPECT_EQ(index_.stats().speculative, 6 + 8) << "what a worker holds already is no speculation";
   while (index_.Maintain(kNow + absl::Seconds(10))) {
   }
   core_.Match(chain, decode_, prefill_);
-  EXPECT_EQ(prefill_[1].matched_blocks, 0);
+  EXPECT_EQ(decode_[0].matched_blocks, 2);
+  EXPECT_EQ(prefill_[0].matched_blocks, 0);
+}
+
+TEST_F(DispatchCoreTest, WhatIsNotEnteredAtOnceIsLeftForLater) {
+  const auto chain = Chain(8);
+  index_.Store(decode_[0].slot, std::span(chain).first(6));
+  core_.Match(chain, decode_, prefill_);
+  const PlacementPlan plan = core_.Select({.prompt_tokens = 8 * kBlockTokens + 5}, decode_, prefill_);
+  const std::vector<SpeculativeRun> left = core_.Expect(plan, chain, kNow, 3);
+  const absl::Time until = kNow + absl::Seconds(60);  // nothing is predicted
+  EXPECT_EQ(left, (std::vector<SpeculativeRun>{{prefill_[0].slot, 3, until}}))
+      << "the decode worker lacks two";
+  core_.Match(chain, decode_, prefill_);
+  EXPECT_EQ(decode_[0].matched_blocks, 8);
+  EXPECT_EQ(prefill_[0].matched_blocks, 3);
 }
 
 TEST_F(DispatchCoreTest, BlocksAreExpectedForAFewTtfts) {

@@ -22,7 +22,7 @@ class TwoSeconds final : public placement::Policy {
 };
 
 TEST_F(DispatcherTest, APredictionRefusesWhatCannotMakeItsDeadline) {
-  Dispatcher dispatcher(Options(), &fleet_, std::make_unique<TwoSeconds>(), &clock_, &probe_);
+  Dispatcher dispatcher(Options(), fleet_, std::make_unique<TwoSeconds>(), clock_, probe_);
   Up(0);
   const auto submit = [&](int name, absl::Duration deadline) {
     auto request = MakeRequest(name);
@@ -93,7 +93,7 @@ class DefaultDeadlineTest : public DispatcherTest {
     return request;
   }
 
-  Dispatcher dispatcher2_{WithDeadline(), &fleet_, std::make_unique<ASecondEach>(), &clock_, &probe_};
+  Dispatcher dispatcher2_{WithDeadline(), fleet_, std::make_unique<ASecondEach>(), clock_, probe_};
 };
 
 TEST_F(DefaultDeadlineTest, RefusesAtOnceWhatWouldComeTooLate) {
@@ -187,7 +187,7 @@ TEST_F(DispatcherTest, NobodyWaitsForever) {
 
 TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
   MonotonicClock real;
-  Dispatcher dispatcher(Options(), &fleet_, *placement::MakePolicy("round_robin", 1), &real, &probe_);
+  Dispatcher dispatcher(Options(), fleet_, *placement::MakePolicy("round_robin", 1), real, probe_);
   dispatcher.StartTicking();
   absl::Mutex mutex;
   absl::Status answer;

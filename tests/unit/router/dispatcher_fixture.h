@@ -42,7 +42,7 @@ class DispatcherTest : public ::testing::Test, protected TwoDecodeWorkers {
   FakeClock clock_;
   std::map<int, std::vector<absl::StatusOr<Placement>>> results_;
   std::vector<int> order_;
-  Dispatcher dispatcher_{Options(), &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};
+  Dispatcher dispatcher_{Options(), fleet_, *placement::MakePolicy("least_loaded", 1), clock_, probe_};
 };
 
 }  // namespace baton::router

@@ -52,7 +52,7 @@ class DispatcherPredictionTest : public DispatcherTest {
   }
   static double Off(double predicted, double took) { return std::max(predicted / took, took / predicted); }
 
-  Dispatcher dispatcher2_{Roomy(), &fleet_, *placement::MakePolicy("prefix_affinity", 1), &clock_, &probe_};
+  Dispatcher dispatcher2_{Roomy(), fleet_, *placement::MakePolicy("prefix_affinity", 1), clock_, probe_};
   int next_ = 0;
 };
 

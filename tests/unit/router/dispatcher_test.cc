@@ -169,9 +169,8 @@ TEST_F(DispatcherTest, ARefusingWorkerIsAskedByOneRequestAtATime) {
 TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   index::PrefixIndex index({});
   fleet::Fleet fleet({.router_id = "me", .endpoints = {{"d0:1", fleet::Role::kDecode}}, .vocabulary = 0},
-                     &probe_, &index);
-  Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_,
-                        &index);
+                     probe_, &index);
+  Dispatcher dispatcher(Options(), fleet, *placement::MakePolicy("least_loaded", 1), clock_, probe_, &index);
   v1::WatchEvent event;
   event.set_sequence(1);
   v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
@@ -212,8 +211,8 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     fleet::Fleet fleet({.router_id = "me",
                         .endpoints = {{"d0:1", fleet::Role::kDecode}, {"p0:1", fleet::Role::kPrefill}},
                         .vocabulary = 0},
-                       &probe_, &index);
-    Dispatcher dispatcher(Options(), &fleet, *placement::MakePolicy("prefix_affinity", 1), &clock_, &probe_,
+                       probe_, &index);
+    Dispatcher dispatcher(Options(), fleet, *placement::MakePolicy("prefix_affinity", 1), clock_, probe_,
                           &index);
     const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
                                      std::vector<TokenId>(250 * kBlockTokens, TokenId(7)));

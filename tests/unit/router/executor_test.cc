@@ -141,6 +141,31 @@ TEST_F(ExecutorTest, WhoeverNeverWaitsInLineHasHadItsWorkAllTheSame) {
   EXPECT_GT(std::find(order.rbegin(), order.rend(), "a") - order.rbegin(), 6);
 }
 
+// A tenant that comes for the first time shares from then on: what the others had before is not made up to
+// it.
+TEST_F(ExecutorTest, TimeWithoutWorkEarnsNothing) {
+  Start(1);
+  Hold();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(Submit(kA, 20'000, "early"));
+  EXPECT_TRUE(executor_->TrySubmit({.tenant = kA,
+                                    .bytes = 20'000,
+                                    .wanted = [] { return true; },
+                                    .work =
+                                        [&] {
+                                          for (int i = 0; i < 4; ++i) EXPECT_TRUE(Submit(kB, 20'000, "b"));
+                                          for (int i = 0; i < 4; ++i) EXPECT_TRUE(Submit(kA, 20'000, "a"));
+                                          return true;
+                                        },
+                                    .drop = [] {}}));
+  GoOn();
+  Await(12);
+  const std::vector<std::string> order = did();
+  const auto first_a = std::find(order.begin(), order.end(), "a"),
+             first_b = std::find(order.begin(), order.end(), "b");
+  EXPECT_LE(first_a - first_b, 2) << "of equal work, at most two b's come before the first a";
+  EXPECT_LT(first_b, first_a);
+}
+
 TEST_F(ExecutorTest, ShortTextsPassTheSameTenantsLargeOnes) {
   Start(1);
   Hold();

@@ -38,11 +38,11 @@ v1::WatchEvent LoadOf(uint64_t sequence, uint32_t running) {
 class FleetTest : public ::testing::Test {
  protected:
   telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
+  Probe probe_{metrics_};
   Fleet fleet_{{.router_id = "me",
                 .endpoints = {{"d0:1", Role::kDecode}, {"d1:1", Role::kDecode}, {"p0:1", Role::kPrefill}},
                 .vocabulary = 100},
-               &probe_};
+               probe_};
 };
 
 // A worker's report is another process's word.
@@ -318,10 +318,10 @@ class FleetIndexTest : public ::testing::Test {
   }
 
   telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
+  Probe probe_{metrics_};
   index::PrefixIndex index_{{}};
   Fleet fleet_{
-      {.router_id = "me", .endpoints = {{"d0:1", Role::kDecode}}, .vocabulary = 100}, &probe_, &index_};
+      {.router_id = "me", .endpoints = {{"d0:1", Role::kDecode}}, .vocabulary = 100}, probe_, &index_};
 };
 
 TEST_F(FleetIndexTest, LearnsFromSnapshotsAndDeltas) {

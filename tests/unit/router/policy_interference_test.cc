@@ -77,8 +77,25 @@ TEST(InterferenceTest, AShortRestStaysWhereItsPrefixIs) {
   fleet.Introduce();
   fleet.decode().running = 4;
   fleet.decode().context_tokens = 4 * 300;
-  fleet.decode().matched_blocks = 126;
-  EXPECT_EQ(fleet.Select().reason, Reason::kLocal);
+  fleet.decode().matched_blocks = fleet.decode().confirmed_blocks = 126;
+  const Selection local = fleet.Select();
+  EXPECT_EQ(local.reason, Reason::kLocal);
+  EXPECT_EQ(local.uncached_tokens, kPrompt - 126 * 16);
+}
+
+// In a burst of equal prompts the first one's blocks are only expected there: the decode worker would compute
+// them once more, beside its answers, and later prompts would not find them on the prefill workers.
+TEST(InterferenceTest, APrefixThatIsOnlyExpectedThereIsNotReused) {
+  for (const int64_t confirmed : {0, 20}) {
+    OneAndOne fleet = Fleet();
+    fleet.Introduce();
+    fleet.decode().running = 4;
+    fleet.decode().context_tokens = 4 * 300;
+    fleet.decode().matched_blocks = 126;
+    fleet.decode().confirmed_blocks = confirmed;
+    EXPECT_FALSE(fleet.Select().prefill.empty()) << confirmed << " of 126 blocks are there";
+    EXPECT_EQ(fleet.ChooseAlone().uncached_tokens, kPrompt - confirmed * 16);
+  }
 }
 
 TEST(InterferenceTest, WhereNoAnswerRunsAQueueIsPassed) {

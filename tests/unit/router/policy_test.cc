@@ -149,6 +149,7 @@ View RandomView(const std::function<int(int)>& draw) {
     worker.matched_blocks = draw(3) == 0 ? draw(static_cast<int>(view.request.prompt_tokens / 16) + 1) : 0;
     worker.confirmed_blocks = worker.matched_blocks;
     worker.can_fetch = draw(2) == 0;
+    worker.serves_fetches = true;
     auto& booked = view.booked[static_cast<size_t>(i)];
     for (int k = draw(6); k > 0; --k) {
       const absl::Time since = now - absl::Milliseconds(draw(2000));
@@ -322,7 +323,22 @@ TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCo
   EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u) << "a second of prompts waits on the other";
   decode[1].queued_tokens = 19'000;
   decode[0].matched_blocks = 190;
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u) << "what it is only expected to hold is computed";
+  decode[0].confirmed_blocks = 190;
   EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "nearly nothing to compute";
+}
+
+// The KV of a prompt that another request brings to the decode worker need not be sent twice.
+TEST(PrefixAffinityTest, WhatADecodeWorkerIsExpectedToHoldNeedNotBeSent) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(0, 10), Worker(1, 10)};
+  const States prefill = {Worker(2)};
+  const Request request = {.prompt_tokens = 32'000, .max_tokens = 100};
+  for (size_t holder : {0, 1}) {
+    decode[holder].matched_blocks = 1900;
+    EXPECT_EQ(policy->Select(request, decode, prefill).decode, holder);
+    decode[holder].matched_blocks = 0;
+  }
 }
 
 // What a decode worker alone holds is fetched from there: the answer of the last turn.
@@ -332,10 +348,14 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   States prefill = {Worker(2), Worker(3)};
   for (WorkerState& worker : prefill) worker.can_fetch = true;
   decode[0].matched_blocks = 200;
+  decode[0].serves_fetches = true;
   const Request request = {.prompt_tokens = 4000, .max_tokens = 100};
   EXPECT_FALSE(policy->Select(request, decode, prefill).fetch_from.has_value())
       << "a speculative block is not there";
   decode[0].confirmed_blocks = 190;
+  decode[0].serves_fetches = false;
+  EXPECT_FALSE(policy->Select(request, decode, prefill).fetch_from.has_value()) << "it serves none";
+  decode[0].serves_fetches = true;
   const Selection selection = policy->Select(request, decode, prefill);
   ASSERT_FALSE(selection.prefill.empty());
   EXPECT_EQ(selection.reason, Reason::kFetch);
@@ -346,6 +366,7 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   States free = {Worker(1, 0)};
   free[0].can_fetch = true;
   WorkerState holder = Worker(0, 400);
+  holder.serves_fetches = true;
   holder.matched_blocks = holder.confirmed_blocks = 190;
   const Selection local = policy->Select(request, States{free[0], holder}, {});
   ASSERT_TRUE(local.prefill.empty());

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 TEST(ProbeTest, RulesCanJudgeByTheFlagsOfThisProcess) {
   telemetry::Metrics metrics;
   // Neither bound is the edge of a bucket: no histogram could tell.
-  Probe probe(&metrics, {.ttft_seconds = 0.6, .tpot_seconds = 0.022});
+  Probe probe(metrics, {.ttft_seconds = 0.6, .tpot_seconds = 0.022});
   std::string page = metrics.Text();
   EXPECT_THAT(page, HasSubstr("baton_router_slo_seconds{slo=\"ttft\"} 0.6\n"));
   EXPECT_THAT(page, HasSubstr("baton_router_slo_seconds{slo=\"tpot\"} 0.022\n"));

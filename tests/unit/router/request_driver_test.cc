@@ -124,7 +124,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
       dispatcher_.SetTenant(tenant.id, tenant.label, tenant.limits);
       tenant_ = tenant.id;
     });
-    authenticator_ = std::make_unique<Authenticator>(tenants_.get(), &probe_);
+    authenticator_ = std::make_unique<Authenticator>(*tenants_, probe_);
     context_.authenticator = authenticator_.get();
   }
 
@@ -137,7 +137,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
 
   void Start(const v1::GenerateRequest& request, size_t bytes = 100,
              absl::Time deadline = absl::InfiniteFuture()) {
-    driver_ = RequestDriver::Create(&context_, client_, deadline);
+    driver_ = RequestDriver::Create(context_, client_, deadline);
     driver_->Start<v1::GenerateRequest>({}, bytes, [request](v1::GenerateRequest* parsed) {
       *parsed = request;
       return absl::OkStatus();
@@ -166,15 +166,16 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
   }
 
   FakeClock clock_{absl::UnixEpoch() + absl::Hours(1)};
-  const ServedModel model_{.name = "m", .context = 1000, .vocabulary = 100};
-  RequestPreparer preparer_{&model_, [] { return uint64_t{5}; }};
-  Dispatcher dispatcher_{{}, &fleet_, *placement::MakePolicy("least_loaded", 1), &clock_, &probe_};
+  const ModelRegistry models_ = *ModelRegistry::Create({{.name = "m", .context = 1000, .vocabulary = 100},
+                                                        {.name = "short", .context = 4, .vocabulary = 100}});
+  RequestPreparer preparer_{models_, [] { return uint64_t{5}; }};
+  Dispatcher dispatcher_{{}, fleet_, *placement::MakePolicy("least_loaded", 1), clock_, probe_};
   admission::TenantId tenant_;
   std::unique_ptr<Tenants> tenants_;
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Executor> executor_ =
       std::make_unique<Executor>(Executor::Options{.threads = 1, .clock = &clock_});
-  LiveCalls live_{&clock_};
+  LiveCalls live_{clock_};
   CallContext context_;
   FakeDecodeClient workers_;
   std::shared_ptr<FakeClient> client_ = std::make_shared<FakeClient>();
@@ -218,8 +219,32 @@ TEST_F(RequestDriverTest, AWorkerIsAskedForNoMoreThanTheClientTakes) {
   worker.End(absl::CancelledError());
 }
 
+TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
+  v1::GenerateRequest request = Tokens();
+  request.set_model("short");
+  Start(request);
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kInvalidArgument) << "8 tokens more than its context";
+  EXPECT_TRUE(workers_.calls.empty());
+
+  client_ = std::make_shared<FakeClient>();
+  request.mutable_stop()->set_max_tokens(1);
+  Start(request);
+  ASSERT_EQ(workers_.calls.size(), 1u);
+  workers_.calls[0]->Send(AcceptedEvent());
+  EXPECT_EQ(client_->messages.at(0).started().model(), "short");
+  Take();
+  workers_.calls[0]->Send(FinishedEvent());
+  workers_.calls[0]->End(absl::OkStatus());
+
+  client_ = std::make_shared<FakeClient>();
+  request.set_model("gpt-9");
+  Start(request);
+  EXPECT_EQ(*client_->status,
+            absl::NotFoundError(R"(model: "gpt-9" is not served here; use one of "m", "short")"));
+}
+
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
-  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
   driver_->Start<v1::GenerateRequest>(
       {}, 100, [](v1::GenerateRequest*) { return absl::InvalidArgumentError("malformed"); });
   EXPECT_EQ(*client_->status, absl::InvalidArgumentError("malformed"));
@@ -230,7 +255,7 @@ TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
   const std::string file = testing::TempDir() + "/request_driver_tenants.json";
   std::ofstream(file) << R"({"tenants": [{"name": "a", "certificates": ["a.example.org"]}]})";
   OpenTenants({.file = file});
-  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
   driver_->Start<v1::GenerateRequest>({}, 100, [](v1::GenerateRequest*) {
     ADD_FAILURE() << "parsed";
     return absl::OkStatus();
@@ -238,7 +263,7 @@ TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
   EXPECT_EQ(client_->status->code(), absl::StatusCode::kUnauthenticated);
 
   client_ = std::make_shared<FakeClient>();
-  driver_ = RequestDriver::Create(&context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
   driver_->Start<v1::GenerateRequest>({.certificate_names = {"a.example.org"}}, 100,
                                       [](v1::GenerateRequest* request) {
                                         *request = Tokens();

@@ -89,14 +89,14 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
                                                                .arrival = clock_.Now(),
                                                                .deadline = deadline,
                                                                .client_stall = absl::Seconds(30)},
-                                          &clock_, &probe_);
+                                          clock_, probe_);
   }
 
   Prepared Request(int choices = 1) {
     Prepared prepared;
     prepared.request.add_token_ids(1);
     prepared.request.add_token_ids(2);
-    prepared.model = "m";
+    prepared.model = &model_;
     prepared.choices = choices;
     prepared.seed = 100;
     return prepared;
@@ -124,6 +124,7 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
     EXPECT_EQ(Names(flow_->OnDecodeEvent(0, 1, Accepted())), "write:started read:0");
   }
 
+  const ServedModel model_{.name = "m"};
   FakeClock clock_;
   std::unique_ptr<RequestFlow> flow_;
 };

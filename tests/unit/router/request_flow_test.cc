@@ -227,7 +227,7 @@ TEST_F(RequestFlowTest, ThePhasesAddUpToTtft) {
 
 TEST(ProbeTest, AnAnswerIsGoodputWhenItKeepsBothBounds) {
   telemetry::Metrics metrics;
-  Probe probe(&metrics, {.ttft_seconds = 1, .tpot_seconds = 0.02});
+  Probe probe(metrics, {.ttft_seconds = 1, .tpot_seconds = 0.02});
   probe.Judge(1.0, 0.02);
   probe.Judge(0.5, std::nullopt);  // a single token has no pace
   probe.Judge(1.1, 0.01);

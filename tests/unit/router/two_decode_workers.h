@@ -24,11 +24,11 @@ struct TwoDecodeWorkers {
   }
 
   telemetry::Metrics metrics_;
-  Probe probe_{&metrics_};
+  Probe probe_{metrics_};
   fleet::Fleet fleet_{{.router_id = "me",
                        .endpoints = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
                        .vocabulary = 0},
-                      &probe_};
+                      probe_};
 };
 
 }  // namespace baton::router

@@ -20,7 +20,7 @@ const WorkerHits::Name kTwo{"prefill-0", "prefill"};
 
 TEST(WorkerHitsTest, CountsByWorker) {
   telemetry::Metrics metrics;
-  WorkerHits hits(&metrics);
+  WorkerHits hits(metrics);
   hits.Placed(kOne, 100, 64);
   hits.Placed(kOne, 50, 0);
   hits.Found(kOne, 48);
@@ -39,7 +39,7 @@ TEST(WorkerHitsTest, CountsByWorker) {
 
 TEST(WorkerHitsTest, WhoLeftIsForgotten) {
   telemetry::Metrics metrics;
-  WorkerHits hits(&metrics);
+  WorkerHits hits(metrics);
   hits.Placed(kOne, 100, 64);
   hits.Placed(kTwo, 100, 64);
   hits.Keep({kTwo});
@@ -54,7 +54,7 @@ TEST(WorkerHitsTest, WhoLeftIsForgotten) {
 
 TEST(WorkerHitsTest, AFleetTooLargeHasNone) {
   telemetry::Metrics metrics;
-  WorkerHits hits(&metrics);
+  WorkerHits hits(metrics);
   std::vector<WorkerHits::Name> fleet;
   for (size_t i = 0; i <= WorkerHits::kMaxWorkers; ++i)
     fleet.emplace_back("decode-" + std::to_string(i), "decode");
@@ -71,7 +71,7 @@ TEST(WorkerHitsTest, AFleetTooLargeHasNone) {
 
 TEST(WorkerHitsTest, WorkersComeAndGoWhileTheyAreCounted) {
   telemetry::Metrics metrics;
-  WorkerHits hits(&metrics);
+  WorkerHits hits(metrics);
   hits.Placed(kOne, 1, 1);
   std::thread counts([&] {
     for (int i = 0; i < 2000; ++i) hits.Placed(i % 2 == 0 ? kOne : kTwo, 1, 1);

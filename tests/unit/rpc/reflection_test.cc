@@ -199,6 +199,11 @@ TEST_P(ReflectionTest, HealthAnswersForTheServerAndForEachService) {
     }
     server_->SetServing(true);
     EXPECT_EQ(explorer.Check("baton.v1.Inference"), "SERVING");
+    server_->SetLive(false);
+    EXPECT_EQ(explorer.Check("live"), "NOT_SERVING");
+    EXPECT_EQ(explorer.Check("baton.v1.Inference"), "SERVING");
+    server_->SetLive(true);
+    EXPECT_EQ(explorer.Check("live"), "SERVING");
   }
 }
 

@@ -80,6 +80,10 @@ TEST(ScenesTest, ABurstOfEqualPrompts) {
   RunResult run;
   const Measures ours = PlayPolicy("prefix_affinity", model, load, 1, &run);
   EXPECT_LE(Imbalance(run, model.prefill_workers, 0), kMaxOverMean);
+  // Each prefill worker computes the prompt once, and no decode worker does.
+  EXPECT_EQ(std::count_if(run.records.begin(), run.records.end(),
+                          [](const RequestRecord& record) { return record.cached_tokens > 0; }),
+            64 - 8);
   for (const std::string& name : kField) {
     RunResult theirs;
     const Measures measures = PlayPolicy(name, model, load, 1, &theirs);

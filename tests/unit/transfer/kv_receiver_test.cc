@@ -16,13 +16,18 @@ const std::vector<BlockId> kReceiverBlocks = {BlockId(1), BlockId(3)};
 class HeldLink final : public LinkReceiver {
  public:
   std::string_view name() const override { return "held"; }
-  void Receive(const v1::KvChunk&, Pieces, Done done) override { writes.push_back(std::move(done)); }
+  void Receive(const v1::KvChunk&, std::string_view from, Pieces, Done done) override {
+    froms.emplace_back(from);
+    writes.push_back(std::move(done));
+  }
+  void Suspect(std::string_view from) override { suspects.emplace_back(from); }
   void EndOne(absl::Status status = absl::OkStatus()) {
     Done done = std::move(writes.front());
     writes.erase(writes.begin());
     done(std::move(status));
   }
   std::vector<Done> writes;
+  std::vector<std::string> froms, suspects;
 };
 
 class KvReceiverTest : public testing::Test {
@@ -49,7 +54,8 @@ class KvReceiverTest : public testing::Test {
         [this](rpc::EventCallbacks<v1::KvChunk> callbacks) {
           stream_ = std::move(callbacks);
           return std::make_unique<Call>(*this);
-        });
+        },
+        "prefill:1");
   }
 
   static v1::KvChunk Chunk(uint32_t block) {
@@ -116,6 +122,20 @@ TEST_F(KvReceiverTest, TheOwnerHearsOfAnErrorAfterTheLastWrite) {
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_[0], absl::UnavailableError("gone"));
   EXPECT_EQ(written_, 0);
+}
+
+TEST_F(KvReceiverTest, TheLinkHearsWhoseStreamItIsAndThatItBroke) {
+  stream_.event(Chunk(0));
+  EXPECT_EQ(link_.froms, std::vector<std::string>{"prefill:1"});
+  link_.EndOne();
+  EXPECT_TRUE(link_.suspects.empty());
+  stream_.done(absl::UnavailableError("the connection broke"));
+  EXPECT_EQ(link_.suspects, std::vector<std::string>{"prefill:1"});
+}
+
+TEST_F(KvReceiverTest, AStreamThatIsRefusedDoesNotMakeItsWorkerSuspect) {
+  stream_.done(absl::ResourceExhaustedError("the queue is full"));
+  EXPECT_TRUE(link_.suspects.empty());
 }
 
 TEST_F(KvReceiverTest, AnErrorOfTheOwnersEndsTheStream) {

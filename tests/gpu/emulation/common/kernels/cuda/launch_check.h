@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "tests/gpu/emulation/fibers.h"
+
 namespace baton::kernels::cuda {
 
 inline void CheckLaunch(const char*) {}
@@ -15,5 +17,9 @@ cudaError_t AskForShared(Kernel*, size_t) {
 }
 template <typename Kernel>
 void AllowShared(Kernel*, size_t) {}
+template <typename Kernel>
+cudaError_t FindCode(Kernel*) {
+  return emulation::HasCode() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
 
 }  // namespace baton::kernels::cuda

@@ -1,0 +1,66 @@
+// The products of format_i8.cc, cut into tiles: what its instruction sets share, and the tiles of each. An
+// int32 sum of products of integers is exact, so how a product is cut never shows in it. Pure functions, any
+// thread.
+//
+//   panel := step[ceil(cols / 4)], scale[64]      step := 64 rows of 4 bytes: columns 4s .. 4s + 3
+//
+// A weight w in [-127, 127] is kept as the byte w + 128: the instruction for products of bytes wants one side
+// without a sign. So each sum begins at -128 times the sum of the row of x, which takes that back. Rows and
+// columns that a matrix lacks are 0 bytes; x has zeros there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/kernels/cpu/format.h"
+
+// In front of each loop over the rows and vectors of a tile: where one of them stays a loop, its sums live in
+// memory and not in registers.
+#if defined(__clang__)
+#define BATON_UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define BATON_UNROLLED _Pragma("GCC unroll 16")
+#endif
+
+namespace baton::kernels::cpu {
+
+inline constexpr int kI8Step = 4;  // columns
+inline constexpr int64_t kI8StepBytes = kI8Step * kPanelRows;
+inline constexpr int kI8Offset = 128;
+inline constexpr int64_t kI8LineBytes = 64;  // of a cache: a step of a panel is four of them
+
+constexpr int64_t I8Steps(int64_t cols) { return (cols + kI8Step - 1) / kI8Step; }
+
+// What a quantized row of x begins with; its steps follow, `kI8Step` integers each.
+struct I8RowHead {
+  float scale;    // an integer times this is about the number that it stands for
+  int32_t start;  // what its sums begin at
+};
+
+// `rows` rows of x (as many as the tile is made for) against the 64 rows of some steps of a panel.
+struct I8Tile {
+  const std::byte* x;  // the first step of the first row
+  int64_t x_stride;    // bytes
+  const std::byte* panel;
+  int64_t steps;
+  int32_t* sums;  // [rows][64], to which it adds
+  // With each step, so many cache lines are fetched from memory: those from here on. All 4 of a step are for
+  // this tile itself, and go to the first-level cache; fewer are for tiles to come, and go to the second.
+  const std::byte* ahead;
+  int lines;
+};
+
+// The tiles of an instruction set.
+struct I8Tiles {
+  static constexpr int kMostRows = 6;
+  int rows;                                        // of the largest tile
+  int64_t step_bytes;                              // of a step of x: 4 integers of 1 or 2 bytes
+  void (*by_rows[kMostRows])(const I8Tile& tile);  // [r]: of r + 1 rows
+};
+
+#if defined(__x86_64__)
+// With VPDPBUSD. Only for processors that have it.
+extern const I8Tiles kI8VnniTiles;
+#endif
+
+}  // namespace baton::kernels::cpu

@@ -1,0 +1,36 @@
+#include "common/worker/gpu_start.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/numbers.h"
+#include "common/kernels/kernels.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr std::string_view kCheckPrefill = "--check-prefill-attention";
+
+}  // namespace
+
+std::optional<int> CheckPrefillIfAsked(int argc, char** argv) {
+  if (argc != 3 || argv[1] != kCheckPrefill) return std::nullopt;
+  int device = 0;
+  if (!absl::SimpleAtoi(argv[2], &device)) return 1;
+  const absl::Status proof = kernels::ProveCudaPrefill(device);
+  if (proof.ok()) return 0;
+  fmt::print("{}\n", std::string(proof.message()));
+  return 1;
+}
+
+void PrepareGpus(Options& options) {
+  if (options.engine.backend != "cuda") return;
+  options.engine.cuda.proof_command = {"/proc/self/exe", std::string(kCheckPrefill)};
+  // An operator's own setting stays.
+  if (options.engine.tp > 1) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,297 @@
+// Two ranks on the emulated runtime: the backend's own host code, its kernels and its links, whose GPUs do
+// their work as late and in as bad an order as real ones may.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "common/device/cuda/cuda_memory.h"
+#include "common/engine/engine.h"
+#include "common/transfer/host_link.h"
+#include "common/transfer/nccl/cuda_payload.h"
+#include "tests/gpu/emulation/runtime.h"
+
+namespace baton::gpu {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kSeeds = 6;
+
+std::unique_ptr<engine::Engine> Load(int tp) {
+  auto engine = engine::Engine::Load({.model_folder = BATON_SOURCE_DIR "/models/baton-tiny",
+                                      .backend = "cuda",
+                                      .threads = tp,
+                                      .tp = tp,
+                                      .kv_bytes = 1 << 20,
+                                      .key_dtype = tensor::DType::kBF16,
+                                      .value_dtype = tensor::DType::kBF16});
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+// A sequence of random tokens that the engine computes step by step.
+class Sequence {
+ public:
+  Sequence(engine::Engine& engine, int64_t tokens) : engine_(engine) {
+    std::mt19937 random(7);
+    const auto vocabulary = static_cast<uint32_t>(engine.config().vocabulary);
+    for (int64_t i = 0; i < tokens; ++i) tokens_.emplace_back(static_cast<int32_t>(random() % vocabulary));
+    blocks_ = *engine.pool().Allocate(BlocksFor(tokens));
+  }
+  ~Sequence() { engine_.pool().Release(blocks_); }
+
+  // The next `rows` tokens; logits of the last of them, or none.
+  std::vector<float> Step(
+      int64_t rows, bool logits, absl::FunctionRef<void(int)> layer_done = [](int) {}) {
+    engine::Batch batch;
+    batch.Add(
+        {.tokens = std::span(tokens_).subspan(static_cast<size_t>(computed_), static_cast<size_t>(rows)),
+         .first_position = computed_,
+         .blocks = blocks_,
+         .logit_rows = logits ? 1 : 0});
+    const engine::StepResult result = engine_.Forward(batch, layer_done);
+    computed_ += rows;
+    return {result.logits().begin(), result.logits().end()};
+  }
+  // Where a layer of all blocks lies.
+  std::vector<std::span<std::byte>> Pieces(int layer) const {
+    std::vector<std::span<std::byte>> pieces;
+    for (const BlockId block : blocks_) engine_.store().AppendPieces(block, layer, 1, pieces);
+    return pieces;
+  }
+
+ private:
+  engine::Engine& engine_;
+  std::vector<TokenId> tokens_;
+  std::vector<BlockId> blocks_;
+  int64_t computed_ = 0;
+};
+
+std::string Contents(engine::Engine& engine, std::span<const std::span<std::byte>> pieces) {
+  std::string bytes;
+  for (const auto piece : pieces) {
+    std::string part(piece.size(), '\0');
+    EXPECT_TRUE(
+        engine.store().memory().Download(piece.data(), part.data(), static_cast<int64_t>(part.size())).ok());
+    bytes += part;
+  }
+  return bytes;
+}
+
+// Ships layers in one of two ways, and afterwards compares what left with what the blocks hold in the end.
+class Shipper {
+ public:
+  explicit Shipper(engine::Engine& engine) : engine_(engine) {}
+  virtual ~Shipper() = default;
+  virtual void Ship(std::vector<std::span<std::byte>> pieces) = 0;
+  virtual std::string Shipped(size_t index) = 0;
+
+  // Since the last call.
+  void Compare() {
+    ASSERT_FALSE(pieces_.empty());
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const std::string held = Contents(engine_, pieces_[i]);
+      EXPECT_NE(held, std::string(held.size(), '\0'));
+      EXPECT_TRUE(Shipped(i) == held) << "shipment " << i << " left before it was computed";
+    }
+    pieces_.clear();
+  }
+
+ protected:
+  engine::Engine& engine_;
+  std::vector<std::vector<std::span<std::byte>>> pieces_;
+};
+
+class HostShipper final : public Shipper {
+ public:
+  explicit HostShipper(engine::Engine& engine) : Shipper(engine), link_(engine.store().memory()) {}
+  void Ship(std::vector<std::span<std::byte>> pieces) override {
+    const std::vector<std::span<const std::byte>> read_only(pieces.begin(), pieces.end());
+    chunks_.resize(pieces_.size());
+    EXPECT_TRUE(link_.Ship(read_only, chunks_.emplace_back()).ok());
+    pieces_.push_back(std::move(pieces));
+  }
+  std::string Shipped(size_t index) override { return chunks_[index].data(); }
+
+ private:
+  transfer::HostLinkSender link_;
+  std::vector<v1::KvChunk> chunks_;
+};
+
+class NcclShipper final : public Shipper {
+ public:
+  explicit NcclShipper(engine::Engine& engine) : Shipper(engine) {
+    std::vector<device::cuda::CudaMemory*> memories;
+    for (device::Memory* memory : engine.memories()) {
+      memories.push_back(&dynamic_cast<device::cuda::CudaMemory&>(*memory));
+    }
+    first_ = memories.front();
+    payload_ = *transfer::CudaPayload::Create(std::move(memories));
+    // Taken before anything runs, as the link has it.
+    for (int i = 0; i < 16; ++i) staging_.push_back(*payload_->Stage(1 << 16));
+  }
+  void Ship(std::vector<std::span<std::byte>> pieces) override {
+    const std::vector<std::span<const std::byte>> read_only(pieces.begin(), pieces.end());
+    payload_->Pack(read_only, staging_.at(pieces_.size()).get());
+    pieces_.push_back(std::move(pieces));
+  }
+  std::string Shipped(size_t index) override {
+    size_t bytes = 0;
+    for (const auto piece : pieces_[index]) bytes += piece.size();
+    std::string shipped(bytes, '\0');
+    EXPECT_TRUE(first_->Download(staging_[index].get(), shipped.data(), static_cast<int64_t>(bytes)).ok());
+    return shipped;
+  }
+
+ private:
+  device::cuda::CudaMemory* first_;
+  std::unique_ptr<transfer::CudaPayload> payload_;
+  std::vector<device::Memory::Buffer> staging_;
+};
+
+std::unique_ptr<Shipper> MakeShipper(const std::string& link, engine::Engine& engine) {
+  if (link == "host") return std::make_unique<HostShipper>(engine);
+  return std::make_unique<NcclShipper>(engine);
+}
+
+class RanksTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(RanksTest, ALayerLeavesOnceAllRanksHaveWrittenIt) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 37);
+    (void)sequence.Step(37, true, [&](int layer) { shipper->Ship(sequence.Pieces(layer)); });
+    shipper->Compare();
+  }
+}
+
+TEST_P(RanksTest, CachedBlocksLeaveRightAfterAStepWithoutLogits) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 32);
+    (void)sequence.Step(32, false);
+    for (int layer = engine->config().layers - 1; layer >= 0; --layer) shipper->Ship(sequence.Pieces(layer));
+    shipper->Compare();
+  }
+}
+
+TEST_P(RanksTest, WhatADecodeStepWroteLeavesWhole) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 12);
+    (void)sequence.Step(9, true);
+    // Plain, captured, replayed.
+    for (int step = 0; step < 3; ++step) {
+      (void)sequence.Step(1, true, [&](int layer) {
+        if (layer >= 4) shipper->Ship(sequence.Pieces(layer));
+      });
+      shipper->Compare();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, RanksTest, testing::Values("host", "nccl"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(RanksEngineTest, TwoRanksComputeWhatOneDoes) {
+  std::vector<std::vector<float>> logits[2];
+  for (const int tp : {1, 2}) {
+    emulation::StartMachine({.gpus = tp, .seed = 3});
+    const auto engine = Load(tp);
+    ASSERT_NE(engine, nullptr);
+    Sequence sequence(*engine, 24);
+    logits[tp - 1].push_back(sequence.Step(20, true));
+    for (int step = 0; step < 4; ++step) logits[tp - 1].push_back(sequence.Step(1, true));
+  }
+  for (size_t step = 0; step < logits[0].size(); ++step) {
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < logits[0][step].size(); ++i) {
+      difference += std::pow(logits[0][step][i] - logits[1][step][i], 2);
+      norm += std::pow(logits[0][step][i], 2);
+    }
+    EXPECT_LE(std::sqrt(difference), 0.04 * std::sqrt(norm)) << "step " << step;
+  }
+}
+
+TEST(RanksEngineTest, AnEngineWithRecordedStepsEnds) {
+  emulation::StartMachine({.gpus = 2, .seed = 4});
+  auto engine = Load(2);
+  ASSERT_NE(engine, nullptr);
+  {
+    Sequence sequence(*engine, 8);
+    (void)sequence.Step(4, true);
+    for (int step = 0; step < 4; ++step) (void)sequence.Step(1, true);
+  }
+  engine.reset();
+}
+
+// Prompts and answers by turns, each longer than the last, so that everything has to grow.
+void GrowingSteps(engine::Engine& engine) {
+  for (const int64_t tokens : {8, 40, 90}) {
+    Sequence sequence(engine, tokens + 6);
+    (void)sequence.Step(tokens, true);
+    for (int step = 0; step < 5; ++step) (void)sequence.Step(1, true);
+  }
+}
+
+TEST(RanksEngineTest, RanksRecordAndReplayTheSameSteps) {
+  for (const int reusing_gpu : {0, 1}) {
+    emulation::StartMachine({.gpus = 2, .seed = 5, .reusing_gpu = reusing_gpu});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    GrowingSteps(*engine);
+  }
+}
+
+TEST(RanksEngineTest, NothingIsAllocatedWhileAPeersSumWaits) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    emulation::StartMachine({.gpus = 2, .seed = seed, .allocations_wait = true});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    GrowingSteps(*engine);
+  }
+}
+
+TEST(GpuStartTest, AGpuThatTheBuildHasNoCodeForIsRefusedInWords) {
+  emulation::StartMachine({.major = 12, .has_code = false});
+  const auto kernels = kernels::MakeCudaKernels({});
+  EXPECT_EQ(kernels.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(kernels.status().message()), HasSubstr("compute capability 12.0"));
+  EXPECT_THAT(std::string(kernels.status().message()), HasSubstr("-DCMAKE_CUDA_ARCHITECTURES=120-real"));
+}
+
+TEST(GpuStartTest, AKernelThatTheGpuLacksIsRefusedByTheNameOfTheFlag) {
+  emulation::StartMachine({.major = 8});
+  const auto kernels = kernels::MakeCudaKernels({.prefill_attention = "wgmma"});
+  EXPECT_EQ(kernels.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(kernels.status().message()), HasSubstr("--prefill-attention wgmma"));
+}
+
+TEST(GpuStartTest, KvOnGpusHasTheModelsPrecisionAndAllThatIsLeft) {
+  emulation::StartMachine({});
+  const auto engine =
+      engine::Engine::Load({.model_folder = BATON_SOURCE_DIR "/models/baton-tiny", .backend = "cuda"});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->store().layout().key_dtype, tensor::DType::kBF16);
+  EXPECT_EQ((*engine)->store().layout().value_dtype, tensor::DType::kBF16);
+  // Nine tenths of what the machine says is free.
+  EXPECT_EQ((*engine)->store().blocks(),
+            static_cast<int64_t>(0.9 * (int64_t{1} << 30)) / (*engine)->store().layout().block_bytes());
+}
+
+}  // namespace
+}  // namespace baton::gpu

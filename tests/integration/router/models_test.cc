@@ -1,0 +1,131 @@
+// Several names behind one router: each has the settings of its own folder, and all go to the same workers.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/rpc/status.h"
+#include "nlohmann/json.hpp"
+#include "tests/integration/router/router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+namespace fs = std::filesystem;
+using fakes::FakeWorker;
+using ::testing::HasSubstr;
+
+const std::string kTiny = BATON_SOURCE_DIR "/models/baton-tiny";
+
+class RouterModelsTest : public RouterTest {
+ protected:
+  void TearDown() override {
+    if (router_ != nullptr) RouterTest::TearDown();
+    if (!folder_.empty()) fs::remove_all(folder_);
+  }
+
+  // A copy of the shipped model (without weights, which a router doesn't read) with another value in a file.
+  std::string CopyWith(const std::string& file, const std::string& key, int value) {
+    folder_ = fmt::format("{}/models_test.{}", ::testing::TempDir(), getpid());
+    fs::create_directories(folder_);
+    for (const fs::directory_entry& entry : fs::directory_iterator(kTiny)) {
+      if (entry.is_regular_file() && entry.path().extension() != ".safetensors") {
+        fs::copy_file(entry.path(), folder_ / entry.path().filename(), fs::copy_options::overwrite_existing);
+      }
+    }
+    auto json = nlohmann::json::parse(std::ifstream(folder_ / file));
+    json[key] = value;
+    std::ofstream(folder_ / file) << json;
+    return folder_;
+  }
+
+  // "tiny" is the shipped model; answers of "terse" have 5 tokens unless a request asks for more.
+  void StartWithTwoNames() {
+    RouterOptions options;
+    options.models = {{.folder = kTiny, .name = "tiny"},
+                      {.folder = CopyWith("generation_config.json", "max_new_tokens", 5), .name = "terse"}};
+    StartRouter(options);
+  }
+
+  Answer Ask(const std::string& model) {
+    v1::GenerateRequest request = TextRequest();
+    request.set_model(model);
+    return Generate(request);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(RouterModelsTest, ARequestByEachNameReachesAWorkerWithThatModelsDefaults) {
+  FakeWorker* decode = AddWorker();
+  StartWithTwoNames();
+  struct Case {
+    std::string asked, served;
+    uint32_t max_tokens;
+  };
+  const std::vector<Case> cases = {{"terse", "terse", 5}, {"tiny", "tiny", 256}, {"", "tiny", 256}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.asked);
+    const Answer answer = Ask(one.asked);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.started.at(0).model(), one.served);
+    EXPECT_EQ(decode->requests().back().stop().max_tokens(), one.max_tokens);
+  }
+  EXPECT_EQ(decode->requests().size(), cases.size());
+}
+
+TEST_F(RouterModelsTest, AnUnknownNameIsRefusedWithTheListOfNames) {
+  FakeWorker* decode = AddWorker();
+  StartWithTwoNames();
+  const std::string words = R"(model: "gpt-9" is not served here; use one of "tiny", "terse")";
+  const Answer answer = Ask("gpt-9");
+  EXPECT_TRUE(absl::IsNotFound(answer.status)) << answer.status;
+  EXPECT_EQ(answer.status.message(), words);
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("Hello");
+  tokenize.set_model("gpt-9");
+  v1::TokenizeResponse tokens;
+  grpc::ClientContext context;
+  const grpc::Status refused = stub_->Tokenize(&context, tokenize, &tokens);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(refused.error_message(), words);
+  EXPECT_TRUE(decode->requests().empty());
+}
+
+TEST_F(RouterModelsTest, BothAreListedWithTheFleetsWorkersTheDefaultFirst) {
+  AddWorker();
+  AddWorker({.id = "p", .role = v1::ROLE_PREFILL});
+  StartWithTwoNames();
+  grpc::ClientContext context;
+  v1::ListModelsResponse models;
+  ASSERT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+  ASSERT_EQ(models.models_size(), 2);
+  EXPECT_EQ(models.models(0).name(), "tiny");
+  EXPECT_EQ(models.models(1).name(), "terse");
+  for (const v1::ModelInfo& model : models.models()) {
+    EXPECT_EQ(model.context_tokens(), 2304u);
+    EXPECT_EQ(model.vocabulary_tokens(), 2048u);
+    EXPECT_EQ(model.ready_decode_workers(), 1u);
+    EXPECT_EQ(model.ready_prefill_workers(), 1u);
+  }
+}
+
+// The workers of one fleet have one fingerprint: requests for another model would go to the wrong weights.
+TEST_F(RouterModelsTest, DifferentModelsAreRefusedAtTheStart) {
+  RouterOptions options;
+  options.decode = {"127.0.0.1:1"};
+  options.models = {{.folder = kTiny, .name = "tiny"},
+                    {.folder = CopyWith("config.json", "rope_theta", 77), .name = "other"}};
+  const auto router = Router::Start(options);
+  EXPECT_TRUE(absl::IsInvalidArgument(router.status())) << router.status();
+  EXPECT_THAT(std::string(router.status().message()),
+              HasSubstr("\"tiny\" and \"other\" are different models"));
+
+  options.models = {{.folder = kTiny}, {.folder = kTiny}};
+  EXPECT_THAT(std::string(Router::Start(options).status().message()),
+              HasSubstr("two models have the name \"baton-tiny\""));
+}
+
+}  // namespace
+}  // namespace baton::router
