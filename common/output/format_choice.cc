@@ -78,7 +78,7 @@ std::optional<Read> Parse(const OutputFormat& format, const std::shared_ptr<cons
   Parser parser(format, *tokenizer, {.type = TypeOf});
   std::vector<PartEvent> events;
   for (const TokenId token : *tokens) parser.Push(token, detokenizer.Push(token), &events);
-  parser.Finish(&events);
+  parser.Finish(detokenizer.Flush(), &events);
   Read read;
   read.warnings = parser.warnings();
   for (const PartEvent& event : events) {

@@ -35,12 +35,12 @@ void Lexer::Push(TokenId token, std::string_view text, std::vector<Lexeme>* out)
   }
   // The detokenizer may have completed earlier text with this token; special tokens have no text there.
   if (text.ends_with(found->second)) text.remove_suffix(found->second.size());
-  Scan(text, out);
-  Finish(out);
+  Finish(text, out);
   out->push_back({.marker = true, .text = found->second});
 }
 
-void Lexer::Finish(std::vector<Lexeme>* out) {
+void Lexer::Finish(std::string_view text, std::vector<Lexeme>* out) {
+  Scan(text, out);
   AddText(held_, out);
   held_.clear();
 }

@@ -31,8 +31,8 @@ class Lexer {
   // The next token, with the text that the detokenizer made of it (which may lag behind). Appends to `out`;
   // two texts in a row are one.
   void Push(TokenId token, std::string_view text, std::vector<Lexeme>* out);
-  // The end: what was held back is text.
-  void Finish(std::vector<Lexeme>* out);
+  // The end, with the text that belongs to no token: what is held back then is text.
+  void Finish(std::string_view text, std::vector<Lexeme>* out);
 
   // Bytes that are held back; a test holds this below the longest marker.
   size_t held() const { return held_.size(); }

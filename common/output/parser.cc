@@ -19,28 +19,39 @@ size_t WithoutTrailingSpace(std::string_view text) {
   return size;
 }
 
+// Headers of channels are shorter; what is longer is an answer without channels.
+constexpr size_t kLongestHeader = 256;
+
 }  // namespace
 
 Parser::Parser(const OutputFormat& format, const text::Tokenizer& tokenizer, Options options)
     : format_(format),
       options_(std::move(options)),
       lexer_(format, tokenizer),
-      state_(options_.thinking ? State::kThinking : State::kOpen) {}
+      // A template that asks for channels ends inside a header ("<|start|>assistant").
+      state_(format_.channels    ? State::kHeader
+             : options_.thinking ? State::kThinking
+                                 : State::kOpen),
+      thinking_(state_ == State::kThinking) {}
 
 void Parser::Push(TokenId token, std::string_view text, std::vector<PartEvent>* out) {
+  const bool before = state_ == State::kThinking;
   lexer_.Push(token, text, &lexemes_);
   Handle(out);
+  thinking_ = before || state_ == State::kThinking;
 }
 
-void Parser::Finish(std::vector<PartEvent>* out) {
-  lexer_.Finish(&lexemes_);
+void Parser::Finish(std::string_view text, std::vector<PartEvent>* out) {
+  lexer_.Finish(text, &lexemes_);
   Handle(out);
   out_ = out;
+  const int warnings = warnings_;
   if (state_ == State::kCall) EndCall("");
-  if (state_ == State::kHeader) Write(PartKind::kText, header_);
+  const bool cut = warnings_ > warnings;
+  if (state_ == State::kHeader) EndHeader();
   const bool own = state_ == State::kText || (state_ == State::kOpen && start_);
   if (own) Write(PartKind::kText, std::exchange(spaces_, ""));
-  if (in_part_) EndPart(/*complete=*/kind_ != PartKind::kThinking);
+  if (in_part_) EndPart(/*complete=*/!cut && kind_ != PartKind::kThinking);
   out_ = nullptr;
 }
 
@@ -65,6 +76,10 @@ void Parser::OnText(std::string_view text) {
     }
     if (state_ == State::kHeader) {
       header_ += text;
+      if (header_.size() > kLongestHeader) {
+        Write(PartKind::kText, std::exchange(header_, ""));
+        state_ = State::kText;
+      }
       return;
     }
     const size_t lead = LeadingSpace(text);
@@ -116,17 +131,19 @@ void Parser::OnMarker(const std::string& marker) {
       EndCall("");
       OnMarker(marker);
     } else {
-      Collect(marker);
+      OnText(marker);
     }
     return;
   }
-  if (state_ == State::kThinking && marker == format_.think_close) {
+  if (marker == format_.think_close && (state_ == State::kThinking || closer_due_)) {
+    closer_due_ = false;
     if (in_part_) EndPart();
     spaces_.clear();
     state_ = State::kOpen;
     return;
   }
   if (marker == format_.think_open && state_ == State::kOpen) {
+    closer_due_ = false;
     if (in_part_) EndPart();
     spaces_.clear();
     state_ = State::kThinking;
@@ -134,7 +151,11 @@ void Parser::OnMarker(const std::string& marker) {
   }
   if (options_.tools) {
     if (marker == format_.section_open) {
-      if (format_.call_open.empty()) return StartCall(marker, State::kOpen);
+      if (format_.call_open.empty()) {
+        bare_ = false;
+        return StartCall(marker, State::kOpen);
+      }
+      closer_due_ = state_ == State::kThinking;
       if (in_part_) EndPart();
       spaces_.clear();
       state_ = State::kSection;
@@ -150,8 +171,7 @@ void Parser::OnMarker(const std::string& marker) {
       return StartCall(marker, state_ == State::kSection ? State::kSection : State::kOpen);
     if (format_.bare_name && marker == format_.name_open) {
       StartCall("", State::kOpen);
-      Collect(marker);
-      return;
+      return OnText(marker);
     }
   }
   // A marker where it means nothing is text.
@@ -160,20 +180,16 @@ void Parser::OnMarker(const std::string& marker) {
 }
 
 void Parser::OnChannelMarker(const std::string& marker) {
-  if (state_ == State::kCall && value_.quoted()) {
-    Collect(marker);
-    return;
-  }
+  if (state_ == State::kCall && value_.quoted()) return OnText(marker);
   if (marker == "<|message|>" && state_ == State::kHeader) return StartChannel();
-  if (marker == "<|constrain|>" && state_ == State::kHeader) {
+  if ((marker == "<|constrain|>" || marker == "<|channel|>") && state_ == State::kHeader) {
+    start_ = false;
     header_ += ' ';
     return;
   }
   if (state_ == State::kCall) EndCall("");
-  if (marker == "<|channel|>" && state_ == State::kHeader) {
-    header_ += ' ';
-    return;
-  }
+  if (state_ == State::kHeader) EndHeader();
+  start_ = false;
   if (in_part_) EndPart();
   if (marker == "<|start|>" || marker == "<|channel|>") {
     state_ = State::kHeader;
@@ -183,8 +199,15 @@ void Parser::OnChannelMarker(const std::string& marker) {
   }
 }
 
+// Of a header that leads nowhere: before any marker it is an answer without channels.
+void Parser::EndHeader() {
+  if (start_) Write(PartKind::kText, header_);
+  header_.clear();
+}
+
 // "analysis", "final", "commentary", and who a message goes to: "to=functions.NAME".
 void Parser::StartChannel() {
+  start_ = false;
   const std::string header = std::exchange(header_, "");
   constexpr std::string_view kTo = "to=functions.";
   if (const size_t to = header.find(kTo); to != std::string::npos && options_.tools) {
@@ -200,10 +223,10 @@ void Parser::StartChannel() {
 }
 
 void Parser::StartCall(std::string_view opener, State after) {
-  if (in_part_ && kind_ != PartKind::kText) EndPart();
   raw_ = std::exchange(spaces_, "");
   raw_ += opener;
   body_ = raw_.size();
+  before_call_ = state_;
   after_call_ = after;
   value_begun_ = format_.layout != Layout::kNamed;
   value_ = ValueEnd(format_.layout == Layout::kPython);
@@ -250,14 +273,16 @@ void Parser::EndCall(std::string_view closer) {
       ++calls_;
     }
     bare_ = format_.bare != 0;
+    closer_due_ |= before_call_ == State::kThinking;
     return;
   }
   // An object or a list that is no call is an answer of that form.
   if (!bare_) ++warnings_;
   bare_ = false;
-  state_ = State::kText;
-  Write(PartKind::kText, raw);
-  Write(PartKind::kText, closer);
+  const bool thinking = before_call_ == State::kThinking;
+  state_ = thinking ? State::kThinking : State::kText;
+  Write(thinking ? PartKind::kThinking : PartKind::kText, raw);
+  Write(thinking ? PartKind::kThinking : PartKind::kText, closer);
 }
 
 void Parser::Write(PartKind kind, std::string_view text) {

@@ -1,8 +1,8 @@
 // Parser: an answer's tokens become parts, in order: TEXT, THINKING and TOOL_CALL. Where it stands follows
 // from the tokens alone, so a replay of them (a migration) and any grouping give the same parts. A call
 // leaves when it is whole. What does not parse, or is cut by the end of the answer, leaves as TEXT with its
-// markers, and is counted as a warning: no byte vanishes but markers and the white space around them. Linear;
-// one per answer, one thread at a time.
+// markers, and is counted as a warning; inside thinking it stays thinking. No byte vanishes but markers, the
+// white space around them and the headers of channels. Linear; one per answer, one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct PartEvent {
   // kStart of a call.
   std::string id;
   std::string name;
-  // kEnd: false if the answer ended inside.
+  // kEnd: false if the answer ended inside thinking, or inside a call (which then is text).
   bool complete = true;
 
   bool operator==(const PartEvent&) const = default;
@@ -42,7 +42,7 @@ class Parser {
   struct Options {
     // Calls are looked for. Without tools in the request, text that looks like one is text.
     bool tools = true;
-    // The prompt ended inside thinking, because the template wrote the opener.
+    // The prompt ended inside thinking, because the template wrote the opener. Of no meaning with channels.
     bool thinking = false;
     ParameterType type;
   };
@@ -51,14 +51,15 @@ class Parser {
 
   // The next token and the text that the detokenizer made of it. Appends to `out`.
   void Push(TokenId token, std::string_view text, std::vector<PartEvent>* out);
-  // The end of the answer.
-  void Finish(std::vector<PartEvent>* out);
+  // The end of the answer. `text`: what the detokenizer still held.
+  void Finish(std::string_view text, std::vector<PartEvent>* out);
 
   int calls() const { return calls_; }
   // Calls that did not parse, or were cut.
   int warnings() const { return warnings_; }
-  // Whether the last token is part of thinking, its markers included.
-  bool thinking() const { return state_ == State::kThinking; }
+  // Whether the last token is part of thinking, its markers included (of a marker that is spelled, the token
+  // that completes it).
+  bool thinking() const { return thinking_; }
 
  private:
   enum class State {
@@ -75,6 +76,7 @@ class Parser {
   void OnMarker(const std::string& marker);
   void OnChannelMarker(const std::string& marker);
   void StartChannel();
+  void EndHeader();
   // Of a call's text; returns how much of `text` belongs to the call.
   size_t Collect(std::string_view text);
   void StartCall(std::string_view opener, State after);
@@ -93,6 +95,7 @@ class Parser {
   std::vector<PartEvent>* out_ = nullptr;
 
   State state_;
+  bool thinking_;
   bool in_part_ = false;
   PartKind kind_ = PartKind::kText;
   uint32_t parts_ = 0;
@@ -102,8 +105,10 @@ class Parser {
   // Of a call: everything from its opener on, and where in it the call's own text begins.
   std::string raw_;
   size_t body_ = 0;
+  State before_call_ = State::kOpen;
   State after_call_ = State::kOpen;
-  bool bare_ = false;  // begun by a bracket alone; also between such calls
+  bool closer_due_ = false;  // a call ended thinking; the closer may still come, and means nothing
+  bool bare_ = false;        // begun by a bracket alone; also between such calls
   bool value_begun_ = false;
   ValueEnd value_;
   std::string header_;  // of a channel

@@ -25,12 +25,13 @@ class ValueEnd {
       ++depth_;
       opened_ = true;
     }
-    if (c == '}' || c == ']' || (python_ && c == ')')) --depth_;
+    // What closes before anything was opened is not the value's.
+    if ((c == '}' || c == ']' || (python_ && c == ')')) && depth_ > 0) --depth_;
   }
 
   bool quoted() const { return quote_ != 0; }
   // The outermost bracket was closed.
-  bool ended() const { return opened_ && depth_ <= 0 && quote_ == 0; }
+  bool ended() const { return opened_ && depth_ == 0 && quote_ == 0; }
 
  private:
   bool python_;

@@ -63,7 +63,7 @@ TEST(LexerTest, HoldsBackLessThanTheLongestMarker) {
       EXPECT_EQ(given + lexer.held(), i + 1);
       EXPECT_LT(lexer.held(), std::max<size_t>(longest, 1));
     }
-    lexer.Finish(&out);
+    lexer.Finish("", &out);
     std::string all;
     for (const Lexeme& lexeme : out) all += lexeme.text;
     EXPECT_EQ(all, soup);

@@ -89,7 +89,7 @@ inline Parsed Parse(std::string_view format, std::string_view text, Parser::Opti
   const auto tokens = tokenizer->Encode(text, /*add_special_tokens=*/false);
   EXPECT_TRUE(tokens.ok());
   for (const TokenId token : *tokens) parser.Push(token, detokenizer.Push(token), &events);
-  parser.Finish(&events);
+  parser.Finish(detokenizer.Flush(), &events);
   return Fold(events, parser);
 }
 

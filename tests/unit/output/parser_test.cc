@@ -47,7 +47,10 @@ const std::vector<Vector>& Vectors() {
        "{}}\n</tool_call>\n"
        "<tool_call>\n{\"arguments\": {\"x\": \"</tool>\"}, \"name\": \"g\"}\n</tool_call>\n",
        {Thought("hm"), Text("Let me see."), Called("f", "{}"), Called("g", "{\"x\": \"</tool>\"}")}},
-      // A call ends thinking.
+      // A call ends thinking, and the closer that comes after it means nothing.
+      {"hermes",
+       "<think>\nhm\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n</think>\n\nYes.",
+       {Thought("hm"), Called("f", "{}"), Text("Yes.")}},
       {"hermes",
        "<think>\nhm\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
        {Thought("hm"), Called("f", "{}")}},
@@ -106,6 +109,12 @@ const std::vector<Vector>& Vectors() {
        "<|constrain|>json<|message|>{\"a\": \"<|end|>\"}<|call|>",
        {Thought("hm"), Called("f", "{\"a\": \"<|end|>\"}")}},
       {"harmony", "<|channel|>final<|message|>Yes.<|return|>", {Text("Yes.")}},
+      {"harmony", " to=functions.f<|channel|>commentary json<|message|>{}<|call|>", {Called("f", "{}")}},
+      {"harmony",
+       "<|channel|>commentary<|message|>I look.<|end|>\n<|start|>assistant<|channel|>final<|message|>Yes.",
+       {Text("I look."), Text("Yes.")}},
+      {"harmony", "No channels.", {Text("No channels.")}},
+      {"harmony", std::string(300, 'x') + "<|end|>", {Text(std::string(300, 'x'))}},
       {"harmony",
        "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}<|call|>",
        {Called("f", "{}")}},
@@ -150,7 +159,7 @@ Parsed ParsePieces(const OutputFormat& format, std::string_view text, std::mt199
     parser.Push(TokenId(100), text.substr(0, size), &events);  // an ordinary token
     text.remove_prefix(size);
   }
-  parser.Finish(&events);
+  parser.Finish("", &events);
   return Fold(events, parser);
 }
 
@@ -241,6 +250,46 @@ TEST(ParserTest, ThinkingThatThePromptBegan) {
   EXPECT_FALSE(cut.parts[0].complete);
 }
 
+TEST(ParserTest, MarkupThatIsNoCallStaysInThinking) {
+  const Parsed parsed =
+      Parse("hermes", "<think>\nI write <tool_call>x</tool_call> for a call.\n</think>\nYes.");
+  EXPECT_EQ(parsed.parts,
+            (std::vector<Part>{Thought("I write <tool_call>x</tool_call> for a call."), Text("Yes.")}));
+  EXPECT_EQ(parsed.warnings, 1);
+}
+
+TEST(ParserTest, ACutCallSaysThatItIsIncomplete) {
+  const Parsed parsed = Parse("hermes", "I look.\n<tool_call>\n{\"name\": \"f\", \"argu");
+  ASSERT_THAT(parsed.parts, SizeIs(1));
+  EXPECT_EQ(parsed.parts[0].text, "I look.\n<tool_call>\n{\"name\": \"f\", \"argu");
+  EXPECT_FALSE(parsed.parts[0].complete);
+}
+
+TEST(ParserTest, BracketsThatCloseNothingAreText) {
+  // None of a marker that a call's text holds is lost when the text ends inside it.
+  const std::string text = "[TOOL_CALLS]][ARGS] so";
+  EXPECT_EQ(Parse("mistral", text).parts, (std::vector<Part>{Text(text)}));
+}
+
+TEST(ParserTest, ThinkingIsCountedFromItsOpenerToItsCloser) {
+  Parser parser(Format("mistral_v11"), *QwenLike(), {});
+  std::vector<PartEvent> events;
+  std::vector<bool> thinking;
+  for (const char* piece : {"a", "[THINK]", "b", "c", "[/THINK]", "d"}) {
+    parser.Push(TokenId(100), piece, &events);
+    thinking.push_back(parser.thinking());
+  }
+  EXPECT_EQ(thinking, (std::vector<bool>{false, false, false, false, false, false}))
+      << "thinking begins an answer, not a sentence";
+  Parser begun(Format("mistral_v11"), *QwenLike(), {});
+  thinking.clear();
+  for (const char* piece : {"[THINK]", "b", "c", "[/THINK]", "d"}) {
+    begun.Push(TokenId(100), piece, &events);
+    thinking.push_back(begun.thinking());
+  }
+  EXPECT_EQ(thinking, (std::vector<bool>{true, true, true, true, false}));
+}
+
 TEST(ParserTest, WithoutToolsNothingIsACall) {
   const std::string text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
   const Parsed parsed = Parse("hermes", text, {.tools = false});
@@ -256,7 +305,7 @@ TEST(ParserTest, SpelledMarkersAreQuotedText) {
   std::vector<PartEvent> events;
   for (const char* piece : {"<tool", "_call>", "{\"name\": \"f\"}"})
     parser.Push(TokenId(100), piece, &events);
-  parser.Finish(&events);
+  parser.Finish("", &events);
   const Parsed parsed = Fold(events, parser);
   EXPECT_EQ(parsed.parts, (std::vector<Part>{Text("<tool_call>{\"name\": \"f\"}")}));
 }
