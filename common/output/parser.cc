@@ -190,6 +190,7 @@ void Parser::OnChannelMarker(const std::string& marker) {
   if (state_ == State::kCall) EndCall("");
   if (state_ == State::kHeader) EndHeader();
   start_ = false;
+  spaces_.clear();
   if (in_part_) EndPart();
   if (marker == "<|start|>" || marker == "<|channel|>") {
     state_ = State::kHeader;

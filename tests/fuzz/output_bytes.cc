@@ -43,7 +43,7 @@ struct Parsed {
 
 absl::Status Unsound(const std::string& what) { return absl::InternalError(what); }
 
-// Knows <tool_call> and </tool_call>, and spells every other marker.
+// Knows <tool_call>, </tool_call>, <|start|> and <|end|>, and spells every other marker.
 const text::Tokenizer& Tokens() {
   static const auto tokenizer =
       text::Tokenizer::Load(BATON_SOURCE_DIR "/tests/golden/text/tokenizers/qwen_like");

@@ -69,9 +69,15 @@ inline std::shared_ptr<const text::Tokenizer> LoadTokenizer(const std::string& f
   return *tokenizer;
 }
 
-// Knows <tool_call> and </tool_call>, and spells everything else.
+// Knows <tool_call>, </tool_call>, <|start|> and <|end|>, and spells every other marker.
 inline std::shared_ptr<const text::Tokenizer> QwenLike() {
   static const auto* tokenizer = new auto(LoadTokenizer("tests/golden/text/tokenizers/qwen_like"));
+  return *tokenizer;
+}
+
+// Spells every marker.
+inline std::shared_ptr<const text::Tokenizer> WordLike() {
+  static const auto* tokenizer = new auto(LoadTokenizer("tests/golden/text/tokenizers/wordpiece_like"));
   return *tokenizer;
 }
 
