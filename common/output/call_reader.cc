@@ -1,5 +1,6 @@
 #include "common/output/call_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -74,6 +75,8 @@ std::optional<std::string> Text(std::string_view raw) {
   return json.get<std::string>();
 }
 
+}  // namespace
+
 // {"name": ..., "arguments" or "parameters": {...}, "id": ...}; other members are ignored.
 std::optional<Call> ReadObject(std::string_view text) {
   if (!IsObject(text)) return std::nullopt;
@@ -92,6 +95,8 @@ std::optional<Call> ReadObject(std::string_view text) {
   if (call.name.empty() || !IsObject(call.arguments)) return std::nullopt;
   return call;
 }
+
+namespace {
 
 Calls ReadList(std::string_view text) {
   const auto json = json::Parse<Json>(text);
@@ -113,15 +118,15 @@ std::string NameInHeader(std::string_view header) {
   return std::string(header.substr(0, colon));
 }
 
-Calls ReadNamed(const OutputFormat& format, std::string_view text) {
+}  // namespace
+
+std::optional<Call> ReadHeader(const OutputFormat& format, std::string_view header) {
+  header = Trimmed(header);
   for (const std::string_view first : {format.kind, format.kind_separator}) {
-    if (!text.starts_with(first)) return std::nullopt;
-    text.remove_prefix(first.size());
+    if (!header.starts_with(first)) return std::nullopt;
+    header.remove_prefix(first.size());
   }
-  const size_t separator = text.find(format.separator);
-  if (separator == std::string_view::npos) return std::nullopt;
-  std::string_view header = Trimmed(text.substr(0, separator));
-  std::string_view arguments = Trimmed(text.substr(separator + format.separator.size()));
+  header = Trimmed(header);
   Call call;
   if (!format.id_separator.empty()) {
     if (const size_t id = header.find(format.id_separator); id != std::string_view::npos) {
@@ -131,6 +136,21 @@ Calls ReadNamed(const OutputFormat& format, std::string_view text) {
   }
   call.name = format.header_is_id ? NameInHeader(header) : std::string(header);
   if (format.header_is_id) call.id = std::string(header);
+  if (call.name.empty()) return std::nullopt;
+  return call;
+}
+
+namespace {
+
+Calls ReadNamed(const OutputFormat& format, std::string_view text) {
+  // What separates the kind may be what separates the name, too.
+  const size_t kind = format.kind.size() + format.kind_separator.size();
+  const size_t separator = text.find(format.separator, std::min(kind, text.size()));
+  if (separator == std::string_view::npos) return std::nullopt;
+  auto read = ReadHeader(format, text.substr(0, separator));
+  if (!read.has_value()) return std::nullopt;
+  Call call = *std::move(read);
+  std::string_view arguments = Trimmed(text.substr(separator + format.separator.size()));
   if (!format.fence_open.empty() && arguments.starts_with(format.fence_open)) {
     arguments.remove_prefix(format.fence_open.size());
     if (!arguments.ends_with(format.fence_close)) return std::nullopt;
@@ -138,7 +158,7 @@ Calls ReadNamed(const OutputFormat& format, std::string_view text) {
     arguments = Trimmed(arguments);
   }
   call.arguments = std::string(arguments);
-  if (call.name.empty() || !IsObject(call.arguments)) return std::nullopt;
+  if (!IsObject(call.arguments)) return std::nullopt;
   return std::vector<Call>{std::move(call)};
 }
 
@@ -147,6 +167,10 @@ Json Typed(std::string_view raw, const std::string& type) {
   if (type != "string") {
     const auto json = json::Parse<Json>(raw);
     if (json.ok() && (!type.empty() || !json->is_string())) return *json;
+    // As Python writes them, which models of this layout learned from. Without a schema they may be text.
+    const std::string_view word = Trimmed(raw);
+    if (!type.empty() && (word == "True" || word == "False")) return word == "True";
+    if (!type.empty() && word == "None") return nullptr;
   }
   return std::string(raw);
 }
@@ -158,19 +182,41 @@ std::string_view WithoutBreaks(std::string_view value) {
   return value;
 }
 
+// Whether nothing stands behind a name or an argument, or only what ends the call.
+bool Ends(const OutputFormat& format, std::string_view rest) {
+  rest = Trimmed(rest);
+  return rest.empty() || rest == format.end;
+}
+
+std::string Dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::optional<std::string> ReadTaggedName(const OutputFormat& format, std::string_view header) {
+  header = Trimmed(header);
+  if (!format.name_open.empty()) {
+    if (!header.starts_with(format.name_open)) return std::nullopt;
+    header.remove_prefix(format.name_open.size());
+    const size_t end = header.find(format.name_close);
+    if (end == std::string_view::npos) return std::nullopt;
+    if (!Ends(format, header.substr(end + format.name_close.size()))) return std::nullopt;
+    header = header.substr(0, end);
+  }
+  std::string name(Trimmed(header));
+  if (name.empty() || name.find_first_of("<>\n") != std::string::npos) return std::nullopt;
+  return name;
+}
+
+std::string ReadTaggedValue(std::string_view raw, const std::string& type) { return Dump(Typed(raw, type)); }
+
+namespace {
+
 Calls ReadTagged(const OutputFormat& format, std::string_view text, const ParameterType& type) {
   Call call;
   size_t key = text.find(format.key_open);
-  std::string_view name = text.substr(0, key);
-  if (!format.name_open.empty()) {
-    if (!name.starts_with(format.name_open)) return std::nullopt;
-    name.remove_prefix(format.name_open.size());
-    const size_t end = name.find(format.name_close);
-    if (end == std::string_view::npos) return std::nullopt;
-    name = name.substr(0, end);
-  }
-  call.name = std::string(Trimmed(name));
-  if (call.name.empty() || call.name.find_first_of("<>\n") != std::string::npos) return std::nullopt;
+  auto name = ReadTaggedName(format, text.substr(0, key));
+  if (!name.has_value()) return std::nullopt;
+  call.name = *std::move(name);
   Json arguments = Json::object();
   absl::flat_hash_set<std::string> keys;
   while (key != std::string_view::npos) {
@@ -192,8 +238,9 @@ Calls ReadTagged(const OutputFormat& format, std::string_view text, const Parame
                  Typed(format.value_open.empty() ? WithoutBreaks(raw) : raw, kind));
     text.remove_prefix(value_end + format.value_close.size());
     key = text.find(format.key_open);
+    if (!Ends(format, text.substr(0, key))) return std::nullopt;
   }
-  call.arguments = arguments.dump(-1, ' ', false, Json::error_handler_t::replace);
+  call.arguments = Dump(arguments);
   return std::vector<Call>{std::move(call)};
 }
 

@@ -75,7 +75,8 @@ std::optional<Read> Parse(const OutputFormat& format, const std::shared_ptr<cons
   const auto tokens = tokenizer->Encode(written, /*add_special_tokens=*/false);
   if (!tokens.ok()) return std::nullopt;
   text::Detokenizer detokenizer(tokenizer, /*keep_special=*/false);
-  Parser parser(format, *tokenizer, {.type = TypeOf});
+  const MarkerTable markers(format, *tokenizer);
+  Parser parser(markers, {.type = TypeOf});
   std::vector<PartEvent> events;
   for (const TokenId token : *tokens) parser.Push(token, detokenizer.Push(token), &events);
   parser.Finish(detokenizer.Flush(), &events);

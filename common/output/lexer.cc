@@ -16,20 +16,9 @@ void AddText(std::string_view text, std::vector<Lexeme>* out) {
 
 }  // namespace
 
-Lexer::Lexer(const OutputFormat& format, const text::Tokenizer& tokenizer) {
-  for (const std::string_view marker : Markers(format)) {
-    const auto tokens = tokenizer.Encode(marker, /*add_special_tokens=*/false);
-    if (tokens.ok() && tokens->size() == 1 && tokenizer.IsControl(tokens->front())) {
-      by_id_.emplace_back(tokens->front(), marker);
-    } else {
-      by_text_.emplace_back(marker);
-    }
-  }
-}
-
 void Lexer::Push(TokenId token, std::string_view text, std::vector<Lexeme>* out) {
-  const auto found = std::ranges::find(by_id_, token, &std::pair<TokenId, std::string>::first);
-  if (found == by_id_.end()) {
+  const auto found = std::ranges::find(markers_.by_id(), token, &std::pair<TokenId, std::string>::first);
+  if (found == markers_.by_id().end()) {
     Scan(text, out);
     return;
   }
@@ -46,7 +35,8 @@ void Lexer::Finish(std::string_view text, std::vector<Lexeme>* out) {
 }
 
 void Lexer::Scan(std::string_view text, std::vector<Lexeme>* out) {
-  if (by_text_.empty()) {
+  const std::vector<std::string>& spelled = markers_.by_text();
+  if (spelled.empty()) {
     AddText(text, out);
     return;
   }
@@ -55,15 +45,15 @@ void Lexer::Scan(std::string_view text, std::vector<Lexeme>* out) {
   size_t done = 0, at = 0;
   while (at < all.size()) {
     const std::string_view rest = all.substr(at);
-    const auto whole = std::ranges::find_if(by_text_, [&](const auto& m) { return rest.starts_with(m); });
-    if (whole != by_text_.end()) {
+    const auto whole = std::ranges::find_if(spelled, [&](const auto& m) { return rest.starts_with(m); });
+    if (whole != spelled.end()) {
       AddText(all.substr(done, at - done), out);
       out->push_back({.marker = true, .text = *whole});
       at += whole->size();
       done = at;
       continue;
     }
-    if (std::ranges::any_of(by_text_, [&](const std::string& m) { return m.starts_with(rest); })) break;
+    if (std::ranges::any_of(spelled, [&](const std::string& m) { return m.starts_with(rest); })) break;
     ++at;
   }
   AddText(all.substr(done, at - done), out);

@@ -6,12 +6,10 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/base/ids.h"
-#include "common/output/output_format.h"
-#include "common/text/tokenizer.h"
+#include "common/output/marker_table.h"
 
 namespace baton::output {
 
@@ -25,8 +23,8 @@ struct Lexeme {
 
 class Lexer {
  public:
-  // Both are used only here: which markers are tokens.
-  Lexer(const OutputFormat& format, const text::Tokenizer& tokenizer);
+  // The table outlives the lexer.
+  explicit Lexer(const MarkerTable& markers) : markers_(markers) {}
 
   // The next token, with the text that the detokenizer made of it (which may lag behind). Appends to `out`;
   // two texts in a row are one.
@@ -40,8 +38,7 @@ class Lexer {
  private:
   void Scan(std::string_view text, std::vector<Lexeme>* out);
 
-  std::vector<std::pair<TokenId, std::string>> by_id_;
-  std::vector<std::string> by_text_;
+  const MarkerTable& markers_;
   std::string held_;
 };
 

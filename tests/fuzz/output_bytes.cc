@@ -10,6 +10,7 @@
 
 #include "common/base/check.h"
 #include "common/output/lexer.h"
+#include "common/output/marker_table.h"
 #include "common/output/parser.h"
 #include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
@@ -51,6 +52,11 @@ const text::Tokenizer& Tokens() {
   return **tokenizer;
 }
 
+const MarkerTable& Table(const OutputFormat& format) {
+  static const auto* const tables = new MarkerTables(Tokens());
+  return *tables->Find(format.name);
+}
+
 // Its token, or one that is no marker.
 TokenId TokenOf(std::string_view marker) {
   const auto tokens = Tokens().Encode(marker, /*add_special_tokens=*/false);
@@ -65,7 +71,8 @@ std::vector<Piece> Answer(const OutputFormat& format, std::span<const uint8_t> b
   std::vector<Piece> pieces;
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] != 0xFF) {
-      pieces.push_back({kWord, std::string(1, static_cast<char>(bytes[i]))});
+      // A detokenizer gives whole characters.
+      pieces.push_back({kWord, bytes[i] < 0x80 ? std::string(1, static_cast<char>(bytes[i])) : "\u00E9"});
     } else if (++i < bytes.size() && !markers.empty()) {
       pieces.push_back(markers[bytes[i] % markers.size()]);
     }
@@ -89,6 +96,7 @@ std::vector<Piece> Grouped(const std::vector<Piece>& pieces, size_t longest) {
 
 absl::Status CheckCall(const Part& part) {
   if (part.name.empty() || part.id.empty()) return Unsound("a call without name or id");
+  if (!part.complete) return absl::OkStatus();
   const auto arguments = nlohmann::json::parse(part.text, nullptr, /*allow_exceptions=*/false);
   return arguments.is_object() ? absl::OkStatus() : Unsound("arguments are no object: " + part.text);
 }
@@ -118,7 +126,7 @@ absl::Status Fold(const std::vector<PartEvent>& events, Parsed* parsed) {
   int calls = 0;
   for (const Part& part : parsed->parts) {
     if (part.kind != PartKind::kToolCall) continue;
-    ++calls;
+    if (part.complete) ++calls;
     if (const absl::Status status = CheckCall(part); !status.ok()) return status;
   }
   return calls == parsed->calls ? absl::OkStatus() : Unsound("another number of calls than counted");
@@ -126,7 +134,7 @@ absl::Status Fold(const std::vector<PartEvent>& events, Parsed* parsed) {
 
 absl::Status Parse(const OutputFormat& format, const Parser::Options& options,
                    const std::vector<Piece>& pieces, Parsed* parsed) {
-  Parser parser(format, Tokens(), options);
+  Parser parser(Table(format), options);
   std::vector<PartEvent> events;
   for (const Piece& piece : pieces) parser.Push(piece.token, piece.text, &events);
   parser.Finish("", &events);
@@ -138,7 +146,7 @@ absl::Status Parse(const OutputFormat& format, const Parser::Options& options,
 absl::Status CheckLexer(const OutputFormat& format, const std::vector<Piece>& pieces) {
   size_t longest = 1;
   for (const std::string_view marker : Markers(format)) longest = std::max(longest, marker.size());
-  Lexer lexer(format, Tokens());
+  Lexer lexer(Table(format));
   std::vector<Lexeme> lexemes;
   std::string all;
   for (const Piece& piece : pieces) {
@@ -171,6 +179,8 @@ absl::Status FuzzOutput(std::span<const uint8_t> bytes) {
   const OutputFormat& format = Formats()[bytes[0] % Formats().size()];
   const Parser::Options options = {
       .tools = (bytes[1] & 1) == 0,
+      .names =
+          (bytes[1] & 4) == 0 ? std::vector<std::string>() : std::vector<std::string>{"f", "get_weather"},
       .thinking = (bytes[1] & 2) != 0,
       .type = [](std::string_view, std::string_view parameter) {
         return parameter == "zip" ? "string" : parameter == "days" ? "integer" : "";
@@ -188,7 +198,9 @@ absl::Status FuzzOutput(std::span<const uint8_t> bytes) {
     }
   }
   if (one.calls > 0 && !options.tools) return Unsound("a call where none was asked for");
-  if (one.calls > 0 || format.channels) return absl::OkStatus();
+  const bool begun =
+      std::ranges::any_of(one.parts, [](const Part& part) { return part.kind == PartKind::kToolCall; });
+  if (begun || format.channels) return absl::OkStatus();
   // Without calls nothing is lost but markers and white space.
   std::string answer, said;
   for (const Piece& piece : pieces) answer += piece.text;

@@ -23,7 +23,7 @@ TEST(OutputFormatTest, NoMarkerBeginsAnother) {
 }
 
 TEST(LexerTest, AMarkerThatIsATokenIsThatTokenAlone) {
-  Lexer lexer(Format("hermes"), *QwenLike());
+  Lexer lexer(Table("hermes"));
   const TokenId open = QwenLike()->Encode("<tool_call>", false)->at(0);
   std::vector<Lexeme> out;
   lexer.Push(kWord, "a<tool_call>b", &out);
@@ -35,7 +35,7 @@ TEST(LexerTest, AMarkerThatIsATokenIsThatTokenAlone) {
 }
 
 TEST(LexerTest, TextBeforeATokenComesFirst) {
-  Lexer lexer(Format("hermes"), *QwenLike());
+  Lexer lexer(Table("hermes"));
   const TokenId open = QwenLike()->Encode("<tool_call>", false)->at(0);
   std::vector<Lexeme> out;
   lexer.Push(kWord, "a<thi", &out);  // begins <think>, which this tokenizer spells
@@ -53,7 +53,7 @@ TEST(LexerTest, HoldsBackLessThanTheLongestMarker) {
       longest = std::max(longest, marker.size());
       for (int i = 0; i < 20; ++i) soup += marker.substr(0, random() % (marker.size() + 1));
     }
-    Lexer lexer(format, *QwenLike());
+    Lexer lexer(Table(format.name));
     std::vector<Lexeme> out;
     size_t given = 0;
     for (size_t i = 0; i < soup.size(); ++i) {

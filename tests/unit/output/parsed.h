@@ -42,6 +42,8 @@ inline Parsed Fold(const std::vector<PartEvent>& events, const Parser& parser) {
   Parsed parsed{.warnings = parser.warnings(), .calls = parser.calls()};
   bool open = false;
   for (const PartEvent& event : events) {
+    EXPECT_TRUE(event.type == PartEvent::Type::kStart || event.type == PartEvent::Type::kEnd ||
+                !event.text.empty());
     if (event.type == PartEvent::Type::kStart) {
       EXPECT_FALSE(open) << "a part begins inside another";
       EXPECT_EQ(event.part, parsed.parts.size());
@@ -81,6 +83,16 @@ inline std::shared_ptr<const text::Tokenizer> WordLike() {
   return *tokenizer;
 }
 
+// Of one of the two above.
+inline const MarkerTable& Table(std::string_view format,
+                                const std::shared_ptr<const text::Tokenizer>& tokenizer = QwenLike()) {
+  static const auto* qwen = new MarkerTables(*QwenLike());
+  static const auto* word = new MarkerTables(*WordLike());
+  const MarkerTable* table = (tokenizer == WordLike() ? word : qwen)->Find(format);
+  EXPECT_NE(table, nullptr) << format;
+  return *table;
+}
+
 inline const OutputFormat& Format(std::string_view name) {
   const OutputFormat* format = FindFormat(name);
   EXPECT_NE(format, nullptr) << name;
@@ -89,7 +101,7 @@ inline const OutputFormat& Format(std::string_view name) {
 
 inline Parsed Parse(std::string_view format, std::string_view text, Parser::Options options = {},
                     std::shared_ptr<const text::Tokenizer> tokenizer = QwenLike()) {
-  Parser parser(Format(format), *tokenizer, std::move(options));
+  Parser parser(Table(format, tokenizer), std::move(options));
   text::Detokenizer detokenizer(tokenizer, /*keep_special=*/false);
   std::vector<PartEvent> events;
   const auto tokens = tokenizer->Encode(text, /*add_special_tokens=*/false);

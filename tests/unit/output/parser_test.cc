@@ -150,9 +150,8 @@ TEST(ParserTest, ReadsEveryFormat) {
 }
 
 // The text in pieces of any size, as a detokenizer may give it: the same parts.
-Parsed ParsePieces(const OutputFormat& format, std::string_view text, std::mt19937_64& random,
-                   size_t longest) {
-  Parser parser(format, *WordLike(), {.type = Types});
+Parsed ParsePieces(std::string_view format, std::string_view text, std::mt19937_64& random, size_t longest) {
+  Parser parser(Table(format, WordLike()), {.type = Types});
   std::vector<PartEvent> events;
   while (!text.empty()) {
     const size_t size = std::min(text.size(), 1 + random() % longest);
@@ -169,10 +168,10 @@ TEST(ParserTest, AnyGroupingGivesTheSameParts) {
   std::mt19937_64 random(seed);
   for (const Vector& vector : Vectors()) {
     SCOPED_TRACE(vector.format + ": " + vector.text);
-    const Parsed whole = ParsePieces(Format(vector.format), vector.text, random, 1u << 20);
+    const Parsed whole = ParsePieces(vector.format, vector.text, random, 1u << 20);
     EXPECT_EQ(WithoutMadeIds(whole, vector.parts).parts, vector.parts);
     for (int i = 0; i < 50; ++i) {
-      EXPECT_EQ(ParsePieces(Format(vector.format), vector.text, random, 1 + i % 7), whole);
+      EXPECT_EQ(ParsePieces(vector.format, vector.text, random, 1 + i % 7), whole);
     }
   }
 }
@@ -184,11 +183,13 @@ TEST(ParserTest, AnswersThatArePrefixesNeverFailAndLoseNothing) {
       if (size < vector.text.size() && (vector.text[size] & 0xC0) == 0x80) continue;
       SCOPED_TRACE(vector.format + ": " + vector.text.substr(0, size));
       const Parsed parsed = Parse(vector.format, vector.text.substr(0, size), {.type = Types});
+      bool called = false;
       for (const Part& part : parsed.parts) {
         if (part.kind != PartKind::kToolCall) continue;
-        EXPECT_TRUE(nlohmann::json::accept(part.text)) << part.text;
+        called = true;
+        EXPECT_TRUE(!part.complete || nlohmann::json::accept(part.text)) << part.text;
       }
-      if (parsed.calls > 0) continue;
+      if (called) continue;
       // Without its white space and markers, the text is all there.
       std::string all;
       for (const Part& part : parsed.parts) all += part.text;
@@ -208,14 +209,14 @@ TEST(ParserTest, AnswersThatArePrefixesNeverFailAndLoseNothing) {
 
 TEST(ParserTest, WhatDoesNotParseLeavesAsText) {
   const std::vector<std::pair<std::string, std::string>> broken = {
-      {"hermes", "So <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": }}\n</tool_call>"},
+      {"hermes", "So <tool_call>\n{\"name\": \"f\", \"arguments\": \"{\"}\n</tool_call>"},
       {"hermes", "<tool_call>{\"arguments\": {}}</tool_call>"},
       {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": [1]}\n</tool_call>"},
-      {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"cut"},
+      {"hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": "},
       {"mistral", "[TOOL_CALLS][{\"name\": 5}]"},
-      {"qwen3_coder", "<tool_call>\n<function=f>\n<parameter=a>\n1\n</tool_call>"},
+      {"qwen3_coder", "<tool_call>\n<function=f>\n<param=a>\n1\n</tool_call>"},
       {"glm", "<tool_call>\n<arg_key>a</arg_key>\n</tool_call>"},
-      {"kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{\"a\"<|tool_call_end|>"},
+      {"kimi_k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>[1]<|tool_call_end|>"},
   };
   for (const auto& [format, text] : broken) {
     SCOPED_TRACE(format + ": " + text);
@@ -270,7 +271,7 @@ TEST(ParserTest, BracketsThatCloseNothingAreText) {
 }
 
 TEST(ParserTest, ThinkingIsCountedFromItsOpenerToItsCloser) {
-  Parser parser(Format("mistral_v11"), *QwenLike(), {});
+  Parser parser(Table("mistral_v11"), {});
   std::vector<PartEvent> events;
   std::vector<bool> thinking;
   for (const char* piece : {"a", "[THINK]", "b", "c", "[/THINK]", "d"}) {
@@ -279,7 +280,7 @@ TEST(ParserTest, ThinkingIsCountedFromItsOpenerToItsCloser) {
   }
   EXPECT_EQ(thinking, (std::vector<bool>{false, false, false, false, false, false}))
       << "thinking begins an answer, not a sentence";
-  Parser begun(Format("mistral_v11"), *QwenLike(), {});
+  Parser begun(Table("mistral_v11"), {});
   thinking.clear();
   for (const char* piece : {"[THINK]", "b", "c", "[/THINK]", "d"}) {
     begun.Push(TokenId(100), piece, &events);
@@ -299,13 +300,167 @@ TEST(ParserTest, WithoutToolsNothingIsACall) {
 
 TEST(ParserTest, SpelledMarkersAreQuotedText) {
   // "<tool_call>" of ordinary tokens, where the tokenizer has a token for it.
-  Parser parser(Format("hermes"), *QwenLike(), {});
+  Parser parser(Table("hermes"), {});
   std::vector<PartEvent> events;
   for (const char* piece : {"<tool", "_call>", "{\"name\": \"f\"}"})
     parser.Push(TokenId(100), piece, &events);
   parser.Finish("", &events);
   const Parsed parsed = Fold(events, parser);
   EXPECT_EQ(parsed.parts, (std::vector<Part>{Text("<tool_call>{\"name\": \"f\"}")}));
+}
+
+// What the events of each token add, as a client sees it while the answer is written.
+std::vector<std::string> Arguments(std::string_view format, const std::vector<std::string>& pieces) {
+  Parser parser(Table(format, WordLike()), {.type = Types});
+  std::vector<std::string> seen;
+  for (const std::string& piece : pieces) {
+    std::vector<PartEvent> events;
+    parser.Push(TokenId(100), piece, &events);
+    std::string arguments;
+    for (const PartEvent& event : events) {
+      if (event.type == PartEvent::Type::kStart && event.kind == PartKind::kToolCall) arguments += event.name;
+      if (event.type == PartEvent::Type::kArguments) arguments += event.text;
+    }
+    seen.push_back(arguments);
+  }
+  return seen;
+}
+
+TEST(ParserTest, ArgumentsLeaveAsTheyAreWritten) {
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(Arguments("hermes", {"<tool_call>\n{\"name\": \"f\"", ", \"arguments\": ", "{\"a\":", " [1", "]}",
+                                 "}\n", "</tool_call>"}),
+            (Pieces{"", "", "f{\"a\":", " [1", "]}", "", ""}));
+  EXPECT_EQ(Arguments("mistral_v11", {"[TOOL_CALLS]f", "[ARGS]", "{\"a\":", "1}"}),
+            (Pieces{"", "", "f{\"a\":", "1}"}));
+  EXPECT_EQ(Arguments("deepseek_v3",
+                      {"<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n", "```js", "on\n{", "}\n```"}),
+            (Pieces{"", "", "f{", "}"}));
+  // Of a list, call by call.
+  EXPECT_EQ(Arguments("mistral",
+                      {"[TOOL_CALLS][{\"name\": \"f\", ", "\"arguments\": {}}", ", {\"name\": \"g\"", "}]"}),
+            (Pieces{"", "f{}", "", "g{}"}));
+  // A text goes on inside its quotes; what may be the closing tag waits, and so does the break before it.
+  EXPECT_EQ(Arguments("qwen3_coder",
+                      {"<function=f>\n<parameter=zip>", "\nsome lines\nof \"text\" are", " here\n</para",
+                       "meter>\n<parameter=days>\n", "3\n</parameter>", "\n</function>\n</tool_call>"}),
+            (Pieces{"f{\"zip\":", "\"some lines\\nof \\\"text\\\" are", " here", "\",\"days\":", "3", "}"}));
+  EXPECT_EQ(
+      Arguments("glm", {"<tool_call>f\n<arg_key>days</arg_key>", "<arg_value>3</arg_value>", "</tool_call>"}),
+      (Pieces{"f{\"days\":", "3", "}"}));
+}
+
+TEST(ParserTest, ACallThatHasBegunAndIsNotWholeStaysACall) {
+  const Parsed cut = Parse("hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"cut");
+  ASSERT_THAT(cut.parts, SizeIs(1));
+  EXPECT_EQ(cut.parts[0].kind, PartKind::kToolCall);
+  EXPECT_EQ(cut.parts[0].name, "f");
+  EXPECT_EQ(cut.parts[0].text, "{\"a\": \"cut");
+  EXPECT_FALSE(cut.parts[0].complete);
+  EXPECT_EQ(cut.calls, 0);
+  EXPECT_EQ(cut.warnings, 1);
+  // Not JSON, and a text behind the call.
+  const Parsed broken =
+      Parse("hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": }}\n</tool_call>\nSo.");
+  ASSERT_THAT(broken.parts, SizeIs(2));
+  EXPECT_EQ(broken.parts[0].text, "{\"a\": }");
+  EXPECT_FALSE(broken.parts[0].complete);
+  EXPECT_EQ(broken.parts[1], Text("So."));
+  EXPECT_EQ(broken.warnings, 1);
+  // A key twice, which shows when the call is whole.
+  const Parsed twice = Parse("qwen3_coder",
+                             "<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=a>\n2\n</parameter>\n"
+                             "</function>\n</tool_call>");
+  ASSERT_THAT(twice.parts, SizeIs(1));
+  EXPECT_FALSE(twice.parts[0].complete);
+}
+
+TEST(ParserTest, AnOpenQuoteSwallowsNoLaterCall) {
+  const std::string next = "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"b\": 1}}\n</tool_call>";
+  for (const std::string between : {"</tool_call>\n", "</tool_call>", "\n</tool_call>", "", "\n"}) {
+    SCOPED_TRACE(between);
+    const std::string text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"open" + between + next;
+    Parser parser(Table("hermes", WordLike()), {});
+    std::vector<PartEvent> events;
+    for (const char c : text) parser.Push(TokenId(100), std::string(1, c), &events);
+    parser.Finish("", &events);
+    const Parsed parsed = Fold(events, parser);
+    ASSERT_EQ(parsed.calls, 1);
+    EXPECT_EQ(parsed.warnings, 1);
+    EXPECT_FALSE(parsed.parts.front().complete);
+    EXPECT_EQ(parsed.parts.back().name, "g");
+    EXPECT_EQ(parsed.parts.back().text, "{\"b\": 1}");
+  }
+  // And what a whole string quotes is quoted.
+  const std::string quoted =
+      "{\"a\": \"write </tool_call> or <tool_call>x</tool_call>, \\\"so\\\"\", \"b\": \"</tool_call>\"}";
+  const Parsed whole =
+      Parse("hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": " + quoted + "}\n</tool_call>");
+  ASSERT_THAT(whole.parts, SizeIs(1));
+  EXPECT_EQ(whole.parts[0].text, quoted);
+  EXPECT_EQ(whole.warnings, 0);
+}
+
+TEST(ParserTest, OnlyToolsOfTheRequestAreCalled) {
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  Parser parser(Table("hermes"), {.names = {"g", "h"}});
+  std::vector<PartEvent> events;
+  const TokenId open = QwenLike()->Encode("<tool_call>", false)->at(0);
+  const TokenId close = QwenLike()->Encode("</tool_call>", false)->at(0);
+  parser.Push(open, "", &events);
+  parser.Push(TokenId(100), "{\"name\": \"f\", \"arguments\": {}}", &events);
+  parser.Push(close, "", &events);
+  parser.Finish("", &events);
+  EXPECT_EQ(parser.warnings(Warning::kUnknownTool), 1);
+  EXPECT_EQ(parser.warnings(Warning::kMalformedCall), 0);
+  EXPECT_EQ(Fold(events, parser).parts,
+            (std::vector<Part>{Text("<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>")}));
+  EXPECT_EQ(Parse("hermes", call, {.names = {"g", "f"}}).calls, 1);
+}
+
+// What has left of `text` before it is whole.
+std::string Early(std::string_view format, const std::string& text, std::vector<std::string> names) {
+  Parser parser(Table(format, WordLike()), {.names = std::move(names)});
+  std::vector<PartEvent> events;
+  for (const char c : text) parser.Push(TokenId(100), std::string(1, c), &events);
+  std::string early;
+  for (const PartEvent& event : events) early += event.text;
+  return early;
+}
+
+TEST(ParserTest, AnAnswerThatOnlyBeginsAsABareCallIsNotHeldBack) {
+  EXPECT_EQ(Early("llama3_json", "{\"answer\": [1, 2", {"f"}), "{\"answer\": [1, 2");
+  EXPECT_EQ(Early("llama3_json", "{\"name\": \"Bob\", \"age\": 3", {"f"}), "{\"name\": \"Bob\", \"age\": 3");
+  EXPECT_EQ(Early("llama3_json", "{\"name\": \"f\", \"par", {"f"}), "");
+  EXPECT_EQ(Early("pythonic", "[1, 2", {"f"}), "[1, 2");
+  EXPECT_EQ(Early("pythonic", "[Note: this", {"f"}), "[Note: this");
+  EXPECT_EQ(Early("pythonic", "[sum(x", {"f"}), "[sum(x");
+  EXPECT_EQ(Early("pythonic", "[f(x=", {"f"}), "");
+  // What names a tool and is no call is told as such.
+  EXPECT_EQ(Parse("llama3_json", "{\"name\": \"f\", \"parameters\": [1]}", {.names = {"f"}}).warnings, 1);
+  EXPECT_EQ(Parse("pythonic", "[f(x)]", {.names = {"f"}}).warnings, 1);
+  EXPECT_EQ(Parse("pythonic", "[f(x=1", {.names = {"f"}}).warnings, 1);
+  EXPECT_EQ(Parse("llama3_json", "{\"name\": \"Bob\"}", {.names = {"f"}}).warnings, 0);
+}
+
+TEST(ParserTest, WordsOfPythonAreValuesWhereTheSchemaSaysSo) {
+  const auto type = [](std::string_view, std::string_view parameter) -> std::string {
+    return parameter == "exact" ? "boolean" : parameter == "said" ? "string" : "";
+  };
+  const Parsed parsed =
+      Parse("qwen3_coder",
+            "<function=f>\n<parameter=exact>\nTrue\n</parameter>\n<parameter=said>\nFalse\n"
+            "</parameter>\n<parameter=other>\nTrue\n</parameter>\n</function>\n</tool_call>",
+            {.type = type});
+  ASSERT_THAT(parsed.parts, SizeIs(1));
+  EXPECT_EQ(parsed.parts[0].text, "{\"exact\":true,\"said\":\"False\",\"other\":\"True\"}");
+}
+
+TEST(ParserTest, IdsAreMadeOfTheRequestAndThePlace) {
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
+  const auto id = [&](uint64_t seed) { return Parse("hermes", call, {.id_seed = seed}).parts[0].id; };
+  EXPECT_EQ(id(1), id(1));
+  EXPECT_NE(id(1), id(2));
 }
 
 TEST(ParserTest, DeepAndLongAnswersStayLinear) {
@@ -321,6 +476,9 @@ TEST(ParserTest, DeepAndLongAnswersStayLinear) {
   std::string named = "[TOOL_CALLS]";
   for (int i = 0; i < 100'000; ++i) named += "[ARGS";
   EXPECT_EQ(Parse("mistral_v11", named).warnings, 1);
+  std::string quoted = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"";
+  for (int i = 0; i < 20'000; ++i) quoted += "x</tool_call>y<tool_call>";
+  EXPECT_GE(Parse("hermes", quoted).warnings, 1);
 }
 
 }  // namespace
