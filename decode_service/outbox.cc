@@ -3,7 +3,8 @@
 namespace baton::decode_service {
 
 Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
-               const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos)
+               const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
+               std::optional<AnswerParts::Options> parts)
     : tokenizer_(std::move(tokenizer)),
       output_(output),
       choice_(choice),
@@ -12,6 +13,9 @@ Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopC
       stops_({stop.stop().begin(), stop.stop().end()}) {
   for (int32_t id : stop.stop_token_ids()) stop_tokens_.insert(TokenId(id));
   if (!stop.ignore_eos()) stop_tokens_.insert(eos.begin(), eos.end());
+  if (parts.has_value()) {
+    parts_.emplace(*std::move(parts), std::vector<std::string>(stop.stop().begin(), stop.stop().end()));
+  }
 }
 
 absl::StatusOr<std::optional<Outbox::End>> Outbox::Resume(std::span<const TokenId> tokens) {
@@ -20,7 +24,7 @@ absl::StatusOr<std::optional<Outbox::End>> Outbox::Resume(std::span<const TokenI
     if (end.has_value()) {
       return absl::InvalidArgumentError("resumed_tokens: the answer ends before the last of them");
     }
-    std::string shown;
+    v1::Delta shown;
     end = Advance(token, shown);
   }
   return end;
@@ -50,11 +54,32 @@ std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t log
     *step.mutable_chosen() = Describe(draw.token, *draw.logprob);
     for (const auto& top : draw.top) *step.add_top() = Describe(top.token, top.logprob);
   }
-  return Advance(draw.token, *delta.mutable_text());
+  return Advance(draw.token, delta);
 }
 
-std::optional<Outbox::End> Outbox::Advance(TokenId token, std::string& text) {
+std::optional<Outbox::End> Outbox::Advance(TokenId token, v1::Delta& delta) {
   ++tokens_;
+  return parts_.has_value() ? AdvanceParts(token, delta) : AdvanceText(token, *delta.mutable_text());
+}
+
+std::optional<Outbox::End> Outbox::AdvanceParts(TokenId token, v1::Delta& delta) {
+  const bool stops = stop_tokens_.contains(token);
+  if (!stops) parts_->Push(token, detokenizer_.Push(token), delta);
+  const bool by_call = parts_->ended_by_call();
+  if (!parts_->ended() && (stops || tokens_ >= max_tokens_)) parts_->Finish(detokenizer_.Flush(), delta);
+  if (parts_->stop_match().has_value()) {
+    return End{v1::FINISH_REASON_STOP_STRING, *parts_->stop_match(), std::nullopt};
+  }
+  if (by_call) return End{v1::FINISH_REASON_TOOL_CALLS, "", std::nullopt};
+  if (stops) {
+    const bool called = parts_->calls() > 0;
+    return End{called ? v1::FINISH_REASON_TOOL_CALLS : v1::FINISH_REASON_STOP_TOKEN, "", token};
+  }
+  if (tokens_ >= max_tokens_) return End{v1::FINISH_REASON_LENGTH, "", std::nullopt};
+  return std::nullopt;
+}
+
+std::optional<Outbox::End> Outbox::AdvanceText(TokenId token, std::string& text) {
   if (stop_tokens_.contains(token)) {
     // The token itself is no text; what was held back is.
     text::StopMatcher::Result rest = stops_.Push(detokenizer_.Flush());

@@ -1,6 +1,6 @@
-// Outbox: what becomes of a sequence's tokens on their way out: text that never splits a character, stop
-// strings across token borders, log probabilities, and the deltas that carry them. It decides, token by
-// token, whether the answer has ended. One per sequence, engine thread.
+// Outbox: what becomes of a sequence's tokens on their way out: text that never splits a character, typed
+// parts if the request has them, stop strings across token borders, log probabilities, and the deltas that
+// carry them. It decides, token by token, whether the answer has ended. One per sequence, engine thread.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "common/text/detokenizer.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/tokenizer.h"
+#include "decode_service/answer_parts.h"
 
 namespace baton::decode_service {
 
@@ -29,9 +30,11 @@ class Outbox {
     std::optional<TokenId> stop_token;
   };
 
-  // `eos`: the model's own end tokens, which end the answer unless stop.ignore_eos is set.
+  // `eos`: the model's own end tokens, which end the answer unless stop.ignore_eos is set. Without `parts`,
+  // the answer is text.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
-         const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos);
+         const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
+         std::optional<AnswerParts::Options> parts = std::nullopt);
 
   // Tokens that the client has already: they shape what follows and are not sent again. Returns the end of
   // the answer if the last of them is one; INVALID_ARGUMENT if an earlier one is.
@@ -42,14 +45,22 @@ class Outbox {
 
   // The client is told something of the logits, beside the token.
   bool shows_logits() const { return output_.logprobs() || output_.logits_digest(); }
+  // The token that comes next whatever the logits say, and whether there may be one after the next token, too
+  // (AnswerParts).
+  std::optional<TokenId> forced() const { return parts_.has_value() ? parts_->Forced() : std::nullopt; }
+  bool may_force() const { return parts_.has_value() && parts_->MayForce(); }
+  // Null: the answer is text.
+  const AnswerParts* parts() const { return parts_.has_value() ? &*parts_ : nullptr; }
   // How many top log probabilities to ask the sampler for.
   std::optional<int> logprobs() const;
   // Tokens generated, resumed ones included.
   int64_t tokens() const { return tokens_; }
 
  private:
-  // Counts the token and appends the text that it lets out.
-  std::optional<End> Advance(TokenId token, std::string& text);
+  // Counts the token and adds what it lets out: text, and parts.
+  std::optional<End> Advance(TokenId token, v1::Delta& delta);
+  std::optional<End> AdvanceText(TokenId token, std::string& text);
+  std::optional<End> AdvanceParts(TokenId token, v1::Delta& delta);
   v1::TokenLogprob Describe(TokenId token, float logprob) const;
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
@@ -59,6 +70,7 @@ class Outbox {
   absl::flat_hash_set<TokenId> stop_tokens_;
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
+  std::optional<AnswerParts> parts_;
   int64_t tokens_ = 0;
 };
 

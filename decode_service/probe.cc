@@ -24,7 +24,8 @@ prometheus::Gauge& Blocks(telemetry::Metrics& metrics, const char* state) {
 }  // namespace
 
 Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
-    : ttft_seconds_(metrics.Histogram("baton_decode_ttft_seconds",
+    : metrics_(metrics),
+      ttft_seconds_(metrics.Histogram("baton_decode_ttft_seconds",
                                       "Arrival at the decode worker to its first token.",
                                       telemetry::TtftBuckets())),
       itl_seconds_(metrics.Histogram("baton_decode_itl_seconds", "Time between tokens of a sequence.",
@@ -111,6 +112,17 @@ void Probe::Ended(Outcome outcome, absl::Duration e2e) {
       failed_.Increment();
       break;
   }
+}
+
+void Probe::Warned(std::string_view format, output::Warning kind, int times) {
+  const char* const name = kind == output::Warning::kMalformedCall    ? "malformed_call"
+                           : kind == output::Warning::kIncompleteCall ? "incomplete_call"
+                                                                      : "unknown_tool";
+  metrics_
+      .Counter("baton_decode_output_warnings_total",
+               "Tool calls in answers that could not be told as such, by output format and kind.",
+               {{"format", std::string(format)}, {"kind", name}})
+      .Increment(times);
 }
 
 void Probe::Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks) {

@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "common/kv/index/block_pool.h"
+#include "common/output/parser.h"
 #include "common/telemetry/metrics.h"
 
 namespace baton::decode_service {
@@ -31,6 +32,8 @@ class Probe {
   void NextToken(absl::Duration since);
   enum class Outcome { kOk, kCancelled, kFailed };
   void Ended(Outcome outcome, absl::Duration e2e);
+  // Something was found in an answer's parts, so many times.
+  void Warned(std::string_view format, output::Warning kind, int times);
   // Sequences on this worker, by what they wait for.
   struct SequenceCounts {
     size_t handing_off = 0;
@@ -41,6 +44,7 @@ class Probe {
   void Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks);
 
  private:
+  telemetry::Metrics& metrics_;
   prometheus::Histogram& ttft_seconds_;
   prometheus::Histogram& itl_seconds_;
   prometheus::Histogram& e2e_seconds_;

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
 
@@ -29,7 +32,8 @@ sampling::Params ToParams(const v1::SamplingParams& proto) {
 
 absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
     const v1::DecodeRequest& request, engine::Engine& engine,
-    const std::shared_ptr<const text::Tokenizer>& tokenizer) {
+    const std::shared_ptr<const text::Tokenizer>& tokenizer,
+    const std::shared_ptr<const output::MarkerTables>& markers) {
   const model::ModelConfig& config = engine.config();
   if (const auto difference =
           model::FirstDifference(engine.fingerprint(), transfer::FromProto(request.fingerprint()));
@@ -78,8 +82,14 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
       std::min<uint32_t>(sequence->peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
   sequence->priority = request.priority();
   sequence->choice = request.choice();
-  sequence->outbox =
-      std::make_unique<Outbox>(tokenizer, request.stop(), request.output(), request.choice(), config.eos);
+  std::optional<AnswerParts::Options> parts;
+  if (request.has_answer_format()) {
+    const auto prompt = std::span(sequence->tokens).first(sequence->prompt_tokens);
+    const uint64_t id_seed = uint64_t{Crc32c(std::as_bytes(prompt))} << 32 ^ request.sampling().seed();
+    BATON_ASSIGN_OR_RETURN(parts, AnswerParts::ReadOptions(request.answer_format(), markers, id_seed));
+  }
+  sequence->outbox = std::make_unique<Outbox>(tokenizer, request.stop(), request.output(), request.choice(),
+                                              config.eos, std::move(parts));
   const auto resumed = std::span(sequence->tokens).subspan(sequence->prompt_tokens);
   sequence->history.AddPrompt(std::span(sequence->tokens).first(sequence->prompt_tokens));
   for (TokenId token : resumed) sequence->history.AddOutput(token);

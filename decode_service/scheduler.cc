@@ -196,7 +196,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
 void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
   const absl::StatusOr<sampling::Draw> draw =
       sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
-                      sequence.outbox->logprobs());
+                      sequence.outbox->logprobs(), sequence.outbox->forced());
   if (!draw.ok()) {  // no logit is a number: this request ends, not the worker
     Fail(id, sequence, draw.status());
     return;
@@ -227,6 +227,12 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
   *event.mutable_finished() =
       sequence.report.Finished(sequence.choice, end, sequence.size() - sequence.prompt_tokens,
                                sequence.outbox->tokens() - sequence.resumed_tokens - 1);
+  if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
+    AddPartsReport(*parts, event.mutable_finished());
+    for (const output::Warning kind : output::kWarnings) {
+      if (parts->warnings(kind) > 0) probe_.Warned(parts->format(), kind, parts->warnings(kind));
+    }
+  }
   sequence.send(std::move(event));
   sequence.finish(absl::OkStatus());
   End(id, Probe::Outcome::kOk);

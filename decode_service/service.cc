@@ -19,6 +19,7 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
       scheduler_(scheduler),
       hub_(hub),
       tokenizer_(std::move(tokenizer)),
+      markers_(std::make_shared<output::MarkerTables>(*tokenizer_)),
       probe_(probe),
       calls_(peers, loop, kMaxOutboxBytes) {}
 
@@ -34,7 +35,7 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
               hub_.draining() ? "this decode worker is draining: use another"
                               : "this decode worker is not ready: its link has not passed its test");
         }
-        auto parsed = ParseRequest(*request, engine_, tokenizer_);
+        auto parsed = ParseRequest(*request, engine_, tokenizer_, markers_);
         if (!parsed.ok()) {
           probe_.Refused();
           return parsed;

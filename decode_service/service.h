@@ -31,6 +31,7 @@ class DecodeService final : public v1::Decode::CallbackService {
   Scheduler& scheduler_;
   worker::WatchHub& hub_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
+  const std::shared_ptr<const output::MarkerTables> markers_;
   Probe& probe_;
   const rpc::ServedCalls<v1::DecodeEvent, engine::Loop> calls_;
   std::atomic<uint64_t> next_id_ = 1;

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
+#include "common/output/output_format.h"
 #include "common/rpc/lifecycle.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/metrics.h"
@@ -17,6 +19,12 @@ namespace {
 int Fail(const absl::Status& status) {
   spdlog::error("{}", std::string(status.message()));
   return 1;
+}
+
+std::vector<std::string> OutputFormats() {
+  std::vector<std::string> names;
+  for (const baton::output::OutputFormat& format : baton::output::Formats()) names.emplace_back(format.name);
+  return names;
 }
 
 }  // namespace
@@ -44,6 +52,10 @@ int main(int argc, char** argv) {
       ->type_name("DIR");
   app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");
+  app.add_option("--output-format", model.output_format,
+                 "How the model writes thinking and tool calls (default: found by what its template renders)")
+      ->check(CLI::IsMember(OutputFormats()))
+      ->type_name("FORMAT");
   app.add_option(
          "--decode", options.decode,
          "Decode workers, comma separated: host:port, or dns:///name:port for all addresses of a name")

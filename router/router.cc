@@ -28,7 +28,12 @@ namespace {
 absl::StatusOr<ModelRegistry> LoadModels(const std::vector<RouterOptions::Model>& models) {
   std::vector<ServedModel> served;
   for (const RouterOptions::Model& model : models) {
-    BATON_ASSIGN_OR_RETURN(served.emplace_back(), ServedModel::Load(model.folder, model.name));
+    BATON_ASSIGN_OR_RETURN(served.emplace_back(),
+                           ServedModel::Load(model.folder, model.name, model.output_format));
+    const output::FormatChoice& choice = served.back().output;
+    spdlog::info("model {}: output format {}, {} tool calls, {} thinking", served.back().name,
+                 choice.format->name, choice.tools ? "with" : "without",
+                 choice.thinking ? "with" : "without");
     // The fleet's workers have one fingerprint: those of another model would be left out.
     if (served.back().config == served.front().config) continue;
     return absl::InvalidArgumentError(

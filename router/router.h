@@ -23,6 +23,8 @@ struct RouterOptions {
   struct Model {
     std::string folder;
     std::string name;  // that requests use; empty: the folder's name
+    // How it writes thinking and tool calls (docs/output-formats.md); empty: found by its template.
+    std::string output_format;
   };
   // What it serves, by name; the first is for requests that name no model. The workers are one fleet, which
   // serves them all: so these are names of one model, and their folders have one configuration.

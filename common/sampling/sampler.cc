@@ -135,13 +135,16 @@ absl::StatusOr<std::vector<TokenProbability>> Sampler::Distribution(std::span<co
 }
 
 absl::StatusOr<Draw> Sampler::Sample(std::span<const float> logits, const Params& params,
-                                     const History& history, uint64_t position, std::optional<int> logprobs) {
+                                     const History& history, uint64_t position, std::optional<int> logprobs,
+                                     std::optional<TokenId> forced) {
   const std::span<const float> adjusted = Adjust(logits, params, history);
   const float max = Max(adjusted);
   if (std::isinf(max)) return NothingLeft(std::ssize(logits));
 
   Draw draw;
-  if (params.temperature == 0) {
+  if (forced.has_value()) {
+    draw.token = *forced;
+  } else if (params.temperature == 0) {
     draw.token = LowestIdOf(adjusted, max);
   } else if (params.top_k > 0) {
     SelectHead(adjusted, params.top_k);

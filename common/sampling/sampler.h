@@ -78,9 +78,10 @@ class Sampler {
   // Draws the token that takes `position` (index in prompt + output). `logits` has vocabulary values and is
   // not changed; `params` are valid for that vocabulary. logprobs: how many top alternatives to report;
   // absent reports none and no logprob. A NaN logit counts as -inf and an infinite one as the largest number;
-  // INTERNAL when no token is left.
+  // INTERNAL when no token is left. `forced` is taken in place of a draw, and reported like one.
   absl::StatusOr<Draw> Sample(std::span<const float> logits, const Params& params, const History& history,
-                              uint64_t position, std::optional<int> logprobs);
+                              uint64_t position, std::optional<int> logprobs,
+                              std::optional<TokenId> forced = std::nullopt);
 
   // The distribution that Sample draws from: the kept tokens in the order of the inverse transform.
   absl::StatusOr<std::vector<TokenProbability>> Distribution(std::span<const float> logits,

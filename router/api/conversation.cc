@@ -191,4 +191,13 @@ absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int
   return Builder(max_parts).Build(conversation);
 }
 
+void AddThinking(const v1::Thinking& thinking, Json* variables) {
+  if (thinking.has_enabled()) {
+    for (const char* const name : {"enable_thinking", "thinking"}) {
+      if (!variables->contains(name)) json::Append(variables, name, thinking.enabled());
+    }
+  }
+  if (!thinking.effort().empty()) json::Append(variables, "reasoning_effort", thinking.effort());
+}
+
 }  // namespace baton::router

@@ -25,4 +25,8 @@ absl::Status CheckConversation(const v1::Conversation& conversation);
 absl::StatusOr<nlohmann::ordered_json> TemplateVariables(const v1::Conversation& conversation,
                                                          int64_t max_parts);
 
+// Adds what a request says of thinking to the variables of its conversation: enable_thinking and thinking,
+// which templates use for the same, and reasoning_effort. A variable `thinking` of the caller's own stays.
+void AddThinking(const v1::Thinking& thinking, nlohmann::ordered_json* variables);
+
 }  // namespace baton::router

@@ -2,7 +2,6 @@
 
 #include <grpc/grpc.h>
 
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,15 +10,6 @@
 #include "router/api/wire.h"
 
 namespace baton::router {
-namespace {
-
-// gRPC's deadline on our clock.
-absl::Time OnClock(const Clock& clock, std::chrono::system_clock::time_point deadline) {
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return clock.Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
-}
-
-}  // namespace
 
 template <typename Request>
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContext& context,
@@ -27,7 +17,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContex
                                                                 const grpc::ByteBuffer& bytes) {
   auto call = std::shared_ptr<GenerateCall>(new GenerateCall(server_context));
   call->self_ = call;
-  call->driver_ = RequestDriver::Create(context, call, OnClock(*context.clock, server_context->deadline()));
+  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock));
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<Request>(CredentialsOf(*server_context), bytes.Length(),
                                 [held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {

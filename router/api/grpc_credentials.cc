@@ -2,6 +2,7 @@
 
 #include <strings.h>
 
+#include <chrono>
 #include <string_view>
 
 #include "common/rpc/peer.h"
@@ -31,6 +32,12 @@ std::string_view KeyOf(const grpc::ServerContextBase& context) {
 
 Credentials CredentialsOf(const grpc::ServerContextBase& context) {
   return {.key = KeyOf(context), .certificate_names = rpc::PeerCertificateNames(context)};
+}
+
+absl::Time DeadlineOf(const grpc::ServerContextBase& context, const Clock& clock) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
+  return clock.Now() + absl::FromChrono(deadline - std::chrono::system_clock::now());
 }
 
 }  // namespace baton::router

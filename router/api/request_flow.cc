@@ -153,6 +153,7 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
     started->set_model(prepared_.model->name);
     started->set_seed(prepared_.seed);
     started->set_prompt_tokens(prepared_.request.token_ids_size());
+    started->set_output_format(prepared_.request.answer_format().name());
     Send({.response = std::move(response)}, actions);
   }
   AskForEvent(choice, actions);

@@ -8,6 +8,7 @@
 #include "common/base/quote.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
+#include "router/api/answer_format.h"
 #include "router/api/conversation.h"
 #include "router/api/validation.h"
 
@@ -121,10 +122,11 @@ absl::StatusOr<Rendered> EncodePrompt(const ServedModel& model, const std::strin
 }
 
 absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation& conversation,
-                                const Tenant& tenant, int64_t contexts,
+                                const v1::Thinking& thinking, const Tenant& tenant, int64_t contexts,
                                 const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model.context));
+  AddThinking(thinking, &variables);
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   text::LiteralText::Marked marked;
   if (!tenant.control_tokens_in_text) {
@@ -174,7 +176,9 @@ absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
 absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
-  return CheckConversationFor(*model, request.conversation());
+  BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
+  BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
+  return CheckThinking(*model, request);
 }
 
 absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
@@ -237,8 +241,12 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
                                                   const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(const Rendered rendered, Render(*model, request.conversation(), tenant, 1, wanted));
+  BATON_ASSIGN_OR_RETURN(const Rendered rendered,
+                         Render(*model, request.conversation(), request.thinking(), tenant, 1, wanted));
   SetTokens(rendered.tokens, &decode);
+  if (auto format = AnswerFormatOf(*model, request, rendered.text); format.has_value()) {
+    *decode.mutable_answer_format() = *std::move(format);
+  }
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = rendered.neutralised;
   return prepared;
@@ -250,7 +258,7 @@ absl::StatusOr<v1::TokenizeResponse> RequestPreparer::Tokenize(const v1::Tokeniz
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   auto rendered = request.has_text()
                       ? EncodePrompt(*model, request.text(), request.literal(), kMaxContexts, wanted)
-                      : Render(*model, request.conversation(), tenant, kMaxContexts, wanted);
+                      : Render(*model, request.conversation(), {}, tenant, kMaxContexts, wanted);
   BATON_RETURN_IF_ERROR(rendered.status());
   v1::TokenizeResponse response;
   SetTokens(rendered->tokens, &response);

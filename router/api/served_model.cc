@@ -4,11 +4,31 @@
 
 #include <filesystem>
 
+#include "common/base/quote.h"
 #include "common/base/status.h"
 
 namespace baton::router {
+namespace {
 
-absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const std::string& name) {
+absl::StatusOr<output::FormatChoice> ChoiceOf(const ServedModel& served, const std::string& named) {
+  if (!named.empty()) {
+    const output::OutputFormat* const format = output::FindFormat(named);
+    if (format == nullptr) {
+      return absl::InvalidArgumentError(fmt::format(
+          "output format {}: there is none of this name (docs/output-formats.md)", Quoted(named)));
+    }
+    return output::FormatChoice{.format = format,
+                                .tools = format->layout != output::Layout::kNone,
+                                .thinking = !format->think_cut.empty()};
+  }
+  if (served.chat_template == nullptr) return output::FormatChoice{.format = output::FindFormat("none")};
+  return output::ChooseFormat(served.tokenizer, *served.chat_template);
+}
+
+}  // namespace
+
+absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const std::string& name,
+                                              const std::string& output_format) {
   ServedModel served;
   served.name = name;
   if (served.name.empty()) {
@@ -35,6 +55,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   } else if (!absl::IsNotFound(chat_template.status())) {
     return chat_template.status();
   }
+  BATON_ASSIGN_OR_RETURN(served.output, ChoiceOf(served, output_format));
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
   return served;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
+#include "common/output/format_choice.h"
 #include "common/text/chat_template.h"
 #include "common/text/literal_text.h"
 #include "common/text/tokenizer.h"
@@ -23,9 +24,13 @@ struct ServedModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no Chat
   std::shared_ptr<const text::LiteralText> literal;         // keeps control tokens out of clients' text
   model::GenerationDefaults defaults;
+  // How it writes thinking and tool calls. Its format is never null, and "none" where nothing is known.
+  output::FormatChoice output = {.format = output::FindFormat("none")};
 
-  // `name` empty takes the folder's.
-  static absl::StatusOr<ServedModel> Load(const std::string& folder, const std::string& name);
+  // `name` empty takes the folder's. `output_format` empty: the one whose parser reads what the model's
+  // template writes, if there is one; else a name that the operator gave, which is taken without that proof.
+  static absl::StatusOr<ServedModel> Load(const std::string& folder, const std::string& name,
+                                          const std::string& output_format = "");
 };
 
 }  // namespace baton::router

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/status.h"
+#include "router/api/complete_call.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/wire.h"
 
@@ -22,6 +23,11 @@ grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Generate(CallbackServerC
 grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerContext* context,
                                                              const ByteBuffer* request) {
   return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Complete(CallbackServerContext* context,
+                                                     const ByteBuffer* request, ByteBuffer* response) {
+  return CompleteCall::Start(context_, context, *request, response);
 }
 
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
@@ -108,6 +114,10 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     info->set_name(model->name);
     info->set_context_tokens(static_cast<uint32_t>(model->context));
     info->set_vocabulary_tokens(static_cast<uint32_t>(model->vocabulary));
+    if (model->output.format->name != "none")
+      info->set_output_format(std::string(model->output.format->name));
+    info->set_tools(model->output.tools);
+    info->set_thinking(model->output.thinking);
     info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
     info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
   }

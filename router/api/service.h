@@ -1,6 +1,6 @@
 // InferenceService: the public endpoint, as gRPC sees it. Requests come raw (see wire.h). Generate and Chat
-// become a GenerateCall; Tokenize and Detokenize run on the executor, ListModels is answered at once. gRPC's
-// threads never wait in it.
+// become a GenerateCall, Complete a CompleteCall; Tokenize and Detokenize run on the executor, ListModels is
+// answered at once. gRPC's threads never wait in it.
 #pragma once
 
 #include "baton/v1/inference.grpc.pb.h"
@@ -10,9 +10,10 @@
 namespace baton::router {
 
 class InferenceService final
-    : public v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_Chat<
-          v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
-              v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>> {
+    : public v1::Inference::WithRawCallbackMethod_Generate<
+          v1::Inference::WithRawCallbackMethod_Chat<v1::Inference::WithRawCallbackMethod_Complete<
+              v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
+                  v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>> {
  public:
   InferenceService(const CallContext& context, const fleet::Fleet& fleet)
       : context_(context), fleet_(fleet) {}
@@ -21,6 +22,8 @@ class InferenceService final
                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Chat(grpc::CallbackServerContext* context,
                                                    const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,

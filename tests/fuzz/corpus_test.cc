@@ -24,6 +24,7 @@
 #include "tests/fuzz/intake_operations.h"
 #include "tests/fuzz/model_bytes.h"
 #include "tests/fuzz/operator_files.h"
+#include "tests/fuzz/output_bytes.h"
 #include "tests/fuzz/prefill_scheduler_operations.h"
 #include "tests/fuzz/prefix_index_operations.h"
 #include "tests/fuzz/request_bytes.h"
@@ -71,6 +72,7 @@ const std::vector<Target>& Targets() {
       {"fleet", Run<router::fleet::RunFleetOperations>, 40, 1000},
       {"intake", Run<transfer::RunIntakeOperations>, 100, 1000},
       {"operator_files", Run<router::RunOperatorFiles>, 300, 4000},
+      {"output", Run<output::FuzzOutput>, 1000, 1000},
       {"prefill_scheduler", Run<fuzz::RunPrefillSchedulerOperations>, 40, 600},
       {"prefix_index", Run<router::index::RunPrefixIndexOperations>, 40, 1000},
       {"request", Run<RunRequestBytes>, 100, 1000},

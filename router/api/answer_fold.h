@@ -1,0 +1,23 @@
+// AnswerFold: the stream of an answer as one message. Complete answers with what Chat streams, and this is
+// the only way from the one to the other. One answer, one thread at a time.
+#pragma once
+
+#include "baton/v1/inference.pb.h"
+
+namespace baton::router {
+
+class AnswerFold {
+ public:
+  // The next message of the stream.
+  void Add(const v1::GenerateResponse& response);
+  // What came so far.
+  const v1::ChatAnswer& answer() const { return answer_; }
+
+ private:
+  v1::AnswerChoice& Choice(uint32_t index);
+  static void AddPart(const v1::PartEvent& event, v1::AnswerChoice* choice);
+
+  v1::ChatAnswer answer_;
+};
+
+}  // namespace baton::router

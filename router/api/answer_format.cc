@@ -1,0 +1,155 @@
+#include "router/api/answer_format.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/base/quote.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::router {
+namespace {
+
+using Choice = v1::ToolChoice;
+
+// Whether parts are looked for in answers to this request.
+bool HasParts(const ServedModel& model, const v1::ChatRequest& request) {
+  return model.output.format->name != "none" && !request.output().raw_text();
+}
+
+// What a request can't have whose answer has no parts of a kind: `field` opens the message.
+absl::Status NoParts(const ServedModel& model, const v1::ChatRequest& request, const char* field,
+                     const char* what) {
+  if (request.output().raw_text()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: goes with an answer in parts, and output.raw_text asks for none", field));
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: how model \"{}\" writes {} is not known, so it can't be obeyed; leave it out, or let the "
+      "operator name the format with --output-format",
+      field, model.name, what));
+}
+
+// The type that a schema gives to a parameter; empty: none, or several.
+std::string TypeIn(const nlohmann::json& schema) {
+  if (!schema.is_object()) return "";
+  const auto type = schema.find("type");
+  if (type == schema.end()) return "";
+  if (type->is_string()) return type->get<std::string>();
+  if (!type->is_array()) return "";
+  std::string only;  // of a list, the one beside null
+  for (const nlohmann::json& one : *type) {
+    if (!one.is_string() || one == "null") continue;
+    if (!only.empty()) return "";
+    only = one.get<std::string>();
+  }
+  return only;
+}
+
+void AddTypes(const v1::Tool& tool, v1::AnswerFormat* format) {
+  const auto schema = nlohmann::json::parse(tool.parameters_json(), nullptr, /*allow_exceptions=*/false);
+  if (!schema.is_object() || !schema.contains("properties") || !schema["properties"].is_object()) return;
+  auto& types = *(*format->mutable_parameters())[tool.name()].mutable_types();
+  for (const auto& [name, property] : schema["properties"].items()) {
+    if (std::string type = TypeIn(property); !type.empty()) types[name] = std::move(type);
+  }
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  return !end.empty() && text.ends_with(end);
+}
+
+}  // namespace
+
+absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& request) {
+  if (!request.has_tool_choice()) return absl::OkStatus();
+  const Choice& choice = request.tool_choice();
+  if (!Choice::Mode_IsValid(choice.mode())) {
+    return absl::InvalidArgumentError(fmt::format(
+        "tool_choice.mode: {} is no mode; use MODE_AUTO or MODE_NONE", static_cast<int>(choice.mode())));
+  }
+  if (choice.mode() == Choice::MODE_REQUIRED) {
+    return absl::UnimplementedError(
+        "tool_choice.mode: MODE_REQUIRED is not implemented; use MODE_AUTO, and ask for the call in the "
+        "prompt");
+  }
+  const bool none = choice.mode() == Choice::MODE_NONE;
+  if (none && !choice.names().empty()) {
+    return absl::InvalidArgumentError(
+        "tool_choice.names: MODE_NONE calls none of them; leave out one or the other");
+  }
+  absl::flat_hash_set<std::string> tools;
+  for (const v1::Tool& tool : request.conversation().tools()) tools.insert(tool.name());
+  for (int i = 0; i < choice.names_size(); ++i) {
+    if (tools.contains(choice.names(i))) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("tool_choice.names[{}]: {} is none of conversation.tools", i, Quoted(choice.names(i))));
+  }
+  const bool asks = !choice.names().empty() || (choice.has_parallel() && !choice.parallel());
+  if (!asks || none || (HasParts(model, request) && model.output.tools)) return absl::OkStatus();
+  return NoParts(model, request, choice.names().empty() ? "tool_choice.parallel" : "tool_choice.names",
+                 "tool calls");
+}
+
+absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& request) {
+  if (!request.has_thinking()) return absl::OkStatus();
+  const v1::Thinking& thinking = request.thinking();
+  const v1::Conversation& conversation = request.conversation();
+  if (thinking.has_enabled() && conversation.has_enable_thinking() &&
+      thinking.enabled() != conversation.enable_thinking()) {
+    return absl::InvalidArgumentError(
+        "thinking.enabled: conversation.enable_thinking says the opposite; set one");
+  }
+  if (thinking.effort().size() > kMaxEffortBytes) {
+    return absl::InvalidArgumentError(fmt::format("thinking.effort: {} bytes, at most {} are allowed",
+                                                  thinking.effort().size(), kMaxEffortBytes));
+  }
+  if (!thinking.effort().empty() && conversation.template_arguments().fields().contains("reasoning_effort")) {
+    return absl::InvalidArgumentError(
+        "thinking.effort: conversation.template_arguments has reasoning_effort, too; set one");
+  }
+  if (thinking.has_budget_tokens() && thinking.budget_tokens() == 0) {
+    return absl::InvalidArgumentError(
+        "thinking.budget_tokens: 0 is no budget; set enabled to false for an answer without thinking");
+  }
+  if (!v1::Thinking::Show_IsValid(thinking.show())) {
+    return absl::InvalidArgumentError(fmt::format(
+        "thinking.show: {} is no choice; use SHOW_TEXT or SHOW_NONE", static_cast<int>(thinking.show())));
+  }
+  const bool known = HasParts(model, request) && model.output.thinking;
+  if (thinking.has_budget_tokens() && !known) {
+    return NoParts(model, request, "thinking.budget_tokens", "thinking");
+  }
+  if (thinking.show() == v1::Thinking::SHOW_NONE && !known) {
+    return NoParts(model, request, "thinking.show", "thinking");
+  }
+  return absl::OkStatus();
+}
+
+std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,
+                                               std::string_view prompt) {
+  if (!HasParts(model, request)) return std::nullopt;
+  const output::OutputFormat& known = *model.output.format;
+  const Choice& choice = request.tool_choice();
+  v1::AnswerFormat format;
+  format.set_name(std::string(known.name));
+  if (model.output.tools && choice.mode() != Choice::MODE_NONE) {
+    const absl::flat_hash_set<std::string> allowed(choice.names().begin(), choice.names().end());
+    for (const v1::Tool& tool : request.conversation().tools()) {
+      if (!allowed.empty() && !allowed.contains(tool.name())) continue;
+      format.add_tools(tool.name());
+      if (known.layout == output::Layout::kTagged) AddTypes(tool, &format);
+    }
+    format.set_one_call(choice.has_parallel() && !choice.parallel());
+  }
+  // The template wrote the opener, so the answer begins behind it.
+  format.set_thinking_begun(EndsWith(prompt, known.think_open));
+  format.set_hide_thinking(request.thinking().show() == v1::Thinking::SHOW_NONE);
+  if (request.thinking().has_budget_tokens()) format.set_thinking_budget(request.thinking().budget_tokens());
+  return format;
+}
+
+}  // namespace baton::router

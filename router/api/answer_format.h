@@ -1,0 +1,27 @@
+// How an answer of Chat becomes typed parts: what the request asks of it, checked, and what the decode worker
+// is told. Pure functions, any thread.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/inference.pb.h"
+#include "router/api/served_model.h"
+
+namespace baton::router {
+
+inline constexpr int kMaxEffortBytes = 64;
+
+// The fields tool_choice and thinking. INVALID_ARGUMENT names the field; UNIMPLEMENTED: a choice that only a
+// grammar could enforce.
+absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& request);
+absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& request);
+
+// Of a request that passed both, and the prompt that its conversation rendered to. Nothing: its answer is
+// text only, because the model's format is not known or the client wants it raw.
+std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,
+                                               std::string_view prompt);
+
+}  // namespace baton::router

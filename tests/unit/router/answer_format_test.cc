@@ -1,0 +1,110 @@
+#include "router/api/answer_format.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::ChatRequest FromJson(const std::string& fields) {
+  v1::ChatRequest request;
+  const std::string json = R"({"conversation": {"messages": [{"role": "user", "content": "hi"}],
+    "tools": [{"name": "f", "parameters_json": "{\"properties\": {\"a\": {\"type\": \"string\"},
+      \"b\": {\"type\": [\"integer\", \"null\"]}, \"c\": {\"anyOf\": []}, \"d\": 1}}"}, {"name": "g"}]})" +
+                           (fields.empty() ? "" : ", " + fields) + "}";
+  const auto status = google::protobuf::util::JsonStringToMessage(json, &request);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return request;
+}
+
+ServedModel Model(const std::string& format) {
+  ServedModel model;
+  model.name = "m";
+  model.output = {
+      .format = output::FindFormat(format), .tools = format != "none", .thinking = format != "none"};
+  return model;
+}
+
+absl::Status Check(const ServedModel& model, const std::string& fields) {
+  const v1::ChatRequest request = FromJson(fields);
+  const absl::Status choice = CheckToolChoice(model, request);
+  return choice.ok() ? CheckThinking(model, request) : choice;
+}
+
+TEST(AnswerFormatTest, WhatCannotBeObeyedIsRefusedByName) {
+  const auto message = [](const std::string& format, const std::string& fields) {
+    return std::string(Check(Model(format), fields).message());
+  };
+  EXPECT_TRUE(absl::IsUnimplemented(Check(Model("hermes"), R"("tool_choice": {"mode": "MODE_REQUIRED"})")));
+  EXPECT_THAT(message("hermes", R"("tool_choice": {"mode": 9})"), HasSubstr("tool_choice.mode: 9"));
+  EXPECT_THAT(message("hermes", R"("tool_choice": {"names": ["f", "h"]})"),
+              AllOf(HasSubstr("tool_choice.names[1]"), HasSubstr("\"h\"")));
+  EXPECT_THAT(message("hermes", R"("tool_choice": {"mode": "MODE_NONE", "names": ["f"]})"),
+              HasSubstr("tool_choice.names: MODE_NONE"));
+  EXPECT_THAT(message("none", R"("tool_choice": {"names": ["f"]})"),
+              HasSubstr("tool_choice.names: how model \"m\""));
+  EXPECT_THAT(message("none", R"("tool_choice": {"parallel": false})"), HasSubstr("tool_choice.parallel"));
+  EXPECT_THAT(message("hermes", R"("tool_choice": {"parallel": false}, "output": {"raw_text": true})"),
+              HasSubstr("raw_text"));
+  EXPECT_THAT(message("hermes", R"("thinking": {"budget_tokens": 0})"),
+              HasSubstr("thinking.budget_tokens: 0"));
+  EXPECT_THAT(message("none", R"("thinking": {"budget_tokens": 5})"),
+              HasSubstr("thinking.budget_tokens: how"));
+  EXPECT_THAT(message("none", R"("thinking": {"show": "SHOW_NONE"})"), HasSubstr("thinking.show: how"));
+  EXPECT_THAT(message("hermes", R"("thinking": {"show": 7})"), HasSubstr("thinking.show: 7"));
+  EXPECT_THAT(message("hermes", R"("thinking": {"effort": ")" + std::string(65, 'x') + "\"}"),
+              HasSubstr("thinking.effort: 65 bytes"));
+  v1::ChatRequest both = FromJson(R"("thinking": {"enabled": true})");
+  both.mutable_conversation()->set_enable_thinking(false);
+  EXPECT_THAT(std::string(CheckThinking(Model("hermes"), both).message()), HasSubstr("thinking.enabled"));
+}
+
+TEST(AnswerFormatTest, WhatAModelWithoutAFormatCanDoIsTaken) {
+  for (const std::string fields :
+       {"", R"("tool_choice": {"mode": "MODE_AUTO", "parallel": true})",
+        R"("tool_choice": {"mode": "MODE_NONE", "parallel": false})",
+        R"("thinking": {"enabled": true, "effort": "low", "show": "SHOW_TEXT"})"}) {
+    EXPECT_TRUE(Check(Model("none"), fields).ok()) << fields << Check(Model("none"), fields);
+  }
+}
+
+TEST(AnswerFormatTest, TellsTheWorkerWhatTheRequestSays) {
+  const ServedModel hermes = Model("hermes");
+  const auto plain = AnswerFormatOf(hermes, FromJson(""), "user\nhi\nassistant\n");
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_EQ(plain->name(), "hermes");
+  EXPECT_THAT(plain->tools(), ElementsAre("f", "g"));
+  EXPECT_TRUE(plain->parameters().empty()) << "only formats with raw values need them";
+  EXPECT_FALSE(plain->thinking_begun());
+  EXPECT_FALSE(plain->has_thinking_budget());
+
+  const auto chosen = AnswerFormatOf(hermes, FromJson(R"("tool_choice": {"names": ["g"], "parallel": false},
+                          "thinking": {"budget_tokens": 9, "show": "SHOW_NONE"})"),
+                                     "assistant\n<think>\n");
+  EXPECT_THAT(chosen->tools(), ElementsAre("g"));
+  EXPECT_TRUE(chosen->one_call());
+  EXPECT_TRUE(chosen->thinking_begun());
+  EXPECT_TRUE(chosen->hide_thinking());
+  EXPECT_EQ(chosen->thinking_budget(), 9u);
+  EXPECT_THAT(AnswerFormatOf(hermes, FromJson(R"("tool_choice": {"mode": "MODE_NONE"})"), "")->tools(),
+              ElementsAre());
+  EXPECT_FALSE(AnswerFormatOf(hermes, FromJson(R"("output": {"raw_text": true})"), "").has_value());
+  EXPECT_FALSE(AnswerFormatOf(Model("none"), FromJson(""), "").has_value());
+}
+
+TEST(AnswerFormatTest, TypesOfParametersComeFromTheSchema) {
+  const auto coder = AnswerFormatOf(Model("qwen3_coder"), FromJson(""), "");
+  ASSERT_EQ(coder->parameters().size(), 1u);
+  const auto& types = coder->parameters().at("f").types();
+  EXPECT_EQ(types.size(), 2u);
+  EXPECT_EQ(types.at("a"), "string");
+  EXPECT_EQ(types.at("b"), "integer");
+}
+
+}  // namespace
+}  // namespace baton::router
