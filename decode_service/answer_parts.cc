@@ -100,8 +100,8 @@ bool AnswerParts::MayForce() const {
 }
 
 void AnswerParts::Send(v1::Delta& delta) {
-  for (const Event& event : std::exchange(events_, {})) {
-    if (ended_) return;
+  for (Event& event : events_) {
+    if (ended_) break;
     const bool is_text = event.kind == PartKind::kText;
     switch (event.type) {
       case Event::Type::kStart: {
@@ -113,7 +113,7 @@ void AnswerParts::Send(v1::Delta& delta) {
       }
       case Event::Type::kText: {
         if (!is_text) {
-          if (!options_.hide_thinking) AddEvent(event.part, delta)->set_text(event.text);
+          if (!options_.hide_thinking) AddEvent(event.part, delta)->set_text(std::move(event.text));
           break;
         }
         text::StopMatcher::Result shown = stops_.Push(event.text);
@@ -125,7 +125,7 @@ void AnswerParts::Send(v1::Delta& delta) {
         break;
       }
       case Event::Type::kArguments:
-        AddEvent(event.part, delta)->set_arguments_json(event.text);
+        AddEvent(event.part, delta)->set_arguments_json(std::move(event.text));
         break;
       case Event::Type::kEnd:
         if (is_text) {
@@ -139,6 +139,7 @@ void AnswerParts::Send(v1::Delta& delta) {
         break;
     }
   }
+  events_.clear();
 }
 
 void AnswerParts::SendText(uint32_t part, std::string_view text, v1::Delta& delta) {

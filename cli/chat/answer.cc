@@ -38,7 +38,8 @@ Json UsageToJson(const v1::Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens()},
           {"completion_tokens", usage.completion_tokens()},
           {"decode_cached_tokens", usage.decode_cached_tokens()},
-          {"prefill_cached_tokens", usage.prefill_cached_tokens()}};
+          {"prefill_cached_tokens", usage.prefill_cached_tokens()},
+          {"thinking_tokens", usage.thinking_tokens()}};
 }
 
 Json TimingToJson(const v1::Timing& timing) {
@@ -72,6 +73,8 @@ std::string_view ReasonName(v1::FinishReason reason) {
       return "stop_string";
     case v1::FINISH_REASON_LENGTH:
       return "length";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_calls";
     default:
       return "unspecified";
   }
@@ -102,6 +105,7 @@ void Answer::Take(const v1::GenerateResponse& event) {
     if (choice.finished && broken_.empty())
       broken_ = fmt::format("choice {} continues after its end", delta.choice());
     choice.text += delta.text();
+    for (const v1::PartEvent& part : delta.parts()) router::AnswerFold::AddPart(part, &choice.parts);
     choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(), delta.token_ids().end());
     choice.logprobs.insert(choice.logprobs.end(), delta.logprobs().begin(), delta.logprobs().end());
     choice.logits_digests.insert(choice.logits_digests.end(), delta.logits_digests().begin(),

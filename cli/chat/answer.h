@@ -9,11 +9,13 @@
 
 #include "absl/status/status.h"
 #include "baton/v1/inference.pb.h"
+#include "router/api/answer_fold.h"
 
 namespace baton::cli {
 
 struct Choice {
   std::string text;
+  router::AnswerFold::Parts parts;  // none where the server looks for none
   std::vector<int32_t> token_ids;
   std::vector<v1::StepLogprobs> logprobs;
   std::vector<uint32_t> logits_digests;

@@ -14,7 +14,9 @@
 #include "cli/chat/interrupt.h"
 #include "cli/chat/line_editor.h"
 #include "cli/chat/line_reader.h"
+#include "cli/chat/part_printer.h"
 #include "cli/chat/request_flags.h"
+#include "cli/chat/tools_file.h"
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/show/print.h"
@@ -30,16 +32,18 @@ Examples:
   baton chat                                          talk to the router on this machine
   baton chat --model models/small                     no server: the whole relay in one process
   baton chat --system "Answer in one word." --message "The sky is?"
+  baton chat --tools tools.json --message "What is the weather in Oslo?"     prints the calls that the model makes
   baton chat --message "My name is Ada." --message "What is my name?" --show-timing
   printf 'Hello\nTell me more\n' | baton chat         one turn per line
 
-While talking: /system TEXT, /reset, /stats, /help, /quit; Ctrl-C cancels the current answer. On a terminal lines are
+While talking: /system TEXT, /result TEXT, /reset, /stats, /help, /quit; Ctrl-C cancels the current answer. On a terminal lines are
 edited as in a shell (arrows, Ctrl-A, Ctrl-E, Ctrl-R and so on); a paste of several lines is one turn, and Alt-Enter begins
 another line.)";
 
 constexpr char kHelp[] =
     "  /system TEXT   set the system prompt (no TEXT: remove it); the conversation continues\n"
     "  /reset         forget the conversation\n"
+    "  /result TEXT   what the tool gave that the model called\n"
     "  /stats         what happened to the last answer: cache, shipped blocks, TTFT by phase, TPOT\n"
     "  /quit          leave (so does Ctrl-D)\n"
     "  //...          a turn that begins with a slash\n"
@@ -52,15 +56,19 @@ struct Flags {
   SamplingFlags sampling;
   std::string system;
   std::vector<std::string> messages;
+  std::string tools_file;
   bool thinking = false;
+  bool hide_thinking = false;
+  std::optional<uint32_t> thinking_budget;
   bool echo = false;
   bool show_timing = false;
 };
 
 class Chat {
  public:
-  Chat(const Flags& flags, const CliContext& context, InferenceClient& client, const Interrupt& interrupt)
-      : flags_(flags), context_(context), client_(client), interrupt_(interrupt) {
+  Chat(const Flags& flags, const CliContext& context, InferenceClient& client, const Interrupt& interrupt,
+       std::vector<v1::Tool> tools)
+      : flags_(flags), context_(context), client_(client), interrupt_(interrupt), tools_(std::move(tools)) {
     history_.SetSystem(flags.system);
   }
 
@@ -69,26 +77,43 @@ class Chat {
     if (echo) {
       BATON_RETURN_IF_ERROR(Put(fmt::format("{}{}\n", Paint(context_.out, Style::kCyan, "> "), user)));
     }
-    v1::ChatRequest request;
-    request.set_model(flags_.target.model_name);
-    *request.mutable_conversation() = history_.With(user);
-    if (flags_.thinking) request.mutable_conversation()->set_enable_thinking(true);
-    *request.mutable_sampling() = flags_.sampling.Sampling();
-    *request.mutable_stop() = flags_.sampling.Stop();
+    calls_.clear();
+    return Ask({UserMessage(user)});
+  }
+
+  // The result of the first call without one; once all have theirs, asks the model to go on.
+  absl::Status Result(const std::string& text) {
+    if (calls_.empty()) {
+      Tell("no call waits for a result\n");
+      return absl::OkStatus();
+    }
+    results_.push_back(ResultMessage(calls_.front().id(), text));
+    calls_.erase(calls_.begin());
+    if (!calls_.empty()) return absl::OkStatus();
+    return Ask(std::exchange(results_, {}));
+  }
+
+  absl::Status Ask(const std::vector<v1::Message>& asked) {
+    const v1::ChatRequest request = Request(asked);
     interrupt_.Take();  // one from before this answer is not meant for it
     Answer answer;
+    PartPrinter printer(context_.out, context_.err);
     absl::Status status =
         client_.Chat(request, {.cancel_fd = interrupt_.fd(), .timeout = flags_.target.Timeout()},
                      [&](const v1::GenerateResponse& event) {
                        answer.Take(event);
-                       return event.has_delta() ? Put(event.delta().text()) : absl::OkStatus();
+                       if (!event.has_delta()) return absl::OkStatus();
+                       const PartPrinter::Shown shown = printer.Show(event.delta());
+                       if (!shown.err.empty()) Tell(shown.err);
+                       return Put(shown.out);
                      });
-    const bool said_something = !answer.choices().empty() && !answer.choices()[0].text.empty();
+    const bool said_something = !answer.choices().empty() &&
+                                (!answer.choices()[0].text.empty() || !answer.choices()[0].parts.empty());
     if (said_something || status.ok()) status.Update(Put("\n"));
     interrupt_.Take();
     if (!status.ok()) {
       if (status.code() == absl::StatusCode::kCancelled && said_something) {
-        history_.Add(user, answer.choices()[0].text);
+        history_.Add(asked, AssistantMessage(answer.choices()[0].text));
       }
       if (history_.turns() > 0 && status.code() == absl::StatusCode::kFailedPrecondition) {
         reset_because_ = "a shorter conversation may fit";  // no worker has KV memory for so much
@@ -98,7 +123,12 @@ class Chat {
       return status;
     }
     BATON_RETURN_IF_ERROR(answer.CheckComplete());
-    history_.Add(user, answer.choices()[0].text);
+    results_.clear();
+    for (const v1::AnswerPart& part : answer.choices()[0].parts) {
+      if (part.has_tool_call() && part.complete()) calls_.push_back(part.tool_call());
+    }
+    history_.Add(asked, AssistantMessage(answer.choices()[0].text, calls_));
+    for (const v1::Warning& warning : answer.choices()[0].end.warnings()) Tell("({})\n", warning.message());
     last_ = answer.choices()[0].end;
     if (flags_.show_timing) PrintStats();
     const v1::Usage& usage = last_->usage();
@@ -143,11 +173,12 @@ class Chat {
       if (RepairUtf8(&line)) Tell("baton: parts of this turn were not UTF-8 and were replaced by U+FFFD\n");
       const Typed typed = ParseTyped(line);
       if (typed.kind == Typed::Kind::kQuit) return kExitOk;
-      if (typed.kind != Typed::Kind::kTurn) {
+      if (typed.kind != Typed::Kind::kTurn && typed.kind != Typed::Kind::kResult) {
         Obey(typed);
         continue;
       }
-      const absl::Status status = Say(typed.text, flags_.echo && !person);
+      const absl::Status status =
+          typed.kind == Typed::Kind::kResult ? Result(typed.text) : Say(typed.text, flags_.echo && !person);
       if (person && status.code() == absl::StatusCode::kCancelled) {
         Note(Paint(context_.out, Style::kDim, "(cancelled)"));
       } else if (!status.ok()) {
@@ -161,6 +192,21 @@ class Chat {
   }
 
  private:
+  v1::ChatRequest Request(const std::vector<v1::Message>& asked) const {
+    v1::ChatRequest request;
+    request.set_model(flags_.target.model_name);
+    *request.mutable_conversation() = history_.With(asked);
+    *request.mutable_conversation()->mutable_tools() = {tools_.begin(), tools_.end()};
+    if (flags_.thinking) request.mutable_conversation()->set_enable_thinking(true);
+    if (flags_.thinking_budget.has_value()) {
+      request.mutable_thinking()->set_budget_tokens(*flags_.thinking_budget);
+    }
+    if (flags_.hide_thinking) request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
+    *request.mutable_sampling() = flags_.sampling.Sampling();
+    *request.mutable_stop() = flags_.sampling.Stop();
+    return request;
+  }
+
   // A line for the person at the terminal, among the answers.
   static void Note(std::string_view text) {
     Print(stdout, "{}\n", text);
@@ -216,6 +262,8 @@ class Chat {
     switch (typed.kind) {
       case Typed::Kind::kReset:
         history_.Reset();
+        calls_.clear();
+        results_.clear();
         Tell("(a new conversation)\n");
         break;
       case Typed::Kind::kSystem:
@@ -233,6 +281,7 @@ class Chat {
         break;
       case Typed::Kind::kNothing:
       case Typed::Kind::kTurn:
+      case Typed::Kind::kResult:
       case Typed::Kind::kQuit:
         break;
     }
@@ -242,7 +291,11 @@ class Chat {
   const CliContext& context_;
   InferenceClient& client_;
   const Interrupt& interrupt_;
+  const std::vector<v1::Tool> tools_;
   History history_;
+  // Of the last answer: calls without a result, and the results so far of those before them.
+  std::vector<v1::ToolCall> calls_;
+  std::vector<v1::Message> results_;
   std::optional<v1::Finished> last_;
   std::optional<int64_t> context_tokens_;
   // Set by a turn after which the conversation should begin again: why.
@@ -256,13 +309,19 @@ int Run(const Flags& flags, const CliContext& context) {
     if (RepairUtf8(&text)) return Misused("--message: the text is not UTF-8");
   }
   if (std::string text = flags.system; RepairUtf8(&text)) return Misused("--system: the text is not UTF-8");
+  std::vector<v1::Tool> tools;
+  if (!flags.tools_file.empty()) {
+    auto read = ReadTools(flags.tools_file);
+    if (!read.ok()) return Misused(fmt::format("--tools {}", std::string(read.status().message())));
+    tools = *std::move(read);
+  }
   const Interrupt interrupt;
   const bool person = flags.messages.empty() && isatty(STDIN_FILENO) == 1;
   std::optional<LineEditor> editor;
   if (person && LineEditor::Usable()) editor.emplace(context.out);
   absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
   if (!target.ok()) return Fail(target.status());
-  Chat chat(flags, context, *target->client, interrupt);
+  Chat chat(flags, context, *target->client, interrupt, std::move(tools));
   if (!flags.messages.empty()) return chat.RunMessages();
   if (person) {
     const absl::StatusOr<v1::ListModelsResponse> models = target->client->ListModels();
@@ -290,6 +349,13 @@ Command AddChat(CLI::App& root, const CliContext& context) {
       ->allow_extra_args(false);
   app->add_option("--system", flags->system, "The system prompt")->type_name("TEXT");
   app->add_flag("--thinking", flags->thinking, "Ask the model to think first, if its template supports that");
+  app->add_option("--thinking-budget", flags->thinking_budget, "At most N tokens of thinking")
+      ->type_name("N");
+  app->add_flag("--hide-thinking", flags->hide_thinking, "Do not show what the model thinks");
+  app->add_option("--tools", flags->tools_file,
+                  "JSON list of tools that the model may call: {\"name\", \"description\", \"parameters\"}; "
+                  "/result TEXT answers a call")
+      ->type_name("FILE");
   app->add_flag("--echo", flags->echo, "Print each message or line of a pipe before its answer");
   app->add_flag("--show-timing", flags->show_timing,
                 "After each answer: cache, shipped blocks, TTFT by phase, TPOT");

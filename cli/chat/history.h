@@ -16,30 +16,35 @@ class History {
   void SetSystem(std::string text) { system_ = std::move(text); }
   const std::string& system() const { return system_; }
   // Forgets the turns, keeps the system prompt.
-  void Reset() { turns_.clear(); }
+  void Reset() {
+    messages_.clear();
+    turns_ = 0;
+  }
 
-  // The conversation with `user` as its newest turn, which is not yet part of the history.
-  v1::Conversation With(std::string_view user) const;
-  // The turn took place.
-  void Add(std::string user, std::string answer);
+  // The conversation with `asked` as its newest messages, which are not yet part of the history.
+  v1::Conversation With(const std::vector<v1::Message>& asked) const;
+  // They were answered.
+  void Add(const std::vector<v1::Message>& asked, v1::Message answer);
 
-  size_t turns() const { return turns_.size(); }
+  // Answers so far.
+  size_t turns() const { return turns_; }
 
  private:
-  struct Turn {
-    std::string user;
-    std::string answer;
-  };
-
   std::string system_;
-  std::vector<Turn> turns_;
+  std::vector<v1::Message> messages_;
+  size_t turns_ = 0;
 };
+
+// A message of a person, a tool's result, and what the model answered.
+v1::Message UserMessage(std::string_view text);
+v1::Message ResultMessage(std::string_view call_id, std::string_view text);
+v1::Message AssistantMessage(std::string_view text, const std::vector<v1::ToolCall>& calls = {});
 
 // A line that a person typed: a turn, or a command such as "/system Be brief."
 struct Typed {
-  enum class Kind { kNothing, kTurn, kReset, kSystem, kStats, kHelp, kQuit, kUnknown };
+  enum class Kind { kNothing, kTurn, kReset, kSystem, kResult, kStats, kHelp, kQuit, kUnknown };
   Kind kind = Kind::kNothing;
-  // The turn; the argument of /system; the unknown command's name.
+  // The turn; the argument of /system or /result; the unknown command's name.
   std::string text;
 };
 

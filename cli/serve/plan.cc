@@ -152,6 +152,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      };
                      set("--model", plan.model_folder);
                      set("--model-name", plan.model_name);
+                     if (!plan.output_format.empty()) set("--output-format", plan.output_format);
                      set("--decode", Addresses(book, decode_names));
                      if (!prefill_names.empty()) set("--prefill", Addresses(book, prefill_names));
                      set("--listen", Known(book, kRouterName, "grpc", plan.listen));

@@ -16,6 +16,7 @@ namespace baton::cli {
 struct ServePlan {
   std::string model_folder;
   std::string model_name;
+  std::string output_format;  // of the router; empty: found by the model's template
   int prefill = 1;
   int decode = 1;
   // Without it, routers elsewhere find the workers.

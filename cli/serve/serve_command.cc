@@ -324,6 +324,10 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->required();
   app->add_option("--model-name", plan.model_name, "Its name for clients (default: the folder's)")
       ->type_name("NAME");
+  app->add_option(
+         "--output-format", plan.output_format,
+         "How the model writes thinking and tool calls (default: found by what its template renders)")
+      ->type_name("FORMAT");
   flags->prefill_count = app->add_option("--prefill", plan.prefill,
                                          "Prefill workers; with 0, decode workers compute prompts themselves")
                              ->type_name("N")

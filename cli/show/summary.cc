@@ -64,6 +64,8 @@ std::string DescribeReason(const v1::Finished& finished) {
       return fmt::format("stop string \"{}\"", absl::CEscape(finished.stop_match()));
     case v1::FINISH_REASON_LENGTH:
       return "max_tokens reached";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tools called";
     default:
       return "no reason given";
   }
@@ -103,9 +105,13 @@ std::string RenderSummary(const v1::Finished& finished, const Terminal& terminal
   const v1::Timing& timing = finished.timing();
   std::string out;
   out += Row(terminal, "prompt", DescribePrompt(finished.usage()));
-  out += Row(terminal, "answer",
-             fmt::format("{} tokens: {}", ShowCount(finished.usage().completion_tokens()),
-                         DescribeReason(finished)));
+  out += Row(
+      terminal, "answer",
+      fmt::format("{} tokens{}: {}", ShowCount(finished.usage().completion_tokens()),
+                  finished.usage().thinking_tokens() == 0
+                      ? ""
+                      : fmt::format(", {} of them thinking", ShowCount(finished.usage().thinking_tokens())),
+                  DescribeReason(finished)));
   out += Row(terminal, "relay", DescribeRelay(finished.relay(), terminal));
 
   const std::array<double, kPhases> phases = Phases(timing);

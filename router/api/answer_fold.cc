@@ -19,13 +19,13 @@ void AnswerFold::Add(const v1::GenerateResponse& response) {
   choice.mutable_token_ids()->MergeFrom(delta.token_ids());
   choice.mutable_logprobs()->MergeFrom(delta.logprobs());
   choice.mutable_logits_digests()->MergeFrom(delta.logits_digests());
-  for (const v1::PartEvent& event : delta.parts()) AddPart(event, &choice);
+  for (const v1::PartEvent& event : delta.parts()) AddPart(event, choice.mutable_parts());
 }
 
 // Parts come one after the other: an event is of the last one.
-void AnswerFold::AddPart(const v1::PartEvent& event, v1::AnswerChoice* choice) {
+void AnswerFold::AddPart(const v1::PartEvent& event, Parts* parts) {
   if (event.has_start()) {
-    v1::AnswerPart& part = *choice->add_parts();
+    v1::AnswerPart& part = *parts->Add();
     switch (event.start().kind()) {
       case v1::PartStart::KIND_TOOL_CALL:
         part.mutable_tool_call()->set_id(event.start().id());
@@ -39,8 +39,8 @@ void AnswerFold::AddPart(const v1::PartEvent& event, v1::AnswerChoice* choice) {
         return;
     }
   }
-  if (choice->parts().empty()) return;
-  v1::AnswerPart& part = *choice->mutable_parts(choice->parts_size() - 1);
+  if (parts->empty()) return;
+  v1::AnswerPart& part = *parts->Mutable(parts->size() - 1);
   if (event.has_end()) {
     part.set_complete(event.end().complete());
   } else if (part.has_tool_call()) {

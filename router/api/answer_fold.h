@@ -13,9 +13,12 @@ class AnswerFold {
   // What came so far.
   const v1::ChatAnswer& answer() const { return answer_; }
 
+  using Parts = google::protobuf::RepeatedPtrField<v1::AnswerPart>;
+  // The next event of a choice's parts.
+  static void AddPart(const v1::PartEvent& event, Parts* parts);
+
  private:
   v1::AnswerChoice& Choice(uint32_t index);
-  static void AddPart(const v1::PartEvent& event, v1::AnswerChoice* choice);
 
   v1::ChatAnswer answer_;
 };

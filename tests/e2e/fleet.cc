@@ -225,6 +225,21 @@ bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Lo
   return false;
 }
 
+int BusyDecode(Fleet& fleet, int workers) {
+  for (int i = 0;; i = (i + 1) % workers) {
+    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode(i).grpc()));
+    grpc::ClientContext context;
+    const auto reader = stub->Watch(&context, v1::WatchRequest());
+    v1::WatchEvent event;
+    const bool running = reader->Read(&event) && event.snapshot().load().running() > 0;
+    context.TryCancel();
+    while (reader->Read(&event)) {
+    }
+    reader->Finish();
+    if (running) return i;
+  }
+}
+
 void Fleet::ExpectNothingHeld() {
   for (const auto* pool : {&prefill_, &decode_}) {
     for (const auto& worker : *pool) {

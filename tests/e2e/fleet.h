@@ -125,6 +125,9 @@ v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t ma
 // A sample of the worker's metrics page: the lines that begin so, summed over labels; 0 if there is none.
 double Metric(const Process& worker, const std::string& name);
 
+// Which of the first `workers` decode workers runs something now; waits for it.
+int BusyDecode(Fleet& fleet, int workers);
+
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle);
 

@@ -8,7 +8,6 @@
 #include <csignal>
 #include <thread>
 
-#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
 
@@ -75,22 +74,6 @@ Reading ReadAll(Fleet& fleet, const v1::GenerateRequest& request, size_t disturb
   return reading;
 }
 
-// The decode worker that runs something now.
-int Busy(Fleet& fleet, int workers) {
-  for (int i = 0;; i = (i + 1) % workers) {
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode(i).grpc()));
-    grpc::ClientContext context;
-    const auto reader = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
-    const bool running = reader->Read(&event) && event.snapshot().load().running() > 0;
-    context.TryCancel();
-    while (reader->Read(&event)) {
-    }
-    reader->Finish();
-    if (running) return i;
-  }
-}
-
 class MigrationTest : public testing::TestWithParam<const char*> {
  protected:
   static v1::GenerateRequest Request() {
@@ -106,7 +89,7 @@ class MigrationTest : public testing::TestWithParam<const char*> {
     int victim = -1;
     std::chrono::steady_clock::time_point begin;
     const Reading reading = ReadAll(fleet, Request(), 20, [&] {
-      victim = Busy(fleet, 2);
+      victim = BusyDecode(fleet, 2);
       fleet.decode(victim).Signal(signal);
       begin = std::chrono::steady_clock::now();
     });

@@ -164,7 +164,7 @@ absl::Status CheckLexer(const OutputFormat& format, const std::vector<Piece>& pi
 std::string Bare(const OutputFormat& format, std::string text) {
   for (const std::string_view marker : Markers(format)) {
     for (size_t at = text.find(marker); at != std::string::npos; at = text.find(marker, at)) {
-      text.replace(at, marker.size(), " ");
+      text.replace(at, marker.size(), 1, ' ');
     }
   }
   std::erase_if(text,

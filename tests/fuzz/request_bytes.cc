@@ -44,6 +44,7 @@ struct Workers {
   std::unique_ptr<engine::Engine> engine =
       engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = 16 << 20}).value();
   std::shared_ptr<const text::Tokenizer> tokenizer = text::Tokenizer::Load(kModel).value();
+  std::shared_ptr<const output::MarkerTables> markers = std::make_shared<output::MarkerTables>(*tokenizer);
   MonotonicClock clock;
   telemetry::Metrics metrics;
   transfer::HostLinkReceiver receiver;
@@ -77,7 +78,7 @@ bool Canonical(const absl::Status& status) {
 }
 
 absl::Status Decode(Workers& workers, const v1::DecodeRequest& request) {
-  auto sequence = decode_service::ParseRequest(request, *workers.engine, workers.tokenizer);
+  auto sequence = decode_service::ParseRequest(request, *workers.engine, workers.tokenizer, workers.markers);
   if (!sequence.ok()) {
     return Canonical(sequence.status()) ? absl::OkStatus() : sequence.status();
   }
@@ -148,13 +149,15 @@ absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
     return Canonical(parsed) ? absl::OkStatus() : parsed;
   }
   if (const absl::Status checked = preparer.Check(request); !checked.ok()) {
-    return Canonical(checked) || absl::IsNotFound(checked) ? absl::OkStatus() : checked;
+    const bool refused =
+        Canonical(checked) || absl::IsNotFound(checked) || absl::IsUnimplemented(checked);
+    return refused ? absl::OkStatus() : checked;
   }
   auto prepared = preparer.Prepare(request, tenant);
   if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
   v1::DecodeRequest& decode = prepared->request;
   *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
-  if (const auto taken = decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer);
+  if (const auto taken = decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer, workers.markers);
       !taken.ok()) {
     return absl::InternalError(
         fmt::format("the worker refuses what the router accepted: {}", taken.status().ToString()));

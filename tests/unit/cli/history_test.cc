@@ -17,15 +17,30 @@ std::vector<std::string> Show(const v1::Conversation& conversation) {
 
 TEST(HistoryTest, HoldsTheTurnsThatTookPlace) {
   History history;
-  EXPECT_THAT(Show(history.With("a")), ::testing::ElementsAre("user:a"));
-  EXPECT_THAT(Show(history.With("b")), ::testing::ElementsAre("user:b")) << "asking alone leaves no trace";
+  const auto with = [&](const char* text) { return Show(history.With({UserMessage(text)})); };
+  EXPECT_THAT(with("a"), ::testing::ElementsAre("user:a"));
+  EXPECT_THAT(with("b"), ::testing::ElementsAre("user:b")) << "asking alone leaves no trace";
   history.SetSystem("S");
-  history.Add("a", "1");
-  EXPECT_THAT(Show(history.With("b")), ::testing::ElementsAre("system:S", "user:a", "assistant:1", "user:b"));
+  history.Add({UserMessage("a")}, AssistantMessage("1"));
+  EXPECT_EQ(history.turns(), 1u);
+  EXPECT_THAT(with("b"), ::testing::ElementsAre("system:S", "user:a", "assistant:1", "user:b"));
   history.Reset();
-  EXPECT_THAT(Show(history.With("c")), ::testing::ElementsAre("system:S", "user:c"));
+  EXPECT_EQ(history.turns(), 0u);
+  EXPECT_THAT(with("c"), ::testing::ElementsAre("system:S", "user:c"));
   history.SetSystem("");
-  EXPECT_THAT(Show(history.With("c")), ::testing::ElementsAre("user:c"));
+  EXPECT_THAT(with("c"), ::testing::ElementsAre("user:c"));
+}
+
+TEST(HistoryTest, CallsAndTheirResultsAreTurnsToo) {
+  History history;
+  v1::ToolCall call;
+  call.set_id("c1");
+  call.set_name("f");
+  history.Add({UserMessage("a")}, AssistantMessage("", {call}));
+  const v1::Conversation asked = history.With({ResultMessage("c1", "sunny")});
+  EXPECT_THAT(Show(asked), ::testing::ElementsAre("user:a", "assistant:", "tool:sunny"));
+  EXPECT_EQ(asked.messages(1).tool_calls(0).name(), "f");
+  EXPECT_EQ(asked.messages(2).tool_call_id(), "c1");
 }
 
 TEST(ParseTypedTest, TellsTurnsFromCommands) {
@@ -42,6 +57,7 @@ TEST(ParseTypedTest, TellsTurnsFromCommands) {
   check("/system  You are terse. ", Kind::kSystem, "You are terse.");
   check("/system", Kind::kSystem, "");
   check("/stats", Kind::kStats, "");
+  check("/result  sunny, 20 degrees ", Kind::kResult, "sunny, 20 degrees");
   check("/help", Kind::kHelp, "");
   check("/quit", Kind::kQuit, "");
   check("/exit", Kind::kQuit, "");

@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-v1::ChatRequest FromJson(const std::string& fields) {
+v1::ChatRequest ChatWith(const std::string& fields) {
   v1::ChatRequest request;
   const std::string json = R"({"conversation": {"messages": [{"role": "user", "content": "hi"}],
     "tools": [{"name": "f", "parameters_json": "{\"properties\": {\"a\": {\"type\": \"string\"},
@@ -31,7 +31,7 @@ ServedModel Model(const std::string& format) {
 }
 
 absl::Status Check(const ServedModel& model, const std::string& fields) {
-  const v1::ChatRequest request = FromJson(fields);
+  const v1::ChatRequest request = ChatWith(fields);
   const absl::Status choice = CheckToolChoice(model, request);
   return choice.ok() ? CheckThinking(model, request) : choice;
 }
@@ -59,7 +59,7 @@ TEST(AnswerFormatTest, WhatCannotBeObeyedIsRefusedByName) {
   EXPECT_THAT(message("hermes", R"("thinking": {"show": 7})"), HasSubstr("thinking.show: 7"));
   EXPECT_THAT(message("hermes", R"("thinking": {"effort": ")" + std::string(65, 'x') + "\"}"),
               HasSubstr("thinking.effort: 65 bytes"));
-  v1::ChatRequest both = FromJson(R"("thinking": {"enabled": true})");
+  v1::ChatRequest both = ChatWith(R"("thinking": {"enabled": true})");
   both.mutable_conversation()->set_enable_thinking(false);
   EXPECT_THAT(std::string(CheckThinking(Model("hermes"), both).message()), HasSubstr("thinking.enabled"));
 }
@@ -75,7 +75,7 @@ TEST(AnswerFormatTest, WhatAModelWithoutAFormatCanDoIsTaken) {
 
 TEST(AnswerFormatTest, TellsTheWorkerWhatTheRequestSays) {
   const ServedModel hermes = Model("hermes");
-  const auto plain = AnswerFormatOf(hermes, FromJson(""), "user\nhi\nassistant\n");
+  const auto plain = AnswerFormatOf(hermes, ChatWith(""), "user\nhi\nassistant\n");
   ASSERT_TRUE(plain.has_value());
   EXPECT_EQ(plain->name(), "hermes");
   EXPECT_THAT(plain->tools(), ElementsAre("f", "g"));
@@ -83,7 +83,7 @@ TEST(AnswerFormatTest, TellsTheWorkerWhatTheRequestSays) {
   EXPECT_FALSE(plain->thinking_begun());
   EXPECT_FALSE(plain->has_thinking_budget());
 
-  const auto chosen = AnswerFormatOf(hermes, FromJson(R"("tool_choice": {"names": ["g"], "parallel": false},
+  const auto chosen = AnswerFormatOf(hermes, ChatWith(R"("tool_choice": {"names": ["g"], "parallel": false},
                           "thinking": {"budget_tokens": 9, "show": "SHOW_NONE"})"),
                                      "assistant\n<think>\n");
   EXPECT_THAT(chosen->tools(), ElementsAre("g"));
@@ -91,14 +91,14 @@ TEST(AnswerFormatTest, TellsTheWorkerWhatTheRequestSays) {
   EXPECT_TRUE(chosen->thinking_begun());
   EXPECT_TRUE(chosen->hide_thinking());
   EXPECT_EQ(chosen->thinking_budget(), 9u);
-  EXPECT_THAT(AnswerFormatOf(hermes, FromJson(R"("tool_choice": {"mode": "MODE_NONE"})"), "")->tools(),
+  EXPECT_THAT(AnswerFormatOf(hermes, ChatWith(R"("tool_choice": {"mode": "MODE_NONE"})"), "")->tools(),
               ElementsAre());
-  EXPECT_FALSE(AnswerFormatOf(hermes, FromJson(R"("output": {"raw_text": true})"), "").has_value());
-  EXPECT_FALSE(AnswerFormatOf(Model("none"), FromJson(""), "").has_value());
+  EXPECT_FALSE(AnswerFormatOf(hermes, ChatWith(R"("output": {"raw_text": true})"), "").has_value());
+  EXPECT_FALSE(AnswerFormatOf(Model("none"), ChatWith(""), "").has_value());
 }
 
 TEST(AnswerFormatTest, TypesOfParametersComeFromTheSchema) {
-  const auto coder = AnswerFormatOf(Model("qwen3_coder"), FromJson(""), "");
+  const auto coder = AnswerFormatOf(Model("qwen3_coder"), ChatWith(""), "");
   ASSERT_EQ(coder->parameters().size(), 1u);
   const auto& types = coder->parameters().at("f").types();
   EXPECT_EQ(types.size(), 2u);

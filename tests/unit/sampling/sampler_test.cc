@@ -311,6 +311,18 @@ TEST(SamplerTest, LogprobsAreBeforeTemperatureAndAfterBias) {
   EXPECT_THAT(*draw->logprob, FloatNear(std::log(5.0f / 8), 1e-6f));
 }
 
+TEST(SamplerTest, AForcedTokenIsReportedLikeADraw) {
+  Sampler sampler;
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.2f)};
+  for (const Params& params : {Params{.temperature = 0}, Params{.top_k = 1}, Params{.seed = 3}}) {
+    const auto draw = sampler.Sample(logits, params, {}, 0, 1, TokenId(2));
+    ASSERT_TRUE(draw.ok());
+    EXPECT_EQ(draw->token, TokenId(2));
+    EXPECT_THAT(*draw->logprob, FloatNear(std::log(0.2f), 1e-6f));
+    EXPECT_EQ(draw->top[0].token, TokenId(0));
+  }
+}
+
 TEST(SamplerTest, NoTokenLeftIsAnErrorAndInfinityIsNot) {
   Sampler sampler;
   for (const float temperature : {0.0f, 1.0f}) {

@@ -1,0 +1,176 @@
+// Typed parts from the shipped model through real processes: a call of a tool and the turn after its result,
+// thinking and its budget, Complete against the stream, and a worker that dies in the middle of all that.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+
+#include "common/rpc/status.h"
+#include "router/api/answer_fold.h"
+#include "tests/e2e/fleet.h"
+
+namespace baton::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::ChatRequest Ask(const std::string& text) {
+  v1::ChatRequest request;
+  v1::Message* const message = request.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content(text);
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_output()->set_token_ids(true);
+  return request;
+}
+
+v1::ChatRequest AskForWeather() {
+  v1::ChatRequest request = Ask("What is the weather in Paris?");
+  v1::Tool* const tool = request.mutable_conversation()->add_tools();
+  tool->set_name("get_weather");
+  tool->set_description("Get the weather of a city.");
+  tool->set_parameters_json(
+      R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})");
+  return request;
+}
+
+v1::ChatAnswer Complete(Fleet& fleet, const v1::ChatRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+  v1::ChatAnswer answer;
+  const grpc::Status status = fleet.stub().Complete(&context, request, &answer);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return answer;
+}
+
+// What the stream folds to. `disturb` is called once so many tokens have come.
+v1::ChatAnswer Stream(Fleet& fleet, const v1::ChatRequest& request, uint32_t disturb_after = 0,
+                      const std::function<void()>& disturb = nullptr) {
+  router::AnswerFold fold;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+  const auto reader = fleet.stub().Chat(&context, request);
+  uint32_t tokens = 0;
+  bool disturbed = disturb == nullptr;
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+    fold.Add(response);
+    tokens += response.delta().tokens();
+    if (disturbed || tokens < disturb_after) continue;
+    disturbed = true;
+    disturb();
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  return fold.answer();
+}
+
+// Without what differs from run to run.
+std::string Comparable(v1::ChatAnswer answer) {
+  answer.mutable_started()->clear_request_id();
+  for (v1::AnswerChoice& choice : *answer.mutable_choices()) {
+    choice.mutable_finished()->clear_timing();
+    choice.mutable_finished()->clear_relay();
+    choice.mutable_finished()->mutable_usage()->clear_decode_cached_tokens();
+    choice.mutable_finished()->mutable_usage()->clear_prefill_cached_tokens();
+  }
+  return answer.DebugString();
+}
+
+TEST(PartsTest, AToolIsCalledAndItsResultIsTold) {
+  Fleet fleet;
+  v1::ChatRequest request = AskForWeather();
+  const v1::ChatAnswer called = Complete(fleet, request);
+  ASSERT_EQ(called.choices_size(), 1);
+  const v1::AnswerChoice& choice = called.choices(0);
+  EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_TOOL_CALLS) << called.DebugString();
+  ASSERT_GE(choice.parts_size(), 1);
+  const v1::AnswerPart& part = choice.parts(choice.parts_size() - 1);
+  ASSERT_TRUE(part.has_tool_call());
+  EXPECT_TRUE(part.complete());
+  EXPECT_EQ(part.tool_call().name(), "get_weather");
+  EXPECT_THAT(part.tool_call().arguments_json(), HasSubstr("Paris"));
+  EXPECT_EQ(choice.text().find("<tool_call>"), std::string::npos);
+  EXPECT_EQ(Comparable(Stream(fleet, request)), Comparable(called));
+
+  // The next turn, as README tells it.
+  v1::Message* const assistant = request.mutable_conversation()->add_messages();
+  assistant->set_role("assistant");
+  assistant->set_content(choice.text());
+  *assistant->add_tool_calls() = part.tool_call();
+  v1::Message* const result = request.mutable_conversation()->add_messages();
+  result->set_role("tool");
+  result->set_tool_call_id(part.tool_call().id());
+  result->set_content("sunny");
+  const v1::ChatAnswer told = Complete(fleet, request);
+  EXPECT_EQ(told.choices(0).finished().reason(), v1::FINISH_REASON_STOP_TOKEN);
+  EXPECT_THAT(told.choices(0).text(), HasSubstr("sunny"));
+
+  // The same answer as it was written, for clients that parse for themselves.
+  v1::ChatRequest raw = AskForWeather();
+  raw.mutable_output()->set_raw_text(true);
+  const v1::ChatAnswer written = Complete(fleet, raw);
+  EXPECT_THAT(written.choices(0).text(), HasSubstr("<tool_call>"));
+  EXPECT_EQ(written.choices(0).parts_size(), 0);
+  EXPECT_THAT(written.choices(0).token_ids(), ::testing::ElementsAreArray(choice.token_ids()));
+  fleet.ExpectNothingHeld();
+}
+
+TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
+  Fleet fleet;
+  v1::ChatRequest request = Ask("What is 3 + 4?");
+  request.mutable_thinking()->set_enabled(true);
+  const v1::ChatAnswer shown = Complete(fleet, request);
+  ASSERT_EQ(shown.choices(0).parts_size(), 2) << shown.DebugString();
+  EXPECT_FALSE(shown.choices(0).parts(0).thinking().empty());
+  EXPECT_THAT(shown.choices(0).text(), HasSubstr("7"));
+  const uint32_t thought = shown.choices(0).finished().usage().thinking_tokens();
+  EXPECT_GT(thought, 2u);
+  EXPECT_LT(thought, shown.choices(0).finished().usage().completion_tokens());
+
+  request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
+  const v1::ChatAnswer hidden = Complete(fleet, request);
+  EXPECT_EQ(hidden.choices(0).text(), shown.choices(0).text());
+  EXPECT_TRUE(hidden.choices(0).parts(0).thinking().empty());
+  EXPECT_EQ(hidden.choices(0).finished().usage().thinking_tokens(), thought);
+
+  request.mutable_thinking()->set_show(v1::Thinking::SHOW_TEXT);
+  request.mutable_thinking()->set_budget_tokens(3);
+  request.mutable_output()->set_logprobs(true);
+  const v1::ChatAnswer bounded = Complete(fleet, request);
+  const v1::AnswerChoice& choice = bounded.choices(0);
+  EXPECT_LT(choice.finished().usage().thinking_tokens(), thought);
+  ASSERT_EQ(choice.parts_size(), 2) << bounded.DebugString();
+  EXPECT_TRUE(choice.parts(0).complete());
+  EXPECT_FALSE(choice.text().empty());
+  EXPECT_EQ(choice.logprobs_size(), choice.token_ids_size());
+  // What it thought until then is what it would have thought.
+  EXPECT_TRUE(std::equal(choice.token_ids().begin(), choice.token_ids().begin() + 3,
+                         shown.choices(0).token_ids().begin()));
+  request.mutable_output()->clear_logprobs();  // another way to draw, where the machine has one
+  EXPECT_THAT(Complete(fleet, request).choices(0).token_ids(),
+              ::testing::ElementsAreArray(choice.token_ids()));
+}
+
+// Long answers of everything: text, thinking, calls, and markup that is none.
+TEST(PartsTest, AKilledWorkersPartsGoOnElsewhere) {
+  Fleet fleet({.prefill = 1, .decode = 2});
+  v1::ChatRequest request = AskForWeather();
+  request.mutable_thinking()->set_enabled(true);
+  request.mutable_thinking()->set_budget_tokens(40);
+  request.mutable_sampling()->set_temperature(1.1f);
+  request.mutable_sampling()->set_seed(5);
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_stop()->set_max_tokens(800);
+  request.mutable_stop()->add_stop("a string that does not come");
+  const v1::ChatAnswer undisturbed = Complete(fleet, request);
+  EXPECT_GT(undisturbed.choices(0).parts_size(), 1);
+  const v1::ChatAnswer moved =
+      Stream(fleet, request, 20, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  EXPECT_EQ(moved.choices(0).finished().relay().migrations(), 1u);
+  EXPECT_EQ(Comparable(moved), Comparable(undisturbed));
+}
+
+}  // namespace
+}  // namespace baton::e2e
