@@ -152,7 +152,7 @@ void WatchHub::TellAll() {
 void WatchHub::SetPeerRates(std::vector<v1::PeerRate> rates) {
   absl::MutexLock lock(&mutex_);
   peer_rates_ = std::move(rates);
-  for (Watcher& watcher : watchers_) watcher.changed = watcher.rates_changed = true;
+  for (Watcher& watcher : watchers_) watcher.changed = watcher.urgent = watcher.rates_changed = true;
 }
 
 void WatchHub::SetDraining(bool draining) {

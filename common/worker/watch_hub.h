@@ -47,7 +47,7 @@ class WatchHub {
 
   // The roles that the worker has now, for snapshots.
   void SetRoles(std::vector<v1::Role> roles);
-  // What hand-offs take, by prefill worker: all of them. Told with the next event.
+  // What hand-offs take, by prefill worker: all of them. Told at the next Publish.
   void SetPeerRates(std::vector<v1::PeerRate> rates);
   void SetDraining(bool draining);
   // A worker that is not ready yet (its link has not passed its test) tells its watchers that it drains: it

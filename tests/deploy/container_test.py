@@ -53,8 +53,8 @@ class Containers(unittest.TestCase):
         draw = random.Random(seed)
         net = f"127.{draw.randint(1, 254)}.{draw.randint(0, 254)}"
         print(f"seed {seed}: addresses {net}.*")
-        cls.address = {"router": f"{net}.1", "prefill": f"{net}.2", "decode": f"{net}.3"}
-        names = {"r-baton.ns.svc": "router", "r-baton-prefill.ns.svc": "prefill", "r-baton-decode.ns.svc": "decode"}
+        cls.address = {"router": f"{net}.1", "prefill": f"{net}.2", "decode": f"{net}.3", "node": f"{net}.4"}
+        names = {"r-baton.ns.svc": "router", "r-baton-prefill.ns.svc": "prefill", "r-baton-decode.ns.svc": "decode", "r-baton-node.ns.svc": "node"}
         (cls.root / "etc" / "hosts").write_text("".join(f"{cls.address[role]} {name}\n" for name, role in names.items()))
         cls.release = Release(preset="laptop")
         cls.namespaces = subprocess.run(cls.sandbox(["/usr/local/bin/baton", "version"], True), capture_output=True).returncode == 0
@@ -69,7 +69,7 @@ class Containers(unittest.TestCase):
         flags = [flag.replace("0.0.0.0", self.address[role]).replace("$(POD_NAME)", "pod-0").replace("$(LINK_DOMAIN)", "node-0") for flag in container["args"]]
         process = Process(self.sandbox([*container["command"], *flags]))
         self.addCleanup(process.stop)
-        process.wait_for(r"^ready grpc=")
+        process.wait_for(r"Ctrl-C ends the service" if role == "node" else r"^ready grpc=")
         self.started[role] = process
         return process
 
@@ -139,11 +139,7 @@ class Containers(unittest.TestCase):
         for role in everything:
             self.until_health(role, "SERVING")
 
-        # `helm test`, command by command.
-        pod = self.release.one("Pod", "r-baton-test")["spec"]
-        for container in pod["initContainers"] + pod["containers"]:
-            done = subprocess.run(self.sandbox([*container["command"], *container["args"]]), capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, f"{done.args}\n{done.stdout}{done.stderr}" + "\n".join(p.said() for p in everything.values()))
+        self.ask()
 
         # Without decode workers the router lives, and is not ready: it is no reason to restart it.
         self.end(decode)
@@ -153,6 +149,41 @@ class Containers(unittest.TestCase):
         # SIGTERM to the first process ends it in order.
         self.end(router)
         self.end(prefill)
+
+    def ask(self):
+        """`helm test`, command by command."""
+        pod = self.release.one("Pod", "r-baton-test")["spec"]
+        for container in pod["initContainers"] + pod["containers"]:
+            done = subprocess.run(self.sandbox([*container["command"], *container["args"]]), capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, f"{done.args}\n{done.stdout}{done.stderr}" + "\n".join(p.said() for p in self.started.values()))
+
+    def test_a_nodes_pod(self):
+        """Several workers in one container: routers find each of them, and one that dies is started again while the pod stays ready."""
+        if not self.namespaces:
+            self.skipTest("a supervisor finds its programs by /proc, which a bare chroot lacks")
+        small = {"enabled": True, "prefillWorkers": 1, "decodeWorkers": 2, "kvMemory": "64MiB", "threads": 1}
+        self.release = Release({"node": small}, preset="laptop")
+        self.started = {}
+        node, router = self.start("node"), self.start("router")
+        self.until_health("node", "SERVING", "live")
+        self.until_health("node", "SERVING")
+        self.until_health("router", "SERVING")
+        self.ask()
+        supervisor = self.inner_pid(node)
+        workers = lambda: {
+            int(pid): pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            for pid in pathlib.Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        }
+        names = {command[command.index("--worker-id") + 1]: pid for pid, command in workers().items()}
+        self.assertEqual(set(names), {"pod-0-prefill-0", "pod-0-decode-0", "pod-0-decode-1"})
+        os.kill(names["pod-0-decode-0"], signal.SIGKILL)
+        self.ask()
+        self.assertEqual(self.health("node"), "SERVING")
+        again = lambda: any("pod-0-decode-0" in command and pid != names["pod-0-decode-0"] for pid, command in workers().items())
+        until(again, lambda: f"a new decode-0: {node.said()}")
+        self.end(node)
+        self.until_health("router", "NOT_SERVING")
+        self.end(router)
 
     def end(self, process):
         os.kill(self.inner_pid(process), signal.SIGTERM)

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(const CudaOptio
   }
   if (options.device >= count) {
     return absl::UnavailableError(
-        fmt::format("GPU {} is wanted, this machine has {}: lower --tp, or see "
+        fmt::format("GPU {} is wanted, this machine has {}: lower --tp, or see --devices and "
                     "CUDA_VISIBLE_DEVICES",
                     options.device, count));
   }

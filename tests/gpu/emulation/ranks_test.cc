@@ -227,6 +227,33 @@ TEST(RanksEngineTest, TwoRanksComputeWhatOneDoes) {
   }
 }
 
+// Several workers of a node: each has its own of the node's GPUs, and not always the first.
+TEST(RanksEngineTest, RanksComputeOnTheGpusThatAreNamed) {
+  for (const std::vector<int>& devices : {std::vector<int>{2, 3}, {3, 1}, {}}) {
+    emulation::StartMachine({.gpus = 4, .seed = 6});
+    const auto loaded = engine::Engine::Load({.model_folder = BATON_SOURCE_DIR "/models/baton-tiny",
+                                              .backend = "cuda",
+                                              .threads = 2,
+                                              .tp = 2,
+                                              .kv_bytes = 1 << 20,
+                                              .devices = devices});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    engine::Engine& engine = **loaded;
+    std::vector<int> used;
+    for (device::Memory* memory : engine.memories()) {
+      used.push_back(dynamic_cast<device::cuda::CudaMemory&>(*memory).device());
+    }
+    EXPECT_EQ(used, devices.empty() ? std::vector<int>({0, 1}) : devices);
+    Sequence sequence(engine, 12);
+    EXPECT_FALSE(sequence.Step(8, true).empty());
+    EXPECT_FALSE(sequence.Step(1, true).empty());
+  }
+  emulation::StartMachine({.gpus = 2});
+  const auto absent = engine::Engine::Load(
+      {.model_folder = BATON_SOURCE_DIR "/models/baton-tiny", .backend = "cuda", .devices = {2}});
+  EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable) << absent.status();
+}
+
 TEST(RanksEngineTest, AnEngineWithRecordedStepsEnds) {
   emulation::StartMachine({.gpus = 2, .seed = 4});
   auto engine = Load(2);

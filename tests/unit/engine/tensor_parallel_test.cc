@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "common/engine/engine.h"
 
@@ -212,6 +215,22 @@ TEST(TensorParallelEngineTest, RefusesWhatCantBeSplitAndSaysWhatCan) {
   EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(engine.status().message()), HasSubstr("--tp 3: this model has 4 heads"));
   EXPECT_THAT(std::string(engine.status().message()), HasSubstr("over 1, 2, 4 ranks"));
+}
+
+TEST(TensorParallelEngineTest, RefusesGpusThatDoNotFitTheRanks) {
+  const auto refused = [](const std::string& backend, int tp, std::vector<int> devices) {
+    return std::string(
+        Engine::Load({.model_folder = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/data/llama-mha",
+                      .backend = backend,
+                      .tp = tp,
+                      .devices = std::move(devices)})
+            .status()
+            .message());
+  };
+  EXPECT_THAT(refused("cpu", 1, {0}), HasSubstr("--devices names GPUs, and --backend is cpu"));
+  EXPECT_THAT(refused("cuda", 2, {0}), HasSubstr("--devices names 1 GPUs, and --tp is 2"));
+  EXPECT_THAT(refused("cuda", 1, {0, 1}), HasSubstr("--devices names 2 GPUs, and --tp is 1"));
+  EXPECT_THAT(refused("cuda", 2, {3, 3}), HasSubstr("--devices names GPU 3 twice"));
 }
 
 TEST(TensorParallelEngineTest, AllThatIsLeftIsForGpus) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -79,7 +80,10 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
   ASSERT_TRUE((*runtime)->Serve({&prefill, &decode}).ok());
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   {
+    // What does not come fails the test.
+    const auto patience = std::chrono::system_clock::now() + std::chrono::minutes(1);
     grpc::ClientContext context;
+    context.set_deadline(patience);
     const auto reader = stub->Watch(&context, v1::WatchRequest());
     v1::WatchEvent event;
     ASSERT_TRUE(reader->Read(&event));
@@ -105,6 +109,7 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
     EXPECT_TRUE(event.delta().draining());
     EXPECT_EQ(event.delta().peer_rates_size(), 0);
     grpc::ClientContext later;
+    later.set_deadline(patience);
     const auto second = stub->Watch(&later, v1::WatchRequest());
     ASSERT_TRUE(second->Read(&event));
     EXPECT_EQ(event.snapshot().peer_rates_size(), 1);
