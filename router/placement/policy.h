@@ -109,7 +109,9 @@ inline constexpr size_t kReasons = static_cast<size_t>(Reason::kLocal) + 1;
 std::string_view ReasonName(Reason reason);
 
 // In seconds. TTFT is the sum of all parts but interference, which other requests pay: the seconds of
-// computing times the answers that they hold up.
+// computing times the answers that they hold up, times the square of the answers' step in TPOT targets (at
+// most 1, and 1 for a worker of which nothing is known): answers that are far from their target can wait,
+// those that are close to it would miss it.
 struct Prediction {
   double wait = 0;
   double prefill = 0;

@@ -276,17 +276,19 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
   Prediction local;
   local.prefill = learnt.prefill.Seconds(uncached, cached);
   if (queued > 0) local.wait = learnt.prefill.Seconds(queued, 0);
+  double near = 0;
   if (running > 0) {
     // A chunk to a step of the answers that run, as long as the SLO lets it be.
     const double step =
         learnt.step.Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))});
+    near = learnt.seen ? std::min(1.0, step / options_.slo_tpot) : 1;
     const forecast::PrefillCost cost = learnt.prefill.cost();
     const int64_t rows = std::clamp(
         forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
         int64_t{kBlockTokens}, std::max<int64_t>(chunk, kBlockTokens));
     local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
   }
-  local.interference = local.prefill * running;
+  local.interference = local.prefill * running * near * near;
   local.fetch = std::max(0.0, Transfer(cached - Reused(request, decoder.confirmed_blocks)) - local.wait);
   return local;
 }

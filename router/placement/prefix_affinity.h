@@ -22,7 +22,7 @@ class PrefixAffinity final : public Policy {
     double congestion = 2;
     // A second of decode steps of the answer.
     double decode_weight = 0.1;
-    // A second by which a local prefill holds up one running answer.
+    // A second by which a local prefill holds up one running answer that is at its TPOT target.
     double stream_weight = 3;
     // A second of compute whose blocks the worker did not hold: they displace other blocks.
     double displacement = 0.3;

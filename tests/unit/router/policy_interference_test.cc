@@ -122,6 +122,17 @@ TEST(InterferenceTest, APromptAmongAnswersIsPredictedByThePiecesThatTheSloLeaves
   // Room for about a hundred rows.
   EXPECT_NEAR(predicted(0.5).ttft(), alone + kPrompt / 95 * step, 0.1 * alone);
   EXPECT_NEAR(predicted(0.05).interference, 4 * alone, 0.2) << "seconds times answers";
+  EXPECT_NEAR(predicted(0.5).interference, 4 * alone * (step / 0.5) * (step / 0.5), 0.02);
+}
+
+// The same answers, the same queue, and two targets.
+TEST(InterferenceTest, AnswersThatAreFarFromTheirTargetLetAPromptPassTheQueue) {
+  for (const double slo_tpot : {0.08, 2.0}) {
+    OneAndOne fleet = Fleet(slo_tpot);
+    fleet.Introduce();
+    for (int queued = 0; queued < 4; ++queued) fleet.Queue(kPrompt);
+    EXPECT_EQ(fleet.Select().reason == Reason::kLocal, slo_tpot == 2.0) << slo_tpot;
+  }
 }
 
 TEST(PredictionTest, AWorkerIsKnownFromItsFirstWord) {
