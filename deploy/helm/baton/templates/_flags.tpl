@@ -52,7 +52,7 @@
 - --value-dtype={{ . }}
 {{- end }}
 - --link={{ $v.link.name }}
-{{- if eq $v.link.name "nccl" }}
+{{- if ne $v.link.name "host" }}
 - --link-timeout={{ $v.link.timeoutSeconds }}
 {{- end }}
 - --drain-grace={{ int $v.longestGenerationSeconds }}
