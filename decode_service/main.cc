@@ -4,6 +4,7 @@
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/open_nccl.h"
+#include "common/transfer/ucx/open_ucx.h"
 #include "common/worker/gpu_start.h"
 #include "common/worker/process.h"
 #include "decode_service/server.h"
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   options.worker.link.open_nccl = transfer::OpenNccl;
+  options.worker.link.open_ucx = transfer::OpenUcx;
   if (const auto code = command_line::Parse(app, argc, argv)) return *code;
   if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
     return command_line::Misused(app, "--link-floor-gbps says how fast, not to whom: add --link-peers");

@@ -5,6 +5,7 @@
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/open_nccl.h"
+#include "common/transfer/ucx/open_ucx.h"
 #include "common/worker/gpu_start.h"
 #include "common/worker/process.h"
 #include "prefill_service/server.h"
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
                  "Tokens of all requests in one step (default: 512, on GPUs 2048)")
       ->check(CLI::Range(kBlockTokens, 1 << 20));
   options.worker.link.open_nccl = transfer::OpenNccl;
+  options.worker.link.open_ucx = transfer::OpenUcx;
   if (const auto code = command_line::Parse(app, argc, argv)) return *code;
   const int64_t rows = prefill_service::DefaultStepTokens(options.worker.engine.backend);
   options.scheduler.chunk_tokens = chunk_tokens.value_or(rows);

@@ -20,7 +20,7 @@ absl::Status CheckPair(const v1::Fingerprint& theirs, const engine::Engine& engi
   if (other == link) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("links differ, prefill worker against decode worker: {} here, {} there; start both with "
-                  "the same --link, and over nccl with the same release of NCCL",
+                  "the same --link, and over nccl or ucx with the same release of NCCL or UCX",
                   link, other));
 }
 

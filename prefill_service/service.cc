@@ -49,7 +49,11 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
         if (!queued.ok()) probe_.Refused();
         return queued;
       },
-      [this, id] { scheduler_.Cancel(id); },
+      [this, id, receiver = Incarnation(request->ticket().incarnation()),
+       ticket = TicketId(request->ticket().id())] {
+        scheduler_.Cancel(id);
+        link_.Forget(receiver, ticket);
+      },
       [this] {
         probe_.Refused();
         return absl::ResourceExhaustedError("this prefill worker's mailbox is full: use another");
@@ -70,7 +74,9 @@ grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackSe
         if (shipped.ok()) sink.finish(shipped);
         return shipped;
       },
-      [] {}, [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
+      [this, receiver = Incarnation(request->ticket().incarnation()),
+       ticket = TicketId(request->ticket().id())] { link_.Forget(receiver, ticket); },
+      [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
 }
 
 grpc::ServerWriteReactor<v1::MeetResponse>* PrefillService::Meet(grpc::CallbackServerContext* context,

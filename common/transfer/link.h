@@ -1,7 +1,7 @@
 // Link: what carries the bytes of KV between two workers. The control stream (prefill.proto) always carries
-// the chunk messages; a link decides how the payload of one gets across: inline (host), or by a path of its
-// own (nccl). One level deep; every implementation passes the contract suite in
-// tests/contract/link/link_contract_test.cc.
+// the chunk messages; a link decides how the payload of one gets across: inline (host), by a path of its own
+// (nccl), or by the receiver's reading the sender's memory (ucx). One level deep; every implementation passes
+// the contract suite in tests/contract/link/link_contract_test.cc.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/handoff.pb.h"
+#include "common/base/ids.h"
 
 namespace baton::transfer {
 
@@ -24,7 +25,7 @@ using Pieces = std::span<const std::span<std::byte>>;
 class LinkSender {
  public:
   virtual ~LinkSender() = default;
-  // "host", "nccl": the metric label.
+  // "host", "nccl", "ucx": the metric label.
   virtual std::string_view name() const = 0;
   // The name of what both ends need to be equal in to exchange bytes: in the fingerprint.
   virtual std::string pairing() const { return std::string(name()); }
@@ -34,6 +35,8 @@ class LinkSender {
   // So many bytes are on their way that nothing more should be shipped now. The engine's loop is woken when
   // that changes.
   virtual bool congested() const { return false; }
+  // The stream of this ticket broke: nobody reads what was shipped for it.
+  virtual void Forget(Incarnation /*receiver*/, TicketId /*ticket*/) {}
   // A peer asks for what it needs to come to a meeting that a chunk named (nccl). `answer` comes once, on the
   // engine thread.
   using Answer = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;

@@ -43,10 +43,10 @@ void AddEngineFlags(CLI::App& app, Options& options) {
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");
   app.add_option("--link", options.link.name, "What carries KV between workers; both sides have the same")
-      ->check(CLI::IsMember({"host", "nccl"}))
+      ->check(CLI::IsMember({"host", "nccl", "ucx"}))
       ->capture_default_str();
   app.add_option("--link-timeout", options.link.timeout_seconds,
-                 "Seconds after which a transfer that gets nowhere ends its pair (nccl)")
+                 "Seconds after which a transfer that gets nowhere ends its pair (nccl) or connection (ucx)")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0))
       ->capture_default_str();

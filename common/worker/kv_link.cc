@@ -22,35 +22,49 @@ int64_t StagingFor(const LinkOptions& options, const kv::KvLayout& layout) {
 KvLink::KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics)
     : host_sender_(memory), host_receiver_(memory), probe_(metrics, options.name) {}
 
-absl::StatusOr<std::unique_ptr<transfer::Nccl>> KvLink::OpenNccl(const LinkOptions& options,
-                                                                 engine::Engine& engine) {
-  if (options.name == "host") return nullptr;
-  if (options.name != "nccl") {
-    return absl::InvalidArgumentError(fmt::format("--link {}: use host or nccl", options.name));
+absl::StatusOr<KvLink::Libraries> KvLink::Open(const LinkOptions& options, engine::Engine& engine) {
+  Libraries libraries;
+  if (options.name == "host") return libraries;
+  const std::string missing =
+      fmt::format("--link {}: this process has no such link: use --link host", options.name);
+  if (options.name == "nccl") {
+    if (options.open_nccl == nullptr) return absl::FailedPreconditionError(missing);
+    LinkMachine machine = LookAtMachine();
+    for (const device::Memory* memory : engine.memories()) machine.memories.push_back(memory->name());
+    BATON_RETURN_IF_ERROR(CheckLinkMachine(machine, options.rdma));
+    BATON_ASSIGN_OR_RETURN(libraries.nccl, options.open_nccl(engine.memories()));
+    libraries.pairing = transfer::NcclLink::Pairing(libraries.nccl->version());
+    return libraries;
   }
-  if (options.open_nccl == nullptr) {
-    return absl::FailedPreconditionError("--link nccl: this process has no NCCL: use --link host");
+  if (options.name == "ucx") {
+    if (options.open_ucx == nullptr) return absl::FailedPreconditionError(missing);
+    BATON_ASSIGN_OR_RETURN(libraries.ucx, options.open_ucx(engine.memories()));
+    libraries.pairing = transfer::UcxLink::Pairing(libraries.ucx->fabric->version(), libraries.ucx->place);
+    return libraries;
   }
-  LinkMachine machine = LookAtMachine();
-  for (const device::Memory* memory : engine.memories()) machine.memories.push_back(memory->name());
-  BATON_RETURN_IF_ERROR(CheckLinkMachine(machine, options.rdma));
-  return options.open_nccl(engine.memories());
+  return absl::InvalidArgumentError(fmt::format("--link {}: use host, nccl or ucx", options.name));
 }
 
-std::string KvLink::Pairing(transfer::Nccl* nccl) {
-  return nccl == nullptr ? "host" : transfer::NcclLink::Pairing(nccl->version());
-}
-
-absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& options,
-                                                       std::unique_ptr<transfer::Nccl> opened,
+absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& options, Libraries libraries,
                                                        engine::Engine& engine, engine::Loop& loop,
                                                        const Clock& clock, Incarnation self,
                                                        telemetry::Metrics& metrics) {
   auto link = std::unique_ptr<KvLink>(new KvLink(options, engine.store().memory(), metrics));
-  if (opened == nullptr) return link;
-  link->nccl_ = std::move(opened);
+  if (libraries.nccl != nullptr) {
+    BATON_RETURN_IF_ERROR(link->MakeNcclLink(options, std::move(libraries.nccl), engine, loop, clock, self));
+  }
+  if (libraries.ucx.has_value()) {
+    BATON_RETURN_IF_ERROR(link->MakeUcxLink(options, *std::move(libraries.ucx), engine, loop, clock, self));
+  }
+  return link;
+}
+
+absl::Status KvLink::MakeNcclLink(const LinkOptions& options, std::unique_ptr<transfer::Nccl> opened,
+                                  engine::Engine& engine, engine::Loop& loop, const Clock& clock,
+                                  Incarnation self) {
+  nccl_ = std::move(opened);
   transfer::NcclLinkOptions nccl;
-  nccl.version = link->nccl_->version();
+  nccl.version = nccl_->version();
   nccl.pairs.max_open = options.max_pairs;
   nccl.pairs.max_receiving = 2 * options.max_pairs;
   nccl.pairs.transfer_timeout = absl::Seconds(options.timeout_seconds);
@@ -58,42 +72,61 @@ absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& option
   nccl.pairs.join_timeout = std::max(nccl.pairs.join_timeout, 2 * nccl.pairs.transfer_timeout);
   nccl.staging_bytes = StagingFor(options, engine.store().layout());
   BATON_ASSIGN_OR_RETURN(
-      link->nccl_link_,
-      transfer::NcclLink::Create(
-          link->nccl_->Api(), link->nccl_->payload(), clock, self,
-          [&loop](absl::AnyInvocable<void()> task) { return loop.PostAlways(std::move(task)); },
-          [link = link.get()](const std::string& address, const transfer::Meeting& meeting,
-                              transfer::LinkSender::Answer answer) {
-            if (link->ask_ != nullptr) {
-              link->ask_(address, meeting, std::move(answer));
-            } else {
-              answer(absl::FailedPreconditionError("this worker receives no KV"));
-            }
-          },
-          nccl));
-  return link;
+      nccl_link_, transfer::NcclLink::Create(
+                      nccl_->Api(), nccl_->payload(), clock, self,
+                      [&loop](absl::AnyInvocable<void()> task) { return loop.PostAlways(std::move(task)); },
+                      [this](const std::string& address, const transfer::Meeting& meeting,
+                             transfer::LinkSender::Answer answer) {
+                        if (ask_ != nullptr) {
+                          ask_(address, meeting, std::move(answer));
+                        } else {
+                          answer(absl::FailedPreconditionError("this worker receives no KV"));
+                        }
+                      },
+                      nccl));
+  return absl::OkStatus();
+}
+
+absl::Status KvLink::MakeUcxLink(const LinkOptions& options, transfer::Ucx opened, engine::Engine& engine,
+                                 engine::Loop& loop, const Clock& clock, Incarnation self) {
+  ucx_payload_ = std::move(opened.payload);
+  transfer::UcxLinkOptions ucx;
+  ucx.place = opened.place;
+  ucx.reads.timeout = absl::Seconds(options.timeout_seconds);
+  ucx.staging_bytes = StagingFor(options, engine.store().layout());
+  BATON_ASSIGN_OR_RETURN(
+      ucx_link_,
+      transfer::UcxLink::Create(
+          std::move(opened.fabric), *ucx_payload_, clock, self,
+          [&loop](absl::AnyInvocable<void()> task) { return loop.PostAlways(std::move(task)); }, ucx));
+  return absl::OkStatus();
 }
 
 transfer::LinkSender& KvLink::sender() {
   if (nccl_link_ != nullptr) return *nccl_link_;
+  if (ucx_link_ != nullptr) return *ucx_link_;
   return host_sender_;
 }
 
 transfer::LinkReceiver& KvLink::receiver() {
   if (nccl_link_ != nullptr) return *nccl_link_;
+  if (ucx_link_ != nullptr) return *ucx_link_;
   return host_receiver_;
 }
 
 void KvLink::Observe() {
   if (nccl_link_ != nullptr) probe_.Counted(nccl_link_->counts());
+  if (ucx_link_ != nullptr) probe_.Counted(ucx_link_->counts());
 }
 
 void KvLink::Flush(absl::Duration max) {
   if (nccl_link_ != nullptr) nccl_link_->Flush(max);
+  if (ucx_link_ != nullptr) ucx_link_->Flush(max);
 }
 
 void KvLink::Close() {
   if (nccl_link_ != nullptr) nccl_link_->Close();
+  if (ucx_link_ != nullptr) ucx_link_->Close();
 }
 
 }  // namespace baton::worker

@@ -1,10 +1,12 @@
-// KvLink: what carries this worker's KV, as --link says: the host link, or the nccl link with NCCL behind it.
+// KvLink: what carries this worker's KV, as --link says: the host link, the nccl link with NCCL behind it, or
+// the ucx link with UCX.
 // Both workers of a hand-off use the same one: the fingerprint names it, and workers with unlike links don't
 // pair. A link that can't be opened is an error at start; no other link takes its place. Owned by the
 // WorkerRuntime.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,13 +18,15 @@
 #include "common/transfer/host_link.h"
 #include "common/transfer/nccl/nccl_link.h"
 #include "common/transfer/nccl/open_nccl.h"
+#include "common/transfer/ucx/open_ucx.h"
+#include "common/transfer/ucx/ucx_link.h"
 #include "common/worker/link_probe.h"
 
 namespace baton::worker {
 
 struct LinkOptions {
   std::string name = "host";
-  // A transfer without progress for so long ends its pair (nccl).
+  // A transfer without progress for so long ends its pair (nccl) or connection (ucx).
   double timeout_seconds = 5;
   // Communicators that a sender keeps open (nccl).
   size_t max_pairs = 16;
@@ -32,19 +36,22 @@ struct LinkOptions {
   transfer::NcclOpener open_nccl;
   // NCCL may use RDMA devices where there are some. Filled in by main (PrepareGpus).
   bool rdma = true;
+  transfer::UcxOpener open_ucx;
 };
 
 class KvLink {
  public:
-  // NCCL, if the link needs it; null with the host link. FAILED_PRECONDITION: no such link in this build or
-  // on this machine.
-  static absl::StatusOr<std::unique_ptr<transfer::Nccl>> OpenNccl(const LinkOptions& options,
-                                                                  engine::Engine& engine);
-  // The link's name in the fingerprint, with that NCCL.
-  static std::string Pairing(transfer::Nccl* nccl);
+  // What the link needs of libraries: nothing with the host link.
+  struct Libraries {
+    std::unique_ptr<transfer::Nccl> nccl;
+    std::optional<transfer::Ucx> ucx;
+    // The link's name in the fingerprint.
+    std::string pairing = "host";
+  };
+  // FAILED_PRECONDITION: no such link in this build or on this machine.
+  static absl::StatusOr<Libraries> Open(const LinkOptions& options, engine::Engine& engine);
   // All outlive it. RESOURCE_EXHAUSTED: no memory for staging.
-  static absl::StatusOr<std::unique_ptr<KvLink>> Create(const LinkOptions& options,
-                                                        std::unique_ptr<transfer::Nccl> nccl,
+  static absl::StatusOr<std::unique_ptr<KvLink>> Create(const LinkOptions& options, Libraries libraries,
                                                         engine::Engine& engine, engine::Loop& loop,
                                                         const Clock& clock, Incarnation self,
                                                         telemetry::Metrics& metrics);
@@ -66,13 +73,20 @@ class KvLink {
 
  private:
   KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics);
+  absl::Status MakeNcclLink(const LinkOptions& options, std::unique_ptr<transfer::Nccl> nccl,
+                            engine::Engine& engine, engine::Loop& loop, const Clock& clock, Incarnation self);
+  absl::Status MakeUcxLink(const LinkOptions& options, transfer::Ucx ucx, engine::Engine& engine,
+                           engine::Loop& loop, const Clock& clock, Incarnation self);
 
   transfer::HostLinkSender host_sender_;
   transfer::HostLinkReceiver host_receiver_;
   LinkProbe probe_;
   transfer::NcclLink::Ask ask_;
-  std::unique_ptr<transfer::Nccl> nccl_;  // null with the host link
+  // At most one of the two links, with what it works on.
+  std::unique_ptr<transfer::Nccl> nccl_;
   std::unique_ptr<transfer::NcclLink> nccl_link_;
+  std::unique_ptr<transfer::Payload> ucx_payload_;
+  std::unique_ptr<transfer::UcxLink> ucx_link_;
 };
 
 }  // namespace baton::worker

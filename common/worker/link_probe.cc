@@ -32,7 +32,18 @@ LinkProbe::LinkProbe(telemetry::Metrics& metrics, std::string link)
       quarantines_(metrics.Counter("baton_link_quarantines_total", "Pairs that failed and were set to rest.",
                                    labels_)),
       dropped_bytes_(metrics.Counter("baton_link_dropped_bytes_total",
-                                     "KV bytes received for hand-offs that were cancelled.", labels_)) {}
+                                     "KV bytes received for hand-offs that were cancelled.", labels_)),
+      connections_(metrics.Gauge("baton_link_connections",
+                                 "Open connections to workers whose memory is read (ucx).", labels_)),
+      held_payloads_(metrics.Gauge("baton_link_held_payloads",
+                                   "Payloads that are held for their receivers to read (ucx).", labels_)),
+      connected_(metrics.Counter("baton_link_connects_total", "Connections that were made (ucx).", labels_)),
+      given_up_(metrics.Counter("baton_link_given_up_payloads_total",
+                                "Payloads that nobody has read: their stream broke, or their receiver reads "
+                                "nothing any more (ucx).",
+                                labels_)),
+      gone_(metrics.Counter("baton_link_gone_payloads_total",
+                            "Reads in vain: the sender had given the payload up (ucx).", labels_)) {}
 
 void LinkProbe::Counted(const transfer::NcclLink::Counts& counts) {
   communicators_.Set(static_cast<double>(counts.open_pairs));
@@ -48,6 +59,19 @@ void LinkProbe::Counted(const transfer::NcclLink::Counts& counts) {
   quarantines_.Increment(static_cast<double>(counts.failed - last_.failed));
   dropped_bytes_.Increment(static_cast<double>(counts.dropped_bytes - last_.dropped_bytes));
   last_ = counts;
+}
+
+void LinkProbe::Counted(const transfer::UcxLink::Counts& counts) {
+  connections_.Set(static_cast<double>(counts.connections));
+  held_payloads_.Set(static_cast<double>(counts.held));
+  staging_bytes_.Set(static_cast<double>(counts.staging_bytes));
+  staging_used_bytes_.Set(static_cast<double>(counts.staging_in_use));
+  quarantined_.Set(static_cast<double>(counts.resting));
+  quarantines_.Increment(static_cast<double>(counts.failed - last_ucx_.failed));
+  connected_.Increment(static_cast<double>(counts.connected - last_ucx_.connected));
+  given_up_.Increment(static_cast<double>(counts.given_up - last_ucx_.given_up));
+  gone_.Increment(static_cast<double>(counts.gone - last_ucx_.gone));
+  last_ucx_ = counts;
 }
 
 void LinkProbe::Floor(double bytes_per_second) {

@@ -5,6 +5,7 @@
 
 #include "common/telemetry/metrics.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/ucx/ucx_link.h"
 
 namespace baton::worker {
 
@@ -13,8 +14,9 @@ class LinkProbe {
   // `link`: its name, the label of all of them.
   LinkProbe(telemetry::Metrics& metrics, std::string link);
 
-  // What the nccl link has counted by now.
+  // What the nccl link has counted by now, or the ucx link.
   void Counted(const transfer::NcclLink::Counts& counts);
+  void Counted(const transfer::UcxLink::Counts& counts);
   // The least that the test at start has to show.
   void Floor(double bytes_per_second);
   // What it showed with `peer`.
@@ -24,6 +26,7 @@ class LinkProbe {
   telemetry::Metrics& metrics_;
   const telemetry::Metrics::Labels labels_;
   transfer::NcclLink::Counts last_;
+  transfer::UcxLink::Counts last_ucx_;
   prometheus::Gauge& communicators_;
   prometheus::Gauge& communicator_bytes_;
   prometheus::Gauge& staging_bytes_;
@@ -36,6 +39,11 @@ class LinkProbe {
   prometheus::Counter& aborted_;
   prometheus::Counter& quarantines_;
   prometheus::Counter& dropped_bytes_;
+  prometheus::Gauge& connections_;
+  prometheus::Gauge& held_payloads_;
+  prometheus::Counter& connected_;
+  prometheus::Counter& given_up_;
+  prometheus::Counter& gone_;
 };
 
 }  // namespace baton::worker

@@ -59,13 +59,12 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
                                     : options.worker_id;
   const forecast::StepCost cost =
       engine::MeasureStepCost(*engine, {.chunk_tokens = options.chunk_tokens}, MonotonicClock());
-  BATON_ASSIGN_OR_RETURN(auto nccl, KvLink::OpenNccl(options.link, *engine));
-  v1::WorkerInfo info =
-      Describe(role, worker_id, incarnation, KvLink::Pairing(nccl.get()), options, *engine, cost);
+  BATON_ASSIGN_OR_RETURN(KvLink::Libraries libraries, KvLink::Open(options.link, *engine));
+  v1::WorkerInfo info = Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(
       new WorkerRuntime(options, std::move(security), std::move(engine), cost, std::move(info)));
   BATON_ASSIGN_OR_RETURN(runtime->link_,
-                         KvLink::Create(options.link, std::move(nccl), *runtime->engine_, runtime->loop_,
+                         KvLink::Create(options.link, std::move(libraries), *runtime->engine_, runtime->loop_,
                                         runtime->clock_, incarnation, runtime->metrics_));
   return runtime;
 }

@@ -1,6 +1,7 @@
 // Links between real workers: the relay over `--link nccl` (a NCCL over sockets stands behind it, see
-// tests/fakes/socket_nccl.h), its failures in the middle of a transfer, the test at start with its floor,
-// workers that don't have the same link, and other tensor-parallel sizes on the two sides, over both links.
+// tests/fakes/socket_nccl.h) and over `--link ucx` with the real one, failures in the middle of a transfer,
+// the test at start with its floor, workers that don't have the same link, and other tensor-parallel sizes on
+// the two sides, over both links.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,8 +18,10 @@
 #include "common/engine/solo.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "common/transfer/ucx/open_ucx.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
+#include "tests/e2e/solo_answers.h"
 
 namespace baton::e2e {
 namespace {
@@ -26,13 +29,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kOverSockets[] = "../tests/socket_nccl/";
-constexpr auto kPatience = std::chrono::seconds(120);
-
-std::vector<int32_t> Prompt(int size, int salt) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < size; ++i) tokens.push_back(20 + (i * 31 + salt * 77) % 1990);
-  return tokens;
-}
 
 // Nothing but what the failing test asks for decides where a prompt goes.
 FleetOptions OverNccl(int prefill, std::vector<std::string> more = {}) {
@@ -43,31 +39,6 @@ FleetOptions OverNccl(int prefill, std::vector<std::string> more = {}) {
           .decode_flags = flags,
           .router_flags = {"--policy", "round_robin"},
           .worker_folder = kOverSockets};
-}
-
-engine::SoloRun Alone(engine::Engine& engine, const std::vector<int32_t>& prompt, int64_t tokens) {
-  std::vector<TokenId> ids;
-  for (int32_t id : prompt) ids.emplace_back(id);
-  return engine::GenerateSolo(engine, ids, {.temperature = 0}, tokens, {}, 0).value();
-}
-
-v1::GenerateRequest Request(const std::vector<int32_t>& prompt, uint32_t tokens) {
-  v1::GenerateRequest request = TokenRequest(prompt, tokens);
-  request.mutable_sampling()->set_repetition_penalty(1);
-  return request;
-}
-
-std::unique_ptr<engine::Engine> OneEngine(const std::string& model = kModel) {
-  return engine::Engine::Load({.model_folder = model, .threads = 2, .kv_bytes = 64 << 20}).value();
-}
-
-bool Await(const std::function<bool()>& happened) {
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (std::chrono::steady_clock::now() < give_up) {
-    if (happened()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return false;
 }
 
 TEST(NcclRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
@@ -237,6 +208,11 @@ TEST(LinkPairingTest, WithoutNcclOrAGpuAWorkerSaysSoAtStart) {
 
 class LinkCheckTest : public testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    device::Memory* const host = &device::HostMemory();
+    if (GetParam() == std::string("ucx") && !transfer::OpenUcx({&host, 1}).ok())
+      GTEST_SKIP() << "no UCX here";
+  }
   std::string Named(const std::string& metric, const std::string& peer = "") const {
     return peer.empty() ? fmt::format("{}{{link=\"{}\"}}", metric, GetParam())
                         : fmt::format("{}{{link=\"{}\",peer=\"{}\"}}", metric, GetParam(), peer);
@@ -291,7 +267,7 @@ TEST_P(LinkCheckTest, ALinkBelowItsFloorIsNotReady) {
   EXPECT_EQ(decode.Wait().value, 0) << "it leaves when it is told to";
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, LinkCheckTest, testing::Values("host", "nccl"),
+INSTANTIATE_TEST_SUITE_P(Links, LinkCheckTest, testing::Values("host", "nccl", "ucx"),
                          [](const auto& info) { return std::string(info.param); });
 
 // A model with four KV heads, random weights and the shipped tokenizer.
@@ -390,7 +366,8 @@ TEST_P(TensorParallelRelayTest, GivesTheTokensOfOneEngineAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, TensorParallelRelayTest,
                          testing::Values(Ranks{"host", 2, 1}, Ranks{"host", 1, 2}, Ranks{"host", 4, 2},
-                                         Ranks{"nccl", 2, 1}, Ranks{"nccl", 1, 2}, Ranks{"nccl", 4, 2}),
+                                         Ranks{"nccl", 2, 1}, Ranks{"nccl", 1, 2}, Ranks{"nccl", 4, 2},
+                                         Ranks{"ucx", 2, 1}, Ranks{"ucx", 1, 2}),
                          [](const auto& info) {
                            return fmt::format("{}_{}_to_{}", info.param.link, info.param.prefill,
                                               info.param.decode);

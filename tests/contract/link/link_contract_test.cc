@@ -10,6 +10,8 @@
 #include "common/transfer/host_link.h"
 #include "common/transfer/link.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/ucx/open_ucx.h"
+#include "common/transfer/ucx/ucx_link.h"
 #include "tests/fakes/fake_nccl.h"
 
 namespace baton::transfer {
@@ -20,6 +22,8 @@ struct LinkPair {
   std::shared_ptr<LinkReceiver> receiver;
   // Runs what the receiver has posted to the engine thread, waiting for something if there is nothing.
   std::function<void()> run_engine = [] {};
+  // The address of the sender's streams.
+  std::string from = "sender:1";
 };
 
 // The nccl link over a NCCL of one process, in host memory: all but NCCL itself and the kernels is the real
@@ -50,6 +54,36 @@ LinkPair MakeNcclPair() {
           }};
 }
 
+// The ucx link over the real UCX, as this machine has it. Nothing in a build without.
+LinkPair MakeUcxPair() {
+  struct Setup {
+    MonotonicClock clock;
+    Ucx sending, receiving;
+    Mailbox<absl::AnyInvocable<void()>> engine{1000};
+    std::unique_ptr<UcxLink> sender, receiver;
+  };
+  const auto setup = std::make_shared<Setup>();
+  device::Memory* const host = &device::HostMemory();
+  for (Ucx* ucx : {&setup->sending, &setup->receiving}) {
+    absl::StatusOr<Ucx> opened = OpenUcx({&host, 1});
+    if (!opened.ok()) return {};
+    *ucx = *std::move(opened);
+  }
+  const UcxLink::Post post = [setup = setup.get()](absl::AnyInvocable<void()> task) {
+    return setup->engine.PostAlways(std::move(task));
+  };
+  setup->sender = *UcxLink::Create(std::move(setup->sending.fabric), *setup->sending.payload, setup->clock,
+                                   Incarnation(1), post, {});
+  setup->receiver = *UcxLink::Create(std::move(setup->receiving.fabric), *setup->receiving.payload,
+                                     setup->clock, Incarnation(2), post, {});
+  return {std::shared_ptr<LinkSender>(setup, setup->sender.get()),
+          std::shared_ptr<LinkReceiver>(setup, setup->receiver.get()),
+          [setup = setup.get()] {
+            for (auto& task : setup->engine.WaitAndTakeAll(absl::InfiniteDuration())) task();
+          },
+          "127.0.0.1:1"};
+}
+
 struct LinkCase {
   const char* name;
   std::function<LinkPair()> make;
@@ -57,6 +91,10 @@ struct LinkCase {
 
 class LinkContractTest : public testing::TestWithParam<LinkCase> {
  protected:
+  void SetUp() override {
+    if (link_.sender == nullptr) GTEST_SKIP() << "this build has no " << GetParam().name;
+  }
+
   LinkPair link_ = GetParam().make();
 
   // Ships `source` in pieces of `sizes` and receives it into pieces of the same sizes.
@@ -76,7 +114,7 @@ class LinkContractTest : public testing::TestWithParam<LinkCase> {
     on_the_way(chunk);
     absl::Status received = absl::UnknownError("done was not called");
     int calls = 0;
-    link_.receiver->Receive(chunk, "sender:1", to, [&](absl::Status status) {
+    link_.receiver->Receive(chunk, link_.from, to, [&](absl::Status status) {
       ++calls;
       received = std::move(status);
     });
@@ -135,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
                  [] {
                    return LinkPair{std::make_shared<HostLinkSender>(), std::make_shared<HostLinkReceiver>()};
                  }},
-        LinkCase{"nccl", MakeNcclPair}),
+        LinkCase{"nccl", MakeNcclPair}, LinkCase{"ucx", MakeUcxPair}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

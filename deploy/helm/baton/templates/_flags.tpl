@@ -98,11 +98,11 @@
 {{- if $v.link.domain }}
 - --link-domain=$(LINK_DOMAIN)
 {{- end }}
-{{- if eq $v.link.name "nccl" }}
+{{- if ne $v.link.name "host" }}
 - --link-timeout={{ $v.link.timeoutSeconds }}
-{{- with $v.link.pairs }}
-- --link-pairs={{ int . }}
 {{- end }}
+{{- if and $v.link.pairs (eq $v.link.name "nccl") }}
+- --link-pairs={{ int $v.link.pairs }}
 {{- end }}
 {{- end -}}
 
