@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/device/cuda/copy_pieces.h"
 #include "common/device/cuda/status.h"
 #include "common/transfer/nccl/payload_launch.h"
 
@@ -13,6 +14,8 @@ namespace baton::transfer {
 namespace {
 
 using device::cuda::CheckOk;
+using device::cuda::CopyPieces;
+using device::cuda::PieceTable;
 
 // Where the checksums begin.
 int64_t TrailerAt(int64_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -44,6 +47,7 @@ absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(
   device::cuda::CudaMemory& memory = *ranks.front();
   BATON_RETURN_IF_ERROR(device::cuda::Use(memory.device()));
   auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(std::move(ranks)));
+  BATON_ASSIGN_OR_RETURN(payload->packs_, device::cuda::MakeStream(true));
   BATON_ASSIGN_OR_RETURN(payload->packed_, device::cuda::MakeEvent());
   BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(sizeof(uint32_t)));
   BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(sizeof(uint32_t)));
@@ -72,13 +76,16 @@ void CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   int64_t bytes = 0;
   for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
   // Pieces lie on the GPUs of all ranks, whose own streams may be far behind this one.
-  const int64_t mark = memory_.marked();
-  for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, compute_);
-  ForTables(pieces, staging, true, compute_);
-  WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
-  CheckOk(cudaEventRecord(packed_.get(), compute_), "marking a payload");
-  // The pieces may be given back as soon as this returns, and filled again.
-  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed_.get());
+  const int64_t mark = memory_.announced();
+  for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, packs_.get());
+  ForTables(pieces, staging, true, packs_.get());
+  WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), packs_.get());
+  CheckOk(cudaEventRecord(packed_.get(), packs_.get()), "marking a payload");
+  // The pieces may be given back as soon as this returns, and filled again: by uploads, or by the next step.
+  for (device::cuda::CudaMemory* rank : ranks_) {
+    rank->UploadAfter(packed_.get());
+    rank->ComputeAfter(packed_.get());
+  }
 }
 
 void CudaPayload::OrderAfterPack(cudaStream_t transfer) {

@@ -1,6 +1,6 @@
-// CudaPayload: payloads on a GPU. Pack runs on the compute stream of rank 0, after the last mark of every
-// rank, so it sees the KV that their kernels have written; a transfer's stream waits for it by an event, and
-// so do uploads into the pieces.
+// CudaPayload: payloads on a GPU. Pack runs on a stream of its own on rank 0's GPU, after the mark that is
+// announced of every rank, so it sees the KV that their kernels have written and waits for nothing later; a
+// transfer's stream waits for it by an event, and so do uploads into the pieces and later steps.
 // Unpack runs on the stream of uploads, in their order, and does not wait for a step in flight. Staging
 // memory is never touched on the compute stream by the link's thread: that stream may be in the middle of a
 // capture. The trailer holds a CRC32C per 256 bytes, made and compared on the GPU.
@@ -32,14 +32,12 @@ class CudaPayload final : public Payload {
 
  private:
   explicit CudaPayload(std::vector<device::cuda::CudaMemory*> ranks)
-      : ranks_(std::move(ranks)),
-        memory_(*ranks_.front()),
-        compute_(memory_.stream()),
-        uploads_(memory_.uploads()) {}
+      : ranks_(std::move(ranks)), memory_(*ranks_.front()), uploads_(memory_.uploads()) {}
 
   const std::vector<device::cuda::CudaMemory*> ranks_;
   device::cuda::CudaMemory& memory_;
-  const cudaStream_t compute_, uploads_;
+  const cudaStream_t uploads_;
+  device::cuda::Stream packs_;
   device::cuda::Event packed_;    // the last Pack
   device::Memory::Buffer wrong_;  // a flag on the GPU, and where the host reads it
   device::cuda::PinnedBytes seen_;
