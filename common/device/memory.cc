@@ -7,6 +7,14 @@
 #include <cstring>
 
 namespace baton::device {
+
+absl::Status Memory::DownloadMarked(int64_t, std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces) {
+    if (absl::Status copied = Download(piece.here, piece.host, piece.bytes); !copied.ok()) return copied;
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 // Below this a huge page would be mostly empty.

@@ -1,5 +1,7 @@
 #include "common/engine/ranks_memory.h"
 
+#include <vector>
+
 #include "common/base/check.h"
 
 namespace baton::engine {
@@ -16,8 +18,16 @@ absl::Status RanksMemory::Download(const std::byte* here, void* host, int64_t by
   return MemoryOf(here).Download(here, host, bytes);
 }
 
-absl::Status RanksMemory::DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) {
-  return MemoryOf(here).DownloadAfter(mark, here, host, bytes);
+absl::Status RanksMemory::DownloadMarked(int64_t mark, std::span<const Piece> pieces) {
+  for (kv::KvStore* store : stores_) {
+    std::vector<Piece> own;
+    for (const Piece& piece : pieces) {
+      if (&MemoryOf(piece.here) == &store->memory()) own.push_back(piece);
+    }
+    if (own.empty()) continue;
+    if (absl::Status copied = store->memory().DownloadMarked(mark, own); !copied.ok()) return copied;
+  }
+  return absl::OkStatus();
 }
 
 void RanksMemory::Fence() {

@@ -25,10 +25,10 @@ class RanksMemory final : public device::Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
   // Of every rank.
   void Fence() override;
-  // Each rank marks its own work, all ranks the same: a mark's number means the same to all. The numbers are
-  // those of rank 0, whose thread this is; others may be one ahead.
-  int64_t marked() const override { return stores_.front()->memory().marked(); }
-  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override;
+  // Each rank marks its own work, all ranks the same: a mark's number means the same to all. Announced is
+  // what rank 0 has announced, whose thread this is.
+  int64_t announced() const override { return stores_.front()->memory().announced(); }
+  absl::Status DownloadMarked(int64_t mark, std::span<const Piece> pieces) override;
 
  private:
   void Free(std::byte*, int64_t) override {}

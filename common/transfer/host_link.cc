@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <utility>
+#include <vector>
 
 #include "common/base/digest.h"
 #include "common/base/status.h"
@@ -18,14 +19,15 @@ absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
     data.reserve(size);
     for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   } else {
-    const int64_t mark = memory_->marked();
     data.resize(size);
-    char* to = data.data();
+    auto* to = reinterpret_cast<std::byte*>(data.data());
+    std::vector<device::Memory::Piece> downloads;
+    downloads.reserve(pieces.size());
     for (const auto piece : pieces) {
-      BATON_RETURN_IF_ERROR(
-          memory_->DownloadAfter(mark, piece.data(), to, static_cast<int64_t>(piece.size())));
+      downloads.push_back({piece.data(), to, static_cast<int64_t>(piece.size())});
       to += piece.size();
     }
+    BATON_RETURN_IF_ERROR(memory_->DownloadMarked(memory_->announced(), downloads));
   }
   chunk.set_crc32c(Crc32c(data));
   return absl::OkStatus();

@@ -19,12 +19,13 @@ class FarMemory final : public device::Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
     return device::HostMemory().Download(here, host, bytes);
   }
-  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override {
+  absl::Status DownloadMarked(int64_t mark, std::span<const Piece> pieces) override {
     downloaded_after_ = mark;
-    return Download(here, host, bytes);
+    return Memory::DownloadMarked(mark, pieces);
   }
   int64_t Mark() override { return ++marks_; }
-  int64_t marked() const override { return marks_; }
+  void Announce(int64_t mark) override { announced_ = mark; }
+  int64_t announced() const override { return announced_; }
   // The mark of the last download that came after one.
   int64_t downloaded_after() const { return downloaded_after_; }
   void Fence() override { ++fences_; }
@@ -34,7 +35,7 @@ class FarMemory final : public device::Memory {
   void Free(std::byte*, int64_t) override {}
 
   int fences_ = 0;
-  int64_t marks_ = 0, downloaded_after_ = 0;
+  int64_t marks_ = 0, announced_ = 0, downloaded_after_ = 0;
 };
 
 }  // namespace baton::testing

@@ -33,11 +33,15 @@ class CudaMemory final : public Memory {
   // Neither while the stream is captured.
   void Fence() override;
   int64_t Mark() override;
-  int64_t marked() const override { return marked_.load(std::memory_order_acquire); }
-  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override;
-  // Makes `stream`, of any GPU, wait for the operations before `mark`, which is the last one or the one
-  // before it. Any thread.
+  void Announce(int64_t mark) override { announced_.store(mark, std::memory_order_release); }
+  int64_t announced() const override { return announced_.load(std::memory_order_acquire); }
+  // A kernel gathers the pieces, so that few copies cross the bus.
+  absl::Status DownloadMarked(int64_t mark, std::span<const Piece> pieces) override;
+  // Makes `stream`, of any GPU, wait for the operations before `mark`. Any thread.
   void OrderAfterMark(int64_t mark, cudaStream_t stream) const;
+  // What is issued from now on comes after an event that was recorded in a stream of any GPU. Not while the
+  // stream is captured.
+  void ComputeAfter(cudaEvent_t event);
   // The last one.
   cudaEvent_t fence() const { return fence_.get(); }
   // The same, of an event that was recorded in a stream of any GPU.
@@ -53,16 +57,18 @@ class CudaMemory final : public Memory {
     Event free;
   };
   static constexpr int64_t kStagingBytes = int64_t{16} << 20;
-  absl::Status DownloadOn(cudaStream_t stream, const std::byte* here, void* host, int64_t bytes);
+  // Of pieces that are gathered at once.
+  static constexpr int64_t kGatherBytes = int64_t{4} << 20;
+  // Gathers `part` and sends it to `staging`.
+  absl::Status SendPart(std::span<const Piece> part, std::byte* gathered, const Staging& staging);
 
   const int device_;
   const cudaStream_t stream_;
   Stream uploads_, downloads_;
   Event fence_;
-  // Mark n is marks_[n % 2]. Two, because the ranks of a group meet once between two marks: while one still
-  // waits for a mark, another may have come to the next, and not further.
-  std::array<Event, 2> marks_;
-  std::atomic<int64_t> marked_{0};
+  std::array<Event, kMarks> marks_;  // mark n is marks_[n % kMarks]
+  std::atomic<int64_t> marked_{0}, announced_{0};
+  std::array<Buffer, 2> gathered_;  // used in turn
   // Copies may be asked for by another rank's thread: the one that ships all ranks' KV. It is the one that
   // receives it, so an upload never waits here for a download and thus for a step.
   absl::Mutex copying_;

@@ -195,13 +195,27 @@ __device__ void WithDType(DType dtype, const Body& body) {
 // A lane's two rows of a warpgroup's 64, `lane / 4` and + 8 of its warp's 16, and their softmax so far.
 struct Rows {
   int first[2], position[2];                  // keys that they see: from first to their own
-  float maximum[2] = {-INFINITY, -INFINITY};  // in units of log2
+  float maximum[2] = {-INFINITY, -INFINITY};  // of the scores, before `scale`
   float weight[2] = {0, 0};                   // this lane's part
   float fade[2];                              // what the last tile did to all before it
 };
 
-// Scores become probabilities, up to the common factor. Of s[4 n], ...: two columns of either row.
-__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool masked, float scale, int lane) {
+// Keys that a row does not see get no weight. Of s[4 n], ...: two columns of either row. Apart from Softmax,
+// because few tiles need it: a branch around it costs those that don't next to nothing.
+__device__ void Mask(float (&s)[kKeys / 2], const Rows& rows, int first_key, int lane) {
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = first_key + n * 8 + (lane % 4) * 2 + i % 2;
+      if (key < rows.first[i / 2] || key > rows.position[i / 2]) s[n * 4 + i] = -INFINITY;
+    }
+  }
+}
+
+// Scores become probabilities, up to the common factor: 2^(scale s), with `scale` > 0 applied by the same
+// instruction that subtracts the maximum.
+__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, float scale) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float best = -INFINITY;
@@ -209,20 +223,14 @@ __device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool m
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float& score = s[n * 4 + half * 2 + i];
-        score *= scale;
-        if (masked) {
-          const int key = first_key + n * 8 + (lane % 4) * 2 + i;
-          if (key < rows.first[half] || key > rows.position[half]) score = -INFINITY;
-        }
-        best = fmaxf(best, score);
+        best = fmaxf(best, s[n * 4 + half * 2 + i]);
       }
     }
     best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
     best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
     const float next = fmaxf(rows.maximum[half], best);
-    const float base = next == -INFINITY ? 0 : next;  // nothing seen yet, under a window
-    rows.fade[half] = Exp2(rows.maximum[half] - base);
+    const float base = next == -INFINITY ? 0 : next * scale;  // nothing seen yet, under a window
+    rows.fade[half] = Exp2(fmaf(rows.maximum[half], scale, -base));
     rows.maximum[half] = next;
     rows.weight[half] *= rows.fade[half];
 #pragma unroll
@@ -230,7 +238,7 @@ __device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool m
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& score = s[n * 4 + half * 2 + i];
-        score = Exp2(score - base);
+        score = Exp2(fmaf(score, scale, -base));
         rows.weight[half] += score;
       }
     }
@@ -325,7 +333,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto softmax = [&](float(&s)[kKeys / 2], int index) {
     const int first_key = begin + index * kKeys;
     const bool masked = first_key + kKeys - 1 > lowest || first_key < first_seen(highest);
-    Softmax(s, rows, first_key, masked, shape.scale * kLog2E, lane);
+    if (masked) Mask(s, rows, first_key, lane);
+    Softmax(s, rows, shape.scale * kLog2E);
   };
 
   float s[kKeys / 2] = {};

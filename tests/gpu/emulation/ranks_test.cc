@@ -34,13 +34,21 @@ std::unique_ptr<engine::Engine> Load(int tp) {
 // A sequence of random tokens that the engine computes step by step.
 class Sequence {
  public:
-  Sequence(engine::Engine& engine, int64_t tokens) : engine_(engine) {
-    std::mt19937 random(7);
-    const auto vocabulary = static_cast<uint32_t>(engine.config().vocabulary);
-    for (int64_t i = 0; i < tokens; ++i) tokens_.emplace_back(static_cast<int32_t>(random() % vocabulary));
-    blocks_ = *engine.pool().Allocate(BlocksFor(tokens));
+  Sequence(engine::Engine& engine, int64_t tokens)
+      : engine_(engine),
+        tokens_(static_cast<size_t>(tokens)),
+        blocks_(*engine.pool().Allocate(BlocksFor(tokens))) {
+    Restart(7);
   }
   ~Sequence() { engine_.pool().Release(blocks_); }
+
+  // Another sequence of as many tokens, in the same blocks.
+  void Restart(uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto vocabulary = static_cast<uint32_t>(engine_.config().vocabulary);
+    for (TokenId& token : tokens_) token = TokenId(static_cast<int32_t>(random() % vocabulary));
+    computed_ = 0;
+  }
 
   // The next `rows` tokens; logits of the last of them, or none.
   std::vector<float> Step(
@@ -168,6 +176,44 @@ TEST_P(RanksTest, ALayerLeavesOnceAllRanksHaveWrittenIt) {
     Sequence sequence(*engine, 37);
     (void)sequence.Step(37, true, [&](int layer) { shipper->Ship(sequence.Pieces(layer)); });
     shipper->Compare();
+  }
+}
+
+TEST_P(RanksTest, TheGpuHasWorkWhileALayerLeaves) {
+  int busy = 0;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const cudaStream_t compute =
+        dynamic_cast<device::cuda::CudaMemory&>(*engine->memories().front()).stream();
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 37);
+    (void)sequence.Step(37, true, [&](int layer) {
+      shipper->Ship(sequence.Pieces(layer));
+      if (cudaStreamQuery(compute) == cudaErrorNotReady) ++busy;
+    });
+  }
+  EXPECT_GT(busy, 0);
+}
+
+TEST_P(RanksTest, WhatLeftIsNotWhatTheNextStepWrites) {
+  std::vector<std::string> expected;
+  for (uint32_t seed = 0; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 32);
+    (void)sequence.Step(32, false, [&](int layer) { shipper->Ship(sequence.Pieces(layer)); });
+    // The first time it is looked at before its blocks go to another sequence.
+    for (int layer = 0; seed == 0 && layer < engine->config().layers; ++layer)
+      expected.push_back(Contents(*engine, sequence.Pieces(layer)));
+    sequence.Restart(8);
+    (void)sequence.Step(32, true);
+    for (size_t layer = 0; layer < expected.size(); ++layer)
+      EXPECT_TRUE(shipper->Shipped(layer) == expected[layer]) << "layer " << layer;
   }
 }
 
