@@ -229,8 +229,9 @@ __device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, float scale) {
     best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
     best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
     const float next = fmaxf(rows.maximum[half], best);
-    const float base = next == -INFINITY ? 0 : next * scale;  // nothing seen yet, under a window
-    rows.fade[half] = Exp2(fmaf(rows.maximum[half], scale, -base));
+    const float base = next == -INFINITY ? 0 : __fmul_rn(next, scale);  // nothing seen yet, under a window
+    // Rounded as the base is: exactly 1 for a tile of which the row sees nothing.
+    rows.fade[half] = Exp2(__fmul_rn(rows.maximum[half], scale) - base);
     rows.maximum[half] = next;
     rows.weight[half] *= rows.fade[half];
 #pragma unroll
