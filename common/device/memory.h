@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/device/outbound.h"
 
 namespace baton::device {
 
@@ -53,15 +54,16 @@ class Memory {
   // The mark that was announced last; 0 if none was. Any thread.
   virtual int64_t announced() const { return 0; }
   static constexpr int64_t kMarks = 512;
+  // What brings bytes from here to the host beside the operations; `bytes` may be on their way at once. The
+  // memory outlives it. RESOURCE_EXHAUSTED: no room for them.
+  virtual absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes) = 0;
   struct Piece {
-    const std::byte* here = nullptr;
-    std::byte* host = nullptr;
+    std::byte* here = nullptr;
+    int64_t at = 0;  // in the bytes of the host
     int64_t bytes = 0;
   };
-  // Downloads the pieces, together. Ordered after the operations before `mark`, one of the last kMarks, and
-  // waits for nothing that was issued later: that may be waiting for what the caller issues next on another
-  // device. Operations issued since the mark must not write these bytes. Any thread.
-  virtual absl::Status DownloadMarked(int64_t mark, std::span<const Piece> pieces);
+  // Uploads the pieces, together: as Upload, on any thread.
+  virtual absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces);
 
  private:
   virtual void Free(std::byte* data, int64_t bytes) = 0;

@@ -1,8 +1,10 @@
 // RanksMemory: the memories of a tensor-parallel group as one, for code that copies KV of the joint store:
 // each copy goes through the memory of the rank whose store the bytes lie in, and is ordered by that rank's
-// kernels and fences. Engine thread only.
+// kernels and fences. Engine thread, but for what device::Memory
+// and device::Outbound give to others.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,11 +30,18 @@ class RanksMemory final : public device::Memory {
   // Each rank marks its own work, all ranks the same: a mark's number means the same to all. Announced is
   // what rank 0 has announced, whose thread this is.
   int64_t announced() const override { return stores_.front()->memory().announced(); }
-  absl::Status DownloadMarked(int64_t mark, std::span<const Piece> pieces) override;
+  // Each rank's pieces leave and arrive by its own memory.
+  absl::StatusOr<std::unique_ptr<device::Outbound>> MakeOutbound(int64_t bytes) override;
+  absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces) override;
 
  private:
   void Free(std::byte*, int64_t) override {}
-  device::Memory& MemoryOf(const std::byte* here) const;
+  size_t RankOf(const std::byte* here) const;
+  device::Memory& MemoryOf(const std::byte* here) const { return stores_[RankOf(here)]->memory(); }
+  // The pieces of each rank, in their order.
+  template <typename AnyPiece>
+  std::vector<std::vector<AnyPiece>> ByRank(std::span<const AnyPiece> pieces) const;
+  class RanksOutbound;
 
   std::vector<kv::KvStore*> stores_;
 };

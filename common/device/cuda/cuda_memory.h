@@ -1,8 +1,8 @@
-// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and two
-// more, beside a step under way: one in which they are uploaded, and one in which they are downloaded as soon
-// as a mark has been reached. Large uploads (weights, straight from the
-// mapped file) go through two page-locked buffers, so that the copy of one part overlaps the reading of the
-// next. Copies may be asked for on any thread, all else on that of the GPU's engine.
+// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and one
+// more, beside a step under way, in which they are uploaded. Copies go through page-locked buffers in parts,
+// so that the copy of one overlaps the reading of the next (weights come straight from the mapped file);
+// parts are small, because the tables of a step queue behind them. Copies may be asked for on any thread, all
+// else on that of the GPU's engine.
 #pragma once
 
 #include <array>
@@ -35,8 +35,9 @@ class CudaMemory final : public Memory {
   int64_t Mark() override;
   void Announce(int64_t mark) override { announced_.store(mark, std::memory_order_release); }
   int64_t announced() const override { return announced_.load(std::memory_order_acquire); }
-  // A kernel gathers the pieces, so that few copies cross the bus.
-  absl::Status DownloadMarked(int64_t mark, std::span<const Piece> pieces) override;
+  absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes) override;
+  // A kernel puts the pieces into their places, so that few copies cross the bus.
+  absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces) override;
   // Makes `stream`, of any GPU, wait for the operations before `mark`. Any thread.
   void OrderAfterMark(int64_t mark, cudaStream_t stream) const;
   // What is issued from now on comes after an event that was recorded in a stream of any GPU. Not while the
@@ -56,23 +57,19 @@ class CudaMemory final : public Memory {
     PinnedBytes bytes;
     Event free;
   };
-  static constexpr int64_t kStagingBytes = int64_t{16} << 20;
-  // Of pieces that are gathered at once.
-  static constexpr int64_t kGatherBytes = int64_t{4} << 20;
-  // Gathers `part` and sends it to `staging`.
-  absl::Status SendPart(std::span<const Piece> part, std::byte* gathered, const Staging& staging);
+  static constexpr int64_t kPartBytes = int64_t{2} << 20;
 
   const int device_;
   const cudaStream_t stream_;
-  Stream uploads_, downloads_;
+  Stream uploads_;
   Event fence_;
   std::array<Event, kMarks> marks_;  // mark n is marks_[n % kMarks]
   std::atomic<int64_t> marked_{0}, announced_{0};
-  std::array<Buffer, 2> gathered_;  // used in turn
-  // Copies may be asked for by another rank's thread: the one that ships all ranks' KV. It is the one that
-  // receives it, so an upload never waits here for a download and thus for a step.
-  absl::Mutex copying_;
-  Staging staging_[2] ABSL_GUARDED_BY(copying_);
+  // A copy may be asked for by another rank's thread, and an upload beside a download.
+  absl::Mutex uploading_, downloading_;
+  Staging up_[2] ABSL_GUARDED_BY(uploading_);
+  Staging down_[2] ABSL_GUARDED_BY(downloading_);
+  std::array<Buffer, 2> landed_ ABSL_GUARDED_BY(uploading_);  // where parts of UploadPieces land
 };
 
 }  // namespace baton::device::cuda
