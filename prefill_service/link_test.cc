@@ -11,7 +11,7 @@
 namespace baton::prefill_service {
 
 absl::Status ShipTest(const transfer::Ticket& ticket, engine::Engine& engine, transfer::LinkSender& link,
-                      int64_t max_chunk_bytes, absl::FunctionRef<void(v1::KvChunk)> send) {
+                      int64_t max_chunk_bytes, const std::function<void(v1::KvChunk)>& send) {
   const kv::KvLayout& layout = engine.store().layout();
   const int64_t most = std::max<int64_t>(1, kMaxTestBytes / layout.block_bytes());
   if (ticket.first_block != 0 || ticket.blocks() < 1 || ticket.blocks() > most) {

@@ -16,6 +16,6 @@ inline constexpr int64_t kMaxTestBytes = int64_t{64} << 20;
 // Ships what the ticket covers. INVALID_ARGUMENT: the ticket covers nothing, or too much.
 // RESOURCE_EXHAUSTED: no block is free.
 absl::Status ShipTest(const transfer::Ticket& ticket, engine::Engine& engine, transfer::LinkSender& link,
-                      int64_t max_chunk_bytes, absl::FunctionRef<void(v1::KvChunk)> send);
+                      int64_t max_chunk_bytes, const std::function<void(v1::KvChunk)>& send);
 
 }  // namespace baton::prefill_service

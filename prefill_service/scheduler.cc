@@ -12,6 +12,18 @@
 #include "common/fetch/peer_server.h"
 
 namespace baton::prefill_service {
+namespace {
+
+// Sends chunks as events of the job's stream, whether the job is still there or not.
+std::function<void(v1::KvChunk)> SendChunks(const Job& job) {
+  return [send = job.send](v1::KvChunk chunk) {
+    v1::PrefillEvent event;
+    *event.mutable_chunk() = std::move(chunk);
+    send(std::move(event));
+  };
+}
+
+}  // namespace
 
 int64_t DefaultStepTokens(std::string_view backend) { return backend == "cuda" ? 2048 : 512; }
 
@@ -273,11 +285,7 @@ bool Scheduler::ShipCached() {
            !link_.congested()) {
       const int64_t count = std::min(run, current->cached_blocks() - current->cached_shipped);
       const absl::Status sent = current->shipment->Ship(current->kv->blocks(), current->cached_shipped, count,
-                                                        0, layers, [&](v1::KvChunk chunk) {
-                                                          v1::PrefillEvent event;
-                                                          *event.mutable_chunk() = std::move(chunk);
-                                                          current->job.send(std::move(event));
-                                                        });
+                                                        0, layers, SendChunks(current->job));
       if (!sent.ok()) {
         Fail(current, sent);
         break;
@@ -324,11 +332,7 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
       const int64_t first_block = first / kBlockTokens;
       shipped[i] = prompt.shipment->Ship(prompt.kv->blocks(), first_block,
                                          BlocksFor(first + plan[i].rows) - first_block, layer, 1,
-                                         [&](v1::KvChunk chunk) {
-                                           v1::PrefillEvent event;
-                                           *event.mutable_chunk() = std::move(chunk);
-                                           prompt.job.send(std::move(event));
-                                         });
+                                         SendChunks(prompt.job));
     }
   });
   const absl::Duration step = clock_.Now() - begin;
@@ -381,7 +385,7 @@ void Scheduler::Retire() {
     const auto current = prompt++;
     if (!current->logits_sent || current->cached_shipped < current->cached_blocks()) continue;
     probe_.Shipped(current->shipment->shipped_bytes());
-    current->job.finish(absl::OkStatus());
+    link_.WhenReady([finish = std::move(current->job.finish)] { finish(absl::OkStatus()); });
     computing_.erase(current);
   }
 }

@@ -71,7 +71,7 @@ grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackSe
       },
       [this, ticket = transfer::Ticket::FromProto(request->ticket())](const Sink& sink) {
         absl::Status shipped = ShipTest(ticket, engine_, link_, rpc::kMaxChunkBytes, sink.send);
-        if (shipped.ok()) sink.finish(shipped);
+        if (shipped.ok()) link_.WhenReady([finish = sink.finish] { finish(absl::OkStatus()); });
         return shipped;
       },
       [this, receiver = Incarnation(request->ticket().incarnation()),

@@ -7,6 +7,14 @@
 #include <cstring>
 
 namespace baton::device {
+
+absl::Status Memory::UploadPieces(const std::byte* host, std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces) {
+    if (absl::Status copied = Upload(host + piece.at, piece.here, piece.bytes); !copied.ok()) return copied;
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 // Below this a huge page would be mostly empty.
@@ -38,6 +46,9 @@ class HostMemoryImpl final : public Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
     std::memcpy(host, here, static_cast<size_t>(bytes));
     return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t) override {
+    return absl::UnimplementedError("the host looks into its own memory");
   }
 
  private:

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/device/outbound.h"
 
 namespace baton::device {
 
@@ -47,14 +49,21 @@ class Memory {
   // Marks what was issued so far, and returns the mark's number; the first is 1. Owner thread of the kernels
   // that work in this memory.
   virtual int64_t Mark() { return 0; }
-  // The number of the last mark; 0 if there is none. Any thread.
-  virtual int64_t marked() const { return 0; }
-  // A download that is ordered after the operations before `mark`, which is the last mark or the one before
-  // it, and waits for nothing that was issued later: that may be waiting for what the caller issues next on
-  // another device. Operations issued since the mark must not write these bytes. Any thread.
-  virtual absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) {
-    return Download(here, host, bytes);
-  }
+  // What leaves from now on was written before `mark`, one of the last kMarks. Owner thread.
+  virtual void Announce(int64_t mark) {}
+  // The mark that was announced last; 0 if none was. Any thread.
+  virtual int64_t announced() const { return 0; }
+  static constexpr int64_t kMarks = 512;
+  // What brings bytes from here to the host beside the operations; `bytes` may be on their way at once. The
+  // memory outlives it. RESOURCE_EXHAUSTED: no room for them.
+  virtual absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes) = 0;
+  struct Piece {
+    std::byte* here = nullptr;
+    int64_t at = 0;  // in the bytes of the host
+    int64_t bytes = 0;
+  };
+  // Uploads the pieces, together: as Upload, on any thread.
+  virtual absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces);
 
  private:
   virtual void Free(std::byte* data, int64_t bytes) = 0;

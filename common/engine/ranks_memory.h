@@ -1,8 +1,10 @@
 // RanksMemory: the memories of a tensor-parallel group as one, for code that copies KV of the joint store:
 // each copy goes through the memory of the rank whose store the bytes lie in, and is ordered by that rank's
-// kernels and fences. Engine thread only.
+// kernels and fences. Engine thread, but for what device::Memory
+// and device::Outbound give to others.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,14 +27,21 @@ class RanksMemory final : public device::Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override;
   // Of every rank.
   void Fence() override;
-  // Each rank marks its own work, all ranks the same: a mark's number means the same to all. The numbers are
-  // those of rank 0, whose thread this is; others may be one ahead.
-  int64_t marked() const override { return stores_.front()->memory().marked(); }
-  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override;
+  // Each rank marks its own work, all ranks the same: a mark's number means the same to all. Announced is
+  // what rank 0 has announced, whose thread this is.
+  int64_t announced() const override { return stores_.front()->memory().announced(); }
+  // Each rank's pieces leave and arrive by its own memory.
+  absl::StatusOr<std::unique_ptr<device::Outbound>> MakeOutbound(int64_t bytes) override;
+  absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces) override;
 
  private:
   void Free(std::byte*, int64_t) override {}
-  device::Memory& MemoryOf(const std::byte* here) const;
+  size_t RankOf(const std::byte* here) const;
+  device::Memory& MemoryOf(const std::byte* here) const { return stores_[RankOf(here)]->memory(); }
+  // The pieces of each rank, in their order.
+  template <typename AnyPiece>
+  std::vector<std::vector<AnyPiece>> ByRank(std::span<const AnyPiece> pieces) const;
+  class RanksOutbound;
 
   std::vector<kv::KvStore*> stores_;
 };

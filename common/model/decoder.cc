@@ -197,8 +197,7 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
   const int64_t kept = decode ? rows : wanted;
   Activations at = Take(rows, kept, wanted, logits);
   if (std::exchange(arena_growths, arena.growths()) != arena.growths()) kernels.ForgetRecordings();
-  // A replayed decode step calls nobody while it runs.
-  const bool reports_late = decode && !on_host;
+  std::vector<int64_t> marks;  // on a device: that behind each layer's KV
 
   const auto compute = [&] {
     std::span<const SequenceRows> sequences = batch.sequences;
@@ -209,9 +208,11 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
     for (size_t l = 0; l < layers.size(); ++l) {
       const auto& [attention, feed_forward] = layers[l];
       attention.StoreKv(at.normed, sequences, store, at.attention);
-      if (!reports_late) {
-        rank.KvWritten();
+      if (on_host) {
+        rank.Barrier();
         layer_done(static_cast<int>(l));
+      } else if (!decode) {
+        marks.push_back(kernels.memory().Mark());
       }
       if (l + 1 == layers.size()) {
         // All KV is stored. Only rows whose logits are wanted have anything left to compute.
@@ -245,9 +246,15 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
   // From here on sums may be waiting for other ranks.
   if (!on_host) rank.Barrier();
   kernels.Run(activations, compute);
-  if (reports_late) {
-    rank.KvWritten();
-    for (int l = 0; l < config.layers; ++l) layer_done(l);
+  if (!on_host) {
+    // Layers are reported once the whole step has been issued: while one leaves, the device computes the
+    // next. A replayed step has no marks of its own.
+    if (decode) marks.assign(layers.size(), kernels.memory().Mark());
+    rank.Barrier();
+    for (size_t l = 0; l < layers.size(); ++l) {
+      kernels.memory().Announce(marks[l]);
+      layer_done(static_cast<int>(l));
+    }
   }
 
   InFlightStep& step =

@@ -72,9 +72,10 @@ class Decoder {
   // Computes the batch, writes its KV into `store`, and its logits [logit_rows, vocabulary] to `logits`. The
   // ranks of a group compute the same batch at the same time, and each writes the columns of its part of the
   // vocabulary. layer_done(l) is called once the writes of layer l's KV of all rows are issued and marked on
-  // every rank: from then on it may be shipped, after the last mark (device::Memory::marked). tokens [draws]:
-  // the token of each draw, and then its row of `logits` is undefined. Or -1, and then the row is there: the
-  // backend has no sampler, no rank has the whole row, or no logit is a number.
+  // every rank: from then on it may be shipped, after the mark that is announced (device::Memory). On a
+  // device that is after the whole step has been issued; there a step has at most Memory::kMarks layers.
+  // tokens [draws]: the token of each draw, and then its row of `logits` is undefined. Or -1, and then the
+  // row is there: the backend has no sampler, no rank has the whole row, or no logit is a number.
   void Forward(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
                absl::FunctionRef<void(int layer)> layer_done, std::span<TokenId> tokens = {});
 

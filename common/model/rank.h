@@ -35,12 +35,6 @@ struct Rank {
   void Barrier() const {
     if (group != nullptr) group->Barrier();
   }
-  // Returns once every rank has issued the writes of its KV and marked them (device::Memory::Mark), each on
-  // its own thread: a mark that another thread made later could lie behind a sum that waits for that thread.
-  void KvWritten() const {
-    kernels.memory().Mark();
-    Barrier();
-  }
 };
 
 }  // namespace baton::model

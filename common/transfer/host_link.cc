@@ -2,31 +2,34 @@
 
 #include <fmt/format.h>
 
-#include <utility>
+#include <cstring>
+#include <string>
 
 #include "common/base/digest.h"
-#include "common/base/status.h"
 
 namespace baton::transfer {
+
+absl::Status CheckPayloadSize(const v1::KvChunk& chunk, size_t bytes) {
+  if (chunk.data().size() == bytes) return absl::OkStatus();
+  return absl::DataLossError(
+      fmt::format("chunk of ticket {} at block {} has {} bytes where its blocks take {}", chunk.ticket_id(),
+                  chunk.first_block(), chunk.data().size(), bytes));
+}
+
+absl::Status CheckPayloadSum(const v1::KvChunk& chunk) {
+  const uint32_t crc = Crc32c(chunk.data());
+  if (crc == chunk.crc32c()) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("chunk of ticket {} at block {}: checksum {:08x}, expected {:08x}",
+                                         chunk.ticket_id(), chunk.first_block(), crc, chunk.crc32c()));
+}
 
 absl::Status HostLinkSender::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   size_t size = 0;
   for (const auto piece : pieces) size += piece.size();
   std::string& data = *chunk.mutable_data();
   data.clear();
-  if (memory_->host()) {
-    data.reserve(size);
-    for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
-  } else {
-    const int64_t mark = memory_->marked();
-    data.resize(size);
-    char* to = data.data();
-    for (const auto piece : pieces) {
-      BATON_RETURN_IF_ERROR(
-          memory_->DownloadAfter(mark, piece.data(), to, static_cast<int64_t>(piece.size())));
-      to += piece.size();
-    }
-  }
+  data.reserve(size);
+  for (const auto piece : pieces) data.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   chunk.set_crc32c(Crc32c(data));
   return absl::OkStatus();
 }
@@ -35,27 +38,16 @@ void HostLinkReceiver::Receive(const v1::KvChunk& chunk, std::string_view /*from
                                Done done) {
   size_t size = 0;
   for (const auto piece : pieces) size += piece.size();
-  if (chunk.data().size() != size) {
-    done(absl::DataLossError(
-        fmt::format("chunk of ticket {} at block {} has {} bytes where its blocks take {}", chunk.ticket_id(),
-                    chunk.first_block(), chunk.data().size(), size)));
-    return;
-  }
-  if (const uint32_t crc = Crc32c(chunk.data()); crc != chunk.crc32c()) {
-    done(absl::DataLossError(fmt::format("chunk of ticket {} at block {}: checksum {:08x}, expected {:08x}",
-                                         chunk.ticket_id(), chunk.first_block(), crc, chunk.crc32c())));
-    return;
-  }
-  const char* from = chunk.data().data();
-  for (const auto piece : pieces) {
-    if (absl::Status copied = memory_->Upload(from, piece.data(), static_cast<int64_t>(piece.size()));
-        !copied.ok()) {
-      done(std::move(copied));
-      return;
+  absl::Status checked = CheckPayloadSize(chunk, size);
+  if (checked.ok()) checked = CheckPayloadSum(chunk);
+  if (checked.ok()) {
+    const char* from = chunk.data().data();
+    for (const auto piece : pieces) {
+      std::memcpy(piece.data(), from, piece.size());
+      from += piece.size();
     }
-    from += piece.size();
   }
-  done(absl::OkStatus());
+  done(std::move(checked));
 }
 
 }  // namespace baton::transfer

@@ -29,9 +29,15 @@ class LinkSender {
   virtual std::string_view name() const = 0;
   // The name of what both ends need to be equal in to exchange bytes: in the fingerprint.
   virtual std::string pairing() const { return std::string(name()); }
-  // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are
+  // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum), at the latest
+  // before what WhenReady is given next runs: until then the chunk stays and is nobody else's. The pieces are
   // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
   virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
+  // Runs `then`, which sends the chunk of the last Ship or what follows it on its stream, once the payloads
+  // of all chunks shipped so far can leave: a receiver that hears of a payload earlier only waits for it,
+  // with resources of its own. In the order of the calls; at once, or later on a thread of the link's. `then`
+  // does not wait and calls nothing of the link's.
+  virtual void WhenReady(absl::AnyInvocable<void()> then) { then(); }
   // So many bytes are on their way that nothing more should be shipped now. The engine's loop is woken when
   // that changes.
   virtual bool congested() const { return false; }

@@ -1,6 +1,7 @@
 #include "common/transfer/shipment.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "common/base/status.h"
@@ -11,7 +12,7 @@ Shipment::Shipment(Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t 
     : ticket_(std::move(ticket)), link_(&link), store_(&store), max_chunk_bytes_(max_chunk_bytes) {}
 
 absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks,
-                            int first_layer, int layers, absl::FunctionRef<void(v1::KvChunk)> send) {
+                            int first_layer, int layers, const std::function<void(v1::KvChunk)>& send) {
   const int64_t begin = std::max(first_block, ticket_.first_block);
   const int64_t end = std::min(first_block + blocks, ticket_.first_block + ticket_.blocks());
   const int64_t bytes_per_block = store_->layout().layers_bytes(first_layer, layers);
@@ -20,7 +21,8 @@ absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block,
   std::vector<std::span<const std::byte>> read_only;
   for (int64_t block = begin; block < end; block += run) {
     const int64_t count = std::min(run, end - block);
-    v1::KvChunk chunk;
+    const auto shipped = std::make_shared<v1::KvChunk>();  // the link may complete it later
+    v1::KvChunk& chunk = *shipped;
     chunk.set_incarnation(ticket_.incarnation.value());
     chunk.set_ticket_id(ticket_.id.value());
     chunk.set_first_block(static_cast<uint32_t>(block));
@@ -34,7 +36,7 @@ absl::Status Shipment::Ship(std::span<const BlockId> table, int64_t first_block,
     read_only.assign(pieces.begin(), pieces.end());
     BATON_RETURN_IF_ERROR(link_->Ship(read_only, chunk));
     shipped_bytes_ += count * bytes_per_block;
-    send(std::move(chunk));
+    link_->WhenReady([send, shipped] { send(std::move(*shipped)); });
   }
   return absl::OkStatus();
 }

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/kv/store/kv_store.h"
 #include "common/transfer/link.h"
@@ -22,9 +22,9 @@ class Shipment {
 
   // Ships layers [first_layer, first_layer + layers) of the prompt's blocks [first_block, first_block +
   // blocks), as far as the ticket covers them. `table` is the sequence's block table. send() takes each chunk
-  // in turn.
+  // in turn, when the link says so: at once, or later on another thread.
   absl::Status Ship(std::span<const BlockId> table, int64_t first_block, int64_t blocks, int first_layer,
-                    int layers, absl::FunctionRef<void(v1::KvChunk)> send);
+                    int layers, const std::function<void(v1::KvChunk)>& send);
 
   const Ticket& ticket() const { return ticket_; }
   int64_t shipped_bytes() const { return shipped_bytes_; }

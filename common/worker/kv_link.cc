@@ -17,10 +17,18 @@ int64_t StagingFor(const LinkOptions& options, const kv::KvLayout& layout) {
   return std::max(transfer::NcclLinkOptions().staging_bytes, 4 * options.step_tokens * token_bytes);
 }
 
-}  // namespace
+// For the host link: a step's chunks and as many that have not left yet, or what there is: with less, steps
+// only wait for room.
+constexpr int64_t kLeastHostStaging = int64_t{64} << 20, kMostHostStaging = int64_t{512} << 20;
 
-KvLink::KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics)
-    : host_sender_(memory), host_receiver_(memory), probe_(metrics, options.name) {}
+int64_t HostStagingFor(const LinkOptions& options, const kv::KvLayout& layout, const device::Memory& memory) {
+  const int64_t token_bytes = (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
+  const int64_t shipped = options.name == "host" ? 2 * options.step_tokens * token_bytes : 0;
+  const int64_t most = std::max(kLeastHostStaging, std::min(kMostHostStaging, memory.available() / 4));
+  return std::max(std::clamp(shipped, kLeastHostStaging, most), 8 * layout.block_bytes());
+}
+
+}  // namespace
 
 absl::StatusOr<KvLink::Libraries> KvLink::Open(const LinkOptions& options, engine::Engine& engine) {
   Libraries libraries;
@@ -49,7 +57,8 @@ absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& option
                                                        engine::Engine& engine, engine::Loop& loop,
                                                        const Clock& clock, Incarnation self,
                                                        telemetry::Metrics& metrics) {
-  auto link = std::unique_ptr<KvLink>(new KvLink(options, engine.store().memory(), metrics));
+  auto link = std::unique_ptr<KvLink>(new KvLink(options, metrics));
+  BATON_RETURN_IF_ERROR(link->OpenHostLink(options, engine, loop));
   if (libraries.nccl != nullptr) {
     BATON_RETURN_IF_ERROR(link->MakeNcclLink(options, std::move(libraries.nccl), engine, loop, clock, self));
   }
@@ -102,16 +111,36 @@ absl::Status KvLink::MakeUcxLink(const LinkOptions& options, transfer::Ucx opene
   return absl::OkStatus();
 }
 
+absl::Status KvLink::OpenHostLink(const LinkOptions& options, engine::Engine& engine, engine::Loop& loop) {
+  device::Memory& memory = engine.store().memory();
+  if (memory.host()) {
+    host_sender_ = std::make_unique<transfer::HostLinkSender>();
+    host_receiver_ = std::make_unique<transfer::HostLinkReceiver>();
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(
+      auto sender, transfer::StagedHostLinkSender::Create(
+                       memory, HostStagingFor(options, engine.store().layout(), *engine.memories().front()),
+                       [&loop] { (void)loop.PostAlways([] {}); }));
+  auto receiver = std::make_unique<transfer::StagedHostLinkReceiver>(
+      memory, [&loop](absl::AnyInvocable<void()> task) { return loop.PostAlways(std::move(task)); });
+  staged_sender_ = sender.get();
+  staged_receiver_ = receiver.get();
+  host_sender_ = std::move(sender);
+  host_receiver_ = std::move(receiver);
+  return absl::OkStatus();
+}
+
 transfer::LinkSender& KvLink::sender() {
   if (nccl_link_ != nullptr) return *nccl_link_;
   if (ucx_link_ != nullptr) return *ucx_link_;
-  return host_sender_;
+  return *host_sender_;
 }
 
 transfer::LinkReceiver& KvLink::receiver() {
   if (nccl_link_ != nullptr) return *nccl_link_;
   if (ucx_link_ != nullptr) return *ucx_link_;
-  return host_receiver_;
+  return *host_receiver_;
 }
 
 void KvLink::Observe() {
@@ -120,11 +149,13 @@ void KvLink::Observe() {
 }
 
 void KvLink::Flush(absl::Duration max) {
+  if (staged_sender_ != nullptr) staged_sender_->Flush(max);
   if (nccl_link_ != nullptr) nccl_link_->Flush(max);
   if (ucx_link_ != nullptr) ucx_link_->Flush(max);
 }
 
 void KvLink::Close() {
+  if (staged_receiver_ != nullptr) staged_receiver_->Close();
   if (nccl_link_ != nullptr) nccl_link_->Close();
   if (ucx_link_ != nullptr) ucx_link_->Close();
 }

@@ -18,6 +18,7 @@
 #include "common/transfer/host_link.h"
 #include "common/transfer/nccl/nccl_link.h"
 #include "common/transfer/nccl/open_nccl.h"
+#include "common/transfer/staged_host_link.h"
 #include "common/transfer/ucx/open_ucx.h"
 #include "common/transfer/ucx/ucx_link.h"
 #include "common/worker/link_probe.h"
@@ -58,6 +59,9 @@ class KvLink {
 
   transfer::LinkSender& sender();
   transfer::LinkReceiver& receiver();
+  // The host link, by which peers exchange cached blocks whatever hand-offs go by.
+  transfer::LinkSender& host_sender() { return *host_sender_; }
+  transfer::LinkReceiver& host_receiver() { return *host_receiver_; }
   LinkProbe& probe() { return probe_; }
   // How a worker that receives asks another one for the id of a meeting. Before the engine thread starts.
   void SetAsk(transfer::NcclLink::Ask ask) { ask_ = std::move(ask); }
@@ -72,14 +76,19 @@ class KvLink {
   void Close();
 
  private:
-  KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics);
+  KvLink(const LinkOptions& options, telemetry::Metrics& metrics) : probe_(metrics, options.name) {}
   absl::Status MakeNcclLink(const LinkOptions& options, std::unique_ptr<transfer::Nccl> nccl,
                             engine::Engine& engine, engine::Loop& loop, const Clock& clock, Incarnation self);
   absl::Status MakeUcxLink(const LinkOptions& options, transfer::Ucx ucx, engine::Engine& engine,
                            engine::Loop& loop, const Clock& clock, Incarnation self);
 
-  transfer::HostLinkSender host_sender_;
-  transfer::HostLinkReceiver host_receiver_;
+  absl::Status OpenHostLink(const LinkOptions& options, engine::Engine& engine, engine::Loop& loop);
+
+  // The plain host link, or, where KV lies on a device, the staged one.
+  std::unique_ptr<transfer::LinkSender> host_sender_;
+  std::unique_ptr<transfer::LinkReceiver> host_receiver_;
+  transfer::StagedHostLinkSender* staged_sender_ = nullptr;
+  transfer::StagedHostLinkReceiver* staged_receiver_ = nullptr;
   LinkProbe probe_;
   transfer::NcclLink::Ask ask_;
   // At most one of the two links, with what it works on.

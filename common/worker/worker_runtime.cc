@@ -14,7 +14,6 @@
 #include "common/fetch/fetcher.h"
 #include "common/fetch/peer_server.h"
 #include "common/rpc/channel.h"
-#include "common/transfer/host_link.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::worker {
@@ -28,8 +27,6 @@ constexpr size_t kMailboxCapacity = 4096;
 // In the order of construction: what comes later uses what comes before. Blocks go from peer to peer over the
 // host link, whatever hand-offs go by.
 struct WorkerRuntime::PeerFetchParts {
-  transfer::HostLinkSender sender;
-  transfer::HostLinkReceiver receiver;
   fetch::Probe probe;
   fetch::GrpcFetchClient client;
   fetch::Fetcher fetcher;
@@ -37,15 +34,14 @@ struct WorkerRuntime::PeerFetchParts {
   fetch::BlocksService service;
 
   explicit PeerFetchParts(WorkerRuntime& runtime)
-      : sender(runtime.engine_->store().memory()),
-        receiver(runtime.engine_->store().memory()),
-        probe(runtime.metrics_, sender.name()),
+      : probe(runtime.metrics_, runtime.link_->host_sender().name()),
         client(runtime.loop_, *runtime.security_),
         fetcher({.worker_id = runtime.worker_id(),
                  .incarnation = runtime.incarnation(),
                  .always = runtime.options_.peer_fetch == "always"},
-                *runtime.engine_, receiver, client, runtime.clock_, probe),
-        server({.max_chunk_bytes = rpc::kMaxChunkBytes}, *runtime.engine_, sender, probe),
+                *runtime.engine_, runtime.link_->host_receiver(), client, runtime.clock_, probe),
+        server({.max_chunk_bytes = rpc::kMaxChunkBytes}, *runtime.engine_, runtime.link_->host_sender(),
+               probe),
         service(*runtime.engine_, runtime.loop_, server, runtime.peers_) {}
 };
 
@@ -66,6 +62,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   BATON_ASSIGN_OR_RETURN(runtime->link_,
                          KvLink::Create(options.link, std::move(libraries), *runtime->engine_, runtime->loop_,
                                         runtime->clock_, incarnation, runtime->metrics_));
+  if (options.peer_fetch != "never") runtime->fetch_parts_ = std::make_unique<PeerFetchParts>(*runtime);
   return runtime;
 }
 
@@ -83,9 +80,7 @@ WorkerRuntime::WorkerRuntime(const Options& options, std::shared_ptr<const rpc::
             denied.Increment();
           }),
       hub_(std::move(info)),
-      loop_(kMailboxCapacity) {
-  if (options_.peer_fetch != "never") fetch_parts_ = std::make_unique<PeerFetchParts>(*this);
-}
+      loop_(kMailboxCapacity) {}
 
 WorkerRuntime::~WorkerRuntime() = default;
 

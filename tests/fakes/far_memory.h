@@ -2,8 +2,15 @@
 // as a GPU: vectors are placed, logits downloaded. Counts the fences.
 #pragma once
 
+#include <cstring>
+#include <deque>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "common/base/check.h"
 #include "common/device/memory.h"
 
 namespace baton::testing {
@@ -19,22 +26,58 @@ class FarMemory final : public device::Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
     return device::HostMemory().Download(here, host, bytes);
   }
-  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override {
-    downloaded_after_ = mark;
-    return Download(here, host, bytes);
+  // Copies at once; a test may hold up what is taken.
+  absl::StatusOr<std::unique_ptr<device::Outbound>> MakeOutbound(int64_t) override {
+    return std::make_unique<FarOutbound>(*this);
   }
   int64_t Mark() override { return ++marks_; }
-  int64_t marked() const override { return marks_; }
-  // The mark of the last download that came after one.
-  int64_t downloaded_after() const { return downloaded_after_; }
+  void Announce(int64_t mark) override { announced_ = mark; }
+  int64_t announced() const override { return announced_; }
+  // The mark of the last payload that was gathered.
+  int64_t gathered_after() const { return gathered_after_; }
+  // While held, Take waits.
+  void HoldTakes(bool held) {
+    absl::MutexLock lock(&mutex_);
+    held_ = held;
+  }
   void Fence() override { ++fences_; }
   int fences() const { return fences_; }
 
  private:
+  class FarOutbound final : public device::Outbound {
+   public:
+    explicit FarOutbound(FarMemory& memory) : memory_(memory) {}
+    uint64_t Gather(int64_t mark, std::span<const Piece> pieces) override {
+      memory_.gathered_after_ = mark;
+      absl::MutexLock lock(&memory_.mutex_);
+      Parcel& parcel = parcels_.emplace_back();
+      for (const Piece& piece : pieces) {
+        parcel.emplace_back(piece.at, std::string(reinterpret_cast<const char*>(piece.here),
+                                                  static_cast<size_t>(piece.bytes)));
+      }
+      return ++gathered_;
+    }
+    void Take(uint64_t number, std::byte* payload) override {
+      absl::MutexLock lock(&memory_.mutex_);
+      memory_.mutex_.Await(absl::Condition(
+          +[](bool* held) { return !*held; }, &memory_.held_));
+      BATON_CHECK_EQ(number, ++taken_);
+      for (const auto& [at, bytes] : parcels_.front()) std::memcpy(payload + at, bytes.data(), bytes.size());
+      parcels_.pop_front();
+    }
+
+   private:
+    using Parcel = std::vector<std::pair<int64_t, std::string>>;
+    FarMemory& memory_;
+    std::deque<Parcel> parcels_;
+    uint64_t gathered_ = 0, taken_ = 0;
+  };
   void Free(std::byte*, int64_t) override {}
 
   int fences_ = 0;
-  int64_t marks_ = 0, downloaded_after_ = 0;
+  int64_t marks_ = 0, announced_ = 0, gathered_after_ = 0;
+  absl::Mutex mutex_;
+  bool held_ = false;
 };
 
 }  // namespace baton::testing

@@ -2,7 +2,7 @@
 // limit that it is judged by, and their ratio. Timed by CUDA events over enough repetitions; the best of
 // five.
 //
-//   gpu_bench [--commit=REV] [--quick] [--only=decode|prefill|attention]
+//   gpu_bench [--commit=REV] [--quick] [--only=decode|prefill|attention|draw|products]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -47,6 +47,8 @@ class Bench {
     if (only.empty() || only == "decode") Decode();
     if (only.empty() || only == "prefill") Prefill();
     if (only.empty() || only == "attention") AttentionKernels();
+    if (only.empty() || only == "draw") Draws();
+    if (only.empty() || only == "products") Products();
   }
 
  private:
@@ -289,18 +291,91 @@ class Bench {
                                              {kernels::cuda::PrefillKernel::kWgmma, "wgmma"}}) {
           if (kernel != kernels::cuda::PrefillKernel::kMma && kernel != chosen) continue;
           cuda_->set_prefill_kernel(kernel);
-          const double seconds = Attend(1, rows, 0, dtype);
+          const double seconds = Attend(std::vector<int64_t>{0}, rows, dtype);
           Row(std::string("prefill attention, ") + called + ", 1 x " + std::to_string(rows) + ", KV " + name,
               AttentionFlops(rows) / seconds / 1e12, "TFLOP/s", gemm_ / 1e12, "cuBLASLt");
         }
         cuda_->set_prefill_kernel(chosen);
       }
       for (const auto& [batch, past] : {std::pair<int64_t, int64_t>{1, 8192}, {16, 4096}, {64, 2048}}) {
-        const double seconds = Attend(batch, 1, past, dtype);
+        const double seconds = Attend(std::vector<int64_t>(static_cast<size_t>(batch), past), 1, dtype);
         Row("decode attention, " + std::to_string(batch) + " x " + std::to_string(past) + " keys, KV " + name,
             AttentionBytes(LayoutOf(dtype), batch, past) / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
       }
+      // One long row among short ones decides how many splits are launched.
+      std::vector<int64_t> mixed(64, 512);
+      mixed.front() = 8192;
+      const double seconds = Attend(mixed, 1, dtype);
+      const double bytes =
+          AttentionBytes(LayoutOf(dtype), 63, 512) + AttentionBytes(LayoutOf(dtype), 1, 8192);
+      Row("decode attention, 63 x 512 and 1 x 8192 keys, KV " + name, bytes / seconds / 1e9, "GB/s",
+          bandwidth_ / 1e9, "copy");
     }
+  }
+
+  // What follows each step of a sampled answer, until the host has the tokens. Judged by how long it takes to
+  // read the logits once.
+  void Draws() {
+    kernels::DeviceSampler& sampler = *cuda_->sampler();
+    std::mt19937 random(11);
+    std::normal_distribution<float> normal(0, 3);
+    std::vector<float> row(static_cast<size_t>(kVocabulary));
+    for (float& logit : row) logit = normal(random);
+    for (const int64_t rows : {1, 8, 64}) {
+      auto logits = Take(rows * kVocabulary * 4);
+      for (int64_t r = 0; r < rows; ++r) {
+        const absl::Status filled =
+            cuda_->memory().Upload(row.data(), logits.get() + r * kVocabulary * 4, kVocabulary * 4);
+        BATON_CHECK(filled.ok()) << " " << filled.ToString();
+      }
+      BATON_CHECK(sampler.ReservePenaltySlots(static_cast<int32_t>(rows), kVocabulary));
+      for (const auto& [what, draw] :
+           {std::pair<const char*, kernels::RowDraw>("greedy", {.temperature = 0}),
+            {"top-p 0.95", {.uniform = 0.5, .top_p = 0.95f}},
+            {"top-k 50", {.uniform = 0.5, .top_k = 50}},
+            {"penalties", {.uniform = 0.5, .slot = 0, .presence_penalty = 1e-3f}}}) {
+        std::vector<kernels::RowDraw> draws(static_cast<size_t>(rows), draw);
+        std::vector<TokenId> tokens(draws.size());
+        for (int64_t r = 0; r < rows; ++r) {
+          draws[static_cast<size_t>(r)].row = static_cast<int32_t>(r);
+          if (draw.slot >= 0) draws[static_cast<size_t>(r)].slot = static_cast<int32_t>(r);
+        }
+        const double seconds = Seconds([&] {
+          sampler.Launch({logits.get(), rows, kVocabulary, kVocabulary, DType::kF32}, {.rows = draws});
+          sampler.Await(tokens);
+        });
+        Row("draw, " + std::string(what) + ", " + std::to_string(rows) +
+                " rows: " + std::to_string(static_cast<int64_t>(seconds * 1e6)) + " us",
+            static_cast<double>(rows * kVocabulary * 4) / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
+      }
+    }
+  }
+
+  // The products of decode steps one by one, by the weights that they read. Each layer in turn, so that no
+  // weight is found in a cache.
+  void Products() {
+    MakeModel();
+    const auto measure = [&](const char* name, int64_t features, int64_t depth, DType result, auto&& weight) {
+      for (const int64_t rows : {1, 2, 4, 8, 16, 64}) {
+        auto x = TakeRandom(rows * depth, 1), out = Take(rows * features * 4);
+        size_t layer = 0;
+        const double seconds = Seconds([&] {
+          cuda_->MatMul({x.get(), rows, depth, depth, DType::kBF16}, weight(layer++ % kLayers), {},
+                        {out.get(), rows, features, features, result});
+        });
+        Row("product, " + std::string(name) + ", " + std::to_string(rows) + " rows",
+            static_cast<double>(features * depth * 2) / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
+      }
+    };
+    using Weight = kernels::PackedMatrix;
+    measure("qkv", kQkv, kHidden, DType::kBF16, [&](size_t l) -> const Weight& { return *layers_[l].qkv; });
+    measure("output", kHidden, kQuery, DType::kBF16,
+            [&](size_t l) -> const Weight& { return *layers_[l].output; });
+    measure("gate and up", 2 * kIntermediate, kHidden, DType::kBF16,
+            [&](size_t l) -> const Weight& { return *layers_[l].gate_up; });
+    measure("down", kHidden, kIntermediate, DType::kBF16,
+            [&](size_t l) -> const Weight& { return *layers_[l].down; });
+    measure("head", kVocabulary, kHidden, DType::kF32, [&](size_t) -> const Weight& { return *head_; });
   }
 
   // Of several layers, so that the KV of one is not still in the cache when its turn comes again.
@@ -309,17 +384,19 @@ class Bench {
         .layers = 8, .kv_heads = kKvHeads, .head_dim = kHeadDim, .key_dtype = dtype, .value_dtype = dtype};
   }
 
-  double Attend(int64_t sequences, int64_t rows, int64_t past, DType dtype) {
-    const int64_t blocks_each = BlocksFor(past + rows);
+  // `pasts`: of each sequence.
+  double Attend(const std::vector<int64_t>& pasts, int64_t rows, DType dtype) {
+    const auto sequences = std::ssize(pasts);
+    const int64_t longest = std::ranges::max(pasts) + rows, blocks_each = BlocksFor(longest);
     auto store = *kv::KvStore::Create(LayoutOf(dtype), sequences * blocks_each, cuda_->memory());
     std::vector<BlockId> blocks;
     for (int64_t b = 0; b < sequences * blocks_each; ++b) blocks.emplace_back(static_cast<uint32_t>(b));
     std::shuffle(blocks.begin(), blocks.end(), std::mt19937(5));
-    FillKv(blocks, sequences, past + rows, store);
+    FillKv(blocks, sequences, longest, store);
     std::vector<SequenceRows> batch;
     std::vector<TokenId> tokens(static_cast<size_t>(sequences * rows), TokenId(1));
     for (int64_t s = 0; s < sequences; ++s) {
-      batch.push_back({s * rows, rows, past,
+      batch.push_back({s * rows, rows, pasts[static_cast<size_t>(s)],
                        std::span(blocks).subspan(static_cast<size_t>(s * blocks_each),
                                                  static_cast<size_t>(blocks_each))});
     }
@@ -353,7 +430,7 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", quick, "Fewer repetitions");
   std::string only;
   app.add_option("--only", only, "One part, beside the limits")
-      ->check(CLI::IsMember({"decode", "prefill", "attention"}));
+      ->check(CLI::IsMember({"decode", "prefill", "attention", "draw", "products"}));
   CLI11_PARSE(app, argc, argv);
   baton::Bench(quick).Run(commit, only);
 }

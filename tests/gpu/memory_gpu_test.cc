@@ -46,7 +46,7 @@ TEST_F(MemoryGpuTest, CopiesOfEverySizeArrive) {
 
 TEST_F(MemoryGpuTest, AnUploadDoesNotWaitForAStepUnderWay) {
   auto& memory = dynamic_cast<device::cuda::CudaMemory&>(cuda_->memory());
-  // Two parts and a bit, through both page-locked buffers.
+  // Many parts and a bit, through both page-locked buffers.
   const int64_t bytes = (int64_t{33} << 20) + 5;
   std::vector<uint8_t> out(static_cast<size_t>(bytes), 7), in(out.size());
   auto buffer = memory.Allocate(bytes);
@@ -79,6 +79,36 @@ TEST_F(MemoryGpuTest, AnUploadComesAfterTheClearingOfNewMemory) {
     std::vector<uint8_t> in(out.size());
     ASSERT_TRUE(cuda_->memory().Download(end, in.data(), kEnd).ok());
     EXPECT_EQ(in, out) << "round " << round;
+  }
+}
+
+// More pieces than a kernel takes, of more bytes than a part has, through a slab that comes round.
+TEST_F(MemoryGpuTest, PiecesLeaveBesideAStepAndArriveWhereTheyLie) {
+  auto& memory = dynamic_cast<device::cuda::CudaMemory&>(cuda_->memory());
+  constexpr int64_t kPieces = 300, kPieceBytes = 16 << 10, kBytes = kPieces * kPieceBytes;
+  std::vector<std::byte> out(kBytes), in(kBytes);
+  for (std::byte& byte : out) byte = static_cast<std::byte>(random_());
+  auto buffer = memory.Allocate(2 * kBytes);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  auto outbound = memory.MakeOutbound(2 * kBytes);
+  ASSERT_TRUE(outbound.ok()) << outbound.status();
+  // Every second piece of the memory, in the other order.
+  std::vector<device::Memory::Piece> places;
+  std::vector<device::Outbound::Piece> leaving;
+  for (int64_t p = 0; p < kPieces; ++p) {
+    std::byte* const here = buffer->get() + 2 * (kPieces - 1 - p) * kPieceBytes;
+    places.push_back({here, p * kPieceBytes, kPieceBytes});
+    leaving.push_back({here, p * kPieceBytes, kPieceBytes});
+  }
+  for (int round = 0; round < 5; ++round) {
+    out[0] = static_cast<std::byte>(round);
+    ASSERT_TRUE(memory.UploadPieces(out.data(), places).ok());
+    const uint64_t number = (*outbound)->Gather(memory.Mark(), leaving);
+    // What comes next on the GPU may write the pieces again.
+    ASSERT_EQ(cudaMemsetAsync(buffer->get(), 0, 2 * kBytes, memory.stream()), cudaSuccess);
+    memory.Fence();
+    (*outbound)->Take(number, in.data());
+    EXPECT_TRUE(in == out) << "round " << round;
   }
 }
 

@@ -59,9 +59,9 @@ class Script(unittest.TestCase):
         code, table = self.run_it()
         self.assertEqual(code, 0, table)
         self.assertIn("commit abc123", table)
-        self.assertEqual(table.count("passed"), 7)
+        self.assertEqual(table.count("passed"), 9)
         self.assertIn("| peer-torch | not measured: no PyTorch with CUDA here |", table)
-        self.assertEqual(table.count("| it | 1 | 2 | 50% |"), 4)
+        self.assertEqual(table.count("| it | 1 | 2 | 50% |"), 6)
         self.assertNotIn("noise", table)
 
     def test_without_a_sanitizer_its_parts_are_not_run_and_nothing_failed(self):
@@ -88,7 +88,7 @@ class Script(unittest.TestCase):
         self.assertEqual(code, 0, table)
         self.assertEqual([call.split()[0] for call in self.calls()], ["gpu_kernels_test", "gpu_model_test"])
         self.run_it("--again")
-        self.assertEqual(len(self.calls()), 7)
+        self.assertEqual(len(self.calls()), 9)
 
     def test_time_is_bounded_and_what_did_not_fit_is_named(self):
         self.binary("gpu_kernels_test", "sleep 60")
@@ -123,7 +123,7 @@ class Script(unittest.TestCase):
         (self.home / "packed").write_text("def456")
         _, table = self.run_it()
         self.assertIn("commit def456", table)
-        self.assertEqual(len(self.calls()), 7)
+        self.assertEqual(len(self.calls()), 9)
 
 
 if __name__ == "__main__":

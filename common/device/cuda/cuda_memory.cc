@@ -7,25 +7,11 @@
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/device/cuda/copy_pieces.h"
+#include "common/device/cuda/cuda_outbound.h"
 #include "common/device/cuda/status.h"
 
 namespace baton::device::cuda {
-namespace {
-
-// Leaves the calling thread on the device that it was on: it may be in the middle of another rank's step.
-class OtherDevice {
- public:
-  OtherDevice() { CheckOk(cudaGetDevice(&own_), "asking for the thread's GPU"); }
-  ~OtherDevice() { CheckOk(cudaSetDevice(own_), "returning to the thread's GPU"); }
-  OtherDevice(const OtherDevice&) = delete;
-  OtherDevice& operator=(const OtherDevice&) = delete;
-
- private:
-  int own_ = 0;
-};
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaStream_t stream) {
   BATON_RETURN_IF_ERROR(Use(device));
   auto memory = std::unique_ptr<CudaMemory>(new CudaMemory(device, stream));
@@ -33,15 +19,18 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaS
   BATON_RETURN_IF_ERROR(ToStatus(cudaGetDeviceProperties(&properties, device), "asking for a GPU's name"));
   memory->product_ = properties.name;
   BATON_ASSIGN_OR_RETURN(memory->uploads_, MakeStream(true));
-  BATON_ASSIGN_OR_RETURN(memory->downloads_, MakeStream(true));
   BATON_ASSIGN_OR_RETURN(memory->fence_, MakeEvent());
   for (Event& mark : memory->marks_) {
     BATON_ASSIGN_OR_RETURN(mark, MakeEvent());
   }
-  absl::MutexLock lock(&memory->copying_);
-  for (Staging& staging : memory->staging_) {
-    BATON_ASSIGN_OR_RETURN(staging.bytes, AllocatePinned(kStagingBytes));
-    BATON_ASSIGN_OR_RETURN(staging.free, MakeEvent());
+  for (Buffer& landed : memory->landed_) {
+    BATON_ASSIGN_OR_RETURN(landed, memory->Allocate(kPartBytes));
+  }
+  absl::MutexLock uploading(&memory->uploading_);
+  absl::MutexLock downloading(&memory->downloading_);
+  for (Staging* staging : {&memory->up_[0], &memory->up_[1], &memory->down_[0], &memory->down_[1]}) {
+    BATON_ASSIGN_OR_RETURN(staging->bytes, AllocatePinned(kPartBytes));
+    BATON_ASSIGN_OR_RETURN(staging->free, MakeEvent());
   }
   return memory;
 }
@@ -85,30 +74,37 @@ void CudaMemory::UploadAfter(cudaEvent_t event) {
 
 int64_t CudaMemory::Mark() {
   const int64_t mark = marked_.load(std::memory_order_relaxed) + 1;
-  CheckOk(cudaEventRecord(marks_[static_cast<size_t>(mark % 2)].get(), stream_), "marking KV");
+  CheckOk(cudaEventRecord(marks_[static_cast<size_t>(mark % kMarks)].get(), stream_), "marking KV");
   marked_.store(mark, std::memory_order_release);
   return mark;
 }
 
 void CudaMemory::OrderAfterMark(int64_t mark, cudaStream_t stream) const {
-  const int64_t last = marked();
-  BATON_CHECK(mark == last || mark + 1 == last) << " mark " << mark << " of " << last;
-  CheckOk(cudaStreamWaitEvent(stream, marks_[static_cast<size_t>(mark % 2)].get(), 0), "waiting for a mark");
+  const int64_t last = marked_.load(std::memory_order_acquire);
+  BATON_CHECK(mark <= last && last - mark < kMarks) << " mark " << mark << " of " << last;
+  CheckOk(cudaStreamWaitEvent(stream, marks_[static_cast<size_t>(mark % kMarks)].get(), 0),
+          "waiting for a mark");
+}
+
+void CudaMemory::ComputeAfter(cudaEvent_t event) {
+  CheckOk(cudaStreamWaitEvent(stream_, event, 0), "ordering a step");
 }
 
 void CudaMemory::Free(std::byte* data, int64_t bytes) {
   (void)cudaSetDevice(device_);
-  (void)cudaFree(data);  // waits for what uses it
+  // For what uses it. cudaFree is known to wait itself, and not documented to.
+  (void)cudaStreamSynchronize(stream_);
+  (void)cudaFree(data);
 }
 
 absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes) {
   const OtherDevice visit;
   BATON_RETURN_IF_ERROR(Use(device_));
-  absl::MutexLock lock(&copying_);
+  absl::MutexLock lock(&uploading_);
   const auto* from = static_cast<const std::byte*>(host);
   for (int64_t done = 0, part = 0; done < bytes; ++part) {
-    Staging& staging = staging_[part % 2];
-    const int64_t count = std::min(kStagingBytes, bytes - done);
+    Staging& staging = up_[part % 2];
+    const int64_t count = std::min(kPartBytes, bytes - done);
     BATON_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(staging.free.get()), "waiting for a copy"));
     std::memcpy(staging.bytes.get(), from + done, static_cast<size_t>(count));
     BATON_RETURN_IF_ERROR(
@@ -123,37 +119,76 @@ absl::Status CudaMemory::Upload(const void* host, std::byte* here, int64_t bytes
 
 absl::Status CudaMemory::Download(const std::byte* here, void* host, int64_t bytes) {
   const OtherDevice visit;
-  return DownloadOn(stream_, here, host, bytes);
-}
-
-absl::Status CudaMemory::DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) {
-  const OtherDevice visit;
-  OrderAfterMark(mark, downloads_.get());
-  return DownloadOn(downloads_.get(), here, host, bytes);
-}
-
-absl::Status CudaMemory::DownloadOn(cudaStream_t stream, const std::byte* here, void* host, int64_t bytes) {
   BATON_RETURN_IF_ERROR(Use(device_));
-  absl::MutexLock lock(&copying_);
+  absl::MutexLock lock(&downloading_);
   auto* to = static_cast<std::byte*>(host);
   // Part n + 1 crosses while part n is copied out of its buffer.
-  const int64_t parts = (bytes + kStagingBytes - 1) / kStagingBytes;
+  const int64_t parts = (bytes + kPartBytes - 1) / kPartBytes;
   for (int64_t part = 0; part <= parts; ++part) {
     if (part < parts) {
-      Staging& staging = staging_[part % 2];
-      const int64_t count = std::min(kStagingBytes, bytes - part * kStagingBytes);
+      Staging& staging = down_[part % 2];
+      const int64_t count = std::min(kPartBytes, bytes - part * kPartBytes);
       BATON_RETURN_IF_ERROR(
-          ToStatus(cudaMemcpyAsync(staging.bytes.get(), here + part * kStagingBytes,
-                                   static_cast<size_t>(count), cudaMemcpyDeviceToHost, stream),
+          ToStatus(cudaMemcpyAsync(staging.bytes.get(), here + part * kPartBytes, static_cast<size_t>(count),
+                                   cudaMemcpyDeviceToHost, stream_),
                    "copying from the GPU"));
-      BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream), "marking a copy"));
+      BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), stream_), "marking a copy"));
     }
     if (part > 0) {
-      Staging& staging = staging_[(part - 1) % 2];
-      const int64_t count = std::min(kStagingBytes, bytes - (part - 1) * kStagingBytes);
+      Staging& staging = down_[(part - 1) % 2];
+      const int64_t count = std::min(kPartBytes, bytes - (part - 1) * kPartBytes);
       BATON_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(staging.free.get()), "copying from the GPU"));
-      std::memcpy(to + (part - 1) * kStagingBytes, staging.bytes.get(), static_cast<size_t>(count));
+      std::memcpy(to + (part - 1) * kPartBytes, staging.bytes.get(), static_cast<size_t>(count));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Outbound>> CudaMemory::MakeOutbound(int64_t bytes) {
+  return CudaOutbound::Create(*this, bytes);
+}
+
+absl::Status CudaMemory::UploadPieces(const std::byte* host, std::span<const Piece> pieces) {
+  const OtherDevice visit;
+  BATON_RETURN_IF_ERROR(Use(device_));
+  absl::MutexLock lock(&uploading_);
+  PieceTable table;
+  int64_t part = 0, at = 0;
+  // What lies in the staging buffer of this part crosses in one copy, and a kernel puts it into its places.
+  const auto send = [&]() -> absl::Status {
+    Staging& staging = up_[part % 2];
+    std::byte* landed = landed_[part % 2].get();
+    BATON_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(landed, staging.bytes.get(), static_cast<size_t>(at),
+                                                   cudaMemcpyHostToDevice, uploads_.get()),
+                                   "copying to the GPU"));
+    CopyPieces(table, landed, false, nullptr, uploads_.get());
+    BATON_RETURN_IF_ERROR(ToStatus(cudaEventRecord(staging.free.get(), uploads_.get()), "marking a copy"));
+    table.count = 0;
+    at = 0;
+    ++part;
+    return absl::OkStatus();
+  };
+  for (const Piece& piece : pieces) {
+    BATON_CHECK(piece.bytes % 16 == 0 && reinterpret_cast<uintptr_t>(piece.here) % 16 == 0)
+        << " a piece of " << piece.bytes << " bytes";
+    for (int64_t done = 0; done < piece.bytes;) {
+      if (at == kPartBytes || table.count == PieceTable::kMost) {
+        BATON_RETURN_IF_ERROR(send());
+      }
+      if (at == 0) {
+        BATON_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(up_[part % 2].free.get()), "waiting for a copy"));
+      }
+      const int64_t count = std::min(kPartBytes - at, piece.bytes - done);
+      std::memcpy(up_[part % 2].bytes.get() + at, host + piece.at + done, static_cast<size_t>(count));
+      table.pieces[table.count++] = {piece.here + done, at, count};
+      at += count;
+      done += count;
+    }
+  }
+  if (table.count > 0) BATON_RETURN_IF_ERROR(send());
+  // The last two parts: those before them have been waited for.
+  for (Staging& staging : up_) {
+    BATON_RETURN_IF_ERROR(ToStatus(cudaEventSynchronize(staging.free.get()), "copying to the GPU"));
   }
   return absl::OkStatus();
 }

@@ -1,8 +1,8 @@
-// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and two
-// more, beside a step under way: one in which they are uploaded, and one in which they are downloaded as soon
-// as a mark has been reached. Large uploads (weights, straight from the
-// mapped file) go through two page-locked buffers, so that the copy of one part overlaps the reading of the
-// next. Copies may be asked for on any thread, all else on that of the GPU's engine.
+// CudaMemory: one GPU's memory, with the stream in whose order its bytes are cleared and downloaded, and one
+// more, beside a step under way, in which they are uploaded. Copies go through page-locked buffers in parts,
+// so that the copy of one overlaps the reading of the next (weights come straight from the mapped file);
+// parts are small, because the tables of a step queue behind them. Copies may be asked for on any thread, all
+// else on that of the GPU's engine.
 #pragma once
 
 #include <array>
@@ -33,11 +33,16 @@ class CudaMemory final : public Memory {
   // Neither while the stream is captured.
   void Fence() override;
   int64_t Mark() override;
-  int64_t marked() const override { return marked_.load(std::memory_order_acquire); }
-  absl::Status DownloadAfter(int64_t mark, const std::byte* here, void* host, int64_t bytes) override;
-  // Makes `stream`, of any GPU, wait for the operations before `mark`, which is the last one or the one
-  // before it. Any thread.
+  void Announce(int64_t mark) override { announced_.store(mark, std::memory_order_release); }
+  int64_t announced() const override { return announced_.load(std::memory_order_acquire); }
+  absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes) override;
+  // A kernel puts the pieces into their places, so that few copies cross the bus.
+  absl::Status UploadPieces(const std::byte* host, std::span<const Piece> pieces) override;
+  // Makes `stream`, of any GPU, wait for the operations before `mark`. Any thread.
   void OrderAfterMark(int64_t mark, cudaStream_t stream) const;
+  // What is issued from now on comes after an event that was recorded in a stream of any GPU. Not while the
+  // stream is captured.
+  void ComputeAfter(cudaEvent_t event);
   // The last one.
   cudaEvent_t fence() const { return fence_.get(); }
   // The same, of an event that was recorded in a stream of any GPU.
@@ -52,22 +57,20 @@ class CudaMemory final : public Memory {
     PinnedBytes bytes;
     Event free;
   };
-  static constexpr int64_t kStagingBytes = int64_t{16} << 20;
-  absl::Status DownloadOn(cudaStream_t stream, const std::byte* here, void* host, int64_t bytes);
+  static constexpr int64_t kPartBytes = int64_t{2} << 20;
 
   const int device_;
   std::string product_;  // as the driver names it; a slice of a GPU has " MIG " in it
   const cudaStream_t stream_;
-  Stream uploads_, downloads_;
+  Stream uploads_;
   Event fence_;
-  // Mark n is marks_[n % 2]. Two, because the ranks of a group meet once between two marks: while one still
-  // waits for a mark, another may have come to the next, and not further.
-  std::array<Event, 2> marks_;
-  std::atomic<int64_t> marked_{0};
-  // Copies may be asked for by another rank's thread: the one that ships all ranks' KV. It is the one that
-  // receives it, so an upload never waits here for a download and thus for a step.
-  absl::Mutex copying_;
-  Staging staging_[2] ABSL_GUARDED_BY(copying_);
+  std::array<Event, kMarks> marks_;  // mark n is marks_[n % kMarks]
+  std::atomic<int64_t> marked_{0}, announced_{0};
+  // A copy may be asked for by another rank's thread, and an upload beside a download.
+  absl::Mutex uploading_, downloading_;
+  Staging up_[2] ABSL_GUARDED_BY(uploading_);
+  Staging down_[2] ABSL_GUARDED_BY(downloading_);
+  std::array<Buffer, 2> landed_ ABSL_GUARDED_BY(uploading_);  // where parts of UploadPieces land
 };
 
 }  // namespace baton::device::cuda

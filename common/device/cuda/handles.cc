@@ -9,6 +9,10 @@ namespace baton::device::cuda {
 
 absl::Status Use(int device) { return ToStatus(cudaSetDevice(device), fmt::format("using GPU {}", device)); }
 
+OtherDevice::OtherDevice() { CheckOk(cudaGetDevice(&own_), "asking for the thread's GPU"); }
+
+OtherDevice::~OtherDevice() { CheckOk(cudaSetDevice(own_), "returning to the thread's GPU"); }
+
 absl::StatusOr<Stream> MakeStream(bool urgent) {
   int least = 0, greatest = 0;
   BATON_RETURN_IF_ERROR(

@@ -16,6 +16,19 @@ namespace baton::device::cuda {
 // Makes `device` the calling thread's. Cheap if it is already.
 absl::Status Use(int device);
 
+// Leaves the calling thread, at the end of scope, on the device that it was on: it may be in the middle of
+// another rank's step.
+class OtherDevice {
+ public:
+  OtherDevice();
+  ~OtherDevice();
+  OtherDevice(const OtherDevice&) = delete;
+  OtherDevice& operator=(const OtherDevice&) = delete;
+
+ private:
+  int own_ = 0;
+};
+
 struct DestroyStream {
   void operator()(cudaStream_t stream) const { (void)cudaStreamDestroy(stream); }
 };

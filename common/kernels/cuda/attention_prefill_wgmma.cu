@@ -31,6 +31,13 @@ struct WgmmaShared {
   T q[D / kSpan][kTileRows * kSpan];            // a row per packed row, along d
   T keys[kStages][kKeys / kSpan][D * kSpan];    // a row per d, along tokens
   T values[kStages][D / kSpan][kKeys * kSpan];  // a row per token, along d
+  // Of KV of 8 bits, last: where there is none, the launch asks for less.
+  struct Bytes {
+    std::byte keys[kKeys * D];
+    std::byte values[kKeys * D];
+    float key_scales[kStages][kKeys];
+    float value_scales[kStages][kKeys];
+  } bytes;
 };
 
 #ifdef BATON_HAS_WGMMA
@@ -175,33 +182,111 @@ __device__ void LoadTileValues(T (&panels)[D / kSpan][kKeys * kSpan], const Sour
   }
 }
 
-// Calls body with the dtype as a constant: what follows from it is decided once per tile, not once per chunk.
+// KV of 8 bits is brought as it is, a round before it is converted, so that nobody waits for it: chunk i of a tile's
+// bytes by the thread that converts it. Scales are for all, and two tiles' are there: some threads may still
+// convert the last.
+template <int D>
+inline constexpr int kByteChunks = kTileBlocks * D / kThreads;  // of a thread
+
+// Also of values, which are as many bytes. `bytes_of` is the layer's keys or values.
+template <int D>
+__device__ void FetchBytes(std::byte* bytes, float* scales, const std::byte* bytes_of, const Source& from,
+                           int first_key, int thread) {
+  const auto block_at = [&](int block) {
+    const int id = from.blocks[min(first_key + block * kBlockTokens, from.end - 1) / kBlockTokens];
+    return bytes_of + id * from.block_bytes;
+  };
+#pragma unroll
+  for (int i = 0; i < kByteChunks<D>; ++i) {
+    const int at = i * kThreads + thread;
+    CopyAsync16(bytes + at * 16, block_at(at / D) + at % D * 16, true);
+  }
+  if (thread < kTileBlocks * 4) {
+    CopyAsync16(scales + thread * 4, block_at(thread / 4) + D * kBlockTokens + thread % 4 * 16, true);
+  }
+}
+
+// Bytes 8 half and on of a chunk, times `scale(place in the chunk)`.
+template <typename T, typename Scale>
+__device__ uint4 WidenHalf(const uint4& bytes, int half, DType dtype, Scale scale) {
+  const uint32_t low = half == 0 ? bytes.x : bytes.z, high = half == 0 ? bytes.y : bytes.w;
+  const int at = half * 8;
+  return {WidenBytes<T, 0, 1>(low, dtype, scale(at), scale(at + 1)),
+          WidenBytes<T, 2, 3>(low, dtype, scale(at + 2), scale(at + 3)),
+          WidenBytes<T, 0, 1>(high, dtype, scale(at + 4), scale(at + 5)),
+          WidenBytes<T, 2, 3>(high, dtype, scale(at + 6), scale(at + 7))};
+}
+
+template <typename T, int D>
+__device__ void ConvertKeys(T (&panels)[kKeys / kSpan][D * kSpan], const std::byte* bytes, const float* scales,
+                            DType dtype, int thread) {
+#pragma unroll 1
+  for (int i = 0; i < kByteChunks<D>; ++i) {
+    const int at = i * kThreads + thread, block = at / D, d = at % D;
+    const uint4 chunk = *reinterpret_cast<const uint4*>(bytes + at * 16);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      StoreShared(ChunkAt(panels[block * kBlockTokens / kSpan], d, block * 2 % 8 + half),
+                  WidenHalf<T>(chunk, half, dtype, [&](int token) { return scales[block * kBlockTokens + token]; }));
+    }
+  }
+}
+
+// Values beyond the end are zeros, as above. `left`: tokens that are there, counted from the tile's first.
+template <typename T, int D>
+__device__ void ConvertValues(T (&panels)[D / kSpan][kKeys * kSpan], const std::byte* bytes, const float* scales,
+                              DType dtype, int left, int thread) {
+#pragma unroll 1
+  for (int i = 0; i < kByteChunks<D>; ++i) {
+    const int at = i * kThreads + thread, token = at / (D / 16), column = at % (D / 16) * 2;
+    const uint4 chunk = *reinterpret_cast<const uint4*>(bytes + at * 16);
+    const float scale = scales[token];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      StoreShared(ChunkAt(panels[column / 8], token, column % 8 + half),
+                  token < left ? WidenHalf<T>(chunk, half, dtype, [&](int) { return scale; }) : make_uint4(0, 0, 0, 0));
+    }
+  }
+}
+
+// Calls body with the dtype, of 16 or 32 bits, as a constant: what follows from it is decided once per tile, not once
+// per chunk.
 template <typename Body>
 __device__ void WithDType(DType dtype, const Body& body) {
   switch (dtype) {
     case DType::kF32:
       return body(std::integral_constant<DType, DType::kF32>());
-    case DType::kBF16:
-      return body(std::integral_constant<DType, DType::kBF16>());
     case DType::kF16:
       return body(std::integral_constant<DType, DType::kF16>());
-    case DType::kF8:
-      return body(std::integral_constant<DType, DType::kF8>());
-    case DType::kI8:
-      return body(std::integral_constant<DType, DType::kI8>());
+    default:
+      return body(std::integral_constant<DType, DType::kBF16>());
   }
 }
 
 // A lane's two rows of a warpgroup's 64, `lane / 4` and + 8 of its warp's 16, and their softmax so far.
 struct Rows {
   int first[2], position[2];                  // keys that they see: from first to their own
-  float maximum[2] = {-INFINITY, -INFINITY};  // in units of log2
+  float maximum[2] = {-INFINITY, -INFINITY};  // of the scores, before `scale`
   float weight[2] = {0, 0};                   // this lane's part
   float fade[2];                              // what the last tile did to all before it
 };
 
-// Scores become probabilities, up to the common factor. Of s[4 n], ...: two columns of either row.
-__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool masked, float scale, int lane) {
+// Keys that a row does not see get no weight. Of s[4 n], ...: two columns of either row. Apart from Softmax,
+// because few tiles need it: a branch around it costs those that don't next to nothing.
+__device__ void Mask(float (&s)[kKeys / 2], const Rows& rows, int first_key, int lane) {
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = first_key + n * 8 + (lane % 4) * 2 + i % 2;
+      if (key < rows.first[i / 2] || key > rows.position[i / 2]) s[n * 4 + i] = -INFINITY;
+    }
+  }
+}
+
+// Scores become probabilities, up to the common factor: 2^(scale s), with `scale` > 0 applied by the same
+// instruction that subtracts the maximum.
+__device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, float scale) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float best = -INFINITY;
@@ -209,20 +294,15 @@ __device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool m
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float& score = s[n * 4 + half * 2 + i];
-        score *= scale;
-        if (masked) {
-          const int key = first_key + n * 8 + (lane % 4) * 2 + i;
-          if (key < rows.first[half] || key > rows.position[half]) score = -INFINITY;
-        }
-        best = fmaxf(best, score);
+        best = fmaxf(best, s[n * 4 + half * 2 + i]);
       }
     }
     best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
     best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
     const float next = fmaxf(rows.maximum[half], best);
-    const float base = next == -INFINITY ? 0 : next;  // nothing seen yet, under a window
-    rows.fade[half] = Exp2(rows.maximum[half] - base);
+    const float base = next == -INFINITY ? 0 : __fmul_rn(next, scale);  // nothing seen yet, under a window
+    // Rounded as the base is: exactly 1 for a tile of which the row sees nothing.
+    rows.fade[half] = Exp2(__fmul_rn(rows.maximum[half], scale) - base);
     rows.maximum[half] = next;
     rows.weight[half] *= rows.fade[half];
 #pragma unroll
@@ -230,7 +310,7 @@ __device__ void Softmax(float (&s)[kKeys / 2], Rows& rows, int first_key, bool m
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& score = s[n * 4 + half * 2 + i];
-        score = Exp2(score - base);
+        score = Exp2(fmaf(score, scale, -base));
         rows.weight[half] += score;
       }
     }
@@ -287,19 +367,40 @@ __global__ void __launch_bounds__(kThreads, 1)
                       kv.key_dtype,
                       kv.value_dtype,
                       last_position + 1};
+  const bool key_bytes = tensor::IsScaled(source.key_dtype), value_bytes = tensor::IsScaled(source.value_dtype);
+  // Has what is of 8 bits of the keys of tile `index` and the values of the one before on its way.
+  const auto fetch = [&](int index) {
+    if (key_bytes && index < tiles) {
+      FetchBytes<D>(shared.bytes.keys, shared.bytes.key_scales[index % kStages], source.keys, source,
+                    begin + index * kKeys, thread);
+    }
+    if (value_bytes && index > 0 && index <= tiles) {
+      const int last = index - 1;
+      FetchBytes<D>(shared.bytes.values, shared.bytes.value_scales[last % kStages], source.values, source,
+                    begin + last * kKeys, thread);
+    }
+  };
   // Brings the keys of tile `index` and the values of the one before.
   const auto load = [&](int index) {
-    if (index < tiles) {
+    if (index < tiles && key_bytes) {
+      ConvertKeys<T, D>(shared.keys[index % kStages], shared.bytes.keys, shared.bytes.key_scales[index % kStages],
+                        source.key_dtype, thread);
+    } else if (index < tiles) {
       WithDType(source.key_dtype, [&](auto dtype) {
         LoadTileKeys<T, D, dtype()>(shared.keys[index % kStages], source, begin + index * kKeys, thread);
       });
     }
-    if (index > 0) {
+    const int last = index - 1;
+    if (index > 0 && value_bytes) {
+      ConvertValues<T, D>(shared.values[last % kStages], shared.bytes.values,
+                          shared.bytes.value_scales[last % kStages], source.value_dtype,
+                          source.end - (begin + last * kKeys), thread);
+    } else if (index > 0) {
       WithDType(source.value_dtype, [&](auto dtype) {
-        const int last = index - 1;
         LoadTileValues<T, D, dtype()>(shared.values[last % kStages], source, begin + last * kKeys, thread);
       });
     }
+    fetch(index + 1);
     CommitCopies();
   };
   // What was loaded last is there for all, and all products of the round before are done.
@@ -325,12 +426,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto softmax = [&](float(&s)[kKeys / 2], int index) {
     const int first_key = begin + index * kKeys;
     const bool masked = first_key + kKeys - 1 > lowest || first_key < first_seen(highest);
-    Softmax(s, rows, first_key, masked, shape.scale * kLog2E, lane);
+    if (masked) Mask(s, rows, first_key, lane);
+    Softmax(s, rows, shape.scale * kLog2E);
   };
 
   float s[kKeys / 2] = {};
   float o[D / 2] = {};
   uint32_t p[kKeys / 16][4];
+  if (key_bytes) {
+    fetch(0);
+    CommitCopies();
+    WaitForCopies<0>();
+    __syncthreads();
+  }
   load(0);
   arrive();
   IssueScores<T, D>(s, q_at, keys_at(0));
@@ -383,10 +491,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <typename T, int D>
 cudaError_t Launch(const void* q, int64_t q_stride, const HeadShape& shape, const StepView& step, const KvView& kv,
                    void* out, int64_t out_stride, cudaStream_t stream) {
-  constexpr size_t kShared = sizeof(WgmmaShared<T, D>);
-  if (const cudaError_t error = AskForShared(WgmmaPrefillKernel<T, D>, kShared); error != cudaSuccess) return error;
+  using Shared = WgmmaShared<T, D>;
+  const bool bytes = tensor::IsScaled(kv.key_dtype) || tensor::IsScaled(kv.value_dtype);
+  const size_t shared = sizeof(Shared) - (bytes ? 0 : sizeof(typename Shared::Bytes));
+  if (const cudaError_t error = AskForShared(WgmmaPrefillKernel<T, D>, shared); error != cudaSuccess) return error;
   const dim3 grid(static_cast<unsigned>(step.tile_count), static_cast<unsigned>(shape.kv_heads));
-  WgmmaPrefillKernel<T, D><<<grid, kThreads, kShared, stream>>>(static_cast<const T*>(q), q_stride, shape, step, kv,
+  WgmmaPrefillKernel<T, D><<<grid, kThreads, shared, stream>>>(static_cast<const T*>(q), q_stride, shape, step, kv,
                                                                 static_cast<T*>(out), out_stride);
   return LaunchError();
 }

@@ -46,6 +46,12 @@ __device__ inline uint32_t Pack2<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// Two bytes of a register, in the lower half of another.
+template <int kFirst, int kSecond>
+__device__ uint32_t PickBytes(uint32_t bytes) {
+  return __byte_perm(bytes, 0, 0x4400 | kSecond << 4 | kFirst);
+}
+
 // The same sum in every lane, in a fixed order.
 __device__ inline float WarpSum(float value) {
 #pragma unroll

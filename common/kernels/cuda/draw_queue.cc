@@ -53,6 +53,8 @@ absl::Status DrawQueue::ReserveTokens(int64_t draws) {
             "moving tokens");
   }
   tokens_ = std::move(grown);
+  // Zeros at first, and what a draw needs to be 0 it leaves at 0.
+  BATON_ASSIGN_OR_RETURN(states_, memory_->Allocate(draws * kDrawStateBytes));
   capacity_ = draws;
   return absl::OkStatus();
 }
@@ -111,7 +113,8 @@ void DrawQueue::Launch(Matrix logits, const StepDraws& draws) {
   auto* const counts = reinterpret_cast<uint32_t*>(counts_.get());
   auto* const tokens = reinterpret_cast<int32_t*>(tokens_.get());
   CountSeen(view, vocabulary, counts, stream_);
-  cuda::Draw(static_cast<float*>(logits.data), logits.stride, vocabulary, view, counts, tokens, stream_);
+  cuda::Draw(static_cast<float*>(logits.data), logits.stride, vocabulary, view, counts, tokens, states_.get(),
+             stream_);
   CheckOk(cudaMemcpyAsync(transfer.given.get(), tokens_.get(), static_cast<size_t>(count) * sizeof(int32_t),
                           cudaMemcpyDeviceToHost, stream_),
           "copying tokens to the host");

@@ -47,7 +47,7 @@ class DrawQueue final : public DeviceSampler {
   };
   DrawQueue(int device, cudaStream_t stream, device::Memory& memory, std::function<void()> moved)
       : device_(device), stream_(stream), memory_(&memory), moved_(std::move(moved)) {}
-  // Memory on the device for a table of `bytes`, and for the tokens of so many draws.
+  // Memory on the device for a table of `bytes`, and for the tokens and states of so many draws.
   absl::Status ReserveTable(int64_t bytes);
   absl::Status ReserveTokens(int64_t draws);
   // Memory on the host for both. `transfer` must not be in flight: what it holds is lost.
@@ -59,6 +59,7 @@ class DrawQueue final : public DeviceSampler {
   std::function<void()> moved_;
   device::Memory::Buffer asked_;   // a DrawTable
   device::Memory::Buffer tokens_;  // [capacity_] int32
+  device::Memory::Buffer states_;  // [capacity_] of kDrawStateBytes
   device::Memory::Buffer counts_;  // [penalty_slots_, vocabulary_] words
   int64_t asked_bytes_ = 0;
   int64_t capacity_ = 0;

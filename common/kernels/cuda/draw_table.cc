@@ -1,5 +1,6 @@
 #include "common/kernels/cuda/draw_table.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace baton::kernels::cuda {
@@ -20,7 +21,9 @@ size_t Append(std::span<const T> values, std::vector<std::byte>& bytes) {
 }  // namespace
 
 DrawTable::DrawTable(const StepDraws& draws)
-    : row_count_(static_cast<int>(draws.rows.size())), seen_count_(static_cast<int>(draws.seen.size())) {
+    : row_count_(static_cast<int>(draws.rows.size())),
+      all_greedy_(std::ranges::all_of(draws.rows, [](const RowDraw& row) { return row.temperature == 0; })),
+      seen_count_(static_cast<int>(draws.seen.size())) {
   std::vector<SeenRun> runs;
   std::vector<int32_t> tokens;
   for (const SeenTokens& seen : draws.seen) {
@@ -47,6 +50,7 @@ int64_t DrawTable::BytesOf(const StepDraws& draws) {
 DrawView DrawTable::View(const std::byte* base) const {
   return {.rows = reinterpret_cast<const RowDraw*>(base),
           .row_count = row_count_,
+          .all_greedy = all_greedy_,
           .biases = reinterpret_cast<const TokenBias*>(base + biases_),
           .seen = reinterpret_cast<const SeenRun*>(base + seen_),
           .seen_count = seen_count_,

@@ -23,6 +23,7 @@ struct SeenRun {
 struct DrawView {
   const RowDraw* rows = nullptr;
   int row_count = 0;
+  bool all_greedy = false;  // no row has a temperature
   const TokenBias* biases = nullptr;
   const SeenRun* seen = nullptr;
   int seen_count = 0;
@@ -41,6 +42,7 @@ class DrawTable {
 
  private:
   int row_count_;
+  bool all_greedy_;
   int seen_count_;
   size_t biases_ = 0, seen_ = 0, tokens_ = 0;  // where they begin
   std::vector<std::byte> bytes_;

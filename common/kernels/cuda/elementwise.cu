@@ -30,9 +30,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One block of threads per row. A thread sees the same columns in both passes, so what it wrote in the first it
-// reads back from its own cache.
-template <typename T, int kRun>
+// One block of threads per row. A thread has the same columns in both passes: kHeld runs of them in registers, all
+// loaded before the first is used, or, where they are more (kHeld is 0), read back from its own cache.
+template <typename T, int kRun, int kHeld>
 __global__ void __launch_bounds__(kThreads)
     RmsNormKernel(float* x, int64_t x_stride, const T* y, int64_t y_stride, const float* weight, float eps, int cols,
                   T* out, int64_t out_stride) {
@@ -40,17 +40,43 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   float* own = x + row * x_stride;
   float squares = 0;
-  for (int c = static_cast<int>(threadIdx.x) * kRun; c < cols; c += kThreads * kRun) {
+  const auto square = [&](const Run<float, kRun>& values) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) squares += values.values[i] * values.values[i];
+  };
+  const auto add = [&](Run<float, kRun>& values, const Run<T, kRun>& added) {
+#pragma unroll
+    for (int i = 0; i < kRun; ++i) values.values[i] += ToFloat(added.values[i]);
+  };
+  Run<float, kRun> held[kHeld > 0 ? kHeld : 1];
+  if constexpr (kHeld > 0) {
+    Run<T, kRun> added[kHeld];
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const int c = (h * kThreads + static_cast<int>(threadIdx.x)) * kRun;
+      if (c >= cols) continue;
+      held[h] = *reinterpret_cast<const Run<float, kRun>*>(own + c);
+      if (y != nullptr) added[h] = *reinterpret_cast<const Run<T, kRun>*>(y + row * y_stride + c);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const int c = (h * kThreads + static_cast<int>(threadIdx.x)) * kRun;
+      if (c >= cols) continue;
+      if (y != nullptr) {
+        add(held[h], added[h]);
+        *reinterpret_cast<Run<float, kRun>*>(own + c) = held[h];
+      }
+      square(held[h]);
+    }
+  }
+  for (int c = static_cast<int>(threadIdx.x) * kRun; kHeld == 0 && c < cols; c += kThreads * kRun) {
     auto& run = *reinterpret_cast<Run<float, kRun>*>(own + c);
     Run<float, kRun> values = run;
     if (y != nullptr) {
-      const auto added = *reinterpret_cast<const Run<T, kRun>*>(y + row * y_stride + c);
-#pragma unroll
-      for (int i = 0; i < kRun; ++i) values.values[i] += ToFloat(added.values[i]);
+      add(values, *reinterpret_cast<const Run<T, kRun>*>(y + row * y_stride + c));
       run = values;
     }
-#pragma unroll
-    for (int i = 0; i < kRun; ++i) squares += values.values[i] * values.values[i];
+    square(values);
   }
   squares = WarpSum(squares);
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = squares;
@@ -59,8 +85,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int w = 0; w < kThreads / kWarp; ++w) total += partial[w];
   const float factor = rsqrtf(total / static_cast<float>(cols) + eps);
-  for (int c = static_cast<int>(threadIdx.x) * kRun; c < cols; c += kThreads * kRun) {
-    const auto values = *reinterpret_cast<const Run<float, kRun>*>(own + c);
+  const auto write = [&](int c, const Run<float, kRun>& values) {
     const auto weights = *reinterpret_cast<const Run<float, kRun>*>(weight + c);
     Run<T, kRun> result;
 #pragma unroll
@@ -68,15 +93,30 @@ __global__ void __launch_bounds__(kThreads)
       result.values[i] = FromFloat<T>(values.values[i] * factor * weights.values[i]);
     }
     *reinterpret_cast<Run<T, kRun>*>(out + row * out_stride + c) = result;
+  };
+  if constexpr (kHeld > 0) {
+#pragma unroll
+    for (int h = 0; h < kHeld; ++h) {
+      const int c = (h * kThreads + static_cast<int>(threadIdx.x)) * kRun;
+      if (c < cols) write(c, held[h]);
+    }
+  } else {
+    for (int c = static_cast<int>(threadIdx.x) * kRun; c < cols; c += kThreads * kRun) {
+      write(c, *reinterpret_cast<const Run<float, kRun>*>(own + c));
+    }
   }
 }
 
-template <typename T>
+template <typename T, int kRun>
 __global__ void __launch_bounds__(kThreads) AddBiasKernel(T* matrix, int64_t stride, const float* bias, int cols) {
-  const int c = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+  const int c = (static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x)) * kRun;
   if (c >= cols) return;
-  T& value = matrix[static_cast<int64_t>(blockIdx.x) * stride + c];
-  value = FromFloat<T>(ToFloat(value) + bias[c]);
+  auto& run = *reinterpret_cast<Run<T, kRun>*>(matrix + static_cast<int64_t>(blockIdx.x) * stride + c);
+  const auto added = *reinterpret_cast<const Run<float, kRun>*>(bias + c);
+  Run<T, kRun> result = run;
+#pragma unroll
+  for (int i = 0; i < kRun; ++i) result.values[i] = FromFloat<T>(ToFloat(result.values[i]) + added.values[i]);
+  run = result;
 }
 
 template <typename T, int kRun>
@@ -135,7 +175,11 @@ void RmsNorm(float* x, int64_t x_stride, const void* y, int64_t y_stride, const 
   if (rows == 0) return;
   WithType(dtype, [&](auto type) {
     using T = decltype(type);
-    const auto kernel = InRuns(4, {x_stride, y_stride, out_stride, cols}) ? &RmsNormKernel<T, 4> : &RmsNormKernel<T, 1>;
+    const bool runs = InRuns(4, {x_stride, y_stride, out_stride, cols});
+    const auto kernel = !runs                      ? &RmsNormKernel<T, 1, 0>
+                        : cols <= 4 * 4 * kThreads ? &RmsNormKernel<T, 4, 4>
+                        : cols <= 8 * 4 * kThreads ? &RmsNormKernel<T, 4, 8>
+                                                   : &RmsNormKernel<T, 4, 0>;
     kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(x, x_stride, static_cast<const T*>(y), y_stride, weight,
                                                                  eps, cols, static_cast<T*>(out), out_stride);
   });
@@ -146,8 +190,11 @@ void AddBias(void* matrix, int64_t stride, const float* bias, int rows, int cols
              cudaStream_t stream) {
   if (rows == 0) return;
   WithType(dtype, [&](auto type) {
-    const dim3 grid(static_cast<unsigned>(rows), Blocks(cols, kThreads));
-    AddBiasKernel<<<grid, kThreads, 0, stream>>>(static_cast<decltype(type)*>(matrix), stride, bias, cols);
+    using T = decltype(type);
+    const bool runs = InRuns(4, {stride, cols});
+    const auto kernel = runs ? &AddBiasKernel<T, 4> : &AddBiasKernel<T, 1>;
+    const dim3 grid(static_cast<unsigned>(rows), Blocks(cols, kThreads * (runs ? 4 : 1)));
+    kernel<<<grid, kThreads, 0, stream>>>(static_cast<T*>(matrix), stride, bias, cols);
   });
   CheckLaunch("bias");
 }

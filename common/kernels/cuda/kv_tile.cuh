@@ -8,6 +8,7 @@
 #pragma once
 
 #include "common/kernels/cuda/device_math.cuh"
+#include "common/kernels/cuda/kv_bytes.cuh"
 #include "common/kernels/cuda/launch.h"
 
 namespace baton::kernels::cuda {
@@ -129,9 +130,11 @@ __device__ inline void KeyFragments(uint32_t (&r)[4], const void* keys, int kk, 
 
 // The B fragments of a block's 16 tokens and 16 columns d from 16 jj on: r[0], r[1] for the first 8 columns,
 // r[2], r[3] for the others.
-template <int D>
+// kOfBytes: the tokens in the order of keys of 8 bits (kv_bytes.cuh).
+template <int D, bool kOfBytes = false>
 __device__ void ValueFragments(uint32_t (&r)[4], const void* values, int jj, int lane) {
-  const int token = (lane / 8 % 2) * 8 + lane % 8;
+  const int k = (lane / 8 % 2) * 8 + lane % 8;
+  const int token = kOfBytes ? TokenAt(k) : k;
   const int chunk = (2 * jj + lane / 16) ^ (token & 7);
   LoadMatricesTransposed(r, static_cast<const uint4*>(values) + token * (D / 8) + chunk);
 }

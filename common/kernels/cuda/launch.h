@@ -83,14 +83,17 @@ void RotateAndStore(void* qkv, int64_t stride, DType dtype, const HeadShape& sha
 
 // The largest vocabulary that Draw takes.
 inline constexpr int kMaxSampledVocabulary = 1 << 20;
+// Of device memory that a draw takes beside its row.
+inline constexpr int64_t kDrawStateBytes = 24608;
 
 // What slots start with: counts [slots, vocabulary].
 void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStream_t stream);
 
 // tokens[i]: drawn as draws.rows[i] says from its row of logits, which is changed as it says and in which
-// slot it is counted; -1, and counted nowhere, if no logit is a number above -inf.
+// slot it is counted; -1, and counted nowhere, if no logit is a number above -inf. `states` has
+// kDrawStateBytes for each draw, zeros before the first.
 void Draw(float* logits, int64_t stride, int vocabulary, const DrawView& draws, uint32_t* counts,
-          int32_t* tokens, cudaStream_t stream);
+          int32_t* tokens, std::byte* states, cudaStream_t stream);
 
 // Whether the attention kernels are built for it.
 bool AttentionSupports(int head_dim);

@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/device/cuda/copy_pieces.h"
 #include "common/device/cuda/status.h"
 #include "common/transfer/nccl/payload_launch.h"
 
@@ -13,6 +14,8 @@ namespace baton::transfer {
 namespace {
 
 using device::cuda::CheckOk;
+using device::cuda::CopyPieces;
+using device::cuda::PieceTable;
 
 // Where the checksums begin.
 int64_t TrailerAt(int64_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -45,6 +48,11 @@ absl::StatusOr<std::unique_ptr<CudaPayload>> CudaPayload::Create(
   device::cuda::CudaMemory& memory = *ranks.front();
   BATON_RETURN_IF_ERROR(device::cuda::Use(memory.device()));
   auto payload = std::unique_ptr<CudaPayload>(new CudaPayload(std::move(ranks)));
+  BATON_ASSIGN_OR_RETURN(payload->packing_, device::cuda::MakeStream(true));
+  for (size_t i = 0; i < kMostPacks + kMostUnpacks; ++i) {
+    BATON_ASSIGN_OR_RETURN(device::cuda::Event event, device::cuda::MakeEvent());
+    payload->spare_.push_back(std::move(event));
+  }
   BATON_ASSIGN_OR_RETURN(payload->wrong_, memory.Allocate(kMostUnpacks * sizeof(uint32_t)));
   BATON_ASSIGN_OR_RETURN(payload->seen_, device::cuda::AllocatePinned(kMostUnpacks * sizeof(uint32_t)));
   return payload;
@@ -69,16 +77,25 @@ int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
 
 uint64_t CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
   CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  // Packs wait for steps that have been issued, so the first of them is about to end.
+  if (packs_.size() >= kMostPacks) {
+    CheckOk(cudaEventSynchronize(packs_.front().get()), "packing");
+    BATON_CHECK(TakeFirst(packs_));
+    ++packed_;
+  }
   int64_t bytes = 0;
   for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
   // Pieces lie on the GPUs of all ranks, whose own streams may be far behind this one.
-  const int64_t mark = memory_.marked();
-  for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, compute_);
-  ForTables(pieces, staging, true, nullptr, compute_);
-  WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), compute_);
-  const cudaEvent_t packed = Mark(packs_, compute_);
-  // The pieces may be given back as soon as this returns, and filled again.
-  for (device::cuda::CudaMemory* rank : ranks_) rank->UploadAfter(packed);
+  const int64_t mark = memory_.announced();
+  for (const device::cuda::CudaMemory* rank : ranks_) rank->OrderAfterMark(mark, packing_.get());
+  ForTables(pieces, staging, true, nullptr, packing_.get());
+  WriteCrcs(staging, bytes, reinterpret_cast<uint32_t*>(staging + TrailerAt(bytes)), packing_.get());
+  const cudaEvent_t packed = Mark(packs_, packing_.get());
+  // The pieces may be given back as soon as this returns, and filled again: by uploads, or by the next step.
+  for (device::cuda::CudaMemory* rank : ranks_) {
+    rank->UploadAfter(packed);
+    rank->ComputeAfter(packed);
+  }
   return packed_ + packs_.size();
 }
 
@@ -91,11 +108,7 @@ bool CudaPayload::Packed(uint64_t number) {
 }
 
 cudaEvent_t CudaPayload::Mark(std::deque<device::cuda::Event>& marks, cudaStream_t stream) {
-  if (spare_.empty()) {
-    auto event = device::cuda::MakeEvent();
-    BATON_CHECK(event.ok()) << " " << event.status().ToString();
-    spare_.push_back(*std::move(event));
-  }
+  BATON_CHECK(!spare_.empty());
   marks.push_back(std::move(spare_.back()));
   spare_.pop_back();
   CheckOk(cudaEventRecord(marks.back().get(), stream), "marking a payload");

@@ -1,6 +1,7 @@
-// CudaPayload: payloads on a GPU. Pack runs on the compute stream of rank 0, after the last mark of every
-// rank, so it sees the KV that their kernels have written, and marks its end by an event of its own: a
-// transfer is put once that has come, and uploads into the pieces wait for it.
+// CudaPayload: payloads on a GPU. Pack runs on a stream of its own on rank 0's GPU, after the mark that is
+// announced of every rank, so it sees the KV that their kernels have written and waits for nothing later. It
+// marks its end by an event of its own: a transfer is put once that has come, and uploads into the pieces and
+// later steps wait for it.
 // Unpack runs on the stream of uploads, in their order, and waits neither for a step in flight nor, on the
 // host, for its own end: nothing is copied if the check before it on the stream has failed. Staging
 // memory is never touched on the compute stream by the link's thread: that stream may be in the middle of a
@@ -35,13 +36,10 @@ class CudaPayload final : public Payload {
 
  private:
   explicit CudaPayload(std::vector<device::cuda::CudaMemory*> ranks)
-      : ranks_(std::move(ranks)),
-        memory_(*ranks_.front()),
-        compute_(memory_.stream()),
-        uploads_(memory_.uploads()) {}
+      : ranks_(std::move(ranks)), memory_(*ranks_.front()), uploads_(memory_.uploads()) {}
 
-  // Unpacks in progress at once.
-  static constexpr size_t kMostUnpacks = 512;
+  // In progress at once. Their events are made at start.
+  static constexpr size_t kMostPacks = 512, kMostUnpacks = 512;
 
   // Puts a mark on the stream, behind those of the same list.
   cudaEvent_t Mark(std::deque<device::cuda::Event>& marks, cudaStream_t stream);
@@ -51,7 +49,8 @@ class CudaPayload final : public Payload {
 
   const std::vector<device::cuda::CudaMemory*> ranks_;
   device::cuda::CudaMemory& memory_;
-  const cudaStream_t compute_, uploads_;
+  const cudaStream_t uploads_;
+  device::cuda::Stream packing_;
   // Packs and unpacks that have not been seen to end, in order: the first is the number after those that
   // have. The events of those that have serve again.
   std::deque<device::cuda::Event> packs_, unpacks_;

@@ -1,6 +1,5 @@
-// Packing of payloads on the GPU: gather and scatter in 16-byte accesses, and a CRC32C (Castagnoli, RFC 3720
-// appendix B.4) for every 256 bytes, four bytes a step by four tables in shared memory (slicing-by-4, Kounavis
-// and Berry 2005).
+// Checksums of payloads on the GPU: a CRC32C (Castagnoli, RFC 3720 appendix B.4) for every 256 bytes, four
+// bytes a step by four tables in shared memory (slicing-by-4, Kounavis and Berry 2005).
 #include <cstdio>
 #include <cstdlib>
 
@@ -11,23 +10,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr uint32_t kPolynomial = 0x82F63B78u;  // reflected
-constexpr int64_t kBytesPerBlock = 16 * 1024;
-
-__global__ void __launch_bounds__(kThreads) CopyKernel(PieceTable table, std::byte* staging, bool to_staging, const uint32_t* unless) {
-  if (unless != nullptr && *unless != 0) return;
-  const PieceTable::Piece piece = table.pieces[blockIdx.x];
-  auto* data = reinterpret_cast<uint4*>(piece.data);
-  auto* staged = reinterpret_cast<uint4*>(staging + piece.at);
-  const int64_t words = piece.bytes / 16;
-  for (int64_t i = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x; i < words;
-       i += static_cast<int64_t>(gridDim.y) * kThreads) {
-    if (to_staging) {
-      staged[i] = data[i];
-    } else {
-      data[i] = staged[i];
-    }
-  }
-}
 
 template <bool kCompare>
 __global__ void __launch_bounds__(kThreads)
@@ -73,17 +55,6 @@ unsigned CrcBlocks(int64_t bytes) {
 }
 
 }  // namespace
-
-void CopyPieces(const PieceTable& table, std::byte* staging, bool to_staging, const uint32_t* unless,
-                cudaStream_t stream) {
-  if (table.count == 0) return;
-  int64_t longest = 1;
-  for (int i = 0; i < table.count; ++i) longest = table.pieces[i].bytes > longest ? table.pieces[i].bytes : longest;
-  const dim3 grid(static_cast<unsigned>(table.count),
-                  static_cast<unsigned>((longest + kBytesPerBlock - 1) / kBytesPerBlock));
-  CopyKernel<<<grid, kThreads, 0, stream>>>(table, staging, to_staging, unless);
-  Check("piece copy");
-}
 
 void WriteCrcs(const std::byte* data, int64_t bytes, uint32_t* crcs, cudaStream_t stream) {
   CrcKernel<false><<<CrcBlocks(bytes), kThreads, 0, stream>>>(data, bytes, crcs, nullptr);

@@ -6,13 +6,16 @@
 #include <memory>
 #include <random>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/mailbox.h"
 #include "common/transfer/host_link.h"
 #include "common/transfer/link.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/staged_host_link.h"
 #include "common/transfer/ucx/open_ucx.h"
 #include "common/transfer/ucx/ucx_link.h"
 #include "tests/fakes/fake_nccl.h"
+#include "tests/fakes/far_memory.h"
 
 namespace baton::transfer {
 namespace {
@@ -84,6 +87,23 @@ LinkPair MakeUcxPair() {
           "127.0.0.1:1"};
 }
 
+// The host link of a worker whose KV lies on a device.
+LinkPair MakeStagedHostPair() {
+  struct Setup {
+    testing::FarMemory memory;
+    Mailbox<absl::AnyInvocable<void()>> engine{1000};
+    std::unique_ptr<StagedHostLinkSender> sender =
+        *StagedHostLinkSender::Create(memory, int64_t{1} << 20, [] {});
+    StagedHostLinkReceiver receiver{
+        memory, [this](absl::AnyInvocable<void()> task) { return engine.PostAlways(std::move(task)); }};
+  };
+  const auto setup = std::make_shared<Setup>();
+  return {std::shared_ptr<LinkSender>(setup, setup->sender.get()),
+          std::shared_ptr<LinkReceiver>(setup, &setup->receiver), [setup = setup.get()] {
+            for (auto& task : setup->engine.WaitAndTakeAll(absl::InfiniteDuration())) task();
+          }};
+}
+
 struct LinkCase {
   const char* name;
   std::function<LinkPair()> make;
@@ -111,6 +131,9 @@ class LinkContractTest : public testing::TestWithParam<LinkCase> {
     v1::KvChunk chunk;
     chunk.set_incarnation(2);  // the receiver's
     if (absl::Status shipped = link_.sender->Ship(from, chunk); !shipped.ok()) return shipped;
+    absl::Notification ready;
+    link_.sender->WhenReady([&] { ready.Notify(); });
+    ready.WaitForNotification();
     on_the_way(chunk);
     absl::Status received = absl::UnknownError("done was not called");
     int calls = 0;
@@ -173,7 +196,8 @@ INSTANTIATE_TEST_SUITE_P(
                  [] {
                    return LinkPair{std::make_shared<HostLinkSender>(), std::make_shared<HostLinkReceiver>()};
                  }},
-        LinkCase{"nccl", MakeNcclPair}, LinkCase{"ucx", MakeUcxPair}),
+        LinkCase{"staged_host", MakeStagedHostPair}, LinkCase{"nccl", MakeNcclPair},
+        LinkCase{"ucx", MakeUcxPair}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -36,8 +36,9 @@ class EmulatedSampler final : public DeviceSampler {
     const auto vocabulary = static_cast<int>(logits.cols);
     tokens_.assign(draws.rows.size(), 0);
     CountSeen(view, vocabulary, counts_.data(), nullptr);
+    states_.resize(std::max(states_.size(), draws.rows.size() * size_t{kernels::cuda::kDrawStateBytes}));
     kernels::cuda::Draw(logits.row(0), logits.stride, vocabulary, view, counts_.data(), tokens_.data(),
-                        nullptr);
+                        states_.data(), nullptr);
     in_flight_.push_back(tokens_);
   }
   void Await(std::span<TokenId> tokens) override {
@@ -47,8 +48,9 @@ class EmulatedSampler final : public DeviceSampler {
   const int32_t* tokens() const { return tokens_.data(); }
 
  private:
-  std::vector<uint32_t> counts_;                // [slots, vocabulary]
-  std::vector<int32_t> tokens_;                 // of the last launch
+  std::vector<uint32_t> counts_;  // [slots, vocabulary]
+  std::vector<int32_t> tokens_;   // of the last launch
+  std::vector<std::byte> states_;
   std::deque<std::vector<int32_t>> in_flight_;  // of launches that were not awaited yet
 };
 

@@ -85,6 +85,11 @@ T atomicMin(T* where, T value) {
   return std::exchange(*where, value < *where ? value : *where);
 }
 template <typename T>
+T atomicMax(T* where, T value) {
+  return std::exchange(*where, value > *where ? value : *where);
+}
+inline void __threadfence() {}
+template <typename T>
 T atomicOr(T* where, T value) {
   return std::exchange(*where, *where | value);
 }

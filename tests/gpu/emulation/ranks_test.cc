@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
 #include <random>
 
+#include "common/base/digest.h"
 #include "common/device/cuda/cuda_memory.h"
 #include "common/engine/engine.h"
-#include "common/transfer/host_link.h"
 #include "common/transfer/nccl/cuda_payload.h"
+#include "common/transfer/staged_host_link.h"
 #include "tests/gpu/emulation/runtime.h"
 
 namespace baton::gpu {
@@ -34,13 +38,21 @@ std::unique_ptr<engine::Engine> Load(int tp) {
 // A sequence of random tokens that the engine computes step by step.
 class Sequence {
  public:
-  Sequence(engine::Engine& engine, int64_t tokens) : engine_(engine) {
-    std::mt19937 random(7);
-    const auto vocabulary = static_cast<uint32_t>(engine.config().vocabulary);
-    for (int64_t i = 0; i < tokens; ++i) tokens_.emplace_back(static_cast<int32_t>(random() % vocabulary));
-    blocks_ = *engine.pool().Allocate(BlocksFor(tokens));
+  Sequence(engine::Engine& engine, int64_t tokens)
+      : engine_(engine),
+        tokens_(static_cast<size_t>(tokens)),
+        blocks_(*engine.pool().Allocate(BlocksFor(tokens))) {
+    Restart(7);
   }
   ~Sequence() { engine_.pool().Release(blocks_); }
+
+  // Another sequence of as many tokens, in the same blocks.
+  void Restart(uint32_t seed) {
+    std::mt19937 random(seed);
+    const auto vocabulary = static_cast<uint32_t>(engine_.config().vocabulary);
+    for (TokenId& token : tokens_) token = TokenId(static_cast<int32_t>(random() % vocabulary));
+    computed_ = 0;
+  }
 
   // The next `rows` tokens; logits of the last of them, or none.
   std::vector<float> Step(
@@ -106,18 +118,24 @@ class Shipper {
 
 class HostShipper final : public Shipper {
  public:
-  explicit HostShipper(engine::Engine& engine) : Shipper(engine), link_(engine.store().memory()) {}
+  // Room for a few layers only: the slab comes round.
+  explicit HostShipper(engine::Engine& engine)
+      : Shipper(engine),
+        link_(*transfer::StagedHostLinkSender::Create(engine.store().memory(), 16 << 10, [] {})) {}
   void Ship(std::vector<std::span<std::byte>> pieces) override {
     const std::vector<std::span<const std::byte>> read_only(pieces.begin(), pieces.end());
-    chunks_.resize(pieces_.size());
-    EXPECT_TRUE(link_.Ship(read_only, chunks_.emplace_back()).ok());
+    if (pieces_.empty()) chunks_.clear();
+    EXPECT_TRUE(link_->Ship(read_only, chunks_.emplace_back()).ok());
     pieces_.push_back(std::move(pieces));
   }
-  std::string Shipped(size_t index) override { return chunks_[index].data(); }
+  std::string Shipped(size_t index) override {
+    link_->Flush(absl::InfiniteDuration());
+    return chunks_[index].data();
+  }
 
  private:
-  transfer::HostLinkSender link_;
-  std::vector<v1::KvChunk> chunks_;
+  std::deque<v1::KvChunk> chunks_;  // they stay where they are
+  std::unique_ptr<transfer::StagedHostLinkSender> link_;
 };
 
 class NcclShipper final : public Shipper {
@@ -171,6 +189,44 @@ TEST_P(RanksTest, ALayerLeavesOnceAllRanksHaveWrittenIt) {
   }
 }
 
+TEST_P(RanksTest, TheGpuHasWorkWhileALayerLeaves) {
+  int busy = 0;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const cudaStream_t compute =
+        dynamic_cast<device::cuda::CudaMemory&>(*engine->memories().front()).stream();
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 37);
+    (void)sequence.Step(37, true, [&](int layer) {
+      shipper->Ship(sequence.Pieces(layer));
+      if (cudaStreamQuery(compute) == cudaErrorNotReady) ++busy;
+    });
+  }
+  EXPECT_GT(busy, 0);
+}
+
+TEST_P(RanksTest, WhatLeftIsNotWhatTheNextStepWrites) {
+  std::vector<std::string> expected;
+  for (uint32_t seed = 0; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    const auto shipper = MakeShipper(GetParam(), *engine);
+    Sequence sequence(*engine, 32);
+    (void)sequence.Step(32, false, [&](int layer) { shipper->Ship(sequence.Pieces(layer)); });
+    // The first time it is looked at before its blocks go to another sequence.
+    for (int layer = 0; seed == 0 && layer < engine->config().layers; ++layer)
+      expected.push_back(Contents(*engine, sequence.Pieces(layer)));
+    sequence.Restart(8);
+    (void)sequence.Step(32, true);
+    for (size_t layer = 0; layer < expected.size(); ++layer)
+      EXPECT_TRUE(shipper->Shipped(layer) == expected[layer]) << "layer " << layer;
+  }
+}
+
 TEST_P(RanksTest, CachedBlocksLeaveRightAfterAStepWithoutLogits) {
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -201,6 +257,47 @@ TEST_P(RanksTest, WhatADecodeStepWroteLeavesWhole) {
       });
       shipper->Compare();
     }
+  }
+}
+
+// Of whichever rank's store: one chunk, in several parts and tables.
+TEST(RanksLinkTest, APayloadOfTheHostLinkArrivesBesideAStep) {
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    emulation::StartMachine({.gpus = 2, .seed = seed});
+    const auto engine = Load(2);
+    ASSERT_NE(engine, nullptr);
+    std::mutex mutex;
+    std::vector<absl::AnyInvocable<void()>> posted;
+    transfer::StagedHostLinkReceiver receiver(engine->store().memory(), [&](absl::AnyInvocable<void()> task) {
+      const std::scoped_lock lock(mutex);
+      posted.push_back(std::move(task));
+      return true;
+    });
+    // Two blocks that another step leaves alone, and a chunk of random bytes for them.
+    const std::vector<BlockId> blocks = *engine->pool().Allocate(2);
+    std::vector<std::span<std::byte>> pieces;
+    for (const BlockId block : blocks)
+      engine->store().AppendPieces(block, 0, engine->config().layers, pieces);
+    v1::KvChunk chunk;
+    std::mt19937 random(seed);
+    for (const auto piece : pieces) {
+      for (size_t i = 0; i < piece.size(); ++i) chunk.mutable_data()->push_back(static_cast<char>(random()));
+    }
+    chunk.set_crc32c(Crc32c(chunk.data()));
+    std::optional<absl::Status> told;
+    Sequence sequence(*engine, 20);
+    (void)sequence.Step(20, true, [&](int layer) {
+      if (layer == 0) receiver.Receive(chunk, "sender:1", pieces, [&](absl::Status done) { told = done; });
+    });
+    while (!told.has_value()) {
+      const std::scoped_lock lock(mutex);
+      for (auto& task : posted) task();
+      posted.clear();
+    }
+    EXPECT_TRUE(told->ok()) << *told;
+    EXPECT_TRUE(Contents(*engine, pieces) == chunk.data());
+    engine->pool().Release(blocks);
   }
 }
 

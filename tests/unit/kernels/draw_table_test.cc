@@ -25,6 +25,7 @@ TEST(DrawTableTest, KernelsFindWhatWasAskedFor) {
   std::ranges::copy(table.bytes(), base);
   const DrawView view = table.View(base);
   ASSERT_EQ(view.row_count, 2);
+  EXPECT_FALSE(view.all_greedy);
   EXPECT_EQ(view.rows[0].uniform, 0.25);
   EXPECT_EQ(view.rows[0].row, 3);
   EXPECT_EQ(view.rows[0].top_k, 7);

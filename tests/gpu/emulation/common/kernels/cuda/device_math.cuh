@@ -50,6 +50,11 @@ uint32_t Pack2(float low, float high) {
   return bits;
 }
 
+template <int kFirst, int kSecond>
+uint32_t PickBytes(uint32_t bytes) {
+  return (bytes >> (8 * kFirst) & 0xFF) | (bytes >> (8 * kSecond) & 0xFF) << 8;
+}
+
 inline float WarpSum(float value) {
   for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFu, value, offset);
   return value;
