@@ -75,7 +75,7 @@ struct LinkCase {
   std::function<LinkPair()> make;
 };
 
-class LinkContractTest : public testing::TestWithParam<LinkCase> {
+class LinkContractTest : public ::testing::TestWithParam<LinkCase> {
  protected:
   LinkPair link_ = GetParam().make();
 
@@ -153,7 +153,7 @@ TEST_P(LinkContractTest, AFlippedBitIsDataLossAndNothingIsWritten) {
 
 INSTANTIATE_TEST_SUITE_P(
     Links, LinkContractTest,
-    testing::Values(
+    ::testing::Values(
         LinkCase{"host",
                  [] {
                    return LinkPair{std::make_shared<HostLinkSender>(), std::make_shared<HostLinkReceiver>()};
