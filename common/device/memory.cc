@@ -8,6 +8,10 @@
 
 namespace baton::device {
 
+absl::StatusOr<std::unique_ptr<Outbound>> Memory::MakeOutbound(int64_t) {
+  return absl::UnimplementedError("nothing leaves " + name() + " beside its operations");
+}
+
 absl::Status Memory::UploadPieces(const std::byte* host, std::span<const Piece> pieces) {
   for (const Piece& piece : pieces) {
     if (absl::Status copied = Upload(host + piece.at, piece.here, piece.bytes); !copied.ok()) return copied;
@@ -46,9 +50,6 @@ class HostMemoryImpl final : public Memory {
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
     std::memcpy(host, here, static_cast<size_t>(bytes));
     return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t) override {
-    return absl::UnimplementedError("the host looks into its own memory");
   }
 
  private:

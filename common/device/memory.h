@@ -55,8 +55,9 @@ class Memory {
   virtual int64_t announced() const { return 0; }
   static constexpr int64_t kMarks = 512;
   // What brings bytes from here to the host beside the operations; `bytes` may be on their way at once. The
-  // memory outlives it. RESOURCE_EXHAUSTED: no room for them.
-  virtual absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes) = 0;
+  // memory outlives it. RESOURCE_EXHAUSTED: no room for them. UNIMPLEMENTED: this memory has none, as the
+  // host looks into it.
+  virtual absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t bytes);
   struct Piece {
     std::byte* here = nullptr;
     int64_t at = 0;  // in the bytes of the host

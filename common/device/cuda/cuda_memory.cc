@@ -23,10 +23,10 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Create(int device, cudaS
   for (Event& mark : memory->marks_) {
     BATON_ASSIGN_OR_RETURN(mark, MakeEvent());
   }
+  absl::MutexLock uploading(&memory->uploading_);
   for (Buffer& landed : memory->landed_) {
     BATON_ASSIGN_OR_RETURN(landed, memory->Allocate(kPartBytes));
   }
-  absl::MutexLock uploading(&memory->uploading_);
   absl::MutexLock downloading(&memory->downloading_);
   for (Staging* staging : {&memory->up_[0], &memory->up_[1], &memory->down_[0], &memory->down_[1]}) {
     BATON_ASSIGN_OR_RETURN(staging->bytes, AllocatePinned(kPartBytes));
@@ -155,7 +155,7 @@ absl::Status CudaMemory::UploadPieces(const std::byte* host, std::span<const Pie
   PieceTable table;
   int64_t part = 0, at = 0;
   // What lies in the staging buffer of this part crosses in one copy, and a kernel puts it into its places.
-  const auto send = [&]() -> absl::Status {
+  const auto send = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(uploading_) -> absl::Status {
     Staging& staging = up_[part % 2];
     std::byte* landed = landed_[part % 2].get();
     BATON_RETURN_IF_ERROR(ToStatus(cudaMemcpyAsync(landed, staging.bytes.get(), static_cast<size_t>(at),

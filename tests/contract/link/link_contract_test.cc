@@ -109,7 +109,7 @@ struct LinkCase {
   std::function<LinkPair()> make;
 };
 
-class LinkContractTest : public testing::TestWithParam<LinkCase> {
+class LinkContractTest : public ::testing::TestWithParam<LinkCase> {
  protected:
   void SetUp() override {
     if (link_.sender == nullptr) GTEST_SKIP() << "this build has no " << GetParam().name;
@@ -191,7 +191,7 @@ TEST_P(LinkContractTest, AFlippedBitIsDataLossAndNothingIsWritten) {
 
 INSTANTIATE_TEST_SUITE_P(
     Links, LinkContractTest,
-    testing::Values(
+    ::testing::Values(
         LinkCase{"host",
                  [] {
                    return LinkPair{std::make_shared<HostLinkSender>(), std::make_shared<HostLinkReceiver>()};
