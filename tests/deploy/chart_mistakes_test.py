@@ -71,6 +71,8 @@ class Mistakes(unittest.TestCase):
         "a tensor parallel of three": ({"decode": {"gpus": 4, "tensorParallel": 3}}, ["tensorParallel"]),
         "nccl without GPUs": ({"link": {"name": "nccl"}}, ["link.name", "decode.gpus"]),
         "a floor without a worker to test with": ({"prefill": {"enabled": False}, "link": {"floorGbps": 1}}, ["link.floorGbps", "prefill.enabled"]),
+        "a transport of NCCL's on the host link": ({"link": {"transport": "rdma"}}, ["link.transport", "link.name"]),
+        "a transport without a worker to test with": ({"node": {"enabled": True, "gpus": 1, "prefillWorkers": 0}, "link": {"name": "nccl", "transport": "p2p"}}, ["link.transport", "node.prefillWorkers"]),
         "nccl on a node without GPUs": ({"node": {"enabled": True}, "link": {"name": "nccl"}}, ["link.name", "node.gpus"]),
         "nccl on slices of a GPU": ({**each({"gpus": 1}), "link": {"name": "nccl"}, "decode": {"gpus": 1, "gpuResource": "nvidia.com/mig-3g.40gb"}}, ["decode.gpuResource", "slices of one GPU", "host"]),
         "nccl on shared GPUs": ({**each({"gpus": 1}), "link": {"name": "nccl"}, "prefill": {"gpus": 1, "gpuResource": "nvidia.com/gpu.shared"}}, ["prefill.gpuResource", "no two workers on one GPU"]),

@@ -319,6 +319,15 @@ class Pods(unittest.TestCase):
             self.assertNotIn("LINK_DOMAIN", str(release.pod("router")))
         self.assertNotIn("LINK_DOMAIN", str(Release({"link": {"domain": ""}}).pod("decode")))
 
+    def test_wanted_transport(self):
+        nccl = {**each({"gpus": 1}), "link": {"name": "nccl", "transport": "rdma"}}
+        flags = Release(nccl).flags("decode")
+        self.assertEqual((flags["--link-transport"], flags["--link-peers"]), ("rdma", "dns:///r-baton-prefill.ns.svc:8470"))
+        self.assertNotIn("--link-transport", Release(nccl).flags("prefill"))
+        flags = Release({"node": {"enabled": True, "gpus": 2}, "link": {"name": "nccl", "transport": "p2p"}}).flags("node")
+        self.assertEqual((flags["--decode-flag=--link-transport"], flags["--decode-flag=--link-peers"]), ("p2p", "127.0.0.1:8480"))
+        self.assertNotIn("--link-transport", str(Release({**each({"gpus": 1}), "link": {"name": "nccl", "floorGbps": 1}}).container("decode")))
+
     def test_settings_of_nccl(self):
         release = Release({**each({"gpus": 1}), "link": {"name": "nccl", "pairs": 40, "env": {"NCCL_IB_HCA": "mlx5", "NCCL_RAS_ENABLE": "1"}}})
         for role in ("prefill", "decode"):

@@ -123,7 +123,8 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
 
 // A node of a cluster: several workers in one process tree, each an address for a router elsewhere.
 TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsReplaced) {
-  // An address of this run's own, on which the ports are free.
+  // An address of this run's own, on which the ports are free. Each prompt goes to the prefill worker: what
+  // would be computed locally is for another policy to say.
   const std::string host =
       fmt::format("127.{}.{}.{}", 1 + RandomU64() % 250, RandomU64() % 256, 1 + RandomU64() % 250);
   BatonOnTerminal node({"serve",
@@ -159,10 +160,11 @@ TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsRep
   EXPECT_EQ(health("live"), 0);
   EXPECT_EQ(health(""), 0);
 
-  auto router = Child::Spawn(BATON_BINARY_DIR "/bin/baton-router",
-                             {"--exit-with-parent", "--model", kModel, "--prefill", host + ":8480",
-                              "--decode", fmt::format("{0}:8481,{0}:8482", host), "--listen", host + ":8470",
-                              "--metrics", host + ":9470", "--log-level", "warn"});
+  auto router =
+      Child::Spawn(BATON_BINARY_DIR "/bin/baton-router",
+                   {"--exit-with-parent", "--model", kModel, "--policy", "least_loaded", "--prefill",
+                    host + ":8480", "--decode", fmt::format("{0}:8481,{0}:8482", host), "--listen",
+                    host + ":8470", "--metrics", host + ":9470", "--log-level", "warn"});
   ASSERT_TRUE(router.ok()) << router.status();
   const auto client = InferenceClient::Connect(host + ":8470", absl::Seconds(60) * BATON_PATIENCE);
   ASSERT_TRUE(client.ok()) << client.status();

@@ -36,12 +36,15 @@
 {{- if and $nccl $n.enabled (eq (int $n.gpus) 0) -}}
 {{- fail "link.name is nccl, which goes from GPU to GPU: give the node its GPUs (node.gpus), or use host" -}}
 {{- end -}}
-{{- if gt (float64 $v.link.floorGbps) 0.0 -}}
+{{- if and (ne $v.link.transport "any") (not $nccl) -}}
+{{- fail (printf "link.transport is %s, which is a choice of NCCL's, and link.name is %s: set link.name to nccl, or link.transport to any" $v.link.transport $v.link.name) -}}
+{{- end -}}
+{{- if include "baton.linkTest" $ -}}
 {{- if and (not $n.enabled) (not $v.prefill.enabled) -}}
-{{- fail "link.floorGbps tests the link to a prefill worker, and prefill.enabled is false: set it to 0" -}}
+{{- fail "link.floorGbps and link.transport test the link to a prefill worker, and prefill.enabled is false: set them to 0 and any" -}}
 {{- end -}}
 {{- if and $n.enabled (eq (int $n.prefillWorkers) 0) -}}
-{{- fail "link.floorGbps tests the link to a prefill worker, and node.prefillWorkers is 0: set it to 0" -}}
+{{- fail "link.floorGbps and link.transport test the link to a prefill worker, and node.prefillWorkers is 0: set them to 0 and any" -}}
 {{- end -}}
 {{- end -}}
 {{- if and $n.enabled (gt (int $n.gpus) 0) (gt (mul (int (include "baton.nodeSize" $)) (int $n.tensorParallel)) (int64 $n.gpus)) -}}

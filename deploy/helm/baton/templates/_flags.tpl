@@ -68,9 +68,12 @@
 {{- end }}
 {{- if eq $role "decode" }}
 - --slo-tpot={{ $v.slo.tpotSeconds }}
-{{- if gt (float64 $v.link.floorGbps) 0.0 }}
+{{- if include "baton.linkTest" $root }}
 - --link-peers=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
 - --link-floor-gbps={{ $v.link.floorGbps }}
+{{- if ne $v.link.transport "any" }}
+- --link-transport={{ $v.link.transport }}
+{{- end }}
 {{- end }}
 {{- with $r.maxRunning }}
 - --max-running={{ int . }}
@@ -152,13 +155,16 @@
 {{- with $r.tokenBudget }}
 - --prefill-flag=--token-budget={{ int . }}
 {{- end }}
-{{- if gt (float64 $v.link.floorGbps) 0.0 }}
+{{- if include "baton.linkTest" $root }}
 {{- $peers := list }}
 {{- range include "baton.nodeWorkers" $root | fromYamlArray }}
 {{- if eq .role "prefill" }}{{ $peers = append $peers (printf "127.0.0.1:%d" (int .grpc)) }}{{ end }}
 {{- end }}
 - --decode-flag=--link-peers={{ join "," $peers }}
 - --decode-flag=--link-floor-gbps={{ $v.link.floorGbps }}
+{{- if ne $v.link.transport "any" }}
+- --decode-flag=--link-transport={{ $v.link.transport }}
+{{- end }}
 {{- end }}
 {{- with $r.maxRunning }}
 - --max-running={{ int . }}
@@ -167,6 +173,11 @@
 - --local-prefill-tokens={{ int $r.localPrefillTokens }}
 {{- end }}
 {{- include "baton.securityFlags" $root }}
+{{- end -}}
+
+{{/* "true" if decode workers test their link before they take work. */}}
+{{- define "baton.linkTest" -}}
+{{- if or (gt (float64 .Values.link.floorGbps) 0.0) (ne .Values.link.transport "any") -}}true{{- end -}}
 {{- end -}}
 
 {{- define "baton.securityFlags" -}}
