@@ -51,16 +51,17 @@ bool PeerServer::Step() {
       continue;
     }
     const int64_t count = std::min(budget, held - serving.shipped);
-    const absl::Status sent = serving.shipment->Ship(serving.blocks, serving.shipped, count, 0,
-                                                     engine_.store().layout().layers, [&](v1::KvChunk chunk) {
-                                                       v1::FetchEvent event;
-                                                       *event.mutable_chunk() = std::move(chunk);
-                                                       serving.fetch.send(std::move(event));
-                                                     });
+    const absl::Status sent =
+        serving.shipment->Ship(serving.blocks, serving.shipped, count, 0, engine_.store().layout().layers,
+                               [send = serving.fetch.send](v1::KvChunk chunk) {
+                                 v1::FetchEvent event;
+                                 *event.mutable_chunk() = std::move(chunk);
+                                 send(std::move(event));
+                               });
     serving.shipped += count;
     budget -= count;
     if (!sent.ok() || serving.shipped == held) {
-      serving.fetch.finish(sent);
+      link_.WhenReady([finish = serving.fetch.finish, sent] { finish(sent); });
       at = End(at, !sent.ok()  ? Probe::Served::kFailed
                    : held == 0 ? Probe::Served::kMissed
                                : Probe::Served::kOk);

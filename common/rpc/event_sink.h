@@ -1,6 +1,7 @@
 // EventSink: the way back to the caller of a server-streaming call, for whoever does the work. It knows no
 // gRPC: the services fill it in (served_calls.h), and tests with functions of their own. Its functions are
-// called on the thread that does the work.
+// called on the thread that does the work; send and finish on others too, one after the other
+// (transfer::LinkSender::WhenReady).
 #pragma once
 
 #include <functional>

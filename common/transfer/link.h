@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/handoff.pb.h"
+#include "common/transfer/ticket.h"
 
 namespace baton::transfer {
 
@@ -28,12 +29,27 @@ class LinkSender {
   virtual std::string_view name() const = 0;
   // The name of what both ends need to be equal in to exchange bytes: in the fingerprint.
   virtual std::string pairing() const { return std::string(name()); }
-  // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum). The pieces are
+  // Puts the payload on its way and completes `chunk` (data or a reference to it, checksum), at the latest
+  // before what WhenReady is given next runs: until then the chunk stays and is nobody else's. The pieces are
   // valid during the call only. UNAVAILABLE: the link is down, the hand-off ends.
   virtual absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) = 0;
+  // Runs `then`, which sends the chunk of the last Ship or what follows it on its stream, once the payloads
+  // of all chunks shipped so far can leave: a receiver that hears of a payload earlier only waits for it,
+  // with resources of its own. In the order of the calls; at once, or later on a thread of the link's. `then`
+  // does not wait and calls nothing of the link's.
+  virtual void WhenReady(absl::AnyInvocable<void()> then) { then(); }
   // So many bytes are on their way that nothing more should be shipped now. The engine's loop is woken when
   // that changes.
   virtual bool congested() const { return false; }
+  // Bytes of the link's own memory that a payload takes until it has left.
+  virtual int64_t Footprint(int64_t bytes) const { return bytes; }
+  // Sets memory of the link's aside for the next chunks of this ticket, in place of what was set aside for it
+  // before: as much of `most` bytes as can be had at once and is its receiver's share, or 0 if that is less
+  // than `least`; then the engine's loop is woken when memory comes back. Ship takes from it, by footprints,
+  // and does not fail for lack of memory as long as it lasts.
+  virtual int64_t Reserve(const Ticket& /*ticket*/, int64_t /*least*/, int64_t most) { return most; }
+  // Gives back what is left of it.
+  virtual void Unreserve(const Ticket& /*ticket*/) {}
   // A peer asks for what it needs to come to a meeting that a chunk named (nccl). `answer` comes once, on the
   // engine thread.
   using Answer = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;

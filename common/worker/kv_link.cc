@@ -10,13 +10,18 @@
 namespace baton::worker {
 namespace {
 
-// A step's chunks must find room while as much is still on its way, in buffers somewhat larger than they are.
-int64_t StagingFor(const LinkOptions& options, const kv::KvLayout& layout) {
-  const int64_t token_bytes = (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
-  return std::max(transfer::NcclLinkOptions().staging_bytes, 4 * options.step_tokens * token_bytes);
-}
+// Staging memory of a worker, at most, unless eight blocks take more. A step whose KV finds no room gets
+// fewer rows: 1 GiB, the share of a sender's only receiver, is 3,276 tokens of a 70B in bf16, enough for
+// matrix products to be bound by arithmetic.
+constexpr int64_t kMostStagingBytes = int64_t{2} << 30;
 
 }  // namespace
+
+int64_t KvLink::StagingBytes(int64_t step_tokens, const kv::KvLayout& layout) {
+  const int64_t token_bytes = (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
+  const int64_t wanted = std::min(kMostStagingBytes, 4 * step_tokens * token_bytes);
+  return std::max({transfer::NcclLinkOptions().staging_bytes, wanted, 8 * layout.block_bytes()});
+}
 
 KvLink::KvLink(const LinkOptions& options, device::Memory& memory, telemetry::Metrics& metrics)
     : host_sender_(memory), host_receiver_(memory), probe_(metrics, options.name) {}
@@ -49,10 +54,12 @@ absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& option
   nccl.version = link->nccl_->version();
   nccl.pairs.max_open = options.max_pairs;
   nccl.pairs.max_receiving = 2 * options.max_pairs;
+  nccl.most_receiving =
+      static_cast<size_t>(std::max(1, options.receive_blocks / std::max(1, link->nccl_->channels())));
   nccl.pairs.transfer_timeout = absl::Seconds(options.timeout_seconds);
   // The first join of a process loads libraries and looks at the machine, beside others that do.
   nccl.pairs.join_timeout = std::max(nccl.pairs.join_timeout, 2 * nccl.pairs.transfer_timeout);
-  nccl.staging_bytes = StagingFor(options, engine.store().layout());
+  nccl.staging_bytes = StagingBytes(options.step_tokens, engine.store().layout());
   BATON_ASSIGN_OR_RETURN(
       link->nccl_link_,
       transfer::NcclLink::Create(

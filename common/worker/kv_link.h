@@ -24,8 +24,10 @@ struct LinkOptions {
   std::string name = "host";
   // A transfer without progress for so long ends its pair (nccl).
   double timeout_seconds = 5;
-  // Communicators that a sender keeps open (nccl).
-  size_t max_pairs = 16;
+  // Communicators that a sender keeps open (nccl). A receiver keeps twice as many.
+  size_t max_pairs = 32;
+  // Thread blocks of the GPU that receives may occupy at once (nccl).
+  int receive_blocks = 16;
   // Tokens whose KV may leave in one step: what staging memory is made for. A prefill worker's.
   int64_t step_tokens = 0;
   // Filled in by main.
@@ -38,6 +40,10 @@ class KvLink {
   // on this machine.
   static absl::StatusOr<std::unique_ptr<transfer::Nccl>> OpenNccl(const LinkOptions& options,
                                                                   engine::Engine& engine);
+  // Staging memory of a worker whose steps ship the KV of so many tokens: of four steps, because a lone
+  // receiver's share is half of it and as much may still be on its way; at least 256 MiB, and at most 2 GiB
+  // unless eight blocks take more.
+  static int64_t StagingBytes(int64_t step_tokens, const kv::KvLayout& layout);
   // The link's name in the fingerprint, with that NCCL.
   static std::string Pairing(transfer::Nccl* nccl);
   // All outlive it. RESOURCE_EXHAUSTED: no memory for staging.

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 
+#include "absl/synchronization/notification.h"
 #include "common/base/mailbox.h"
 #include "common/transfer/host_link.h"
 #include "common/transfer/link.h"
@@ -73,6 +74,9 @@ class LinkContractTest : public testing::TestWithParam<LinkCase> {
     v1::KvChunk chunk;
     chunk.set_incarnation(2);  // the receiver's
     if (absl::Status shipped = link_.sender->Ship(from, chunk); !shipped.ok()) return shipped;
+    absl::Notification ready;
+    link_.sender->WhenReady([&] { ready.Notify(); });
+    ready.WaitForNotification();
     on_the_way(chunk);
     absl::Status received = absl::UnknownError("done was not called");
     int calls = 0;
