@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "spdlog/spdlog.h"
 
 namespace baton::worker {
 namespace {
@@ -38,18 +39,26 @@ absl::StatusOr<std::unique_ptr<transfer::Nccl>> KvLink::OpenNccl(const LinkOptio
   return options.open_nccl(engine.memories());
 }
 
+absl::StatusOr<std::unique_ptr<transfer::NcclLog>> KvLink::OpenLog(const LinkOptions& options) {
+  if (options.name != "nccl") return nullptr;
+  return transfer::NcclLog::Open();
+}
+
 std::string KvLink::Pairing(transfer::Nccl* nccl) {
   return nccl == nullptr ? "host" : transfer::NcclLink::Pairing(nccl->version());
 }
 
 absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& options,
                                                        std::unique_ptr<transfer::Nccl> opened,
+                                                       absl::StatusOr<std::unique_ptr<transfer::NcclLog>> log,
                                                        engine::Engine& engine, engine::Loop& loop,
                                                        const Clock& clock, Incarnation self,
                                                        telemetry::Metrics& metrics) {
   auto link = std::unique_ptr<KvLink>(new KvLink(options, engine.store().memory(), metrics));
   if (opened == nullptr) return link;
   link->nccl_ = std::move(opened);
+  link->log_ = std::move(log);
+  if (link->log_.ok() && *link->log_ != nullptr) (*link->log_)->Restart();  // the ranks' own are apart
   transfer::NcclLinkOptions nccl;
   nccl.version = link->nccl_->version();
   nccl.pairs.max_open = options.max_pairs;
@@ -88,7 +97,39 @@ transfer::LinkReceiver& KvLink::receiver() {
 }
 
 void KvLink::Observe() {
-  if (nccl_link_ != nullptr) probe_.Counted(nccl_link_->counts());
+  if (nccl_link_ == nullptr) return;
+  probe_.Counted(nccl_link_->counts());
+  if (!log_.ok() || *log_ == nullptr) return;
+  for (const std::string& line : (*log_)->Read()) spdlog::warn("{}", line);
+  for (const auto& [transport, count] : (*log_)->channels()) {
+    int64_t& before = channels_[transport];
+    if (count == before) continue;
+    if (before == 0) spdlog::info("the nccl link: NCCL carries KV by {}", transport);
+    probe_.Connected(transport, count - before);
+    before = count;
+  }
+}
+
+absl::Status KvLink::CheckTransport(std::string_view asked) {
+  if (asked == "any") return absl::OkStatus();
+  if (nccl_link_ == nullptr) {
+    return absl::FailedPreconditionError(
+        fmt::format("--link-transport {} is a promise of --link nccl: this worker has --link host", asked));
+  }
+  BATON_RETURN_IF_ERROR(log_.status());
+  Observe();
+  if (channels_.empty()) {
+    return absl::FailedPreconditionError(
+        fmt::format("NCCL has not said what it carries KV by, and --link-transport asks for {}", asked));
+  }
+  for (const auto& [transport, count] : channels_) {
+    if (transfer::NcclLog::Allowed(asked, transport)) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("NCCL carries KV by {}, and --link-transport asks for {}: see that GPUs reach each other "
+                    "and that the network's libraries and devices are in the container (docs/gpus.md)",
+                    transport, asked));
+  }
+  return absl::OkStatus();
 }
 
 void KvLink::Flush(absl::Duration max) {

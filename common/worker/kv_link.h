@@ -4,8 +4,10 @@
 // WorkerRuntime.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "common/engine/loop.h"
 #include "common/transfer/host_link.h"
 #include "common/transfer/nccl/nccl_link.h"
+#include "common/transfer/nccl/nccl_log.h"
 #include "common/transfer/nccl/open_nccl.h"
 #include "common/worker/link_probe.h"
 
@@ -40,6 +43,9 @@ class KvLink {
   // on this machine.
   static absl::StatusOr<std::unique_ptr<transfer::Nccl>> OpenNccl(const LinkOptions& options,
                                                                   engine::Engine& engine);
+  // What NCCL will say, if the link needs it; null with the host link. Before the engine is loaded, whose
+  // ranks may use NCCL. An error says why its words are not to be had; links work without.
+  static absl::StatusOr<std::unique_ptr<transfer::NcclLog>> OpenLog(const LinkOptions& options);
   // Staging memory of a worker whose steps ship the KV of so many tokens: of four steps, because a lone
   // receiver's share is half of it and as much may still be on its way; at least 256 MiB, and at most 2 GiB
   // unless eight blocks take more.
@@ -47,11 +53,10 @@ class KvLink {
   // The link's name in the fingerprint, with that NCCL.
   static std::string Pairing(transfer::Nccl* nccl);
   // All outlive it. RESOURCE_EXHAUSTED: no memory for staging.
-  static absl::StatusOr<std::unique_ptr<KvLink>> Create(const LinkOptions& options,
-                                                        std::unique_ptr<transfer::Nccl> nccl,
-                                                        engine::Engine& engine, engine::Loop& loop,
-                                                        const Clock& clock, Incarnation self,
-                                                        telemetry::Metrics& metrics);
+  static absl::StatusOr<std::unique_ptr<KvLink>> Create(
+      const LinkOptions& options, std::unique_ptr<transfer::Nccl> nccl,
+      absl::StatusOr<std::unique_ptr<transfer::NcclLog>> log, engine::Engine& engine, engine::Loop& loop,
+      const Clock& clock, Incarnation self, telemetry::Metrics& metrics);
 
   transfer::LinkSender& sender();
   transfer::LinkReceiver& receiver();
@@ -63,6 +68,9 @@ class KvLink {
 
   // Engine thread, after a step.
   void Observe();
+  // Whether NCCL carries KV by what was asked for: transfer::NcclLog::Allowed. After a transfer, which makes
+  // NCCL choose. FAILED_PRECONDITION: it does not, or it can't be known. Engine thread.
+  absl::Status CheckTransport(std::string_view asked);
   // Waits until what was shipped has left, for at most `max`. Any thread but the engine's.
   void Flush(absl::Duration max);
   // Tells all who wait. The engine thread has ended.
@@ -75,7 +83,9 @@ class KvLink {
   transfer::HostLinkReceiver host_receiver_;
   LinkProbe probe_;
   transfer::NcclLink::Ask ask_;
-  std::unique_ptr<transfer::Nccl> nccl_;  // null with the host link
+  std::unique_ptr<transfer::Nccl> nccl_;                              // null with the host link
+  absl::StatusOr<std::unique_ptr<transfer::NcclLog>> log_ = nullptr;  // likewise
+  std::map<std::string, int64_t> channels_;                           // that the probe knows of
   std::unique_ptr<transfer::NcclLink> nccl_link_;
 };
 

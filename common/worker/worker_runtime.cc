@@ -52,6 +52,7 @@ struct WorkerRuntime::PeerFetchParts {
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options, v1::Role role,
                                                                      const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
+  auto nccl_log = KvLink::OpenLog(options.link);
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(options.engine));
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
@@ -65,8 +66,8 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   auto runtime = std::unique_ptr<WorkerRuntime>(
       new WorkerRuntime(options, std::move(security), std::move(engine), cost, std::move(info)));
   BATON_ASSIGN_OR_RETURN(runtime->link_,
-                         KvLink::Create(options.link, std::move(nccl), *runtime->engine_, runtime->loop_,
-                                        runtime->clock_, incarnation, runtime->metrics_));
+                         KvLink::Create(options.link, std::move(nccl), std::move(nccl_log), *runtime->engine_,
+                                        runtime->loop_, runtime->clock_, incarnation, runtime->metrics_));
   return runtime;
 }
 
