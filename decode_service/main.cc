@@ -49,11 +49,19 @@ int main(int argc, char** argv) {
       ->type_name("GB/S")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  app.add_option(
+         "--link-transport", options.link_check.transport,
+         "What NCCL has to carry KV by for this worker to be ready: p2p (NVLink, PCIe), or rdma or p2p")
+      ->check(CLI::IsMember({"any", "p2p", "rdma"}))
+      ->capture_default_str();
   options.worker.link.open_nccl = transfer::OpenNccl;
   options.worker.link.open_ucx = transfer::OpenUcx;
   if (const auto code = command_line::Parse(app, argc, argv)) return *code;
   if (options.link_check.floor_gbps > 0 && options.link_check.peers.empty()) {
     return command_line::Misused(app, "--link-floor-gbps says how fast, not to whom: add --link-peers");
+  }
+  if (options.link_check.transport != "any" && options.link_check.peers.empty()) {
+    return command_line::Misused(app, "--link-transport is what a test has to show: add --link-peers");
   }
   worker::PrepareGpus(options.worker);
   return worker::RunProcess<decode_service::DecodeServer>(

@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
 DecodeServer::DecodeServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 DecodeServer::~DecodeServer() {
-  parts_->link_check.reset();
+  if (parts_->link_check != nullptr) parts_->link_check->Stop();
   parts_->runtime->Stop(absl::UnavailableError("the decode worker is leaving"));
 }
 

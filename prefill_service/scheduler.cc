@@ -283,9 +283,12 @@ bool Scheduler::ShipCached() {
     const auto current = prompt++;
     while (current->cached_shipped < current->cached_blocks() && !current->job.congested() &&
            !link_.congested()) {
-      const int64_t count = std::min(run, current->cached_blocks() - current->cached_shipped);
+      const int64_t count = current->shipment->Reserve(
+          current->cached_shipped, std::min(run, current->cached_blocks() - current->cached_shipped), layers);
+      if (count == 0) break;
       const absl::Status sent = current->shipment->Ship(current->kv->blocks(), current->cached_shipped, count,
                                                         0, layers, SendChunks(current->job));
+      current->shipment->Unreserve();
       if (!sent.ok()) {
         Fail(current, sent);
         break;
@@ -304,8 +307,17 @@ std::vector<Scheduler::Planned> Scheduler::Plan() {
       {.chunk_tokens = options_.chunk_tokens, .token_budget = options_.token_budget, .whole_blocks = true});
   for (auto prompt = computing_.begin(); prompt != computing_.end(); ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
-    const int64_t rows = chunks.Take(prompt->kv->computed_tokens(), prompt->remaining());
+    const int64_t first = prompt->kv->computed_tokens();
+    int64_t rows = chunks.Take(first, prompt->remaining());
     if (rows == 0) break;
+    // What the step computes can leave: a link whose memory is short gets fewer rows, of this prompt alone.
+    const int64_t first_block = first / kBlockTokens, blocks = BlocksFor(first + rows) - first_block;
+    const int64_t room = prompt->shipment->Reserve(first_block, blocks, 1);
+    if (room < blocks) rows = (first_block + room) * kBlockTokens - first;
+    if (rows <= 0) {
+      prompt->shipment->Unreserve();
+      continue;
+    }
     plan.push_back({.prompt = prompt, .rows = rows});
   }
   return plan;
@@ -340,6 +352,7 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   more_cached_ = true;
   for (size_t i = 0; i < plan.size(); ++i) {
     Prompt& prompt = *plan[i].prompt;
+    prompt.shipment->Unreserve();
     prompt.kv->Computed(prompt.job.tokens, prompt.kv->computed_tokens() + plan[i].rows);
     prompt.compute_seconds +=
         absl::ToDoubleSeconds(step) * static_cast<double>(plan[i].rows) / static_cast<double>(batch_.rows());

@@ -19,24 +19,30 @@ class PrefillRole final : public worker::Stepper {
       : probe_(runtime.metrics(), runtime.link().sender().name()),
         scheduler_(options, runtime.engine(), runtime.link().sender(), runtime.clock(), probe_,
                    runtime.peer_fetch()),
-        service_(runtime.engine(), runtime.link().sender(), runtime.loop(), scheduler_, runtime.hub(), probe_,
-                 runtime.peers()) {}
+        link_tests_(runtime.engine(), runtime.link().sender(), options.max_chunk_bytes),
+        service_(runtime.engine(), runtime.link().sender(), runtime.loop(), scheduler_, link_tests_,
+                 runtime.hub(), probe_, runtime.peers()) {}
 
   v1::Role role() const override { return v1::ROLE_PREFILL; }
   grpc::Service& service() override { return service_; }
   worker::StepReport Step() override {
     worker::StepReport report;
     report.busy = scheduler_.Step();
+    report.busy |= link_tests_.Step();
     report.load.set_running(static_cast<uint32_t>(scheduler_.computing()));
     report.load.set_queued(static_cast<uint32_t>(scheduler_.queued()));
     report.load.set_queued_tokens(scheduler_.pending_tokens());
     return report;
   }
-  void Abort(const absl::Status& status) override { scheduler_.Abort(status); }
+  void Abort(const absl::Status& status) override {
+    scheduler_.Abort(status);
+    link_tests_.Abort(status);
+  }
 
  private:
   Probe probe_;
   Scheduler scheduler_;
+  LinkTests link_tests_;
   PrefillService service_;
 };
 

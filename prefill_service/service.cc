@@ -4,7 +4,6 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
-#include "prefill_service/link_test.h"
 #include "prefill_service/request.h"
 
 namespace baton::prefill_service {
@@ -16,11 +15,12 @@ constexpr size_t kMaxOutboxBytes = 32 << 20;
 }  // namespace
 
 PrefillService::PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop,
-                               Scheduler& scheduler, worker::WatchHub& hub, Probe& probe,
-                               const rpc::PeerCheck& peers)
+                               Scheduler& scheduler, LinkTests& link_tests, worker::WatchHub& hub,
+                               Probe& probe, const rpc::PeerCheck& peers)
     : engine_(engine),
       link_(link),
       scheduler_(scheduler),
+      link_tests_(link_tests),
       hub_(hub),
       probe_(probe),
       calls_(peers, loop, kMaxOutboxBytes),
@@ -62,20 +62,22 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
 
 grpc::ServerWriteReactor<v1::KvChunk>* PrefillService::TestLink(grpc::CallbackServerContext* context,
                                                                 const v1::TestLinkRequest* request) {
-  using Sink = rpc::EventSink<v1::KvChunk>;
+  using Sink = LinkTests::Sink;
+  const uint64_t id = next_id_++;
   return tests_.Serve<Sink>(
       *context,
       [&](Sink sink) -> absl::StatusOr<Sink> {
         BATON_RETURN_IF_ERROR(CheckPair(request->fingerprint(), engine_, link_.pairing()));
         return sink;
       },
-      [this, ticket = transfer::Ticket::FromProto(request->ticket())](const Sink& sink) {
-        absl::Status shipped = ShipTest(ticket, engine_, link_, rpc::kMaxChunkBytes, sink.send);
-        if (shipped.ok()) link_.WhenReady([finish = sink.finish] { finish(absl::OkStatus()); });
-        return shipped;
+      [this, id, ticket = transfer::Ticket::FromProto(request->ticket())](Sink sink) {
+        return link_tests_.Submit(id, ticket, std::move(sink));
       },
-      [this, receiver = Incarnation(request->ticket().incarnation()),
-       ticket = TicketId(request->ticket().id())] { link_.Forget(receiver, ticket); },
+      [this, id, receiver = Incarnation(request->ticket().incarnation()),
+       ticket = TicketId(request->ticket().id())] {
+        link_tests_.Cancel(id);
+        link_.Forget(receiver, ticket);
+      },
       [] { return absl::ResourceExhaustedError("this prefill worker's mailbox is full: try again"); });
 }
 

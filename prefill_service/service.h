@@ -10,6 +10,7 @@
 #include "common/rpc/security.h"
 #include "common/rpc/served_calls.h"
 #include "common/worker/watch_hub.h"
+#include "prefill_service/link_tests.h"
 #include "prefill_service/scheduler.h"
 
 namespace baton::prefill_service {
@@ -18,7 +19,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
  public:
   // All outlive it.
   PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop, Scheduler& scheduler,
-                 worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers);
+                 LinkTests& link_tests, worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers);
 
   grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
                                                       const v1::PrefillRequest* request) override;
@@ -31,6 +32,7 @@ class PrefillService final : public v1::Prefill::CallbackService {
   engine::Engine& engine_;
   transfer::LinkSender& link_;
   Scheduler& scheduler_;
+  LinkTests& link_tests_;
   worker::WatchHub& hub_;
   Probe& probe_;
   const rpc::ServedCalls<v1::PrefillEvent, engine::Loop> calls_;

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/handoff.pb.h"
-#include "common/base/ids.h"
+#include "common/transfer/ticket.h"
 
 namespace baton::transfer {
 
@@ -43,6 +43,15 @@ class LinkSender {
   virtual bool congested() const { return false; }
   // The stream of this ticket broke: nobody reads what was shipped for it.
   virtual void Forget(Incarnation /*receiver*/, TicketId /*ticket*/) {}
+  // Bytes of the link's own memory that a payload takes until it has left.
+  virtual int64_t Footprint(int64_t bytes) const { return bytes; }
+  // Sets memory of the link's aside for the next chunks of this ticket, in place of what was set aside for it
+  // before: as much of `most` bytes as can be had at once and is its receiver's share, or 0 if that is less
+  // than `least`; then the engine's loop is woken when memory comes back. Ship takes from it, by footprints,
+  // and does not fail for lack of memory as long as it lasts.
+  virtual int64_t Reserve(const Ticket& /*ticket*/, int64_t /*least*/, int64_t most) { return most; }
+  // Gives back what is left of it.
+  virtual void Unreserve(const Ticket& /*ticket*/) {}
   // A peer asks for what it needs to come to a meeting that a chunk named (nccl). `answer` comes once, on the
   // engine thread.
   using Answer = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;

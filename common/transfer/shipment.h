@@ -20,6 +20,13 @@ class Shipment {
   // leaves in each).
   Shipment(Ticket ticket, LinkSender& link, kv::KvStore& store, int64_t max_chunk_bytes);
 
+  // Sets memory of the link's aside for blocks [first_block, first_block + blocks), which Ship is called for
+  // next, `layers` layers at a time. Returns for how many of them, from the first on, there is enough; if not
+  // for all, the engine's loop is woken when there may be more.
+  int64_t Reserve(int64_t first_block, int64_t blocks, int layers);
+  // Gives back what was not needed of it.
+  void Unreserve() { link_->Unreserve(ticket_); }
+
   // Ships layers [first_layer, first_layer + layers) of the prompt's blocks [first_block, first_block +
   // blocks), as far as the ticket covers them. `table` is the sequence's block table. send() takes each chunk
   // in turn, when the link says so: at once, or later on another thread.
@@ -30,6 +37,11 @@ class Shipment {
   int64_t shipped_bytes() const { return shipped_bytes_; }
 
  private:
+  // Blocks of which so many layers fit in a chunk.
+  int64_t RunOf(int first_layer, int layers) const;
+  // Of the link's memory that so many blocks take.
+  int64_t Footprint(int64_t blocks, int layers) const;
+
   Ticket ticket_;
   LinkSender* link_;
   kv::KvStore* store_;

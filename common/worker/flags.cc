@@ -54,6 +54,10 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                  "Communicators that a sender keeps open; beyond it the least used one goes (nccl)")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  app.add_option("--link-receive-blocks", options.link.receive_blocks,
+                 "Thread blocks of the GPU that receives may occupy at once; pairs take turns (nccl)")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   app.add_option("--link-domain", options.link_domain,
                  "Name of the workers among which the link is fast, an NVLink node's for example: routers "
                  "prefer pairs within one (default: none)")

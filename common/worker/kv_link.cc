@@ -7,15 +7,15 @@
 
 #include "common/base/status.h"
 #include "common/worker/link_machine.h"
+#include "spdlog/spdlog.h"
 
 namespace baton::worker {
 namespace {
 
-// A step's chunks must find room while as much is still on its way, in buffers somewhat larger than they are.
-int64_t StagingFor(const LinkOptions& options, const kv::KvLayout& layout) {
-  const int64_t token_bytes = (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
-  return std::max(transfer::NcclLinkOptions().staging_bytes, 4 * options.step_tokens * token_bytes);
-}
+// Staging memory of a worker, at most, unless eight blocks take more. A step whose KV finds no room gets
+// fewer rows: 1 GiB, the share of a sender's only receiver, is 3,276 tokens of a 70B in bf16, enough for
+// matrix products to be bound by arithmetic.
+constexpr int64_t kMostStagingBytes = int64_t{2} << 30;
 
 // For the host link: a step's chunks and as many that have not left yet, or what there is: with less, steps
 // only wait for room.
@@ -29,6 +29,12 @@ int64_t HostStagingFor(const LinkOptions& options, const kv::KvLayout& layout, c
 }
 
 }  // namespace
+
+int64_t KvLink::StagingBytes(int64_t step_tokens, const kv::KvLayout& layout) {
+  const int64_t token_bytes = (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
+  const int64_t wanted = std::min(kMostStagingBytes, 4 * step_tokens * token_bytes);
+  return std::max({transfer::NcclLinkOptions().staging_bytes, wanted, 8 * layout.block_bytes()});
+}
 
 absl::StatusOr<KvLink::Libraries> KvLink::Open(const LinkOptions& options, engine::Engine& engine) {
   Libraries libraries;
@@ -60,7 +66,7 @@ absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& option
   auto link = std::unique_ptr<KvLink>(new KvLink(options, metrics));
   BATON_RETURN_IF_ERROR(link->OpenHostLink(options, engine, loop));
   if (libraries.nccl != nullptr) {
-    BATON_RETURN_IF_ERROR(link->MakeNcclLink(options, std::move(libraries.nccl), engine, loop, clock, self));
+    BATON_RETURN_IF_ERROR(link->MakeNcclLink(options, std::move(libraries), engine, loop, clock, self));
   }
   if (libraries.ucx.has_value()) {
     BATON_RETURN_IF_ERROR(link->MakeUcxLink(options, *std::move(libraries.ucx), engine, loop, clock, self));
@@ -68,18 +74,26 @@ absl::StatusOr<std::unique_ptr<KvLink>> KvLink::Create(const LinkOptions& option
   return link;
 }
 
-absl::Status KvLink::MakeNcclLink(const LinkOptions& options, std::unique_ptr<transfer::Nccl> opened,
-                                  engine::Engine& engine, engine::Loop& loop, const Clock& clock,
-                                  Incarnation self) {
-  nccl_ = std::move(opened);
+absl::StatusOr<std::unique_ptr<transfer::NcclLog>> KvLink::OpenLog(const LinkOptions& options) {
+  if (options.name != "nccl") return nullptr;
+  return transfer::NcclLog::Open();
+}
+
+absl::Status KvLink::MakeNcclLink(const LinkOptions& options, Libraries libraries, engine::Engine& engine,
+                                  engine::Loop& loop, const Clock& clock, Incarnation self) {
+  nccl_ = std::move(libraries.nccl);
+  log_ = std::move(libraries.nccl_log);
+  if (log_.ok() && *log_ != nullptr) (*log_)->Restart();  // the ranks' own are apart
   transfer::NcclLinkOptions nccl;
   nccl.version = nccl_->version();
   nccl.pairs.max_open = options.max_pairs;
   nccl.pairs.max_receiving = 2 * options.max_pairs;
+  nccl.most_receiving =
+      static_cast<size_t>(std::max(1, options.receive_blocks / std::max(1, nccl_->channels())));
   nccl.pairs.transfer_timeout = absl::Seconds(options.timeout_seconds);
   // The first join of a process loads libraries and looks at the machine, beside others that do.
   nccl.pairs.join_timeout = std::max(nccl.pairs.join_timeout, 2 * nccl.pairs.transfer_timeout);
-  nccl.staging_bytes = StagingFor(options, engine.store().layout());
+  nccl.staging_bytes = StagingBytes(options.step_tokens, engine.store().layout());
   BATON_ASSIGN_OR_RETURN(
       nccl_link_, transfer::NcclLink::Create(
                       nccl_->Api(), nccl_->payload(), clock, self,
@@ -102,7 +116,7 @@ absl::Status KvLink::MakeUcxLink(const LinkOptions& options, transfer::Ucx opene
   transfer::UcxLinkOptions ucx;
   ucx.place = opened.place;
   ucx.reads.timeout = absl::Seconds(options.timeout_seconds);
-  ucx.staging_bytes = StagingFor(options, engine.store().layout());
+  ucx.staging_bytes = StagingBytes(options.step_tokens, engine.store().layout());
   BATON_ASSIGN_OR_RETURN(
       ucx_link_,
       transfer::UcxLink::Create(
@@ -144,8 +158,40 @@ transfer::LinkReceiver& KvLink::receiver() {
 }
 
 void KvLink::Observe() {
-  if (nccl_link_ != nullptr) probe_.Counted(nccl_link_->counts());
   if (ucx_link_ != nullptr) probe_.Counted(ucx_link_->counts());
+  if (nccl_link_ == nullptr) return;
+  probe_.Counted(nccl_link_->counts());
+  if (!log_.ok() || *log_ == nullptr) return;
+  for (const std::string& line : (*log_)->Read()) spdlog::warn("{}", line);
+  for (const auto& [transport, count] : (*log_)->channels()) {
+    int64_t& before = channels_[transport];
+    if (count == before) continue;
+    if (before == 0) spdlog::info("the nccl link: NCCL carries KV by {}", transport);
+    probe_.Connected(transport, count - before);
+    before = count;
+  }
+}
+
+absl::Status KvLink::CheckTransport(std::string_view asked) {
+  if (asked == "any") return absl::OkStatus();
+  if (nccl_link_ == nullptr) {
+    return absl::FailedPreconditionError(fmt::format(
+        "--link-transport {} is a promise of --link nccl, and this worker has another link", asked));
+  }
+  BATON_RETURN_IF_ERROR(log_.status());
+  Observe();
+  if (channels_.empty()) {
+    return absl::FailedPreconditionError(
+        fmt::format("NCCL has not said what it carries KV by, and --link-transport asks for {}", asked));
+  }
+  for (const auto& [transport, count] : channels_) {
+    if (transfer::NcclLog::Allowed(asked, transport)) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("NCCL carries KV by {}, and --link-transport asks for {}: see that GPUs reach each other "
+                    "and that the network's libraries and devices are in the container (docs/gpus.md)",
+                    transport, asked));
+  }
+  return absl::OkStatus();
 }
 
 void KvLink::Flush(absl::Duration max) {

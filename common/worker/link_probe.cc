@@ -74,6 +74,15 @@ void LinkProbe::Counted(const transfer::UcxLink::Counts& counts) {
   last_ucx_ = counts;
 }
 
+void LinkProbe::Connected(const std::string& transport, int64_t channels) {
+  telemetry::Metrics::Labels labels = labels_;
+  labels.emplace("transport", transport);
+  metrics_
+      .Counter("baton_link_channels_total",
+               "Channels that NCCL has connected for pairs of workers, by what carries their bytes.", labels)
+      .Increment(static_cast<double>(channels));
+}
+
 void LinkProbe::Floor(double bytes_per_second) {
   metrics_
       .Gauge("baton_link_floor_bytes_per_second", "Least rate of the link for this worker to be ready.",

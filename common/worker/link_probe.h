@@ -1,6 +1,7 @@
 // LinkProbe: what a worker's link measures, as verbs. Engine thread, but for Floor and Measured: any.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "common/telemetry/metrics.h"
@@ -17,6 +18,8 @@ class LinkProbe {
   // What the nccl link has counted by now, or the ucx link.
   void Counted(const transfer::NcclLink::Counts& counts);
   void Counted(const transfer::UcxLink::Counts& counts);
+  // So many channels more go by this transport.
+  void Connected(const std::string& transport, int64_t channels);
   // The least that the test at start has to show.
   void Floor(double bytes_per_second);
   // What it showed with `peer`.

@@ -48,6 +48,7 @@ struct WorkerRuntime::PeerFetchParts {
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options, v1::Role role,
                                                                      const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
+  auto nccl_log = KvLink::OpenLog(options.link);
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(options.engine));
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
@@ -56,6 +57,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   const forecast::StepCost cost =
       engine::MeasureStepCost(*engine, {.chunk_tokens = options.chunk_tokens}, MonotonicClock());
   BATON_ASSIGN_OR_RETURN(KvLink::Libraries libraries, KvLink::Open(options.link, *engine));
+  libraries.nccl_log = std::move(nccl_log);
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(
       new WorkerRuntime(options, std::move(security), std::move(engine), cost, std::move(info)));

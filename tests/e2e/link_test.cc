@@ -267,6 +267,19 @@ TEST_P(LinkCheckTest, ALinkBelowItsFloorIsNotReady) {
   EXPECT_EQ(decode.Wait().value, 0) << "it leaves when it is told to";
 }
 
+// The NCCL of these tests goes over sockets, and says so as the real one does: in its log.
+TEST_P(LinkCheckTest, SilentTcpIsRefusedWhereMoreWasAskedFor) {
+  Process prefill = Worker("prefill");
+  Process decode = Worker("decode", {"--link-peers", prefill.grpc(), "--link-transport", "rdma"});
+  if (std::string_view(GetParam()) == "nccl") {
+    EXPECT_TRUE(Await([&] {
+      return Metric(decode, "baton_link_channels_total{link=\"nccl\",transport=\"NET/Socket\"}") > 0;
+    }));
+  }
+  EXPECT_TRUE(TakesNoWork(decode));
+  EXPECT_EQ(Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc())), 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Links, LinkCheckTest, testing::Values("host", "nccl", "ucx"),
                          [](const auto& info) { return std::string(info.param); });
 

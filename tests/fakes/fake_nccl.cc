@@ -1,5 +1,7 @@
 #include "tests/fakes/fake_nccl.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -43,16 +45,12 @@ NcclApi FakeNccl::Api(int process) {
             if (!Settled(end)) return NcclState::kBusy;
             return end.wire->joined == 2 && hold_joins_ == 0 ? NcclState::kOk : NcclState::kBusy;
           },
-      .send =
-          [this](Communicator communicator, const std::byte* data, size_t bytes) {
-            return Put(communicator,
-                       [&](End& end, Wire& wire) { wire.sends.emplace_back(&end, std::span(data, bytes)); });
-          },
+      .send = [this](
+                  Communicator communicator,
+                  std::span<const TransferMemory> group) { return Put(communicator, group, &Wire::sends); },
       .receive =
-          [this](Communicator communicator, std::byte* data, size_t bytes) {
-            return Put(communicator, [&](End& end, Wire& wire) {
-              wire.receives.emplace_back(&end, std::span(data, bytes));
-            });
+          [this](Communicator communicator, std::span<const TransferMemory> group) {
+            return Put(communicator, group, &Wire::receives);
           },
       .done =
           [this](Communicator communicator, int64_t& done) {
@@ -60,9 +58,10 @@ NcclApi FakeNccl::Api(int process) {
             End& end = *ends_.at(communicator);
             if (end.lost) return NcclState::kFailed;
             Match(*end.wire);
-            done = end.wire->matched;
-            // What is in progress has no place in the stream yet.
-            if (!Settled(end) && done > 0) --done;
+            // A group is done when all of it is. What is in progress has no place in the stream yet.
+            const size_t placed = end.groups.size() - (Settled(end) ? 0 : 1);
+            done = 0;
+            for (size_t i = 0; i < placed && done + end.groups[i] <= end.moved; ++i) done += end.groups[i];
             return NcclState::kOk;
           },
       .memory = [](Communicator) { return int64_t{1000}; },
@@ -80,7 +79,7 @@ void FakeNccl::Block(const int& flag) {
 bool FakeNccl::KernelsRun(int process) const {
   const auto run = [process](const auto& parts) {
     return std::ranges::any_of(parts, [process](const auto& part) {
-      return part.first->process == process && !part.first->told_to_stop;
+      return part.end->process == process && !part.end->told_to_stop;
     });
   };
   return std::ranges::any_of(
@@ -110,10 +109,10 @@ void FakeNccl::Abort(int process, std::span<const Communicator> communicators) {
     const auto found = ends_.find(communicator);
     BATON_CHECK(found != ends_.end()) << " aborted twice";
     // What the other end put stays there: its kernel waits until it is aborted as well.
-    const auto own = [&](const auto& part) { return part.first == found->second.get(); };
+    const auto own = [&](const auto& part) { return part.end == found->second.get(); };
     for (const auto& part : found->second->wire->receives) {
       // Until here bytes may have landed.
-      if (own(part)) std::ranges::fill(part.second, std::byte{0xEE});
+      if (own(part)) std::ranges::fill(std::span(part.memory.data, part.memory.bytes), std::byte{0xEE});
     }
     std::erase_if(found->second->wire->sends, own);
     std::erase_if(found->second->wire->receives, own);
@@ -122,31 +121,41 @@ void FakeNccl::Abort(int process, std::span<const Communicator> communicators) {
   }
 }
 
-NcclState FakeNccl::Put(Communicator communicator, const std::function<void(End&, Wire&)>& put) {
+NcclState FakeNccl::Put(Communicator communicator, std::span<const TransferMemory> group,
+                        std::deque<Part> Wire::*parts) {
   absl::MutexLock lock(&mutex_);
   End& end = *ends_.at(communicator);
   if (end.lost || Take(fail_transfers_)) return NcclState::kFailed;
   if (!Settled(end)) return NcclState::kBusy;
   end.pending = in_progress_ != 0;
-  put(end, *end.wire);
+  end.groups.push_back(static_cast<int64_t>(group.size()));
+  largest_group_ = std::max(largest_group_, group.size());
+  for (const TransferMemory& memory : group) ((*end.wire).*parts).push_back({&end, memory});
+  size_t receiving = 0;
+  for (const auto& [other, its] : ends_) {
+    receiving +=
+        its->process == end.process &&
+        std::ranges::any_of(its->wire->receives, [&](const Part& part) { return part.end == its.get(); });
+  }
+  most_receiving_[end.process] = std::max(most_receiving_[end.process], receiving);
   Match(*end.wire);
   return NcclState::kOk;
 }
 
 void FakeNccl::Match(Wire& wire) {
   while (hold_transfers_ == 0 && !wire.sends.empty() && !wire.receives.empty()) {
-    const auto [sender, from] = wire.sends.front();
-    const auto [receiver, to] = wire.receives.front();
-    if (sender->told_to_stop || receiver->told_to_stop) return;
-    BATON_CHECK_EQ(from.size(), to.size()) << " the ends disagree about a transfer";
-    std::memcpy(to.data(), from.data(), from.size());
+    const Part sent = wire.sends.front(), received = wire.receives.front();
+    if (sent.end->told_to_stop || received.end->told_to_stop) return;
+    BATON_CHECK_EQ(sent.memory.bytes, received.memory.bytes) << " the ends disagree about a transfer";
+    std::memcpy(received.memory.data, sent.memory.data, sent.memory.bytes);
     if (corrupt_at_ >= 0) {
-      to[static_cast<size_t>(corrupt_at_)] ^= std::byte{4};
+      received.memory.data[corrupt_at_] ^= std::byte{4};
       corrupt_at_ = -1;
     }
     wire.sends.pop_front();
     wire.receives.pop_front();
-    ++wire.matched;
+    ++sent.end->moved;
+    ++received.end->moved;
   }
 }
 
@@ -182,6 +191,15 @@ size_t FakeNccl::in_progress() const {
   for (const auto& [id, wire] : wires_) count += wire->sends.size() + wire->receives.size();
   return count;
 }
+size_t FakeNccl::largest_group() const {
+  absl::MutexLock lock(&mutex_);
+  return largest_group_;
+}
+size_t FakeNccl::most_receiving(int process) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = most_receiving_.find(process);
+  return found == most_receiving_.end() ? 0 : found->second;
+}
 int FakeNccl::blocked() const {
   absl::MutexLock lock(&mutex_);
   return blocked_;
@@ -194,19 +212,21 @@ uint64_t FakeDevicePayload::Pack(ConstPieces pieces, std::byte* staging) {
 }
 
 bool FakeDevicePayload::Packed(uint64_t number) {
+  ++asked_;
+  timer_slack_ = prctl(PR_GET_TIMERSLACK);
   absl::MutexLock lock(&mutex_);
   return number <= may_end_;
 }
 
 std::optional<absl::Status> FakeDevicePayload::Unpacked(uint64_t number) {
   absl::MutexLock lock(&mutex_);
-  if (hold_unpacks_) return std::nullopt;
+  if (number > may_unpack_) return std::nullopt;
   return host_->Unpacked(number);
 }
 
-void FakeDevicePayload::HoldUnpacks(bool hold) {
+void FakeDevicePayload::HoldUnpacksAfter(uint64_t number) {
   absl::MutexLock lock(&mutex_);
-  hold_unpacks_ = hold;
+  may_unpack_ = number;
 }
 
 void FakeDevicePayload::HoldPacksAfter(uint64_t number) {

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "common/transfer/nccl/nccl_api.h"
@@ -56,23 +57,31 @@ class FakeNccl {
   int64_t ids_listening() const;
   // Sends and receives that were put and are not done.
   size_t in_progress() const;
+  // Transfers of the largest group so far.
+  size_t largest_group() const;
+  // The most communicators of a process that had receives in progress at once.
+  size_t most_receiving(int process) const;
   // Calls that block now.
   int blocked() const;
 
  private:
   struct End;
+  struct Part {
+    End* end;
+    TransferMemory memory;
+  };
   struct Wire {  // what both ends of an id share
     int joined = 0;
-    std::deque<std::pair<End*, std::span<const std::byte>>> sends;
-    std::deque<std::pair<End*, std::span<std::byte>>> receives;
-    int64_t matched = 0;  // transfers done
+    std::deque<Part> sends, receives;
   };
   struct End {
     std::shared_ptr<Wire> wire;
     int process = 0;
     bool lost = false;
     bool told_to_stop = false;
-    bool pending = false;  // the last call is in progress
+    bool pending = false;         // the last call is in progress
+    std::vector<int64_t> groups;  // how many transfers each had
+    int64_t moved = 0;            // transfers
   };
 
   void Set(int& value, int to) {
@@ -84,13 +93,16 @@ class FakeNccl {
   void Block(const int& flag) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool KernelsRun(int process) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Abort(int process, std::span<const Communicator> communicators);
-  NcclState Put(Communicator communicator, const std::function<void(End&, Wire&)>& put);
+  NcclState Put(Communicator communicator, std::span<const TransferMemory> group,
+                std::deque<Part> Wire::*parts);
   void Match(Wire& wire) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   std::map<NcclId, std::shared_ptr<Wire>> wires_;
   std::map<Communicator, std::unique_ptr<End>> ends_;
   int64_t ids_ = 0;
+  size_t largest_group_ = 0;
+  std::map<int, size_t> most_receiving_;
   int aborts_ = 0, blocked_ = 0;
   int fail_joins_ = 0, fail_transfers_ = 0, hold_joins_ = 0, hold_transfers_ = 0, corrupt_at_ = -1;
   int block_ids_ = 0, block_joins_ = 0, block_aborts_ = 0, aborts_wait_ = 0, in_progress_ = 0;
@@ -112,10 +124,14 @@ class FakeDevicePayload final : public Payload {
   }
   std::optional<absl::Status> Unpacked(uint64_t number) override;
 
+  // How often the link has asked for the end of a pack.
+  int64_t asked() const { return asked_; }
+  // The slack of the timers of the thread that asked last, in nanoseconds.
+  int timer_slack() const { return timer_slack_; }
   // From now on, packs end when this many have, in all.
   void HoldPacksAfter(uint64_t number);
-  // Unpacks do not end until this is taken back.
-  void HoldUnpacks(bool hold);
+  // The same of unpacks.
+  void HoldUnpacksAfter(uint64_t number);
   // Times that memory was taken or freed.
   int allocations() const { return memory_.calls; }
 
@@ -140,10 +156,12 @@ class FakeDevicePayload final : public Payload {
 
   Memory memory_;
   const std::unique_ptr<Payload> host_ = MakeHostPayload();
+  std::atomic<int64_t> asked_ = 0;
+  std::atomic<int> timer_slack_ = 0;
   absl::Mutex mutex_;
   uint64_t packs_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t may_end_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
-  bool hold_unpacks_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t may_unpack_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
 };
 
 }  // namespace baton::transfer

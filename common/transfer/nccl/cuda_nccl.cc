@@ -22,6 +22,7 @@ class CudaNccl final : public Nccl {
   NcclApi Api() override { return nccl_->Api(); }
   Payload& payload() override { return *payload_; }
   int version() const override { return nccl_->version(); }
+  int channels() const override { return RealNcclOptions().channels; }
 
  private:
   const std::unique_ptr<CudaPayload> payload_;

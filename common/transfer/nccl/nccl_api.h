@@ -21,6 +21,12 @@ using NcclId = std::array<std::byte, 128>;
 
 enum class NcclState { kOk, kBusy, kFailed };
 
+// Device memory of one transfer.
+struct TransferMemory {
+  std::byte* data;
+  size_t bytes;
+};
+
 struct NcclApi {
   // May block. A new id, to be brought to the peer. It costs a thread and a listening socket until both ranks
   // have joined, and for the life of the process if one never does. kFailed: `last_error` says why.
@@ -34,9 +40,10 @@ struct NcclApi {
   // How the communicator does: kBusy while it is being made or a call is in progress, kFailed once a transfer
   // has failed. The death of a peer is not noticed while nothing is in progress.
   std::function<NcclState(Communicator communicator)> state;
-  // Puts a transfer of `bytes` of device memory on the communicator's stream.
-  std::function<NcclState(Communicator communicator, const std::byte* data, size_t bytes)> send;
-  std::function<NcclState(Communicator communicator, std::byte* data, size_t bytes)> receive;
+  // Puts a group of transfers on the communicator's stream: one launch, whose transfers run in their order
+  // and are done together. The ends may group the same transfers in different ways. kBusy: none was put.
+  std::function<NcclState(Communicator communicator, std::span<const TransferMemory> group)> send;
+  std::function<NcclState(Communicator communicator, std::span<const TransferMemory> group)> receive;
   // How many of the communicator's transfers are done, in the order in which they were put.
   std::function<NcclState(Communicator communicator, int64_t& done)> done;
   // Bytes of device memory that the communicator took, as far as is known.

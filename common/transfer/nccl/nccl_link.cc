@@ -90,14 +90,17 @@ void NcclLink::Close() {
     stopping_ = true;
   }
   thread_.join();
+  std::deque<std::pair<uint64_t, absl::AnyInvocable<void()>>> unready;
   {
     absl::MutexLock lock(&mutex_);
+    unready.swap(unready_);
     lanes.swap(lanes_);
     untold.swap(untold_);
     for (auto& [number, transfer] : unpacking_) untold.push_back(std::move(transfer));
     unpacking_.clear();
     pairs_.ForgetAll();
   }
+  for (auto& [pack, then] : unready) then();  // streams end in their order; what they announce fails
   // Nothing is on its way into what goes away next; a join that returns meanwhile leaves one more to abort.
   const absl::Time begun = clock_.Now();
   while (true) {
@@ -128,14 +131,57 @@ void NcclLink::Close() {
 
 void NcclLink::GiveBack(const Staging::Run& run) {
   if (run.data == nullptr) return;
-  const bool before = Congested();
   staging_.GiveBack(run);
-  if (before && !Congested()) (void)post_([] {});
+  room_since_ = clock_.Now();
+  if (std::exchange(wanted_, false)) (void)post_([] {});
 }
 
-bool NcclLink::congested() const {
+int64_t NcclLink::Footprint(int64_t bytes) const {
+  return Staging::Size(bytes + payload_.TrailerBytes(bytes));
+}
+
+NcclLink::Share NcclLink::ShareOf(Incarnation receiver) const {
+  std::map<uint64_t, int64_t> used = {{receiver.value(), 0}};
+  for (const auto& [peer, lane] : lanes_) {
+    if (peer.sends || !lane.busy()) continue;
+    int64_t& bytes = used[peer.incarnation.value()];
+    for (const Numbered* numbered : {&lane.waiting, &lane.under_way}) {
+      for (const auto& [number, transfer] : *numbered) bytes += transfer.staging.bytes;
+    }
+  }
+  for (const auto& [key, run] : reserved_) used[key.first] += run.bytes;
+  return {.bytes = staging_.bytes() / (std::ssize(used) + 1), .used = used[receiver.value()]};
+}
+
+int64_t NcclLink::Reserve(const Ticket& ticket, int64_t least, int64_t most) {
   absl::MutexLock lock(&mutex_);
-  return Congested();
+  EndReservation(ticket);
+  const Share share = ShareOf(ticket.incarnation);
+  int64_t bytes = std::min({most, share.bytes - share.used, staging_.longest()});
+  // Who has nothing on its way gets what it needs to go on. Who has waits for a good part of its share,
+  // rather than go on by small pieces.
+  if (share.used == 0) bytes = std::max(bytes, std::min(least, staging_.longest()));
+  const bool small = share.used > 0 && bytes < std::min(most, share.bytes / 2);
+  if (bytes >= least && !small) {
+    reserved_[{ticket.incarnation.value(), ticket.id.value()}] =
+        *staging_.Take(bytes / Staging::kUnit * Staging::kUnit);
+    return bytes;
+  }
+  if (staging_.in_use() == 0) return most;  // there will never be more: Ship says so
+  wanted_ = true;
+  return 0;
+}
+
+void NcclLink::Unreserve(const Ticket& ticket) {
+  absl::MutexLock lock(&mutex_);
+  EndReservation(ticket);
+}
+
+void NcclLink::EndReservation(const Ticket& ticket) {
+  const auto found = reserved_.find({ticket.incarnation.value(), ticket.id.value()});
+  if (found == reserved_.end()) return;
+  if (found->second.bytes > 0) GiveBack(found->second);
+  reserved_.erase(found);
 }
 
 absl::Status NcclLink::Usable() const {
@@ -156,14 +202,20 @@ absl::Status NcclLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
     lane.next = 0;
     lane.sent.clear();
   }
-  const int64_t with_trailer = bytes + payload_.TrailerBytes(bytes);
-  const std::optional<Staging::Run> run = staging_.Take(with_trailer);
+  const int64_t footprint = Footprint(bytes);
+  const auto reserved = reserved_.find({chunk.incarnation(), chunk.ticket_id()});
+  std::optional<Staging::Run> run;
+  if (reserved != reserved_.end() && reserved->second.bytes >= footprint) {
+    run = Staging::TakeFront(reserved->second, footprint);
+  } else {
+    run = staging_.Take(footprint);
+  }
   if (!run.has_value()) {
     return absl::UnavailableError(fmt::format(
         "the nccl link has {} bytes of staging memory, {} in use, and {} more are wanted: the peer is slow",
-        staging_.bytes(), staging_.in_use(), with_trailer));
+        staging_.bytes(), staging_.in_use(), footprint));
   }
-  const uint64_t pack = payload_.Pack(pieces, run->data);
+  last_pack_ = payload_.Pack(pieces, run->data);
   v1::PayloadApart& apart = *chunk.mutable_apart();
   apart.set_sender(self_.value());
   apart.set_epoch(lane.epoch);
@@ -179,8 +231,13 @@ absl::Status NcclLink::Ship(ConstPieces pieces, v1::KvChunk& chunk) {
   Transfer& transfer = lane.waiting[lane.next++];
   transfer.staging = *run;
   transfer.bytes = bytes;
-  transfer.pack = pack;
+  transfer.pack = last_pack_;
   return absl::OkStatus();
+}
+
+void NcclLink::WhenReady(absl::AnyInvocable<void()> then) {
+  absl::MutexLock lock(&mutex_);
+  unready_.emplace_back(last_pack_, std::move(then));  // even if that has ended: one thread keeps the order
 }
 
 void NcclLink::Meet(const std::string& meeting, Answer answer) {
@@ -328,6 +385,7 @@ void NcclLink::Clear(const Peer& peer, Lane& lane, const std::string& why) {
     numbered->clear();
   }
   lane.finished = 0;
+  lane.asked = 0;
   if (!peer.sends) (void)post_([] {});  // for its metrics
 }
 

@@ -11,6 +11,10 @@
 // everything on it fails with UNAVAILABLE, and the next use begins a new meeting after the quarantine. No
 // other pair notices.
 //
+// A message is released (WhenReady) when its payload has been packed, and what is ready in a pair goes out as
+// one group. Receives spin on the GPU until their sender's come, so only so many pairs receive at once; they
+// take turns.
+//
 // One thread per link puts transfers, watches communicators and tells the engine thread through `post`. Ship
 // and Receive are the engine thread's and never wait: what may block (ids, joins, aborts) has threads of its
 // own (BlockingCalls), and no lock is held meanwhile. Memory that an aborted communicator may still touch is
@@ -43,9 +47,11 @@ struct NcclLinkOptions {
   PairOptions pairs;
   // Of the library: workers whose NCCL differ don't pair, because it refuses to join them.
   int version = 0;
-  // Staging memory in all. With half of it in use a sender is congested, with all of it Ship refuses; what is
-  // received waits for room.
+  // Staging memory in all. A receiver of ours that takes its payloads slowly, and a sender, leave the share
+  // of one more beside those at work. What is received waits for room.
   int64_t staging_bytes = int64_t{256} << 20;
+  // Pairs that may have receives on the GPU at once.
+  size_t most_receiving = 8;
   // How long the thread sleeps while transfers are in progress and nothing has happened, at first and at
   // most.
   absl::Duration poll = absl::Microseconds(20), longest_poll = absl::Microseconds(320);
@@ -74,7 +80,10 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   std::string pairing() const override { return Pairing(options_.version); }
   static std::string Pairing(int version);
   absl::Status Ship(ConstPieces pieces, v1::KvChunk& chunk) override;
-  bool congested() const override;
+  int64_t Footprint(int64_t bytes) const override;
+  int64_t Reserve(const Ticket& ticket, int64_t least, int64_t most) override;
+  void Unreserve(const Ticket& ticket) override;
+  void WhenReady(absl::AnyInvocable<void()> then) override;
   void Meet(const std::string& meeting, Answer answer) override;
   void Receive(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done done) override;
   void Suspect(std::string_view from) override;
@@ -121,6 +130,7 @@ class NcclLink final : public LinkSender, public LinkReceiver {
     Numbered strays;           // received, their message has not come
     int64_t finished = 0;      // of those that were put
     std::deque<int64_t> sent;  // sizes of the last ones numbered: all that have not ended, and some more
+    uint64_t asked = 0;        // its place among those that wait for their turn to receive; 0: it does not
 
     bool busy() const { return !waiting.empty() || !under_way.empty(); }
   };
@@ -130,9 +140,12 @@ class NcclLink final : public LinkSender, public LinkReceiver {
            const NcclLinkOptions& options, device::Memory::Buffer slab);
 
   void GiveBack(const Staging::Run& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Congested() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return staging_.in_use() > options_.staging_bytes / 2;
-  }
+  // Staging memory that payloads for this receiver may take, and what they have of it, reserved or in use.
+  struct Share {
+    int64_t bytes, used;
+  };
+  Share ShareOf(Incarnation receiver) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndReservation(const Ticket& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Usable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Expect(const v1::KvChunk& chunk, std::string_view from, Pieces pieces, Done& done);
   // Whose transfer a message is about. Who knows the meeting's name has it from the peer itself.
@@ -152,12 +165,20 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   bool AdvanceLane(const Peer& peer, Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives a receive its staging memory; false if it has to wait for some.
   bool Stage(const Lane& lane, Transfer& transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts what can be on the stream, in the order of the numbers.
+  // Whether a lane may put receives now. Those that may not get their turn in the order in which they asked,
+  // and while one waits, nobody puts more than what it has put.
+  bool MayReceive(Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The transfers of a lane that can be put now, in the order of their numbers, as one group.
+  std::vector<TransferMemory> NextGroup(const Peer& peer, Lane& lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts them on the stream.
   bool Put(const Peer& peer, Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Complete(const Peer& peer, Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropStrays(Lane& lane, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Gives memory back that nothing touches any more.
   void GiveBackReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What waited for packs that have ended.
+  using Announcements = std::vector<absl::AnyInvocable<void()>>;
+  Announcements TakeReady() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WatchCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Sending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Busy() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -183,11 +204,19 @@ class NcclLink final : public LinkSender, public LinkReceiver {
   Lanes lanes_ ABSL_GUARDED_BY(mutex_);
   uint64_t epochs_ ABSL_GUARDED_BY(mutex_) = 0;  // of the meetings that this end began
   Staging staging_ ABSL_GUARDED_BY(mutex_);
+  // By receiver and ticket: what is left of what was set aside.
+  std::map<std::pair<uint64_t, uint64_t>, Staging::Run> reserved_ ABSL_GUARDED_BY(mutex_);
+  bool wanted_ ABSL_GUARDED_BY(mutex_) = false;  // more than could be set aside
   // What an aborted communicator, or a pack whose transfer will not be, may still touch.
   std::multimap<Meeting, Staging::Run> held_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::pair<uint64_t, Staging::Run>> packing_ ABSL_GUARDED_BY(mutex_);
   // What the payload is unpacking, by its numbers, in order.
   std::deque<std::pair<uint64_t, std::shared_ptr<Transfer>>> unpacking_ ABSL_GUARDED_BY(mutex_);
+  // The last pack, and what waits for packs, in order.
+  uint64_t last_pack_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<std::pair<uint64_t, absl::AnyInvocable<void()>>> unready_ ABSL_GUARDED_BY(mutex_);
+  uint64_t asks_ ABSL_GUARDED_BY(mutex_) = 0;      // for a turn to receive
+  absl::Time room_since_ ABSL_GUARDED_BY(mutex_);  // when staging memory last came back
   // Peers that come, by meeting, and wait for its id.
   std::map<Meeting, Answer> asked_ ABSL_GUARDED_BY(mutex_);
   // Ended when the engine's loop took no more tasks.

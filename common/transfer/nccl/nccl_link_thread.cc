@@ -1,6 +1,7 @@
 // The half of NcclLink that its own thread runs: putting and completing transfers, watching pairs, and
 // handing out what may block.
 #include <fmt/format.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +10,17 @@
 #include "common/transfer/nccl/nccl_link.h"
 
 namespace baton::transfer {
+namespace {
+
+// A group costs one launch, and its transfers are done when all of them are: large enough that launches don't
+// count, small enough that the peer's engine has work early and staging memory comes back.
+constexpr size_t kMostOfAGroup = 16;
+constexpr int64_t kBytesOfAGroup = int64_t{16} << 20;
+
+// Pauses of some microseconds end 50 us late with the default.
+void SleepExactly() { (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL); }
+
+}  // namespace
 
 void NcclLink::GiveBackReleased() {
   while (!packing_.empty() && payload_.Packed(packing_.front().first)) {
@@ -28,13 +40,24 @@ void NcclLink::GiveBackReleased() {
   }
 }
 
+NcclLink::Announcements NcclLink::TakeReady() {
+  Announcements ready;
+  while (!unready_.empty() && payload_.Packed(unready_.front().first)) {
+    ready.push_back(std::move(unready_.front().second));
+    unready_.pop_front();
+  }
+  return ready;
+}
+
 bool NcclLink::Stage(const Lane& lane, Transfer& transfer) {
   if (transfer.staging.data != nullptr) return true;
   const int64_t bytes = transfer.bytes + payload_.TrailerBytes(transfer.bytes);
   // A lane whose peer announces much and sends late leaves room for the others: one share more is kept than
   // there are lanes that receive.
   int64_t own = 0, lanes = 0;
-  for (const auto& [number, other] : lane.under_way) own += other.staging.bytes;
+  for (const Numbered* numbered : {&lane.under_way, &lane.waiting}) {
+    for (const auto& [number, other] : *numbered) own += other.staging.bytes;
+  }
   for (const auto& [peer, other] : lanes_) lanes += peer.sends && other.busy() ? 1 : 0;
   if (own > 0 && own + Staging::Size(bytes) > staging_.bytes() / (lanes + 1)) return false;
   const std::optional<Staging::Run> run = staging_.Take(bytes);
@@ -43,33 +66,68 @@ bool NcclLink::Stage(const Lane& lane, Transfer& transfer) {
   return true;
 }
 
+bool NcclLink::MayReceive(Lane& lane) {
+  size_t receiving = 0, before = 0;
+  bool others_wait = false;
+  for (const auto& [peer, other] : lanes_) {
+    if (!peer.sends) continue;
+    receiving += other.under_way.empty() ? 0 : 1;
+    if (&other == &lane || other.asked == 0) continue;
+    others_wait = true;
+    before += lane.asked == 0 || other.asked < lane.asked ? 1 : 0;
+  }
+  if (!lane.under_way.empty()) return !others_wait;
+  if (receiving + before < options_.most_receiving) {
+    lane.asked = 0;
+    return true;
+  }
+  if (lane.asked == 0) lane.asked = ++asks_;
+  return false;
+}
+
+std::vector<TransferMemory> NcclLink::NextGroup(const Peer& peer, Lane& lane) {
+  std::vector<TransferMemory> group;
+  int64_t bytes = 0;
+  uint64_t next = lane.next;
+  for (auto& [number, transfer] : lane.waiting) {
+    if (group.size() == kMostOfAGroup || bytes >= kBytesOfAGroup) break;
+    // A sender's transfers wait without gaps; a receiver's are put in the order of their numbers only. A send
+    // is put when its payload is there: on the stream it would wait for the step that packs it, and keep the
+    // peer's multiprocessors spinning.
+    if (peer.sends ? number != next++ || !Stage(lane, transfer) : !payload_.Packed(transfer.pack)) break;
+    const int64_t own = transfer.bytes + payload_.TrailerBytes(transfer.bytes);
+    group.push_back({transfer.staging.data, static_cast<size_t>(own)});
+    bytes += own;
+  }
+  return group;
+}
+
 bool NcclLink::Put(const Peer& peer, Lane& lane, absl::Time now) {
   bool moved = false;
-  // A sender's transfers wait without gaps; a receiver's are put in the order of their numbers only.
-  while (!lane.waiting.empty() && (!peer.sends || lane.waiting.begin()->first == lane.next)) {
-    Transfer& transfer = lane.waiting.begin()->second;
-    const int64_t bytes = transfer.bytes + payload_.TrailerBytes(transfer.bytes);
-    if (pairs_.state(peer) != Pairs::State::kReady) break;
-    // A send is put when its payload is there: on the stream it would wait for the step that packs it, and
-    // keep the peer's multiprocessors spinning.
-    if (peer.sends ? !Stage(lane, transfer) : !payload_.Packed(transfer.pack)) break;
-    std::byte* const data = transfer.staging.data;
-    const NcclState state = peer.sends ? pairs_.Receive(peer, data, static_cast<size_t>(bytes), now)
-                                       : pairs_.Send(peer, data, static_cast<size_t>(bytes), now);
+  while (!lane.waiting.empty() && pairs_.state(peer) == Pairs::State::kReady) {
+    const std::vector<TransferMemory> group = NextGroup(peer, lane);
+    if (group.empty() || (peer.sends && !MayReceive(lane))) break;
+    const NcclState state = peer.sends ? pairs_.Receive(peer, group, now) : pairs_.Send(peer, group, now);
     if (state == NcclState::kBusy) break;
-    // After a failure, which Poll tells, NCCL may have begun it all the same.
-    lane.under_way.insert(lane.waiting.extract(lane.waiting.begin()));
-    if (peer.sends) ++lane.next;
+    // After a failure, which Poll tells, NCCL may have begun them all the same.
+    for (size_t i = 0; i < group.size(); ++i) {
+      lane.under_way.insert(lane.waiting.extract(lane.waiting.begin()));
+    }
+    if (peer.sends) lane.next += group.size();
     moved = true;
     if (state == NcclState::kFailed) return moved;
   }
-  if (peer.sends && !lane.waiting.empty() && pairs_.state(peer) == Pairs::State::kReady &&
-      now - lane.waiting.begin()->second.since > options_.pairs.transfer_timeout) {
-    pairs_.Fail(peer,
-                lane.waiting.begin()->first == lane.next
-                    ? std::string("no staging memory came back in time")
-                    : fmt::format("transfer {} was never announced", lane.next),
-                now);
+  if (peer.sends && !lane.waiting.empty() && pairs_.state(peer) == Pairs::State::kReady) {
+    const auto& [number, first] = *lane.waiting.begin();
+    // While memory comes back, who waits for some has a turn to come, and its peer is not to blame.
+    const bool next = number == lane.next;
+    const absl::Time since = next ? std::max(first.since, room_since_) : first.since;
+    if (now - since > options_.pairs.transfer_timeout) {
+      pairs_.Fail(peer,
+                  next ? std::string("no staging memory came back in time")
+                       : fmt::format("transfer {} was never announced", lane.next),
+                  now);
+    }
   }
   return moved;
 }
@@ -156,19 +214,22 @@ bool NcclLink::Sending() const {
 }
 
 bool NcclLink::Busy() const {
-  return !unpacking_.empty() ||
+  return !unpacking_.empty() || !unready_.empty() ||
          std::ranges::any_of(lanes_, [](const auto& entry) { return entry.second.busy(); });
 }
 
 void NcclLink::Work() {
+  SleepExactly();
   absl::Duration pause = options_.poll;
   while (true) {
     Pairs::Work work;
+    Announcements ready;
     {
       absl::MutexLock lock(&mutex_);
       if (stopping_) return;
       WatchCalls();
-      const bool moved = Advance();
+      ready = TakeReady();
+      const bool moved = Advance() || !ready.empty();
       work = pairs_.TakeWork();
       if (moved) pause = options_.poll;
       if (!moved && work.empty()) {
@@ -187,6 +248,7 @@ void NcclLink::Work() {
         }
       }
     }
+    for (auto& then : ready) then();
     Begin(std::move(work));
   }
 }

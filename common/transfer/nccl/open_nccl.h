@@ -23,6 +23,8 @@ class Nccl {
   virtual Payload& payload() = 0;
   // Of the library: 22809 is 2.28.9. It joins no other one.
   virtual int version() const = 0;
+  // Thread blocks of the GPU that a pair occupies while it moves something.
+  virtual int channels() const = 0;
 };
 
 // `ranks`: where each rank of the worker's engine keeps its KV; they outlive what is returned.

@@ -133,29 +133,28 @@ absl::Status Pairs::Quarantined(const Pair& pair, absl::Time now) const {
                   absl::ToInt64Milliseconds(left)));
 }
 
-NcclState Pairs::Transfer(const Peer& peer, absl::Time now,
-                          const std::function<NcclState(Communicator)>& put) {
+NcclState Pairs::Transfer(const Peer& peer, const Put& put, std::span<const TransferMemory> group,
+                          absl::Time now) {
   const auto found = pairs_.find(peer);
   if (found == pairs_.end() || found->second.state == State::kQuarantined) return NcclState::kFailed;
   Pair& pair = found->second;
   if (pair.state != State::kReady) return NcclState::kBusy;
-  const NcclState state = put(pair.communicator);
+  const NcclState state = put(pair.communicator, group);
   if (state == NcclState::kFailed) {
     Quarantine(peer, pair, fmt::format("NCCL took no transfer: {}", api_.last_error(pair.communicator)), now);
   } else if (state == NcclState::kOk) {
     if (!pair.busy()) pair.last_used = now;  // the watchdog counts from the first that has not ended
-    ++pair.put;
+    pair.put += std::ssize(group);
   }
   return state;
 }
 
-NcclState Pairs::Send(const Peer& peer, const std::byte* data, size_t bytes, absl::Time now) {
-  return Transfer(peer, now, [&](Communicator communicator) { return api_.send(communicator, data, bytes); });
+NcclState Pairs::Send(const Peer& peer, std::span<const TransferMemory> group, absl::Time now) {
+  return Transfer(peer, api_.send, group, now);
 }
 
-NcclState Pairs::Receive(const Peer& peer, std::byte* data, size_t bytes, absl::Time now) {
-  return Transfer(peer, now,
-                  [&](Communicator communicator) { return api_.receive(communicator, data, bytes); });
+NcclState Pairs::Receive(const Peer& peer, std::span<const TransferMemory> group, absl::Time now) {
+  return Transfer(peer, api_.receive, group, now);
 }
 
 std::optional<int64_t> Pairs::Done(const Peer& peer, absl::Time now) {

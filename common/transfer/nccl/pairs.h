@@ -29,6 +29,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -49,7 +50,7 @@ inline constexpr size_t kMeetingBytes = 16;
 
 struct PairOptions {
   // Of the pairs in which this worker sends, and of those in which it receives.
-  size_t max_open = 16, max_receiving = 32;
+  size_t max_open = 32, max_receiving = 64;
   // From the first message to the peer's question, and from the id until both have joined.
   absl::Duration meet_timeout = absl::Seconds(10), join_timeout = absl::Seconds(30);
   absl::Duration transfer_timeout = absl::Seconds(5);
@@ -130,9 +131,10 @@ class Pairs {
                 absl::Time now);
   void OnEnded(const Meeting& meeting);
 
-  // Puts a transfer on the stream once the pair is ready. kBusy: not yet; kFailed: it is quarantined or gone.
-  NcclState Send(const Peer& peer, const std::byte* data, size_t bytes, absl::Time now);
-  NcclState Receive(const Peer& peer, std::byte* data, size_t bytes, absl::Time now);
+  // Puts transfers on the stream, as one group, once the pair is ready. kBusy: not yet; kFailed: it is
+  // quarantined or gone.
+  NcclState Send(const Peer& peer, std::span<const TransferMemory> group, absl::Time now);
+  NcclState Receive(const Peer& peer, std::span<const TransferMemory> group, absl::Time now);
   // How many of the pair's transfers are done since it was made; nothing if it has failed or is gone.
   std::optional<int64_t> Done(const Peer& peer, absl::Time now);
 
@@ -191,7 +193,8 @@ class Pairs {
   // The pair that is at this meeting; null if it has ended.
   Pair* At(const Peer& peer, const Meeting& meeting, State state);
   absl::Status Quarantined(const Pair& pair, absl::Time now) const;
-  NcclState Transfer(const Peer& peer, absl::Time now, const std::function<NcclState(Communicator)>& put);
+  using Put = std::function<NcclState(Communicator, std::span<const TransferMemory>)>;
+  NcclState Transfer(const Peer& peer, const Put& put, std::span<const TransferMemory> group, absl::Time now);
   void Quarantine(const Peer& peer, Pair& pair, std::string why, absl::Time now);
   // What it waited for, in words, if it has waited for too long.
   std::string TooSlow(const Pair& pair, absl::Time now) const;

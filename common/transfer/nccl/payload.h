@@ -1,7 +1,7 @@
 // Payload: what a link does with bytes where KV lies: pieces of blocks into one run of staging memory with a
 // checksum behind it, and back. One level deep: HostPayload here, CudaPayload on GPUs. Pack and Unpack are
 // the engine thread's, ordered as downloads and uploads are, and wait for nothing; Packed and Unpacked are
-// the link's thread's too. All of them but Stage are called under the link's lock.
+// the link's thread's too. All of them but Stage and TrailerBytes are called under the link's lock.
 #pragma once
 
 #include <cstddef>

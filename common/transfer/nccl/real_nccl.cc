@@ -25,7 +25,9 @@ struct Open {
   // A non-blocking call may still be in progress after it returned: until NCCL says that it is not, nothing
   // else may be asked of the communicator, and the call's place in the stream is not known.
   bool pending = false;
-  std::deque<device::cuda::Event> marks;  // one per transfer in progress, in order
+  // Groups in progress, in order: the event behind each, and its transfers.
+  std::deque<std::pair<device::cuda::Event, int64_t>> marks;
+  int64_t put_last = 0;  // transfers of the group that was put last
   int64_t done = 0;
   // Device memory: free before it joined, and what it had taken when its first transfer was done, because
   // NCCL allocates most of it then. Whatever else was allocated in between is in it.
@@ -57,20 +59,31 @@ struct RealNccl::Impl {
     return StateOf(result);
   }
 
-  // Marks the end of the transfer that was put last.
+  // Marks the end of the group that was put last.
   NcclState Mark(Open& open) {
     if (cudaSetDevice(options.device) != cudaSuccess)
       return NcclState::kFailed;  // the link's thread has none yet
     auto mark = device::cuda::MakeEvent();
     if (!mark.ok() || cudaEventRecord(mark->get(), open.stream.get()) != cudaSuccess)
       return NcclState::kFailed;
-    open.marks.push_back(*std::move(mark));
+    open.marks.emplace_back(*std::move(mark), open.put_last);
     open.pending = false;
     return NcclState::kOk;
   }
 
-  NcclState Put(Open& open, ncclResult_t called) {
-    switch (StateOf(called)) {
+  // Calls `one` for each transfer, in a group.
+  template <typename One>
+  NcclState Put(Open& open, std::span<const TransferMemory> group, One one) {
+    if (const NcclState state = Settle(open); state != NcclState::kOk) return state;
+    open.put_last = std::ssize(group);
+    if (ncclGroupStart() != ncclSuccess) return NcclState::kFailed;
+    ncclResult_t called = ncclSuccess;
+    for (const TransferMemory& memory : group) {
+      const ncclResult_t result = one(memory);
+      if (StateOf(result) == NcclState::kFailed) called = result;
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    switch (StateOf(called == ncclSuccess ? ended : called)) {
       case NcclState::kFailed:
         return NcclState::kFailed;
       case NcclState::kBusy:
@@ -153,29 +166,33 @@ NcclApi RealNccl::Api() {
           },
       .state = [](Communicator communicator) { return Impl::Ask(Of(communicator)); },
       .send =
-          [impl](Communicator communicator, const std::byte* data, size_t bytes) {
+          [impl](Communicator communicator, std::span<const TransferMemory> group) {
             Open& open = Of(communicator);
-            if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
-            return impl->Put(
-                open, ncclSend(data, bytes, ncclUint8, 1 - open.rank, open.communicator, open.stream.get()));
+            return impl->Put(open, group, [&](const TransferMemory& memory) {
+              return ncclSend(memory.data, memory.bytes, ncclUint8, 1 - open.rank, open.communicator,
+                              open.stream.get());
+            });
           },
       .receive =
-          [impl](Communicator communicator, std::byte* data, size_t bytes) {
+          [impl](Communicator communicator, std::span<const TransferMemory> group) {
             Open& open = Of(communicator);
-            if (const NcclState state = impl->Settle(open); state != NcclState::kOk) return state;
-            return impl->Put(
-                open, ncclRecv(data, bytes, ncclUint8, 1 - open.rank, open.communicator, open.stream.get()));
+            return impl->Put(open, group, [&](const TransferMemory& memory) {
+              return ncclRecv(memory.data, memory.bytes, ncclUint8, 1 - open.rank, open.communicator,
+                              open.stream.get());
+            });
           },
       .done =
           [impl](Communicator communicator, int64_t& done) {
             Open& open = Of(communicator);
             if (impl->Settle(open) == NcclState::kFailed) return NcclState::kFailed;
             while (!open.marks.empty()) {
-              const cudaError_t mark = cudaEventQuery(open.marks.front().get());
+              const cudaError_t mark = cudaEventQuery(open.marks.front().first.get());
               if (mark == cudaErrorNotReady) break;
               if (mark != cudaSuccess) return NcclState::kFailed;
+              const bool first = open.done == 0;
+              open.done += open.marks.front().second;
               open.marks.pop_front();
-              if (++open.done > 1) continue;
+              if (!first) continue;
               open.taken = std::max<int64_t>(
                   0, static_cast<int64_t>(open.free_before) - static_cast<int64_t>(FreeMemory()));
             }

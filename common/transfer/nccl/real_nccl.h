@@ -2,8 +2,8 @@
 // takes little memory and few multiprocessors, each on a stream of its own: on a common one a transfer whose
 // peer hangs would hold up all others, and two senders that serve two receivers in different orders would
 // wait for each other. NCCL promises progress to transfers on several streams as long as all of them fit on
-// the GPU at once: `channels` times the link's most pairs, of 108 multiprocessors or more. At most one per
-// process and GPU.
+// the GPU at once: `channels` times the link's most pairs, of 108 multiprocessors or more. A group of
+// transfers is one launch. At most one per process and GPU.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ namespace baton::transfer {
 
 struct RealNcclOptions {
   int device = 0;
-  // Thread blocks that NCCL may use per communicator. The default leaves nearly the whole GPU to the engine.
-  int channels = 4;
+  // Thread blocks that NCCL may use per communicator, the same at both ends: NCCL does not compare them.
+  int channels = 2;
 };
 
 class RealNccl {

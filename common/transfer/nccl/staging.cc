@@ -28,6 +28,19 @@ std::optional<Staging::Run> Staging::Take(int64_t bytes) {
   return Run{slab_.get() + offset, size};
 }
 
+Staging::Run Staging::TakeFront(Run& run, int64_t bytes) {
+  BATON_CHECK(bytes % kUnit == 0 && bytes <= run.bytes);
+  const Run front = {run.data, bytes};
+  run = {run.data + bytes, run.bytes - bytes};
+  return front;
+}
+
+int64_t Staging::longest() const {
+  int64_t longest = 0;
+  for (const auto& [offset, length] : free_) longest = std::max(longest, length);
+  return longest;
+}
+
 void Staging::GiveBack(const Run& run) {
   int64_t offset = run.data - slab_.get(), length = run.bytes;
   in_use_ -= length;

@@ -31,7 +31,6 @@ TEST_F(NcclAdversaryTest, AnAbortThatBlocksHoldsUpNobody) {
   Hang(2);
   LongUntil([&] { return nccl_.blocked() == 1; });
   EXPECT_EQ(sender_->counts().ending, 1u);
-  EXPECT_FALSE(sender_->congested());
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Moves(*sender_, *other, 3));
   nccl_.BlockAborts(false);
   Until([&] { return sender_->counts().ending == 0; });
@@ -150,19 +149,150 @@ TEST_F(NcclAdversaryTest, APayloadLeavesWhenItIsPackedAndNotWhenTheStepEnds) {
   const auto first = RandomBytes(1000), second = RandomBytes(1000);
   Arrival one, two;
   Receive(*receiver_, Ship(*sender_, first), one);
-  Receive(*receiver_, Ship(*sender_, second), two);
+  const v1::KvChunk next = Ship(*sender_, second);
   EXPECT_TRUE(Wait(one).ok());
   EXPECT_EQ(one.bytes, first);
-  EXPECT_FALSE(two.status.has_value());
   payloads_[1]->HoldPacksAfter(3);
+  Receive(*receiver_, next, two);
   EXPECT_TRUE(Wait(two).ok());
   EXPECT_EQ(two.bytes, second);
+}
+
+// A receiver that heard of a payload before its pack has ended would wait for it on its GPU.
+TEST_F(NcclAdversaryTest, AMessageIsReleasedWhenItsPayloadIsPackedAndInOrder) {
+  ASSERT_TRUE(Moves(*sender_, *receiver_, 2));  // pack 1
+  payloads_[1]->HoldPacksAfter(1);
+  absl::Mutex mutex;
+  std::vector<int> released;
+  const auto release = [&](int number) {
+    sender_->WhenReady([&, number] {
+      absl::MutexLock lock(&mutex);
+      released.push_back(number);
+    });
+  };
+  const auto so_far = [&] {
+    absl::MutexLock lock(&mutex);
+    return released;
+  };
+  const auto asked_again = [&] {
+    const int64_t before = payloads_[1]->asked();
+    Until([&] { return payloads_[1]->asked() > before + 4; });
+  };
+  Ship(*sender_, RandomBytes(100));
+  release(1);
+  Ship(*sender_, RandomBytes(100));
+  release(2);
+  release(3);  // what follows on the stream
+  asked_again();
+  EXPECT_THAT(so_far(), testing::IsEmpty());
+  payloads_[1]->HoldPacksAfter(2);
+  Until([&] { return !so_far().empty(); });
+  asked_again();
+  EXPECT_THAT(so_far(), testing::ElementsAre(1));
+  payloads_[1]->HoldPacksAfter(3);
+  Until([&] { return so_far().size() == 3; });
+  EXPECT_THAT(so_far(), testing::ElementsAre(1, 2, 3));
+  // Whoever waits for a pack that does not end is released when the link closes.
+  payloads_[1]->HoldPacksAfter(3);
+  Ship(*sender_, RandomBytes(100));
+  release(4);
+  sender_->Close();
+  EXPECT_THAT(so_far(), testing::ElementsAre(1, 2, 3, 4));
+}
+
+// Receives spin on the GPU until their senders come.
+TEST_F(NcclAdversaryTest, SoManyPairsReceiveAtOnceAndTheOthersTakeTurns) {
+  options_.most_receiving = 2;
+  auto few = Make(50);
+  std::vector<std::shared_ptr<NcclLink>> senders;
+  for (uint64_t i = 0; i < 6; ++i) {
+    senders.push_back(Make(60 + i));
+    ASSERT_TRUE(Moves(*senders.back(), *few, 50));
+  }
+  nccl_.HoldTransfers(true);
+  std::vector<Arrival> arrivals(18);
+  const auto bytes = RandomBytes(1000);
+  for (size_t i = 0; i < 12; ++i) Receive(*few, Ship(*senders[i % 6], bytes, 50), arrivals[i]);
+  Until([&] { return nccl_.most_receiving(50) == 2; });
+  // Those whose turn it is take no more while others wait.
+  for (size_t i = 12; i < 18; ++i) Receive(*few, Ship(*senders[i % 6], bytes, 50), arrivals[i]);
+  nccl_.HoldTransfers(false);
+  for (Arrival& arrival : arrivals) EXPECT_TRUE(Wait(arrival).ok());
+  EXPECT_EQ(nccl_.most_receiving(50), 2u);
+}
+
+// One sender never stops; another one's turn comes all the same.
+TEST_F(NcclAdversaryTest, ABusySenderDoesNotKeepItsTurnForEver) {
+  options_.most_receiving = 1;
+  auto few = Make(50), busy = Make(60), other = Make(61);
+  ASSERT_TRUE(Moves(*busy, *few, 50) && Moves(*other, *few, 50));
+  nccl_.HoldTransfers(true);
+  const auto bytes = RandomBytes(100);
+  std::vector<Arrival> arrivals(101);
+  Arrival late;
+  for (size_t i = 0; i < 2; ++i) Receive(*few, Ship(*busy, bytes, 50), arrivals[i]);
+  Until([&] { return nccl_.most_receiving(50) == 1; });
+  Receive(*few, Ship(*other, bytes, 50), late);
+  Until([&] { return few->counts().staging_in_use == 3 * Staging::Size(100); });  // it has asked
+  for (size_t i = 2; i < arrivals.size(); ++i) Receive(*few, Ship(*busy, bytes, 50), arrivals[i]);
+  nccl_.HoldTransfers(false);
+  EXPECT_TRUE(Wait(late).ok() && Wait(arrivals.back()).ok());
+  EXPECT_LT(late.place, arrivals.back().place);
+}
+
+// A launch per transfer limits a pair; what is ready goes out at once, and the ends may differ about it.
+TEST_F(NcclAdversaryTest, WhatIsReadyGoesOutInOneGroup) {
+  ASSERT_TRUE(Moves(*sender_, *receiver_, 2));
+  payloads_[1]->HoldPacksAfter(1);
+  std::vector<Arrival> arrivals(10);
+  std::vector<std::vector<std::byte>> sent;
+  for (Arrival& arrival : arrivals) {
+    sent.push_back(RandomBytes(1 + random_() % 3000));
+    Receive(*receiver_, Ship(*sender_, sent.back()), arrival);
+  }
+  payloads_[1]->HoldPacksAfter(UINT64_MAX);
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    EXPECT_TRUE(Wait(arrivals[i]).ok());
+    EXPECT_EQ(arrivals[i].bytes, sent[i]);
+  }
+  EXPECT_EQ(nccl_.largest_group(), 10u);
+}
+
+TEST_F(NcclAdversaryTest, TheLinksThreadSleepsNoLongerThanItAsksFor) {
+  ASSERT_TRUE(Moves(*sender_, *receiver_, 2));
+  EXPECT_EQ(payloads_[1]->timer_slack(), 1);
+}
+
+// Who waits for staging memory that comes back, and is in use again at once, is not at fault.
+TEST_F(NcclAdversaryTest, APairThatWaitsForMemoryIsNotBlamedWhileSomeComesBack) {
+  options_.staging_bytes = int64_t{1} << 20;
+  auto other = Make(6);
+  options_.pairs.transfer_timeout = absl::Seconds(2);  // the senders have 5 s
+  auto small = Make(5);
+  ASSERT_TRUE(Moves(*sender_, *small, 5) && Moves(*other, *small, 5));
+  payloads_[5]->HoldUnpacksAfter(2);
+  std::vector<Arrival> first(3);
+  const auto bytes = RandomBytes(250 << 10), large = RandomBytes(700 << 10);
+  for (Arrival& arrival : first) Receive(*small, Ship(*other, bytes, 5), arrival);
+  Until([&] { return small->counts().staging_in_use >= 750 << 10; });
+  Arrival second;
+  Receive(*small, Ship(*sender_, large, 5), second);
+  for (uint64_t ended = 3; ended < 5; ++ended) {
+    clock_.Advance(absl::Seconds(1.5));
+    const int64_t before = small->counts().staging_in_use;
+    payloads_[5]->HoldUnpacksAfter(ended);
+    Until([&] { return small->counts().staging_in_use != before; });
+  }
+  payloads_[5]->HoldUnpacksAfter(UINT64_MAX);
+  EXPECT_TRUE(Wait(second).ok());
+  EXPECT_EQ(small->counts().failed, 0);
+  for (Arrival& arrival : first) EXPECT_TRUE(Wait(arrival).ok());
 }
 
 // Checking and scattering go on after the engine thread has begun them, and it does other things meanwhile.
 TEST_F(NcclAdversaryTest, TheEngineThreadDoesNotWaitForWhatItUnpacks) {
   ASSERT_TRUE(Moves(*sender_, *receiver_, 2));
-  payloads_[2]->HoldUnpacks(true);
+  payloads_[2]->HoldUnpacksAfter(1);
   std::vector<Arrival> arrivals(5);
   std::vector<std::vector<std::byte>> sent;
   for (Arrival& arrival : arrivals) {
@@ -173,14 +303,14 @@ TEST_F(NcclAdversaryTest, TheEngineThreadDoesNotWaitForWhatItUnpacks) {
   for (int i = 0; i < 20; ++i) RunEngine(absl::Milliseconds(1));
   for (const Arrival& arrival : arrivals) EXPECT_FALSE(arrival.status.has_value());
   EXPECT_EQ(receiver_->counts().staging_in_use, 5 * Staging::Size(1000)) << "still read";
-  payloads_[2]->HoldUnpacks(false);
+  payloads_[2]->HoldUnpacksAfter(UINT64_MAX);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     EXPECT_TRUE(Wait(arrivals[i]).ok());
     EXPECT_EQ(arrivals[i].bytes, sent[i]);
   }
   EXPECT_EQ(receiver_->counts().staging_in_use, 0);
   // Who still waits for one when the link closes is told.
-  payloads_[2]->HoldUnpacks(true);
+  payloads_[2]->HoldUnpacksAfter(1);
   Arrival last;
   Receive(*receiver_, Ship(*sender_, sent[0]), last);
   Until([&] { return sender_->counts().sent_bytes == 300 + 6 * 1000; });

@@ -108,21 +108,77 @@ TEST_F(NcclLinkTest, ANumberThatIsNeverToldOfEndsThePairAndTheNextMeetingWorks) 
   EXPECT_EQ(nccl_.ids(), 2);
 }
 
-TEST_F(NcclLinkTest, ASenderIsCongestedUntilWhatItSentHasLeftAndTheLoopIsWoken) {
+// What fits in what was set aside is shipped, however much else is on its way; what is left comes back.
+TEST_F(NcclLinkTest, WhatWasReservedIsThereWhenItIsShipped) {
   options_.staging_bytes = int64_t{1} << 20;
   auto small = Make(5);
-  const auto bytes = RandomBytes(200 << 10);
   nccl_.HoldTransfers(true);
+  const auto bytes = RandomBytes(100 << 10);
+  const int64_t each = small->Footprint(static_cast<int64_t>(bytes.size()));
+  const Ticket planned = TicketOf(2, 7);
+  EXPECT_EQ(small->Reserve(planned, each, 3 * each), 3 * each);
+  int others = 0;
+  v1::KvChunk refused;
+  while (TryShip(*small, bytes, 3, refused).ok()) ++others;
+  EXPECT_EQ(others, 6) << "of 104 KiB, beside three that are reserved";
   std::vector<v1::KvChunk> chunks;
-  while (!small->congested()) chunks.push_back(Ship(*small, bytes));
-  EXPECT_EQ(chunks.size(), 3u) << "three of 204 KiB are more than half";
+  for (int i = 0; i < 2; ++i) chunks.push_back(Ship(*small, bytes, 2, planned.id.value()));
+  const int64_t before = small->counts().staging_in_use;
+  small->Unreserve(planned);
+  EXPECT_EQ(small->counts().staging_in_use, before - each);
   std::vector<Arrival> arrivals(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) Receive(*receiver_, chunks[i], arrivals[i]);
   nccl_.HoldTransfers(false);
+  for (Arrival& arrival : arrivals) {
+    EXPECT_TRUE(Wait(arrival).ok());
+    EXPECT_EQ(arrival.bytes, bytes);
+  }
+}
+
+// A receiver that takes nothing can't keep others waiting, and whoever waits is woken.
+TEST_F(NcclLinkTest, AReceiverGetsItsShareOfTheSendersMemoryAndTheLoopIsWokenForMore) {
+  options_.staging_bytes = int64_t{1} << 20;
+  auto small = Make(5);
+  ASSERT_TRUE(Moves(*small, *receiver_, 2));
+  Until([&] { return small->counts().staging_in_use == 0; });
+  const auto bytes = RandomBytes(60 << 10);
+  const int64_t each = small->Footprint(static_cast<int64_t>(bytes.size()));
+  const int64_t lone = small->Reserve(TicketOf(2, 1), each, 16 * each);
+  EXPECT_EQ(lone, options_.staging_bytes / 2);
+  small->Unreserve(TicketOf(2, 1));
+  std::vector<v1::KvChunk> chunks;
+  uint64_t ticket = 0;
+  while (small->Reserve(TicketOf(2, ++ticket), each, each) > 0) {
+    chunks.push_back(Ship(*small, bytes, 2, ticket));
+  }
+  EXPECT_EQ(chunks.size(), 8u);
+  EXPECT_EQ(small->Reserve(TicketOf(3, 1), each, 16 * each), options_.staging_bytes / 3)
+      << "its share beside the first, and one more";
+  small->Unreserve(TicketOf(3, 1));
+  EXPECT_EQ(small->Reserve(TicketOf(2, 100), each, each), 0);
+  const int tasks = tasks_[5];
+  std::vector<Arrival> arrivals(chunks.size());
+  Receive(*receiver_, chunks[0], arrivals[0]);
+  Until([&] { return tasks_[5] > tasks; });
+  EXPECT_EQ(small->Reserve(TicketOf(2, 100), each, each), each);
+  small->Unreserve(TicketOf(2, 100));
+  for (size_t i = 1; i < chunks.size(); ++i) Receive(*receiver_, chunks[i], arrivals[i]);
   for (Arrival& arrival : arrivals) EXPECT_TRUE(Wait(arrival).ok());
-  Until([&] { return !small->congested(); });
   small->Flush(absl::InfiniteDuration());
-  EXPECT_EQ(small->counts().sent_bytes, 3 * static_cast<int64_t>(bytes.size()));
+  EXPECT_EQ(small->counts().sent_bytes, 300 + 8 * static_cast<int64_t>(bytes.size()));
+}
+
+// Small pieces of the share would make small steps of the engine.
+TEST_F(NcclLinkTest, WhoHasMuchOnItsWayWaitsForAGoodPartOfItsShare) {
+  options_.staging_bytes = int64_t{1} << 20;
+  auto small = Make(5);
+  nccl_.HoldTransfers(true);
+  const auto bytes = RandomBytes(60 << 10);
+  const int64_t each = small->Footprint(static_cast<int64_t>(bytes.size()));
+  for (int i = 0; i < 6; ++i) Ship(*small, bytes);
+  EXPECT_EQ(small->Reserve(TicketOf(2, 1), each, 8 * each), 0) << "two of eight are left";
+  EXPECT_EQ(small->Reserve(TicketOf(2, 1), each, 2 * each), 2 * each) << "all that is wanted";
+  small->Unreserve(TicketOf(2, 1));
 }
 
 // What is told when the engine's loop takes no more is told at the end: whoever waits for a write must not

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <random>
 
@@ -20,6 +21,7 @@ class NcclRig : public testing::Test {
   struct Arrival {
     std::vector<std::byte> bytes;
     std::optional<absl::Status> status;
+    int place = 0;  // in the order in which arrivals ended
   };
 
   NcclRig() { options_.pairs.join_timeout = options_.pairs.meet_timeout = absl::Seconds(5); }
@@ -31,7 +33,10 @@ class NcclRig : public testing::Test {
     payload = std::make_unique<FakeDevicePayload>(nccl_, static_cast<int>(incarnation));
     std::shared_ptr<NcclLink> link = *NcclLink::Create(
         nccl_.Api(static_cast<int>(incarnation)), *payload, clock_, Incarnation(incarnation),
-        [this](absl::AnyInvocable<void()> task) { return engine_.PostAlways(std::move(task)); },
+        [this, incarnation](absl::AnyInvocable<void()> task) {
+          ++tasks_[incarnation];
+          return engine_.PostAlways(std::move(task));
+        },
         [this](const std::string& address, const Meeting& meeting, LinkSender::Answer answer) {
           ++asked_;
           const auto peer = workers_[address].lock();
@@ -48,14 +53,20 @@ class NcclRig : public testing::Test {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random_());
     return bytes;
   }
-  absl::Status TryShip(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to, v1::KvChunk& chunk) {
+  static Ticket TicketOf(uint64_t receiver, uint64_t id) {
+    return {Incarnation(receiver), TicketId(id), 0, {}};
+  }
+  absl::Status TryShip(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to, v1::KvChunk& chunk,
+                       uint64_t ticket = 0) {
     chunk.set_incarnation(to);
+    chunk.set_ticket_id(ticket);
     const std::span<const std::byte> piece = bytes;
     return link.Ship({&piece, 1}, chunk);
   }
-  v1::KvChunk Ship(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to = 2) {
+  v1::KvChunk Ship(NcclLink& link, const std::vector<std::byte>& bytes, uint64_t to = 2,
+                   uint64_t ticket = 0) {
     v1::KvChunk chunk;
-    const absl::Status shipped = TryShip(link, bytes, to, chunk);
+    const absl::Status shipped = TryShip(link, bytes, to, chunk, ticket);
     EXPECT_TRUE(shipped.ok()) << shipped;
     return chunk;
   }
@@ -64,8 +75,10 @@ class NcclRig : public testing::Test {
     arrival.bytes.assign(chunk.apart().bytes(), std::byte{0});
     if (from.empty()) from = Address(chunk.apart().sender());
     const std::span<std::byte> piece = arrival.bytes;
-    link.Receive(chunk, from, {&piece, 1},
-                 [&arrival](absl::Status status) { arrival.status = std::move(status); });
+    link.Receive(chunk, from, {&piece, 1}, [this, &arrival](absl::Status status) {
+      arrival.status = std::move(status);
+      arrival.place = ++ended_;
+    });
   }
   // One payload from end to end.
   testing::AssertionResult Moves(NcclLink& sender, NcclLink& receiver, uint64_t to, size_t size = 300) {
@@ -125,7 +138,9 @@ class NcclRig : public testing::Test {
   FakeClock clock_;
   Mailbox<absl::AnyInvocable<void()>> engine_{1000};
   NcclLinkOptions options_;
-  int asked_ = 0;  // how often one worker asked another for an id
+  int ended_ = 0;
+  std::array<std::atomic<int>, 100> tasks_ = {};  // that each link posted
+  int asked_ = 0;                                 // how often one worker asked another for an id
   std::map<std::string, std::weak_ptr<NcclLink>> workers_;
   std::map<uint64_t, std::unique_ptr<FakeDevicePayload>> payloads_;
   std::shared_ptr<NcclLink> sender_ = Make(1), receiver_ = Make(2);

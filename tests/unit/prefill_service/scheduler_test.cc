@@ -36,6 +36,36 @@ struct Peer {
   }
 };
 
+// A link whose payloads are ready when the test says so, and whose memory is what the test gives it.
+class SlowLink final : public transfer::LinkSender {
+ public:
+  std::string_view name() const override { return "slow"; }
+  absl::Status Ship(transfer::ConstPieces pieces, v1::KvChunk& chunk) override {
+    int64_t bytes = 0;
+    for (const auto piece : pieces) bytes += static_cast<int64_t>(piece.size());
+    reserved_[chunk.ticket_id()] -= bytes;
+    if (reserved_[chunk.ticket_id()] < 0) return absl::UnavailableError("nothing was set aside for it");
+    return host_.Ship(pieces, chunk);
+  }
+  void WhenReady(absl::AnyInvocable<void()> then) override { unready_.push_back(std::move(then)); }
+  int64_t Reserve(const transfer::Ticket& ticket, int64_t least, int64_t most) override {
+    const int64_t bytes = std::min(most, room.contains(ticket.id.value()) ? room[ticket.id.value()] : most);
+    return reserved_[ticket.id.value()] = bytes < least ? 0 : bytes;
+  }
+  void Unreserve(const transfer::Ticket& ticket) override { reserved_.erase(ticket.id.value()); }
+
+  void Release() {
+    for (auto& then : std::exchange(unready_, {})) then();
+  }
+  size_t reservations() const { return reserved_.size(); }
+  std::map<uint64_t, int64_t> room;  // by ticket; any, without an entry
+
+ private:
+  transfer::HostLinkSender host_;
+  std::vector<absl::AnyInvocable<void()>> unready_;
+  std::map<uint64_t, int64_t> reserved_;
+};
+
 class SchedulerTest : public testing::Test {
  protected:
   void Make(int64_t blocks, SchedulerOptions options) {
@@ -45,7 +75,7 @@ class SchedulerTest : public testing::Test {
     engine_ = engine::Engine::Load(
                   {.model_folder = kModel, .backend = "reference", .kv_bytes = blocks * block_bytes})
                   .value();
-    scheduler_ = std::make_unique<Scheduler>(options, *engine_, link_, clock_, probe_);
+    scheduler_ = std::make_unique<Scheduler>(options, *engine_, *sender_, clock_, probe_);
   }
 
   absl::Status Submit(JobId id, int64_t tokens, int priority = 0, int first_token = 1) {
@@ -74,6 +104,8 @@ class SchedulerTest : public testing::Test {
   telemetry::Metrics metrics_;
   Probe probe_{metrics_, "host"};
   transfer::HostLinkSender link_;
+  SlowLink slow_;
+  transfer::LinkSender* sender_ = &link_;
   std::unique_ptr<engine::Engine> engine_;
   std::map<JobId, Peer> peers_;
   std::vector<JobId> order_;
@@ -240,6 +272,64 @@ TEST_F(SchedulerTest, APeerThatDoesNotReadPausesItsOwnPromptAlone) {
   peers_[1].congested = false;
   RunUntilIdle();
   EXPECT_TRUE(peers_[1].finished->ok());
+}
+
+TEST_F(SchedulerTest, MessagesWaitForTheirPayloadsAndTheEndComesLast) {
+  sender_ = &slow_;
+  Make(32, {.chunk_tokens = 64, .token_budget = 64});
+  ASSERT_TRUE(Submit(1, 64).ok());
+  RunUntilIdle();
+  const auto chunks = [this] {
+    return std::ranges::count_if(peers_[1].events, [](const auto& event) { return event.has_chunk(); });
+  };
+  EXPECT_TRUE(peers_[1].has_logits()) << "they wait for nothing";
+  EXPECT_EQ(chunks(), 0);
+  EXPECT_FALSE(peers_[1].finished.has_value());
+  EXPECT_EQ(engine_->pool().counts().held, 0) << "the link has its own copy";
+  slow_.Release();
+  EXPECT_EQ(chunks(), engine_->config().layers);
+  EXPECT_TRUE(peers_[1].finished->ok());
+}
+
+TEST_F(SchedulerTest, AStepIsCutToTheRoomThatTheLinkHas) {
+  sender_ = &slow_;
+  Make(32, {.chunk_tokens = 64, .token_budget = 128});
+  slow_.room[1] = 2 * engine_->store().layout().block_bytes() + 1;
+  ASSERT_TRUE(Submit(1, 100).ok());
+  ASSERT_TRUE(Submit(2, 64).ok());
+  scheduler_->Step();
+  EXPECT_EQ(peers_[1].computed_tokens(), 32);
+  EXPECT_TRUE(peers_[2].has_logits());
+  RunUntilIdle();
+  slow_.Release();
+  EXPECT_TRUE(peers_[1].finished->ok()) << *peers_[1].finished;
+  EXPECT_EQ(slow_.reservations(), 0u);
+}
+
+TEST_F(SchedulerTest, WithoutRoomForItAPromptWaitsAndOthersGoOn) {
+  sender_ = &slow_;
+  Make(32, {.chunk_tokens = 64, .token_budget = 64});
+  slow_.room[1] = engine_->store().layout().block_bytes() - 1;
+  ASSERT_TRUE(Submit(1, 64).ok());
+  ASSERT_TRUE(Submit(2, 64).ok());
+  RunUntilIdle();
+  slow_.Release();
+  EXPECT_FALSE(peers_[1].finished.has_value());
+  EXPECT_EQ(peers_[1].computed_tokens(), 0);
+  EXPECT_TRUE(peers_[2].finished->ok());
+  EXPECT_FALSE(scheduler_->Step()) << "until the link wakes the loop";
+  slow_.room.clear();
+  RunUntilIdle();
+  // And what is cached: the same tokens once more.
+  slow_.room[3] = 0;
+  ASSERT_TRUE(Submit(3, 64, 0, -1).ok());
+  RunUntilIdle();
+  EXPECT_FALSE(peers_[3].finished.has_value());
+  slow_.room.clear();
+  RunUntilIdle();
+  slow_.Release();
+  EXPECT_TRUE(peers_[1].finished->ok() && peers_[3].finished->ok());
+  EXPECT_EQ(slow_.reservations(), 0u);
 }
 
 TEST_F(SchedulerTest, ACachedPrefixIsShippedAndNotComputedAgain) {

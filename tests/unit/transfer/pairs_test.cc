@@ -82,17 +82,22 @@ class PairsTest : public testing::Test {
     EXPECT_EQ(sender_.state(To(receiver)), State::kReady);
     return *meeting;
   }
+  // A group of one transfer of one byte.
+  std::span<const TransferMemory> One(std::byte& byte) {
+    one_ = {&byte, 1};
+    return {&one_, 1};
+  }
   // One transfer from end to end.
   bool Moves(uint64_t receiver) {
-    const std::byte from{7};
-    std::byte to{0};
+    std::byte from{7}, to{0};
     const int64_t before = sender_.Done(To(receiver), now_).value_or(-1);
-    return sender_.Send(To(receiver), &from, 1, now_) == NcclState::kOk &&
-           receivers_.Receive(From(receiver), &to, 1, now_) == NcclState::kOk &&
+    return sender_.Send(To(receiver), One(from), now_) == NcclState::kOk &&
+           receivers_.Receive(From(receiver), One(to), now_) == NcclState::kOk &&
            sender_.Done(To(receiver), now_) == before + 1 &&
            receivers_.Done(From(receiver), now_) == before + 1 && to == from;
   }
 
+  TransferMemory one_ = {};
   FakeNccl nccl_;
   const NcclApi api_ = nccl_.Api();
   const PairOptions options_ = {.max_open = kMost};
@@ -119,14 +124,14 @@ TEST_F(PairsTest, NothingIsSentBeforeBothHaveJoined) {
   nccl_.HoldJoins(true);
   const auto meeting = Open(2);
   ASSERT_TRUE(meeting.ok());
-  const std::byte byte{1};
-  EXPECT_EQ(sender_.Send(To(2), &byte, 1, now_), NcclState::kBusy);
+  std::byte byte{1};
+  EXPECT_EQ(sender_.Send(To(2), One(byte), now_), NcclState::kBusy);
   ASSERT_TRUE(receivers_.Join(From(2), *meeting, now_).ok());
   EXPECT_EQ(sender_.state(To(2)), State::kMeeting);
   Work();
   sender_.Poll(now_);
   EXPECT_EQ(sender_.state(To(2)), State::kJoining);
-  EXPECT_EQ(sender_.Send(To(2), &byte, 1, now_), NcclState::kBusy);
+  EXPECT_EQ(sender_.Send(To(2), One(byte), now_), NcclState::kBusy);
   nccl_.HoldJoins(false);
   sender_.Poll(now_);
   receivers_.Poll(now_);
@@ -216,10 +221,10 @@ TEST_F(PairsTest, ReceivingPairsHaveABoundOfTheirOwn) {
 
 TEST_F(PairsTest, WhatIsAtWorkIsNeverDropped) {
   nccl_.HoldTransfers(true);
-  const std::byte byte{1};
+  std::byte byte{1};
   for (uint64_t peer : {2, 3, 4}) {
     Connect(peer);
-    ASSERT_EQ(sender_.Send(To(peer), &byte, 1, now_), NcclState::kOk);
+    ASSERT_EQ(sender_.Send(To(peer), One(byte), now_), NcclState::kOk);
   }
   Connect(5);
   for (uint64_t peer : {2, 3, 4, 5}) EXPECT_EQ(sender_.state(To(peer)), State::kReady);
@@ -236,8 +241,8 @@ TEST_F(PairsTest, AnErrorEndsItsOwnPairOnly) {
   EXPECT_EQ(sender_.state(To(2)), State::kQuarantined);
   EXPECT_THAT(std::string(Open(2).status().message()), HasSubstr("scripted"));
   EXPECT_TRUE(Moves(4));
-  const std::byte byte{1};
-  EXPECT_EQ(sender_.Send(To(2), &byte, 1, now_), NcclState::kFailed);
+  std::byte byte{1};
+  EXPECT_EQ(sender_.Send(To(2), One(byte), now_), NcclState::kFailed);
   EXPECT_EQ(sender_.failed_total(), 2);
 }
 
@@ -299,8 +304,8 @@ TEST_F(PairsTest, APeerThatNeverJoinsIsGivenUp) {
 TEST_F(PairsTest, ATransferThatHangsIsGivenUp) {
   Connect(2);
   nccl_.HoldTransfers(true);
-  const std::byte byte{1};
-  ASSERT_EQ(sender_.Send(To(2), &byte, 1, now_), NcclState::kOk);
+  std::byte byte{1};
+  ASSERT_EQ(sender_.Send(To(2), One(byte), now_), NcclState::kOk);
   now_ += options_.transfer_timeout;
   EXPECT_THAT(Poll(sender_), IsEmpty());
   EXPECT_EQ(sender_.Done(To(2), now_), 0);
@@ -377,8 +382,8 @@ TEST_F(PairsTest, FailuresOfTheCallersAndOfTransfersEndThePair) {
   EXPECT_EQ(ended[0].why, "never announced");
   Connect(3);
   nccl_.FailTransfers(1);
-  const std::byte byte{1};
-  EXPECT_EQ(sender_.Send(To(3), &byte, 1, now_), NcclState::kFailed);
+  std::byte byte{1};
+  EXPECT_EQ(sender_.Send(To(3), One(byte), now_), NcclState::kFailed);
   EXPECT_THAT(Poll(sender_), ElementsAre(To(3)));
 }
 
