@@ -112,15 +112,10 @@ class Api(unittest.TestCase):
                     made += self.api.ask("GET", path, labelSelector=f"app.kubernetes.io/instance={release}")[1]["items"]
                 self.assertEqual(len(made), 2 if name in ("s3-keda", "node-8gpu", "node") else 3)
 
-    def test_helm_upgrades_from_each_preset_to_each(self):
-        """In one walk that takes each ordered pair once; then back by rollback."""
-        walk = [first := next(iter(PRESETS))]
-        left = {(a, b) for a in PRESETS for b in PRESETS if a != b}
-        while steps := sorted(b for a, b in left if a == walk[-1]):
-            # The way home last, or the walk would end too early.
-            walk.append(max(steps, key=lambda b: sum(a == b for a, _ in left)))
-            left.remove((walk[-2], walk[-1]))
-        self.assertEqual(left, set())
+    def test_helm_upgrades_from_preset_to_preset(self):
+        """Around all of them and back the same way, so that pools become nodes' pods and those pools again; then back by rollback."""
+        names = list(PRESETS)
+        first, walk = names[0], [*names, *reversed(names[:-1])]
         self.gone("u")
         self.done(self.api.release("install", "u", PRESETS[first]))
         for one in walk[1:] + list(CASES):

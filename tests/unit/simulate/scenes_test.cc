@@ -155,7 +155,9 @@ TEST(ScenesTest, HandOffsStayWithinANode) {
   EXPECT_GT(near_share(told), 0.9);
   EXPECT_LT(near_share(untold), 0.5) << "the control";
   EXPECT_LT(ours.ttft.p50, 0.8 * without.ttft.p50);
-  EXPECT_LE(Imbalance(told, model.prefill_workers, 0), kMaxOverMean);
+  // A node's prefill workers have the work of its decode workers, which go by their own steps: not as even as
+  // where any prefill worker will do, and none of them has twice its share.
+  EXPECT_LT(Imbalance(told, model.prefill_workers, 0), 2);
 }
 
 }  // namespace
