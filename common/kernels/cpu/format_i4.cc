@@ -69,14 +69,7 @@ void TileOf(const I4Tile& tile, int first_row) {
   const std::byte* x = tile.x;
   const std::byte* x_sums = tile.x_sums;
   const int64_t x_stride = tile.x_stride;
-  // The first of the passes over these blocks fetches.
-  const bool fetches = tile.fetches && first_row == 0;
   for (int64_t b = 0; b < tile.blocks; ++b) {
-    if (fetches) {
-      for (int64_t line = 0; line < kI4BlockBytes; line += kI8LineBytes) {
-        __builtin_prefetch(block + kI4Ahead + line, 0, 3);
-      }
-    }
     BATON_UNROLLED
     for (int g = 0; g < kI4Groups; ++g) {
       const std::byte* x_group = x + g * kI4Group;
@@ -214,8 +207,7 @@ void SumByHalves(const I4Tiles& tiles, const PanelProduct& job, int64_t first, i
            .x_stride = job.quantized.stride,
            .panel = job.panel + b * kI4BlockBytes,
            .blocks = std::min(slice, blocks - b),
-           .sums = sums + begin * kPanelRows,
-           .fetches = tile == 0});
+           .sums = sums + begin * kPanelRows});
     }
   }
 }
@@ -317,11 +309,16 @@ class I4WeightFormat final : public WeightFormat {
   }
   void PackRow(const WeightView& part, int64_t from, std::byte* panel, int row) const override {
     const Quantization& q = part.quantization;
+    const auto* halves = static_cast<const std::byte*>(part.data) + from * ((part.cols + 1) / 2);
     for (int64_t c = 0; c < part.cols; ++c) {
-      const int64_t group = GroupAt(part, from, c);
       const HalfPlace place = PlaceOf(row, c);
-      panel[place.byte] |= std::byte((QuantizedAt(part, from, c) + q.zeros[group]) << place.shift);
-      panel[GroupPlace(row, c)] = std::byte((q.factors[group] - 1) | q.zeros[group] << 4);
+      const std::byte value = halves[c / 2] >> (c % 2 * 4) & std::byte{15};
+      panel[place.byte] |= value << place.shift;
+    }
+    const int64_t groups = (part.cols + kI4Group - 1) / kI4Group;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t at = from * groups + g;
+      panel[GroupPlace(row, g * kI4Group)] = std::byte((q.factors[at] - 1) | q.zeros[at] << 4);
     }
     std::memcpy(panel + I4Blocks(part.cols) * kI4BlockBytes + row * sizeof(float), q.scales + from,
                 sizeof(float));

@@ -139,8 +139,6 @@ namespace {
 
 // Steps of a panel in one go when several tiles share them: 16 KiB of weights, half of a first-level cache.
 constexpr int64_t kSliceSteps = 64;
-// How far ahead a panel is fetched that is read once.
-constexpr int64_t kAhead = 4096;
 
 template <Isa isa>
 const I8Tiles& TilesFor() {
@@ -163,9 +161,9 @@ void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int6
   // As few tiles as it takes, of sizes that differ by one at most.
   const int64_t count = (rows + tiles.rows - 1) / tiles.rows;
   const int64_t steps = I8Steps(job.depth), slice = count == 1 ? steps : kSliceSteps;
-  // Tiles that share a slice share the fetching of the next one: all four lines of a step, two, or one each.
-  // It goes on into the next panel.
-  const int lines = count == 1 ? 4 : count <= 3 ? 2 : 1;
+  // Tiles that share a slice share the fetching of the next one: two of the four lines of a step, or one
+  // each. It goes on into the next panel.
+  const int lines = count == 1 ? 0 : count <= 3 ? 2 : 1;
   for (int64_t s = 0; s < steps; s += slice) {
     for (int64_t tile = 0; tile < count; ++tile) {
       const int64_t begin = tile * rows / count, end = (tile + 1) * rows / count;
@@ -176,9 +174,8 @@ void SumChunk(const I8Tiles& tiles, const PanelProduct& job, int64_t first, int6
            .panel = job.panel + s * kI8StepBytes,
            .steps = std::min(slice, steps - s),
            .sums = sums + begin * kPanelRows,
-           .ahead = job.panel + s * kI8StepBytes +
-                    (count == 1 ? kAhead : slice * (kI8StepBytes + tile * lines * kI8LineBytes)),
-           .lines = count > 1 && tile * lines >= 4 ? 0 : lines});
+           .ahead = job.panel + s * kI8StepBytes + slice * (kI8StepBytes + tile * lines * kI8LineBytes),
+           .lines = tile * lines >= 4 ? 0 : lines});
     }
   }
 }

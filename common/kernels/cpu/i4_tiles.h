@@ -35,7 +35,6 @@ struct I4Tile {
   const std::byte* panel;
   int64_t blocks;
   int32_t* sums;  // [rows][64], to which it adds
-  bool fetches;   // the panel from memory, ahead
 };
 
 // Tiles that multiply halves of bytes as they are.
@@ -44,9 +43,6 @@ struct I4Tiles {
   int rows;                                        // of the largest tile
   void (*by_rows[kMostRows])(const I4Tile& tile);  // [r]: of r + 1 rows
 };
-
-// How far ahead a panel is fetched that is read once.
-inline constexpr int64_t kI4Ahead = 4096;
 
 #if defined(__x86_64__)
 // With VPDPBUSD. Only for processors that have it.

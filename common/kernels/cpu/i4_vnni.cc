@@ -40,11 +40,6 @@ BATON_VNNI_4 void Tile4(const I4Tile& tile) {
   const std::byte* x_sums = tile.x_sums;
   const int64_t x_stride = tile.x_stride;
   for (int64_t b = 0; b < tile.blocks; ++b) {
-    if (tile.fetches) {
-      for (int64_t line = 0; line < kI4BlockBytes; line += kI8LineBytes) {
-        _mm_prefetch(block + kI4Ahead + line, _MM_HINT_T0);
-      }
-    }
     BATON_UNROLLED
     for (int g = 0; g < kI4Groups; ++g) {
       __m512i sum[kRows][kI4Vectors];

@@ -38,8 +38,8 @@ struct I8Tile {
   const std::byte* panel;
   int64_t steps;
   int32_t* sums;  // [rows][64], to which it adds
-  // With each step, so many cache lines are fetched from memory: those from here on. All 4 of a step are for
-  // this tile itself, and go to the first-level cache; fewer are for tiles to come, and go to the second.
+  // With each step, so many cache lines are fetched from memory for tiles to come, from here on, into the
+  // second-level cache. (What a tile streams itself, the processor fetches best alone.)
   const std::byte* ahead;
   int lines;
 };
