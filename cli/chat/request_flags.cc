@@ -39,9 +39,10 @@ void TargetFlags::AddTo(CLI::App& app) {
       ->needs("--model")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->group(local);
-  app.add_option("--weights", weights, "Precision of matrices: stored, or bf16 or int8, converted at load")
+  app.add_option("--weights", weights,
+                 "Precision of matrices: stored, or bf16, int8 or int4, converted at load")
       ->needs("--model")
-      ->check(CLI::IsMember({"stored", "bf16", "int8"}))
+      ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
       ->group(local);
 }
 

@@ -87,18 +87,28 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
              fmt::format("{} ({})", ShowMagnitude(static_cast<double>(summary.parameters)),
                          ShowCount(summary.parameters)));
   std::string precisions;
-  for (const auto& [dtype, values] : summary.values_by_dtype) {
-    precisions += fmt::format(", {} {}", ShowCount(values), tensor::Name(dtype));
+  for (const auto& [type, values] : summary.values_by_type) {
+    precisions += fmt::format(", {} {}", ShowCount(values), type);
   }
   out += Row(terminal, "weights",
              fmt::format("{} in {} tensors{}", ShowBytes(summary.weight_bytes), ShowCount(summary.tensors),
                          precisions));
-  std::string kept;
+  std::string matrices;
+  for (const auto& [kept, count] : summary.stored) {
+    matrices += fmt::format("{}{} kept as {}", matrices.empty() ? "" : ", ", ShowCount(count), kept);
+  }
+  if (!summary.quantization.empty()) {
+    out += Row(terminal, "quantized", fmt::format("{}; of the matrices {}", summary.quantization, matrices));
+  }
+  std::string kept, read;
   for (const auto& [precision, value] : model::WeightPrecisions()) {
     kept +=
         fmt::format("{}{} {}", kept.empty() ? "" : ", ", precision, ShowBytes(summary.WeightBytes(value)));
+    read +=
+        fmt::format("{}{} {}", read.empty() ? "" : ", ", precision, ShowBytes(summary.BytesPerToken(value)));
   }
   out += Row(terminal, "in memory", fmt::format("with --weights {}", kept));
+  out += Row(terminal, "per token", fmt::format("of weights read, one sequence alone: {}", read));
   for (const DType precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision, precision);
     out +=
@@ -144,7 +154,13 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
                {"weights", Json::array()},
                {"kv", Json::array()}};
   for (const auto& [precision, value] : model::WeightPrecisions()) {
-    json["weights"].push_back({{"precision", precision}, {"bytes", summary.WeightBytes(value)}});
+    json["weights"].push_back({{"precision", precision},
+                               {"bytes", summary.WeightBytes(value)},
+                               {"bytes_per_token", summary.BytesPerToken(value)}});
+  }
+  if (!summary.quantization.empty()) {
+    json["quantization"] = summary.quantization;
+    for (const auto& [kept, count] : summary.stored) json["matrices"][kept] = count;
   }
   if (!summary.loads.ok()) json["problem"] = std::string(summary.loads.message());
   for (const DType precision : kKvPrecisions) {

@@ -1,6 +1,8 @@
-// `baton model`: looks into model folders, and fetches them.
+// `baton model`: looks into model folders, fetches them, and writes them with quantized weights.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +15,8 @@
 #include "cli/model/pull.h"
 #include "cli/show/quantity.h"
 #include "common/base/secret.h"
+#include "common/device/thread_pool.h"
+#include "common/model/quantized_folder.h"
 #include "router/api/served_model.h"
 
 namespace baton::cli {
@@ -36,6 +40,14 @@ Examples:
 
 Files: *.safetensors, *.json and *.jinja of the repository itself. Downloads are curl's: it must be installed, and
 its settings for proxies hold.)";
+
+constexpr char kQuantizeExamples[] = R"(
+Examples:
+  baton model quantize /srv/llama-3.2-1b /srv/llama-3.2-1b-int8 --weights int8
+  baton serve --model /srv/llama-3.2-1b-int8
+      the same tokens as `--model /srv/llama-3.2-1b --weights int8`, with a start that converts nothing
+
+The folder is one of compressed-tensors, which other programs read too. Workers pair if all of them have it.)";
 
 struct InspectFlags {
   std::string folder;
@@ -61,6 +73,34 @@ int Inspect(const InspectFlags& flags, const CliContext& context) {
     fmt::print("{}", RenderModel(name, *summary, memories, context.out));
   }
   return summary->loads.ok() ? kExitOk : kExitError;
+}
+
+struct QuantizeFlags {
+  model::QuantizeOptions options;
+  std::string weights = "int8";
+};
+
+int Quantize(const QuantizeFlags& flags, const CliContext& context) {
+  model::QuantizeOptions options = flags.options;
+  for (const auto& [name, precision] : model::WeightPrecisions()) {
+    if (name == flags.weights) options.precision = precision;
+  }
+  options.threads = device::UsableCores();
+  int64_t shown = -1;
+  if (context.err.interactive) {
+    options.progress = [&shown](int64_t done, int64_t all) {
+      const int64_t percent = 100 * done / std::max<int64_t>(1, all);
+      if (percent == shown) return;
+      shown = percent;
+      fmt::print(stderr, "\r{:3}% of {} values", percent, ShowMagnitude(static_cast<double>(all)));
+      std::fflush(stderr);
+    };
+  }
+  const absl::Status status = model::WriteQuantized(options);
+  if (shown >= 0) fmt::print(stderr, "\n");
+  if (!status.ok()) return Fail(status);
+  fmt::print(stderr, "{} is in {}\n", flags.weights, options.target);
+  return kExitOk;
 }
 
 struct PullFlags {
@@ -91,7 +131,7 @@ int PullModel(PullFlags flags, const CliContext& context) {
 }  // namespace
 
 Command AddModel(CLI::App& root, const CliContext& context) {
-  CLI::App* app = root.add_subcommand("model", "Fetch a model, or inspect its folder");
+  CLI::App* app = root.add_subcommand("model", "Fetch a model, inspect its folder, or quantize it");
   app->require_subcommand(1);
   CLI::App* inspect = app->add_subcommand(
       "inspect",
@@ -123,8 +163,23 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   pull->add_option("--token-file", pulling->token_file,
                    "File with an access token, for repositories that are not public")
       ->type_name("FILE");
-  return {app, [inspect, flags, pulling, &context] {
-            return inspect->parsed() ? Inspect(*flags, context) : PullModel(*pulling, context);
+  CLI::App* quantize = app->add_subcommand(
+      "quantize", "Write a copy of a model with int8 or 4-bit weights, which starts at once");
+  quantize->footer(kQuantizeExamples);
+  auto quantizing = std::make_shared<QuantizeFlags>();
+  quantize->add_option("source", quantizing->options.source, "Model folder")
+      ->type_name("DIR")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  quantize->add_option("target", quantizing->options.target, "Folder to write; new")
+      ->type_name("DIR")
+      ->required();
+  quantize->add_option("--weights", quantizing->weights, "Precision of matrices")
+      ->check(CLI::IsMember({"int8", "int4"}))
+      ->capture_default_str();
+  return {app, [inspect, quantize, flags, pulling, quantizing, &context] {
+            if (inspect->parsed()) return Inspect(*flags, context);
+            return quantize->parsed() ? Quantize(*quantizing, context) : PullModel(*pulling, context);
           }};
 }
 

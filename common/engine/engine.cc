@@ -106,9 +106,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   std::vector<absl::Status> loaded(ranks.size());
   threads->Run([&](int r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
-    auto decoder =
-        model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
-                                  {.precision = options.weights, .threads = std::max(1, cores / options.tp)});
+    auto decoder = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
+                                             {.precision = options.weights,
+                                              .threads = std::max(1, cores / options.tp),
+                                              .progress = r == 0 ? options.weights_progress : nullptr});
     loaded[static_cast<size_t>(r)] = decoder.status();
     if (decoder.ok()) rank.decoder = *std::move(decoder);
   });

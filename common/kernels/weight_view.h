@@ -10,12 +10,18 @@ namespace baton::kernels {
 
 // What the values of a quantized matrix stand for. The value q of row r and column c is the number
 //   scales[r][c / group] * (q - zeros[r][c / group])
-// where a row has ceil(cols / group) groups.
+// where a row has ceil(cols / group) groups. Or, with `factors`, an integer in [-127, 127] times one scale of
+// the whole row:
+//   scales[r] * (factors[r][c / group] * (q - zeros[r][c / group]))
 struct Quantization {
   int bits = 0;                    // of a value: 8 or 4; 0: the matrix is not quantized
-  int64_t group = 0;               // columns that share a scale
-  const float* scales = nullptr;   // [rows][groups]
+  int64_t group = 0;               // columns that share a scale, or a factor
+  const float* scales = nullptr;   // [rows][groups]; with factors [rows]
   const uint8_t* zeros = nullptr;  // [rows][groups], and values are unsigned; null: they are signed, around 0
+  const uint8_t* factors = nullptr;  // [rows][groups] of 1 to 16, or null
+
+  // Integers times one scale per row: 4 bits with factors.
+  bool lattice() const { return bits == 4 && factors != nullptr; }
 };
 
 // Row-major [rows, cols]. Numbers of `dtype`, aligned for it; or, if quantized, integers of `bits` bits: of
@@ -30,23 +36,36 @@ struct WeightView {
   bool quantized() const { return quantization.bits != 0; }
 };
 
-// The number at a row and a column.
-inline float ValueAt(const WeightView& view, int64_t row, int64_t col) {
-  if (!view.quantized()) return tensor::ValueAt(view.data, view.dtype, row * view.cols + col);
+// The group of a row and a column.
+inline int64_t GroupAt(const WeightView& view, int64_t row, int64_t col) {
+  const int64_t group = view.quantization.group;
+  return row * ((view.cols + group - 1) / group) + col / group;
+}
+
+// The value q at a row and a column of a quantized matrix, less its zero.
+inline int QuantizedAt(const WeightView& view, int64_t row, int64_t col) {
   const Quantization& q = view.quantization;
   const int per_byte = 8 / q.bits;
   const int64_t row_bytes = (view.cols + per_byte - 1) / per_byte;
   const auto byte =
       std::to_integer<int>(static_cast<const std::byte*>(view.data)[row * row_bytes + col / per_byte]);
   const int range = 1 << q.bits;
-  int value = (byte >> (col % per_byte * q.bits)) & (range - 1);
-  const int64_t at = row * ((view.cols + q.group - 1) / q.group) + col / q.group;
-  if (q.zeros != nullptr) {
-    value -= q.zeros[at];
-  } else if (value >= range / 2) {
-    value -= range;
-  }
-  return q.scales[at] * static_cast<float>(value);
+  const int value = (byte >> (col % per_byte * q.bits)) & (range - 1);
+  if (q.zeros != nullptr) return value - q.zeros[GroupAt(view, row, col)];
+  return value >= range / 2 ? value - range : value;
+}
+
+// That times its factor: what the scale of its row multiplies.
+inline int IntegerAt(const WeightView& view, int64_t row, int64_t col) {
+  return QuantizedAt(view, row, col) * view.quantization.factors[GroupAt(view, row, col)];
+}
+
+// The number at a row and a column.
+inline float ValueAt(const WeightView& view, int64_t row, int64_t col) {
+  if (!view.quantized()) return tensor::ValueAt(view.data, view.dtype, row * view.cols + col);
+  const Quantization& q = view.quantization;
+  if (q.factors != nullptr) return q.scales[row] * static_cast<float>(IntegerAt(view, row, col));
+  return q.scales[GroupAt(view, row, col)] * static_cast<float>(QuantizedAt(view, row, col));
 }
 
 }  // namespace baton::kernels

@@ -123,7 +123,7 @@ std::string Checkpoint::Digest() const {
   for (const auto& [name, tensor] : tensors_) {
     AddLength(sha, name.size());
     sha.Update(name);
-    const std::string_view dtype = tensor::Name(tensor->dtype);
+    const std::string dtype = tensor->TypeName();
     AddLength(sha, dtype.size());
     sha.Update(dtype);
     AddLength(sha, tensor->shape.size());

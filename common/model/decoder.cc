@@ -296,11 +296,17 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
   BATON_ASSIGN_OR_RETURN(ModelConfig config, ModelConfig::Load(folder));
   BATON_RETURN_IF_ERROR(CheckDivides(config, rank.shard.ranks));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
+  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
   Quantizer quantizer(options.precision, options.threads);
+  quantizer.Report(options.progress);
   BATON_ASSIGN_OR_RETURN(Weights weights,
-                         PackWeights(folder, checkpoint, config, rank.shard, kernels, quantizer));
+                         PackWeights(folder, checkpoint, config, stored, rank.shard, kernels, quantizer));
   std::string digest;
-  if (rank.shard.first()) digest = DigestOf(checkpoint, weights.converted ? Name(options.precision) : "");
+  if (rank.shard.first()) {
+    // How tensors are read is part of what they are.
+    digest = DigestOf(checkpoint,
+                      stored.Describe() + std::string(weights.converted ? Name(options.precision) : ""));
+  }
   BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
   BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
   BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));

@@ -39,6 +39,8 @@ struct WeightOptions {
   WeightPrecision precision = WeightPrecision::kStored;
   // That convert them.
   int threads = 1;
+  // Called after each matrix that is converted, if it is there.
+  ConversionProgress progress = {};
 };
 
 class Decoder {

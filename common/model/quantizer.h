@@ -4,6 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,19 +25,30 @@ enum class WeightPrecision {
   // Each row around 0, with a scale: s = max|w| / 127, and w * (127 / max|w|) to the nearest integer, ties to
   // even. A row of magnitudes below 2^-100 becomes zeros.
   kInt8,
+  // Groups of 16 columns of 4 bits on the lattice of int8 (lattice.h); int8 for the matrices that the recipe
+  // names (PrecisionOf).
+  kInt4,
 };
 
-// "stored", "bf16", "int8": as in flags.
+// "stored", "bf16", "int8", "int4": as in flags.
 std::string_view Name(WeightPrecision precision);
 // The names and what they stand for: the choices of --weights.
 const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions();
 
+// What `precision` keeps a tensor as: kInt4 leaves some matrices in kInt8, by the last parts of their names.
+// Whoever changes the recipe changes the version in the digest of the weights (decoder.cc).
+WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
+
 // A matrix that was converted; the view points into it.
 struct ConvertedMatrix {
   std::vector<std::byte> values;
-  std::vector<float> scales;  // of each row, if quantized
+  std::vector<float> scales;            // of each row, if quantized
+  std::vector<uint8_t> factors, zeros;  // of each group of each row, of 4 bits
   kernels::WeightView view;
 };
+
+// Values converted so far, and of all that will be.
+using ConversionProgress = std::function<void(int64_t done, int64_t all)>;
 
 class Quantizer {
  public:
@@ -42,16 +56,27 @@ class Quantizer {
   Quantizer(WeightPrecision precision, int threads) : precision_(precision), pool_(threads) {}
 
   WeightPrecision precision() const { return precision_; }
+  // Convert reports to `progress`, out of the values that Expect named.
+  void Report(ConversionProgress progress) { progress_ = std::move(progress); }
+  void Expect(int64_t values) {
+    all_ = values;
+    done_ = 0;
+  }
   // Whether Convert would change a matrix of this dtype.
   bool Changes(tensor::DType dtype) const;
-  // The columns `own` of all rows of `matrix`, which is not quantized and need not be aligned.
-  // INVALID_ARGUMENT names the first row that holds no finite number, or if int8 can't have rows of this
-  // length.
-  absl::StatusOr<ConvertedMatrix> Convert(const kernels::WeightView& matrix, Range own);
+  // The columns `own` of all rows of `matrix`, the tensor `name`, which need not be aligned. Of 4 bits,
+  // columns that do not begin with a group become the int8 weights that they stand for. INVALID_ARGUMENT
+  // names the first row that holds no finite number, or if integers can't have rows of this length.
+  absl::StatusOr<ConvertedMatrix> Convert(std::string_view name, const kernels::WeightView& matrix,
+                                          Range own);
 
  private:
+  void ToLattice(std::span<const float> row, int64_t r, Range own, ConvertedMatrix& out) const;
+
   const WeightPrecision precision_;
   device::ThreadPool pool_;
+  ConversionProgress progress_;  // or empty
+  int64_t all_ = 0, done_ = 0;
 };
 
 }  // namespace baton::model

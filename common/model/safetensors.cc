@@ -40,15 +40,23 @@ bool IsSize(const Json& value) {
   return value.is_number_unsigned() && value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
 }
 
-absl::StatusOr<tensor::DType> ReadDType(const Json& entry) {
+absl::Status ReadDType(const Json& entry, StoredTensor& tensor) {
+  using tensor::DType;
+  static constexpr std::tuple<std::string_view, DType, int> kKnown[] = {
+      {"F32", DType::kF32, 0}, {"F16", DType::kF16, 0}, {"BF16", DType::kBF16, 0}, {"F8_E4M3", DType::kF8, 0},
+      {"I8", DType::kI8, 1},   {"U8", DType::kI8, 1},   {"I32", DType::kI8, 4},    {"I64", DType::kI8, 8}};
   const auto found = entry.find("dtype");
   if (found == entry.end() || !found->is_string()) return absl::InvalidArgumentError("has no dtype");
-  const auto& text = found->get_ref<const std::string&>();
-  if (text == "F32") return tensor::DType::kF32;
-  if (text == "F16") return tensor::DType::kF16;
-  if (text == "BF16") return tensor::DType::kBF16;
+  for (const auto& [name, dtype, integer_bytes] : kKnown) {
+    if (found->get_ref<const std::string&>() != name) continue;
+    tensor.dtype = dtype;
+    tensor.integer_bytes = integer_bytes;
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      fmt::format("has dtype {}, which is not known: use F32, F16 or BF16", Shown(*found)));
+      fmt::format("has dtype {}, which is not known: use F32, F16 or BF16, or F8_E4M3, I8, U8, I32 or I64 of "
+                  "quantized weights",
+                  Shown(*found)));
 }
 
 // Errors lack file and tensor name, which the caller adds.
@@ -61,11 +69,11 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   }
   HeaderEntry entry;
   entry.tensor.name = name;
-  BATON_ASSIGN_OR_RETURN(entry.tensor.dtype, ReadDType(json));
+  BATON_RETURN_IF_ERROR(ReadDType(json, entry.tensor));
 
   const auto shape = json.find("shape");
   if (shape == json.end() || !shape->is_array()) return absl::InvalidArgumentError("has no shape");
-  uint64_t bytes = static_cast<uint64_t>(tensor::SizeOf(entry.tensor.dtype));
+  uint64_t bytes = static_cast<uint64_t>(entry.tensor.ValueBytes());
   for (const Json& extent : *shape) {
     if (!IsSize(extent)) return absl::InvalidArgumentError(fmt::format("has shape {}", Shown(*shape)));
     entry.tensor.shape.push_back(extent.get<int64_t>());
@@ -85,9 +93,9 @@ absl::StatusOr<HeaderEntry> ReadEntry(const std::string& name, const Json& json)
   entry.begin = (*offsets)[0].get<uint64_t>();
   entry.end = (*offsets)[1].get<uint64_t>();
   if (entry.end - entry.begin != bytes) {
-    return absl::InvalidArgumentError(fmt::format(
-        "has data_offsets {} of {} bytes, but shape {} of {} takes {}", Shown(*offsets),
-        entry.end - entry.begin, ShapeText(entry.tensor.shape), tensor::Name(entry.tensor.dtype), bytes));
+    return absl::InvalidArgumentError(
+        fmt::format("has data_offsets {} of {} bytes, but shape {} of {} takes {}", Shown(*offsets),
+                    entry.end - entry.begin, ShapeText(entry.tensor.shape), entry.tensor.TypeName(), bytes));
   }
   return entry;
 }
@@ -123,6 +131,10 @@ absl::StatusOr<std::vector<HeaderEntry>> ReadHeader(std::string_view text, std::
 }
 
 }  // namespace
+
+std::string StoredTensor::TypeName() const {
+  return integer_bytes == 0 ? std::string(tensor::Name(dtype)) : fmt::format("i{}", 8 * integer_bytes);
+}
 
 std::string ShapeText(std::span<const int64_t> shape) {
   return fmt::format("[{}]", absl::StrJoin(shape.begin(), shape.end(), ", "));

@@ -21,16 +21,22 @@ namespace baton::model {
 struct StoredTensor {
   std::string name;
   tensor::DType dtype = tensor::DType::kF32;
+  // Of a value, if it is an integer (I8, U8, I32, I64): dtype is kI8 then. Else 0.
+  int integer_bytes = 0;
   std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;  // exactly shape x dtype
+  std::span<const std::byte> bytes;  // exactly shape x ValueBytes
+
+  int64_t ValueBytes() const { return integer_bytes != 0 ? integer_bytes : tensor::SizeOf(dtype); }
+  // "bf16", "i32".
+  std::string TypeName() const;
 };
 
 // "[2048, 64]"
 std::string ShapeText(std::span<const int64_t> shape);
 
 // Reads `file`, the bytes of a whole file; tensors are views into it, in the order of their bytes. `name`
-// opens messages. INVALID_ARGUMENT for anything that the format forbids, and for dtypes other than F32, F16
-// and BF16.
+// opens messages. INVALID_ARGUMENT for anything that the format forbids, and for dtypes other than F32, F16,
+// BF16, F8_E4M3, I8, U8, I32 and I64.
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::byte> file,
                                                            std::string_view name);
 

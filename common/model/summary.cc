@@ -2,15 +2,15 @@
 
 #include "common/base/status.h"
 #include "common/model/checkpoint.h"
+#include "common/model/lattice.h"
 #include "common/model/rope.h"
+#include "common/model/stored_matrix.h"
 #include "common/model/weights.h"
 
 namespace baton::model {
 
 int64_t ModelSummary::WeightBytes(WeightPrecision precision) const {
-  int64_t values = 0;
-  for (const auto& [dtype, count] : values_by_dtype) values += count;
-  const int64_t rest = (values - matrix_values) * int64_t{sizeof(float)};
+  const int64_t rest = (parameters - matrix_values) * int64_t{sizeof(float)};
   switch (precision) {
     case WeightPrecision::kStored:
       return rest + matrix_bytes;
@@ -18,6 +18,22 @@ int64_t ModelSummary::WeightBytes(WeightPrecision precision) const {
       return rest + 2 * matrix_values;
     case WeightPrecision::kInt8:
       return rest + matrix_values + matrix_rows * int64_t{sizeof(float)};
+    case WeightPrecision::kInt4:
+      return rest + int4_bytes;
+  }
+  return 0;
+}
+
+int64_t ModelSummary::BytesPerToken(WeightPrecision precision) const {
+  if (lookup_values == 0) return WeightBytes(precision);
+  switch (precision) {
+    case WeightPrecision::kStored:
+      return WeightBytes(precision) - lookup_bytes;
+    case WeightPrecision::kBF16:
+      return WeightBytes(precision) - 2 * lookup_values;
+    case WeightPrecision::kInt8:
+    case WeightPrecision::kInt4:
+      return WeightBytes(precision) - lookup_values - config.vocabulary * int64_t{sizeof(float)};
   }
   return 0;
 }
@@ -39,15 +55,41 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   summary.tensors = static_cast<int64_t>(checkpoint.tensors().size());
   summary.weight_bytes = checkpoint.bytes();
   summary.rope_bytes = summary.config.context * (summary.config.head_dim / 2) * int64_t{2 * sizeof(float)};
-  summary.loads = CheckWeights(folder, checkpoint, summary.config);
+  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
+  summary.quantization = stored.Describe();
+  summary.loads = CheckWeights(folder, checkpoint, summary.config, stored);
   summary.loads.Update(RopeAngles::CheckSize(summary.config));
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    const int64_t values = static_cast<int64_t>(tensor->bytes.size()) / tensor::SizeOf(tensor->dtype);
-    summary.values_by_dtype[tensor->dtype] += values;
-    if (tensor->shape.size() != 2) continue;
+    summary.values_by_type[tensor->TypeName()] +=
+        static_cast<int64_t>(tensor->bytes.size()) / tensor->ValueBytes();
+  }
+  const MatrixReader reader(checkpoint, stored);
+  for (const auto& [name, rows, cols] : MatricesOf(checkpoint, summary.config)) {
+    const int64_t values = rows * cols, int8 = values + rows * int64_t{sizeof(float)};
+    // A group of 4 bits has a byte for its factor and zero.
+    const int64_t int4 = rows * int64_t{sizeof(float)} + rows * LatticeGroups(cols) * (kLatticeGroup / 2 + 1);
     summary.matrix_values += values;
-    summary.matrix_rows += tensor->shape.front();
-    summary.matrix_bytes += values * (tensor->dtype == tensor::DType::kBF16 ? 2 : 4);
+    summary.matrix_rows += rows;
+    summary.int4_bytes += PrecisionOf(WeightPrecision::kInt4, name) == WeightPrecision::kInt8 ? int8 : int4;
+    const StoredTensor* const plain = checkpoint.Find(name);
+    WeightPrecision kept = WeightPrecision::kStored;
+    if (!reader.TensorsOf(name).empty()) {
+      // A row shows it.
+      const absl::StatusOr<ConvertedMatrix> row = reader.Read(name, rows, cols, {0, 1});
+      if (row.ok()) kept = PrecisionOf(row->view);
+    } else if (plain != nullptr && plain->dtype == tensor::DType::kBF16) {
+      kept = WeightPrecision::kBF16;
+    }
+    const int64_t bytes = kept == WeightPrecision::kInt8   ? int8
+                          : kept == WeightPrecision::kInt4 ? int4
+                          : kept == WeightPrecision::kBF16 ? 2 * values
+                                                           : 4 * values;
+    summary.matrix_bytes += bytes;
+    ++summary.stored[kept == WeightPrecision::kStored ? "f32" : std::string(Name(kept))];
+    if (!summary.config.tied_embeddings && name.ends_with("embed_tokens.weight")) {
+      summary.lookup_values = values;
+      summary.lookup_bytes = bytes;
+    }
   }
   return summary;
 }

@@ -17,13 +17,19 @@ namespace baton::model {
 struct ModelSummary {
   ModelConfig config;
   GenerationDefaults defaults;
-  int64_t parameters = 0;                            // by the config; tied embeddings count once
-  int64_t tensors = 0;                               // in the files
-  int64_t weight_bytes = 0;                          // in the files; what a backend packs may differ
-  int64_t rope_bytes = 0;                            // of the angle table that a decoder holds
-  std::map<tensor::DType, int64_t> values_by_dtype;  // numbers stored in each precision
-  int64_t matrix_values = 0, matrix_rows = 0;        // of all matrices together
-  int64_t matrix_bytes = 0;                          // as the cpu backend keeps what is stored
+  int64_t parameters = 0;                         // by the config; tied embeddings count once
+  int64_t tensors = 0;                            // in the files
+  int64_t weight_bytes = 0;                       // in the files; what a backend packs may differ
+  int64_t rope_bytes = 0;                         // of the angle table that a decoder holds
+  std::map<std::string, int64_t> values_by_type;  // numbers stored in each precision: "bf16"
+  // Of all matrices together, by the config.
+  int64_t matrix_values = 0, matrix_rows = 0;
+  int64_t matrix_bytes = 0;  // as the cpu backend keeps what is stored
+  int64_t int4_bytes = 0;    // and with --weights int4
+  // Of the embedding, if the head is another matrix: a token reads a row of it.
+  int64_t lookup_values = 0, lookup_bytes = 0;
+  std::string quantization;               // of config.json: "gptq, 4 bits, groups of 128"; empty: none
+  std::map<std::string, int64_t> stored;  // matrices by what they are kept as: "bf16", "int8", "int4", "f32"
   // OK, or what Decoder::Load says of these weights with this config: a missing tensor, one of another shape,
   // one that is not known.
   absl::Status loads;
@@ -31,6 +37,8 @@ struct ModelSummary {
   // Of the cpu backend with --weights: matrices in that precision, all else in float32. Matrices of F16 are
   // kept as float32 if they stay as they are stored; padding up to whole panels is left out.
   int64_t WeightBytes(WeightPrecision precision) const;
+  // What a decode step of one token reads of them.
+  int64_t BytesPerToken(WeightPrecision precision) const;
   // 2 x layers x kv_heads x head_dim x bytes, keys and values apart.
   int64_t KvBytesPerToken(tensor::DType keys, tensor::DType values) const;
   // Of one sequence that fills the context, in whole blocks.

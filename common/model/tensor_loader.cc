@@ -24,6 +24,13 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
                         fmt::format("{}: tensor \"{}\": {}", folder_, name, std::string(status.message())));
   };
   for (const TensorPart& part : parts) {
+    if (const auto names = quantized_.TensorsOf(part.name); !names.empty()) {
+      taken_.insert(names.begin(), names.end());
+      absl::StatusOr<ConvertedMatrix> made = Quantized(part, cols, own_cols);
+      if (!made.ok()) return refused(part.name, made.status());
+      if (kernels_ != nullptr) views.push_back(conversions.emplace_back(*std::move(made)).view);
+      continue;
+    }
     const int64_t shape[] = {part.rows, cols};
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
     if (kernels_ == nullptr) continue;
@@ -31,7 +38,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
     const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
     if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype)) {
       absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
-          {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols);
+          part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols);
       if (!made.ok()) return refused(part.name, made.status());
       views.push_back(conversions.emplace_back(*std::move(made)).view);
       converted_ = true;
@@ -54,6 +61,20 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
   absl::StatusOr<std::unique_ptr<PackedMatrix>> packed = kernels_->Pack(views);
   if (packed.ok()) return packed;
   return refused(parts.front().name, packed.status());
+}
+
+absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, int64_t cols,
+                                                        Range own_cols) {
+  const Range own = kernels_ != nullptr ? part.own : Range{0, 0};
+  BATON_ASSIGN_OR_RETURN(ConvertedMatrix whole, quantized_.Read(part.name, part.rows, cols, own));
+  if (kernels_ == nullptr) return whole;
+  const WeightPrecision wanted =
+      quantizer_ == nullptr ? WeightPrecision::kStored : PrecisionOf(quantizer_->precision(), part.name);
+  if (wanted == WeightPrecision::kStored || wanted == PrecisionOf(whole.view)) {
+    return Columns(std::move(whole), own_cols);
+  }
+  converted_ = true;
+  return quantizer_->Convert(part.name, whole.view, own_cols);
 }
 
 absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts) {
@@ -103,6 +124,12 @@ absl::StatusOr<const StoredTensor*> TensorLoader::Take(const std::string& name,
   if (!std::ranges::equal(tensor->shape, shape)) {
     return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" has shape {}, config.json asks for {}",
                                                   folder_, name, ShapeText(tensor->shape), ShapeText(shape)));
+  }
+  if (tensor->integer_bytes != 0 || tensor->dtype == tensor::DType::kF8) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: tensor \"{}\" is stored as {}, and config.json has no quantization_config that says what "
+        "that stands for",
+        folder_, name, tensor->TypeName()));
   }
   taken_.insert(name);
   return tensor;

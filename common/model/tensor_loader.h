@@ -16,6 +16,7 @@
 #include "common/model/checkpoint.h"
 #include "common/model/quantizer.h"
 #include "common/model/shard.h"
+#include "common/model/stored_matrix.h"
 
 namespace baton::model {
 
@@ -31,10 +32,14 @@ struct TensorPart {
 class TensorLoader {
  public:
   // `folder` opens messages. Null kernels: nothing is packed, results are empty. Null quantizer: matrices
-  // stay as they are stored.
+  // stay as they are stored. `stored`: how those are to be read that are quantized in the checkpoint.
   TensorLoader(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels* kernels,
-               Quantizer* quantizer = nullptr)
-      : folder_(folder), checkpoint_(checkpoint), kernels_(kernels), quantizer_(quantizer) {}
+               Quantizer* quantizer = nullptr, const QuantizationConfig& stored = {})
+      : folder_(folder),
+        checkpoint_(checkpoint),
+        kernels_(kernels),
+        quantizer_(quantizer),
+        quantized_(checkpoint, stored) {}
 
   // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`.
   absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
@@ -51,12 +56,16 @@ class TensorLoader {
   absl::Status NothingLeft(std::string_view architecture) const;
 
  private:
+  // A quantized matrix of the checkpoint: this rank's part, in the precision of the quantizer.
+  absl::StatusOr<ConvertedMatrix> Quantized(const TensorPart& part, int64_t cols, Range own_cols);
+  // A tensor of numbers, not of integers that stand for them.
   absl::StatusOr<const StoredTensor*> Take(const std::string& name, std::span<const int64_t> shape);
 
   const std::string& folder_;
   const Checkpoint& checkpoint_;
   kernels::Kernels* const kernels_;  // null: shapes are checked, nothing is packed
   Quantizer* const quantizer_;       // null: nothing is converted
+  const MatrixReader quantized_;
   bool converted_ = false;
   std::set<std::string, std::less<>> taken_;
 };

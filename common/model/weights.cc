@@ -119,19 +119,33 @@ absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
   return to->bytes();
 }
 
+constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head.weight";
+
+// The name of the embedding: of two names for one matrix, safetensors' save_model keeps the first in the
+// alphabet.
+std::string EmbeddingOf(const Checkpoint& checkpoint, const ModelConfig& config) {
+  const bool under_head =
+      config.tied_embeddings && checkpoint.Find(kEmbedding) == nullptr && checkpoint.Find(kHead) != nullptr;
+  return under_head ? kHead : kEmbedding;
+}
+
 // Without kernels, checks alone.
 absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& checkpoint,
-                                const ModelConfig& config, const Shard& shard, kernels::Kernels* kernels,
-                                Quantizer* quantizer) {
-  const std::string embedding = "model.embed_tokens.weight", head = "lm_head.weight";
-  // Of two names for one matrix, safetensors' save_model keeps the first in the alphabet.
-  const bool under_head =
-      config.tied_embeddings && checkpoint.Find(embedding) == nullptr && checkpoint.Find(head) != nullptr;
-  TensorLoader loader(folder, checkpoint, kernels, quantizer);
-  if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead(head, embedding));
+                                const ModelConfig& config, const QuantizationConfig& stored,
+                                const Shard& shard, kernels::Kernels* kernels, Quantizer* quantizer) {
+  TensorLoader loader(folder, checkpoint, kernels, quantizer, stored);
+  if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead(kHead, kEmbedding));
   Weights weights;
   WeightList list(config, shard);
-  list.AddAll(under_head ? head : embedding, head, weights);
+  list.AddAll(EmbeddingOf(checkpoint, config), kHead, weights);
+  if (quantizer != nullptr) {
+    int64_t values = 0;
+    for (const Source& source : list.sources()) {
+      if (!std::holds_alternative<MatrixSlot>(source.to)) continue;
+      for (const TensorPart& part : source.parts) values += part.own.count * source.cols;
+    }
+    quantizer->Expect(values);
+  }
   for (const Source& source : list.sources()) {
     BATON_ASSIGN_OR_RETURN(const int64_t bytes, LoadOne(source, loader));
     weights.bytes += bytes;
@@ -144,9 +158,9 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
 }  // namespace
 
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels,
-                                    Quantizer& quantizer) {
-  return LoadAll(folder, checkpoint, config, shard, &kernels, &quantizer);
+                                    const ModelConfig& config, const QuantizationConfig& stored,
+                                    const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer) {
+  return LoadAll(folder, checkpoint, config, stored, shard, &kernels, &quantizer);
 }
 
 bool Weights::exact_sums() const {
@@ -155,9 +169,22 @@ bool Weights::exact_sums() const {
   });
 }
 
-absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint,
-                          const ModelConfig& config) {
-  return LoadAll(folder, checkpoint, config, Shard{}, nullptr, nullptr).status();
+absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
+                          const QuantizationConfig& stored) {
+  return LoadAll(folder, checkpoint, config, stored, Shard{}, nullptr, nullptr).status();
+}
+
+std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelConfig& config) {
+  Weights weights;
+  const Shard whole;
+  WeightList list(config, whole);
+  list.AddAll(EmbeddingOf(checkpoint, config), kHead, weights);
+  std::vector<MatrixShape> matrices;
+  for (const Source& source : list.sources()) {
+    if (!std::holds_alternative<MatrixSlot>(source.to)) continue;
+    for (const TensorPart& part : source.parts) matrices.push_back({part.name, part.rows, source.cols});
+  }
+  return matrices;
 }
 
 }  // namespace baton::model

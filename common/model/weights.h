@@ -13,6 +13,7 @@
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
 #include "common/model/config/config.h"
+#include "common/model/config/quantization.h"
 #include "common/model/quantizer.h"
 #include "common/model/shard.h"
 
@@ -59,10 +60,18 @@ struct Weights {
 // This rank's part of every tensor; CheckDivides has passed. Names as in Hugging Face
 // ("model.layers.0.self_attn.q_proj.weight"). `folder` opens messages.
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
-                                    const ModelConfig& config, const Shard& shard, kernels::Kernels& kernels,
-                                    Quantizer& quantizer);
+                                    const ModelConfig& config, const QuantizationConfig& stored,
+                                    const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer);
 
 // What PackWeights would refuse of the whole model, by the same checks in the same order; nothing is packed.
-absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config);
+absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
+                          const QuantizationConfig& stored);
+
+// The matrices of the model, [rows, columns] each: what a quantizer converts.
+struct MatrixShape {
+  std::string name;
+  int64_t rows = 0, cols = 0;
+};
+std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelConfig& config);
 
 }  // namespace baton::model

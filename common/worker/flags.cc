@@ -37,8 +37,9 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                  "Kernel of prompts' attention on GPUs: auto takes the faster one that proves right at start")
       ->check(CLI::IsMember({"auto", "mma", "wgmma"}))
       ->capture_default_str();
-  command_line::AddChoice(app, "--weights", options.engine.weights, model::WeightPrecisions(),
-                          "Precision of matrices: as stored, or converted at load (int8: cpu, reference)");
+  command_line::AddChoice(
+      app, "--weights", options.engine.weights, model::WeightPrecisions(),
+      "Precision of matrices: as stored, or converted at load (int8, int4: cpu, reference)");
   app.add_flag(
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");

@@ -49,7 +49,14 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
                                                                      const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   auto nccl_log = KvLink::OpenLog(options.link);
-  BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(options.engine));
+  engine::EngineOptions loading = options.engine;
+  loading.weights_progress = [tenths = int64_t{0}, name = Name(loading.weights)](int64_t done,
+                                                                                 int64_t all) mutable {
+    const int64_t now = 10 * done / std::max<int64_t>(1, all);
+    if (now > std::exchange(tenths, now))
+      spdlog::info("{}% of the weights are converted to {}", 10 * now, name);
+  };
+  BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
                                     ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)

@@ -96,6 +96,8 @@ const WeightFormat& F32Format();
 const WeightFormat& BF16Format();
 // int8 with one scale per row, around 0 (format_i8.cc).
 const WeightFormat& I8Format();
+// 4 bits that stand for such int8, by groups of 16 columns (format_i4.cc).
+const WeightFormat& I4Format();
 
 // The format for a matrix of these parts: the smallest that takes all of them. It depends on the parts alone,
 // so that workers that load equal weights keep them in equal formats.

@@ -6,7 +6,7 @@ namespace baton::kernels::cpu {
 
 const WeightFormat& FormatFor(std::span<const WeightView> parts) {
   // The best first.
-  for (const WeightFormat* format : {&BF16Format(), &I8Format()}) {
+  for (const WeightFormat* format : {&BF16Format(), &I4Format(), &I8Format()}) {
     if (std::ranges::all_of(parts, [&](const WeightView& part) { return format->Takes(part); }))
       return *format;
   }

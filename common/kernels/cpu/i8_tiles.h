@@ -31,12 +31,6 @@ inline constexpr int64_t kI8LineBytes = 64;  // of a cache: a step of a panel is
 
 constexpr int64_t I8Steps(int64_t cols) { return (cols + kI8Step - 1) / kI8Step; }
 
-// What a quantized row of x begins with; its steps follow, `kI8Step` integers each.
-struct I8RowHead {
-  float scale;    // an integer times this is about the number that it stands for
-  int32_t start;  // what its sums begin at
-};
-
 // `rows` rows of x (as many as the tile is made for) against the 64 rows of some steps of a panel.
 struct I8Tile {
   const std::byte* x;  // the first step of the first row
@@ -44,8 +38,8 @@ struct I8Tile {
   const std::byte* panel;
   int64_t steps;
   int32_t* sums;  // [rows][64], to which it adds
-  // With each step, so many cache lines are fetched from memory: those from here on. All 4 of a step are for
-  // this tile itself, and go to the first-level cache; fewer are for tiles to come, and go to the second.
+  // With each step, so many cache lines are fetched from memory for tiles to come, from here on, into the
+  // second-level cache. (What a tile streams itself, the processor fetches best alone.)
   const std::byte* ahead;
   int lines;
 };

@@ -37,12 +37,7 @@ BATON_VNNI void Tile(const I8Tile& tile) {
   for (; left >= kPhases; left -= kPhases) {
     BATON_UNROLLED
     for (int p = 0; p < kPhases; ++p) {
-      if (lines == kVectors) {
-        BATON_UNROLLED
-        for (int line = 0; line < kVectors; ++line) _mm_prefetch(ahead + line * kI8LineBytes, _MM_HINT_T0);
-      } else {
-        for (int line = 0; line < lines; ++line) _mm_prefetch(ahead + line * kI8LineBytes, _MM_HINT_T1);
-      }
+      for (int line = 0; line < lines; ++line) _mm_prefetch(ahead + line * kI8LineBytes, _MM_HINT_T1);
       ahead += lines * kI8LineBytes;
       __m512i w[kVectors];
       BATON_UNROLLED

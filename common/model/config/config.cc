@@ -8,6 +8,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/config/json_fields.h"
+#include "common/model/config/quantization.h"
 
 namespace baton::model {
 namespace {
@@ -245,10 +246,6 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
   if (const std::string act = fields.Text("hidden_act", "silu"); act != "silu" && act != "swish") {
     fields.Refuse("hidden_act", fmt::format("is {}: only silu is known", Shown(act)));
   }
-  if (fields.Has("quantization_config")) {
-    fields.Refuse("quantization_config",
-                  "is set: quantized weights are not supported, use the original model");
-  }
   config.tied_embeddings = fields.Flag("tie_word_embeddings", false);
   const bool attention_bias = family.optional_attention_bias && fields.Flag("attention_bias", false);
   config.qkv_bias = family.qkv_bias || attention_bias;
@@ -275,6 +272,7 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
   ReadWindows(fields, family, config);
   ReadOptions(fields, family, config);
   BATON_RETURN_IF_ERROR(fields.status());
+  BATON_RETURN_IF_ERROR(QuantizationConfig::FromJson(json).status());
   return config;
 }
 

@@ -106,7 +106,8 @@ class Bench {
         Median(bytes) / 1e9);
   }
 
-  void Gemm(int64_t features, int64_t depth, const std::vector<DType>& dtypes) {
+  enum class Weights { kF32, kBF16, kInt8, kInt4 };
+  void Gemm(int64_t features, int64_t depth, const std::vector<Weights>& kinds) {
     const std::vector<float> wide = Normals(features * depth);
     std::vector<uint16_t> halves;
     for (float value : wide) halves.push_back(tensor::ToBF16(value));
@@ -114,10 +115,21 @@ class Bench {
     std::vector<int8_t> integers;
     for (float value : wide) integers.push_back(static_cast<int8_t>(std::clamp(value * 30, -127.0f, 127.0f)));
     const std::vector<float> scales(static_cast<size_t>(features), 1.0f / 30);
-    for (DType dtype : dtypes) {
+    // 4 bits: half of the same bytes, whatever they then stand for.
+    const std::vector<uint8_t> factors(static_cast<size_t>(features * ((depth + 15) / 16)), 5);
+    for (const Weights kind : kinds) {
+      const bool bits = kind == Weights::kInt8 || kind == Weights::kInt4;
+      const DType dtype = bits ? DType::kI8 : kind == Weights::kF32 ? DType::kF32 : DType::kBF16;
       WeightView part{dtype == DType::kF32 ? static_cast<const void*>(wide.data()) : halves.data(), dtype,
                       features, depth};
-      if (dtype == DType::kI8) {
+      if (kind == Weights::kInt4) {
+        part.data = integers.data();
+        part.quantization = {.bits = 4,
+                             .group = 16,
+                             .scales = scales.data(),
+                             .zeros = factors.data(),
+                             .factors = factors.data()};
+      } else if (kind == Weights::kInt8) {
         part.data = integers.data();
         part.quantization = {.bits = 8, .group = depth, .scales = scales.data()};
       }
@@ -125,20 +137,20 @@ class Bench {
       for (int64_t rows : {1, 4, 8, 16, 64, 256, 512}) {
         std::vector<float> x = Normals(rows * depth), out(static_cast<size_t>(rows * features));
         const Matrix in{x.data(), rows, depth, depth}, result{out.data(), rows, features, features};
-        std::unique_ptr<Peer> peer = dtype == DType::kI8 ? nullptr : MakePeer(rows, features, depth, dtype);
+        std::unique_ptr<Peer> peer = bits ? nullptr : MakePeer(rows, features, depth, dtype);
         const double flops = 2.0 * static_cast<double>(rows * features * depth);
         const auto bytes = static_cast<double>(packed->bytes());
         // Weights beyond the last-level cache's reach come from memory; smaller ones stay in it between
         // calls.
         const bool streams = bytes > 24e6;
         // An instruction for products of bytes does four where one for floats does one.
-        const double size = dtype == DType::kI8 ? 0.25 : 1;
+        const double size = bits ? 0.25 : 1;
         Series series = Measure(
             flops * size, streams ? bytes : 0, [&] { kernels_->MatMul(in, *packed, {}, result); },
             peer.get());
         std::printf(
             "  gemm %5ld x %-5ld %-4s M=%-4ld %8.1f GFLOP/s (best %7.1f) %7.1f GB/s  %4.0f%% of limit",
-            features, depth, std::string(tensor::Name(dtype)).c_str(), rows,
+            features, depth, kind == Weights::kInt4 ? "i4" : std::string(tensor::Name(dtype)).c_str(), rows,
             Median(series.rate) * flops / 1e9, series.best * flops / 1e9, Median(series.rate) * bytes / 1e9,
             100 * Median(series.of_limit));
         if (peer != nullptr) std::printf("  %5.2fx peer", Median(series.peer));
@@ -247,9 +259,10 @@ int main(int argc, char** argv) {
   using baton::tensor::DType;
   baton::bench::Bench bench(isa, threads, repetitions);
   bench.PrintLimits();
-  bench.Gemm(8192, 4096, {DType::kI8});  // no cache holds it
-  bench.Gemm(4096, 4096, {DType::kI8, DType::kBF16, DType::kF32});
-  bench.Gemm(192, 512, {DType::kI8, DType::kBF16, DType::kF32});
+  using enum baton::bench::Bench::Weights;
+  bench.Gemm(8192, 8192, {kInt4, kInt8});  // no cache holds it
+  bench.Gemm(4096, 4096, {kInt4, kInt8, kBF16, kF32});
+  bench.Gemm(192, 512, {kInt4, kInt8, kBF16, kF32});
   bench.Attention(1, 0, 512, DType::kF32, DType::kF32);
   bench.Attention(1, 0, 512, DType::kBF16, DType::kBF16);
   bench.Attention(1, 3584, 512, DType::kBF16, DType::kBF16);

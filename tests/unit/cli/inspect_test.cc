@@ -26,7 +26,7 @@ model::ModelSummary Example() {
   summary.parameters = 1'235'814'400;
   summary.tensors = 146;
   summary.weight_bytes = 2'471'628'800;
-  summary.values_by_dtype[tensor::DType::kBF16] = 1'235'814'400;
+  summary.values_by_type["bf16"] = 1'235'814'400;
   summary.matrix_values = 1'235'746'816;
   summary.matrix_rows = 521'472;
   summary.matrix_bytes = 2 * summary.matrix_values;
@@ -54,7 +54,7 @@ TEST(InspectTest, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["kv"][0]["fits"][0]["tokens"], 32);
   EXPECT_EQ(json["kv"][1]["fits"][0]["tokens"], 80);
   EXPECT_EQ(json["parameters"], 1'235'814'400);
-  ASSERT_EQ(json["weights"].size(), 3u);
+  ASSERT_EQ(json["weights"].size(), 4u);
   EXPECT_EQ(json["weights"][2]["precision"], "int8");
   EXPECT_EQ(json["weights"][2]["bytes"], 1'235'746'816 + 4 * (521'472 + 67'584));
 }

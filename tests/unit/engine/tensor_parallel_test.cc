@@ -143,18 +143,21 @@ TEST_P(TensorParallelTest, GivesTheTokensOfOneRank) {
   EXPECT_NE(got.kv.back(), std::vector<std::byte>(got.kv.back().size()));
 }
 
-TEST_P(TensorParallelTest, GivesTheBitsOfOneRankWithInt8Weights) {
+TEST_P(TensorParallelTest, GivesTheBitsOfOneRankWithIntegerWeights) {
   constexpr uint32_t kSeed = 32;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  const auto whole = Load(GetParam().model, 1, "cpu", model::WeightPrecision::kInt8);
-  const auto split = Load(GetParam().model, GetParam().tp, "cpu", model::WeightPrecision::kInt8);
-  ASSERT_TRUE(whole != nullptr && split != nullptr);
-  EXPECT_EQ(model::FirstDifference(whole->fingerprint(), split->fingerprint()), std::nullopt);
-  EXPECT_EQ(split->fingerprint().Digest(), whole->fingerprint().Digest());
-  const Outcome expected = Generate(*whole, kSeed), got = Generate(*split, kSeed);
-  EXPECT_EQ(got.tokens, expected.tokens);
-  EXPECT_TRUE(got.logits == expected.logits);
-  EXPECT_TRUE(got.kv == expected.kv);
+  for (const auto precision : {model::WeightPrecision::kInt8, model::WeightPrecision::kInt4}) {
+    SCOPED_TRACE(Name(precision));
+    const auto whole = Load(GetParam().model, 1, "cpu", precision);
+    const auto split = Load(GetParam().model, GetParam().tp, "cpu", precision);
+    ASSERT_TRUE(whole != nullptr && split != nullptr);
+    EXPECT_EQ(model::FirstDifference(whole->fingerprint(), split->fingerprint()), std::nullopt);
+    EXPECT_EQ(split->fingerprint().Digest(), whole->fingerprint().Digest());
+    const Outcome expected = Generate(*whole, kSeed), got = Generate(*split, kSeed);
+    EXPECT_EQ(got.tokens, expected.tokens);
+    EXPECT_TRUE(got.logits == expected.logits);
+    EXPECT_TRUE(got.kv == expected.kv);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest,
@@ -180,7 +183,9 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
   for (const char* backend : {"cpu", "reference"}) {
     const auto stored = Load("llama-mha", 1, backend),
                narrow = Load("llama-mha", 1, backend, WeightPrecision::kBF16),
-               integers = Load("llama-mha", 1, backend, WeightPrecision::kInt8);
+               integers = Load("llama-mha", 1, backend, WeightPrecision::kInt8),
+               halves = Load("llama-mha", 1, backend, WeightPrecision::kInt4);
+    EXPECT_NE(halves->fingerprint().weights, integers->fingerprint().weights);
     EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), integers->fingerprint()),
                 HasSubstr("weights"));
     EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), narrow->fingerprint()), HasSubstr("weights"));

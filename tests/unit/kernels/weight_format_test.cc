@@ -19,6 +19,7 @@ struct Weights {
   std::vector<uint16_t> halves;  // the same as bfloat16
   std::vector<int8_t> integers;  // others, with a scale per row
   std::vector<float> scales;
+  std::vector<uint8_t> halves_of_bytes, factors, zeros;  // or those, on the lattice
   WeightView view;
 };
 
@@ -36,8 +37,27 @@ Weights MakeIntegers(int64_t rows, int64_t cols, Random& random) {
   return weights;
 }
 
+Weights MakeLattice(int64_t rows, int64_t cols, Random& random) {
+  Weights weights = MakeIntegers(rows, cols, random);
+  for (int64_t i = 0; i < rows * ((cols + 1) / 2); ++i) {
+    weights.halves_of_bytes.push_back(static_cast<uint8_t>(random.Int(0, 255)));
+  }
+  for (int64_t i = 0; i < rows * ((cols + 15) / 16); ++i) {
+    weights.factors.push_back(static_cast<uint8_t>(random.Int(1, 8)));
+    weights.zeros.push_back(static_cast<uint8_t>(random.Int(0, 15)));
+  }
+  weights.view.data = weights.halves_of_bytes.data();
+  weights.view.quantization = {.bits = 4,
+                               .group = 16,
+                               .scales = weights.scales.data(),
+                               .zeros = weights.zeros.data(),
+                               .factors = weights.factors.data()};
+  return weights;
+}
+
 Weights MakeWeights(const WeightFormat& format, int64_t rows, int64_t cols, Random& random) {
   if (&format == &I8Format()) return MakeIntegers(rows, cols, random);
+  if (&format == &I4Format()) return MakeLattice(rows, cols, random);
   Weights weights;
   for (float value : random.Normals(rows * cols)) {
     weights.halves.push_back(tensor::ToBF16(value));
@@ -49,7 +69,7 @@ Weights MakeWeights(const WeightFormat& format, int64_t rows, int64_t cols, Rand
   return weights;
 }
 
-std::vector<const WeightFormat*> Formats() { return {&F32Format(), &BF16Format(), &I8Format()}; }
+std::vector<const WeightFormat*> Formats() { return {&F32Format(), &BF16Format(), &I8Format(), &I4Format()}; }
 
 class WeightFormatTest : public testing::TestWithParam<const WeightFormat*> {
  protected:
@@ -171,6 +191,13 @@ TEST(FormatForTest, WhatNoOtherTakesBecomesFloat32) {
   EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());
   integers.quantization = {.bits = 4, .group = 4, .scales = scales.data()};
   EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());
+  // The lattice of int8; groups of another size become the int8 that they stand for.
+  const uint8_t factors[4] = {1, 2, 3, 4};
+  integers.quantization = {
+      .bits = 4, .group = 16, .scales = scales.data(), .zeros = zeros, .factors = factors};
+  EXPECT_EQ(&FormatFor(std::array{integers}), &I4Format());
+  integers.quantization.group = 32;
+  EXPECT_EQ(&FormatFor(std::array{integers}), &I8Format());
   // Sums of so many products need not fit into 32 bits.
   integers = {nullptr, DType::kI8, 1, 70000, {.bits = 8, .group = 70000, .scales = scales.data()}};
   EXPECT_EQ(&FormatFor(std::array{integers}), &F32Format());

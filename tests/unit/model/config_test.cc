@@ -125,8 +125,9 @@ TEST(ModelConfigTest, RefusesWhatItDoesNotKnowByName) {
   config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}, {"mrope_section", {1, 2}}};
   EXPECT_EQ(MessageFor(config), "config.json: rope_scaling: field \"mrope_section\" is not known");
   config = Llama();
-  config["quantization_config"] = {{"quant_method", "gptq"}};
-  EXPECT_THAT(MessageFor(config), testing::HasSubstr("field \"quantization_config\" is set"));
+  config["quantization_config"] = {{"quant_method", "aqlm"}};
+  EXPECT_THAT(MessageFor(config),
+              testing::HasSubstr("quantization_config: field \"quant_method\" is \"aqlm\""));
   config = Llama();
   config["partial_rotary_factor"] = 0.5;
   EXPECT_THAT(MessageFor(config),

@@ -31,7 +31,7 @@ TEST(QuantizerTest, ARowIsScaledByItsLargestMagnitude) {
   // Halves go to the even integer.
   const std::vector<float> values = {-127, 0.5f,  1.5f,   -2.5f, 126.4f, 0, 0,    0,
                                      0,    -0.0f, 1e-31f, 0,     0,      0, 0.25f};
-  const auto made = quantizer.Convert(ViewOf(values, 3), {0, 5});
+  const auto made = quantizer.Convert("m", ViewOf(values, 3), {0, 5});
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_THAT(IntegersOf(*made), ElementsAre(-127, 0, 2, -2, 126, 0, 0, 0, 0, 0, 0, 0, 0, 0, 127));
   EXPECT_THAT(made->scales, ElementsAre(1.0f, 0.0f, 0.25f / 127.0f));
@@ -49,8 +49,8 @@ TEST(QuantizerTest, ColumnsOfASplitAreThoseOfTheWhole) {
   for (float& value : values) value = normal(random);
   for (const WeightPrecision precision : {WeightPrecision::kInt8, WeightPrecision::kBF16}) {
     Quantizer one(precision, 1), three(precision, 3);
-    const auto whole = one.Convert(ViewOf(values, kRows), {0, kCols});
-    const auto right = three.Convert(ViewOf(values, kRows), {16, 8});
+    const auto whole = one.Convert("m", ViewOf(values, kRows), {0, kCols});
+    const auto right = three.Convert("m", ViewOf(values, kRows), {16, 8});
     ASSERT_TRUE(whole.ok() && right.ok());
     EXPECT_EQ(whole->scales, right->scales);
     for (int64_t r = 0; r < kRows; ++r) {
@@ -67,11 +67,12 @@ TEST(QuantizerTest, ColumnsOfASplitAreThoseOfTheWhole) {
 
 TEST(QuantizerTest, ItReadsWhatFilesStoreAndChangesWhatDiffers) {
   Quantizer stored(WeightPrecision::kStored, 1), narrow(WeightPrecision::kBF16, 1),
-      integers(WeightPrecision::kInt8, 1);
+      integers(WeightPrecision::kInt8, 1), halves(WeightPrecision::kInt4, 1);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     EXPECT_FALSE(stored.Changes(dtype));
     EXPECT_EQ(narrow.Changes(dtype), dtype != DType::kBF16);
     EXPECT_TRUE(integers.Changes(dtype));
+    EXPECT_TRUE(halves.Changes(dtype));
   }
   // 1, -2 and 0.5, as bfloat16 and as float16, at an odd address.
   for (const auto& [dtype, bits] :
@@ -79,10 +80,10 @@ TEST(QuantizerTest, ItReadsWhatFilesStoreAndChangesWhatDiffers) {
         {DType::kF16, {0x3C00, 0xC000, 0x3800}}}) {
     std::vector<std::byte> bytes(1 + sizeof bits);
     std::memcpy(bytes.data() + 1, bits.data(), sizeof bits);
-    const auto made = integers.Convert({bytes.data() + 1, dtype, 1, 3}, {0, 3});
+    const auto made = integers.Convert("m", {bytes.data() + 1, dtype, 1, 3}, {0, 3});
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_THAT(IntegersOf(*made), ElementsAre(64, -127, 32)) << tensor::Name(dtype);
-    const auto half = narrow.Convert({bytes.data() + 1, dtype, 1, 3}, {0, 3});
+    const auto half = narrow.Convert("m", {bytes.data() + 1, dtype, 1, 3}, {0, 3});
     ASSERT_TRUE(half.ok()) << half.status();
     for (int64_t c = 0; c < 3; ++c) {
       EXPECT_EQ(kernels::ValueAt(half->view, 0, c), tensor::ValueAt(bytes.data() + 1, dtype, c));
@@ -90,16 +91,80 @@ TEST(QuantizerTest, ItReadsWhatFilesStoreAndChangesWhatDiffers) {
   }
 }
 
+TEST(QuantizerTest, FourBitsAreThoseOfTheLatticeForAnySplit) {
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal;
+  constexpr int64_t kRows = 35, kCols = 75;
+  std::vector<float> values(kRows * kCols);
+  for (float& value : values) value = normal(random);
+  Quantizer one(WeightPrecision::kInt4, 1), three(WeightPrecision::kInt4, 3);
+  const auto whole = one.Convert("layers.0.mlp.up_proj.weight", ViewOf(values, kRows), {0, kCols});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_TRUE(whole->view.quantization.lattice());
+  EXPECT_EQ(whole->view.quantization.group, 16);
+  EXPECT_EQ(std::ssize(whole->values), kRows * 38);
+  double error = 0, size = 0;
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kCols; ++c) {
+      const float number = values[static_cast<size_t>(r * kCols + c)];
+      error += std::pow(kernels::ValueAt(whole->view, r, c) - number, 2);
+      size += number * number;
+    }
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.08);
+  // A split at a group keeps 4 bits; another one has the int8 weights of the same numbers.
+  for (const Range own : {Range{32, 43}, Range{48, 7}, Range{5, 40}, Range{24, 51}}) {
+    const auto part = three.Convert("layers.0.mlp.up_proj.weight", ViewOf(values, kRows), own);
+    ASSERT_TRUE(part.ok());
+    EXPECT_EQ(part->view.quantization.bits, own.begin % 16 == 0 ? 4 : 8);
+    EXPECT_EQ(part->scales, whole->scales);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < own.count; ++c) {
+        ASSERT_EQ(kernels::ValueAt(part->view, r, c), kernels::ValueAt(whole->view, r, own.begin + c));
+      }
+    }
+  }
+}
+
+TEST(QuantizerTest, TheRecipeLeavesSomeMatricesInInt8) {
+  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "lm_head.weight"), WeightPrecision::kInt8);
+  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "model.embed_tokens.weight"), WeightPrecision::kInt8);
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    EXPECT_EQ(
+        PrecisionOf(WeightPrecision::kInt4, std::string("model.layers.3.self_attn.") + part + ".weight"),
+        WeightPrecision::kInt8);
+  }
+  EXPECT_EQ(PrecisionOf(WeightPrecision::kInt4, "model.layers.3.mlp.up_proj.weight"), WeightPrecision::kInt4);
+  EXPECT_EQ(PrecisionOf(WeightPrecision::kBF16, "lm_head.weight"), WeightPrecision::kBF16);
+  Quantizer quantizer(WeightPrecision::kInt4, 1);
+  const std::vector<float> values = {1, 2, 3, 4};
+  const auto head = quantizer.Convert("lm_head.weight", ViewOf(values, 2), {0, 2});
+  ASSERT_TRUE(head.ok());
+  EXPECT_EQ(head->view.quantization.bits, 8);
+}
+
+TEST(QuantizerTest, ItReportsWhatIsConverted) {
+  Quantizer quantizer(WeightPrecision::kInt8, 1);
+  std::vector<std::pair<int64_t, int64_t>> reports;
+  quantizer.Report([&](int64_t done, int64_t all) { reports.emplace_back(done, all); });
+  quantizer.Expect(20);
+  const std::vector<float> values(12, 1.0f);
+  // A part of the columns counts as all: their rows are read.
+  ASSERT_TRUE(quantizer.Convert("m", ViewOf(values, 3), {0, 4}).ok());
+  ASSERT_TRUE(quantizer.Convert("m", ViewOf(values, 2), {0, 3}).ok());
+  EXPECT_THAT(reports, ElementsAre(std::pair<int64_t, int64_t>{12, 20}, std::pair<int64_t, int64_t>{24, 20}));
+}
+
 TEST(QuantizerTest, WhatCantBeAnIntegerIsRefused) {
   Quantizer quantizer(WeightPrecision::kInt8, 3);
   std::vector<float> values(100 * 2, 1.0f);
   values[2 * 90] = std::numeric_limits<float>::infinity();
   values[2 * 31 + 1] = std::numeric_limits<float>::quiet_NaN();
-  const auto made = quantizer.Convert(ViewOf(values, 100), {0, 2});
+  const auto made = quantizer.Convert("m", ViewOf(values, 100), {0, 2});
   EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(made.status().message()), HasSubstr("row 31 holds"));
   const std::vector<float> wide(70000);
-  EXPECT_THAT(std::string(quantizer.Convert(ViewOf(wide, 1), {0, 10}).status().message()),
+  EXPECT_THAT(std::string(quantizer.Convert("m", ViewOf(wide, 1), {0, 10}).status().message()),
               HasSubstr("rows of at most 66311 values, not 70000"));
 }
 
@@ -107,6 +172,7 @@ TEST(QuantizerTest, PrecisionsHaveTheNamesOfTheFlag) {
   EXPECT_EQ(Name(WeightPrecision::kStored), "stored");
   EXPECT_EQ(Name(WeightPrecision::kBF16), "bf16");
   EXPECT_EQ(Name(WeightPrecision::kInt8), "int8");
+  EXPECT_EQ(Name(WeightPrecision::kInt4), "int4");
 }
 
 }  // namespace

@@ -112,9 +112,29 @@ TEST(SafetensorsTest, RefusesAHeaderThatLiesAboutOffsets) {
       HasSubstr("tensor \"a\" has data_offsets"));
 }
 
+TEST(SafetensorsTest, ReadsWhatQuantizedWeightsAreStoredAs) {
+  for (const auto& [type, values, bytes, name] :
+       {std::tuple<const char*, int, int, const char*>{"I8", 8, 1, "i8"},
+        {"U8", 8, 1, "i8"},
+        {"I32", 2, 4, "i32"},
+        {"I64", 1, 8, "i64"},
+        {"F8_E4M3", 8, 0, "f8"}}) {
+    SCOPED_TRACE(type);
+    const auto parsed = Parse(SafetensorsBytes(std::string("{\"a\":{\"dtype\":\"") + type + "\",\"shape\":[" +
+                                                   std::to_string(values) + "],\"data_offsets\":[0,8]}}",
+                                               "12345678"));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ((*parsed)[0].integer_bytes, bytes);
+    EXPECT_EQ((*parsed)[0].ValueBytes() * values, 8);
+    EXPECT_EQ((*parsed)[0].TypeName(), name);
+  }
+}
+
 TEST(SafetensorsTest, RefusesUnknownDtypesFieldsAndKeysThatStandTwice) {
-  EXPECT_EQ(MessageFor(One(R"("dtype":"F8_E4M3","shape":[8],"data_offsets":[0,8])"), "12345678"),
-            "x.safetensors: tensor \"a\" has dtype \"F8_E4M3\", which is not known: use F32, F16 or BF16");
+  EXPECT_EQ(MessageFor(One(R"("dtype":"F8_E5M2","shape":[8],"data_offsets":[0,8])"), "12345678"),
+            "x.safetensors: tensor \"a\" has dtype \"F8_E5M2\", which is not known: use F32, F16 or BF16, or "
+            "F8_E4M3, I8, U8, "
+            "I32 or I64 of quantized weights");
   EXPECT_THAT(MessageFor(One(R"("dtype":"F32","shape":[2],"data_offsets":[0,8],"strides":[1])"), "12345678"),
               HasSubstr("tensor \"a\" has an unknown field \"strides\""));
   EXPECT_THAT(MessageFor(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"

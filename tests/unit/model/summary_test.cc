@@ -16,7 +16,7 @@ TEST(ModelSummaryTest, AgreesWithTheFiles) {
     const auto summary = ModelSummary::Load(folder.path());
     ASSERT_TRUE(summary.ok()) << summary.status();
     int64_t stored = 0;
-    for (const auto& [dtype, values] : summary->values_by_dtype) stored += values;
+    for (const auto& [type, values] : summary->values_by_type) stored += values;
     EXPECT_EQ(summary->parameters, stored);
     EXPECT_EQ(summary->weight_bytes, stored * (std::string(name) == "llama-mha" ? 4 : 2));
   }

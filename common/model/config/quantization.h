@@ -1,0 +1,39 @@
+// QuantizationConfig: what a config.json says of how its weights were quantized: as compressed-tensors
+// (github.com/vllm-project/compressed-tensors), GPTQ, AutoAWQ and the FP8 checkpoints write it. It says how
+// bytes are to be read; which matrices are quantized, the tensors' names tell. What is not known is refused
+// by name. Plain data, any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/model/config/json_fields.h"
+
+namespace baton::model {
+
+struct QuantizationConfig {
+  enum class Method {
+    kNone,
+    kCompressedTensors,  // int-quantized, pack-quantized, float-quantized, by layer
+    kGptq,               // qweight packed along columns
+    kAwq,                // of the gemm kernels: qweight packed along rows, in its own order
+    kFp8,                // float8 e4m3 with scales per tensor, row or block
+  };
+  Method method = Method::kNone;
+  int bits = 0;       // of a packed value: 4 or 8 (gptq, awq); of compressed-tensors each matrix shows it
+  int64_t group = 0;  // columns that share a scale (gptq, awq); 0: all
+  // gptq: zeros are stored less one, as its first format has it.
+  bool zeros_less_one = false;
+  int64_t block_rows = 0, block_cols = 0;  // fp8: of a scale; 0: of the tensor or a row
+
+  // `config` is a whole config.json. INVALID_ARGUMENT names the field.
+  static absl::StatusOr<QuantizationConfig> FromJson(const Json& config);
+  // Of a model folder.
+  static absl::StatusOr<QuantizationConfig> Load(const std::string& folder);
+
+  // "gptq, 4 bits, groups of 128": for people, and for digests: all of the fields.
+  std::string Describe() const;
+};
+
+}  // namespace baton::model

@@ -1,0 +1,150 @@
+#include "common/model/lattice.h"
+
+#include <algorithm>
+#include <bit>
+#include <climits>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace baton::model {
+namespace {
+
+// Below this, a scale could be a number without all of its bits.
+constexpr float kTiny = 0x1p-100f;
+constexpr int kMostFactor = 16, kMostValue = 15, kMostInteger = 127;
+
+// The nearest integer, ties to even, of a number below 2^22: what is left of it beside 1.5 * 2^23.
+constexpr float kLarge = 12582912.0f;
+float Nearest(float value) { return (value + kLarge) - kLarge; }
+
+// The next number up with 16 significant bits.
+float ShortUp(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>((bits + 0xFF) & ~uint32_t{0xFF});
+}
+
+struct Group {
+  int factor = 1, zero = 0;
+  float error = std::numeric_limits<float>::infinity();
+};
+
+// What a value less its zero can be.
+struct Steps {
+  float lowest, highest;
+  Steps(int factor, int zero)
+      : lowest(static_cast<float>(std::max(-zero, -(kMostInteger / factor)))),
+        highest(static_cast<float>(std::min(kMostValue - zero, kMostInteger / factor))) {}
+};
+
+// The sum of squared errors of a group whose numbers are in units of the row's scale; 0s fill it up. Always
+// added up in the same order.
+float ErrorOf(const float* numbers, int factor, int zero) {
+  constexpr int kLanes = 8;
+  const Steps steps(factor, zero);
+  const float size = static_cast<float>(factor), inverse = 1.0f / size;
+  float sums[kLanes] = {};
+  for (int64_t first = 0; first < kLatticeGroup; first += kLanes) {
+    for (int i = 0; i < kLanes; ++i) {
+      const float number = numbers[first + i];
+      float step = Nearest(number * inverse);
+      step = step < steps.lowest ? steps.lowest : step;
+      step = step > steps.highest ? steps.highest : step;
+      const float error = number - size * step;
+      sums[i] += error * error;
+    }
+  }
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+}
+
+Group BestGroup(const float* numbers) {
+  const auto [low, high] = std::minmax_element(numbers, numbers + kLatticeGroup);
+  const float lowest = std::min(*low, 0.0f), range = std::max(*high, 0.0f) - lowest;
+  Group best;
+  if (range == 0) return {.factor = 1, .zero = 0, .error = 0};
+  // Around the factor that holds the range, and well below it: a few numbers at the ends cost less than
+  // coarse steps for all.
+  const float whole = range / kMostValue;
+  const int most = std::clamp(static_cast<int>(std::ceil(whole)), 1, kMostFactor);
+  const int least = std::clamp(static_cast<int>(whole * 0.65f), 1, most);
+  const int middle = static_cast<int>(Nearest(-lowest / range * kMostValue));
+  for (int factor = most; factor >= least; --factor) {
+    for (const int zero : {middle, middle - 1, middle + 1}) {
+      if (zero < 0 || zero > kMostValue) continue;
+      const float error = ErrorOf(numbers, factor, zero);
+      if (error < best.error) best = {factor, zero, error};
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
+  const auto cols = static_cast<int64_t>(row.size());
+  const int64_t groups = LatticeGroups(cols);
+  float largest = 0, widest = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    float low = 0, high = 0;
+    for (int64_t c = g * kLatticeGroup; c < std::min(cols, (g + 1) * kLatticeGroup); ++c) {
+      low = std::min(low, row[static_cast<size_t>(c)]);
+      high = std::max(high, row[static_cast<size_t>(c)]);
+    }
+    largest = std::max({largest, -low, high});
+    widest = std::max(widest, high - low);
+  }
+  if (largest < kTiny) {
+    std::ranges::fill(out.factors, uint8_t{1});
+    std::ranges::fill(out.zeros, uint8_t{0});
+    std::ranges::fill(out.values, uint8_t{0});
+    return 0;
+  }
+  const float scale =
+      ShortUp(std::max(largest / kMostInteger, widest / static_cast<float>(kMostFactor * kMostValue)));
+  const float inverse = 1.0f / scale;
+  int common = 0;
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t begin = g * kLatticeGroup, end = std::min(cols, begin + kLatticeGroup);
+    float numbers[kLatticeGroup] = {};
+    for (int64_t c = begin; c < end; ++c) numbers[c - begin] = row[static_cast<size_t>(c)] * inverse;
+    const Group best = BestGroup(numbers);
+    const Steps steps(best.factor, best.zero);
+    common = std::gcd(common, best.factor);
+    out.factors[static_cast<size_t>(g)] = static_cast<uint8_t>(best.factor);
+    out.zeros[static_cast<size_t>(g)] = static_cast<uint8_t>(best.zero);
+    for (int64_t c = begin; c < end; ++c) {
+      const float step = Nearest(numbers[c - begin] * (1.0f / static_cast<float>(best.factor)));
+      const int value = static_cast<int>(std::clamp(step, steps.lowest, steps.highest)) + best.zero;
+      out.values[static_cast<size_t>(c)] = static_cast<uint8_t>(value);
+    }
+  }
+  for (uint8_t& factor : out.factors) factor = static_cast<uint8_t>(factor / common);
+  return scale * static_cast<float>(common);
+}
+
+std::optional<float> LatticeOf(std::span<const float> scales, std::span<uint8_t> factors) {
+  if (std::ranges::all_of(scales, [](float scale) { return scale == 0; })) {
+    std::ranges::fill(factors, uint8_t{1});
+    return 0.0f;
+  }
+  int lowest = INT_MAX;  // exponent of the last bit of them all
+  for (const float scale : scales) {
+    if (!(scale >= kTiny) || !std::isfinite(scale)) return std::nullopt;
+    lowest = std::min(lowest, std::ilogb(scale) - 23);
+  }
+  uint64_t common = 0;
+  for (const float scale : scales) {
+    if (std::ilogb(scale) - 23 - lowest > 8) return std::nullopt;  // beyond 16 times the smallest
+    common = std::gcd(common, static_cast<uint64_t>(std::ldexp(double{scale}, -lowest)));
+  }
+  for (size_t g = 0; g < scales.size(); ++g) {
+    const uint64_t factor = static_cast<uint64_t>(std::ldexp(double{scales[g]}, -lowest)) / common;
+    if (factor > kMostFactor) return std::nullopt;
+    factors[g] = static_cast<uint8_t>(factor);
+  }
+  const double scale = std::ldexp(static_cast<double>(common), lowest);
+  if (static_cast<double>(static_cast<float>(scale)) != scale) return std::nullopt;
+  return static_cast<float>(scale);
+}
+
+}  // namespace baton::model

@@ -1,0 +1,30 @@
+// WriteQuantized: a model folder with its matrices in fewer bits, as compressed-tensors writes them, so that
+// other programs read it too: int8 as `int-quantized` (W8A8: weights with a scale per row, activations with
+// one per token), 4 bits as `pack-quantized` with zeros, in groups of 16. What a decoder makes of it is bit
+// for bit what it makes of the source with the same --weights. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/model/quantizer.h"
+
+namespace baton::model {
+
+struct QuantizeOptions {
+  std::string source;                                  // a model folder
+  std::string target;                                  // is made; must not exist, or be empty
+  WeightPrecision precision = WeightPrecision::kInt8;  // kInt8 or kInt4
+  int threads = 1;
+  // Called after each matrix: values converted so far, and of all.
+  std::function<void(int64_t done, int64_t all)> progress = [](int64_t, int64_t) {};
+};
+
+// Writes model.safetensors and config.json, and copies all other files but weights. Errors name the folder
+// and the tensor. ALREADY_EXISTS if there is something at `target`. On an error `target` may hold some files,
+// but no config.json, so that nothing loads it.
+absl::Status WriteQuantized(const QuantizeOptions& options);
+
+}  // namespace baton::model

@@ -1,0 +1,42 @@
+// MatrixReader: quantized matrices of a checkpoint, as QuantizationConfig says that they are to be read. What
+// the kernels multiply as it is stays integers: int8 with a scale per row, and 4 bits on the lattice of int8
+// (lattice.h). All else becomes float32, by the definition of its format: weights that are only stored in
+// fewer bits. Static scales of activations are not used. Of one load; the checkpoint outlives it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/model/checkpoint.h"
+#include "common/model/config/quantization.h"
+#include "common/model/quantizer.h"
+#include "common/model/shard.h"
+
+namespace baton::model {
+
+class MatrixReader {
+ public:
+  MatrixReader(const Checkpoint& checkpoint, const QuantizationConfig& config)
+      : checkpoint_(checkpoint), config_(config) {}
+
+  // The tensors that stand for the matrix `name` ("model.layers.0.mlp.up_proj.weight"): none if it is not
+  // quantized.
+  std::vector<std::string> TensorsOf(const std::string& name) const;
+  // Rows `own` of a quantized matrix [rows, cols]. INVALID_ARGUMENT names the tensor that is missing or whose
+  // shape or type does not fit. own.count 0: checks alone.
+  absl::StatusOr<ConvertedMatrix> Read(const std::string& name, int64_t rows, int64_t cols, Range own) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+  const QuantizationConfig config_;
+};
+
+// The columns `own` of a matrix: the same numbers. 4 bits become int8 if `own` does not begin with a group.
+ConvertedMatrix Columns(ConvertedMatrix matrix, Range own);
+
+// What --weights would have made of it: kInt8, kInt4, or kStored for all else.
+WeightPrecision PrecisionOf(const kernels::WeightView& view);
+
+}  // namespace baton::model

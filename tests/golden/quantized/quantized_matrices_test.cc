@@ -1,0 +1,175 @@
+// Matrices as public tools store them, against the numbers that those tools read back (make_goldens.py).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "common/model/checkpoint.h"
+#include "common/model/config/quantization.h"
+#include "common/model/safetensors.h"
+#include "common/model/stored_matrix.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::model {
+namespace {
+
+struct Case {
+  std::string name;
+  WeightPrecision kept;  // what the kernels get
+};
+
+class QuantizedMatricesTest : public testing::TestWithParam<Case> {
+ protected:
+  QuantizedMatricesTest()
+      : folder_(std::string(BATON_SOURCE_DIR) + "/tests/golden/quantized/data/" + GetParam().name) {}
+  const std::string folder_;
+};
+
+TEST_P(QuantizedMatricesTest, HaveTheNumbersThatTheirToolsRead) {
+  const auto config = QuantizationConfig::Load(folder_);
+  const auto checkpoint = Checkpoint::Open(folder_);
+  const auto expected = SafetensorsFile::Open(folder_ + "/expected.safetensors");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  ASSERT_EQ(expected->tensors().size(), 2u);
+  const MatrixReader reader(*checkpoint, *config);
+  size_t used = 0;
+  for (const StoredTensor& wanted : expected->tensors()) {
+    const std::string name = wanted.name + ".weight";
+    const int64_t rows = wanted.shape[0], cols = wanted.shape[1];
+    used += reader.TensorsOf(name).size();
+    // All rows, and some: as of a rank.
+    for (const Range own : {Range{0, rows}, Range{rows / 3, rows / 2}}) {
+      const auto matrix = reader.Read(name, rows, cols, own);
+      ASSERT_TRUE(matrix.ok()) << matrix.status();
+      ASSERT_EQ(matrix->view.rows, own.count);
+      EXPECT_EQ(PrecisionOf(matrix->view), GetParam().kept);
+      for (int64_t r = 0; r < own.count; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const float number = tensor::ValueAt(wanted.bytes.data(), wanted.dtype, (own.begin + r) * cols + c);
+          // One multiplication each.
+          ASSERT_EQ(kernels::ValueAt(matrix->view, r, c), number) << wanted.name << " " << r << ", " << c;
+        }
+      }
+      const Range some = {cols / 4, cols / 2};
+      const ConvertedMatrix cut = Columns(*reader.Read(name, rows, cols, own), some);
+      for (int64_t r = 0; r < own.count; ++r) {
+        for (int64_t c = 0; c < some.count; ++c) {
+          ASSERT_EQ(kernels::ValueAt(cut.view, r, c), kernels::ValueAt(matrix->view, r, some.begin + c));
+        }
+      }
+    }
+    // Another shape than the config's is refused, with the name of a tensor.
+    const absl::Status other = reader.Read(name, rows + 8, cols, {0, 1}).status();
+    EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(std::string(other.message()).find("tensor \"" + wanted.name + "."), std::string::npos) << other;
+  }
+  EXPECT_EQ(used, checkpoint->tensors().size()) << "a tensor is of no use";
+}
+
+// The folder with other bytes in model.safetensors. Removed at the end.
+class Copy {
+ public:
+  Copy(const std::string& folder, const std::string& bytes)
+      : path_(testing::TempDir() + "/quantized-" + std::to_string(getpid())) {
+    std::filesystem::create_directories(path_);
+    std::filesystem::copy_file(folder + "/config.json", path_ + "/config.json",
+                               std::filesystem::copy_options::overwrite_existing);
+    std::ofstream(path_ + "/model.safetensors", std::ios::binary) << bytes;
+  }
+  ~Copy() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+std::string BytesOf(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST_P(QuantizedMatricesTest, AMissingTensorIsNamed) {
+  std::string bytes = BytesOf(folder_ + "/model.safetensors");
+  // The scales under another name of the same length.
+  for (const std::string word : {"weight_scale", "scales"}) {
+    if (const size_t at = bytes.find("a." + word); at != std::string::npos) {
+      bytes.replace(at + 2, 1, "x");
+      break;
+    }
+  }
+  const Copy copy(folder_, bytes);
+  const auto config = QuantizationConfig::Load(copy.path());
+  const auto checkpoint = Checkpoint::Open(copy.path());
+  ASSERT_TRUE(config.ok() && checkpoint.ok()) << checkpoint.status();
+  const auto expected = SafetensorsFile::Open(folder_ + "/expected.safetensors");
+  for (const StoredTensor& wanted : expected->tensors()) {
+    if (wanted.name != "a") continue;
+    const absl::Status status = MatrixReader(*checkpoint, *config)
+                                    .Read("a.weight", wanted.shape[0], wanted.shape[1], {0, 1})
+                                    .status();
+    EXPECT_NE(std::string(status.message()).find("is missing, which its quantization needs"),
+              std::string::npos)
+        << status;
+  }
+}
+
+TEST_P(QuantizedMatricesTest, DamagedFilesAreReadOrRefused) {
+  constexpr uint32_t kSeed = 9;
+  SCOPED_TRACE(testing::Message() << "seed " << kSeed);
+  std::mt19937 random(kSeed);
+  const std::string bytes = BytesOf(folder_ + "/model.safetensors");
+  const auto config = QuantizationConfig::Load(folder_);
+  const auto expected = SafetensorsFile::Open(folder_ + "/expected.safetensors");
+  ASSERT_TRUE(config.ok() && expected.ok());
+  int refused = 0, read = 0;
+  for (int trial = 0; trial < 60; ++trial) {
+    std::string damaged = bytes;
+    // In the header, where names, types and shapes are, as often as in the rest.
+    const size_t end = trial % 2 == 0 ? std::min<size_t>(600, bytes.size()) : bytes.size();
+    for (int i = 0; i < 3; ++i)
+      damaged[8 + random() % (end - 8)] = static_cast<char>(trial % 4 < 2 ? '0' + random() % 10 : random());
+    const Copy copy(folder_, damaged);
+    const auto checkpoint = Checkpoint::Open(copy.path());
+    if (!checkpoint.ok()) {
+      ++refused;
+      continue;
+    }
+    const MatrixReader reader(*checkpoint, *config);
+    for (const StoredTensor& wanted : expected->tensors()) {
+      const std::string name = wanted.name + ".weight";
+      if (reader.TensorsOf(name).empty()) continue;
+      const auto matrix = reader.Read(name, wanted.shape[0], wanted.shape[1], {0, wanted.shape[0]});
+      matrix.ok() ? ++read : ++refused;
+      EXPECT_TRUE(matrix.ok() || !matrix.status().message().empty());
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(read, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, QuantizedMatricesTest,
+    testing::Values(
+        Case{"ct-int8-channel", WeightPrecision::kInt8},
+        Case{"ct-int8-tensor-zero", WeightPrecision::kStored},
+        Case{"ct-int4-group", WeightPrecision::kStored}, Case{"ct-int4-group-zero", WeightPrecision::kStored},
+        Case{"ct-int4-channel", WeightPrecision::kStored}, Case{"ct-int8-packed", WeightPrecision::kStored},
+        Case{"ct-fp8-channel", WeightPrecision::kStored}, Case{"ct-fp8-tensor", WeightPrecision::kStored},
+        Case{"fp8-block", WeightPrecision::kStored}, Case{"gptq", WeightPrecision::kStored},
+        Case{"gptq-desc-act", WeightPrecision::kStored}, Case{"gptq-v2", WeightPrecision::kStored},
+        Case{"gptq-8-bits", WeightPrecision::kStored}, Case{"awq", WeightPrecision::kStored}),
+    [](const auto& info) {
+      std::string name = info.param.name;
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
+
+}  // namespace
+}  // namespace baton::model

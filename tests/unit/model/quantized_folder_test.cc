@@ -1,0 +1,171 @@
+#include "common/model/quantized_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "common/model/config/quantization.h"
+#include "common/model/decoder.h"
+#include "common/model/summary.h"
+#include "tests/unit/model/model_folder.h"
+
+namespace baton::model {
+namespace {
+
+using testing::HasSubstr;
+
+class QuantizedFolderTest : public testing::Test {
+ protected:
+  QuantizedFolderTest() { std::filesystem::remove_all(target_); }
+  ~QuantizedFolderTest() override { std::filesystem::remove_all(target_); }
+
+  absl::Status Write(const std::string& source, WeightPrecision precision) {
+    return WriteQuantized({.source = source, .target = target_, .precision = precision, .threads = 2});
+  }
+  // Of the last position of a prompt, by the cpu backend.
+  static std::vector<float> Logits(const std::string& folder, WeightPrecision precision,
+                                   int64_t* bytes = nullptr) {
+    const auto kernels = *kernels::MakeCpuKernels({.threads = 1});
+    const auto decoder = Decoder::Load(folder, *kernels, {.precision = precision});
+    EXPECT_TRUE(decoder.ok()) << decoder.status();
+    if (!decoder.ok()) return {};
+    if (bytes != nullptr) *bytes = (*decoder)->weight_bytes();
+    auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 4);
+    std::vector<TokenId> tokens;
+    for (int32_t i = 0; i < 40; ++i) tokens.emplace_back((i * 37 + 5) % 150);
+    std::vector<BlockId> blocks = {BlockId(2), BlockId(0), BlockId(3)};
+    const kernels::SequenceRows sequence{.rows = 40, .blocks = blocks};
+    const int64_t last = 39;
+    std::vector<float> logits(static_cast<size_t>((*decoder)->config().vocabulary));
+    (*decoder)->Forward({tokens, std::span(&sequence, 1), std::span(&last, 1)}, *store, logits, [](int) {});
+    return logits;
+  }
+
+  const std::string target_ = testing::TempDir() + "/quantized-folder-" + std::to_string(getpid());
+};
+
+TEST_F(QuantizedFolderTest, GivesTheBitsOfQuantizingAtLoad) {
+  for (const char* model : {"llama-mha", "llama-gqa-tied", "llama-bias", "qwen3-window"}) {
+    for (const WeightPrecision precision : {WeightPrecision::kInt8, WeightPrecision::kInt4}) {
+      SCOPED_TRACE(std::string(model) + " " + std::string(Name(precision)));
+      std::filesystem::remove_all(target_);
+      const ModelFolder source(model);
+      ASSERT_TRUE(Write(source.path(), precision).ok()) << Write(source.path(), precision);
+      int64_t at_load = 0, stored = 0;
+      const std::vector<float> expected = Logits(source.path(), precision, &at_load);
+      EXPECT_EQ(Logits(target_, WeightPrecision::kStored, &stored), expected);
+      EXPECT_EQ(stored, at_load);
+      EXPECT_EQ(Logits(target_, precision), expected);
+      EXPECT_NE(Logits(source.path(), WeightPrecision::kStored), expected);
+      const auto summary = ModelSummary::Load(target_);
+      ASSERT_TRUE(summary.ok()) << summary.status();
+      EXPECT_TRUE(summary->loads.ok()) << summary->loads;
+      EXPECT_EQ(summary->quantization, "compressed-tensors");
+      EXPECT_EQ(summary->WeightBytes(WeightPrecision::kStored), summary->WeightBytes(precision));
+      EXPECT_EQ(summary->stored.contains("int4"), precision == WeightPrecision::kInt4);
+    }
+  }
+}
+
+TEST_F(QuantizedFolderTest, WhatIsQuantizedConvertsToOtherPrecisions) {
+  const ModelFolder source("llama-mha");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt4).ok());
+  // Every int4 number is one of int8 up to rounding of the scales: logits stay close.
+  const std::vector<float> expected = Logits(target_, WeightPrecision::kStored),
+                           bytes = Logits(target_, WeightPrecision::kInt8);
+  ASSERT_EQ(bytes.size(), expected.size());
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    difference += std::abs(bytes[i] - expected[i]);
+    size += std::abs(expected[i]);
+  }
+  EXPECT_GT(difference, 0);
+  EXPECT_LT(difference, 0.05 * size);
+}
+
+TEST_F(QuantizedFolderTest, CopiesTheOtherFilesAndSaysWhatItIs) {
+  const ModelFolder source("llama-sharded");
+  source.Write("tokenizer.json", "{\"x\":1}");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt4).ok());
+  std::ifstream tokenizer(target_ + "/tokenizer.json");
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(tokenizer)), {}), "{\"x\":1}");
+  EXPECT_FALSE(std::filesystem::exists(target_ + "/model.safetensors.index.json"));
+  const auto json = nlohmann::json::parse(std::ifstream(target_ + "/config.json"));
+  const auto& quantization = json["quantization_config"];
+  EXPECT_EQ(quantization["quant_method"], "compressed-tensors");
+  EXPECT_EQ(quantization["format"], "mixed-precision");
+  EXPECT_EQ(quantization["config_groups"].size(), 2u);
+  EXPECT_EQ(json["hidden_size"], 64);
+}
+
+TEST_F(QuantizedFolderTest, RefusesWhatItCantWrite) {
+  const ModelFolder source("llama-mha");
+  ASSERT_TRUE(Write(source.path(), WeightPrecision::kInt8).ok());
+  EXPECT_EQ(Write(source.path(), WeightPrecision::kInt8).code(), absl::StatusCode::kAlreadyExists);
+  const std::string again = target_ + "-again";
+  const absl::Status quantized = WriteQuantized({.source = target_, .target = again});
+  EXPECT_THAT(std::string(quantized.message()), HasSubstr("is quantized already (compressed-tensors)"));
+  EXPECT_FALSE(std::filesystem::exists(again));
+  std::filesystem::remove_all(target_);
+  source.EditTensors([](nlohmann::json& header, std::string& data) {
+    const int64_t at = header["model.layers.1.mlp.up_proj.weight"]["data_offsets"][0];
+    data.replace(static_cast<size_t>(at), 4, std::string("\0\0\x80\x7F", 4));
+  });
+  const absl::Status infinite = Write(source.path(), WeightPrecision::kInt8);
+  EXPECT_THAT(std::string(infinite.message()), HasSubstr("up_proj.weight\": row 0 holds a value"));
+  EXPECT_FALSE(std::filesystem::exists(target_ + "/config.json"));
+  EXPECT_FALSE(std::filesystem::exists(target_ + "/model.safetensors"));
+}
+
+TEST(QuantizationConfigTest, RefusesByNameWhatItDoesNotKnow) {
+  const auto message = [](nlohmann::json quantization) {
+    const auto config = QuantizationConfig::FromJson({{"quantization_config", std::move(quantization)}});
+    return config.ok() ? std::string("ok") : std::string(config.status().message());
+  };
+  using nlohmann::json;
+  EXPECT_THAT(message({{"quant_method", "bitsandbytes"}}), HasSubstr("\"quant_method\" is \"bitsandbytes\""));
+  EXPECT_THAT(message(json::object()), HasSubstr("\"quant_method\""));
+  EXPECT_THAT(message(json::array()), HasSubstr("is not an object"));
+  json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}};
+  EXPECT_EQ(message(gptq), "ok");
+  gptq["bits"] = 3;
+  EXPECT_THAT(message(gptq), HasSubstr("\"bits\" is 3: known are 4 and 8"));
+  gptq["bits"] = 4;
+  gptq["dynamic"] = {{"-:.*down.*", json::object()}};
+  EXPECT_THAT(message(gptq), HasSubstr("\"dynamic\" is set"));
+  gptq["dynamic"] = json::object();
+  gptq["checkpoint_format"] = "marlin";
+  EXPECT_THAT(message(gptq), HasSubstr("\"checkpoint_format\" is \"marlin\""));
+  json awq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 128}, {"version", "GEMM"}};
+  EXPECT_EQ(message(awq), "ok");
+  awq["version"] = "gemv";
+  EXPECT_THAT(message(awq), HasSubstr("\"version\" is \"gemv\""));
+  json fp8 = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  EXPECT_EQ(message(fp8), "ok");
+  fp8["weight_block_size"] = {128};
+  EXPECT_THAT(message(fp8), HasSubstr("\"weight_block_size\" is not two numbers"));
+  json group = {{"targets", {"Linear"}},
+                {"weights", {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}}}};
+  json tensors = {{"quant_method", "compressed-tensors"},
+                  {"format", "pack-quantized"},
+                  {"config_groups", {{"group_0", group}}}};
+  EXPECT_EQ(message(tensors), "ok");
+  tensors["config_groups"]["group_0"]["weights"]["num_bits"] = 3;
+  EXPECT_THAT(message(tensors), HasSubstr("group_0: weights: field \"num_bits\" is 3"));
+  tensors["config_groups"]["group_0"] = group;
+  tensors["format"] = "nvfp4-pack-quantized";
+  EXPECT_THAT(message(tensors), HasSubstr("\"format\" is \"nvfp4-pack-quantized\""));
+  tensors["format"] = "pack-quantized";
+  tensors["kv_cache_scheme"] = {{"num_bits", 8}};
+  EXPECT_THAT(message(tensors), HasSubstr("\"kv_cache_scheme\" is set"));
+}
+
+}  // namespace
+}  // namespace baton::model
