@@ -56,7 +56,7 @@ LinkPair MakeNcclPair() {
 // The host link of a worker whose KV lies on a device.
 LinkPair MakeStagedHostPair() {
   struct Setup {
-    testing::FarMemory memory;
+    device::FarMemory memory;
     Mailbox<absl::AnyInvocable<void()>> engine{1000};
     std::unique_ptr<StagedHostLinkSender> sender =
         *StagedHostLinkSender::Create(memory, int64_t{1} << 20, [] {});
@@ -75,7 +75,7 @@ struct LinkCase {
   std::function<LinkPair()> make;
 };
 
-class LinkContractTest : public ::testing::TestWithParam<LinkCase> {
+class LinkContractTest : public testing::TestWithParam<LinkCase> {
  protected:
   LinkPair link_ = GetParam().make();
 
@@ -153,7 +153,7 @@ TEST_P(LinkContractTest, AFlippedBitIsDataLossAndNothingIsWritten) {
 
 INSTANTIATE_TEST_SUITE_P(
     Links, LinkContractTest,
-    ::testing::Values(
+    testing::Values(
         LinkCase{"host",
                  [] {
                    return LinkPair{std::make_shared<HostLinkSender>(), std::make_shared<HostLinkReceiver>()};
