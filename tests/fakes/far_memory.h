@@ -13,21 +13,21 @@
 #include "common/base/check.h"
 #include "common/device/memory.h"
 
-namespace baton::testing {
+namespace baton::device {
 
-class FarMemory final : public device::Memory {
+class FarMemory final : public Memory {
  public:
   std::string name() const override { return "far memory"; }
   bool host() const override { return false; }
-  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return device::HostMemory().Allocate(bytes); }
+  absl::StatusOr<Buffer> Allocate(int64_t bytes) override { return HostMemory().Allocate(bytes); }
   absl::Status Upload(const void* host, std::byte* here, int64_t bytes) override {
-    return device::HostMemory().Upload(host, here, bytes);
+    return HostMemory().Upload(host, here, bytes);
   }
   absl::Status Download(const std::byte* here, void* host, int64_t bytes) override {
-    return device::HostMemory().Download(here, host, bytes);
+    return HostMemory().Download(here, host, bytes);
   }
   // Copies at once; a test may hold up what is taken.
-  absl::StatusOr<std::unique_ptr<device::Outbound>> MakeOutbound(int64_t) override {
+  absl::StatusOr<std::unique_ptr<Outbound>> MakeOutbound(int64_t) override {
     return std::make_unique<FarOutbound>(*this);
   }
   int64_t Mark() override { return ++marks_; }
@@ -44,7 +44,7 @@ class FarMemory final : public device::Memory {
   int fences() const { return fences_; }
 
  private:
-  class FarOutbound final : public device::Outbound {
+  class FarOutbound final : public Outbound {
    public:
     explicit FarOutbound(FarMemory& memory) : memory_(memory) {}
     uint64_t Gather(int64_t mark, std::span<const Piece> pieces) override {
@@ -80,4 +80,4 @@ class FarMemory final : public device::Memory {
   bool held_ = false;
 };
 
-}  // namespace baton::testing
+}  // namespace baton::device

@@ -90,7 +90,7 @@ LinkPair MakeUcxPair() {
 // The host link of a worker whose KV lies on a device.
 LinkPair MakeStagedHostPair() {
   struct Setup {
-    testing::FarMemory memory;
+    device::FarMemory memory;
     Mailbox<absl::AnyInvocable<void()>> engine{1000};
     std::unique_ptr<StagedHostLinkSender> sender =
         *StagedHostLinkSender::Create(memory, int64_t{1} << 20, [] {});
@@ -109,7 +109,7 @@ struct LinkCase {
   std::function<LinkPair()> make;
 };
 
-class LinkContractTest : public ::testing::TestWithParam<LinkCase> {
+class LinkContractTest : public testing::TestWithParam<LinkCase> {
  protected:
   void SetUp() override {
     if (link_.sender == nullptr) GTEST_SKIP() << "this build has no " << GetParam().name;
@@ -191,7 +191,7 @@ TEST_P(LinkContractTest, AFlippedBitIsDataLossAndNothingIsWritten) {
 
 INSTANTIATE_TEST_SUITE_P(
     Links, LinkContractTest,
-    ::testing::Values(
+    testing::Values(
         LinkCase{"host",
                  [] {
                    return LinkPair{std::make_shared<HostLinkSender>(), std::make_shared<HostLinkReceiver>()};

@@ -180,7 +180,7 @@ class EmulatedKernels final : public Kernels {
     return kernels::cuda::ViewOf(table, table.words().data());
   }
 
-  testing::FarMemory memory_;
+  device::FarMemory memory_;
   PrefillKernel prefill_ = PrefillKernel::kMma;
   std::optional<StepRows> step_;
   std::optional<StepTable> own_, other_;

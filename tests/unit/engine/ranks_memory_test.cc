@@ -9,7 +9,7 @@ namespace baton::engine {
 namespace {
 
 TEST(RanksMemoryTest, AFenceIsEveryRanks) {
-  baton::testing::FarMemory memories[2];
+  device::FarMemory memories[2];
   const kv::KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 8};
   auto first = kv::KvStore::Create(layout, 1, memories[0]);
   auto second = kv::KvStore::Create(layout, 1, memories[1]);
@@ -21,7 +21,7 @@ TEST(RanksMemoryTest, AFenceIsEveryRanks) {
 }
 
 TEST(RanksMemoryTest, RankZeroAnnouncesAndEachPieceIsItsOwners) {
-  baton::testing::FarMemory memories[2];
+  device::FarMemory memories[2];
   const kv::KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 8};
   auto first = kv::KvStore::Create(layout, 1, memories[0]);
   auto second = kv::KvStore::Create(layout, 1, memories[1]);
@@ -55,7 +55,7 @@ TEST(RanksMemoryTest, RankZeroAnnouncesAndEachPieceIsItsOwners) {
 }
 
 TEST(RanksMemoryTest, PiecesArriveWhereTheyLie) {
-  baton::testing::FarMemory memories[2];
+  device::FarMemory memories[2];
   const kv::KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 8};
   auto first = kv::KvStore::Create(layout, 1, memories[0]);
   auto second = kv::KvStore::Create(layout, 1, memories[1]);

@@ -57,7 +57,7 @@ class FarKernels final : public kernels::Kernels {
   kernels::DeviceSampler* sampler() override { return near_->sampler(); }
 
  private:
-  baton::testing::FarMemory memory_;
+  device::FarMemory memory_;
   std::unique_ptr<Kernels> near_ = kernels::MakeReferenceKernels();
 };
 
@@ -130,7 +130,7 @@ TEST(FenceTest, UploadsWaitForAStepThatBringsNothingHome) {
   auto store = kv::KvStore::Create((*decoder)->LayoutFor(tensor::DType::kF32, tensor::DType::kF32), 1,
                                    kernels.memory());
   ASSERT_TRUE(store.ok()) << store.status();
-  const auto& memory = static_cast<const baton::testing::FarMemory&>(kernels.memory());
+  const auto& memory = static_cast<const device::FarMemory&>(kernels.memory());
   const std::vector<TokenId> tokens(kPrompt, TokenId(7));
   const std::vector<BlockId> blocks = {BlockId(0)};
   const std::vector<SequenceRows> rows = {{0, kPrompt, 0, blocks}};

@@ -11,11 +11,11 @@
 namespace baton::transfer {
 namespace {
 
-class StagedHostLinkTest : public ::testing::Test {
+class StagedHostLinkTest : public testing::Test {
  protected:
   std::span<const std::byte> Bytes() const { return {memory_bytes_, sizeof memory_bytes_}; }
 
-  testing::FarMemory memory_;
+  device::FarMemory memory_;
   std::byte memory_bytes_[64] = {};
 };
 
