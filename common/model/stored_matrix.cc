@@ -34,7 +34,7 @@ float FloatAt(const StoredTensor& tensor, int64_t i) {
 }
 
 // The tensors of one matrix, whose names begin with `prefix` ("model.layers.0.mlp.up_proj.").
-struct Source {
+struct MatrixSource {
   const Checkpoint& checkpoint;
   std::string prefix;
   int64_t rows, cols;
@@ -72,7 +72,7 @@ ConvertedMatrix Floats(int64_t rows, int64_t cols) {
 
 // The number at a row and a column of the whole matrix becomes one of `own`.
 template <typename Number>
-ConvertedMatrix FloatsOf(const Source& source, Range own, const Number& number) {
+ConvertedMatrix FloatsOf(const MatrixSource& source, Range own, const Number& number) {
   ConvertedMatrix out = Floats(own.count, source.cols);
   auto* to = reinterpret_cast<float*>(out.values.data());
   for (int64_t r = own.begin; r < own.begin + own.count; ++r) {
@@ -91,7 +91,7 @@ struct Scales {
   bool ByRow(int64_t cols) const { return col_step >= cols; }
 };
 
-absl::StatusOr<Scales> ReadScales(const Source& source, std::string_view name, int64_t block_rows,
+absl::StatusOr<Scales> ReadScales(const MatrixSource& source, std::string_view name, int64_t block_rows,
                                   int64_t block_cols) {
   const StoredTensor* const found = source.Find(name);
   const int64_t rows = source.rows, cols = source.cols;
@@ -118,7 +118,7 @@ absl::StatusOr<Scales> ReadScales(const Source& source, std::string_view name, i
 }
 
 // compressed-tensors' int-quantized: `weight` int8, a scale per tensor, row or group, maybe a zero.
-absl::StatusOr<ConvertedMatrix> ReadInt8(const Source& source, Range own) {
+absl::StatusOr<ConvertedMatrix> ReadInt8(const MatrixSource& source, Range own) {
   BATON_ASSIGN_OR_RETURN(const StoredTensor* weight, source.Need("weight", 1, {{source.rows, source.cols}}));
   BATON_ASSIGN_OR_RETURN(const Scales scales, ReadScales(source, "weight_scale", 0, 0));
   const StoredTensor* zeros = source.Find("weight_zero_point");
@@ -149,7 +149,7 @@ absl::StatusOr<ConvertedMatrix> ReadInt8(const Source& source, Range own) {
 // are, if their scales and ranges are those of the lattice. Zeros and scales are functions of a row and a
 // column.
 template <typename Zero, typename Scale>
-std::optional<ConvertedMatrix> LatticeRows(const Source& source, Range own, const StoredTensor& words,
+std::optional<ConvertedMatrix> LatticeRows(const MatrixSource& source, Range own, const StoredTensor& words,
                                            const Zero& zero_at, const Scale& scale_at) {
   const int64_t groups = source.cols / kLatticeGroup, row_bytes = source.cols / 2;
   ConvertedMatrix out;
@@ -191,7 +191,7 @@ std::optional<ConvertedMatrix> LatticeRows(const Source& source, Range own, cons
 
 // Packed values, zeros and scales, each a function of a row and a column, as numbers.
 template <typename Value, typename Zero, typename Scale>
-ConvertedMatrix PackedFloats(const Source& source, Range own, const Value& value_at, const Zero& zero_at,
+ConvertedMatrix PackedFloats(const MatrixSource& source, Range own, const Value& value_at, const Zero& zero_at,
                              const Scale& scale_at) {
   return FloatsOf(source, own, [&](int64_t r, int64_t c) {
     return scale_at(r, c) * static_cast<float>(value_at(r, c) - zero_at(r, c));
@@ -204,7 +204,7 @@ int FieldAt(const StoredTensor& tensor, int64_t word, int64_t i, int bits) {
 }
 
 // The group of each column as a tensor has it: checked. -1s, as where no order was kept: nothing.
-absl::StatusOr<std::vector<int64_t>> ReadGroupIndex(const Source& source, std::string_view name,
+absl::StatusOr<std::vector<int64_t>> ReadGroupIndex(const MatrixSource& source, std::string_view name,
                                                     int64_t groups) {
   std::vector<int64_t> index;
   if (source.Find(name) == nullptr) return index;
@@ -222,7 +222,7 @@ absl::StatusOr<std::vector<int64_t>> ReadGroupIndex(const Source& source, std::s
 }
 
 // compressed-tensors' pack-quantized: values and zeros offset to be unsigned, packed along columns and rows.
-absl::StatusOr<ConvertedMatrix> ReadPacked(const Source& source, Range own) {
+absl::StatusOr<ConvertedMatrix> ReadPacked(const MatrixSource& source, Range own) {
   const int64_t rows = source.rows, cols = source.cols;
   BATON_ASSIGN_OR_RETURN(
       const StoredTensor* words,
@@ -270,7 +270,7 @@ absl::StatusOr<ConvertedMatrix> ReadPacked(const Source& source, Range own) {
 }
 
 // GPTQ: words of consecutive columns, [cols / per word][rows]; zeros packed along rows.
-absl::StatusOr<ConvertedMatrix> ReadGptq(const Source& source, Range own, const QuantizationConfig& config) {
+absl::StatusOr<ConvertedMatrix> ReadGptq(const MatrixSource& source, Range own, const QuantizationConfig& config) {
   const int64_t rows = source.rows, cols = source.cols, per_word = 32 / config.bits;
   const int64_t size = config.group == 0 ? cols : config.group, groups = CeilDiv(cols, size);
   BATON_ASSIGN_OR_RETURN(const StoredTensor* words,
@@ -295,7 +295,7 @@ absl::StatusOr<ConvertedMatrix> ReadGptq(const Source& source, Range own, const 
 }
 
 // AutoAWQ's gemm: words of 8 rows, in the order of its kernels, [cols][rows / 8].
-absl::StatusOr<ConvertedMatrix> ReadAwq(const Source& source, Range own, const QuantizationConfig& config) {
+absl::StatusOr<ConvertedMatrix> ReadAwq(const MatrixSource& source, Range own, const QuantizationConfig& config) {
   static constexpr int kPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of row 8i + j within its word
   const int64_t rows = source.rows, cols = source.cols, row_words = CeilDiv(rows, 8);
   const int64_t size = config.group == 0 ? cols : config.group, groups = CeilDiv(cols, size);
@@ -309,7 +309,7 @@ absl::StatusOr<ConvertedMatrix> ReadAwq(const Source& source, Range own, const Q
       [&](int64_t r, int64_t c) { return FloatAt(*scales, c / size * rows + r); });
 }
 
-absl::StatusOr<ConvertedMatrix> ReadFloat8(const Source& source, Range own,
+absl::StatusOr<ConvertedMatrix> ReadFloat8(const MatrixSource& source, Range own,
                                            const QuantizationConfig& config) {
   const StoredTensor* const weight = source.Find("weight");
   if (weight->shape != Shape{source.rows, source.cols}) {
@@ -364,7 +364,7 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
 
 absl::StatusOr<ConvertedMatrix> MatrixReader::Read(const std::string& name, int64_t rows, int64_t cols,
                                                    Range own) const {
-  const Source source = {checkpoint_, PrefixOf(name), rows, cols};
+  const MatrixSource source = {checkpoint_, PrefixOf(name), rows, cols};
   if (const StoredTensor* const weight = source.Find("weight"); weight != nullptr) {
     return weight->dtype == DType::kF8 ? ReadFloat8(source, own, config_) : ReadInt8(source, own);
   }
