@@ -191,8 +191,8 @@ std::optional<ConvertedMatrix> LatticeRows(const MatrixSource& source, Range own
 
 // Packed values, zeros and scales, each a function of a row and a column, as numbers.
 template <typename Value, typename Zero, typename Scale>
-ConvertedMatrix PackedFloats(const MatrixSource& source, Range own, const Value& value_at, const Zero& zero_at,
-                             const Scale& scale_at) {
+ConvertedMatrix PackedFloats(const MatrixSource& source, Range own, const Value& value_at,
+                             const Zero& zero_at, const Scale& scale_at) {
   return FloatsOf(source, own, [&](int64_t r, int64_t c) {
     return scale_at(r, c) * static_cast<float>(value_at(r, c) - zero_at(r, c));
   });
@@ -270,7 +270,8 @@ absl::StatusOr<ConvertedMatrix> ReadPacked(const MatrixSource& source, Range own
 }
 
 // GPTQ: words of consecutive columns, [cols / per word][rows]; zeros packed along rows.
-absl::StatusOr<ConvertedMatrix> ReadGptq(const MatrixSource& source, Range own, const QuantizationConfig& config) {
+absl::StatusOr<ConvertedMatrix> ReadGptq(const MatrixSource& source, Range own,
+                                         const QuantizationConfig& config) {
   const int64_t rows = source.rows, cols = source.cols, per_word = 32 / config.bits;
   const int64_t size = config.group == 0 ? cols : config.group, groups = CeilDiv(cols, size);
   BATON_ASSIGN_OR_RETURN(const StoredTensor* words,
@@ -295,7 +296,8 @@ absl::StatusOr<ConvertedMatrix> ReadGptq(const MatrixSource& source, Range own, 
 }
 
 // AutoAWQ's gemm: words of 8 rows, in the order of its kernels, [cols][rows / 8].
-absl::StatusOr<ConvertedMatrix> ReadAwq(const MatrixSource& source, Range own, const QuantizationConfig& config) {
+absl::StatusOr<ConvertedMatrix> ReadAwq(const MatrixSource& source, Range own,
+                                        const QuantizationConfig& config) {
   static constexpr int kPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};  // of row 8i + j within its word
   const int64_t rows = source.rows, cols = source.cols, row_words = CeilDiv(rows, 8);
   const int64_t size = config.group == 0 ? cols : config.group, groups = CeilDiv(cols, size);
