@@ -149,15 +149,15 @@ absl::Status Generate(Workers& workers, const router::RequestPreparer& preparer,
     return Canonical(parsed) ? absl::OkStatus() : parsed;
   }
   if (const absl::Status checked = preparer.Check(request); !checked.ok()) {
-    const bool refused =
-        Canonical(checked) || absl::IsNotFound(checked) || absl::IsUnimplemented(checked);
+    const bool refused = Canonical(checked) || absl::IsNotFound(checked) || absl::IsUnimplemented(checked);
     return refused ? absl::OkStatus() : checked;
   }
   auto prepared = preparer.Prepare(request, tenant);
   if (!prepared.ok()) return Canonical(prepared.status()) ? absl::OkStatus() : prepared.status();
   v1::DecodeRequest& decode = prepared->request;
   *decode.mutable_fingerprint() = transfer::ToProto(workers.engine->fingerprint());
-  if (const auto taken = decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer, workers.markers);
+  if (const auto taken =
+          decode_service::ParseRequest(decode, *workers.engine, workers.tokenizer, workers.markers);
       !taken.ok()) {
     return absl::InternalError(
         fmt::format("the worker refuses what the router accepted: {}", taken.status().ToString()));
