@@ -11,12 +11,12 @@ namespace baton::model {
 namespace {
 
 // Below this, a scale could be a number without all of its bits.
-constexpr float kTiny = 0x1p-100f;
+constexpr float kLeastScale = 0x1p-100f;
 constexpr int kMostFactor = 16, kMostValue = 15, kMostInteger = 127;
 
 // The nearest integer, ties to even, of a number below 2^22: what is left of it beside 1.5 * 2^23.
 constexpr float kLarge = 12582912.0f;
-float Nearest(float value) { return (value + kLarge) - kLarge; }
+float WholeNumber(float value) { return (value + kLarge) - kLarge; }
 
 // The next number up with 16 significant bits.
 float ShortUp(float value) {
@@ -47,7 +47,7 @@ float ErrorOf(const float* numbers, int factor, int zero) {
   for (int64_t first = 0; first < kLatticeGroup; first += kLanes) {
     for (int i = 0; i < kLanes; ++i) {
       const float number = numbers[first + i];
-      float step = Nearest(number * inverse);
+      float step = WholeNumber(number * inverse);
       step = step < steps.lowest ? steps.lowest : step;
       step = step > steps.highest ? steps.highest : step;
       const float error = number - size * step;
@@ -67,7 +67,7 @@ Group BestGroup(const float* numbers) {
   const float whole = range / kMostValue;
   const int most = std::clamp(static_cast<int>(std::ceil(whole)), 1, kMostFactor);
   const int least = std::clamp(static_cast<int>(whole * 0.65f), 1, most);
-  const int middle = static_cast<int>(Nearest(-lowest / range * kMostValue));
+  const int middle = static_cast<int>(WholeNumber(-lowest / range * kMostValue));
   for (int factor = most; factor >= least; --factor) {
     for (const int zero : {middle, middle - 1, middle + 1}) {
       if (zero < 0 || zero > kMostValue) continue;
@@ -93,7 +93,7 @@ float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
     largest = std::max({largest, -low, high});
     widest = std::max(widest, high - low);
   }
-  if (largest < kTiny) {
+  if (largest < kLeastScale) {
     std::ranges::fill(out.factors, uint8_t{1});
     std::ranges::fill(out.zeros, uint8_t{0});
     std::ranges::fill(out.values, uint8_t{0});
@@ -113,7 +113,7 @@ float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
     out.factors[static_cast<size_t>(g)] = static_cast<uint8_t>(best.factor);
     out.zeros[static_cast<size_t>(g)] = static_cast<uint8_t>(best.zero);
     for (int64_t c = begin; c < end; ++c) {
-      const float step = Nearest(numbers[c - begin] * (1.0f / static_cast<float>(best.factor)));
+      const float step = WholeNumber(numbers[c - begin] * (1.0f / static_cast<float>(best.factor)));
       const int value = static_cast<int>(std::clamp(step, steps.lowest, steps.highest)) + best.zero;
       out.values[static_cast<size_t>(c)] = static_cast<uint8_t>(value);
     }
@@ -129,7 +129,7 @@ std::optional<float> LatticeOf(std::span<const float> scales, std::span<uint8_t>
   }
   int lowest = INT_MAX;  // exponent of the last bit of them all
   for (const float scale : scales) {
-    if (!(scale >= kTiny) || !std::isfinite(scale)) return std::nullopt;
+    if (!(scale >= kLeastScale) || !std::isfinite(scale)) return std::nullopt;
     lowest = std::min(lowest, std::ilogb(scale) - 23);
   }
   uint64_t common = 0;

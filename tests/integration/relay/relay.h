@@ -67,7 +67,7 @@ struct Setup {
 // if a block that somebody held when that step had been launched is written for somebody else.
 class WatchedReceiver final : public transfer::LinkReceiver {
  public:
-  explicit WatchedReceiver(engine::Engine& engine) : engine_(engine), link_(engine.store().memory()) {}
+  explicit WatchedReceiver(engine::Engine& engine) : engine_(engine) {}
 
   // The scheduler has taken a step; one may be under way now.
   void Stepped(bool under_way) {
