@@ -108,13 +108,18 @@ float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
     float numbers[kLatticeGroup] = {};
     for (int64_t c = begin; c < end; ++c) numbers[c - begin] = row[static_cast<size_t>(c)] * inverse;
     const Group best = BestGroup(numbers);
-    const Steps steps(best.factor, best.zero);
     common = std::gcd(common, best.factor);
     out.factors[static_cast<size_t>(g)] = static_cast<uint8_t>(best.factor);
     out.zeros[static_cast<size_t>(g)] = static_cast<uint8_t>(best.zero);
-    for (int64_t c = begin; c < end; ++c) {
-      const float step = WholeNumber(numbers[c - begin] * (1.0f / static_cast<float>(best.factor)));
-      const int value = static_cast<int>(std::clamp(step, steps.lowest, steps.highest)) + best.zero;
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    const int factor = out.factors[static_cast<size_t>(g)], zero = out.zeros[static_cast<size_t>(g)];
+    // In units of the row's scale times what the factors have in common: the limit of int8 is as far away.
+    const Steps steps(factor / common, zero);
+    const float by = 1.0f / static_cast<float>(factor);
+    for (int64_t c = g * kLatticeGroup; c < std::min(cols, (g + 1) * kLatticeGroup); ++c) {
+      const float step = WholeNumber(row[static_cast<size_t>(c)] * inverse * by);
+      const int value = static_cast<int>(std::clamp(step, steps.lowest, steps.highest)) + zero;
       out.values[static_cast<size_t>(c)] = static_cast<uint8_t>(value);
     }
   }

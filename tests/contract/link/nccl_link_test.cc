@@ -158,11 +158,11 @@ TEST_F(NcclLinkTest, AReceiverGetsItsShareOfTheSendersMemoryAndTheLoopIsWokenFor
   EXPECT_EQ(small->Reserve(TicketOf(2, 100), each, each), 0);
   const int tasks = tasks_[5];
   std::vector<Arrival> arrivals(chunks.size());
-  Receive(*receiver_, chunks[0], arrivals[0]);
+  // They may have left as one group, which ends when all of it has been received.
+  for (size_t i = 0; i < chunks.size(); ++i) Receive(*receiver_, chunks[i], arrivals[i]);
   Until([&] { return tasks_[5] > tasks; });
   EXPECT_EQ(small->Reserve(TicketOf(2, 100), each, each), each);
   small->Unreserve(TicketOf(2, 100));
-  for (size_t i = 1; i < chunks.size(); ++i) Receive(*receiver_, chunks[i], arrivals[i]);
   for (Arrival& arrival : arrivals) EXPECT_TRUE(Wait(arrival).ok());
   small->Flush(absl::InfiniteDuration());
   EXPECT_EQ(small->counts().sent_bytes, 300 + 8 * static_cast<int64_t>(bytes.size()));

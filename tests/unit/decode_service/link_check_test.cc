@@ -127,7 +127,7 @@ TEST_F(LinkCheckTest, AMeasurementThatTakesLongEnoughEnds) {
 TEST_F(LinkCheckTest, APeerThatSendsNothingIsGivenUp) {
   Peer silent(runtime_->engine().store().layout());
   silent.AnswerNever();
-  Begin({.peers = {silent.Serve(), peer_->Serve()}, .patience = absl::Milliseconds(300)});
+  Begin({.peers = {silent.Serve(), peer_->Serve()}, .patience = absl::Milliseconds(300), .bytes = 1});
   passed_.WaitForNotification();
   check_->Stop();
 }
