@@ -33,7 +33,7 @@ class Presets(unittest.TestCase):
         self.assertEqual(decode["resources"]["limits"]["nvidia.com/gpu"], 8)
         self.assertEqual(decode["resources"]["limits"]["rdma/hca_shared_devices_a"], 1)
         self.assertEqual(decode["securityContext"]["capabilities"], {"drop": ["ALL"]}, "no capability that this user can't have")
-        self.assertEqual(release.flags("decode")["--link-pairs"], "32")
+        self.assertEqual(release.flags("decode")["--link-transport"], "rdma")
         self.assertEqual(release.pod("decode")["securityContext"]["sysctls"], [{"name": "net.ipv4.ip_local_port_range", "value": "50000 59999"}])
 
     def test_presets_for_nccl_ask_for_more_than_sockets_carry(self):
@@ -44,6 +44,8 @@ class Presets(unittest.TestCase):
             flags = release.flags(role)
             self.assertEqual(flags["--link"], "nccl")
             self.assertGreater(float(flags.get("--link-floor-gbps") or flags["--decode-flag=--link-floor-gbps"]), floor, preset)
+            asked = flags.get("--link-transport") or flags["--decode-flag=--link-transport"]
+            self.assertEqual(asked, "p2p" if preset == "node-8gpu" else "rdma", preset)
             self.assertIn({"name": "NCCL_RAS_ENABLE", "value": "0"}, release.container(role)["env"])
             self.assertNotIn("NCCL_CUMEM_ENABLE", str(release.container(role)["env"]), "an abort of one end would crash the other")
 
