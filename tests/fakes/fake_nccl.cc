@@ -132,10 +132,11 @@ NcclState FakeNccl::Put(Communicator communicator, std::span<const TransferMemor
   largest_group_ = std::max(largest_group_, group.size());
   for (const TransferMemory& memory : group) ((*end.wire).*parts).push_back({&end, memory});
   size_t receiving = 0;
-  for (const auto& [other, its] : ends_) {
+  for (const auto& entry : ends_) {
+    const End* const other = entry.second.get();
     receiving +=
-        its->process == end.process &&
-        std::ranges::any_of(its->wire->receives, [&](const Part& part) { return part.end == its.get(); });
+        other->process == end.process &&
+        std::ranges::any_of(other->wire->receives, [&](const Part& part) { return part.end == other; });
   }
   most_receiving_[end.process] = std::max(most_receiving_[end.process], receiving);
   Match(*end.wire);
