@@ -35,6 +35,7 @@ bool UcxLink::AdvanceHeld(absl::Time now) {
     GiveUp(payload);
     moved = true;
   }
+  if (moved) (void)post_([] {});  // for its metrics
   return moved;
 }
 
