@@ -143,7 +143,8 @@ TEST_F(RouterTest, ManyChoicesOnOneStream) {
 TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
   FakeWorker* decode = AddWorker();
   decode->SetScript([](const v1::DecodeRequest& request) -> Script {
-    if (request.choice() == 1) return {Step::Accept(), Step::Hold(), Step::End(absl::InternalError("broken"))};
+    if (request.choice() == 1)
+      return {Step::Accept(), Step::Hold(), Step::End(absl::InternalError("broken"))};
     return {Step::Accept(), Step::Hold(), Step::Hold()};
   });
   StartRouter();
