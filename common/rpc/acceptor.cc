@@ -181,7 +181,11 @@ bool Acceptor::AcceptAll(int listening) {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
     if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) continue;
-    // No descriptor is left. The reserve serves to accept the client and close it, so that it does not wait.
+    // No descriptor is left. Accept4 says so even if no client waits, and the reserve is not to be spent on
+    // that: another thread could take its descriptor.
+    pollfd waiting = {listening, POLLIN, 0};
+    if (poll(&waiting, 1, 0) == 0) return true;
+    // The reserve serves to accept the client and close it, so that it does not wait.
     if (reserve_ < 0) {
       reserve_ = open("/dev/null", O_RDONLY | O_CLOEXEC);
       if (reserve_ < 0) return false;

@@ -30,6 +30,8 @@
 namespace baton::fault {
 namespace {
 
+constexpr int kFarSide = 1;  // of `sockets`
+
 absl::Status Failed(const std::string& what) {
   return absl::UnavailableError(fmt::format("{}: {}", what, std::strerror(errno)));
 }
@@ -164,6 +166,11 @@ void BadWire::Set(const Trouble& trouble) {
   trouble_ = trouble;
 }
 
+void BadWire::AwaitCut() const {
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&trouble_.cut));
+}
+
 BadWire::Counts BadWire::counts() const {
   absl::MutexLock lock(&mutex_);
   return counts_;
@@ -208,6 +215,9 @@ void BadWire::Take(int side, std::vector<char> frame) {
   const auto happens = [this](double probability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return std::uniform_real_distribution<double>(0, 1)(random_) < probability;
   };
+  if (side == kFarSide && frame.size() >= Trouble::kDataBytes && trouble_.cut_after >= 0) {
+    trouble_.cut |= trouble_.cut_after-- == 0;
+  }
   if (trouble_.cut || happens(trouble_.loss)) {
     ++counts_.lost;
     return;

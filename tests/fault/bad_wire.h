@@ -29,7 +29,10 @@ struct Trouble {
   double reorder = 0;  // it leaves kLate later than it should
   absl::Duration delay;
   bool cut = false;
+  // The cable is cut once so many frames of at least kDataBytes have come from the far end. Negative: never.
+  int64_t cut_after = -1;
 
+  static constexpr size_t kDataBytes = 1000;
   static constexpr absl::Duration kLate = absl::Milliseconds(30);
 };
 
@@ -50,6 +53,8 @@ class BadWire {
   int far_namespace() const { return far_; }
 
   void Set(const Trouble& trouble);
+  // Waits until the cable is cut, by `cut` or `cut_after`.
+  void AwaitCut() const;
   Counts counts() const;
 
  private:
