@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/telemetry/gzip.h"
+#include "tests/descriptors.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::telemetry {
@@ -203,6 +204,7 @@ TEST_F(PageServerTest, TheConnectionThatWaitedLongestGivesWay) {
 }
 
 TEST_F(PageServerTest, IsThereAgainWhenDescriptorsAre) {
+  if (kSanitizerNeedsDescriptors) GTEST_SKIP() << "the sanitizer itself needs a descriptor";
   const auto server = Start();
   HttpPeer idle(server->address());
   EXPECT_EQ(idle.Get().status(), 200);
