@@ -43,21 +43,7 @@ FleetOptions OverNccl(int prefill, std::vector<std::string> more = {}) {
 
 TEST(NcclRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
   Fleet fleet(OverNccl(2, {"--link-timeout", "60", "--chunk-tokens", "64"}));
-  const auto engine = OneEngine();
-  int shipped = 0;
-  for (int i = 0; i < 12; ++i) {
-    SCOPED_TRACE(i);
-    const auto prompt = Prompt(60 + 40 * i, i / 2);  // every other one has the one before as its prefix
-    const engine::SoloRun alone = Alone(*engine, prompt, 6);
-    const Answer answer = fleet.Generate(Request(prompt, 6));
-    ASSERT_TRUE(answer.status.ok()) << answer.status;
-    EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
-    EXPECT_EQ(answer.end().relay().failovers(), 0u);
-    if (answer.end().relay().shipped_blocks() == 0) continue;
-    ++shipped;
-    EXPECT_EQ(answer.end().relay().link(), "nccl");
-  }
-  EXPECT_GE(shipped, 8);
+  const int shipped = ExpectSoloAnswersOver(fleet, "nccl");
   fleet.ExpectNothingHeld();
   EXPECT_EQ(Metric(fleet.decode(), "baton_link_communicators{link=\"nccl\"}"), 2);
   EXPECT_GT(Metric(fleet.decode(), "baton_link_communicator_bytes{link=\"nccl\"}"), 0);
@@ -69,25 +55,8 @@ TEST(NcclRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
 // A cancelled hand-off drops messages whose payloads are in flight; the pair continues.
 TEST(NcclRelayTest, ClientsThatLeaveDoNotHurtThePair) {
   Fleet fleet(OverNccl(1, {"--link-timeout", "60", "--chunk-tokens", "16", "--token-budget", "16"}));
-  const auto engine = OneEngine();
-  for (int i = 0; i < 8; ++i) {
-    grpc::ClientContext context;
-    const auto reader = fleet.stub().Generate(&context, Request(Prompt(1200, i), 4));
-    ASSERT_TRUE(AwaitLoad(fleet.prefill().grpc(), [&](const v1::Load& load) {
-      return load.running() > 0 && load.queued_tokens() < 1000u + 20u * static_cast<uint32_t>(i);
-    }));
-    context.TryCancel();
-    v1::GenerateResponse response;
-    while (reader->Read(&response)) {
-    }
-    (void)reader->Finish();
-  }
-  const auto prompt = Prompt(500, 99);
-  const Answer answer = fleet.Generate(Request(prompt, 6));
-  ASSERT_TRUE(answer.status.ok()) << answer.status;
-  EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
-  EXPECT_EQ(answer.end().relay().link(), "nccl");
-  EXPECT_EQ(answer.end().relay().failovers(), 0u);
+  LeaveWhilePromptsAreComputed(fleet);
+  ExpectSoloAnswerOver(fleet, "nccl");
   fleet.ExpectNothingHeld();
   EXPECT_EQ(Metric(fleet.decode(), "baton_link_quarantines_total{link=\"nccl\"}"), 0);
   EXPECT_EQ(Metric(fleet.prefill(), "baton_link_quarantines_total{link=\"nccl\"}"), 0);

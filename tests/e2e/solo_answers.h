@@ -1,6 +1,8 @@
 // What the engine alone answers, and the requests that ask for the same: for tests of links.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -45,6 +47,55 @@ inline bool Await(const std::function<bool()>& happened) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return false;
+}
+
+// Twelve prompts, every other one with the one before as its prefix: each answer has the bits of the engine
+// alone and no failover, and what was shipped went over `link`. How many were shipped: eight or more.
+inline int ExpectSoloAnswersOver(Fleet& fleet, const std::string& link) {
+  const auto engine = OneEngine();
+  int shipped = 0;
+  for (int i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    const auto prompt = Prompt(60 + 40 * i, i / 2);
+    const engine::SoloRun alone = Alone(*engine, prompt, 6);
+    const Answer answer = fleet.Generate(Request(prompt, 6));
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    if (!answer.status.ok()) return shipped;
+    EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
+    EXPECT_EQ(answer.end().relay().failovers(), 0u);
+    if (answer.end().relay().shipped_blocks() == 0) continue;
+    ++shipped;
+    EXPECT_EQ(answer.end().relay().link(), link);
+  }
+  EXPECT_GE(shipped, 8);
+  return shipped;
+}
+
+// Eight clients, each of which leaves while its prompt is computed. The first prefill worker must compute a
+// block at a time, so that a prompt takes many steps.
+inline void LeaveWhilePromptsAreComputed(Fleet& fleet) {
+  for (int i = 0; i < 8; ++i) {
+    grpc::ClientContext context;
+    const auto reader = fleet.stub().Generate(&context, Request(Prompt(1200, i), 4));
+    EXPECT_TRUE(AwaitLoad(fleet.prefill().grpc(), [&](const v1::Load& load) {
+      return load.running() > 0 && load.queued_tokens() < 1000u + 20u * static_cast<uint32_t>(i);
+    }));
+    context.TryCancel();
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+    }
+    (void)reader->Finish();
+  }
+}
+
+// The answer to a prompt of 500 tokens over `link`: the bits of the engine alone, without a failover.
+inline void ExpectSoloAnswerOver(Fleet& fleet, const std::string& link) {
+  const auto prompt = Prompt(500, 99);
+  const Answer answer = fleet.Generate(Request(prompt, 6));
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.digests, Alone(*OneEngine(), prompt, 6).logits_digests);
+  EXPECT_EQ(answer.end().relay().link(), link);
+  EXPECT_EQ(answer.end().relay().failovers(), 0u);
 }
 
 }  // namespace baton::e2e
