@@ -34,6 +34,13 @@ absl::StatusOr<ModelRegistry> LoadModels(const std::vector<RouterOptions::Model>
     spdlog::info("model {}: output format {}, {} tool calls, {} thinking", served.back().name,
                  choice.format->name, choice.tools ? "with" : "without",
                  choice.thinking ? "with" : "without");
+    for (const std::string_view part : served.back().unstable_history) {
+      spdlog::warn(
+          "model {}: its chat template writes {} of earlier turns otherwise than the model does: the KV of "
+          "an answer with it "
+          "is not found again in the next turn (ModelInfo.unstable_history)",
+          served.back().name, part);
+    }
     // The fleet's workers have one fingerprint: those of another model would be left out.
     if (served.back().config == served.front().config) continue;
     return absl::InvalidArgumentError(

@@ -1,67 +1,21 @@
 #include "common/output/format_choice.h"
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/output/parser.h"
+#include "common/output/probe_chat.h"
 #include "common/text/detokenizer.h"
-#include "nlohmann/json.hpp"
 
 namespace baton::output {
 namespace {
 
 using Json = text::ChatTemplate::Json;
 
-constexpr char kThought[] = "First the one place, then the other.";
-constexpr char kWords[] = "Here it is.";
-
-// Two calls, with arguments of all types and a name of the kind that tools have.
-Json Probe(int calls) {
-  const auto call = [](const char* id, Json arguments) {
-    return Json{{"id", id},
-                {"type", "function"},
-                {"function", {{"name", "get_weather"}, {"arguments", std::move(arguments)}}}};
-  };
-  Json list = Json::array();
-  list.push_back(
-      call("aBcDeF123", {{"place", "Oslo \"S\""}, {"days", 3}, {"exact", true}, {"near", {"a", "b"}}}));
-  if (calls > 1) list.push_back(call("gHiJkL456", {{"place", "Bergen"}}));
-  return list;
-}
-
-Json Tools() {
-  Json properties = {{"place", {{"type", "string"}}},
-                     {"days", {{"type", "integer"}}},
-                     {"exact", {{"type", "boolean"}}},
-                     {"near", {{"type", "array"}}}};
-  Json function = {{"name", "get_weather"},
-                   {"description", "Weather"},
-                   {"parameters", {{"type", "object"}, {"properties", properties}}}};
-  return Json::array({{{"type", "function"}, {"function", function}}});
-}
-
 std::string TypeOf(std::string_view, std::string_view parameter) {
   if (parameter == "place") return "string";
   if (parameter == "days") return "integer";
   return parameter == "exact" ? "boolean" : "array";
-}
-
-// What the template writes for `answer`, after the prompt that asks for it. Nothing if it refuses, or writes
-// the conversation before it in another way.
-std::optional<std::string> Written(const text::ChatTemplate& chat_template, const Json& answer) {
-  const Json question = {{"role", "user"}, {"content", "What is the weather?"}};
-  Json asked = {{"messages", Json::array({question})}, {"tools", Tools()}, {"add_generation_prompt", true}};
-  Json answered = {{"messages", Json::array({question, answer})}, {"tools", Tools()}};
-  const auto prompt = chat_template.Render(asked);
-  const auto whole = chat_template.Render(answered);
-  if (!prompt.ok() || !whole.ok()) return std::nullopt;
-  if (whole->starts_with(*prompt)) return whole->substr(prompt->size());
-  // Some templates open thinking in the prompt and not in the history, or the other way round.
-  asked["add_generation_prompt"] = false;
-  const auto history = chat_template.Render(asked);
-  if (!history.ok() || !whole->starts_with(*history)) return std::nullopt;
-  return whole->substr(history->size());
 }
 
 struct Read {
@@ -99,9 +53,9 @@ std::optional<Read> Parse(const OutputFormat& format, const std::shared_ptr<cons
 bool ReadsCalls(const OutputFormat& format, const std::shared_ptr<const text::Tokenizer>& tokenizer,
                 const text::ChatTemplate& chat_template) {
   for (const int count : {2, 1}) {  // some templates take one call in a turn
-    const Json calls = Probe(count);
+    const Json calls = ProbeCalls(count);
     const auto written =
-        Written(chat_template, {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}});
+        WrittenAnswer(chat_template, {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}});
     if (!written.has_value()) continue;
     const auto read = Parse(format, tokenizer, *written);
     if (!read.has_value() || read->warnings > 0 || read->calls.size() != calls.size()) return false;
@@ -118,11 +72,11 @@ bool ReadsCalls(const OutputFormat& format, const std::shared_ptr<const text::To
 
 bool ReadsThinking(const OutputFormat& format, const std::shared_ptr<const text::Tokenizer>& tokenizer,
                    const text::ChatTemplate& chat_template) {
-  const auto written =
-      Written(chat_template, {{"role", "assistant"}, {"content", kWords}, {"reasoning_content", kThought}});
+  const auto written = WrittenAnswer(
+      chat_template, {{"role", "assistant"}, {"content", kProbeWords}, {"reasoning_content", kProbeThought}});
   if (!written.has_value()) return false;
   const auto read = Parse(format, tokenizer, *written);
-  return read.has_value() && read->thinking == kThought && read->text.starts_with(kWords);
+  return read.has_value() && read->thinking == kProbeThought && read->text.starts_with(kProbeWords);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/output/stable_history.h"
 
 namespace baton::router {
 namespace {
@@ -56,6 +57,9 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
     return chat_template.status();
   }
   BATON_ASSIGN_OR_RETURN(served.output, ChoiceOf(served, output_format));
+  if (served.chat_template != nullptr) {
+    served.unstable_history = output::UnstableHistory(served.output, *served.chat_template);
+  }
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
   return served;
 }

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
@@ -26,6 +28,8 @@ struct ServedModel {
   model::GenerationDefaults defaults;
   // How it writes thinking and tool calls. Its format is never null, and "none" where nothing is known.
   output::FormatChoice output = {.format = output::FindFormat("none")};
+  // Parts of an answer after which the next turn's prompt is another text (common/output/stable_history.h).
+  std::vector<std::string_view> unstable_history;
 
   // `name` empty takes the folder's. `output_format` empty: the one whose parser reads what the model's
   // template writes, if there is one; else a name that the operator gave, which is taken without that proof.

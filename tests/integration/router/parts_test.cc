@@ -155,11 +155,14 @@ TEST_F(RouterPartsTest, ListModelsTellsTheFormatAndTheOperatorMayNameAnother) {
   EXPECT_EQ(listed().output_format(), "hermes");
   EXPECT_TRUE(listed().tools());
   EXPECT_TRUE(listed().thinking());
+  ASSERT_EQ(listed().unstable_history_size(), 1);
+  EXPECT_EQ(listed().unstable_history(0), "thinking");
   router_->Stop();
   const std::string folder = BATON_SOURCE_DIR "/models/baton-tiny";
   StartRouter({.models = {{.folder = folder, .name = "", .output_format = "none"}}});
   EXPECT_EQ(listed().output_format(), "");
   EXPECT_FALSE(listed().tools());
+  EXPECT_EQ(listed().unstable_history_size(), 0) << "no thinking is known";
   ASSERT_TRUE(Chat(ToolChat()).status.ok());
   EXPECT_FALSE(decode_worker_->requests().back().has_answer_format());
   const auto unknown = Router::Start(
