@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <thread>
+#include <optional>
 
+#include "cli/serve/cores.h"
 #include "common/base/status.h"
+#include "common/device/core_table.h"
+#include "common/device/thread_pool.h"
 #include "common/rpc/lifecycle.h"
 #include "decode_service/server.h"
 #include "prefill_service/server.h"
@@ -31,16 +34,25 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
     if (name == options.weights) worker.engine.weights = precision;
   }
   worker.metrics_listen = "";  // its address would not be known
-  // Two engines share the cores.
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  worker.engine.threads = options.threads > 0 ? options.threads : std::max(1, cores / 2);
   if (options.kv_bytes > 0) worker.engine.kv_bytes = options.kv_bytes;
   auto relay = std::make_shared<Relay>();
   prefill_service::ServerOptions prefill{.worker = worker};
   prefill.worker.worker_id = "prefill-0";
-  BATON_ASSIGN_OR_RETURN(relay->prefill, prefill_service::PrefillServer::Start(std::move(prefill)));
   decode_service::ServerOptions decode{.worker = worker};
   decode.worker.worker_id = "decode-0";
+  // Two engines share the cores.
+  const int cores = std::min(device::UsableCores(), device::CoreTable::kMostCores);
+  const ThreadShares shares = SplitCores(cores, 1, 1);
+  prefill.worker.engine.threads = options.threads > 0 ? options.threads : shares.prefill;
+  decode.worker.engine.threads = options.threads > 0 ? options.threads : shares.decode;
+  std::optional<device::CoreTable> table;  // until both have joined
+  if (options.threads == 0) {
+    BATON_ASSIGN_OR_RETURN(device::CoreTable made, device::CoreTable::Create(cores, HomesOf(cores, 1, 1)));
+    table.emplace(std::move(made));
+    prefill.worker.share_cores = table->NameOf(0);
+    decode.worker.share_cores = table->NameOf(1);
+  }
+  BATON_ASSIGN_OR_RETURN(relay->prefill, prefill_service::PrefillServer::Start(std::move(prefill)));
   BATON_ASSIGN_OR_RETURN(relay->decode, decode_service::DecodeServer::Start(std::move(decode)));
   router::RouterOptions router;
   router.models = {{.folder = options.model_folder}};

@@ -93,6 +93,7 @@ Arguments WorkerArguments(const ServePlan& plan, const Place& place, const Addre
   AddSecurity(plan.security, &arguments);
   const int share = decode ? plan.cores.decode : plan.cores.prefill;
   set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share));
+  if (!plan.core_shares.empty()) set("--share-cores", plan.core_shares.at(static_cast<size_t>(place.of_all)));
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));

@@ -35,6 +35,9 @@ struct ServePlan {
   // Of each worker; 0: its share of `cores`.
   int threads = 0;
   ThreadShares cores;
+  // Each worker's name of its share of cores that all have together (device::CoreTable::NameOf), in the order
+  // of MakeSpecs; empty: each has threads of its own.
+  std::vector<std::string> core_shares;
   // 0 or empty: the worker's own default.
   int64_t kv_bytes = 0;
   int chunk_tokens = 0;

@@ -32,6 +32,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
+#include "common/device/core_table.h"
 #include "common/device/thread_pool.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
@@ -221,8 +222,18 @@ int Run(Flags flags, const CliContext& context) {
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
   }
-  flags.plan.cores = SplitCores(device::UsableCores(), flags.plan.prefill, flags.plan.decode);
+  const int cores = std::min(device::UsableCores(), device::CoreTable::kMostCores);
+  flags.plan.cores = SplitCores(cores, flags.plan.prefill, flags.plan.decode);
   if (const absl::Status status = Preflight(flags); !status.ok()) return Fail(status);
+  // Ends after the processes do.
+  std::optional<device::CoreTable> table;
+  if (flags.plan.threads == 0 && flags.worker.engine.backend == "cpu" && flags.worker.engine.tp == 1) {
+    const std::vector<device::CoreHome> homes = HomesOf(cores, flags.plan.prefill, flags.plan.decode);
+    absl::StatusOr<device::CoreTable> made = device::CoreTable::Create(cores, homes);
+    if (!made.ok()) return Fail(made.status());
+    table.emplace(*std::move(made));
+    for (int i = 0; i < std::ssize(homes); ++i) flags.plan.core_shares.push_back(table->NameOf(i));
+  }
   // Ends after the processes do.
   FleetKey key;
   // Routers elsewhere could not know a key that is made here.
@@ -348,8 +359,8 @@ Command AddServe(CLI::App& root, const CliContext& context) {
   const std::string workers = "Workers (if an option is absent, the worker's own default)";
   app->add_option(
          "--threads", plan.threads,
-         "Compute threads per worker (default: prefill and decode workers have one per core together, "
-         "and share them evenly)")
+         "Compute threads per worker (default: the workers share the machine's cores, and a step takes those "
+         "that are idle)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024))
       ->group(workers);

@@ -57,15 +57,24 @@ int UsableCores() {
   return std::clamp(cores, 1, QuotaCores());
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) : share_(nullptr) {
   BATON_CHECK(threads >= 1) << " threads " << threads;
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { Work(); });
 }
 
+ThreadPool::ThreadPool(CoreShare& share) : share_(&share), calls_(static_cast<size_t>(share.foreign())) {
+  for (int i = 1; i < share.home(); ++i) workers_.emplace_back([this] { Work(); });
+  for (int i = 0; i < share.foreign(); ++i) workers_.emplace_back([this, i] { WorkBorrowed(i); });
+}
+
 ThreadPool::~ThreadPool() {
   stopping_.store(true, std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
+  const uint32_t last = round_.fetch_add(1, std::memory_order_release) + 1;
   round_.notify_all();
+  for (Call& call : calls_) {
+    call.round.store(last, std::memory_order_release);
+    call.round.notify_one();
+  }
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -83,15 +92,21 @@ void ThreadPool::ParallelFor(int64_t count, absl::FunctionRef<void(int64_t)> tas
   cursor_.store(uint64_t{round} << 32 | static_cast<uint64_t>(count), std::memory_order_release);
   round_.store(round, std::memory_order_release);
   round_.notify_all();
-  RunTasks();
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (!share_->Borrow(static_cast<int>(i))) continue;
+    calls_[i].round.store(round, std::memory_order_release);
+    calls_[i].round.notify_one();
+  }
+  RunTasks([] { return true; });
   const auto finished = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
   if (SpinUntil(finished)) return;
   for (int64_t left; (left = unfinished_.load(std::memory_order_acquire)) != 0;) unfinished_.wait(left);
 }
 
-void ThreadPool::RunTasks() {
+template <typename Condition>
+void ThreadPool::RunTasks(const Condition& go_on) {
   uint64_t cursor = cursor_.load(std::memory_order_acquire);
-  while (static_cast<uint32_t>(cursor) != 0) {
+  while (static_cast<uint32_t>(cursor) != 0 && go_on()) {
     if (!cursor_.compare_exchange_weak(cursor, cursor - 1, std::memory_order_acq_rel,
                                        std::memory_order_acquire)) {
       continue;
@@ -109,7 +124,21 @@ void ThreadPool::Work() {
     if (!SpinUntil(called)) round_.wait(seen);
     seen = round_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_relaxed)) return;
-    RunTasks();
+    RunTasks([] { return true; });
+  }
+}
+
+void ThreadPool::WorkBorrowed(int i) {
+  std::atomic<uint32_t>& round = calls_[static_cast<size_t>(i)].round;
+  const auto keeps = [this, i] { return share_->Keep(i); };
+  uint32_t seen = 0;
+  for (;;) {
+    // A core that was given back is not spun on.
+    const auto called = [&] { return round.load(std::memory_order_acquire) != seen; };
+    if (!keeps() || !SpinUntil(called)) round.wait(seen);
+    seen = round.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    RunTasks(keeps);
   }
 }
 

@@ -88,14 +88,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
   BATON_RETURN_IF_ERROR(CheckDevices(options));
   auto threads = std::make_unique<RankThreads>(options.tp);
   std::vector<Rank> ranks(static_cast<size_t>(options.tp));
+  device::CoreShare* shared = options.tp == 1 ? options.cores : nullptr;  // null: threads of its own
+  if (shared != nullptr) shared->Work();
   const int cores = options.threads > 0 ? options.threads : device::UsableCores();
   std::vector<kernels::Kernels*> kernels;
   for (int r = 0; r < options.tp; ++r) {
     Rank& rank = ranks[static_cast<size_t>(r)];
     kernels::CudaOptions cuda = options.cuda;
     cuda.device = options.devices.empty() ? r : options.devices[static_cast<size_t>(r)];
-    BATON_ASSIGN_OR_RETURN(rank.kernels,
-                           kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), cuda));
+    BATON_ASSIGN_OR_RETURN(
+        rank.kernels, kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), cuda, shared));
     kernels.push_back(rank.kernels.get());
   }
   if (options.tp > 1) {
@@ -109,6 +111,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     auto decoder = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
                                              {.precision = options.weights,
                                               .threads = std::max(1, cores / options.tp),
+                                              .cores = shared,
                                               .progress = r == 0 ? options.weights_progress : nullptr});
     loaded[static_cast<size_t>(r)] = decoder.status();
     if (decoder.ok()) rank.decoder = *std::move(decoder);

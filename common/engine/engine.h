@@ -29,6 +29,10 @@ struct EngineOptions {
   std::string backend = "cpu";
   // 0: all cores.
   int threads = 0;
+  // Null: `threads` are its own. Otherwise it computes on the cores that the share has, if it is of one rank
+  // and on "cpu"; outlives the engine. Whoever owns the engine's thread calls Rest when that has nothing to
+  // do.
+  device::CoreShare* cores = nullptr;
   // Ranks that share the work of each step (tensor parallelism), on one machine.
   int tp = 1;
   // Bytes of the KV pool, over all ranks; at least one block. 0: most of what a GPU has left, measured once

@@ -5,14 +5,15 @@
 
 namespace baton::engine {
 
-void Loop::Start(std::function<bool()> step) {
+void Loop::Start(std::function<bool()> step, std::function<void()> rest) {
   BATON_CHECK(!thread_.joinable());
-  thread_ = std::thread([this, step = std::move(step)] {
+  thread_ = std::thread([this, step = std::move(step), rest = std::move(rest)] {
     // One step before any mail: what it publishes is the state of a worker that has had no work yet.
     bool busy = true;
     while (true) {
       // Closed is read before the mail is taken: what was posted before the close is still run.
       const bool closed = mailbox_.closed();
+      if (!busy) rest();
       auto tasks = busy || closed ? mailbox_.TakeAll() : mailbox_.WaitAndTakeAll(absl::InfiniteDuration());
       for (Task& task : tasks) task();
       if (closed && tasks.empty()) return;

@@ -19,8 +19,10 @@ class Loop {
   explicit Loop(size_t capacity) : mailbox_(capacity) {}
   ~Loop() { Stop(); }
 
-  // Starts the thread. step() does one piece of work and says whether there is more to do at once.
-  void Start(std::function<bool()> step);
+  // Starts the thread. step() does one piece of work and says whether there is more to do at once; if not,
+  // rest() is called before the thread waits for mail.
+  void Start(
+      std::function<bool()> step, std::function<void()> rest = [] {});
   // Runs what was posted, then ends the thread. Any thread but the loop's own; idempotent.
   void Stop();
 

@@ -6,9 +6,9 @@
 namespace baton::kernels {
 
 absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads,
-                                                     const CudaOptions& cuda) {
+                                                     const CudaOptions& cuda, device::CoreShare* cores) {
   if (name == "reference") return MakeReferenceKernels();
-  if (name == "cpu") return MakeCpuKernels({.threads = threads, .isa = ""});
+  if (name == "cpu") return MakeCpuKernels({.threads = threads, .isa = "", .cores = cores});
   if (name == "cuda") return MakeCudaKernels(cuda);
   return absl::InvalidArgumentError(fmt::format("unknown backend \"{}\": use cpu, cuda or reference", name));
 }

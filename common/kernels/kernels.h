@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "common/base/check.h"
 #include "common/base/ids.h"
+#include "common/device/core_share.h"
 #include "common/device/memory.h"
 #include "common/kernels/device_sampler.h"
 #include "common/kernels/matrix.h"
@@ -227,6 +228,8 @@ struct CpuOptions {
   // Instruction set to use: "" picks the best, else "avx512vnni", "avx512", "avx2" or "baseline" (tests
   // compare them).
   std::string isa;
+  // Null: `threads` are its own. Otherwise it computes on the cores that the share has; outlives the kernels.
+  device::CoreShare* cores = nullptr;
 };
 
 // Vectorised, multi-threaded. INVALID_ARGUMENT if the named instruction set is not there.
@@ -250,8 +253,9 @@ absl::StatusOr<std::unique_ptr<Kernels>> MakeCudaKernels(const CudaOptions& opti
 // wgmma.
 absl::Status ProveCudaPrefill(int device);
 
-// By name: "reference", "cpu" or "cuda"; `cuda` is for the last of them.
+// By name: "reference", "cpu" or "cuda"; `cuda` is for the last of them, `cores` (CpuOptions) for "cpu".
 absl::StatusOr<std::unique_ptr<Kernels>> MakeKernels(std::string_view name, int threads,
-                                                     const CudaOptions& cuda = {});
+                                                     const CudaOptions& cuda = {},
+                                                     device::CoreShare* cores = nullptr);
 
 }  // namespace baton::kernels

@@ -297,7 +297,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
   BATON_RETURN_IF_ERROR(CheckDivides(config, rank.shard.ranks));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
   BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
-  Quantizer quantizer(options.precision, options.threads);
+  Quantizer quantizer = options.cores != nullptr ? Quantizer(options.precision, *options.cores)
+                                                 : Quantizer(options.precision, options.threads);
   quantizer.Report(options.progress);
   BATON_ASSIGN_OR_RETURN(Weights weights,
                          PackWeights(folder, checkpoint, config, stored, rank.shard, kernels, quantizer));

@@ -39,6 +39,8 @@ struct WeightOptions {
   WeightPrecision precision = WeightPrecision::kStored;
   // That convert them.
   int threads = 1;
+  // Null: `threads` are its own. Otherwise it converts on the cores that the share has.
+  device::CoreShare* cores = nullptr;
   // Called after each matrix that is converted, if it is there.
   ConversionProgress progress = {};
 };

@@ -54,6 +54,8 @@ class Quantizer {
  public:
   // `threads` to work with, at least 1.
   Quantizer(WeightPrecision precision, int threads) : precision_(precision), pool_(threads) {}
+  // On the cores of a share.
+  Quantizer(WeightPrecision precision, device::CoreShare& cores) : precision_(precision), pool_(cores) {}
 
   WeightPrecision precision() const { return precision_; }
   // Convert reports to `progress`, out of the values that Expect named.

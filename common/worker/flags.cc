@@ -114,6 +114,8 @@ void AddFlags(CLI::App& app, Options& options) {
                      command_line::SizeText(engine::EngineOptions::kHostKvBytes)))
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::NonNegativeNumber);
+  // From `baton serve` to its workers, and not for people.
+  app.add_option("--share-cores", options.share_cores, "Share of the machine's cores, by name")->group("");
   AddEngineFlags(app, options);
   rpc::AddFleetFlags(app, options.security);
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");

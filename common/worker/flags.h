@@ -32,6 +32,9 @@ struct Options {
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
+  // This worker's share of the cores that the workers of its machine have together, by its name
+  // (device::CoreShare); empty: it has cores of its own.
+  std::string share_cores;
   // Who may speak to this worker, and what it shows to others.
   rpc::SecurityOptions security;
   // Seconds that running work may take after SIGTERM.

@@ -22,6 +22,16 @@ namespace {
 // Requests and events on their way to the engine thread.
 constexpr size_t kMailboxCapacity = 4096;
 
+// The share of this name; null if it is empty, or can't be had: then the worker has threads of its own.
+std::unique_ptr<device::CoreShare> JoinCores(const std::string& name) {
+  if (name.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<device::CoreShare>> joined = device::CoreShare::Join(name);
+  if (joined.ok()) return *std::move(joined);
+  spdlog::warn("it shares no cores with the other workers of this machine: {}",
+               std::string(joined.status().message()));
+  return nullptr;
+}
+
 }  // namespace
 
 // In the order of construction: what comes later uses what comes before. Blocks go from peer to peer over the
@@ -56,6 +66,8 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
     if (now > std::exchange(tenths, now))
       spdlog::info("{}% of the weights are converted to {}", 10 * now, name);
   };
+  std::unique_ptr<device::CoreShare> cores = JoinCores(options.share_cores);
+  loading.cores = cores.get();
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
@@ -66,8 +78,8 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   BATON_ASSIGN_OR_RETURN(KvLink::Libraries libraries, KvLink::Open(options.link, *engine));
   libraries.nccl_log = std::move(nccl_log);
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
-  auto runtime = std::unique_ptr<WorkerRuntime>(
-      new WorkerRuntime(options, std::move(security), std::move(engine), cost, std::move(info)));
+  auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime(
+      options, std::move(security), std::move(cores), std::move(engine), cost, std::move(info)));
   BATON_ASSIGN_OR_RETURN(runtime->link_,
                          KvLink::Create(options.link, std::move(libraries), *runtime->engine_, runtime->loop_,
                                         runtime->clock_, incarnation, runtime->metrics_));
@@ -76,10 +88,11 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
 }
 
 WorkerRuntime::WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
-                             std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost,
-                             v1::WorkerInfo info)
+                             std::unique_ptr<device::CoreShare> cores, std::unique_ptr<engine::Engine> engine,
+                             const forecast::StepCost& step_cost, v1::WorkerInfo info)
     : options_(options),
       security_(std::move(security)),
+      cores_(std::move(cores)),
       engine_(std::move(engine)),
       step_cost_(step_cost),
       peers_(
@@ -120,7 +133,10 @@ absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
                                                       .security = security_},
                                                      services));
   if (!ready) server_->SetServing(false);
-  loop_.Start([this] { return Step(); });
+  loop_.Start([this] { return Step(); },
+              [this] {
+                if (cores_ != nullptr) cores_->Rest();
+              });
   spdlog::info(
       "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
       "a prompt token",

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "common/device/core_share.h"
 #include "common/engine/engine.h"
 #include "common/engine/loop.h"
 #include "common/fetch/peer_fetch.h"
@@ -69,12 +70,13 @@ class WorkerRuntime {
  private:
   struct PeerFetchParts;
   WorkerRuntime(const Options& options, std::shared_ptr<const rpc::Security> security,
-                std::unique_ptr<engine::Engine> engine, const forecast::StepCost& step_cost,
-                v1::WorkerInfo info);
+                std::unique_ptr<device::CoreShare> cores, std::unique_ptr<engine::Engine> engine,
+                const forecast::StepCost& step_cost, v1::WorkerInfo info);
   bool Step();
 
   const Options options_;
   const std::shared_ptr<const rpc::Security> security_;
+  const std::unique_ptr<device::CoreShare> cores_;  // null: its cores are its own
   const std::unique_ptr<engine::Engine> engine_;
   const forecast::StepCost step_cost_;
   MonotonicClock clock_;

@@ -31,8 +31,13 @@ constexpr int64_t kActivationSpan = 4096;
 
 class CpuKernels final : public Kernels {
  public:
-  CpuKernels(cpu::Isa isa, int threads)
-      : isa_(isa), attend_(cpu::AttendFor(isa)), elementwise_(cpu::ElementwiseFor(isa)), pool_(threads) {}
+  // cores: null if the threads are its own.
+  CpuKernels(cpu::Isa isa, int threads, device::CoreShare* cores)
+      : isa_(isa),
+        attend_(cpu::AttendFor(isa)),
+        elementwise_(cpu::ElementwiseFor(isa)),
+        cores_(cores),
+        pool_(cores != nullptr ? device::ThreadPool(*cores) : device::ThreadPool(threads)) {}
 
   std::string_view name() const override { return "cpu"; }
   std::string numerics() const override {
@@ -57,6 +62,10 @@ class CpuKernels final : public Kernels {
       }
     }
     return absl::OkStatus();
+  }
+  int64_t Begin(const StepRows& step) override {
+    if (cores_ != nullptr) cores_->Work();
+    return Kernels::Begin(step);
   }
   void Embed(const PackedMatrix& table, std::span<const TokenId> ids, int64_t first, Matrix out) override;
   void GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) override;
@@ -92,6 +101,7 @@ class CpuKernels final : public Kernels {
   std::set<const cpu::WeightFormat*> formats_;  // of all that was packed
   const cpu::Attend attend_;
   const cpu::ElementwiseTable& elementwise_;
+  device::CoreShare* const cores_;  // null: threads of its own
   device::ThreadPool pool_;
   // Of the product that is computed.
   std::vector<std::byte> quantized_;  // rows of x
@@ -349,7 +359,8 @@ void CpuKernels::SwiGlu(Matrix gate_up, Matrix out) {
 absl::StatusOr<std::unique_ptr<Kernels>> MakeCpuKernels(const CpuOptions& options) {
   if (options.threads < 0) return absl::InvalidArgumentError("threads must be 0 (all cores) or more");
   BATON_ASSIGN_OR_RETURN(const cpu::Isa isa, cpu::ChooseIsa(options.isa));
-  return std::make_unique<CpuKernels>(isa, options.threads == 0 ? device::UsableCores() : options.threads);
+  const int threads = options.threads == 0 ? device::UsableCores() : options.threads;
+  return std::make_unique<CpuKernels>(isa, threads, options.cores);
 }
 
 }  // namespace baton::kernels

@@ -35,5 +35,35 @@ TEST(CoresTest, WithoutPrefillWorkersDecodeWorkersHaveThemAll) {
   EXPECT_EQ(SplitCores(1, 1, 1).decode, 1);
 }
 
+TEST(CoresTest, HomesAreApartWhereThereAreEnoughCores) {
+  using device::CoreHome;
+  EXPECT_EQ(HomesOf(2, 1, 1), (std::vector<CoreHome>{{0, 1, false}, {1, 1, true}}));
+  EXPECT_EQ(HomesOf(8, 1, 3),
+            (std::vector<CoreHome>{{0, 2, false}, {2, 2, true}, {4, 2, true}, {6, 2, true}}));
+  EXPECT_EQ(HomesOf(2, 1, 2), (std::vector<CoreHome>{{0, 1, false}, {1, 1, true}, {1, 1, true}}))
+      << "workers of one role own the same core";
+  EXPECT_EQ(HomesOf(4, 0, 2), (std::vector<CoreHome>{{0, 2, true}, {2, 2, true}}));
+  EXPECT_EQ(HomesOf(1, 1, 1), (std::vector<CoreHome>{{0, 1, false}, {0, 1, true}}));
+}
+
+TEST(CoresTest, HomesAreAsLargeAsShares) {
+  for (int cores = 1; cores <= 24; ++cores) {
+    for (int prefill = 0; prefill <= 5; ++prefill) {
+      for (int decode = 1; decode <= 5; ++decode) {
+        const ThreadShares shares = SplitCores(cores, prefill, decode);
+        const std::vector<device::CoreHome> homes = HomesOf(cores, prefill, decode);
+        ASSERT_EQ(std::ssize(homes), prefill + decode);
+        for (int w = 0; w < prefill + decode; ++w) {
+          const device::CoreHome& home = homes[static_cast<size_t>(w)];
+          ASSERT_EQ(home.urgent, w >= prefill);
+          ASSERT_EQ(home.count, w < prefill ? shares.prefill : shares.decode);
+          ASSERT_GE(home.first, 0);
+          ASSERT_LE(home.first + home.count, cores);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace baton::cli
