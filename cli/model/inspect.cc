@@ -14,8 +14,37 @@ namespace {
 using tensor::DType;
 using Json = nlohmann::ordered_json;
 
-// The precisions that a KV cache can have today, the default first.
-constexpr DType kKvPrecisions[] = {DType::kF32, DType::kBF16};
+// What a KV cache on CPU is kept as, the default first. (Keys and values may be any two of these precisions;
+// GPUs have others.)
+struct KvPrecision {
+  DType keys, values;
+
+  std::string name() const {
+    return keys == values ? std::string(tensor::Name(keys))
+                          : fmt::format("{}/{}", tensor::Name(keys), tensor::Name(values));
+  }
+};
+constexpr KvPrecision kKvPrecisions[] = {{DType::kF32, DType::kF32},
+                                         {DType::kBF16, DType::kBF16},
+                                         {DType::kI8, DType::kI8},
+                                         {DType::kI8, DType::kI4},
+                                         {DType::kI4, DType::kI4}};
+
+// What a key or a value of one head takes: "64 head_dim x 4 bytes", "(64 head_dim x 4 bits + a scale of 4
+// bytes)".
+std::string VectorBytes(int head_dim, DType dtype) {
+  if (!tensor::IsScaled(dtype)) return fmt::format("{} head_dim x {} bytes", head_dim, tensor::SizeOf(dtype));
+  return fmt::format("({} head_dim x {} bits + a scale of {} bytes)", head_dim, tensor::BitsOf(dtype),
+                     sizeof(float));
+}
+
+// The sum over keys and values of all heads and layers.
+std::string TokenBytes(const model::ModelConfig& c, const KvPrecision& kv) {
+  const std::string heads = fmt::format("{} layers x {} KV heads x ", c.layers, c.kv_heads);
+  if (kv.keys == kv.values) return fmt::format("2 x {}{}", heads, VectorBytes(c.head_dim, kv.keys));
+  return fmt::format("{}({} + {})", heads, VectorBytes(c.head_dim, kv.keys),
+                     VectorBytes(c.head_dim, kv.values));
+}
 
 std::string Row(const Terminal& terminal, std::string_view label, std::string_view text) {
   return fmt::format("  {}{}\n", Paint(terminal, Style::kBold, fmt::format("{:<14}", label)), text);
@@ -109,16 +138,14 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   }
   out += Row(terminal, "in memory", fmt::format("with --weights {}", kept));
   out += Row(terminal, "per token", fmt::format("of weights read, one sequence alone: {}", read));
-  for (const DType precision : kKvPrecisions) {
-    const int64_t per_token = summary.KvBytesPerToken(precision, precision);
-    out +=
-        Row(terminal, fmt::format("KV in {}", tensor::Name(precision)),
-            fmt::format("2 x {} layers x {} KV heads x {} head_dim x {} bytes = {} bytes per token", c.layers,
-                        c.kv_heads, c.head_dim, tensor::SizeOf(precision), ShowCount(per_token)));
+  for (const KvPrecision& precision : kKvPrecisions) {
+    const int64_t per_token = summary.KvBytesPerToken(precision.keys, precision.values);
+    out += Row(terminal, fmt::format("KV in {}", precision.name()),
+               fmt::format("{} = {} bytes per token", TokenBytes(c, precision), ShowCount(per_token)));
     out +=
         Row(terminal, "",
             fmt::format("{} per block of {} tokens, {} per full context", ShowBytes(per_token * kBlockTokens),
-                        kBlockTokens, ShowBytes(summary.KvBytesOfContext(precision, precision))));
+                        kBlockTokens, ShowBytes(summary.KvBytesOfContext(precision.keys, precision.values))));
     for (const int64_t memory : memories) {
       const int64_t tokens = TokensIn(memory, per_token);
       out += Row(terminal, "",
@@ -163,12 +190,14 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
     for (const auto& [kept, count] : summary.stored) json["matrices"][kept] = count;
   }
   if (!summary.loads.ok()) json["problem"] = std::string(summary.loads.message());
-  for (const DType precision : kKvPrecisions) {
-    const int64_t per_token = summary.KvBytesPerToken(precision, precision);
-    Json kv = {{"dtype", tensor::Name(precision)},
+  for (const KvPrecision& precision : kKvPrecisions) {
+    const int64_t per_token = summary.KvBytesPerToken(precision.keys, precision.values);
+    Json kv = {{"dtype", precision.name()},
+               {"key_dtype", tensor::Name(precision.keys)},
+               {"value_dtype", tensor::Name(precision.values)},
                {"bytes_per_token", per_token},
                {"bytes_per_block", per_token * kBlockTokens},
-               {"bytes_per_context", summary.KvBytesOfContext(precision, precision)},
+               {"bytes_per_context", summary.KvBytesOfContext(precision.keys, precision.values)},
                {"fits", Json::array()}};
     for (const int64_t memory : memories) {
       kv["fits"].push_back({{"memory_bytes", memory}, {"tokens", TokensIn(memory, per_token)}});

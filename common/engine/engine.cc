@@ -68,9 +68,10 @@ kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decode
 
 // Bits depend on how many ranks a sum is split over, unless it is exact; where the backend promises bits,
 // that is told.
-std::string Numerics(const kernels::Kernels& kernels, const model::Decoder& decoder, size_t ranks,
-                     bool tolerant) {
-  std::string numerics(kernels.numerics());
+std::string Numerics(const kernels::Kernels& kernels, const model::Decoder& decoder, const kv::KvLayout& kv,
+                     size_t ranks, bool tolerant) {
+  std::string numerics = kernels.numerics();
+  if (const std::string of_kv = kernels.KvNumerics(kv); !of_kv.empty()) numerics += "+" + of_kv;
   if (tolerant && kernels.exact()) return numerics + "~";
   if (ranks > 1 && kernels.exact() && !decoder.exact_sums()) numerics += fmt::format("+tp{}", ranks);
   return numerics;
@@ -136,10 +137,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
 Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant)
     : ranks_(std::move(ranks)),
       threads_(std::move(threads)),
-      fingerprint_(model::MakeFingerprint(
-          config(), ranks_.front().decoder->weights_digest(),
-          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
-          Numerics(*ranks_.front().kernels, *ranks_.front().decoder, ranks_.size(), tolerant))),
+      fingerprint_(model::MakeFingerprint(config(), ranks_.front().decoder->weights_digest(),
+                                          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
+                                          Numerics(*ranks_.front().kernels, *ranks_.front().decoder,
+                                                   ranks_.front().store->layout(), ranks_.size(), tolerant))),
       pool_(ranks_.front().store->blocks()) {
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;

@@ -158,6 +158,10 @@ class Kernels {
   // fingerprint.
   virtual std::string numerics() const = 0;
 
+  // Likewise of what attention over KV of this layout rounds beside that, or empty. (Its precisions are in
+  // the fingerprint anyway.)
+  virtual std::string KvNumerics(const kv::KvLayout& layout) const { return {}; }
+
   // Whether that promise is kept to the bit. If not, results are equal within a tolerance, whatever the rows
   // beside them and the number of ranks, and workers may pair that differ in these.
   virtual bool exact() const { return true; }

@@ -1,6 +1,8 @@
 // The reference backend: what every other backend is judged by. Values are float32, one thread, one loop per
 // formula; sums are taken in float64, in index order, so that its own rounding stays well below that of the
 // backends it judges.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,7 +17,6 @@ namespace baton::kernels {
 namespace {
 
 using tensor::DType;
-using tensor::ValueAt;
 
 class ReferenceMatrix final : public PackedMatrix {
  public:
@@ -57,8 +58,15 @@ class ReferenceKernels final : public Kernels {
   absl::Status CheckLayout(const kv::KvLayout& layout) const override {
     for (int l = 0; l < layout.layers; ++l) {
       const kv::KvLayer layer = layout.layer(l);
-      if (layer.key_dtype == tensor::DType::kF16 || layer.value_dtype == tensor::DType::kF16) {
-        return absl::InvalidArgumentError("the reference backend does not keep KV as f16");
+      for (const DType dtype : {layer.key_dtype, layer.value_dtype}) {
+        if (dtype == DType::kF16) {
+          return absl::InvalidArgumentError("the reference backend does not keep KV as f16");
+        }
+        if (dtype == DType::kI4 && (layer.head_dim % 8 != 0 || layer.head_dim > kv::kMostI4Dim)) {
+          return absl::InvalidArgumentError(
+              fmt::format("KV as i4 takes heads of a multiple of 8 values, up to {}; this model's have {}",
+                          kv::kMostI4Dim, layer.head_dim));
+        }
       }
     }
     return absl::OkStatus();
@@ -192,17 +200,16 @@ class ReferenceKernels final : public Kernels {
                   int64_t last, int layer, int kv_head, const kv::KvStore& store, float* out) {
     const kv::KvLayer& at = store.layer(layer);
     scores_.resize(static_cast<size_t>(last - first + 1));
+    std::vector<float> vector(static_cast<size_t>(shape.head_dim));
     float max = -INFINITY;
     for (int64_t t = first; t <= last; ++t) {
       const std::byte* keys =
           store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.key_offset(kv_head);
+      kv::LoadKey(at.key_dtype, keys, shape.head_dim, t % kBlockTokens, vector.data());
       double dot = 0;
-      for (int d = 0; d < shape.head_dim; ++d) {
-        dot += double{q[d]} * ValueAt(keys, at.key_dtype, d * kBlockTokens + t % kBlockTokens);
-      }
+      for (int d = 0; d < shape.head_dim; ++d) dot += double{q[d]} * vector[static_cast<size_t>(d)];
       float& score = scores_[static_cast<size_t>(t - first)];
-      score = static_cast<float>(dot * kv::ScaleOf(at.key_dtype, shape.head_dim, keys, t % kBlockTokens) *
-                                 shape.scale);
+      score = static_cast<float>(dot * shape.scale);
       max = std::max(max, score);
     }
     double total = 0;
@@ -212,10 +219,9 @@ class ReferenceKernels final : public Kernels {
       total += weight;
       const std::byte* values =
           store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.value_offset(kv_head);
-      const double scaled = weight * kv::ScaleOf(at.value_dtype, shape.head_dim, values, t % kBlockTokens);
+      kv::LoadValue(at.value_dtype, values, shape.head_dim, t % kBlockTokens, vector.data());
       for (int d = 0; d < shape.head_dim; ++d) {
-        weighted_[static_cast<size_t>(d)] +=
-            scaled * ValueAt(values, at.value_dtype, (t % kBlockTokens) * shape.head_dim + d);
+        weighted_[static_cast<size_t>(d)] += weight * vector[static_cast<size_t>(d)];
       }
     }
     for (int d = 0; d < shape.head_dim; ++d) {

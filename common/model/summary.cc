@@ -1,6 +1,7 @@
 #include "common/model/summary.h"
 
 #include "common/base/status.h"
+#include "common/kv/store/kv_layout.h"
 #include "common/model/checkpoint.h"
 #include "common/model/lattice.h"
 #include "common/model/rope.h"
@@ -39,7 +40,12 @@ int64_t ModelSummary::BytesPerToken(WeightPrecision precision) const {
 }
 
 int64_t ModelSummary::KvBytesPerToken(tensor::DType keys, tensor::DType values) const {
-  return (config.KvBytesPerToken(tensor::SizeOf(keys)) + config.KvBytesPerToken(tensor::SizeOf(values))) / 2;
+  const kv::KvLayout layout = {.layers = config.layers,
+                               .kv_heads = config.kv_heads,
+                               .head_dim = config.head_dim,
+                               .key_dtype = keys,
+                               .value_dtype = values};
+  return (layout.block_bytes() + kBlockTokens - 1) / kBlockTokens;
 }
 
 int64_t ModelSummary::KvBytesOfContext(tensor::DType keys, tensor::DType values) const {

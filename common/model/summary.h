@@ -39,7 +39,7 @@ struct ModelSummary {
   int64_t WeightBytes(WeightPrecision precision) const;
   // What a decode step of one token reads of them.
   int64_t BytesPerToken(WeightPrecision precision) const;
-  // 2 x layers x kv_heads x head_dim x bytes, keys and values apart.
+  // Of a block's bytes, scales included, as the cpu backend keeps it.
   int64_t KvBytesPerToken(tensor::DType keys, tensor::DType values) const;
   // Of one sequence that fills the context, in whole blocks.
   int64_t KvBytesOfContext(tensor::DType keys, tensor::DType values) const;

@@ -20,15 +20,18 @@ std::string_view Name(DType dtype) {
       return "f8";
     case DType::kI8:
       return "i8";
+    case DType::kI4:
+      return "i4";
   }
   return "unknown";
 }
 
 absl::StatusOr<DType> DTypeFromName(std::string_view name) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8, DType::kI4}) {
     if (Name(dtype) == name) return dtype;
   }
-  return absl::InvalidArgumentError(fmt::format("unknown dtype \"{}\": use f32, bf16, f16, f8 or i8", name));
+  return absl::InvalidArgumentError(
+      fmt::format("unknown dtype \"{}\": use f32, bf16, f16, f8, i8 or i4", name));
 }
 
 float FromF16(uint16_t bits) {

@@ -12,22 +12,37 @@
 
 namespace baton::tensor {
 
-// kF8 is e4m3 (OCP 8-bit floating point: 3 bits of mantissa, largest 448, no infinities). It and kI8 are for
-// KV only, where each vector has a scale of its own.
-enum class DType : uint8_t { kF32, kBF16, kF16, kF8, kI8 };
+// kF8 is e4m3 (OCP 8-bit floating point: 3 bits of mantissa, largest 448, no infinities). kI4 are codes of 4
+// bits, two in a byte, which kv/store/i4_vector.h explains. These two and kI8 are for KV only, where each
+// vector has a scale of its own.
+enum class DType : uint8_t { kF32, kBF16, kF16, kF8, kI8, kI4 };
 
-// Bytes of one value.
-constexpr int SizeOf(DType dtype) {
-  return dtype == DType::kF32 ? 4 : dtype == DType::kF8 || dtype == DType::kI8 ? 1 : 2;
+constexpr int BitsOf(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 32;
+    case DType::kBF16:
+    case DType::kF16:
+      return 16;
+    case DType::kF8:
+    case DType::kI8:
+      return 8;
+    case DType::kI4:
+      return 4;
+  }
+  return 0;
 }
 
-// Whether values are only meant together with a scale.
-constexpr bool IsScaled(DType dtype) { return dtype == DType::kF8 || dtype == DType::kI8; }
+// Bytes of one value; 0 of kI4, whose values have none of their own.
+constexpr int SizeOf(DType dtype) { return BitsOf(dtype) / 8; }
 
-// Largest magnitude of a scaled dtype: a vector is divided by its own largest magnitude over this.
+// Whether values are only meant together with a scale.
+constexpr bool IsScaled(DType dtype) { return BitsOf(dtype) <= 8; }
+
+// Largest magnitude of kI8 and kF8: a vector is divided by its own largest magnitude over this.
 constexpr float LargestOf(DType dtype) { return dtype == DType::kI8 ? 127.0f : 448.0f; }
 
-// "f32", "bf16", "f16", "f8", "i8": as on the wire, in flags and in messages.
+// "f32", "bf16", "f16", "f8", "i8", "i4": as on the wire, in flags and in messages.
 std::string_view Name(DType dtype);
 
 // Inverse of Name. INVALID_ARGUMENT names what is known.
@@ -50,7 +65,7 @@ float FromF16(uint16_t bits);
 float FromF8(uint8_t bits);
 uint8_t ToF8(float value);
 
-// Value `i` of an array that need not be aligned; of a scaled dtype, before its scale.
+// Value `i` of an array that need not be aligned; of a scaled dtype, before its scale. Not of kI4.
 inline float ValueAt(const void* data, DType dtype, int64_t i) {
   const auto* at = static_cast<const std::byte*>(data) + i * SizeOf(dtype);
   if (dtype == DType::kF32) {

@@ -28,7 +28,8 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                                                                      {"bf16", tensor::DType::kBF16},
                                                                      {"f16", tensor::DType::kF16},
                                                                      {"f8", tensor::DType::kF8},
-                                                                     {"i8", tensor::DType::kI8}};
+                                                                     {"i8", tensor::DType::kI8},
+                                                                     {"i4", tensor::DType::kI4}};
   command_line::AddChoice(app, "--key-dtype", options.engine.key_dtype, dtypes,
                           "Precision of keys in the KV cache (default: f32, on GPUs that of the model)");
   command_line::AddChoice(app, "--value-dtype", options.engine.value_dtype, dtypes,

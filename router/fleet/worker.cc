@@ -21,6 +21,7 @@ constexpr double kMinRate = 1e3, kMaxRate = 1e15, kMaxBase = 60;
 
 double ValueBytes(std::string_view dtype) {
   if (dtype == "f32") return 4;
+  if (dtype == "i4") return 0.5;
   return dtype == "f8" || dtype == "i8" ? 1 : 2;
 }
 

@@ -101,7 +101,8 @@ class Mistakes(unittest.TestCase):
         "an unknown policy": ({"router": {"policy": "best"}}, ["policy"]),
         "a flag without dashes": ({"decode": {"extraArgs": ["chunk-tokens=64"]}}, ["extraArgs"]),
         "a model without a name": ({"model": {"name": ""}}, ["name"]),
-        "KV that CPUs can't compute with": ({"kv": {"keyDtype": "i8"}}, ["kv.keyDtype", "prefill.gpus"]),
+        "KV that CPUs can't compute with": ({"kv": {"keyDtype": "f8"}}, ["kv.keyDtype", "prefill.gpus"]),
+        "KV that GPUs can't compute with": ({"kv": {"valueDtype": "i4"}, **each({"gpus": 1})}, ["kv.valueDtype", "prefill.gpus"]),
         "KV as float16 without GPUs": ({"kv": {"valueDtype": "f16"}}, ["kv.valueDtype", "prefill.gpus"]),
         "a flag twice": ({"decode": {"extraArgs": ["--backend=cuda"]}}, ["decode.extraArgs", "--backend"]),
         "KV as large as the pod": ({"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "4Gi"}}}}, ["decode.kvMemory", "decode.resources.limits.memory"]),
@@ -115,6 +116,7 @@ class Mistakes(unittest.TestCase):
         for values in (
             {"kv": {"keyDtype": "i8", "valueDtype": "f8"}, **each({"gpus": 1})},
             {"kv": {"keyDtype": "f16", "valueDtype": "f16"}, **each({"gpus": 1})},
+            {"kv": {"keyDtype": "i8", "valueDtype": "i4"}},
             {"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "5Gi"}}}},
             {"decode": {"kvMemory": "40GiB", "gpus": 1, "resources": {"limits": {"memory": "16Gi"}}}},
             {"decode": {"extraArgs": ["--chunk-tokens=64"]}},

@@ -362,6 +362,7 @@ class Pods(unittest.TestCase):
             ({"decode": {"gpus": 1}, "prefill": {"enabled": False}}, (None, None)),
             ({**each({"gpus": 1}), "kv": {"valueDtype": "i8"}}, (None, "i8")),
             ({"kv": {"keyDtype": "bf16"}}, ("bf16", None)),
+            ({"kv": {"keyDtype": "i8", "valueDtype": "i4"}}, ("i8", "i4")),
         )
         for values, wanted in cases:
             for role in ("prefill", "decode") if values.get("prefill", {}).get("enabled", True) else ("decode",):

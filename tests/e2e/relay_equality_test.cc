@@ -1,6 +1,7 @@
 // The relay changes nothing: tokens and logits through router, prefill and decode processes are those of the
-// engine alone, bit for bit, at several chunk sizes, and with the prefix cached on neither, one and both
-// sides.
+// engine alone, bit for bit, at several chunk sizes and precisions of KV, and with the prefix cached on
+// neither, one and both sides.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,14 +12,27 @@
 namespace baton::e2e {
 namespace {
 
-class RelayEqualityTest : public testing::TestWithParam<const char*> {};
+struct Relayed {
+  std::string chunk;
+  tensor::DType keys = tensor::DType::kF32, values = tensor::DType::kF32;
+};
+
+class RelayEqualityTest : public testing::TestWithParam<Relayed> {};
 
 TEST_P(RelayEqualityTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
-  const std::string chunk = GetParam();
-  const std::vector<std::string> flags = {"--chunk-tokens", chunk, "--token-budget", "512"};
+  const Relayed& param = GetParam();
+  const std::vector<std::string> flags = {"--chunk-tokens", param.chunk,
+                                          "--token-budget", "512",
+                                          "--key-dtype",    std::string(tensor::Name(param.keys)),
+                                          "--value-dtype",  std::string(tensor::Name(param.values))};
   // prefix_affinity would let an idle decode worker prefill such short prompts itself.
   Fleet fleet({.prefill_flags = flags, .decode_flags = flags, .router_flags = {"--policy", "least_loaded"}});
-  auto engine = engine::Engine::Load({.model_folder = kModel, .threads = 2, .kv_bytes = 64 << 20}).value();
+  auto engine = engine::Engine::Load({.model_folder = kModel,
+                                      .threads = 2,
+                                      .kv_bytes = 64 << 20,
+                                      .key_dtype = param.keys,
+                                      .value_dtype = param.values})
+                    .value();
   const uint32_t seed = 1234;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -71,8 +85,14 @@ TEST_P(RelayEqualityTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
   fleet.ExpectNothingHeld();
 }
 
-INSTANTIATE_TEST_SUITE_P(Chunks, RelayEqualityTest, testing::Values("16", "64", "512"),
-                         [](const auto& info) { return std::string("tokens") + info.param; });
+INSTANTIATE_TEST_SUITE_P(Chunks, RelayEqualityTest,
+                         testing::Values(Relayed{"16"}, Relayed{"64"}, Relayed{"512"},
+                                         Relayed{"64", tensor::DType::kI8, tensor::DType::kI8},
+                                         Relayed{"16", tensor::DType::kI8, tensor::DType::kI4}),
+                         [](const auto& info) {
+                           return fmt::format("tokens{}_{}_{}", info.param.chunk,
+                                              tensor::Name(info.param.keys), tensor::Name(info.param.values));
+                         });
 
 // Two decode workers and one prefill worker: what the first decode worker made the prefill worker compute,
 // the second one gets from its cache.

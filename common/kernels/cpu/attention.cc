@@ -1,8 +1,12 @@
 #include "common/kernels/cpu/attention.h"
 
+#include <array>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 
+#include "common/kernels/cpu/attention_tile.h"
+#include "common/kernels/cpu/integer_attention.h"
 #include "common/kv/store/kv_codec.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,6 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "common/kernels/cpu/integer_attention-inl.h"
 #include "common/kernels/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,8 +22,8 @@ namespace baton::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int kTileBlocks = 4;
-constexpr int kTileTokens = kTileBlocks * kBlockTokens;
+using Range = TokenRange;
+using Blocks = TileOfBlocks;
 static_assert(kBlockTokens == kSumLanes);
 
 // Query vectors whose chains run side by side, and the blocks or output vectors that go with them: as in
@@ -26,20 +31,6 @@ static_assert(kBlockTokens == kSumLanes);
 constexpr int kSideBySide = 6;
 constexpr int BlocksAtOnce(int rows) { return kLanes == 16 || rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 constexpr int VectorsAtOnce(int rows) { return kLanes == 16 || rows <= 2 ? 4 : 2; }
-
-// Tokens of a tile that a query sees, relative to the tile's start; empty if begin >= end.
-struct Range {
-  int begin, end;
-  bool empty() const { return begin >= end; }
-};
-
-// A tile's keys, or its values: where its blocks lie, and those of the next tile, which are fetched from
-// memory while this one is worked on, if `ahead`.
-struct Blocks {
-  const std::byte* now[kTileBlocks];
-  const std::byte* next[kTileBlocks];
-  bool ahead;
-};
 
 // Block b as `Codec` keeps it (kv_codec.h).
 template <class Codec>
@@ -95,9 +86,10 @@ void ScoreRows(const float* q, int head_dim, const Blocks& keys, int first_block
   }
 }
 
+// Of `rows` vectors (1 .. kSideBySide) against blocks [first_block, end_block) of a tile.
 template <class Codec>
-void ScoreAny(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
-              float* scores) {
+void Score(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
+           float* scores) {
   switch (rows) {
     case 1:
       return ScoreRows<Codec, 1>(q, head_dim, keys, first_block, end_block, scores);
@@ -114,35 +106,16 @@ void ScoreAny(int rows, const float* q, int head_dim, const Blocks& keys, int fi
   }
 }
 
-// Of `rows` vectors (1 .. kSideBySide) against blocks [first_block, end_block) of a tile. A scaled precision
-// multiplies the scores of a block by its 16 scales here, after the sums.
-template <class Codec>
-void Score(int rows, const float* q, int head_dim, const Blocks& keys, int first_block, int end_block,
-           float* scores) {
-  ScoreAny<Codec>(rows, q, head_dim, keys, first_block, end_block, scores);
-  if constexpr (tensor::IsScaled(Codec::kDType)) {
-    const F f;
-    for (int b = first_block; b < end_block; ++b) {
-      const auto* scales =
-          reinterpret_cast<const float*>(keys.now[b] + kv::ScalesAt(Codec::kDType, head_dim));
-      for (int v = 0; v < kSumVectors; ++v) {
-        const Vec scale = hn::LoadU(f, scales + v * kLanes);
-        for (int r = 0; r < rows; ++r) {
-          float* at = scores + r * kTileTokens + b * kBlockTokens + v * kLanes;
-          hn::Store(hn::Mul(hn::Load(f, at), scale), f, at);
-        }
-      }
-    }
-  }
-}
+// A quantized query: the head of a row, and integers of up to 16 bits.
+constexpr int64_t kMostQueryBytes = (sizeof(IntegerRowHead) + 2 * kMaxHeadDim + 63) / 64 * 64;
 
 // The passes of one precision of keys, and of one of values.
 using ScorePass = void (*)(int rows, const float* q, int head_dim, const Blocks& keys, int first_block,
                            int end_block, float* scores);
-using MixPass = void (*)(int rows, float* weights, Range range, const Blocks& values, int head_dim,
+using MixPass = void (*)(int rows, const float* weights, Range range, const Blocks& values, int head_dim,
                          float* out);
 
-// One pass of a query tile over its KV. About 110 KB, on the stack of the thread that runs it.
+// One pass of a query tile over its KV. About 180 KB, on the stack of the thread that runs it.
 struct Pass {
   // [count][head_dim], scaled for base 2
   HWY_ALIGN float q[kQueryTile * kMaxHeadDim];
@@ -153,8 +126,14 @@ struct Pass {
   float max[kQueryTile];
   Range range[kQueryTile];
   int head_dim;
-  ScorePass score;
-  MixPass mix;
+  // Null: products are of integers.
+  ScorePass score = nullptr;
+  MixPass mix = nullptr;
+  const IntegerProducts* integers;
+  // Of these only: q as an IntegerKernel quantizes rows, and the tile of KV that is at work.
+  HWY_ALIGN std::byte q_integers[kQueryTile * kMostQueryBytes];
+  int64_t q_stride;
+  IntegerTile tile;
 };
 
 // Turns a vector's scores into exp(score - running maximum), zero outside of `range`, and brings its sum and
@@ -260,18 +239,10 @@ void MixAny(int rows, const float* weights, Range range, const Blocks& values, i
   }
 }
 
-// Of `rows` vectors (1 .. kSideBySide), the tokens of `range`, which all of them see. A scaled precision
-// multiplies the weights by the tokens' scales first; they are read once.
+// Of `rows` vectors (1 .. kSideBySide), the tokens of `range`, which all of them see.
 template <class Codec>
-void Mix(int rows, float* weights, Range range, const Blocks& values, int head_dim, float* out) {
+void Mix(int rows, const float* weights, Range range, const Blocks& values, int head_dim, float* out) {
   if (range.empty()) return;
-  if constexpr (tensor::IsScaled(Codec::kDType)) {
-    for (int t = range.begin; t < range.end; ++t) {
-      const float scale =
-          kv::ScaleOf(Codec::kDType, head_dim, values.now[t / kBlockTokens], t % kBlockTokens);
-      for (int r = 0; r < rows; ++r) weights[r * kTileTokens + t] *= scale;
-    }
-  }
   values.ahead ? MixAny<Codec, true>(rows, weights, range, values, head_dim, out)
                : MixAny<Codec, false>(rows, weights, range, values, head_dim, out);
 }
@@ -287,14 +258,23 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Block
   }
   if (any.empty()) return;
   const int head_dim = pass.head_dim;
-  pass.score(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
-             (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
+  if (pass.score != nullptr) {
+    pass.score(rows, pass.q + first * head_dim, head_dim, keys, any.begin / kBlockTokens,
+               (any.end + kBlockTokens - 1) / kBlockTokens, pass.scores);
+  } else {
+    ScoreIntegers(*pass.integers, pass.q_integers + first * pass.q_stride, pass.q_stride, rows, head_dim,
+                  pass.tile, pass.scores);
+  }
   for (int r = 0; r < rows; ++r) {
     if (!range[r].empty()) Normalize(pass, first + r, range[r], pass.scores + r * kTileTokens);
   }
+  float* out = pass.out + first * head_dim;
+  if (pass.mix == nullptr) {
+    MixIntegers(*pass.integers, pass.scores, range, rows, head_dim, pass.tile, out);
+    return;
+  }
   // Tokens seen by all go through together; the ends, which only some see, one query at a time, because a
   // value that a query doesn't see must not touch it: zero times infinity is not zero.
-  float* out = pass.out + first * head_dim;
   Blocks unfetched = values;
   unfetched.ahead = false;
   const auto mix_one = [&](int r, Range part) {
@@ -309,19 +289,32 @@ void AttendTile(Pass& pass, int first, int rows, const Blocks& keys, const Block
   for (int r = 0; r < rows; ++r) mix_one(r, {all.end, range[r].end});
 }
 
-// f32 or bf16: what AttentionTakes.
+// Of keys or values that are floats: f32 or bf16.
 template <class Visit>
 void WithCodec(tensor::DType dtype, const Visit& visit) {
+  if (IntegerAttention(dtype)) return;
   dtype == tensor::DType::kBF16 ? visit(kv::KvCodec<tensor::DType::kBF16>())
                                 : visit(kv::KvCodec<tensor::DType::kF32>());
 }
 
-void AttendHead(const QueryTile& queries, const PagedHead& kv) {
+// Vector i of the pass for products of integers.
+void QuantizeQuery(Pass& pass, int i) {
+  const IntegerKernel& rows = *pass.integers->rows;
+  const float* q = pass.q + i * pass.head_dim;
+  rows.quantize(q, pass.head_dim, rows.largest(q, pass.head_dim), pass.q_integers + i * pass.q_stride);
+}
+
+void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProducts& integers) {
   Pass pass;
   WithCodec(kv.key_dtype, [&](auto codec) { pass.score = &Score<decltype(codec)>; });
   WithCodec(kv.value_dtype, [&](auto codec) { pass.mix = &Mix<decltype(codec)>; });
   const int head_dim = queries.head_dim;
   pass.head_dim = head_dim;
+  pass.integers = &integers;
+  pass.q_stride = integers.rows->row_bytes(head_dim);
+  // Of a panel that a head does not fill, sums are computed, but not read.
+  if (pass.mix == nullptr && head_dim % kPanelRows != 0)
+    std::memset(pass.tile.values, 0, sizeof pass.tile.values);
   const float scale = queries.scale * kLog2E;
   for (int i = 0; i < queries.count; ++i) {
     const int64_t vector = queries.first + i;
@@ -333,6 +326,8 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv) {
     }
     for (int lane = 0; lane < kSumLanes; ++lane) pass.sum[i * kSumLanes + lane] = 0;
     pass.max[i] = -std::numeric_limits<float>::infinity();
+    if (kv.key_dtype == tensor::DType::kI4) kv::Rotate(pass.q + i * head_dim, head_dim);
+    if (pass.score == nullptr) QuantizeQuery(pass, i);
   }
 
   const auto position = [&](int i) { return queries.first_position + (queries.first + i) / queries.group; };
@@ -357,6 +352,11 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv) {
       values.now[b] = now + kv.value_offset;
       values.next[b] = next + kv.value_offset;
     }
+    if (pass.score == nullptr || pass.mix == nullptr) {
+      keys.ahead = values.ahead = start + kTileTokens < end;
+      if (pass.score == nullptr) UnpackKeys(kv.key_dtype, keys, head_dim, pass.tile);
+      if (pass.mix == nullptr) UnpackValues(kv.value_dtype, values, head_dim, pass.tile);
+    }
     for (int first = 0; first < queries.count; first += kSideBySide) {
       // Once per tile is enough.
       keys.ahead = values.ahead = first == 0 && start + kTileTokens < end;
@@ -368,6 +368,7 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv) {
     Vec parts[kSumVectors];
     for (int v = 0; v < kSumVectors; ++v) parts[v] = hn::Load(F(), pass.sum + i * kSumLanes + v * kLanes);
     const float sum = SumOfParts(parts);
+    if (kv.value_dtype == tensor::DType::kI4) kv::Rotate(pass.out + i * head_dim, head_dim);
     const int64_t vector = queries.first + i;
     float* out =
         queries.out + vector / queries.group * queries.out_stride + vector % queries.group * head_dim;
@@ -377,7 +378,9 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv) {
 
 }  // namespace
 
-void AttendWith(const QueryTile& queries, const PagedHead& kv) { AttendHead(queries, kv); }
+void AttendWith(const QueryTile& queries, const PagedHead& kv, const IntegerProducts& integers) {
+  AttendHead(queries, kv, integers);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace baton::kernels::cpu
@@ -385,6 +388,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace baton::kernels::cpu {
+
+const IntegerProducts& IntegerProductsFor(Isa isa) {
+  static const auto products = [] {
+    std::array<IntegerProducts, 4> all;
+    for (const Isa each : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
+      all[static_cast<size_t>(each)] = {.rows = I8Format().IntegersFor(each), .tiles = &I8TilesFor(each)};
+    }
+    return all;
+  }();
+  return products[static_cast<size_t>(isa)];
+}
 
 Attend AttendFor(Isa isa) { return BATON_FOR_ISA(isa, AttendWith); }
 

@@ -5,6 +5,10 @@
 // through the tiles that hold (p - window, p], in order, and through exactly these tokens. Its running
 // maximum, sum and output change at those borders only, so its bits depend on its own position and KV, never
 // on which queries share the pass. Scores live in a buffer of one tile.
+//
+// Keys and values in floats (f32, bf16) are multiplied as such; in integers (i8, i4), they are multiplied as
+// integers with a query or with probabilities that are rounded to integers, too: integer_attention-inl.h has
+// the definition. One may be in floats and the other in integers.
 #pragma once
 
 #include <cstddef>
@@ -50,10 +54,19 @@ struct QueryTile {
 
 // Whether keys or values may be kept as `dtype`.
 constexpr bool AttentionTakes(tensor::DType dtype) {
-  return dtype == tensor::DType::kF32 || dtype == tensor::DType::kBF16;
+  return dtype == tensor::DType::kF32 || dtype == tensor::DType::kBF16 || dtype == tensor::DType::kI8 ||
+         dtype == tensor::DType::kI4;
+}
+// Whether products with them are of integers (integer_attention-inl.h).
+constexpr bool IntegerAttention(tensor::DType dtype) {
+  return dtype == tensor::DType::kI8 || dtype == tensor::DType::kI4;
 }
 
-using Attend = void (*)(const QueryTile& queries, const PagedHead& kv);
+struct IntegerProducts;
+// Those of an instruction set, for attention of the same one.
+const IntegerProducts& IntegerProductsFor(Isa isa);
+
+using Attend = void (*)(const QueryTile& queries, const PagedHead& kv, const IntegerProducts& integers);
 Attend AttendFor(Isa isa);
 
 }  // namespace baton::kernels::cpu

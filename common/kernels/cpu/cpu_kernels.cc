@@ -35,6 +35,7 @@ class CpuKernels final : public Kernels {
   CpuKernels(cpu::Isa isa, int threads, device::CoreShare* cores)
       : isa_(isa),
         attend_(cpu::AttendFor(isa)),
+        integers_(cpu::IntegerProductsFor(isa)),
         elementwise_(cpu::ElementwiseFor(isa)),
         cores_(cores),
         pool_(cores != nullptr ? device::ThreadPool(*cores) : device::ThreadPool(threads)) {}
@@ -45,6 +46,16 @@ class CpuKernels final : public Kernels {
     std::set<std::string_view> classes = {cpu::FloatNumerics(isa_)};
     for (const cpu::WeightFormat* format : formats_) classes.insert(format->numerics(isa_));
     return fmt::format("{}", fmt::join(classes, "+"));
+  }
+
+  std::string KvNumerics(const kv::KvLayout& layout) const override {
+    for (int l = 0; l < layout.layers; ++l) {
+      const kv::KvLayer layer = layout.layer(l);
+      if (cpu::IntegerAttention(layer.key_dtype) || cpu::IntegerAttention(layer.value_dtype)) {
+        return "cpu-kv-i8/1";
+      }
+    }
+    return "";
   }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const WeightView> parts) override {
@@ -58,7 +69,7 @@ class CpuKernels final : public Kernels {
       for (const DType dtype : {layer.key_dtype, layer.value_dtype}) {
         if (cpu::AttentionTakes(dtype)) continue;
         return absl::InvalidArgumentError(
-            fmt::format("the cpu backend keeps KV as f32 or bf16, not {}", tensor::Name(dtype)));
+            fmt::format("the cpu backend keeps KV as f32, bf16, i8 or i4, not {}", tensor::Name(dtype)));
       }
     }
     return absl::OkStatus();
@@ -100,6 +111,7 @@ class CpuKernels final : public Kernels {
   const cpu::Isa isa_;
   std::set<const cpu::WeightFormat*> formats_;  // of all that was packed
   const cpu::Attend attend_;
+  const cpu::IntegerProducts& integers_;  // of attention
   const cpu::ElementwiseTable& elementwise_;
   device::CoreShare* const cores_;  // null: threads of its own
   device::ThreadPool pool_;
@@ -240,7 +252,7 @@ void CheckStore(const AttentionShape& shape, int layer, const kv::KvStore& store
   BATON_CHECK_EQ(store.layout().head_dim, shape.head_dim);
   BATON_CHECK(cpu::AttentionTakes(store.layer(layer).key_dtype) &&
               cpu::AttentionTakes(store.layer(layer).value_dtype))
-      << " KV is f32 or bf16";
+      << " KV is f32, bf16, i8 or i4";
 }
 
 void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const QkNorm& norm,
@@ -338,7 +350,8 @@ void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<cons
              .value_offset = at.value_offset(task.head),
              .key_dtype = at.key_dtype,
              .value_dtype = at.value_dtype,
-             .blocks = sequence.blocks.data()});
+             .blocks = sequence.blocks.data()},
+            integers_);
   });
 }
 

@@ -253,6 +253,20 @@ class I8WeightFormat final : public WeightFormat {
 
 }  // namespace
 
+const I8Tiles& I8TilesFor(Isa isa) {
+  switch (isa) {
+    case Isa::kBaseline:
+      return TilesFor<Isa::kBaseline>();
+    case Isa::kAvx2:
+      return TilesFor<Isa::kAvx2>();
+    case Isa::kAvx512:
+      return TilesFor<Isa::kAvx512>();
+    case Isa::kAvx512Vnni:
+      break;
+  }
+  return TilesFor<Isa::kAvx512Vnni>();
+}
+
 const WeightFormat& I8Format() {
   static const I8WeightFormat format;
   return format;

@@ -57,4 +57,6 @@ struct I8Tiles {
 extern const I8Tiles kI8VnniTiles;
 #endif
 
+const I8Tiles& I8TilesFor(Isa isa);
+
 }  // namespace baton::kernels::cpu

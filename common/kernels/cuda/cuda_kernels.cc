@@ -97,6 +97,12 @@ CudaKernels::~CudaKernels() {
 }
 
 absl::Status CudaKernels::CheckLayout(const kv::KvLayout& layout) const {
+  for (int l = 0; l < layout.layers; ++l) {
+    const kv::KvLayer layer = layout.layer(l);
+    if (layer.key_dtype == tensor::DType::kI4 || layer.value_dtype == tensor::DType::kI4) {
+      return absl::InvalidArgumentError("the cuda backend does not keep KV as i4");
+    }
+  }
   if (AttentionSupports(layout.head_dim)) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "the cuda backend has attention kernels for heads of 64 and 128 values; this model's have {}",

@@ -44,6 +44,10 @@ __device__ inline void LoadKv8(const std::byte* data, DType dtype, float (&out)[
       for (int i = 0; i < 8; ++i) out[i] = __half2float(__half(__nv_cvt_fp8_to_halfraw(values[i], __NV_E4M3)));
       return;
     }
+    case DType::kI4:  // refused by CudaKernels::CheckLayout
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[i] = 0;
+      return;
     case DType::kI8: {
       const uint2 raw = *reinterpret_cast<const uint2*>(data);
       const auto* values = reinterpret_cast<const int8_t*>(&raw);

@@ -9,7 +9,12 @@
 //
 // Scales (float32, one per token and head) are there for scaled dtypes only: the number is value x scale.
 // Keys are stored with tokens innermost, values with head_dim innermost: both are what a vector unit reads in
-// order. A layer of a block is contiguous, so that it can leave while the next layer is computed. Layers may
+// order. Of i4, codes lie two in a byte, both of one token (i4_vector.h), in the order of integer products:
+//
+//   keys   := [head_dim / 8][kBlockTokens][4], byte j: dimension j of the 8 in its low half, j + 4 in the
+//   high values := [kBlockTokens / 4][head_dim / 2][4 tokens], byte j: dimension j, and j + head_dim / 2
+//
+// A layer of a block is contiguous, so that it can leave while the next layer is computed. Layers may
 // differ in precision, and so in size. Plain data, any thread.
 #pragma once
 
@@ -41,7 +46,7 @@ struct KvLayer {
  private:
   int64_t HeadBytes(tensor::DType dtype) const {
     const int64_t scales = tensor::IsScaled(dtype) ? kBlockTokens * int64_t{sizeof(float)} : 0;
-    return int64_t{head_dim} * kBlockTokens * tensor::SizeOf(dtype) + scales;
+    return int64_t{head_dim} * kBlockTokens * tensor::BitsOf(dtype) / 8 + scales;
   }
 };
 

@@ -242,12 +242,14 @@ class Bench {
 int main(int argc, char** argv) {
   std::string commit = "unknown", isa;
   int threads = 0, repetitions = 9;
+  bool attention = false;
   CLI::App app("The cpu kernels beside this machine's limits");
   app.add_option("--commit", commit, "what was built, for the record");
   app.add_option("--isa", isa,
                  "instruction set: avx512vnni, avx512, avx2 or baseline; the best one by default");
   app.add_option("--threads", threads, "threads; all cores by default");
   app.add_option("--repetitions", repetitions, "of which the medians are shown")->check(CLI::PositiveNumber);
+  app.add_flag("--attention", attention, "attention alone");
   CLI11_PARSE(app, argc, argv);
   if (threads == 0) threads = baton::device::UsableCores();
   baton::bench::one_thread = threads == 1;
@@ -260,14 +262,20 @@ int main(int argc, char** argv) {
   baton::bench::Bench bench(isa, threads, repetitions);
   bench.PrintLimits();
   using enum baton::bench::Bench::Weights;
-  bench.Gemm(8192, 8192, {kInt4, kInt8});  // no cache holds it
-  bench.Gemm(4096, 4096, {kInt4, kInt8, kBF16, kF32});
-  bench.Gemm(192, 512, {kInt4, kInt8, kBF16, kF32});
-  bench.Attention(1, 0, 512, DType::kF32, DType::kF32);
-  bench.Attention(1, 0, 512, DType::kBF16, DType::kBF16);
-  bench.Attention(1, 3584, 512, DType::kBF16, DType::kBF16);
-  bench.Attention(1, 8192, 1, DType::kBF16, DType::kBF16);
-  bench.Attention(8, 2048, 1, DType::kF32, DType::kF32);
-  bench.Attention(8, 2048, 1, DType::kBF16, DType::kBF16);
+  if (!attention) {
+    bench.Gemm(8192, 8192, {kInt4, kInt8});  // no cache holds it
+    bench.Gemm(4096, 4096, {kInt4, kInt8, kBF16, kF32});
+    bench.Gemm(192, 512, {kInt4, kInt8, kBF16, kF32});
+  }
+  using KvPair = std::pair<DType, DType>;
+  for (const auto& [keys, values] :
+       {KvPair{DType::kF32, DType::kF32}, KvPair{DType::kBF16, DType::kBF16}, KvPair{DType::kI8, DType::kI8},
+        KvPair{DType::kI8, DType::kI4}, KvPair{DType::kI4, DType::kI4}}) {
+    bench.Attention(1, 0, 512, keys, values);
+    if (keys != DType::kF32) bench.Attention(1, 3584, 512, keys, values);
+    bench.Attention(8, 2048, 1, keys, values);
+    // Whose KV no cache holds.
+    if (keys != DType::kF32) bench.Attention(4, 16384, 1, keys, values);
+  }
   return 0;
 }

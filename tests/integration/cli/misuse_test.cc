@@ -88,7 +88,7 @@ TEST(MisuseTest, AServerEndsWithTwoWhereFlagsMakeNoSense) {
     EXPECT_THAT(misuse(server, {"--tls-cert", "x.pem"}), HasSubstr("give both or neither"));
   }
   EXPECT_THAT(misuse("baton-decode", {"--link-floor-gbps", "5"}), HasSubstr("add --link-peers"));
-  EXPECT_THAT(misuse("baton-decode", {"--key-dtype", "f12"}), HasSubstr("one of f32, bf16, f16, f8, i8"));
+  EXPECT_THAT(misuse("baton-decode", {"--key-dtype", "f12"}), HasSubstr("one of f32, bf16, f16, f8, i8, i4"));
   EXPECT_THAT(misuse("baton-router", {"--policy", "random"}),
               HasSubstr("\"random\" is not one of prefix_affinity"));
   EXPECT_THAT(misuse("baton-router", {"--log-level", "warn"}), HasSubstr("give --decode or --fleet-file"));

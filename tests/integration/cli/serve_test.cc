@@ -317,7 +317,7 @@ TEST_F(ServeTest, HandsOnWhatWorkersTake) {
 TEST_F(ServeTest, AFlagThatWorkersWouldRefuseIsRefusedBeforeTheyStart) {
   Start({"--key-dtype", "f12"});
   EXPECT_EQ(Wait(), 2);
-  EXPECT_THAT(seen_, HasSubstr("--key-dtype: \"f12\" is not one of f32, bf16, f16, f8, i8"));
+  EXPECT_THAT(seen_, HasSubstr("--key-dtype: \"f12\" is not one of f32, bf16, f16, f8, i8, i4"));
 }
 
 TEST_F(ServeTest, ProcessesShareAKeyOfTheirOwnThatGoesWithThem) {

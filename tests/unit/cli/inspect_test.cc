@@ -42,6 +42,12 @@ TEST(InspectTest, ShowsTheFormulaAndItsResult) {
   EXPECT_THAT(text, HasSubstr("1 MiB per block of 16 tokens, 8 GiB per full context"));
   EXPECT_THAT(text, HasSubstr("1 GiB holds 16,384 tokens, 0 full contexts"));
   EXPECT_THAT(text, HasSubstr("x 2 bytes = 32,768 bytes per token"));
+  EXPECT_THAT(text,
+              HasSubstr("KV in i8      2 x 16 layers x 8 KV heads x (64 head_dim x 8 bits + a scale of 4 "
+                        "bytes) = 17,408 bytes per token"));
+  EXPECT_THAT(text,
+              HasSubstr("KV in i8/i4   16 layers x 8 KV heads x ((64 head_dim x 8 bits + a scale of 4 "
+                        "bytes) + (64 head_dim x 4 bits + a scale of 4 bytes)) = 13,312 bytes per token"));
   EXPECT_THAT(text, HasSubstr("with --weights stored 2.30 GiB, bf16 2.30 GiB, int8 1.15 GiB"));
 }
 
@@ -53,6 +59,10 @@ TEST(InspectTest, JsonHasTheSameNumbers) {
   EXPECT_EQ(json["kv"][0]["bytes_per_context"], int64_t{65'536} * 131'072);
   EXPECT_EQ(json["kv"][0]["fits"][0]["tokens"], 32);
   EXPECT_EQ(json["kv"][1]["fits"][0]["tokens"], 80);
+  ASSERT_EQ(json["kv"].size(), 5u);
+  EXPECT_EQ(json["kv"][3]["dtype"], "i8/i4");
+  EXPECT_EQ(json["kv"][3]["value_dtype"], "i4");
+  EXPECT_EQ(json["kv"][4]["bytes_per_token"], 16 * 8 * 2 * (32 + 4));
   EXPECT_EQ(json["parameters"], 1'235'814'400);
   ASSERT_EQ(json["weights"].size(), 4u);
   EXPECT_EQ(json["weights"][2]["precision"], "int8");

@@ -25,7 +25,8 @@ class BatchInvarianceTest : public testing::TestWithParam<std::string> {
   std::vector<std::unique_ptr<Kernels>> kernels_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Isa, BatchInvarianceTest, testing::Values("baseline", "avx2", "avx512"),
+INSTANTIATE_TEST_SUITE_P(Isa, BatchInvarianceTest,
+                         testing::Values("baseline", "avx2", "avx512", "avx512vnni"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(BatchInvarianceTest, MatMulRows) {
@@ -111,6 +112,19 @@ std::vector<LayerShape> Shapes() {
           {{.heads = 10, .kv_heads = 1, .head_dim = 40, .scale = 0.15f, .window = 37}, key, value, false});
     }
   }
+  // Integers; and with floats beside them.
+  for (const auto& [key, value] : {std::pair{DType::kI8, DType::kI8},
+                                   {DType::kI8, DType::kI4},
+                                   {DType::kI4, DType::kI4},
+                                   {DType::kBF16, DType::kI8},
+                                   {DType::kI4, DType::kF32}}) {
+    shapes.push_back(
+        {{.heads = 4, .kv_heads = 2, .head_dim = 24, .scale = 0.2f, .window = 0}, key, value, true});
+    shapes.push_back(
+        {{.heads = 10, .kv_heads = 1, .head_dim = 72, .scale = 0.12f, .window = 37}, key, value, false});
+    shapes.push_back(
+        {{.heads = 3, .kv_heads = 1, .head_dim = 128, .scale = 0.1f, .window = 0}, key, value, false});
+  }
   return shapes;
 }
 
@@ -148,13 +162,17 @@ TEST_P(BatchInvarianceTest, AttentionUnderAnySchedule) {
 }
 
 // Machines whose numerics() are equal may serve one request together, so their bits must be equal too.
-TEST(IsaInvarianceTest, Avx2AndAvx512ComputeTheSameBits) {
+class IsaInvarianceTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Isa, IsaInvarianceTest, testing::Values("avx512", "avx512vnni"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(IsaInvarianceTest, ComputesTheBitsOfAvx2) {
   constexpr uint64_t kSeed = 41;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   std::string why;
   auto narrow = TryMakeCpu("avx2", 2, &why);
   if (narrow == nullptr) GTEST_SKIP() << why;
-  auto wide = TryMakeCpu("avx512", 2, &why);
+  auto wide = TryMakeCpu(GetParam(), 2, &why);
   if (wide == nullptr) GTEST_SKIP() << why;
   Random random(kSeed);
   for (DType dtype : {DType::kF32, DType::kBF16}) {
@@ -199,7 +217,7 @@ TEST(IsaInvarianceTest, Avx2AndAvx512ComputeTheSameBits) {
 }
 
 // What lacks a fused multiply-add computes other bits and says so.
-TEST(IsaInvarianceTest, TheBaselineHasNumericsOfItsOwn) {
+TEST(BaselineTest, HasNumericsOfItsOwn) {
   auto baseline = TryMakeCpu("baseline", 1);
   ASSERT_NE(baseline, nullptr);
   auto best = TryMakeCpu("", 1);

@@ -51,6 +51,9 @@ TEST(ModelSummaryTest, CountsKvBytesOfEachPrecision) {
   EXPECT_EQ(summary->KvBytesPerToken(DType::kF32, DType::kF32), 2 * 2 * 2 * 8 * 4);
   EXPECT_EQ(summary->KvBytesPerToken(DType::kBF16, DType::kBF16), 2 * 2 * 2 * 8 * 2);
   EXPECT_EQ(summary->KvBytesPerToken(DType::kF32, DType::kBF16), 2 * 2 * 8 * (4 + 2));
+  // A scale of 4 bytes for each of the 2 x 2 vectors.
+  EXPECT_EQ(summary->KvBytesPerToken(DType::kI8, DType::kI8), 2 * 2 * 2 * (8 + 4));
+  EXPECT_EQ(summary->KvBytesPerToken(DType::kI8, DType::kI4), 2 * 2 * ((8 + 4) + (4 + 4)));
   EXPECT_EQ(summary->KvBytesOfContext(DType::kF32, DType::kBF16), 256 * 2 * 2 * 8 * (4 + 2));
   EXPECT_EQ(summary->rope_bytes, 256 * 4 * 2 * 4);
 }

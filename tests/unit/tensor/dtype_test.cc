@@ -9,11 +9,13 @@ namespace baton::tensor {
 namespace {
 
 TEST(DTypeTest, NamesAndSizesGoTogether) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8,
+                      DType::kI4}) {
     const auto back = DTypeFromName(Name(dtype));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(*back, dtype);
-    EXPECT_EQ(IsScaled(dtype), SizeOf(dtype) == 1);
+    EXPECT_EQ(IsScaled(dtype), BitsOf(dtype) <= 8);
+    EXPECT_EQ(SizeOf(dtype), BitsOf(dtype) / 8);
   }
   EXPECT_EQ(DTypeFromName("f64").status().code(), absl::StatusCode::kInvalidArgument);
 }

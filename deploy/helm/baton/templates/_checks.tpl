@@ -84,11 +84,16 @@
 {{- if and (eq $image $plain) (not (contains "cuda" $image)) -}}
 {{- fail (printf "%s.gpus is %d, so it runs with --backend=cuda, and %s is the image of roles without GPUs: build deploy/container/Dockerfile.cuda, push it as %s:%s, and leave %s.image.tag empty or set it to that tag" $role (int $r.gpus) $image $v.image.repository (include "baton.cudaTag" $) $role) -}}
 {{- end -}}
+{{- range $key := list "keyDtype" "valueDtype" -}}
+{{- if and (ne $role "router") (eq (index $v.kv $key) "i4") -}}
+{{- fail (printf "kv.%s is i4, which only CPUs compute with, and %s.gpus is %d: use f8 or i8" $key $role (int $r.gpus)) -}}
+{{- end -}}
+{{- end -}}
 {{- else if ne $role "router" -}}
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- $dtype := index $v.kv $key -}}
-{{- if has $dtype (list "f16" "f8" "i8") -}}
-{{- fail (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32 or bf16, or give both pools GPUs" $key $dtype $role) -}}
+{{- if has $dtype (list "f16" "f8") -}}
+{{- fail (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32, bf16, i8 or i4, or give both pools GPUs" $key $dtype $role) -}}
 {{- end -}}
 {{- end -}}
 {{- with ($r.resources.limits | default dict).memory -}}

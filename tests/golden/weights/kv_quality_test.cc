@@ -1,0 +1,48 @@
+// What packed KV costs in quality: the shipped model with it against itself with KV in float32. It prints
+// what docs/measurements.md shows.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tests/golden/weights/quality.h"
+
+namespace baton {
+namespace {
+
+using tensor::DType;
+
+struct Case {
+  DType keys, values;
+  double least, most;  // mean KL divergence
+};
+
+class KvQualityTest : public testing::TestWithParam<Case> {};
+
+TEST_P(KvQualityTest, StaysCloseToFloats) {
+  const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
+  auto floats = engine::Engine::Load({.model_folder = folder, .kv_bytes = int64_t{64} << 20});
+  auto packed = engine::Engine::Load({.model_folder = folder,
+                                      .kv_bytes = int64_t{64} << 20,
+                                      .key_dtype = GetParam().keys,
+                                      .value_dtype = GetParam().values});
+  ASSERT_TRUE(floats.ok()) << floats.status();
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  const Quality quality = Compare(**floats, **packed, folder);
+  std::printf("KV in %s/%s: %s\n", std::string(tensor::Name(GetParam().keys)).c_str(),
+              std::string(tensor::Name(GetParam().values)).c_str(), Describe(quality).c_str());
+  ASSERT_GT(quality.tokens, 5000);
+  EXPECT_GT(quality.divergence, GetParam().least) << "not of so few bits";
+  EXPECT_LE(quality.divergence, GetParam().most);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Precisions, KvQualityTest,
+    testing::Values(Case{DType::kBF16, DType::kBF16, 1e-9, 1e-3}, Case{DType::kI8, DType::kI8, 1e-8, 3e-3},
+                    Case{DType::kI8, DType::kI4, 1e-5, 5e-2}, Case{DType::kI4, DType::kI4, 1e-5, 1e-1}),
+    [](const auto& info) {
+      return std::string(tensor::Name(info.param.keys)) + "_" + std::string(tensor::Name(info.param.values));
+    });
+
+}  // namespace
+}  // namespace baton
