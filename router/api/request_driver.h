@@ -100,6 +100,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   void Do(WriteLast& last);
   void Do(Break& break_off);
   void Do(Finish& finish);
+  // What the request used; nothing if no worker accepted it.
+  std::optional<v1::RequestUsage> Usage() const;
   // The request is over, except for its last message on the way.
   void Settle(const admission::Meter::Use& used);
 
