@@ -103,6 +103,7 @@ bool RequestDriver::Prepare(const Request& request) {
       context_.preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
+    if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
     (*prepared)->chain = ChainOf((*prepared)->request, context_.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
@@ -220,6 +221,7 @@ std::optional<v1::RequestUsage> RequestDriver::Usage() const {
   if (!flow_.account().counted()) return std::nullopt;
   v1::RequestUsage usage;
   SetUsage(flow_.account().Total(), usage.mutable_usage());
+  if (flow_.price() != nullptr) *usage.mutable_cost() = CostMessage(*flow_.price(), flow_.account().Total());
   return usage;
 }
 

@@ -27,6 +27,7 @@
 #include "router/api/live_calls.h"
 #include "router/api/request_flow.h"
 #include "router/api/request_preparer.h"
+#include "router/billing/price_file.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
 #include "router/tenancy/authenticator.h"
@@ -44,6 +45,7 @@ struct CallContext {
   const Clock* clock = nullptr;
   Probe* probe = nullptr;
   LiveCalls* live = nullptr;
+  const billing::PriceFile* prices = nullptr;  // null: no model has a price
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;

@@ -215,6 +215,8 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   }
   account_.Finished(choice, PromptReportOf(finished.usage()), finished.usage().thinking_tokens());
   SetUsage(account_.Choice(choice), finished.mutable_usage());
+  finished.clear_cost();
+  if (price() != nullptr) *finished.mutable_cost() = CostMessage(*price(), account_.Charged(choice));
   v1::Timing* timing = finished.mutable_timing();
   const absl::Time first = state.first_token.value_or(now);
   const PhaseSeconds phases = SplitTtft(absl::ToDoubleSeconds(first - options_.arrival),

@@ -126,6 +126,8 @@ class RequestFlow {
 
   // What the request has used so far.
   const billing::UsageAccount& account() const { return account_; }
+  // Null: the model has no price.
+  const billing::Price* price() const { return prepared_.price.get(); }
 
  private:
   enum class State { kWaiting, kDialing, kRunning, kDone };

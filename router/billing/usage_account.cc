@@ -54,6 +54,12 @@ TokenCounts UsageAccount::Choice(int choice) const {
   return counts;
 }
 
+TokenCounts UsageAccount::Charged(int choice) const {
+  const TokenCounts counts = Choice(choice);
+  if (charged_ == choice) return counts;
+  return {.completion = counts.completion, .thinking = counts.thinking};
+}
+
 TokenCounts UsageAccount::Total() const {
   if (!counted()) return {};
   TokenCounts total = Split(choices_[charged_.value_or(*first_accepted_)].prompt);

@@ -42,6 +42,8 @@ class UsageAccount {
   std::optional<int> charged_choice() const { return charged_; }
   // Of one choice: the whole prompt as that choice had it, and its own answer.
   TokenCounts Choice(int choice) const;
+  // What the choice is charged for: its answer, and the prompt if it is the charged choice.
+  TokenCounts Charged(int choice) const;
   // Of the request: its prompt once, and all answers. Zero unless counted().
   TokenCounts Total() const;
 

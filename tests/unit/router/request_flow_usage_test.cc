@@ -85,6 +85,51 @@ TEST_F(RequestFlowTest, AnAnswerThatMovedAndFailsCountsEachTokenOnce) {
   EXPECT_EQ(flow_->account().Total(), (TokenCounts{.decode_cached = 1, .plain = 1, .completion = 2}));
 }
 
+TEST_F(RequestFlowTest, CostsOfChoicesAddUpToTheRequestsAndThePromptIsChargedOnce) {
+  Make();
+  Prepared prepared = Request(2);
+  prepared.price = std::make_shared<billing::Price>(
+      billing::Price{.currency = "EUR", .prompt = 1000, .cached = 100, .completion = 7});
+  flow_->OnPrepared(prepared);
+  for (int choice : {0, 1}) {
+    flow_->OnPlaced(choice, Place(choice));
+    flow_->OnDecodeEvent(choice, 1, Accepted());
+  }
+  flow_->OnWritten(true);
+  std::vector<v1::Finished> finished;
+  const auto keep = [&](const Actions& actions) {
+    for (const Action& action : actions) {
+      const auto* write = std::get_if<Write>(&action);
+      const auto* last = std::get_if<WriteLast>(&action);
+      const v1::GenerateResponse* sent = write != nullptr  ? &write->response
+                                         : last != nullptr ? &last->response
+                                                           : nullptr;
+      if (sent != nullptr && sent->has_finished()) finished.push_back(sent->finished());
+    }
+  };
+  keep(flow_->OnDecodeEvent(1, 1, FirstToken(1, 0)));
+  keep(flow_->OnWritten(true));
+  keep(flow_->OnDecodeEvent(0, 1, FirstToken(0, 0)));
+  keep(flow_->OnWritten(true));
+  keep(flow_->OnDecodeEvent(0, 1, Done()));
+  keep(flow_->OnWritten(true));
+  keep(flow_->OnDecodeEvent(1, 1, Done()));
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].choice(), 0u);
+  EXPECT_EQ(finished[0].cost().picos(), 7) << "the other choice bears the prompt";
+  EXPECT_EQ(finished[1].cost().picos(), 1000 + 100 + 7);
+  EXPECT_EQ(finished[1].cost().currency(), "EUR");
+  EXPECT_EQ(billing::CostOf(*prepared.price, flow_->account().Total()), 1000 + 100 + 7 + 7);
+}
+
+TEST_F(RequestFlowTest, WithoutAPriceThereIsNoCost) {
+  Run();
+  flow_->OnWritten(true);
+  v1::DecodeEvent done = Done();
+  done.mutable_finished()->mutable_cost()->set_picos(5);  // a worker has no say in it
+  EXPECT_FALSE(Only<WriteLast>(flow_->OnDecodeEvent(0, 1, done)).response.finished().has_cost());
+}
+
 // Any order of events that workers and the dispatcher can produce, with any numbers in them. What clients are
 // told adds up, and so does the account, by a count of the test's own.
 TEST_F(RequestFlowTest, UsageAddsUpUnderRandomEvents) {
