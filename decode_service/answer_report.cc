@@ -38,8 +38,9 @@ void AnswerReport::LogitsArrived(absl::Time now, const v1::PrefillDone& done) {
   prefill_ = done.compute_seconds();
   // What neither waiting nor computing explains: shipping, the wire, and attempts that failed before.
   transfer_ = std::max(0.0, taken - done.queue_seconds() - done.compute_seconds());
-  usage_.set_prefill_cached_tokens(static_cast<uint32_t>(
-      std::max<int64_t>(0, int64_t{done.cached_tokens()} - int64_t{usage_.decode_cached_tokens()})));
+  // What was handed off may be longer than the prompt: resumed tokens are no tokens of the prompt.
+  const uint32_t cached = std::min(done.cached_tokens(), usage_.prompt_tokens());
+  usage_.set_prefill_cached_tokens(cached - std::min(cached, usage_.decode_cached_tokens()));
   if (done.fetched_tokens() == 0) return;
   relay_.set_fetched_tokens(relay_.fetched_tokens() + done.fetched_tokens());
   relay_.set_fetched_from(done.fetched_from());

@@ -211,6 +211,9 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
   const auto end = sequence.outbox->Push(draw, logits_digest, *event.mutable_delta());
   const bool first = !sequence.report.first_token_sent();
   if (first && sequence.resumed_tokens == 0) *event.mutable_opening() = sequence.report.Opening();
+  if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
+    event.set_thinking_tokens(static_cast<uint32_t>(parts->thinking_tokens()));
+  }
   sequence.send(std::move(event));
   const absl::Duration took = sequence.report.TokenSent(clock_.Now());
   first ? probe_.FirstToken(took) : probe_.NextToken(took);

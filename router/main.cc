@@ -152,6 +152,11 @@ int main(int argc, char** argv) {
   app.add_option("--tenants", options.tenants.file,
                  "JSON file of tenants, their keys and limits, read again when it changes; none: open to all")
       ->type_name("FILE");
+  app.add_option(
+         "--prices", options.prices,
+         "JSON file of what models cost per million tokens, read again when it changes; none: nothing "
+         "has a price")
+      ->type_name("FILE");
   baton::rpc::AddFleetFlags(app, options.security);
   baton::rpc::AddPublicEndpointFlags(app, options.security);
   app.add_option("--tenant-salt-file", options.tenants.salt_file,

@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
+#include "common/base/quote.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/rpc/security.h"
@@ -18,6 +19,8 @@
 #include "router/api/request_driver.h"
 #include "router/api/request_preparer.h"
 #include "router/api/service.h"
+#include "router/api/validation.h"
+#include "router/billing/price_file.h"
 #include "router/discovery/discovery.h"
 #include "router/fleet/watcher.h"
 #include "router/tenancy/authenticator.h"
@@ -49,6 +52,28 @@ absl::StatusOr<ModelRegistry> LoadModels(const std::vector<RouterOptions::Model>
                     served.front().name, served.back().name));
   }
   return ModelRegistry::Create(std::move(served));
+}
+
+// The prices of a file, if one is named, after a look whether any request for a model could cost more than is
+// counted.
+absl::StatusOr<std::unique_ptr<billing::PriceFile>> OpenPrices(const std::string& path,
+                                                               const ModelRegistry& models) {
+  if (path.empty()) return nullptr;
+  return billing::PriceFile::Open(path, [path, &models](const billing::PriceTable& table) -> absl::Status {
+    for (const auto& model : models.models()) {
+      const billing::Price* const price = table.Find(model->name);
+      if (price == nullptr) {
+        spdlog::warn("{}: no price for {}: its requests have no cost", path, model->name);
+        continue;
+      }
+      // A prompt, and as many answers as a request may have.
+      const absl::Status fits = billing::CheckPrice(*price, (1 + kMaxChoices) * model->context);
+      if (fits.ok()) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("{}: models.{}: {}", path, Quoted(model->name), std::string(fits.message())));
+    }
+    return absl::OkStatus();
+  });
 }
 
 // `model`: any of those that the fleet serves.
@@ -117,6 +142,7 @@ struct Router::Parts {
   Executor executor;
   Dispatcher dispatcher;
   std::unique_ptr<Tenants> tenants;
+  std::unique_ptr<billing::PriceFile> prices;  // null: no model has a price
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<discovery::Discovery> discovery;
   std::unique_ptr<fleet::Watcher> watcher;
@@ -143,6 +169,9 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->tenants->Watch();
   all->authenticator = std::make_unique<Authenticator>(*all->tenants, all->probe);
   all->context.authenticator = all->authenticator.get();
+  BATON_ASSIGN_OR_RETURN(all->prices, OpenPrices(options.prices, all->models));
+  if (all->prices != nullptr) all->prices->Watch();
+  all->context.prices = all->prices.get();
   all->fleet.SetListener([all] {
     all->dispatcher.Pump();
     all->FollowFleet();

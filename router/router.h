@@ -40,6 +40,8 @@ struct RouterOptions {
   std::string policy = "prefix_affinity";
   // Who may call (tenants.h). Without a file, anyone.
   Tenants::Options tenants;
+  // What models cost (billing/price.h), by a file; empty: nothing has a price.
+  std::string prices;
   // What it shows to clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;
   // The prefix index takes at most this much memory.

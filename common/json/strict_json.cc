@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -24,7 +25,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   using typename nlohmann::json_sax<Json>::string_t;
   using typename nlohmann::json_sax<Json>::binary_t;
 
-  explicit Builder(const Limits& limits) : limits_(limits) {}
+  Builder(std::string_view text, const Limits& limits) : text_(text), limits_(limits) {}
 
   bool null() override { return Add(nullptr) != nullptr; }
   bool boolean(bool value) override { return Add(value) != nullptr; }
@@ -48,7 +49,9 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    return Refuse(fmt::format("not valid JSON at byte {}", position));
+    const std::string_view before = text_.substr(0, position);
+    return Refuse(fmt::format("not valid JSON at byte {}, in line {}", position,
+                              1 + std::count(before.begin(), before.end(), '\n')));
   }
 
   absl::StatusOr<Json> Take() {
@@ -109,6 +112,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  const std::string_view text_;
   const Limits limits_;
   Json root_;
   std::vector<Container> open_;  // from the outermost in
@@ -121,7 +125,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 template <typename Json>
 absl::StatusOr<Json> Parse(std::string_view text, const Limits& limits, int64_t* values) {
-  Builder<Json> builder(limits);
+  Builder<Json> builder(text, limits);
   Json::sax_parse(text, &builder);
   if (values != nullptr) *values = builder.values();
   return builder.Take();

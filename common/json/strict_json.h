@@ -23,7 +23,7 @@ struct Limits {
   int64_t values = std::numeric_limits<int64_t>::max();
 };
 
-// INVALID_ARGUMENT says what is wrong, and at which byte if it is no JSON. Json is nlohmann::json or
+// INVALID_ARGUMENT says what is wrong, and at which byte and line if it is no JSON. Json is nlohmann::json or
 // nlohmann::ordered_json. `values`, if not null, receives how many there are.
 template <typename Json>
 absl::StatusOr<Json> Parse(std::string_view text, const Limits& limits = {}, int64_t* values = nullptr);

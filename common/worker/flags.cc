@@ -24,12 +24,9 @@ void AddEngineFlags(CLI::App& app, Options& options) {
   app.add_option("--tp", options.engine.tp, "Ranks that share each step: GPUs, or slices of the threads")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  const std::vector<std::pair<std::string, tensor::DType>> dtypes = {{"f32", tensor::DType::kF32},
-                                                                     {"bf16", tensor::DType::kBF16},
-                                                                     {"f16", tensor::DType::kF16},
-                                                                     {"f8", tensor::DType::kF8},
-                                                                     {"i8", tensor::DType::kI8},
-                                                                     {"i4", tensor::DType::kI4}};
+  const std::vector<std::pair<std::string, tensor::DType>> dtypes = {
+      {"f32", tensor::DType::kF32}, {"bf16", tensor::DType::kBF16}, {"f16", tensor::DType::kF16},
+      {"f8", tensor::DType::kF8},   {"i8", tensor::DType::kI8},     {"i4", tensor::DType::kI4}};
   command_line::AddChoice(app, "--key-dtype", options.engine.key_dtype, dtypes,
                           "Precision of keys in the KV cache (default: f32, on GPUs that of the model)");
   command_line::AddChoice(app, "--value-dtype", options.engine.value_dtype, dtypes,

@@ -17,9 +17,10 @@ class ClientStream {
   // Sends a message; OnWritten follows, and only then the next call to Write or Finish. `more`: another
   // message follows at once, so both may leave in one packet.
   virtual void Write(const v1::GenerateResponse& response, bool more) = 0;
-  // Ends the stream: OK with the `last` message, or `status` without one (null). Nothing follows, not even
-  // OnWritten.
-  virtual void Finish(const absl::Status& status, const v1::GenerateResponse* last) = 0;
+  // Ends the stream: OK with the `last` message, or `status` without one (null). `usage`: what the request
+  // used; null: no worker accepted it. Nothing follows, not even OnWritten.
+  virtual void Finish(const absl::Status& status, const v1::GenerateResponse* last,
+                      const v1::RequestUsage* usage) = 0;
   // Ends the stream now, without waiting for a message that the client does not take. OnWritten(false) and
   // then Finish follow if a Write was outstanding; nothing does after Finish. Does nothing on an ended
   // stream.

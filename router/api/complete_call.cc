@@ -4,6 +4,7 @@
 
 #include "common/rpc/status.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/api/wire.h"
 
 namespace baton::router {
@@ -11,7 +12,7 @@ namespace baton::router {
 grpc::ServerUnaryReactor* CompleteCall::Start(const CallContext& context,
                                               grpc::CallbackServerContext* server_context,
                                               const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response) {
-  auto call = std::shared_ptr<CompleteCall>(new CompleteCall(*response));
+  auto call = std::shared_ptr<CompleteCall>(new CompleteCall(*server_context, *response));
   call->self_ = call;
   call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock));
   // The call's own bytes go with the call, which a job on the executor may outlive.
@@ -30,7 +31,9 @@ void CompleteCall::Write(const v1::GenerateResponse& response, bool) {
   driver_->OnWritten(true);
 }
 
-void CompleteCall::Finish(const absl::Status& status, const v1::GenerateResponse* last) {
+void CompleteCall::Finish(const absl::Status& status, const v1::GenerateResponse* last,
+                          const v1::RequestUsage* usage) {
+  if (usage != nullptr) AddUsage(*usage, &server_context_);
   if (last != nullptr) fold_.Add(*last);
   if (status.ok()) response_ = SerializeMessage(fold_.answer());
   grpc::ServerUnaryReactor::Finish(rpc::ToGrpc(status));

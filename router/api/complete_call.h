@@ -25,11 +25,13 @@ class CompleteCall final : public grpc::ServerUnaryReactor, public ClientStream 
                                          const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response);
 
  private:
-  explicit CompleteCall(grpc::ByteBuffer& response) : response_(response) {}
+  CompleteCall(grpc::CallbackServerContext& server_context, grpc::ByteBuffer& response)
+      : server_context_(server_context), response_(response) {}
 
   // ClientStream, called by the driver.
   void Write(const v1::GenerateResponse& response, bool more) override;
-  void Finish(const absl::Status& status, const v1::GenerateResponse* last) override;
+  void Finish(const absl::Status& status, const v1::GenerateResponse* last,
+              const v1::RequestUsage* usage) override;
   // No message ever waits for the client.
   void Abort(const absl::Status&) override {}
 
@@ -37,7 +39,8 @@ class CompleteCall final : public grpc::ServerUnaryReactor, public ClientStream 
   void OnCancel() override { driver_->OnCancelled(); }
   void OnDone() override;
 
-  AnswerFold fold_;  // the driver's
+  AnswerFold fold_;                              // the driver's
+  grpc::CallbackServerContext& server_context_;  // both live until the call was finished
   grpc::ByteBuffer& response_;
   // Until OnDone.
   std::shared_ptr<CompleteCall> self_;

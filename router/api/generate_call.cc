@@ -7,6 +7,7 @@
 
 #include "common/rpc/status.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/api/wire.h"
 
 namespace baton::router {
@@ -40,7 +41,12 @@ void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {
   StartWrite(&outgoing_, options);
 }
 
-void GenerateCall::Finish(const absl::Status& status, const v1::GenerateResponse* last) {
+void GenerateCall::Finish(const absl::Status& status, const v1::GenerateResponse* last,
+                          const v1::RequestUsage* usage) {
+  if (usage != nullptr) {
+    absl::MutexLock lock(&mutex_);
+    if (server_context_ != nullptr) AddUsage(*usage, server_context_);
+  }
   if (last == nullptr) {
     grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(status));
     return;

@@ -30,7 +30,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, pu
 
   // ClientStream, called by the driver.
   void Write(const v1::GenerateResponse& response, bool more) override;
-  void Finish(const absl::Status& status, const v1::GenerateResponse* last) override;
+  void Finish(const absl::Status& status, const v1::GenerateResponse* last,
+              const v1::RequestUsage* usage) override;
   void Abort(const absl::Status& status) override;
 
   // Reactions, called by gRPC.

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "baton/v1/decode.pb.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/api/served_model.h"
+#include "router/billing/price.h"
 
 namespace baton::router {
 
@@ -21,6 +23,8 @@ struct Prepared {
   std::vector<kv::BlockHash> chain;
   int choices = 1;
   uint64_t seed = 0;
+  // Of its model, at the moment of its preparation; null: none.
+  std::shared_ptr<const billing::Price> price;
   // Hash of the session's id; 0: none.
   uint64_t session = 0;
   // Explain the placement.

@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/kv/index/block_hash.h"
+#include "router/api/usage.h"
 
 namespace baton::router {
 namespace {
@@ -102,6 +103,7 @@ bool RequestDriver::Prepare(const Request& request) {
       context_.preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
+    if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
     (*prepared)->chain = ChainOf((*prepared)->request, context_.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
@@ -203,14 +205,24 @@ void RequestDriver::Do(Write& write) {
 void RequestDriver::Do(WriteLast& last) {
   Settle(last.used);
   writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_relaxed);
-  client_->Finish(absl::OkStatus(), &last.response);
+  const auto usage = Usage();
+  client_->Finish(absl::OkStatus(), &last.response, usage.has_value() ? &*usage : nullptr);
 }
 
 void RequestDriver::Do(Break& break_off) { client_->Abort(break_off.status); }
 
 void RequestDriver::Do(Finish& finish) {
   Settle(finish.used);
-  client_->Finish(finish.status, nullptr);
+  const auto usage = Usage();
+  client_->Finish(finish.status, nullptr, usage.has_value() ? &*usage : nullptr);
+}
+
+std::optional<v1::RequestUsage> RequestDriver::Usage() const {
+  if (!flow_.account().counted()) return std::nullopt;
+  v1::RequestUsage usage;
+  SetUsage(flow_.account().Total(), usage.mutable_usage());
+  if (flow_.price() != nullptr) *usage.mutable_cost() = CostMessage(*flow_.price(), flow_.account().Total());
+  return usage;
 }
 
 void RequestDriver::Settle(const admission::Meter::Use& used) {

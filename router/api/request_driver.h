@@ -27,6 +27,7 @@
 #include "router/api/live_calls.h"
 #include "router/api/request_flow.h"
 #include "router/api/request_preparer.h"
+#include "router/billing/price_file.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
 #include "router/tenancy/authenticator.h"
@@ -44,6 +45,7 @@ struct CallContext {
   const Clock* clock = nullptr;
   Probe* probe = nullptr;
   LiveCalls* live = nullptr;
+  const billing::PriceFile* prices = nullptr;  // null: no model has a price
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;
@@ -100,6 +102,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   void Do(WriteLast& last);
   void Do(Break& break_off);
   void Do(Finish& finish);
+  // What the request used; nothing if no worker accepted it.
+  std::optional<v1::RequestUsage> Usage() const;
   // The request is over, except for its last message on the way.
   void Settle(const admission::Meter::Use& used);
 

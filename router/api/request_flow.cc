@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "router/api/usage.h"
 
 namespace baton::router {
 namespace {
@@ -38,6 +39,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   prepared_ = *std::move(prepared);
   choices_.resize(prepared_.choices);
   const v1::DecodeRequest& request = prepared_.request;
+  account_ = billing::UsageAccount(request.token_ids_size(), prepared_.choices);
   DispatchRequest submitted;
   submitted.tenant = prepared_.tenant;
   submitted.choices = prepared_.choices;
@@ -129,9 +131,14 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
     return actions;
   }
   if (event.has_accepted()) {
+    account_.Accepted(choice, event.accepted().cached_tokens());
     OnAccepted(choice, &actions);
   } else if (event.has_delta()) {
-    if (event.has_opening()) state.opening = std::move(*event.mutable_opening());
+    if (event.has_opening()) {
+      state.opening = std::move(*event.mutable_opening());
+      account_.Opened(choice, PromptReportOf(state.opening.usage()));
+    }
+    account_.Received(choice, event.delta().tokens(), event.thinking_tokens());
     OnDelta(choice, std::move(*event.mutable_delta()), &actions);
   } else {
     OnFinished(choice, std::move(*event.mutable_finished()), &actions);
@@ -203,14 +210,13 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (state.migrations > 0) {
     // What was cached and how the first token came is told once, by the worker that began. The pace is ours.
     finished.mutable_relay()->set_migrations(static_cast<uint32_t>(state.migrations));
-    if (!state.sent.empty()) {
-      *finished.mutable_timing() = state.opening.timing();
-      v1::Usage* usage = finished.mutable_usage();
-      usage->set_decode_cached_tokens(state.opening.usage().decode_cached_tokens());
-      usage->set_prefill_cached_tokens(state.opening.usage().prefill_cached_tokens());
-    }
+    if (!state.sent.empty()) *finished.mutable_timing() = state.opening.timing();
     finished.mutable_timing()->clear_tpot();
   }
+  account_.Finished(choice, PromptReportOf(finished.usage()), finished.usage().thinking_tokens());
+  SetUsage(account_.Choice(choice), finished.mutable_usage());
+  finished.clear_cost();
+  if (price() != nullptr) *finished.mutable_cost() = CostMessage(*price(), account_.Charged(choice));
   v1::Timing* timing = finished.mutable_timing();
   const absl::Time first = state.first_token.value_or(now);
   const PhaseSeconds phases = SplitTtft(absl::ToDoubleSeconds(first - options_.arrival),
@@ -363,8 +369,9 @@ Actions RequestFlow::OnCancelled() {
 
 admission::Meter::Use RequestFlow::Used() const {
   admission::Meter::Use use{.requests = 1};
-  if (started_) use.prompt_tokens = prepared_.request.token_ids_size();
-  for (const ChoiceState& choice : choices_) use.output_tokens += choice.tokens;
+  const billing::TokenCounts total = account_.Total();
+  use.prompt_tokens = total.prompt();
+  use.output_tokens = total.completion;
   return use;
 }
 

@@ -29,6 +29,7 @@
 #include "common/base/ids.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
+#include "router/billing/usage_account.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/placement.h"
 #include "router/fleet/worker.h"
@@ -123,6 +124,11 @@ class RequestFlow {
   // The client cancelled, went away, or its deadline passed.
   Actions OnCancelled();
 
+  // What the request has used so far.
+  const billing::UsageAccount& account() const { return account_; }
+  // Null: the model has no price.
+  const billing::Price* price() const { return prepared_.price.get(); }
+
  private:
   enum class State { kWaiting, kDialing, kRunning, kDone };
   struct ChoiceState {
@@ -177,6 +183,7 @@ class RequestFlow {
   Probe& probe_;
   Prepared prepared_;
   std::vector<ChoiceState> choices_;
+  billing::UsageAccount account_;
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
   bool writing_ = false;
   absl::Time write_began_;

@@ -8,6 +8,7 @@
 #include "common/rpc/status.h"
 #include "router/api/complete_call.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
 #include "router/api/wire.h"
 
 namespace baton::router {
@@ -118,6 +119,9 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
       info->set_output_format(std::string(model->output.format->name));
     info->set_tools(model->output.tools);
     info->set_thinking(model->output.thinking);
+    if (context_.prices != nullptr) {
+      if (const auto price = context_.prices->Find(model->name)) *info->mutable_prices() = PricesOf(*price);
+    }
     for (const std::string_view part : model->unstable_history) info->add_unstable_history(std::string(part));
     info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
     info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));

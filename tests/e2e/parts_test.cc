@@ -75,6 +75,8 @@ std::string Comparable(v1::ChatAnswer answer) {
     choice.mutable_finished()->clear_relay();
     choice.mutable_finished()->mutable_usage()->clear_decode_cached_tokens();
     choice.mutable_finished()->mutable_usage()->clear_prefill_cached_tokens();
+    choice.mutable_finished()->mutable_usage()->clear_cached_tokens();
+    choice.mutable_finished()->mutable_usage()->clear_plain_tokens();
   }
   return answer.DebugString();
 }

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "router/billing/decimal.h"
+#include "router/billing/price.h"
 #include "router/discovery/entry.h"
 #include "router/tenancy/api_key.h"
 #include "router/tenancy/tenants_file.h"
@@ -37,6 +39,21 @@ absl::Status RunOperatorFiles(std::span<const uint8_t> bytes) {
         }
       }
     }
+  }
+  const auto prices = billing::PriceTable::Parse(text, "prices.json");
+  if (!prices.ok() && prices.status().message().empty()) return Unsound("refused without a message");
+  if (prices.ok()) {
+    for (const auto& [model, price] : prices->models()) {
+      for (int64_t one : {price.prompt, price.cached, price.written_5m, price.written_1h, price.completion}) {
+        const auto again = billing::ParseMillionths(billing::FormatMillionths(one));
+        if (one < 0 || !again.ok() || *again != one)
+          return Unsound("a price that does not read as it is written");
+      }
+    }
+  }
+  if (const auto decimal = billing::ParseMillionths(text); decimal.ok()) {
+    const std::string written = billing::FormatMillionths(*decimal);
+    if (text.substr(0, written.size()) != written) return Unsound("a decimal that is another one");
   }
   if (const auto id = ApiKeyId(text); id.has_value() && id->size() != kKeyIdDigits)
     return Unsound("a key id");

@@ -33,7 +33,11 @@ class RelayTest : public ::testing::Test {
     EXPECT_TRUE(answer.status->ok()) << *answer.status;
     EXPECT_EQ(answer.tokens, alone.tokens);
     EXPECT_EQ(answer.digests, alone.logits_digests) << "the logits differ in at least one bit";
-    EXPECT_TRUE(answer.finished.has_value());
+    ASSERT_TRUE(answer.finished.has_value());
+    // At least the last token of a prompt is computed, and nothing is counted twice.
+    const v1::Usage& usage = answer.finished->usage();
+    EXPECT_LT(usage.decode_cached_tokens() + usage.prefill_cached_tokens(), usage.prompt_tokens());
+    EXPECT_EQ(usage.completion_tokens(), answer.tokens.size());
   }
 
   const uint32_t seed_ = 7;

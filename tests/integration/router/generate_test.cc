@@ -179,6 +179,73 @@ TEST_F(RouterTest, CancelReachesTheWorker) {
   EXPECT_TRUE(AwaitMetric("baton_router_requests_total{outcome=\"CANCELLED\"}", 1));
 }
 
+v1::RequestUsage UsageIn(const grpc::ClientContext& context) {
+  v1::RequestUsage usage;
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find("baton-usage-bin");
+  EXPECT_NE(found, trailers.end()) << "no usage";
+  if (found != trailers.end()) {
+    EXPECT_TRUE(usage.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())));
+  }
+  return usage;
+}
+
+TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
+  FakeWorker* decode = AddWorker();
+  bool fail = false;
+  decode->SetScript([&fail](const v1::DecodeRequest&) -> Script {
+    Step first = Step::Token(5, "a");
+    first.event.mutable_opening()->mutable_usage()->set_decode_cached_tokens(1);
+    if (fail) return {Step::Accept(), first, Step::Token(6, "b"), Step::End(absl::DataLossError("broken"))};
+    return {Step::Accept(), first, Step::Token(6, "b"), Step::Finish()};
+  });
+  StartRouter();
+  v1::ChatRequest chat;
+  v1::Message* message = chat.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content("Hello");
+  for (const bool fails : {false, true}) {
+    SCOPED_TRACE(fails);
+    fail = fails;
+    grpc::ClientContext streaming, whole;
+    const Answer answer = ReadAll(&streaming, stub_->Generate(&streaming, TextRequest()).get());
+    EXPECT_EQ(answer.status.ok(), !fails);
+    const v1::Usage used = UsageIn(streaming).usage();
+    EXPECT_EQ(used.prompt_tokens(), answer.started.at(0).prompt_tokens());
+    EXPECT_EQ(used.cached_tokens(), 1u);
+    EXPECT_EQ(used.plain_tokens(), used.prompt_tokens() - 1);
+    EXPECT_EQ(used.completion_tokens(), 2u);
+    if (!fails) {
+      EXPECT_EQ(answer.finished.at(0).usage().SerializeAsString(), used.SerializeAsString());
+    }
+
+    v1::ChatAnswer folded;
+    EXPECT_EQ(stub_->Complete(&whole, chat, &folded).ok(), !fails);
+    EXPECT_EQ(UsageIn(whole).usage().completion_tokens(), 2u);
+  }
+  grpc::ClientContext refused;
+  v1::GenerateRequest bad = TextRequest();
+  bad.mutable_stop()->set_max_tokens(0);
+  EXPECT_FALSE(ReadAll(&refused, stub_->Generate(&refused, bad).get()).status.ok());
+  EXPECT_EQ(refused.GetServerTrailingMetadata().count("baton-usage-bin"), 0u) << "no worker accepted it";
+}
+
+TEST_F(RouterTest, APromptOfSeveralChoicesIsUsedOnce) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
+  });
+  StartRouter();
+  v1::GenerateRequest request = TextRequest();
+  request.mutable_options()->set_n(3);
+  grpc::ClientContext context;
+  const Answer answer = ReadAll(&context, stub_->Generate(&context, request).get());
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  const v1::Usage used = UsageIn(context).usage();
+  EXPECT_EQ(used.prompt_tokens(), answer.started.at(0).prompt_tokens());
+  EXPECT_EQ(used.completion_tokens(), 3u);
+}
+
 TEST_F(RouterTest, TheDeadlineReachesTheWorker) {
   FakeWorker* decode = AddWorker();
   decode->SetScript([](const v1::DecodeRequest&) -> Script { return {Step::Accept(), Step::Hold()}; });

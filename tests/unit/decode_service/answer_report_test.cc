@@ -67,6 +67,14 @@ TEST(AnswerReportTest, AHandOffsPhasesAddUp) {
   EXPECT_EQ(finished.relay().shipped_bytes(), 5000u);
 }
 
+TEST(AnswerReportTest, ResumedTokensAreNoTokensOfThePrompt) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);  // handed off with 60 resumed tokens
+  report.Reserved(At(1), 32);
+  report.LogitsArrived(At(2), Done(0, 0, 144));
+  EXPECT_EQ(report.Opening().usage().prefill_cached_tokens(), 68u);
+}
+
 TEST(AnswerReportTest, APromptComputedHereWaitsForWhatItDidNotCompute) {
   AnswerReport report;
   report.Arrived(At(0), "decode-0", 20);

@@ -41,6 +41,10 @@ TEST(StrictJsonTest, RefusesWhatIsNoJson) {
   }
 }
 
+TEST(StrictJsonTest, NamesTheLineThatIsNoJson) {
+  EXPECT_EQ(Refusal("{\"a\": 1,\n\"b\": 2,\n}"), "not valid JSON at byte 18, in line 3");
+}
+
 TEST(StrictJsonTest, RefusesAKeyThatStandsTwice) {
   EXPECT_EQ(Refusal(R"({"a": 1, "b": 2, "a": 1})"), "key \"a\" stands twice in one object");
   EXPECT_EQ(Refusal(R"([{"x": {"k": 1, "k": 2}}])"), "key \"k\" stands twice in one object");

@@ -22,7 +22,9 @@ class FakeClient final : public ClientStream {
     writing = true;
     messages.push_back(response);
   }
-  void Finish(const absl::Status& end, const v1::GenerateResponse* last) override {
+  void Finish(const absl::Status& end, const v1::GenerateResponse* last,
+              const v1::RequestUsage* used) override {
+    if (used != nullptr) usage = *used;
     EXPECT_FALSE(writing) << "finished over a message";
     EXPECT_FALSE(status.has_value()) << "finished twice";
     if (last != nullptr) messages.push_back(*last);
@@ -34,6 +36,7 @@ class FakeClient final : public ClientStream {
   bool writing = false;
   std::optional<absl::Status> status;
   std::optional<absl::Status> aborted;
+  std::optional<v1::RequestUsage> usage;
 };
 
 // Decode workers whose events the test sends.
@@ -291,6 +294,10 @@ TEST_F(RequestDriverTest, ACancelledRequestHangsUpAndGivesEverythingBack) {
   EXPECT_FALSE(client_->status.has_value()) << "a message is still with the client";
   Take(false);
   EXPECT_EQ(client_->status->code(), absl::StatusCode::kCancelled);
+  ASSERT_TRUE(client_->usage.has_value());
+  EXPECT_EQ(client_->usage->usage().prompt_tokens(), 3u);
+  EXPECT_EQ(client_->usage->usage().plain_tokens(), 3u);
+  EXPECT_EQ(client_->usage->usage().completion_tokens(), 1u);
   workers_.calls[0]->End(absl::CancelledError());
 }
 
@@ -300,6 +307,7 @@ TEST_F(RequestDriverTest, ARequestThatWaitsIsWithdrawnWhenItsClientGoes) {
   EXPECT_TRUE(workers_.calls.empty());
   driver_->OnCancelled();
   EXPECT_EQ(client_->status->code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(client_->usage.has_value()) << "no worker accepted it";
   Up(1);
   dispatcher_.Pump();
   EXPECT_TRUE(workers_.calls.empty()) << "nobody waits for it";

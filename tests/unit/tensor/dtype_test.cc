@@ -9,8 +9,7 @@ namespace baton::tensor {
 namespace {
 
 TEST(DTypeTest, NamesAndSizesGoTogether) {
-  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8,
-                      DType::kI4}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8, DType::kI8, DType::kI4}) {
     const auto back = DTypeFromName(Name(dtype));
     ASSERT_TRUE(back.ok());
     EXPECT_EQ(*back, dtype);

@@ -1,0 +1,50 @@
+#include "router/api/usage.h"
+
+#include <cstdint>
+
+#include "router/billing/decimal.h"
+
+namespace baton::router {
+
+billing::UsageAccount::PromptReport PromptReportOf(const v1::Usage& usage) {
+  return {.decode_cached = usage.decode_cached_tokens(),
+          .prefill_cached = usage.prefill_cached_tokens(),
+          .written_5m = usage.written_5m_tokens(),
+          .written_1h = usage.written_1h_tokens()};
+}
+
+void SetUsage(const billing::TokenCounts& counts, v1::Usage* usage) {
+  usage->set_prompt_tokens(static_cast<uint32_t>(counts.prompt()));
+  usage->set_completion_tokens(static_cast<uint32_t>(counts.completion));
+  usage->set_decode_cached_tokens(static_cast<uint32_t>(counts.decode_cached));
+  usage->set_prefill_cached_tokens(static_cast<uint32_t>(counts.prefill_cached));
+  usage->set_thinking_tokens(static_cast<uint32_t>(counts.thinking));
+  usage->set_cached_tokens(static_cast<uint32_t>(counts.cached()));
+  usage->set_written_5m_tokens(static_cast<uint32_t>(counts.written_5m));
+  usage->set_written_1h_tokens(static_cast<uint32_t>(counts.written_1h));
+  usage->set_plain_tokens(static_cast<uint32_t>(counts.plain));
+}
+
+v1::Cost CostMessage(const billing::Price& price, const billing::TokenCounts& counts) {
+  v1::Cost cost;
+  cost.set_currency(price.currency);
+  cost.set_picos(billing::CostOf(price, counts));
+  return cost;
+}
+
+v1::Prices PricesOf(const billing::Price& price) {
+  v1::Prices prices;
+  prices.set_currency(price.currency);
+  prices.set_prompt(billing::FormatMillionths(price.prompt));
+  prices.set_cached(billing::FormatMillionths(price.cached));
+  prices.set_written_5m(billing::FormatMillionths(price.written_5m));
+  prices.set_written_1h(billing::FormatMillionths(price.written_1h));
+  prices.set_completion(billing::FormatMillionths(price.completion));
+  return prices;
+}
+
+void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context) {
+  context->AddTrailingMetadata(kUsageTrailer, usage.SerializeAsString());
+}
+
+}  // namespace baton::router

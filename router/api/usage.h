@@ -1,0 +1,31 @@
+// Counts of tokens between the wire and billing, and what a call's end carries of them. Pure functions, any
+// thread.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include "baton/v1/generation.pb.h"
+#include "router/billing/price.h"
+#include "router/billing/token_counts.h"
+#include "router/billing/usage_account.h"
+
+namespace baton::router {
+
+// What a decode worker's usage says of the prompt.
+billing::UsageAccount::PromptReport PromptReportOf(const v1::Usage& usage);
+
+// Writes the counts over those of `usage`.
+void SetUsage(const billing::TokenCounts& counts, v1::Usage* usage);
+
+// What the counts cost.
+v1::Cost CostMessage(const billing::Price& price, const billing::TokenCounts& counts);
+// The price as clients see it.
+v1::Prices PricesOf(const billing::Price& price);
+
+// Puts the usage into the call's trailing metadata. Before the call is finished.
+void AddUsage(const v1::RequestUsage& usage, grpc::ServerContextBase* context);
+
+// The key of that metadata.
+inline constexpr char kUsageTrailer[] = "baton-usage-bin";
+
+}  // namespace baton::router
