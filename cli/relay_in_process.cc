@@ -40,6 +40,11 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   prefill.worker.worker_id = "prefill-0";
   decode_service::ServerOptions decode{.worker = worker};
   decode.worker.worker_id = "decode-0";
+  for (worker::Options* one : {&prefill.worker, &decode.worker}) {
+    if (!options.progress) break;
+    one->engine.weights_progress = [progress = options.progress, name = one->worker_id](
+                                       int64_t done, int64_t all) { progress(name, done, all); };
+  }
   // Two engines share the cores.
   const int cores = std::min(device::UsableCores(), device::CoreTable::kMostCores);
   const ThreadShares shares = SplitCores(cores, 1, 1);

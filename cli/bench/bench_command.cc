@@ -107,7 +107,7 @@ int Run(const BenchFlags& flags, const CLI::App& app, const CliContext& context)
     return Misused(std::string(status.message()));
   }
   const Interrupt interrupt;
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
   if (!target.ok()) return Fail(target.status());
   const absl::StatusOr<v1::ModelInfo> model = ChooseModel(*target->client, flags.target.model_name);
   if (!model.ok()) return Fail(model.status());

@@ -319,7 +319,7 @@ int Run(const Flags& flags, const CliContext& context) {
   const bool person = flags.messages.empty() && isatty(STDIN_FILENO) == 1;
   std::optional<LineEditor> editor;
   if (person && LineEditor::Usable()) editor.emplace(context.out);
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
   if (!target.ok()) return Fail(target.status());
   Chat chat(flags, context, *target->client, interrupt, std::move(tools));
   if (!flags.messages.empty()) return chat.RunMessages();

@@ -111,7 +111,7 @@ int Run(const Flags& flags, const CliContext& context) {
   const v1::GenerateRequest request = MakeRequest(flags);
 
   const Interrupt interrupt;
-  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
+  absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
   if (!target.ok()) return Fail(target.status());
   const bool streamed = !flags.json && !flags.ids_out && flags.n == 1;
   Answer answer;

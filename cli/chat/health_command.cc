@@ -30,7 +30,7 @@ int Run(const Flags& flags, const CliContext& context) {
     return Misused(std::string(status.message()));
   if (flags.service.size() > 100) return Misused("--service: the name is too long");
   const Interrupt interrupt;
-  const absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context.start_local_relay);
+  const absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
   if (!target.ok()) return Fail(target.status());
   const absl::StatusOr<bool> serving = target->client->IsServing(flags.service);
   if (!serving.ok()) return Fail(serving.status());

@@ -2,8 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <optional>
+#include <utility>
+
 #include "cli/chat/token_ids.h"
+#include "cli/show/progress.h"
 #include "cli/show/quantity.h"
+#include "common/base/clock.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
 #include "common/rpc/security.h"
@@ -58,7 +64,7 @@ absl::Duration TargetFlags::Timeout() const {
   return timeout.empty() ? absl::InfiniteDuration() : *ParseDuration(timeout);
 }
 
-absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const StartLocalRelay& start_local) {
+absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliContext& context) {
   Target target;
   std::string address = kDefaultServer;
   if (!flags.model_folder.empty()) {
@@ -70,7 +76,17 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const Star
     }
     options.backend = flags.backend;
     options.weights = flags.weights;
-    BATON_ASSIGN_OR_RETURN(target.relay, start_local(options));
+    const MonotonicClock clock;
+    std::optional<Progress> shown;
+    std::string of;  // the worker that `shown` is about
+    options.progress = [&](const std::string& worker, int64_t done, int64_t all) {
+      if (worker != std::exchange(of, worker)) {
+        shown.emplace(fmt::format("{}: weights to {}", worker, flags.weights), all, stderr, context.err,
+                      clock);
+      }
+      shown->Update(done);
+    };
+    BATON_ASSIGN_OR_RETURN(target.relay, context.start_local_relay(options));
     address = target.relay.address;
   } else if (!flags.server.empty()) {
     BATON_ASSIGN_OR_RETURN(address, ParseServer(flags.server));

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "baton/v1/generation.pb.h"
 #include "cli/client/inference_client.h"
+#include "cli/commands.h"
 #include "cli/local_relay.h"
 #include "common/rpc/security_options.h"
 
@@ -45,8 +46,8 @@ struct Target {
   std::unique_ptr<InferenceClient> client;
 };
 
-// `cancel_fd` readable: CANCELLED.
-absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const StartLocalRelay& start_local);
+// `cancel_fd` readable: CANCELLED. A local relay that converts weights shows on standard error how far it is.
+absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliContext& context);
 
 struct SamplingFlags {
   std::optional<uint32_t> max_tokens;

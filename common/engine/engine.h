@@ -44,7 +44,8 @@ struct EngineOptions {
   std::optional<tensor::DType> key_dtype, value_dtype;
   // What matrices are kept as; a matrix is converted at load, by all threads.
   model::WeightPrecision weights = model::WeightPrecision::kStored;
-  // Called while matrices are converted, by the thread that loads the first rank's part.
+  // Called while matrices are converted, by the thread that loads the first rank's part. Empty: a worker logs
+  // it.
   model::ConversionProgress weights_progress = {};
   // Pair with workers whose sums round elsewhere (another tp): tokens may then differ from those of one
   // worker alone. GPUs promise no bits, so there it changes nothing.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <climits>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -37,29 +38,32 @@ struct Steps {
         highest(static_cast<float>(std::min(kMostValue - zero, kMostInteger / factor))) {}
 };
 
-// The sum of squared errors of a group whose numbers are in units of the row's scale; 0s fill it up. Always
-// added up in the same order.
-float ErrorOf(const float* numbers, int factor, int zero) {
-  constexpr int kLanes = 8;
-  const Steps steps(factor, zero);
-  const float size = static_cast<float>(factor), inverse = 1.0f / size;
-  float sums[kLanes] = {};
-  for (int64_t first = 0; first < kLatticeGroup; first += kLanes) {
-    for (int i = 0; i < kLanes; ++i) {
-      const float number = numbers[first + i];
-      float step = WholeNumber(number * inverse);
-      step = step < steps.lowest ? steps.lowest : step;
-      step = step > steps.highest ? steps.highest : step;
-      const float error = number - size * step;
-      sums[i] += error * error;
-    }
-  }
+// A half of a group. Compilers make of it what the instruction set has, with the same bits: each operation
+// rounds by itself, as none of the sets below has a fused multiply-add.
+constexpr int64_t kLanes = 8;
+using Lanes [[gnu::vector_size(kLanes * sizeof(float))]] = float;
+constexpr int64_t kParts = kLatticeGroup / kLanes;
+// Code that is compiled once for each instruction set; only pointers to lanes cross functions of several.
+#define BATON_INLINE [[gnu::always_inline]] inline
+
+BATON_INLINE float Sum(const Lanes& sums) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-Group BestGroup(const float* numbers) {
-  const auto [low, high] = std::minmax_element(numbers, numbers + kLatticeGroup);
-  const float lowest = std::min(*low, 0.0f), range = std::max(*high, 0.0f) - lowest;
+// The factor and the zero with the smallest sum of squared errors, which is always added up in the same
+// order. numbers [kParts]: of a group in units of the row's scale; 0s fill it up.
+BATON_INLINE Group BestGroup(const Lanes* numbers) {
+  Lanes low = numbers[0], high = numbers[0];
+  for (int64_t p = 1; p < kParts; ++p) {
+    low = numbers[p] < low ? numbers[p] : low;
+    high = numbers[p] > high ? numbers[p] : high;
+  }
+  float lowest = 0, highest = 0;
+  for (int64_t i = 0; i < kLanes; ++i) {
+    lowest = std::min(lowest, low[i]);
+    highest = std::max(highest, high[i]);
+  }
+  const float range = highest - lowest;
   Group best;
   if (range == 0) return {.factor = 1, .zero = 0, .error = 0};
   // Around the factor that holds the range, and well below it: a few numbers at the ends cost less than
@@ -69,18 +73,28 @@ Group BestGroup(const float* numbers) {
   const int least = std::clamp(static_cast<int>(whole * 0.65f), 1, most);
   const int middle = static_cast<int>(WholeNumber(-lowest / range * kMostValue));
   for (int factor = most; factor >= least; --factor) {
+    const float size = static_cast<float>(factor), inverse = 1.0f / size;
+    Lanes nearest[kParts];
+    for (int64_t p = 0; p < kParts; ++p) nearest[p] = (numbers[p] * inverse + kLarge) - kLarge;
     for (const int zero : {middle, middle - 1, middle + 1}) {
       if (zero < 0 || zero > kMostValue) continue;
-      const float error = ErrorOf(numbers, factor, zero);
+      const Steps steps(factor, zero);
+      const Lanes lowest_step = Lanes{} + steps.lowest, highest_step = Lanes{} + steps.highest;
+      Lanes sums = {};
+      for (int64_t p = 0; p < kParts; ++p) {
+        Lanes step = nearest[p] < lowest_step ? lowest_step : nearest[p];
+        step = step > highest_step ? highest_step : step;
+        const Lanes error = numbers[p] - size * step;
+        sums += error * error;
+      }
+      const float error = Sum(sums);
       if (error < best.error) best = {factor, zero, error};
     }
   }
   return best;
 }
 
-}  // namespace
-
-float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
+BATON_INLINE float Round(std::span<const float> row, const LatticeRow& out) {
   const auto cols = static_cast<int64_t>(row.size());
   const int64_t groups = LatticeGroups(cols);
   float largest = 0, widest = 0;
@@ -104,9 +118,10 @@ float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
   const float inverse = 1.0f / scale;
   int common = 0;
   for (int64_t g = 0; g < groups; ++g) {
-    const int64_t begin = g * kLatticeGroup, end = std::min(cols, begin + kLatticeGroup);
-    float numbers[kLatticeGroup] = {};
-    for (int64_t c = begin; c < end; ++c) numbers[c - begin] = row[static_cast<size_t>(c)] * inverse;
+    const int64_t begin = g * kLatticeGroup, count = std::min(cols - begin, kLatticeGroup);
+    Lanes numbers[kParts] = {};
+    std::memcpy(numbers, row.data() + begin, static_cast<size_t>(count) * sizeof(float));
+    for (Lanes& part : numbers) part *= inverse;
     const Group best = BestGroup(numbers);
     common = std::gcd(common, best.factor);
     out.factors[static_cast<size_t>(g)] = static_cast<uint8_t>(best.factor);
@@ -125,6 +140,24 @@ float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
   }
   for (uint8_t& factor : out.factors) factor = static_cast<uint8_t>(factor / common);
   return scale * static_cast<float>(common);
+}
+#undef BATON_INLINE
+
+float RoundByBaseline(std::span<const float> row, const LatticeRow& out) { return Round(row, out); }
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] float RoundByAvx2(std::span<const float> row, const LatticeRow& out) {
+  return Round(row, out);
+}
+#endif
+
+}  // namespace
+
+float RoundToLattice(std::span<const float> row, const LatticeRow& out) {
+#if defined(__x86_64__)
+  static const bool avx2 = __builtin_cpu_supports("avx2");
+  if (avx2) return RoundByAvx2(row, out);
+#endif
+  return RoundByBaseline(row, out);
 }
 
 std::optional<float> LatticeOf(std::span<const float> scales, std::span<uint8_t> factors) {

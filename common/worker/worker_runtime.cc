@@ -60,12 +60,14 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   auto nccl_log = KvLink::OpenLog(options.link);
   engine::EngineOptions loading = options.engine;
-  loading.weights_progress = [tenths = int64_t{0}, name = Name(loading.weights)](int64_t done,
-                                                                                 int64_t all) mutable {
-    const int64_t now = 10 * done / std::max<int64_t>(1, all);
-    if (now > std::exchange(tenths, now))
-      spdlog::info("{}% of the weights are converted to {}", 10 * now, name);
-  };
+  if (!loading.weights_progress) {
+    loading.weights_progress = [tenths = int64_t{0}, name = Name(loading.weights)](int64_t done,
+                                                                                   int64_t all) mutable {
+      const int64_t now = 10 * done / std::max<int64_t>(1, all);
+      if (now > std::exchange(tenths, now))
+        spdlog::info("{}% of the weights are converted to {}", 10 * now, name);
+    };
+  }
   std::unique_ptr<device::CoreShare> cores = JoinCores(options.share_cores);
   loading.cores = cores.get();
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
