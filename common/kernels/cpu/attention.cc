@@ -39,7 +39,7 @@ const typename Codec::Stored* StoredIn(const std::byte* block) {
 }
 
 template <typename T>
-HWY_INLINE void Fetch(const T* from) {
+HWY_INLINE void FetchLine(const T* from) {
   __builtin_prefetch(from, 0, 2);
 }
 
@@ -63,7 +63,7 @@ void ScoreBlocks(const float* q, int head_dim, const Blocks& keys, int first_blo
       key[v] = LoadFloats(f, now[v / kSumVectors] + d * kBlockTokens + v % kSumVectors * kLanes);
     }
     if (kAhead) {
-      for (int b = 0; b < kBlocks; ++b) Fetch(next[b] + d * kBlockTokens);
+      for (int b = 0; b < kBlocks; ++b) FetchLine(next[b] + d * kBlockTokens);
     }
     for (int r = 0; r < kRows; ++r) {
       const Vec value = hn::Set(f, q[r * head_dim + d]);
@@ -193,7 +193,7 @@ void MixColumns(const float* weights, Range range, const Blocks& values, int col
     for (int v = 0; v < kVectors; ++v) value[v] = LoadFloats(f, token + v * kWidth);
     if (kAhead) {
       for (int v = 0; v < kVectors; ++v)
-        Fetch(StoredIn<Codec>(values.next[t / kBlockTokens]) + offset + v * kWidth);
+        FetchLine(StoredIn<Codec>(values.next[t / kBlockTokens]) + offset + v * kWidth);
     }
     for (int r = 0; r < kRows; ++r) {
       const auto weight = hn::Set(f, weights[r * kTileTokens + t]);
@@ -372,7 +372,12 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
     const int64_t vector = queries.first + i;
     float* out =
         queries.out + vector / queries.group * queries.out_stride + vector % queries.group * head_dim;
-    for (int d = 0; d < head_dim; ++d) out[d] = pass.out[i * head_dim + d] / sum;
+    const float* from = pass.out + i * head_dim;
+    if (Interleaved(kv.value_dtype, head_dim)) {
+      for (int d = 0; d < head_dim; ++d) out[ColumnIn(d)] = from[d] / sum;
+    } else {
+      for (int d = 0; d < head_dim; ++d) out[d] = from[d] / sum;
+    }
   }
 }
 

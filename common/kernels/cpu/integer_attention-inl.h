@@ -43,9 +43,52 @@ constexpr int64_t ValuesAt(int column, int step) {
   return column / kPanelRows * kIntegerValueChunk + step * kI8StepBytes + column % kPanelRows * kI8Step;
 }
 
-HWY_INLINE void FetchAll(const std::byte* from, int64_t bytes) {
+// Whether columns of values in i8 stand in their panels by ColumnIn, and not in their own order.
+constexpr bool Interleaved(tensor::DType dtype, int head_dim) {
+  return kLanes == 16 && dtype == tensor::DType::kI8 && head_dim % kPanelRows == 0;
+}
+// The column that stands at `place`: four rows of 64 bytes, interleaved within each 16, come out like that.
+constexpr int ColumnIn(int place) {
+  return place / kPanelRows * kPanelRows + place % 16 / 4 * 16 + place % kPanelRows / 16 * 4 + place % 4;
+}
+
+HWY_INLINE void Fetch(const std::byte* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += kI8LineBytes) __builtin_prefetch(from + at, 0, 2);
 }
+
+#if HWY_TARGET <= HWY_AVX3
+// to[t][r] = rows[r][t] + 128: four rows of 16 signed bytes, side by side.
+HWY_INLINE void TransposeSideBySide(const int8_t* rows, uint8_t* to) {
+  static constexpr uint32_t kWords[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  alignas(16) static constexpr uint8_t kBytes[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  const hn::FixedTag<uint8_t, 64> bytes;
+  const hn::FixedTag<uint32_t, 16> words;
+  const auto by_token = hn::TableLookupLanes(hn::LoadU(words, reinterpret_cast<const uint32_t*>(rows)),
+                                             hn::SetTableIndices(words, kWords));
+  const auto turned = hn::TableLookupBytes(hn::BitCast(bytes, by_token), hn::LoadDup128(bytes, kBytes));
+  hn::StoreU(hn::Xor(turned, hn::Set(bytes, uint8_t{0x80})), bytes, to);
+}
+
+// Four rows of 64 signed bytes plus 128, for each column the four side by side, in the order of ColumnIn.
+HWY_INLINE void InterleaveRows(const int8_t* const (&rows)[4], uint8_t* to) {
+  const hn::FixedTag<uint8_t, 64> bytes;
+  const hn::FixedTag<uint16_t, 32> pairs;
+  const auto load = [&](int r) HWY_ATTR {
+    return hn::Xor(hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(rows[r])),
+                   hn::Set(bytes, uint8_t{0x80}));
+  };
+  const auto a = load(0), b = load(1), c = load(2), d = load(3);
+  const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(bytes, a, b));
+  const auto ab_high = hn::BitCast(pairs, hn::InterleaveUpper(bytes, a, b));
+  const auto cd_low = hn::BitCast(pairs, hn::InterleaveLower(bytes, c, d));
+  const auto cd_high = hn::BitCast(pairs, hn::InterleaveUpper(bytes, c, d));
+  auto* out = reinterpret_cast<uint16_t*>(to);
+  hn::StoreU(hn::InterleaveLower(pairs, ab_low, cd_low), pairs, out);
+  hn::StoreU(hn::InterleaveUpper(pairs, ab_low, cd_low), pairs, out + 32);
+  hn::StoreU(hn::InterleaveLower(pairs, ab_high, cd_high), pairs, out + 64);
+  hn::StoreU(hn::InterleaveUpper(pairs, ab_high, cd_high), pairs, out + 96);
+}
+#endif
 
 // to[t][r] = rows[r][t] + 128: four rows of 16 signed bytes.
 HWY_INLINE void TransposeOffset(const int8_t* const (&rows)[4], uint8_t* to) {
@@ -57,7 +100,8 @@ HWY_INLINE void TransposeOffset(const int8_t* const (&rows)[4], uint8_t* to) {
   const hn::FixedTag<uint8_t, 16> bytes;
   const hn::FixedTag<uint16_t, 8> pairs;
   const auto load = [&](int r) HWY_ATTR {
-    return hn::Xor(hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(rows[r])), hn::Set(bytes, 0x80));
+    return hn::Xor(hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(rows[r])),
+                   hn::Set(bytes, uint8_t{0x80}));
   };
   const auto a = load(0), b = load(1), c = load(2), d = load(3);
   const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(bytes, a, b));
@@ -97,67 +141,82 @@ HWY_INLINE void ExpandCodes(const std::byte* codes, int count, uint8_t* low, uin
 #endif
 }
 
-HWY_INLINE void CopyScales(const std::byte* block, tensor::DType dtype, int head_dim, float* scales) {
-  std::memcpy(scales, block + kv::ScalesAt(dtype, head_dim), kBlockTokens * sizeof(float));
-}
-
-// The keys of a tile become a panel of 64 rows.
+// The keys of a tile become a panel of 64 rows. What follows each line of a block is fetched for the next
+// tile.
 inline void UnpackKeys(tensor::DType dtype, const TileOfBlocks& keys, int head_dim, IntegerTile& tile) {
+  const int64_t scales_at = kv::ScalesAt(dtype, head_dim);
   for (int b = 0; b < kTileBlocks; ++b) {
     const std::byte* block = keys.now[b];
+    const std::byte* next = keys.next[b];
     uint8_t* to = tile.keys + b * kBlockTokens * kI8Step;
-    if (keys.ahead) {
-      FetchAll(keys.next[b],
-               kv::ScalesAt(dtype, head_dim) + kBlockTokens * static_cast<int64_t>(sizeof(float)));
-    }
     if (dtype == tensor::DType::kI8) {
       const auto* from = reinterpret_cast<const int8_t*>(block);
       for (int d = 0; d < head_dim; d += 4, from += 4 * kBlockTokens, to += kI8StepBytes) {
+        if (keys.ahead) Fetch(next + d * kBlockTokens, kI8LineBytes);
+#if HWY_TARGET <= HWY_AVX3
+        TransposeSideBySide(from, to);
+#else
         TransposeOffset({from, from + kBlockTokens, from + 2 * kBlockTokens, from + 3 * kBlockTokens}, to);
+#endif
       }
     } else {
       for (int d = 0; d < head_dim; d += 8, to += 2 * kI8StepBytes) {
-        ExpandCodes(block + d * 4 / 8 * kBlockTokens, 4 * kBlockTokens, to, to + kI8StepBytes);
+        const int64_t at = d * kBlockTokens / 2;
+        if (keys.ahead) Fetch(next + at, kI8LineBytes);
+        ExpandCodes(block + at, 4 * kBlockTokens, to, to + kI8StepBytes);
       }
     }
-    CopyScales(block, dtype, head_dim, tile.key_scales + b * kBlockTokens);
+    if (keys.ahead) Fetch(next + scales_at, kI8LineBytes);
+    std::memcpy(tile.key_scales + b * kBlockTokens, block + scales_at, kBlockTokens * sizeof(float));
+  }
+}
+
+// Four tokens' values in i8 become a step of the panels.
+HWY_INLINE void UnpackFourValues(const int8_t* four, int head_dim, int step, uint8_t* values) {
+  int column = 0;
+#if HWY_TARGET <= HWY_AVX3
+  if (Interleaved(tensor::DType::kI8, head_dim)) {
+    for (; column < head_dim; column += kPanelRows) {
+      const int8_t* at = four + column;
+      InterleaveRows({at, at + head_dim, at + 2 * head_dim, at + 3 * head_dim},
+                     values + ValuesAt(column, step));
+    }
+  }
+#endif
+  for (; column + 16 <= head_dim; column += 16) {
+    const int8_t* at = four + column;
+    TransposeOffset({at, at + head_dim, at + 2 * head_dim, at + 3 * head_dim},
+                    values + ValuesAt(column, step));
+  }
+  for (; column < head_dim; ++column) {
+    uint8_t* to = values + ValuesAt(column, step);
+    for (int r = 0; r < 4; ++r) to[r] = static_cast<uint8_t>(four[r * head_dim + column] + kI8Offset);
   }
 }
 
 // The values of a tile become panels of 64 rows, one for each 64 numbers of a head.
 inline void UnpackValues(tensor::DType dtype, const TileOfBlocks& values, int head_dim, IntegerTile& tile) {
+  const int64_t scales_at = kv::ScalesAt(dtype, head_dim);
+  const int64_t four_bytes = scales_at * kI8Step / kBlockTokens;
   for (int b = 0; b < kTileBlocks; ++b) {
-    const std::byte* block = values.now[b];
-    if (values.ahead) {
-      FetchAll(values.next[b],
-               kv::ScalesAt(dtype, head_dim) + kBlockTokens * static_cast<int64_t>(sizeof(float)));
-    }
     for (int four = 0; four < kBlockTokens / kI8Step; ++four) {
       const int step = b * kBlockTokens / kI8Step + four;
+      const std::byte* from = values.now[b] + four * four_bytes;
+      if (values.ahead) Fetch(values.next[b] + four * four_bytes, four_bytes);
       if (dtype == tensor::DType::kI8) {
-        const int8_t* rows[4];
-        for (int r = 0; r < 4; ++r)
-          rows[r] = reinterpret_cast<const int8_t*>(block) + (four * 4 + r) * head_dim;
-        int column = 0;
-        for (; column + 16 <= head_dim; column += 16) {
-          TransposeOffset({rows[0] + column, rows[1] + column, rows[2] + column, rows[3] + column},
-                          tile.values + ValuesAt(column, step));
-        }
-        for (; column < head_dim; ++column) {
-          uint8_t* to = tile.values + ValuesAt(column, step);
-          for (int r = 0; r < 4; ++r) to[r] = static_cast<uint8_t>(rows[r][column] + kI8Offset);
-        }
+        UnpackFourValues(reinterpret_cast<const int8_t*>(from), head_dim, step, tile.values);
       } else {
         // A run of columns stays within one panel.
         const int half = head_dim / 2, run = half % 16 == 0 ? 16 : 4;
-        const std::byte* from = block + four * 4 * half;
         for (int column = 0; column < half; column += run) {
           ExpandCodes(from + column * 4, run * 4, tile.values + ValuesAt(column, step),
                       tile.values + ValuesAt(half + column, step));
         }
       }
     }
-    CopyScales(block, dtype, head_dim, tile.value_scales + b * kBlockTokens);
+    if (values.ahead) Fetch(values.next[b] + scales_at, kI8LineBytes);
+    std::memcpy(tile.value_scales + b * kBlockTokens, values.now[b] + scales_at,
+                kBlockTokens * sizeof(float));
   }
 }
 
@@ -264,7 +323,8 @@ inline IntegerWeights QuantizeWeights(const float* p, TokenRange range, const fl
   return {largest / kMost, sum};
 }
 
-// out[r][head_dim] += the tile's values, by the probabilities p[r][64], of the tokens of range[r].
+// out[r][head_dim] += the tile's values, by the probabilities p[r][64], of the tokens of range[r]. Columns
+// of `out` stand as those of the panels do.
 inline void MixIntegers(const IntegerProducts& integers, const float* p, const TokenRange* range, int rows,
                         int head_dim, const IntegerTile& tile, float* out) {
   const bool in_bytes = integers.tiles->step_bytes == kI8Step;
