@@ -34,6 +34,7 @@ Command AddKey(CLI::App& root, const CliContext& context);
 Command AddSimulate(CLI::App& root, const CliContext& context);
 Command AddModel(CLI::App& root, const CliContext& context);
 Command AddPlan(CLI::App& root, const CliContext& context);
+Command AddUsage(CLI::App& root, const CliContext& context);
 Command AddVersion(CLI::App& root, const CliContext& context);
 
 }  // namespace baton::cli

@@ -16,6 +16,7 @@ find_package(hwy CONFIG REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
+pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3>=3.38)
 # Optional: without its headers, --link ucx is refused (common/transfer/ucx).
 option(BATON_UCX "Build the ucx link where UCX's headers are installed" ON)
 if(BATON_UCX)

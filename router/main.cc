@@ -153,6 +153,16 @@ int main(int argc, char** argv) {
                  "JSON file of tenants, their keys and limits, read again when it changes; none: open to all")
       ->type_name("FILE");
   app.add_option(
+         "--ledger", options.ledger,
+         "File that keeps the sums of what was used, by day, tenant, key and model (`baton usage` prints "
+         "it); none: no sums are kept")
+      ->type_name("FILE");
+  app.add_option(
+         "--audit-log", options.audit_log,
+         "File to which a line of JSON is appended for each request, without its content, or - for standard "
+         "output; none: no lines")
+      ->type_name("FILE");
+  app.add_option(
          "--prices", options.prices,
          "JSON file of what models cost per million tokens, read again when it changes; none: nothing "
          "has a price")

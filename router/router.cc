@@ -20,6 +20,7 @@
 #include "router/api/request_preparer.h"
 #include "router/api/service.h"
 #include "router/api/validation.h"
+#include "router/billing/ledger.h"
 #include "router/billing/price_file.h"
 #include "router/discovery/discovery.h"
 #include "router/fleet/watcher.h"
@@ -142,6 +143,9 @@ struct Router::Parts {
   Executor executor;
   Dispatcher dispatcher;
   std::unique_ptr<Tenants> tenants;
+  billing::LedgerProbe ledger_probe{metrics};
+  // Calls end on its thread: it goes after the server.
+  std::unique_ptr<billing::Ledger> ledger;     // null: nothing is recorded
   std::unique_ptr<billing::PriceFile> prices;  // null: no model has a price
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<discovery::Discovery> discovery;
@@ -169,6 +173,12 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->tenants->Watch();
   all->authenticator = std::make_unique<Authenticator>(*all->tenants, all->probe);
   all->context.authenticator = all->authenticator.get();
+  if (!options.ledger.empty() || !options.audit_log.empty()) {
+    BATON_ASSIGN_OR_RETURN(
+        all->ledger, billing::Ledger::Open({.ledger_file = options.ledger, .audit_file = options.audit_log},
+                                           all->ledger_probe));
+  }
+  all->context.ledger = all->ledger.get();
   BATON_ASSIGN_OR_RETURN(all->prices, OpenPrices(options.prices, all->models));
   if (all->prices != nullptr) all->prices->Watch();
   all->context.prices = all->prices.get();

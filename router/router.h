@@ -42,6 +42,9 @@ struct RouterOptions {
   Tenants::Options tenants;
   // What models cost (billing/price.h), by a file; empty: nothing has a price.
   std::string prices;
+  // The sums of what was used, and a line for each request (billing/ledger.h); empty: none are kept.
+  std::string ledger;
+  std::string audit_log;
   // What it shows to clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;
   // The prefix index takes at most this much memory.

@@ -170,6 +170,9 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      AddSecurity(plan.security, &arguments);
                      if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);
                      if (!plan.tenants.empty()) set("--tenants", plan.tenants);
+                     if (!plan.prices.empty()) set("--prices", plan.prices);
+                     if (!plan.ledger.empty()) set("--ledger", plan.ledger);
+                     if (!plan.audit_log.empty()) set("--audit-log", plan.audit_log);
                      return arguments;
                    },
                    /*stage=*/1,

@@ -61,6 +61,9 @@ struct ServePlan {
   // addresses that they listen on among its names, or `peer_name`.
   rpc::SecurityOptions security;
   std::string tenants;
+  std::string prices;
+  std::string ledger;
+  std::string audit_log;
 };
 
 inline constexpr char kRouterName[] = "router";

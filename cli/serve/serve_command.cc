@@ -454,6 +454,16 @@ Command AddServe(CLI::App& root, const CliContext& context) {
                   "Seconds per token after it: for metrics and the steps of decode workers")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
+  app->add_option("--prices", plan.prices,
+                  "JSON file of what models cost per million tokens; none: nothing has a price")
+      ->type_name("FILE");
+  app->add_option("--ledger", plan.ledger,
+                  "File that keeps the sums of what was used, for `baton usage`; none: no sums are kept")
+      ->type_name("FILE");
+  app->add_option(
+         "--audit-log", plan.audit_log,
+         "File to which a line of JSON is appended for each request, without its content; none: no lines")
+      ->type_name("FILE");
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);

@@ -305,5 +305,15 @@ def alerts():
             fires={f"baton_tls_certificate_expiry_timestamp_seconds{{{WORKER}}}": "86400x200"},
             quiet={f"baton_tls_certificate_expiry_timestamp_seconds{{{WORKER}}}": "2592000x200"},
         ),
+        alert(
+            "BatonLedgerFailing",
+            f"max by ({BY}, pod) (baton_router_ledger_failing) == 1",
+            "5m",
+            "critical",
+            "{{ $labels.pod }} can't write what requests use",
+            "The ledger or the audit log has not been written for five minutes. Requests go on; what they use waits in memory and is lost if the router ends.",
+            fires={f"baton_router_ledger_failing{{{WHO}}}": "1x200"},
+            quiet={f"baton_router_ledger_failing{{{WHO}}}": "0x200"},
+        ),
     ]
     return rules

@@ -14,7 +14,8 @@ grpc::ServerUnaryReactor* CompleteCall::Start(const CallContext& context,
                                               const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response) {
   auto call = std::shared_ptr<CompleteCall>(new CompleteCall(*server_context, *response));
   call->self_ = call;
-  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock));
+  call->driver_ =
+      RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), "Complete");
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<v1::ChatRequest>(
       CredentialsOf(*server_context), bytes.Length(),

@@ -14,11 +14,12 @@ namespace baton::router {
 
 template <typename Request>
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContext& context,
+                                                                std::string_view method,
                                                                 grpc::CallbackServerContext* server_context,
                                                                 const grpc::ByteBuffer& bytes) {
   auto call = std::shared_ptr<GenerateCall>(new GenerateCall(server_context));
   call->self_ = call;
-  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock));
+  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method);
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<Request>(CredentialsOf(*server_context), bytes.Length(),
                                 [held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
@@ -30,9 +31,9 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContex
 }
 
 template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::GenerateRequest>(
-    const CallContext&, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+    const CallContext&, std::string_view, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
 template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::ChatRequest>(
-    const CallContext&, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+    const CallContext&, std::string_view, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
 
 void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {
   outgoing_ = SerializeMessage(response);

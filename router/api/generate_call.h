@@ -8,6 +8,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -18,10 +19,11 @@ namespace baton::router {
 
 class GenerateCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public ClientStream {
  public:
-  // Handles `bytes`, a Request; return the result from the service method. Request is GenerateRequest or
-  // ChatRequest.
+  // Handles `bytes`, a Request that came by `method`; return the result from the service method. Request is
+  // GenerateRequest or ChatRequest.
   template <typename Request>
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(const CallContext& context,
+                                                           std::string_view method,
                                                            grpc::CallbackServerContext* server_context,
                                                            const grpc::ByteBuffer& bytes);
 

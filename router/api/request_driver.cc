@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/time/clock.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/kv/index/block_hash.h"
@@ -34,16 +35,17 @@ std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::
 
 std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext& context,
                                                      std::shared_ptr<ClientStream> client,
-                                                     absl::Time deadline) {
-  return std::shared_ptr<RequestDriver>(new RequestDriver(context, std::move(client), deadline));
+                                                     absl::Time deadline, std::string_view method) {
+  return std::shared_ptr<RequestDriver>(new RequestDriver(context, std::move(client), deadline, method));
 }
 
 RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client,
-                             absl::Time deadline)
+                             absl::Time deadline, std::string_view method)
     : context_(context),
       deadline_(deadline),
       alive_(*context.live, *this),
       client_(std::move(client)),
+      method_(method),
       flow_({.request_id = fmt::format("{:016x}", RandomU64()),
              .router_id = context.router_id,
              .max_attempts = context.max_attempts,
@@ -55,9 +57,10 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
 
 template <typename Request>
 void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Request> parse) {
-  auto tenant = context_.authenticator->Authenticate(credentials);
-  if (!tenant.ok()) return Refuse(tenant.status());
-  tenant_ = *std::move(tenant);
+  auto caller = context_.authenticator->Authenticate(credentials);
+  if (!caller.ok()) return Refuse(caller.status());
+  tenant_ = std::move(caller->tenant);
+  key_ = std::move(caller->key);
   auto request = std::make_shared<Request>();
   if (bytes <= kParseAtOnceBytes) {
     if (absl::Status status = Read(parse, request.get()); !status.ok()) return Refuse(std::move(status));
@@ -205,16 +208,64 @@ void RequestDriver::Do(Write& write) {
 void RequestDriver::Do(WriteLast& last) {
   Settle(last.used);
   writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_relaxed);
-  const auto usage = Usage();
-  client_->Finish(absl::OkStatus(), &last.response, usage.has_value() ? &*usage : nullptr);
+  FinishClient(absl::OkStatus(), std::move(last.response));
 }
 
 void RequestDriver::Do(Break& break_off) { client_->Abort(break_off.status); }
 
 void RequestDriver::Do(Finish& finish) {
   Settle(finish.used);
-  const auto usage = Usage();
-  client_->Finish(finish.status, nullptr, usage.has_value() ? &*usage : nullptr);
+  FinishClient(finish.status, std::nullopt);
+}
+
+void RequestDriver::FinishClient(const absl::Status& status, std::optional<v1::GenerateResponse> last) {
+  struct End {
+    absl::Status status;
+    std::optional<v1::GenerateResponse> last;
+    std::optional<v1::RequestUsage> usage;
+  };
+  End end{status, std::move(last), Usage()};
+  const auto tell = [](ClientStream& client, const End& end) {
+    client.Finish(end.status, end.last.has_value() ? &*end.last : nullptr,
+                  end.usage.has_value() ? &*end.usage : nullptr);
+  };
+  // Strangers, of whom there may be any number, leave no line.
+  if (context_.ledger == nullptr || tenant_ == nullptr) return tell(*client_, end);
+  if (!flow_.account().counted()) {
+    context_.ledger->Record(RecordOf(status.code()), [] {});
+    return tell(*client_, end);
+  }
+  context_.ledger->Record(
+      RecordOf(status.code()),
+      [tell, client = client_, held = std::make_shared<const End>(std::move(end))] { tell(*client, *held); });
+}
+
+billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
+  constexpr std::string_view kReason = "FINISH_REASON_";
+  billing::UsageRecord record;
+  record.ended = absl::Now();
+  record.request_id = flow_.request_id();
+  record.method = method_;
+  record.tenant = tenant_->name;
+  record.key = key_;
+  if (flow_.model() != nullptr) record.model = flow_.model()->name;
+  record.code = code;
+  const RequestFlow::Outcome& outcome = flow_.outcome();
+  for (v1::FinishReason reason : outcome.reasons) {
+    record.finish_reasons.push_back(v1::FinishReason_Name(reason).substr(kReason.size()));
+  }
+  record.counted = flow_.account().counted();
+  record.tokens = flow_.account().Total();
+  if (flow_.price() != nullptr) {
+    record.currency = flow_.price()->currency;
+    record.picos = billing::CostOf(*flow_.price(), record.tokens);
+  }
+  if (outcome.ttft.has_value()) record.ttft = absl::ToDoubleSeconds(*outcome.ttft);
+  record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - flow_.arrival());
+  record.decode_worker = outcome.decode_worker;
+  record.prefill_worker = outcome.prefill_worker;
+  record.migrations = outcome.migrations;
+  return record;
 }
 
 std::optional<v1::RequestUsage> RequestDriver::Usage() const {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,6 +28,7 @@
 #include "router/api/live_calls.h"
 #include "router/api/request_flow.h"
 #include "router/api/request_preparer.h"
+#include "router/billing/ledger.h"
 #include "router/billing/price_file.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
@@ -45,6 +47,7 @@ struct CallContext {
   const Clock* clock = nullptr;
   Probe* probe = nullptr;
   LiveCalls* live = nullptr;
+  billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
   std::string router_id;
   int max_attempts = 3;
@@ -54,9 +57,10 @@ struct CallContext {
 
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
  public:
-  // `deadline` is the client's, on the context's clock.
+  // `deadline` is the client's, on the context's clock. `method`: the one that was called; a constant.
   static std::shared_ptr<RequestDriver> Create(const CallContext& context,
-                                               std::shared_ptr<ClientStream> client, absl::Time deadline);
+                                               std::shared_ptr<ClientStream> client, absl::Time deadline,
+                                               std::string_view method);
 
   // Makes the request of the client's message; its error is the client's answer. It may be called after Start
   // has returned, on another thread.
@@ -78,7 +82,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
  private:
   using Event = std::function<Actions(RequestFlow&)>;
 
-  RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline);
+  RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline,
+                std::string_view method);
 
   // Parses and checks.
   template <typename Request>
@@ -104,6 +109,9 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   void Do(Finish& finish);
   // What the request used; nothing if no worker accepted it.
   std::optional<v1::RequestUsage> Usage() const;
+  billing::UsageRecord RecordOf(absl::StatusCode code) const;
+  // Ends the client's stream once the ledger has the request.
+  void FinishClient(const absl::Status& status, std::optional<v1::GenerateResponse> last);
   // The request is over, except for its last message on the way.
   void Settle(const admission::Meter::Use& used);
 
@@ -118,7 +126,9 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::deque<Event> inbox_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::shared_ptr<const Tenant> tenant_;  // set before anything else happens
+  const std::string_view method_;
+  std::shared_ptr<const Tenant> tenant_;  // set before anything else happens; null: a stranger calls
+  std::string key_;                       // likewise (Caller)
   // The draining thread's.
   RequestFlow flow_;
   std::shared_ptr<const DispatchRequest> request_;  // until the request is over: it holds this driver

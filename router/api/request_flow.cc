@@ -85,6 +85,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
             .worker = state.placement.decode,
             .request = prepared_.request};
   const fleet::Worker::Identity& worker = state.placement.decode->identity();
+  outcome_.decode_worker = worker.id;
   dial.request.set_request_id(options_.request_id);
   dial.request.set_router_id(options_.router_id);
   *dial.request.mutable_fingerprint() = worker.fingerprint;
@@ -181,7 +182,10 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
     if (!state.first_token.has_value()) {
       state.first_token = now;
       if (state.placement.first_token) state.placement.first_token(now - state.dialed);
-      if (!first_token_seen_) probe_.FirstToken(now - options_.arrival);
+      if (!first_token_seen_) {
+        outcome_.ttft = now - options_.arrival;
+        probe_.FirstToken(*outcome_.ttft);
+      }
       first_token_seen_ = true;
     } else {
       probe_.MoreTokens(now - state.last_token, delta.tokens());
@@ -236,6 +240,9 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (timing->has_tpot()) probe_.Pace(timing->tpot());
   probe_.Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
+  outcome_.reasons.push_back(finished.reason());
+  outcome_.decode_worker = finished.relay().decode_worker();
+  outcome_.prefill_worker = finished.relay().prefill_worker();
   if (state.placement.learn) state.placement.learn(&finished);
   state.state = State::kDone;
   state.placement.booking.Release();
@@ -310,6 +317,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
     return;
   }
   ++state.migrations;
+  ++outcome_.migrations;
   // Those that failed before may be back.
   state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;

@@ -126,6 +126,19 @@ class RequestFlow {
 
   // What the request has used so far.
   const billing::UsageAccount& account() const { return account_; }
+  // What came of it, as far as it is known.
+  struct Outcome {
+    std::vector<v1::FinishReason> reasons;  // of choices that ended well, in the order in which they did
+    std::optional<absl::Duration> ttft;
+    // Of the choice that was placed, or ended, last; empty: none.
+    std::string decode_worker, prefill_worker;
+    int migrations = 0;
+  };
+  const Outcome& outcome() const { return outcome_; }
+  const std::string& request_id() const { return options_.request_id; }
+  absl::Time arrival() const { return options_.arrival; }
+  // Null: the request was refused before its model was found.
+  const ServedModel* model() const { return prepared_.model; }
   // Null: the model has no price.
   const billing::Price* price() const { return prepared_.price.get(); }
 
@@ -184,6 +197,7 @@ class RequestFlow {
   Prepared prepared_;
   std::vector<ChoiceState> choices_;
   billing::UsageAccount account_;
+  Outcome outcome_;
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
   bool writing_ = false;
   absl::Time write_began_;

@@ -18,12 +18,12 @@ using grpc::CallbackServerContext;
 
 grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Generate(CallbackServerContext* context,
                                                                  const ByteBuffer* request) {
-  return GenerateCall::Start<v1::GenerateRequest>(context_, context, *request);
+  return GenerateCall::Start<v1::GenerateRequest>(context_, "Generate", context, *request);
 }
 
 grpc::ServerWriteReactor<ByteBuffer>* InferenceService::Chat(CallbackServerContext* context,
                                                              const ByteBuffer* request) {
-  return GenerateCall::Start<v1::ChatRequest>(context_, context, *request);
+  return GenerateCall::Start<v1::ChatRequest>(context_, "Chat", context, *request);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Complete(CallbackServerContext* context,
@@ -33,9 +33,9 @@ grpc::ServerUnaryReactor* InferenceService::Complete(CallbackServerContext* cont
 
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
-  BATON_ASSIGN_OR_RETURN(auto tenant, context_.authenticator->Authenticate(CredentialsOf(context)));
-  BATON_RETURN_IF_ERROR(context_.dispatcher->AdmitCheapCall(tenant->id));
-  return tenant;
+  BATON_ASSIGN_OR_RETURN(Caller caller, context_.authenticator->Authenticate(CredentialsOf(context)));
+  BATON_RETURN_IF_ERROR(context_.dispatcher->AdmitCheapCall(caller.tenant->id));
+  return std::move(caller.tenant);
 }
 
 template <typename Request, typename Work>

@@ -6,11 +6,10 @@
 
 namespace baton::router {
 
-absl::StatusOr<std::shared_ptr<const Tenant>> Authenticator::Authenticate(
-    const Credentials& credentials) const {
+absl::StatusOr<Caller> Authenticator::Authenticate(const Credentials& credentials) const {
   Denied denied;
-  auto tenant = tenants_.Identify(credentials, &denied);
-  if (tenant != nullptr) return tenant;
+  Caller caller = tenants_.Identify(credentials, &denied);
+  if (caller.tenant != nullptr) return caller;
   probe_.Denied(std::string(DenialName(denied.why)));
   return denied.status;
 }

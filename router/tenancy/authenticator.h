@@ -16,7 +16,7 @@ class Authenticator {
   Authenticator(const Tenants& tenants, Probe& probe) : tenants_(tenants), probe_(probe) {}
 
   // UNAUTHENTICATED or PERMISSION_DENIED for callers that are refused.
-  absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(const Credentials& credentials) const;
+  absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const;
   // PERMISSION_DENIED if `priority` is better than the tenant may use.
   absl::Status CheckPriority(const Tenant& tenant, int priority) const;
 

@@ -113,13 +113,14 @@ absl::Status Tenants::Reload() {
   return absl::OkStatus();
 }
 
-std::shared_ptr<const Tenant> Tenants::Identify(const Credentials& credentials, Denied* denied) const {
+Caller Tenants::Identify(const Credentials& credentials, Denied* denied) const {
   const std::shared_ptr<const Table> known = table();
   const auto deny = [&](Denial why, absl::Status status) {
     *denied = {why, std::move(status)};
-    return nullptr;
+    return Caller();
   };
   std::shared_ptr<const Tenant> tenant;
+  std::string key;
   if (!credentials.key.empty() && !options_.file.empty()) {
     const auto id = ApiKeyId(credentials.key);
     const auto found = id.has_value() ? known->keys.find(std::string(*id)) : known->keys.end();
@@ -137,10 +138,13 @@ std::shared_ptr<const Tenant> Tenants::Identify(const Credentials& credentials, 
                                            "the API key {} has expired: ask for a new one", *id)));
     }
     tenant = found->second.tenant;
+    key = *id;
   }
   for (size_t i = 0; tenant == nullptr && i < credentials.certificate_names.size(); ++i) {
     const auto found = known->certificates.find(credentials.certificate_names[i]);
-    if (found != known->certificates.end()) tenant = found->second;
+    if (found == known->certificates.end()) continue;
+    tenant = found->second;
+    key = found->first;
   }
   if (tenant == nullptr) tenant = known->anonymous;
   if (tenant == nullptr && !credentials.certificate_names.empty()) {
@@ -159,7 +163,7 @@ std::shared_ptr<const Tenant> Tenants::Identify(const Credentials& credentials, 
     return deny(Denial::kDisabled,
                 absl::PermissionDeniedError(fmt::format("the tenant \"{}\" is disabled", tenant->name)));
   }
-  return tenant;
+  return {.tenant = std::move(tenant), .key = std::move(key)};
 }
 
 void Tenants::Watch(absl::Duration interval) {

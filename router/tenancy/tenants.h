@@ -40,6 +40,13 @@ struct Credentials {
   std::vector<std::string> certificate_names;
 };
 
+// Who is calling.
+struct Caller {
+  std::shared_ptr<const Tenant> tenant;  // null: a stranger
+  // The id of the API key, or the name in the certificate, by which the tenant was found; empty: anonymous.
+  std::string key;
+};
+
 // Why a caller is refused: a metric label.
 enum class Denial { kNoKey, kUnknownKey, kExpiredKey, kUnknownCertificate, kDisabled, kPriority };
 std::string_view DenialName(Denial denial);
@@ -63,7 +70,7 @@ class Tenants {
 
   static absl::StatusOr<std::unique_ptr<Tenants>> Open(const Options& options, OnTenant on_tenant);
   // Who is calling, by key, else by certificate, else anonymously. Nothing, and why, for a stranger.
-  std::shared_ptr<const Tenant> Identify(const Credentials& credentials, Denied* denied) const;
+  Caller Identify(const Credentials& credentials, Denied* denied) const;
 
   // Looks at the file every `interval` from now on.
   void Watch(absl::Duration interval = absl::Seconds(1));

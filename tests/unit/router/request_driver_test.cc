@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {
@@ -29,6 +32,7 @@ class FakeClient final : public ClientStream {
     EXPECT_FALSE(status.has_value()) << "finished twice";
     if (last != nullptr) messages.push_back(*last);
     status = end;
+    if (on_finish) on_finish();
   }
   void Abort(const absl::Status& why) override { aborted = why; }
 
@@ -37,6 +41,7 @@ class FakeClient final : public ClientStream {
   std::optional<absl::Status> status;
   std::optional<absl::Status> aborted;
   std::optional<v1::RequestUsage> usage;
+  std::function<void()> on_finish;
 };
 
 // Decode workers whose events the test sends.
@@ -140,7 +145,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
 
   void Start(const v1::GenerateRequest& request, size_t bytes = 100,
              absl::Time deadline = absl::InfiniteFuture()) {
-    driver_ = RequestDriver::Create(context_, client_, deadline);
+    driver_ = RequestDriver::Create(context_, client_, deadline, "Generate");
     driver_->Start<v1::GenerateRequest>({}, bytes, [request](v1::GenerateRequest* parsed) {
       *parsed = request;
       return absl::OkStatus();
@@ -247,7 +252,7 @@ TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
 }
 
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
-  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate");
   driver_->Start<v1::GenerateRequest>(
       {}, 100, [](v1::GenerateRequest*) { return absl::InvalidArgumentError("malformed"); });
   EXPECT_EQ(*client_->status, absl::InvalidArgumentError("malformed"));
@@ -258,7 +263,7 @@ TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
   const std::string file = testing::TempDir() + "/request_driver_tenants.json";
   std::ofstream(file) << R"({"tenants": [{"name": "a", "certificates": ["a.example.org"]}]})";
   OpenTenants({.file = file});
-  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate");
   driver_->Start<v1::GenerateRequest>({}, 100, [](v1::GenerateRequest*) {
     ADD_FAILURE() << "parsed";
     return absl::OkStatus();
@@ -266,7 +271,7 @@ TEST_F(RequestDriverTest, ACallerWithoutAKeyIsRefusedBeforeItsMessageIsParsed) {
   EXPECT_EQ(client_->status->code(), absl::StatusCode::kUnauthenticated);
 
   client_ = std::make_shared<FakeClient>();
-  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture());
+  driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate");
   driver_->Start<v1::GenerateRequest>({.certificate_names = {"a.example.org"}}, 100,
                                       [](v1::GenerateRequest* request) {
                                         *request = Tokens();
@@ -356,6 +361,33 @@ TEST_F(RequestDriverTest, WhatARefusedRequestIsToldComesFromAdmission) {
   first_client->writing = false;
   first->OnWritten(false);
   workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, AClientIsToldOfTheEndWhenTheLedgerHasTheRequest) {
+  const std::string file = testing::TempDir() + "/request_driver_ledger.db";
+  std::filesystem::remove(file);
+  billing::LedgerProbe probe(metrics_);
+  auto ledger = billing::Ledger::Open({.ledger_file = file}, probe);
+  ASSERT_TRUE(ledger.ok()) << ledger.status();
+  context_.ledger = ledger->get();
+  absl::Notification told;
+  client_->on_finish = [&] {
+    const auto sheet = (*billing::LedgerStore::OpenToRead(file))->Read("", "");
+    ASSERT_EQ(sheet->size(), 1u);
+    const auto& [key, sums] = *sheet->begin();
+    EXPECT_EQ(key.tenant, "default");
+    EXPECT_EQ(key.model, "m");
+    EXPECT_EQ(sums.requests, 1);
+    EXPECT_EQ(sums.tokens, (billing::TokenCounts{.plain = 3, .completion = 1}));
+    told.Notify();
+  };
+  Run();
+  Take();
+  workers_.calls[0]->Send(FinishedEvent());
+  workers_.calls[0]->End(absl::OkStatus());
+  told.WaitForNotification();
+  *ledger = nullptr;
+  std::filesystem::remove(file);
 }
 
 TEST_F(RequestDriverTest, NothingHoldsADriverWhenItsRequestIsOver) {

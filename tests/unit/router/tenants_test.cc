@@ -59,7 +59,7 @@ class TenantsTest : public ::testing::Test {
   // The tenant's name, or why not.
   std::string Who(const Credentials& credentials) {
     Denied denied;
-    const auto tenant = tenants_->Identify(credentials, &denied);
+    const auto tenant = tenants_->Identify(credentials, &denied).tenant;
     return tenant != nullptr ? tenant->name : std::string(DenialName(denied.why));
   }
 
@@ -109,16 +109,25 @@ TEST_F(TenantsTest, SaltsAndLabelsDifferByTenant) {
   Write(kTwo);
   ASSERT_TRUE(Open().ok());
   Denied denied;
-  const auto a = tenants_->Identify({.key = a_.key}, &denied);
-  const auto b = tenants_->Identify({.key = b_.key}, &denied);
+  const auto a = tenants_->Identify({.key = a_.key}, &denied).tenant;
+  const auto b = tenants_->Identify({.key = b_.key}, &denied).tenant;
   EXPECT_NE(a->salt.bytes(), b->salt.bytes());
   EXPECT_NE(a->id, b->id);
   EXPECT_EQ(a->label, "a");
   EXPECT_EQ(b->label, "other") << "one label is all there is";
   ASSERT_TRUE(tenants_->Reload().ok());
-  const auto again = tenants_->Identify({.key = a_.key}, &denied);
+  const auto again = tenants_->Identify({.key = a_.key}, &denied).tenant;
   EXPECT_EQ(again->salt.bytes(), a->salt.bytes()) << "or its prefixes would be lost";
   EXPECT_EQ(again->id, a->id);
+}
+
+TEST_F(TenantsTest, ACallerHasTheIdOfItsKeyOrTheNameInItsCertificate) {
+  Write(kTwo);
+  ASSERT_TRUE(Open().ok());
+  Denied denied;
+  EXPECT_EQ(tenants_->Identify({.key = a_.key}, &denied).key, a_.id);
+  EXPECT_EQ(tenants_->Identify({.certificate_names = {"x.example.org", "b.example.org"}}, &denied).key,
+            "b.example.org");
 }
 
 TEST_F(TenantsTest, ExpiredDisabledAndAnonymous) {

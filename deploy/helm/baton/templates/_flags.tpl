@@ -43,6 +43,15 @@
 {{- if $v.auth.tenantSalt.existingSecret }}
 - --tenant-salt-file=/etc/baton/salt/{{ $v.auth.tenantSalt.key }}
 {{- end }}
+{{- if $v.billing.prices.existingConfigMap }}
+- --prices=/etc/baton/prices/{{ $v.billing.prices.key }}
+{{- end }}
+{{- if $v.billing.ledger.volume }}
+- --ledger=/var/lib/baton/ledger/$(POD_NAME).db
+{{- end }}
+{{- if $v.billing.auditLog }}
+- --audit-log=-
+{{- end }}
 {{- if and $v.tls.enabled $v.tls.clientCaSecret }}
 - --tls-client-ca=/etc/baton/client-ca/ca.crt
 {{- end }}

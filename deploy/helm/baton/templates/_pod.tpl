@@ -285,6 +285,15 @@ containers:
         mountPath: /etc/baton/salt
         readOnly: true
       {{- end }}
+      {{- if $v.billing.prices.existingConfigMap }}
+      - name: prices
+        mountPath: /etc/baton/prices
+        readOnly: true
+      {{- end }}
+      {{- if $v.billing.ledger.volume }}
+      - name: ledger
+        mountPath: /var/lib/baton/ledger
+      {{- end }}
       {{- end }}
       {{- with $r.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
@@ -335,6 +344,15 @@ volumes:
     secret:
       secretName: {{ $v.auth.tenantSalt.existingSecret }}
       defaultMode: 0440
+  {{- end }}
+  {{- if $v.billing.prices.existingConfigMap }}
+  - name: prices
+    configMap:
+      name: {{ $v.billing.prices.existingConfigMap }}
+  {{- end }}
+  {{- with $v.billing.ledger.volume }}
+  - name: ledger
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- end }}
   {{- with $r.extraVolumes }}

@@ -1,0 +1,50 @@
+#include "router/billing/usage_record.h"
+
+#include <cmath>
+
+#include "nlohmann/json.hpp"
+#include "router/billing/decimal.h"
+
+namespace baton::router::billing {
+namespace {
+
+constexpr int64_t kPicosInAUnit = 1'000'000'000'000;
+
+// Microseconds are enough, and more digits would only be noise.
+double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+
+}  // namespace
+
+std::string AuditLine(const UsageRecord& record) {
+  nlohmann::ordered_json line;
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", record.ended, absl::UTCTimeZone());
+  line["request_id"] = record.request_id;
+  line["method"] = record.method;
+  line["tenant"] = record.tenant;
+  line["key"] = record.key;
+  line["model"] = record.model;
+  line["code"] = absl::StatusCodeToString(record.code);
+  line["finish_reasons"] = record.finish_reasons;
+  if (record.counted) {
+    line["prompt_tokens"] = record.tokens.prompt();
+    line["cached_tokens"] = record.tokens.cached();
+    line["written_5m_tokens"] = record.tokens.written_5m;
+    line["written_1h_tokens"] = record.tokens.written_1h;
+    line["plain_tokens"] = record.tokens.plain;
+    line["completion_tokens"] = record.tokens.completion;
+    line["thinking_tokens"] = record.tokens.thinking;
+    if (!record.currency.empty()) {
+      line["cost"] = FormatAmount(record.picos / kPicosInAUnit, record.picos % kPicosInAUnit);
+      line["currency"] = record.currency;
+    }
+  }
+  if (record.ttft.has_value()) line["ttft_seconds"] = Rounded(*record.ttft);
+  line["e2e_seconds"] = Rounded(record.e2e);
+  if (!record.decode_worker.empty()) line["decode_worker"] = record.decode_worker;
+  if (!record.prefill_worker.empty()) line["prefill_worker"] = record.prefill_worker;
+  if (record.migrations > 0) line["migrations"] = record.migrations;
+  // What is no UTF-8 (a certificate's name) is replaced, not thrown at.
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace baton::router::billing

@@ -1,0 +1,43 @@
+// UsageRecord: what is kept of one request when it has ended: who asked, how it ended, what it used and what
+// it cost. It holds nothing of what was said. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "router/billing/token_counts.h"
+
+namespace baton::router::billing {
+
+struct UsageRecord {
+  absl::Time ended;  // by the calendar
+  std::string request_id;
+  std::string method;  // "Generate", "Chat" or "Complete"
+  std::string tenant;  // empty: the caller was refused
+  std::string key;     // id of the API key, or the name in the certificate; empty: anonymous
+  std::string model;   // empty: the request was refused before one was found
+  absl::StatusCode code = absl::StatusCode::kOk;
+  // Of the choices that ended well, in the order in which they did.
+  std::vector<std::string> finish_reasons;
+  // A worker accepted the request, so what it used counts.
+  bool counted = false;
+  TokenCounts tokens;
+  // Empty: the model had no price.
+  std::string currency;
+  int64_t picos = 0;
+  // Seconds.
+  std::optional<double> ttft;
+  double e2e = 0;
+  // Of the choice that ended last.
+  std::string decode_worker, prefill_worker;
+  int migrations = 0;
+};
+
+// One line of JSON with a newline behind it. Times are in UTC, the cost is decimal text.
+std::string AuditLine(const UsageRecord& record);
+
+}  // namespace baton::router::billing

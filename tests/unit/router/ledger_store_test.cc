@@ -1,0 +1,160 @@
+#include "router/billing/ledger_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/random.h"
+
+namespace baton::router::billing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kToday[] = "2026-11-22";
+
+LedgerKey Key(const std::string& tenant, const std::string& day = kToday) {
+  return {.day = day, .tenant = tenant, .key = "k", .model = "m", .currency = "EUR"};
+}
+
+LedgerSums Sums(int64_t plain, int64_t picos) {
+  LedgerSums sums;
+  sums.requests = 1;
+  sums.tokens.plain = plain;
+  sums.AddCost(picos);
+  return sums;
+}
+
+class LedgerStoreTest : public ::testing::Test {
+ protected:
+  LedgerStoreTest() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~LedgerStoreTest() override { std::filesystem::remove_all(folder_); }
+
+  LedgerSheet Read() { return *(*LedgerStore::OpenToRead(file_))->Read("", ""); }
+
+  const std::string folder_ = ::testing::TempDir() + "/ledger_store_" + std::to_string(getpid());
+  const std::string file_ = folder_ + "/ledger.db";
+};
+
+TEST_F(LedgerStoreTest, SumsAreThereAfterItWasOpenedAgain) {
+  for (int64_t batch : {1, 2}) {
+    auto store = LedgerStore::Open(file_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_TRUE((*store)->Add("w" + std::to_string(batch), 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  }
+  LedgerSums both = Sums(6, 10);
+  both.requests = 2;
+  EXPECT_EQ(Read(), (LedgerSheet{{Key("a"), both}}));
+}
+
+TEST_F(LedgerStoreTest, ABatchCountsOnceHoweverOftenItIsAdded) {
+  auto store = *LedgerStore::Open(file_);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(store->Add("w", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  }
+  EXPECT_EQ(Read().at(Key("a")).requests, 1);
+  ASSERT_TRUE(store->Add("w", 2, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  ASSERT_TRUE(store->Add("w", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok()) << "an earlier one again";
+  ASSERT_TRUE(store->Add("other", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  EXPECT_EQ(Read().at(Key("a")).requests, 3);
+}
+
+TEST_F(LedgerStoreTest, PicounitsCarryIntoUnits) {
+  auto store = *LedgerStore::Open(file_);
+  const uint64_t seed = RandomU64();
+  SCOPED_TRACE(seed);
+  __int128 all = 0;
+  for (int64_t batch = 1; batch <= 200; ++batch) {
+    const auto picos = static_cast<int64_t>(UniformAt(seed, static_cast<uint64_t>(batch)) * 9e18);
+    all += picos;
+    ASSERT_TRUE(store->Add("w", batch, kToday, {{Key("a"), Sums(0, picos)}}).ok());
+  }
+  const LedgerSums sums = Read().at(Key("a"));
+  EXPECT_LT(sums.picos, 1'000'000'000'000);
+  EXPECT_TRUE(__int128{sums.units} * 1'000'000'000'000 + sums.picos == all) << "more than int64_t holds";
+}
+
+TEST_F(LedgerStoreTest, ReadsTheDaysThatAreAskedFor) {
+  auto store = *LedgerStore::Open(file_);
+  ASSERT_TRUE(store
+                  ->Add("w", 1, kToday,
+                        {{Key("a", "2026-11-20"), Sums(1, 0)},
+                         {Key("a", "2026-11-21"), Sums(2, 0)},
+                         {Key("a", "2026-11-22"), Sums(3, 0)}})
+                  .ok());
+  EXPECT_EQ(store->Read("2026-11-21", "2026-11-21")->size(), 1u);
+  EXPECT_EQ(store->Read("2026-11-21", "")->size(), 2u);
+  EXPECT_EQ(store->Read("", "2026-11-21")->size(), 2u);
+}
+
+TEST_F(LedgerStoreTest, RefusesWhatIsNoLedger) {
+  std::ofstream(file_) << "once upon a time, in a house beside the river, there lived a file of text";
+  EXPECT_EQ(LedgerStore::Open(file_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(LedgerStore::OpenToRead(folder_ + "/none.db").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LedgerStore::Open(folder_ + "/no/such/folder.db").status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+// A file may not grow beyond the limit, as on a full disk: the batch is refused whole, and goes in later.
+TEST_F(LedgerStoreTest, AFullDiskRefusesABatchWhole) {
+  auto store = *LedgerStore::Open(file_);
+  LedgerSheet large;
+  for (int i = 0; i < 5000; ++i) large[Key("tenant " + std::to_string(i))] = Sums(i, i);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {.rlim_cur = 64 << 10, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status full = store->Add("w", 1, kToday, large);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_FALSE(full.ok());
+  EXPECT_TRUE(Read().empty());
+  ASSERT_TRUE(store->Add("w", 1, kToday, large).ok());
+  EXPECT_EQ(Read(), large);
+}
+
+// A process that dies by SIGKILL while it writes as fast as it can: what it was told is written is there, and
+// nothing twice.
+TEST_F(LedgerStoreTest, SurvivesTheDeathOfItsProcess) {
+  for (int round = 0; round < 5; ++round) {
+    int told[2];
+    ASSERT_EQ(pipe(told), 0);
+    const std::string writer = "w" + std::to_string(round);
+    const LedgerKey key = Key(writer);
+    const pid_t child = fork();
+    if (child == 0) {
+      close(told[0]);
+      auto store = LedgerStore::Open(file_);
+      if (!store.ok()) _exit(1);
+      for (int64_t batch = 1;; ++batch) {
+        if (!(*store)->Add(writer, batch, kToday, {{key, Sums(1, 1)}}).ok()) _exit(2);
+        if (write(told[1], &batch, sizeof(batch)) != sizeof(batch)) _exit(3);
+      }
+    }
+    close(told[1]);
+    int64_t last = 0, batch = 0;
+    for (int64_t until = 50 + 37 * round; last < until; last = batch) {
+      ASSERT_EQ(read(told[0], &batch, sizeof(batch)), static_cast<ssize_t>(sizeof(batch)));
+    }
+    kill(child, SIGKILL);
+    while (read(told[0], &batch, sizeof(batch)) == static_cast<ssize_t>(sizeof(batch))) last = batch;
+    close(told[0]);
+    waitpid(child, nullptr, 0);
+    const int64_t found = Read().at(key).requests;
+    EXPECT_GE(found, last) << "what was written is gone";
+    EXPECT_LE(found, last + 1) << "more than one that it could not tell of any more";
+  }
+}
+
+}  // namespace
+}  // namespace baton::router::billing
