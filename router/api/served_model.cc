@@ -57,6 +57,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   }
   BATON_ASSIGN_OR_RETURN(served.output, ChoiceOf(served, output_format));
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
+  served.grammars = std::make_shared<GrammarCheck>(*served.tokenizer);
   return served;
 }
 

@@ -118,6 +118,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
       info->set_output_format(std::string(model->output.format->name));
     info->set_tools(model->output.tools);
     info->set_thinking(model->output.thinking);
+    info->set_constraints(model->grammars != nullptr && model->grammars->available());
     info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
     info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
   }
