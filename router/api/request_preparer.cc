@@ -77,6 +77,12 @@ absl::Status CheckLength(const ServedModel& model, const char* field, std::strin
   return absl::OkStatus();
 }
 
+// `field` asks for what only a grammar could enforce.
+absl::Status NoConstraints(const char* field) {
+  return absl::UnimplementedError(
+      fmt::format("{}: answers are not constrained by this version; leave it out", field));
+}
+
 struct Rendered {
   std::string text;
   std::vector<TokenId> tokens;
@@ -163,6 +169,7 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
 
 absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  if (request.has_constraint()) return NoConstraints("constraint");
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
   if (request.has_text()) return CheckLength(*model, "text", request.text(), 1);
   if (request.literal())
@@ -178,6 +185,10 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
+  if (request.has_constraint()) return NoConstraints("constraint");
+  for (const v1::Tool& tool : request.conversation().tools()) {
+    if (tool.strict()) return NoConstraints("conversation.tools.strict");
+  }
   return CheckThinking(*model, request);
 }
 

@@ -122,6 +122,9 @@ TEST_F(RouterPartsTest, CompleteEndsAsTheStreamDoes) {
   v1::ChatRequest required = ToolChat();
   required.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
   EXPECT_EQ(Complete(required, &answer).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  required.clear_tool_choice();
+  required.mutable_constraint()->set_regex("a");
+  EXPECT_EQ(Complete(required, &answer).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(RouterPartsTest, ACallOfCompleteCanBeCancelled) {
