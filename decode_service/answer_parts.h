@@ -55,6 +55,10 @@ class AnswerParts {
   // There may be one after the next token, too.
   bool MayForce() const;
 
+  // The last token is part of thinking, or a marker of it; and the next one may be, unless it ends it.
+  bool thinking() const { return parser_.thinking(); }
+  bool in_thinking() const { return parser_.in_thinking(); }
+
   // Calls that are complete.
   int calls() const { return parser_.calls(); }
   int64_t thinking_tokens() const { return thinking_tokens_; }

@@ -4,13 +4,14 @@ namespace baton::decode_service {
 
 Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
                const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
-               std::optional<AnswerParts::Options> parts)
+               std::optional<AnswerParts::Options> parts, std::unique_ptr<AnswerGrammar> grammar)
     : tokenizer_(std::move(tokenizer)),
       output_(output),
       choice_(choice),
       max_tokens_(stop.max_tokens()),
       detokenizer_(tokenizer_, output.special_tokens()),
-      stops_({stop.stop().begin(), stop.stop().end()}) {
+      stops_({stop.stop().begin(), stop.stop().end()}),
+      grammar_(std::move(grammar)) {
   for (int32_t id : stop.stop_token_ids()) stop_tokens_.insert(TokenId(id));
   if (!stop.ignore_eos()) stop_tokens_.insert(eos.begin(), eos.end());
   if (parts.has_value()) {
@@ -59,7 +60,12 @@ std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t log
 
 std::optional<Outbox::End> Outbox::Advance(TokenId token, v1::Delta& delta) {
   ++tokens_;
-  return parts_.has_value() ? AdvanceParts(token, delta) : AdvanceText(token, *delta.mutable_text());
+  auto end = parts_.has_value() ? AdvanceParts(token, delta) : AdvanceText(token, *delta.mutable_text());
+  if (grammar_ != nullptr && !end.has_value()) {
+    const bool thinking = parts_.has_value() && parts_->thinking();
+    grammar_->Push(token, thinking, parts_.has_value() && parts_->in_thinking());
+  }
+  return end;
 }
 
 std::optional<Outbox::End> Outbox::AdvanceParts(TokenId token, v1::Delta& delta) {

@@ -18,6 +18,7 @@
 #include "common/text/detokenizer.h"
 #include "common/text/stop_matcher.h"
 #include "common/text/tokenizer.h"
+#include "decode_service/answer_grammar.h"
 #include "decode_service/answer_parts.h"
 
 namespace baton::decode_service {
@@ -31,10 +32,11 @@ class Outbox {
   };
 
   // `eos`: the model's own end tokens, which end the answer unless stop.ignore_eos is set. Without `parts`,
-  // the answer is text.
+  // the answer is text; without `grammar`, it is free.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
          const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
-         std::optional<AnswerParts::Options> parts = std::nullopt);
+         std::optional<AnswerParts::Options> parts = std::nullopt,
+         std::unique_ptr<AnswerGrammar> grammar = nullptr);
 
   // Tokens that the client has already: they shape what follows and are not sent again. Returns the end of
   // the answer if the last of them is one; INVALID_ARGUMENT if an earlier one is.
@@ -51,6 +53,8 @@ class Outbox {
   bool may_force() const { return parts_.has_value() && parts_->MayForce(); }
   // Null: the answer is text.
   const AnswerParts* parts() const { return parts_.has_value() ? &*parts_ : nullptr; }
+  // Null: the answer is free.
+  AnswerGrammar* grammar() const { return grammar_.get(); }
   // How many top log probabilities to ask the sampler for.
   std::optional<int> logprobs() const;
   // Tokens generated, resumed ones included.
@@ -71,6 +75,7 @@ class Outbox {
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
   std::optional<AnswerParts> parts_;
+  const std::unique_ptr<AnswerGrammar> grammar_;  // null: the answer is free
   int64_t tokens_ = 0;
 };
 

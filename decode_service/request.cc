@@ -88,8 +88,22 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
     const uint64_t id_seed = uint64_t{Crc32c(std::as_bytes(prompt))} << 32 ^ request.sampling().seed();
     BATON_ASSIGN_OR_RETURN(parts, AnswerParts::ReadOptions(request.answer_format(), markers, id_seed));
   }
+  std::unique_ptr<AnswerGrammar> grammar;
+  if (request.has_grammar()) {
+    AnswerGrammar::Options options{.tokenizer = tokenizer,
+                                   .lark = request.grammar().lark(),
+                                   .may_think = request.grammar().may_think(),
+                                   .asleep = request.answer_format().thinking_begun()};
+    for (const int32_t id : request.stop().stop_token_ids()) options.ends.emplace_back(id);
+    if (!request.stop().ignore_eos()) {
+      options.ends.insert(options.ends.end(), config.eos.begin(), config.eos.end());
+    }
+    if (parts.has_value()) options.markers = parts->markers;
+    BATON_RETURN_IF_ERROR(AnswerGrammar::Check(options, options.may_think || options.asleep));
+    grammar = std::make_unique<AnswerGrammar>(std::move(options));
+  }
   sequence->outbox = std::make_unique<Outbox>(tokenizer, request.stop(), request.output(), request.choice(),
-                                              config.eos, std::move(parts));
+                                              config.eos, std::move(parts), std::move(grammar));
   const auto resumed = std::span(sequence->tokens).subspan(sequence->prompt_tokens);
   sequence->history.AddPrompt(std::span(sequence->tokens).first(sequence->prompt_tokens));
   for (TokenId token : resumed) sequence->history.AddOutput(token);

@@ -194,9 +194,16 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
 }
 
 void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits) {
+  std::span<const uint32_t> mask;
+  if (AnswerGrammar* const grammar = sequence.outbox->grammar();
+      grammar != nullptr && !sequence.outbox->forced().has_value()) {
+    const auto allowed = grammar->Mask();
+    if (!allowed.ok()) return Fail(id, sequence, allowed.status());
+    mask = *allowed;
+  }
   const absl::StatusOr<sampling::Draw> draw =
       sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
-                      sequence.outbox->logprobs(), sequence.outbox->forced());
+                      sequence.outbox->logprobs(), sequence.outbox->forced(), mask);
   if (!draw.ok()) {  // no logit is a number: this request ends, not the worker
     Fail(id, sequence, draw.status());
     return;

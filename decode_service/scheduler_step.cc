@@ -148,9 +148,11 @@ void Scheduler::AddRows(const PlannedRows& planned) {
                 .blocks = sequence.kv().blocks(),
                 .logit_rows = planned.logit_rows});
   }
-  // The backend draws the token, where it can, unless the client is told something of the logits, or the
-  // token may be one that no draw decides.
-  if (planned.logit_rows == 0 || sequence.outbox->shows_logits() || sequence.outbox->may_force()) return;
+  // The backend draws the token, where it can, unless the client is told something of the logits, the token
+  // may be one that no draw decides, or a grammar says which tokens there are.
+  const Outbox& outbox = *sequence.outbox;
+  const bool host = outbox.shows_logits() || outbox.may_force() || outbox.grammar() != nullptr;
+  if (planned.logit_rows == 0 || host) return;
   if (sequence.sampling.Penalises() && sequence.penalty_slot == nullptr) {
     sequence.penalty_slot = engine_.TakePenaltySlot();
   }

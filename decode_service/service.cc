@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/base/status.h"
 #include "decode_service/request.h"
 
 namespace baton::decode_service {
@@ -9,6 +10,9 @@ namespace {
 
 // A client that lets this much pile up is paused until it has read on.
 constexpr size_t kMaxOutboxBytes = 256 << 10;
+// Requests whose grammars wait to be compiled, and compiled grammars that are kept.
+constexpr size_t kMaxGrammarsWaiting = 256;
+constexpr size_t kMaxGrammarsKept = 32;
 
 }  // namespace
 
@@ -16,16 +20,66 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
                              worker::WatchHub& hub, std::shared_ptr<const text::Tokenizer> tokenizer,
                              Probe& probe, const rpc::PeerCheck& peers)
     : engine_(engine),
+      loop_(loop),
       scheduler_(scheduler),
       hub_(hub),
       tokenizer_(std::move(tokenizer)),
       markers_(std::make_shared<output::MarkerTables>(*tokenizer_)),
       probe_(probe),
-      calls_(peers, loop, kMaxOutboxBytes) {}
+      calls_(peers, loop, kMaxOutboxBytes),
+      vocabulary_(text::GrammarVocabulary::Make(*tokenizer_)),
+      masks_(kMaxGrammarsWaiting),
+      grammars_(kMaxGrammarsWaiting) {
+  masks_.Start([] { return false; });
+  grammars_.Start([] { return false; });
+}
+
+absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
+  const AnswerGrammar* const grammar = sequence->outbox->grammar();
+  if (grammar == nullptr || sequence->pending_end.has_value()) return Admit(id, std::move(sequence));
+  if (!vocabulary_.ok()) return vocabulary_.status();
+  compiling_.insert(id);
+  const bool posted = grammars_.TryPost([this, id, sequence = std::move(sequence)]() mutable {
+    auto matcher = Compile(sequence->outbox->grammar()->lark());
+    const auto finish = sequence->finish;
+    const bool there =
+        loop_.PostAlways([this, id, sequence = std::move(sequence), matcher = std::move(matcher)]() mutable {
+          if (compiling_.erase(id) == 0) return;  // the caller went away
+          const auto tell = sequence->finish;
+          absl::Status admitted = matcher.status();
+          if (!hub_.takes_work())
+            admitted = absl::UnavailableError("this decode worker is leaving: use another");
+          if (admitted.ok()) {
+            sequence->outbox->grammar()->Begin(*std::move(matcher), (*vocabulary_)->mask_words(), masks_);
+            admitted = Admit(id, std::move(sequence));
+          }
+          if (!admitted.ok()) tell(admitted);
+        });
+    if (!there) finish(absl::UnavailableError("this decode worker is leaving: use another"));
+  });
+  if (posted) return absl::OkStatus();
+  compiling_.erase(id);
+  probe_.Refused();
+  return absl::ResourceExhaustedError(
+      "too many grammars wait to be compiled on this decode worker: use another");
+}
+
+absl::Status DecodeService::Admit(SequenceId id, Parsed sequence) {
+  absl::Status admitted = scheduler_.Submit(id, std::move(sequence));
+  if (!admitted.ok()) probe_.Refused();
+  return admitted;
+}
+
+absl::StatusOr<text::GrammarMatcher> DecodeService::Compile(const std::string& lark) {
+  const auto found = compiled_.find(lark);
+  if (found != compiled_.end()) return found->second.Fork();
+  BATON_ASSIGN_OR_RETURN(text::GrammarMatcher matcher, (*vocabulary_)->Compile(lark));
+  if (compiled_.size() >= kMaxGrammarsKept) compiled_.clear();
+  return compiled_.emplace(lark, std::move(matcher)).first->second.Fork();
+}
 
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::CallbackServerContext* context,
                                                                    const v1::DecodeRequest* request) {
-  using Parsed = std::unique_ptr<Sequence>;
   const SequenceId id(next_id_++);
   return calls_.Serve<Parsed>(
       *context,
@@ -52,12 +106,10 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
                             v1::DecodeEvent event) { send(std::move(event)); };
         return parsed;
       },
-      [this, id](Parsed sequence) {
-        absl::Status admitted = scheduler_.Submit(id, std::move(sequence));
-        if (!admitted.ok()) probe_.Refused();
-        return admitted;
+      [this, id](Parsed sequence) { return Submit(id, std::move(sequence)); },
+      [this, id] {
+        if (compiling_.erase(id) == 0) scheduler_.Cancel(id);
       },
-      [this, id] { scheduler_.Cancel(id); },
       [this] {
         probe_.Refused();
         return absl::ResourceExhaustedError("this decode worker's mailbox is full: use another");

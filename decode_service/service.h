@@ -1,16 +1,20 @@
 // DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and
-// returns; everything else happens there. gRPC callback threads.
+// returns; everything else happens there, but for grammars: they are compiled on a thread of their own before
+// their requests are admitted, and masks are computed on another. gRPC callback threads.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/decode.grpc.pb.h"
 #include "common/engine/loop.h"
 #include "common/model/config/config.h"
 #include "common/rpc/security.h"
 #include "common/rpc/served_calls.h"
+#include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/watch_hub.h"
 #include "decode_service/scheduler.h"
@@ -27,7 +31,15 @@ class DecodeService final : public v1::Decode::CallbackService {
                                                       const v1::DecodeRequest* request) override;
 
  private:
+  using Parsed = std::unique_ptr<Sequence>;
+  // Engine thread: admits the sequence, or has its grammar compiled first.
+  absl::Status Submit(SequenceId id, Parsed sequence);
+  absl::Status Admit(SequenceId id, Parsed sequence);
+  // The grammars' thread.
+  absl::StatusOr<text::GrammarMatcher> Compile(const std::string& lark);
+
   engine::Engine& engine_;
+  engine::Loop& loop_;
   Scheduler& scheduler_;
   worker::WatchHub& hub_;
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
@@ -35,6 +47,11 @@ class DecodeService final : public v1::Decode::CallbackService {
   Probe& probe_;
   const rpc::ServedCalls<v1::DecodeEvent, engine::Loop> calls_;
   std::atomic<uint64_t> next_id_ = 1;
+  const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
+  absl::flat_hash_set<SequenceId> compiling_;                        // engine thread
+  absl::flat_hash_map<std::string, text::GrammarMatcher> compiled_;  // the grammars' thread
+  engine::Loop masks_;
+  engine::Loop grammars_;
 };
 
 }  // namespace baton::decode_service

@@ -40,12 +40,12 @@ void History::AddOutput(TokenId token) {
 }
 
 std::span<const float> Sampler::Adjust(std::span<const float> logits, const Params& params,
-                                       const History& history) {
+                                       const History& history, std::span<const uint32_t> mask) {
   const bool repetition = params.repetition_penalty != 1;
   const bool counts = params.presence_penalty != 0 || params.frequency_penalty != 0;
   constexpr float kLargest = std::numeric_limits<float>::max();
   const bool overflown = Max(logits) > kLargest;
-  if (!params.ChangesLogits() && !overflown) return logits;
+  if (!params.ChangesLogits() && !overflown && mask.empty()) return logits;
 
   adjusted_.assign(logits.begin(), logits.end());
   if (overflown) {
@@ -68,6 +68,12 @@ std::span<const float> Sampler::Adjust(std::span<const float> logits, const Para
     }
   }
   for (const auto& [token, bias] : params.logit_bias) at(token) += bias;
+  if (!mask.empty()) {
+    for (size_t id = 0; id < adjusted_.size(); ++id) {
+      const bool allowed = id / 32 < mask.size() && (mask[id / 32] >> (id % 32) & 1) != 0;
+      if (!allowed) adjusted_[id] = -std::numeric_limits<float>::infinity();
+    }
+  }
   return adjusted_;
 }
 
@@ -136,8 +142,8 @@ absl::StatusOr<std::vector<TokenProbability>> Sampler::Distribution(std::span<co
 
 absl::StatusOr<Draw> Sampler::Sample(std::span<const float> logits, const Params& params,
                                      const History& history, uint64_t position, std::optional<int> logprobs,
-                                     std::optional<TokenId> forced) {
-  const std::span<const float> adjusted = Adjust(logits, params, history);
+                                     std::optional<TokenId> forced, std::span<const uint32_t> mask) {
+  const std::span<const float> adjusted = Adjust(logits, params, history, mask);
   const float max = Max(adjusted);
   if (std::isinf(max)) return NothingLeft(std::ssize(logits));
 

@@ -78,18 +78,22 @@ class Sampler {
   // Draws the token that takes `position` (index in prompt + output). `logits` has vocabulary values and is
   // not changed; `params` are valid for that vocabulary. logprobs: how many top alternatives to report;
   // absent reports none and no logprob. A NaN logit counts as -inf and an infinite one as the largest number;
-  // INTERNAL when no token is left. `forced` is taken in place of a draw, and reported like one.
+  // INTERNAL when no token is left. mask: bit i % 32 of word i / 32 says that token i may be drawn, whatever
+  // penalties and bias say, and what lies beyond its words may not; empty: all may. `forced` is taken in
+  // place of a draw, and reported like one.
   absl::StatusOr<Draw> Sample(std::span<const float> logits, const Params& params, const History& history,
                               uint64_t position, std::optional<int> logprobs,
-                              std::optional<TokenId> forced = std::nullopt);
+                              std::optional<TokenId> forced = std::nullopt,
+                              std::span<const uint32_t> mask = {});
 
   // The distribution that Sample draws from: the kept tokens in the order of the inverse transform.
   absl::StatusOr<std::vector<TokenProbability>> Distribution(std::span<const float> logits,
                                                              const Params& params, const History& history);
 
  private:
-  // Logits after penalties and bias: `logits` themselves where nothing changes them, else adjusted_.
-  std::span<const float> Adjust(std::span<const float> logits, const Params& params, const History& history);
+  // Logits after penalties, bias and mask: `logits` themselves where nothing changes them, else adjusted_.
+  std::span<const float> Adjust(std::span<const float> logits, const Params& params, const History& history,
+                                std::span<const uint32_t> mask = {});
   // Puts the `count` largest logits above -inf into head_, descending, ties by ascending id. O(vocabulary) as
   // long as `count` is a small part of it.
   void SelectHead(std::span<const float> logits, int64_t count);

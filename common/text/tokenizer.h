@@ -84,6 +84,7 @@ class Tokenizer {
 
  private:
   friend class Detokenizer;
+  friend class GrammarVocabulary;
   struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

@@ -1,4 +1,4 @@
-// What a Tokenizer holds; shared with the Detokenizer. Internal to this room.
+// What a Tokenizer holds; shared with the Detokenizer and GrammarVocabulary. Internal to this room.
 #pragma once
 
 #include <array>

@@ -129,6 +129,39 @@ absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& requ
   return absl::OkStatus();
 }
 
+absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& request) {
+  const auto& tools = request.conversation().tools();
+  for (int i = 0; i < tools.size(); ++i) {
+    if (tools[i].strict()) {
+      return absl::UnimplementedError(fmt::format(
+          "conversation.tools[{}].strict: the arguments of calls are not constrained yet; leave it out", i));
+    }
+  }
+  if (!request.has_constraint()) return absl::OkStatus();
+  if (request.output().raw_text() && model.output.thinking) {
+    return absl::InvalidArgumentError(
+        "constraint: where thinking ends is known in an answer in parts only, and output.raw_text asks for "
+        "none");
+  }
+  if (!HasParts(model, request)) return absl::OkStatus();
+  if (model.output.format->channels) {
+    return absl::UnimplementedError(fmt::format(
+        "constraint: not with the channels of format {}; use Generate", model.output.format->name));
+  }
+  if (!tools.empty() && request.tool_choice().mode() != Choice::MODE_NONE && model.output.tools) {
+    return absl::UnimplementedError(
+        "constraint: not beside tools that may be called; set tool_choice.mode to MODE_NONE");
+  }
+  return absl::OkStatus();
+}
+
+bool MayThink(const ServedModel& model, const v1::ChatRequest& request) {
+  const bool off =
+      (request.thinking().has_enabled() && !request.thinking().enabled()) ||
+      (request.conversation().has_enable_thinking() && !request.conversation().enable_thinking());
+  return HasParts(model, request) && model.output.thinking && !off;
+}
+
 std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,
                                                std::string_view prompt) {
   if (!HasParts(model, request)) return std::nullopt;

@@ -19,6 +19,12 @@ inline constexpr int kMaxEffortBytes = 64;
 absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& request);
 absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& request);
 
+// The field constraint, and tools that ask for one: whether the answers to this request can have it.
+// UNIMPLEMENTED where the model's format, or tools beside it, can't.
+absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& request);
+// Whether an answer to such a request may begin with thinking that the prompt did not begin.
+bool MayThink(const ServedModel& model, const v1::ChatRequest& request);
+
 // Of a request that passed both, and the prompt that its conversation rendered to. Nothing: its answer is
 // text only, because the model's format is not known or the client wants it raw.
 std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,

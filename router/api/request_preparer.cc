@@ -178,6 +178,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
+  BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
   return CheckThinking(*model, request);
 }
 
@@ -232,6 +233,9 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
+  if (request.has_constraint()) {
+    BATON_ASSIGN_OR_RETURN(*decode.mutable_grammar(), model->grammars->GrammarOf(request.constraint()));
+  }
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = neutralised;
   return prepared;
@@ -246,6 +250,11 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   SetTokens(rendered.tokens, &decode);
   if (auto format = AnswerFormatOf(*model, request, rendered.text); format.has_value()) {
     *decode.mutable_answer_format() = *std::move(format);
+  }
+  if (request.has_constraint()) {
+    BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+    BATON_ASSIGN_OR_RETURN(*decode.mutable_grammar(), model->grammars->GrammarOf(request.constraint()));
+    decode.mutable_grammar()->set_may_think(MayThink(*model, request));
   }
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = rendered.neutralised;

@@ -61,6 +61,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
     served.unstable_history = output::UnstableHistory(served.output, *served.chat_template);
   }
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
+  served.grammars = std::make_shared<GrammarCheck>(*served.tokenizer);
   return served;
 }
 

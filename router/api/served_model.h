@@ -14,6 +14,7 @@
 #include "common/text/chat_template.h"
 #include "common/text/literal_text.h"
 #include "common/text/tokenizer.h"
+#include "router/api/grammar_check.h"
 
 namespace baton::router {
 
@@ -25,6 +26,7 @@ struct ServedModel {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no Chat
   std::shared_ptr<const text::LiteralText> literal;         // keeps control tokens out of clients' text
+  std::shared_ptr<const GrammarCheck> grammars;             // never null after Load
   model::GenerationDefaults defaults;
   // How it writes thinking and tool calls. Its format is never null, and "none" where nothing is known.
   output::FormatChoice output = {.format = output::FindFormat("none")};

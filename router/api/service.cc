@@ -119,6 +119,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
       info->set_output_format(std::string(model->output.format->name));
     info->set_tools(model->output.tools);
     info->set_thinking(model->output.thinking);
+    info->set_constraints(model->grammars != nullptr && model->grammars->available());
     if (context_.prices != nullptr) {
       if (const auto price = context_.prices->Find(model->name)) *info->mutable_prices() = PricesOf(*price);
     }

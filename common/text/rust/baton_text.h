@@ -1,10 +1,10 @@
-/* baton_text: the Rust libraries behind common/text (tokenizers, minijinja) as plain C.
+/* baton_text: the Rust libraries behind common/text (tokenizers, minijinja, llguidance) as plain C.
  *
  * Every call that can fail returns a baton_text_code; on anything but BATON_TEXT_OK, *error holds a UTF-8
  * message and no other output is set. Panics end here as BATON_TEXT_INTERNAL; nothing unwinds into the
- * caller. Handles are immutable after creation and may be used from many threads at once; a handle is freed
- * once, after its last use. Buffers that come out belong to the caller, who hands them back to the matching
- * free function. */
+ * caller. Handles but matchers are immutable after creation and may be used from many threads at once; a
+ * handle is freed once, after its last use. Buffers that come out belong to the caller, who hands them back
+ * to the matching free function. */
 #ifndef BATON_TEXT_H_
 #define BATON_TEXT_H_
 
@@ -119,6 +119,33 @@ void baton_template_free(baton_template* chat_template);
  * max_bytes is BATON_TEXT_TOO_LONG, found as soon as there are so many. */
 int32_t baton_template_render(const baton_template* chat_template, const uint8_t* variables, size_t size,
                               int64_t now, size_t max_bytes, baton_text_bytes* out, baton_text_bytes* error);
+
+/* ---- Grammars ---- */
+
+/* The tokens of a tokenizer as grammars see them: control tokens are no text. Made once; takes some 100 bytes
+ * per token. BATON_TEXT_INVALID for a tokenizer whose text is more than its tokens' text in a row. */
+typedef struct baton_grammar_vocabulary baton_grammar_vocabulary;
+
+int32_t baton_grammar_vocabulary_new(const baton_tokenizer* tokenizer, baton_grammar_vocabulary** out,
+                                     baton_text_bytes* error);
+void baton_grammar_vocabulary_free(baton_grammar_vocabulary* vocabulary);
+
+/* Where an answer stands in a grammar. One thread at a time. */
+typedef struct baton_matcher baton_matcher;
+
+/* grammar: in llguidance's dialect of Lark, not nested so deep that recursion could exhaust the stack. The
+ * matcher keeps what it needs of the vocabulary. */
+int32_t baton_matcher_new(const baton_grammar_vocabulary* vocabulary, const uint8_t* grammar, size_t size,
+                          baton_matcher** out, baton_text_bytes* error);
+/* Another one that stands at the same place. */
+int32_t baton_matcher_fork(const baton_matcher* matcher, baton_matcher** out, baton_text_bytes* error);
+void baton_matcher_free(baton_matcher* matcher);
+/* The next token. BATON_TEXT_INVALID if the mask does not allow it; the matcher is of no use then. */
+int32_t baton_matcher_push(baton_matcher* matcher, uint32_t token, baton_text_bytes* error);
+/* Sets bit i % 32 of words[i / 32] if the next token may be i, clears all others, and sets *accepts to 1 if
+ * the answer may end here, else 0. BATON_TEXT_INVALID if that takes more than it may. */
+int32_t baton_matcher_mask(baton_matcher* matcher, uint32_t* words, size_t size, int32_t* accepts,
+                           baton_text_bytes* error);
 
 #ifdef __cplusplus
 }

@@ -36,6 +36,27 @@ absl::Status Check(const ServedModel& model, const std::string& fields) {
   return choice.ok() ? CheckThinking(model, request) : choice;
 }
 
+TEST(AnswerFormatTest, AConstraintGoesWhereItCanBeEnforced) {
+  const auto check = [](const std::string& format, const std::string& fields) {
+    return CheckConstraint(Model(format), ChatWith(R"("constraint": {"regex": "a"})" + fields));
+  };
+  const std::string no_calls = R"(, "tool_choice": {"mode": "MODE_NONE"})";
+  EXPECT_TRUE(check("hermes", no_calls).ok());
+  EXPECT_TRUE(check("none", "").ok());
+  EXPECT_TRUE(absl::IsUnimplemented(check("hermes", "")));
+  EXPECT_TRUE(absl::IsUnimplemented(check("harmony", no_calls)));
+  EXPECT_TRUE(absl::IsInvalidArgument(check("hermes", no_calls + R"(, "output": {"raw_text": true})")));
+
+  v1::ChatRequest strict = ChatWith("");
+  EXPECT_TRUE(CheckConstraint(Model("hermes"), strict).ok());
+  strict.mutable_conversation()->mutable_tools(1)->set_strict(true);
+  EXPECT_THAT(CheckConstraint(Model("hermes"), strict).message(), HasSubstr("tools[1].strict"));
+
+  EXPECT_TRUE(MayThink(Model("hermes"), ChatWith("")));
+  EXPECT_FALSE(MayThink(Model("none"), ChatWith("")));
+  EXPECT_FALSE(MayThink(Model("hermes"), ChatWith(R"("thinking": {"enabled": false})")));
+}
+
 TEST(AnswerFormatTest, WhatCannotBeObeyedIsRefusedByName) {
   const auto message = [](const std::string& format, const std::string& fields) {
     return std::string(Check(Model(format), fields).message());

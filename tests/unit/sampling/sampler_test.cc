@@ -323,6 +323,29 @@ TEST(SamplerTest, AForcedTokenIsReportedLikeADraw) {
   }
 }
 
+TEST(SamplerTest, AMaskedTokenIsNeverDrawnOrReported) {
+  Sampler sampler;
+  std::vector<float> logits(70, 1.0f);
+  logits[3] = 9;
+  std::vector<uint32_t> mask = {1u << 5, 1u << 2, 0};
+  for (const Params& params : {Params{.temperature = 0}, Params{.top_k = 2}, Params{.seed = 3}}) {
+    for (uint64_t position = 0; position < 50; ++position) {
+      const auto draw = sampler.Sample(logits, params, {}, position, 5, std::nullopt, mask);
+      ASSERT_TRUE(draw.ok());
+      EXPECT_TRUE(draw->token == TokenId(5) || draw->token == TokenId(34)) << draw->token.value();
+      EXPECT_EQ(draw->top.size(), 2u);
+      EXPECT_THAT(*draw->logprob, FloatNear(std::log(0.5f), 1e-6f));
+    }
+  }
+  // No bias brings one back, and what lies beyond the mask is masked.
+  const Params bias{.temperature = 0, .logit_bias = {{TokenId(3), 100.0f}, {TokenId(69), 100.0f}}};
+  mask = {1u << 5};
+  EXPECT_EQ(sampler.Sample(logits, bias, {}, 0, std::nullopt, std::nullopt, mask)->token, TokenId(5));
+  mask = {0};
+  EXPECT_TRUE(
+      absl::IsInternal(sampler.Sample(logits, bias, {}, 0, std::nullopt, std::nullopt, mask).status()));
+}
+
 TEST(SamplerTest, NoTokenLeftIsAnErrorAndInfinityIsNot) {
   Sampler sampler;
   for (const float temperature : {0.0f, 1.0f}) {

@@ -1,7 +1,8 @@
 //! The C border (baton_text.h): what comes in is checked and borrowed, what goes out is boxed and owned by the caller,
-//! and no panic crosses it. `tokenizer` and `template` hold the work and know nothing of C.
+//! and no panic crosses it. `tokenizer`, `template` and `grammar` hold the work and know nothing of C.
 
 mod controls;
+mod grammar;
 mod json;
 mod template;
 mod tokenizer;
@@ -12,6 +13,7 @@ use std::ffi::c_void;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
+use grammar::Matcher;
 use template::Template;
 use tokenizer::{Bounds, Failure, Join, Tokenizer};
 
@@ -348,9 +350,79 @@ pub unsafe extern "C" fn baton_template_render(
     )
 }
 
+#[no_mangle]
+pub unsafe extern "C" fn baton_grammar_vocabulary_new(
+    tokenizer: *const Tokenizer,
+    out: *mut *mut grammar::Vocabulary,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(out, error, |value| Box::into_raw(Box::new(value)), || grammar::Vocabulary::new(&*tokenizer))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_grammar_vocabulary_free(vocabulary: *mut grammar::Vocabulary) {
+    if !vocabulary.is_null() {
+        drop(Box::from_raw(vocabulary));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_new(
+    vocabulary: *const grammar::Vocabulary,
+    grammar: *const u8,
+    size: usize,
+    out: *mut *mut Matcher,
+    error: *mut Bytes,
+) -> i32 {
+    let grammar = slice(grammar, size);
+    guarded(out, error, |value| Box::into_raw(Box::new(value)), || (*vocabulary).compile(grammar))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_fork(
+    matcher: *const Matcher,
+    out: *mut *mut Matcher,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(
+        out,
+        error,
+        |value| Box::into_raw(Box::new(value)),
+        || -> Result<Matcher, String> { Ok((*matcher).fork()) },
+    )
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_free(matcher: *mut Matcher) {
+    if !matcher.is_null() {
+        drop(Box::from_raw(matcher));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_push(matcher: *mut Matcher, token: u32, error: *mut Bytes) -> i32 {
+    let mut done = ();
+    guarded(&mut done, error, |()| (), || (*matcher).push(token))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_mask(
+    matcher: *mut Matcher,
+    words: *mut u32,
+    size: usize,
+    out: *mut i32,
+    error: *mut Bytes,
+) -> i32 {
+    let words = if size == 0 { &mut [] } else { std::slice::from_raw_parts_mut(words, size) };
+    guarded(out, error, |accepts: bool| accepts as i32, || (*matcher).mask(words))
+}
+
 /// Handles are shared between threads by contract; the compiler holds us to it.
 const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<Tokenizer>();
     shared::<Template>();
+    shared::<grammar::Vocabulary>();
+    const fn moved<T: Send>() {}
+    moved::<Matcher>();
 };

@@ -57,9 +57,9 @@ pub struct Table {
     pub verbatim: bool,
 }
 
-const PRESENT: u8 = 1;
+pub const PRESENT: u8 = 1;
 const SPECIAL: u8 = 2;
-const CONTROL: u8 = 4;
+pub const CONTROL: u8 = 4;
 
 /// The table has an entry per id, so one absurd id would take all memory. The largest vocabularies have 262,144.
 const MAX_VOCABULARY: usize = 1 << 24;

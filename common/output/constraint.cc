@@ -1,0 +1,111 @@
+#include "common/output/constraint.h"
+
+#include <fmt/format.h>
+
+#include "common/base/status.h"
+#include "common/json/strict_json.h"
+#include "nlohmann/json.hpp"
+
+namespace baton::output {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxLarkBytes = size_t{16} << 10;
+constexpr const char* kOptions = "x-guidance";
+// White space between the parts of a JSON text, in one place: models that may write as much as they like
+// sometimes write nothing else.
+constexpr const char* kWhitespace = "[ \\n\\r\\t]{1,64}";
+
+Json Options() { return Json{{"whitespace_pattern", kWhitespace}}; }
+
+// Objects with more members than the compiler takes in time. As deep as the parser lets JSON nest.
+absl::Status CheckSizes(const Json& value) {
+  if (value.is_object() && value.size() > kMaxSchemaProperties) {
+    return absl::InvalidArgumentError(
+        fmt::format("the schema has an object of {} members, at most {} are allowed", value.size(),
+                    kMaxSchemaProperties));
+  }
+  if (value.is_structured()) {
+    for (const Json& one : value) BATON_RETURN_IF_ERROR(CheckSizes(one));
+  }
+  return absl::OkStatus();
+}
+
+int64_t Occurrences(std::string_view text, std::string_view what) {
+  int64_t count = 0;
+  for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
+  return count;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> SchemaGrammar(std::string_view schema) {
+  BATON_ASSIGN_OR_RETURN(Json parsed, json::Parse<Json>(schema));
+  if (!parsed.is_object() && !parsed.is_boolean()) {
+    return absl::InvalidArgumentError("a schema is a JSON object, true or false");
+  }
+  BATON_RETURN_IF_ERROR(CheckSizes(parsed));
+  if (parsed.is_boolean()) parsed = parsed.get<bool>() ? Json::object() : Json{{"not", Json::object()}};
+  if (parsed.contains(kOptions)) {
+    return absl::InvalidArgumentError(
+        fmt::format("the schema has the keyword {}, which is not for clients", kOptions));
+  }
+  json::Append(&parsed, kOptions, Options());
+  return "start: %json " + parsed.dump() + "\n";
+}
+
+std::string AnyObjectGrammar() {
+  return "start: %json " + Json{{"type", "object"}, {kOptions, Options()}}.dump() + "\n";
+}
+
+absl::StatusOr<std::string> RegexGrammar(std::string_view regex) {
+  if (regex.empty()) return absl::InvalidArgumentError("the regular expression is empty");
+  // Between slashes a slash is written with a backslash, and a line break as an escape.
+  std::string written;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    const char c = regex[i];
+    if (c == '\\' && i + 1 < regex.size()) {
+      written += c;
+      written += regex[++i];
+    } else if (c == '/') {
+      written += "\\/";
+    } else if (c == '\n') {
+      written += "\\n";
+    } else {
+      written += c;
+    }
+  }
+  return "start: /" + written + "/\n";
+}
+
+absl::StatusOr<std::string> ChoiceGrammar(std::span<const std::string> choices) {
+  if (choices.empty() || std::ssize(choices) > kMaxChoices) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} choices, 1 to {} are allowed", choices.size(), kMaxChoices));
+  }
+  std::string written = "start: CHOICE\nCHOICE: ";
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (choices[i].empty()) return absl::InvalidArgumentError(fmt::format("choice {} is empty", i));
+    written += (i == 0 ? "" : " | ") + Json(choices[i]).dump();
+  }
+  return written + "\n";
+}
+
+absl::StatusOr<std::string> LarkGrammar(std::string_view lark) {
+  if (lark.size() > kMaxLarkBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("the grammar is {} bytes long, at most {} are allowed", lark.size(), kMaxLarkBytes));
+  }
+  if (lark.find(kOptions) != lark.npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("the grammar has the keyword {}, which is not for clients", kOptions));
+  }
+  if (const int64_t members = Occurrences(lark, "\":"); members > kMaxSchemaProperties) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the grammar's schemas have {} members, at most {} are allowed", members, kMaxSchemaProperties));
+  }
+  return std::string(lark);
+}
+
+}  // namespace baton::output

@@ -1,0 +1,156 @@
+#include "decode_service/answer_grammar.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+
+namespace baton::decode_service {
+namespace {
+
+// Tokens of white space that may come between thinking and the answer, which they are no part of.
+constexpr int kMaxSpaces = 4;
+
+std::optional<TokenId> IdOf(const output::MarkerTable& markers, std::string_view marker) {
+  for (const auto& [id, text] : markers.by_id()) {
+    if (text == marker) return id;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+struct AnswerGrammar::Work {
+  explicit Work(text::GrammarMatcher started) : matcher(std::move(started)) {}
+
+  void Do(std::span<const TokenId> tokens) {
+    absl::Status failed;
+    for (const TokenId token : tokens) {
+      if (failed.ok()) failed = matcher.Push(token);
+    }
+    absl::StatusOr<bool> ends = failed;
+    if (failed.ok()) ends = matcher.Mask(mask);
+    absl::MutexLock lock(&mutex);
+    result = std::move(ends);
+    done = true;
+  }
+
+  text::GrammarMatcher matcher;
+  text::TokenMask mask;
+  absl::Mutex mutex;
+  bool done ABSL_GUARDED_BY(mutex) = true;
+  absl::StatusOr<bool> result ABSL_GUARDED_BY(mutex) = absl::InternalError("no mask yet");
+};
+
+absl::Status AnswerGrammar::Check(const Options& options, bool thinks) {
+  if (options.ends.empty()) {
+    return absl::InvalidArgumentError(
+        "constraint: nothing could end the answer: leave out stop.ignore_eos, or name an end token in "
+        "stop.stop_token_ids");
+  }
+  if (!thinks || options.markers == nullptr) return absl::OkStatus();
+  const output::OutputFormat& format = options.markers->format();
+  if (format.channels || (!format.think_close.empty() && !IdOf(*options.markers, format.think_close))) {
+    return absl::InvalidArgumentError(
+        "constraint: the end of this model's thinking is no token of its own; switch thinking off");
+  }
+  return absl::OkStatus();
+}
+
+void AnswerGrammar::Begin(text::GrammarMatcher matcher, size_t mask_words, engine::Loop& masks) {
+  work_ = std::make_shared<Work>(std::move(matcher));
+  work_->mask.resize(mask_words);
+  mask_.resize(mask_words);
+  masks_ = &masks;
+  Start();
+}
+
+void AnswerGrammar::Push(TokenId token, bool thinking, bool asleep) {
+  const bool between = thought_ && !started_ && spaces_ < kMaxSpaces && IsSpace(token);
+  if (thinking) {
+    thought_ = true;
+  } else if (between) {
+    ++spaces_;
+  } else {
+    started_ = true;
+    waiting_.push_back(token);
+  }
+  asleep_ = asleep;
+  if (work_ != nullptr && !waiting_.empty()) {
+    absl::MutexLock lock(&work_->mutex);
+    if (!work_->done) return;  // tokens that no draw decided: taken when the mask is asked for
+  }
+  if (work_ != nullptr && !waiting_.empty()) Start();
+}
+
+void AnswerGrammar::Start() {
+  {
+    absl::MutexLock lock(&work_->mutex);
+    work_->done = false;
+  }
+  auto tokens = std::make_shared<std::vector<TokenId>>(std::exchange(waiting_, {}));
+  // A thread that has ended computes nothing: the process is leaving.
+  if (!masks_->PostAlways([work = work_, tokens] { work->Do(*tokens); })) work_->Do(*tokens);
+}
+
+absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
+  BATON_CHECK(work_ != nullptr) << " no mask before Begin";
+  if (asleep_) {
+    std::fill(mask_.begin(), mask_.end(), std::numeric_limits<uint32_t>::max());
+    for (const TokenId end : options_.ends) Allow(end, false);
+    if (options_.markers != nullptr) {
+      for (const auto& [id, marker] : options_.markers->by_id()) {
+        if (marker != options_.markers->format().think_close) Allow(id, false);
+      }
+    }
+    return mask_;
+  }
+  bool ends = false;
+  for (bool again = true; again;) {
+    {
+      absl::MutexLock lock(&work_->mutex);
+      work_->mutex.Await(absl::Condition(&work_->done));
+      again = work_->result.ok() && !waiting_.empty();
+      if (!again) {
+        if (!work_->result.ok()) return work_->result.status();
+        ends = *work_->result;
+        mask_ = work_->mask;
+      }
+    }
+    if (again) Start();
+  }
+  if (ends) {
+    for (const TokenId end : options_.ends) Allow(end, true);
+  }
+  if (!started_ && options_.may_think && !thought_ && options_.markers != nullptr) {
+    const auto opener = IdOf(*options_.markers, options_.markers->format().think_open);
+    if (opener.has_value()) Allow(*opener, true);
+  }
+  if (!started_ && thought_ && spaces_ < kMaxSpaces) {
+    for (int64_t id = 0; id < options_.tokenizer->vocabulary(); ++id) {
+      if (IsSpace(TokenId(static_cast<int32_t>(id)))) Allow(TokenId(static_cast<int32_t>(id)), true);
+    }
+  }
+  return mask_;
+}
+
+void AnswerGrammar::Allow(TokenId token, bool allowed) {
+  const auto id = static_cast<size_t>(token.value());
+  if (id / 32 >= mask_.size()) return;
+  const uint32_t bit = uint32_t{1} << (id % 32);
+  mask_[id / 32] = allowed ? mask_[id / 32] | bit : mask_[id / 32] & ~bit;
+}
+
+bool AnswerGrammar::IsSpace(TokenId token) const {
+  const std::string_view bytes = options_.tokenizer->TokenBytes(token);
+  return !bytes.empty() && std::ranges::all_of(bytes, [](char c) {
+    return absl::ascii_isspace(static_cast<unsigned char>(c));
+  });
+}
+
+}  // namespace baton::decode_service

@@ -1,0 +1,85 @@
+#include "router/api/grammar_check.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/output/constraint.h"
+
+namespace baton::router {
+namespace {
+
+// Verdicts that are kept. With grammars of 64 KiB at most, 16 MiB.
+constexpr size_t kMaxKnown = 256;
+
+absl::StatusOr<std::string> LarkOf(const v1::Constraint& constraint) {
+  switch (constraint.kind_case()) {
+    case v1::Constraint::kJsonSchema:
+      return output::SchemaGrammar(constraint.json_schema());
+    case v1::Constraint::kJsonObject:
+      if (!constraint.json_object())
+        return absl::InvalidArgumentError("false asks for nothing; leave it out");
+      return output::AnyObjectGrammar();
+    case v1::Constraint::kRegex:
+      return output::RegexGrammar(constraint.regex());
+    case v1::Constraint::kChoices: {
+      const auto& values = constraint.choices().values();
+      return output::ChoiceGrammar(std::vector<std::string>(values.begin(), values.end()));
+    }
+    case v1::Constraint::kLark:
+      return output::LarkGrammar(constraint.lark());
+    case v1::Constraint::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("empty; set one of its fields");
+}
+
+const char* FieldOf(const v1::Constraint& constraint) {
+  switch (constraint.kind_case()) {
+    case v1::Constraint::kJsonSchema:
+      return "constraint.json_schema";
+    case v1::Constraint::kJsonObject:
+      return "constraint.json_object";
+    case v1::Constraint::kRegex:
+      return "constraint.regex";
+    case v1::Constraint::kChoices:
+      return "constraint.choices";
+    case v1::Constraint::kLark:
+      return "constraint.lark";
+    case v1::Constraint::KIND_NOT_SET:
+      break;
+  }
+  return "constraint";
+}
+
+}  // namespace
+
+absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& constraint) const {
+  absl::StatusOr<std::string> lark = LarkOf(constraint);
+  absl::Status compiles = lark.status();
+  if (compiles.ok()) compiles = Compiles(*lark);
+  if (!compiles.ok()) {
+    return absl::Status(compiles.code(),
+                        fmt::format("{}: {}", FieldOf(constraint), std::string(compiles.message())));
+  }
+  v1::AnswerGrammar grammar;
+  grammar.set_lark(*std::move(lark));
+  return grammar;
+}
+
+absl::Status GrammarCheck::Compiles(const std::string& lark) const {
+  BATON_RETURN_IF_ERROR(vocabulary_.status());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto found = known_.find(lark); found != known_.end()) return found->second;
+  }
+  const absl::Status compiles = (*vocabulary_)->Compile(lark).status();
+  absl::MutexLock lock(&mutex_);
+  if (known_.size() >= kMaxKnown) known_.clear();
+  known_.emplace(lark, compiles);
+  return compiles;
+}
+
+}  // namespace baton::router

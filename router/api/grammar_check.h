@@ -1,0 +1,40 @@
+// GrammarCheck: what a request wants its answer to look like becomes the grammar that the decode worker
+// enforces, or a refusal that names the field, and in it the keyword or the line. The grammar is compiled
+// here too, so that none reaches a worker that would not compile there; what came of it is kept by the
+// grammar's text. One per model. Any thread; a check takes up to 200 ms, so it runs on the executor.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/generation.pb.h"
+#include "common/text/grammar.h"
+
+namespace baton::router {
+
+class GrammarCheck {
+ public:
+  // A tokenizer that grammars can't work with: every constraint is refused with the reason.
+  explicit GrammarCheck(const text::Tokenizer& tokenizer)
+      : vocabulary_(text::GrammarVocabulary::Make(tokenizer)) {}
+
+  bool available() const { return vocabulary_.ok(); }
+
+  // INVALID_ARGUMENT. may_think is the caller's to set.
+  absl::StatusOr<v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint) const;
+
+ private:
+  absl::Status Compiles(const std::string& lark) const;
+
+  const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
+  mutable absl::Mutex mutex_;
+  mutable absl::flat_hash_map<std::string, absl::Status> known_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace baton::router

@@ -1,0 +1,177 @@
+// Constraints through real processes: answers obey what was asked for, whoever writes them, and what cannot
+// be compiled is refused by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <regex>
+
+#include "nlohmann/json.hpp"
+#include "router/api/answer_fold.h"
+#include "tests/e2e/fleet.h"
+
+namespace baton::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kSchema =
+    R"({"type": "object", "properties": {"name": {"type": "string", "minLength": 3, "maxLength": 40},
+        "age": {"type": "integer", "minimum": 1, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "minItems": 1, "maxItems": 3}},
+        "required": ["name", "age", "tags"], "additionalProperties": false})";
+
+v1::GenerateRequest AskFor(const std::string& text, double temperature = 1) {
+  v1::GenerateRequest request;
+  request.set_text(text);
+  request.mutable_sampling()->set_temperature(static_cast<float>(temperature));
+  request.mutable_sampling()->set_seed(5);
+  request.mutable_stop()->set_max_tokens(300);
+  request.mutable_output()->set_token_ids(true);
+  return request;
+}
+
+struct Outcome {
+  v1::ChatAnswer answer;
+  grpc::Status status;
+};
+
+// `disturb` is called once so many tokens have come.
+Outcome GenerateUnder(Fleet& fleet, const v1::GenerateRequest& request, uint32_t disturb_after = 0,
+                      const std::function<void()>& disturb = nullptr) {
+  router::AnswerFold fold;
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+  const auto reader = fleet.stub().Generate(&context, request);
+  uint32_t tokens = 0;
+  bool disturbed = disturb == nullptr;
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+    fold.Add(response);
+    tokens += response.delta().tokens();
+    if (disturbed || tokens < disturb_after) continue;
+    disturbed = true;
+    disturb();
+  }
+  Outcome outcome;
+  outcome.status = reader->Finish();
+  outcome.answer = fold.answer();
+  return outcome;
+}
+
+void ExpectObeys(const std::string& text) {
+  const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(value.is_object()) << text;
+  EXPECT_EQ(value.size(), 3u) << text;
+  EXPECT_GE(value["name"].get<std::string>().size(), 3u) << text;
+  EXPECT_TRUE(value["age"] >= 1 && value["age"] <= 120) << text;
+  EXPECT_TRUE(value["tags"].size() >= 1 && value["tags"].size() <= 3) << text;
+  for (const auto& tag : value["tags"]) EXPECT_TRUE(tag == "red" || tag == "green") << text;
+}
+
+TEST(ConstraintTest, EveryChoiceObeysTheSchema) {
+  Fleet fleet;
+  v1::GenerateRequest request = AskFor("Once upon a time");
+  request.mutable_constraint()->set_json_schema(kSchema);
+  request.mutable_options()->set_n(4);
+  request.mutable_output()->set_logprobs(true);
+  request.mutable_sampling()->set_repetition_penalty(1.1f);
+  const Outcome outcome = GenerateUnder(fleet, request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  ASSERT_EQ(outcome.answer.choices_size(), 4);
+  for (const v1::AnswerChoice& choice : outcome.answer.choices()) {
+    EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_STOP_TOKEN) << choice.text();
+    ExpectObeys(choice.text());
+  }
+}
+
+TEST(ConstraintTest, RegexChoicesObjectsAndGrammars) {
+  Fleet fleet;
+  v1::GenerateRequest request = AskFor("The code is");
+  request.mutable_constraint()->set_regex("[A-Z]{2}-\\d{4}(/x)?");
+  Outcome outcome = GenerateUnder(fleet, request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_TRUE(std::regex_match(outcome.answer.choices(0).text(), std::regex("[A-Z]{2}-[0-9]{4}(/x)?")))
+      << outcome.answer.choices(0).text();
+
+  auto& choices = *request.mutable_constraint()->mutable_choices();
+  choices.add_values("yes, of course");
+  choices.add_values("no");
+  outcome = GenerateUnder(fleet, request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_THAT(outcome.answer.choices(0).text(), testing::AnyOf("yes, of course", "no"));
+
+  request.mutable_constraint()->set_lark("start: \"<\" /[a-z]+/ \">\"");
+  request.mutable_stop()->set_max_tokens(5);
+  outcome = GenerateUnder(fleet, request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_THAT(outcome.answer.choices(0).text(), testing::StartsWith("<"));
+
+  request.mutable_constraint()->set_json_object(true);
+  request.mutable_stop()->set_max_tokens(3);
+  outcome = GenerateUnder(fleet, request);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+  EXPECT_THAT(outcome.answer.choices(0).text(), testing::StartsWith("{"));
+  EXPECT_EQ(outcome.answer.choices(0).finished().reason(), v1::FINISH_REASON_LENGTH);
+}
+
+TEST(ConstraintTest, AWorkerThatDiesInTheMiddleOfAStringChangesNothing) {
+  Fleet fleet({.prefill = 1, .decode = 2});
+  v1::GenerateRequest request = AskFor("Once upon a time");
+  request.mutable_constraint()->set_json_schema(kSchema);
+  const Outcome whole = GenerateUnder(fleet, request);
+  ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
+  const Outcome moved =
+      GenerateUnder(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  ASSERT_TRUE(moved.status.ok()) << moved.status.error_message();
+  EXPECT_EQ(moved.answer.choices(0).text(), whole.answer.choices(0).text());
+  EXPECT_EQ(moved.answer.choices(0).finished().relay().migrations(), 1u);
+  ExpectObeys(moved.answer.choices(0).text());
+}
+
+TEST(ConstraintTest, ThinkingIsFreeAndTheAnswerIsNot) {
+  Fleet fleet;
+  v1::ChatRequest request;
+  v1::Message* const message = request.mutable_conversation()->add_messages();
+  message->set_role("user");
+  message->set_content("What is 3 plus 4?");
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_stop()->set_max_tokens(300);
+  request.mutable_thinking()->set_enabled(true);
+  request.mutable_thinking()->set_budget_tokens(20);
+  request.mutable_constraint()->set_regex("Answer: [0-9]{1,3}");
+  grpc::ClientContext context;
+  v1::ChatAnswer answer;
+  const grpc::Status status = fleet.stub().Complete(&context, request, &answer);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::AnswerChoice& choice = answer.choices(0);
+  EXPECT_TRUE(std::regex_match(choice.text(), std::regex("Answer: [0-9]{1,3}"))) << answer.DebugString();
+  EXPECT_GT(choice.finished().usage().thinking_tokens(), 0u) << answer.DebugString();
+}
+
+TEST(ConstraintTest, RefusalsNameTheFieldAndTheKeyword) {
+  Fleet fleet;
+  v1::GenerateRequest request = AskFor("x");
+  const auto refused = [&] {
+    const grpc::Status status = GenerateUnder(fleet, request).status;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    return status.error_message();
+  };
+  request.mutable_constraint()->set_json_schema(R"({"type": "object", "dependentSchemas": {}})");
+  EXPECT_THAT(refused(), testing::AllOf(HasSubstr("constraint.json_schema"), HasSubstr("dependentSchemas")));
+  request.mutable_constraint()->set_regex("(");
+  EXPECT_THAT(refused(), HasSubstr("constraint.regex"));
+  request.mutable_constraint()->set_lark("start: \"a\"\nb = 3\n");
+  EXPECT_THAT(refused(), testing::AllOf(HasSubstr("constraint.lark"), HasSubstr("2(")));
+  request.mutable_constraint()->mutable_choices();
+  EXPECT_THAT(refused(), HasSubstr("constraint.choices"));
+  request.mutable_constraint()->Clear();
+  EXPECT_THAT(refused(), HasSubstr("constraint"));
+  request.mutable_constraint()->set_regex("a+");
+  request.mutable_stop()->set_ignore_eos(true);
+  EXPECT_THAT(refused(), HasSubstr("ignore_eos"));
+}
+
+}  // namespace
+}  // namespace baton::e2e

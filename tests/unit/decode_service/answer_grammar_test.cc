@@ -1,0 +1,113 @@
+#include "decode_service/answer_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include "decode_service/outbox.h"
+
+namespace baton::decode_service {
+namespace {
+
+class AnswerGrammarTest : public testing::Test {
+ protected:
+  AnswerGrammarTest() {
+    masks_.Start([] { return false; });
+  }
+
+  AnswerGrammar::Options Options(bool may_think = false, bool asleep = false) {
+    return {.tokenizer = tokenizer_,
+            .lark = "start: \"ab\" | \"ac\"",
+            .may_think = may_think,
+            .asleep = asleep,
+            .ends = {kEnd},
+            .markers = tables_->Find("hermes")};
+  }
+  void Begin(AnswerGrammar& grammar) {
+    grammar.Begin(vocabulary_->Compile(grammar.lark()).value(), vocabulary_->mask_words(), masks_);
+  }
+  TokenId Id(std::string_view text) { return tokenizer_->Encode(text, false)->front(); }
+  bool Allowed(AnswerGrammar& grammar, TokenId token) {
+    const auto mask = grammar.Mask();
+    EXPECT_TRUE(mask.ok()) << mask.status();
+    return mask.ok() && text::Allows(*mask, token);
+  }
+
+  static constexpr TokenId kEnd{2};
+  std::shared_ptr<const text::Tokenizer> tokenizer_ =
+      text::Tokenizer::Load(BATON_SOURCE_DIR "/models/baton-tiny").value();
+  std::shared_ptr<const text::GrammarVocabulary> vocabulary_ =
+      text::GrammarVocabulary::Make(*tokenizer_).value();
+  std::shared_ptr<const output::MarkerTables> tables_ = std::make_shared<output::MarkerTables>(*tokenizer_);
+  const TokenId think_ = TokenId(2044), thought_ = TokenId(2045), call_ = TokenId(2046);
+  engine::Loop masks_{16};
+};
+
+TEST_F(AnswerGrammarTest, TheEndComesWhereTheGrammarIsComplete) {
+  AnswerGrammar grammar(Options());
+  Begin(grammar);
+  EXPECT_TRUE(Allowed(grammar, Id("a")));
+  EXPECT_FALSE(Allowed(grammar, kEnd));
+  EXPECT_FALSE(Allowed(grammar, Id("b")));
+  EXPECT_FALSE(Allowed(grammar, think_));
+  grammar.Push(Id("a"), false, false);
+  EXPECT_TRUE(Allowed(grammar, Id("b")));
+  EXPECT_FALSE(Allowed(grammar, kEnd));
+  grammar.Push(Id("b"), false, false);
+  EXPECT_TRUE(Allowed(grammar, kEnd));
+  EXPECT_FALSE(Allowed(grammar, Id("b")));
+}
+
+TEST_F(AnswerGrammarTest, ItSleepsWhileTheModelThinks) {
+  AnswerGrammar grammar(Options(/*may_think=*/true));
+  Begin(grammar);
+  EXPECT_TRUE(Allowed(grammar, think_));
+  EXPECT_TRUE(Allowed(grammar, Id("a")));
+  grammar.Push(think_, true, true);
+  EXPECT_TRUE(Allowed(grammar, Id("z")));
+  EXPECT_TRUE(Allowed(grammar, thought_));
+  EXPECT_FALSE(Allowed(grammar, kEnd)) << "there is no answer yet";
+  EXPECT_FALSE(Allowed(grammar, call_));
+  grammar.Push(Id("z"), true, true);
+  grammar.Push(thought_, true, false);
+  EXPECT_TRUE(Allowed(grammar, Id("a")));
+  EXPECT_TRUE(Allowed(grammar, Id("\n")));
+  EXPECT_FALSE(Allowed(grammar, Id("z")));
+  EXPECT_FALSE(Allowed(grammar, think_)) << "once";
+  grammar.Push(Id("\n"), false, false);
+  EXPECT_TRUE(Allowed(grammar, Id("a")));
+  grammar.Push(Id("a"), false, false);
+  EXPECT_FALSE(Allowed(grammar, Id("\n")));
+  EXPECT_TRUE(Allowed(grammar, Id("c")));
+}
+
+TEST_F(AnswerGrammarTest, TokensThatCameElsewhereCount) {
+  for (const bool before : {true, false}) {
+    AnswerGrammar grammar(Options(false, /*asleep=*/true));
+    if (before) Begin(grammar);
+    grammar.Push(Id("z"), true, true);
+    grammar.Push(thought_, true, false);
+    grammar.Push(Id("a"), false, false);
+    if (!before) Begin(grammar);
+    EXPECT_TRUE(Allowed(grammar, Id("c"))) << before;
+    EXPECT_FALSE(Allowed(grammar, Id("a"))) << before;
+  }
+}
+
+TEST_F(AnswerGrammarTest, ATokenThatDoesNotObeyIsAnError) {
+  AnswerGrammar grammar(Options());
+  Begin(grammar);
+  grammar.Push(Id("z"), false, false);
+  EXPECT_TRUE(absl::IsInvalidArgument(grammar.Mask().status()));
+}
+
+TEST_F(AnswerGrammarTest, RefusesWhatCouldNotEnd) {
+  AnswerGrammar::Options endless = Options();
+  EXPECT_TRUE(AnswerGrammar::Check(endless, true).ok());
+  endless.ends.clear();
+  EXPECT_TRUE(absl::IsInvalidArgument(AnswerGrammar::Check(endless, false)));
+  AnswerGrammar::Options channels = Options();
+  channels.markers = tables_->Find("harmony");
+  EXPECT_TRUE(absl::IsInvalidArgument(AnswerGrammar::Check(channels, true)));
+}
+
+}  // namespace
+}  // namespace baton::decode_service
