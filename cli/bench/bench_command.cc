@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/bench/bench_flags.h"
+#include "cli/bench/engine_command.h"
 #include "cli/bench/profiler.h"
 #include "cli/bench/report.h"
 #include "cli/chat/interrupt.h"
@@ -189,7 +190,10 @@ Command AddBench(CLI::App& root, const CliContext& context) {
   app->footer(kExamples);
   auto flags = std::make_shared<BenchFlags>();
   flags->AddTo(*app);
-  return {app, [flags, app, &context] { return Run(*flags, *app, context); }};
+  const Command engine = AddBenchEngine(*app, context);
+  return {app, [flags, app, engine, &context] {
+            return engine.app->parsed() ? engine.run() : Run(*flags, *app, context);
+          }};
 }
 
 }  // namespace baton::cli

@@ -13,14 +13,18 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "cli/bench/machine_limits.h"
 #include "common/device/thread_pool.h"
 #include "common/kernels/kernels.h"
 #include "common/tensor/dtype.h"
-#include "tests/bench/kernels/machine_limits.h"
 #include "tests/bench/kernels/peer.h"
 
 namespace baton::bench {
 namespace {
+
+using cli::bench::ReadAll;
+using cli::bench::ReadBuffer;
+using cli::bench::RunMultiplyAdds;
 
 using kernels::Kernels;
 using kernels::Matrix;

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "cli/bench/machine_limits.h"
 #include "cli/client/inference_client.h"
 #include "cli/relay_in_process.h"
 #include "common/base/build_info.h"
@@ -16,11 +17,14 @@
 #include "common/engine/engine.h"
 #include "common/engine/sequence_kv.h"
 #include "common/sampling/sampler.h"
-#include "tests/bench/kernels/machine_limits.h"
 #include "tests/bench/relay/synthetic_model.h"
 
 namespace baton::bench {
 namespace {
+
+using cli::bench::ReadAll;
+using cli::bench::ReadBuffer;
+using cli::bench::RunMultiplyAdds;
 
 using Clock = std::chrono::steady_clock;
 

@@ -1,16 +1,16 @@
-#include "tests/bench/kernels/machine_limits.h"
+#include "cli/bench/machine_limits.h"
 
 #include <sys/mman.h>
 
 #include <atomic>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "tests/bench/kernels/machine_limits.cc"
+#define HWY_TARGET_INCLUDE "cli/bench/machine_limits.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace baton::bench {
+namespace baton::cli::bench {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -45,11 +45,11 @@ void Read(const float* data, int64_t count, float* sink) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace baton::bench
+}  // namespace baton::cli::bench
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace baton::bench {
+namespace baton::cli::bench {
 
 HWY_EXPORT(MultiplyAdds);
 HWY_EXPORT(Read);
@@ -88,5 +88,5 @@ int64_t ReadAll(device::ThreadPool& pool, std::span<const float> data) {
   return parts * kPart * static_cast<int64_t>(sizeof(float));
 }
 
-}  // namespace baton::bench
+}  // namespace baton::cli::bench
 #endif

@@ -8,7 +8,7 @@
 
 #include "common/device/thread_pool.h"
 
-namespace baton::bench {
+namespace baton::cli::bench {
 
 // Runs independent chains of float32 multiply-adds in registers on every thread of the pool. Returns the
 // number of floating-point operations done: divide by the time.
@@ -31,4 +31,4 @@ class ReadBuffer {
 // Reads all of `data`, split over the pool's threads. Returns the bytes read.
 int64_t ReadAll(device::ThreadPool& pool, std::span<const float> data);
 
-}  // namespace baton::bench
+}  // namespace baton::cli::bench

@@ -1,0 +1,109 @@
+#include "cli/bench/engine_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "cli/bench/engine_bench.h"
+#include "cli/bench/engine_report.h"
+#include "cli/exit_code.h"
+#include "cli/show/live_line.h"
+#include "cli/show/print.h"
+#include "common/base/build_info.h"
+#include "common/command_line/option_types.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr char kExamples[] = R"(
+Examples:
+  baton bench engine --model models/small
+  baton bench engine --model models/small --weights int8 --prompt-tokens 512,8192 --batch 1,16 --depth 4096
+  baton bench engine --model models/small --json engine.json
+
+No server, no relay: the engine alone in this process, of random tokens. Other work on the machine falsifies it.)";
+
+struct EngineFlags {
+  bench::EngineBenchOptions options;
+  std::string weights = "stored", kv_dtype = "f32", json;
+};
+
+int Run(const EngineFlags& flags, const CliContext& context) {
+  bench::EngineBenchOptions options = flags.options;
+  for (const std::vector<int>* lengths : {&options.prompts, &options.batches, &options.depths}) {
+    if (std::ranges::any_of(*lengths, [](int length) { return length < 1; })) {
+      return Misused("--prompt-tokens, --batch and --depth are at least 1");
+    }
+  }
+  for (const auto& [name, precision] : model::WeightPrecisions()) {
+    if (name == flags.weights) options.engine.weights = precision;
+  }
+  options.engine.key_dtype = options.engine.value_dtype =
+      flags.kv_dtype == "bf16" ? tensor::DType::kBF16 : tensor::DType::kF32;
+  bench::Provenance provenance;
+  provenance.machine = bench::ThisMachine();
+  provenance.commit = GetBuildInfo().commit;
+  provenance.time = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
+  provenance.model = std::filesystem::weakly_canonical(options.engine.model_folder).filename().string();
+  absl::StatusOr<bench::EngineBenchResult> result;
+  {
+    LiveLine line(context.err);
+    options.progress = [&line](const std::string& what) { line.Set(what); };
+    result = bench::RunEngineBench(options);
+  }
+  if (!result.ok()) return Fail(result.status());
+  if (flags.json != "-") Print(stdout, "{}", bench::RenderEngineReport(*result, flags.weights, provenance));
+  if (flags.json.empty()) return kExitOk;
+  const std::string json = bench::EngineReportToJson(*result, flags.weights, provenance).dump(2);
+  if (flags.json == "-") {
+    Print(stdout, "{}\n", json);
+    return kExitOk;
+  }
+  std::ofstream file(flags.json);
+  file << json << '\n';
+  return file.flush() ? kExitOk : Fail(fmt::format("can't write {}", flags.json));
+}
+
+}  // namespace
+
+Command AddBenchEngine(CLI::App& bench, const CliContext& context) {
+  CLI::App* app = bench.add_subcommand("engine", "Measure the engine alone, beside what this machine can do");
+  app->footer(kExamples);
+  auto flags = std::make_shared<EngineFlags>();
+  bench::EngineBenchOptions& options = flags->options;
+  app->add_option("--model", options.engine.model_folder, "Model folder")->type_name("DIR")->required();
+  app->add_option("--weights", flags->weights, "Precision of matrices: stored, or bf16, int8 or int4")
+      ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
+      ->capture_default_str();
+  app->add_option("--kv-dtype", flags->kv_dtype, "Precision of keys and values")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app->add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  const auto list = [app](const char* name, std::vector<int>& values, const char* what) {
+    command_line::AddNumbers(*app, name, values, what);
+  };
+  list("--prompt-tokens", options.prompts, "Lengths of prompts, as 128,512,2048 (the default)");
+  list("--batch", options.batches, "Sequences of a decode step, as 1,4,8,16 (the default)");
+  list("--depth", options.depths, "Tokens that each of them has already, as 128,1024 (the default)");
+  app->add_option("--chunk-tokens", options.chunk_tokens, "Rows of a step of a prompt at most")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app->add_option("--repetitions", options.repetitions, "Of which the medians are shown")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app->add_option("--json", flags->json,
+                  "Write the figures to this file; - writes them alone, to standard output")
+      ->type_name("FILE");
+  return {app, [flags, &context] { return Run(*flags, context); }};
+}
+
+}  // namespace baton::cli
