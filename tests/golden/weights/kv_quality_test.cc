@@ -39,7 +39,7 @@ TEST_P(KvQualityTest, StaysCloseToFloats) {
 INSTANTIATE_TEST_SUITE_P(
     Precisions, KvQualityTest,
     testing::Values(Case{DType::kBF16, DType::kBF16, 1e-9, 1e-3}, Case{DType::kI8, DType::kI8, 1e-8, 3e-3},
-                    Case{DType::kI8, DType::kI4, 1e-5, 5e-2}, Case{DType::kI4, DType::kI4, 1e-5, 1e-1}),
+                    Case{DType::kI8, DType::kI4, 1e-5, 8e-3}, Case{DType::kI4, DType::kI4, 1e-5, 2e-2}),
     [](const auto& info) {
       return std::string(tensor::Name(info.param.keys)) + "_" + std::string(tensor::Name(info.param.values));
     });
