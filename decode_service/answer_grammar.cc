@@ -33,8 +33,7 @@ struct AnswerGrammar::Work {
     for (const TokenId token : tokens) {
       if (failed.ok()) failed = matcher.Push(token);
     }
-    absl::StatusOr<bool> ends = failed;
-    if (failed.ok()) ends = matcher.Mask(mask);
+    absl::StatusOr<bool> ends = failed.ok() ? matcher.Mask(mask) : absl::StatusOr<bool>(failed);
     absl::MutexLock lock(&mutex);
     result = std::move(ends);
     done = true;
