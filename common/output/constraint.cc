@@ -13,9 +13,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxLarkBytes = size_t{16} << 10;
 constexpr const char* kOptions = "x-guidance";
-// White space between the parts of a JSON text, in one place: models that may write as much as they like
-// sometimes write nothing else.
-constexpr const char* kWhitespace = "[ \\n\\r\\t]{1,64}";
+// White space between the parts of a JSON text, in one place: two blanks, or a line break and what the next
+// line is indented by. Models that may write as much of it as they like sometimes write nothing else.
+constexpr const char* kWhitespace = " {1,2}|\\r?\\n[ \\t]{0,64}";
 
 Json Options() { return Json{{"whitespace_pattern", kWhitespace}}; }
 

@@ -38,6 +38,7 @@ TEST_F(ConstraintTest, ASchemaIsEnforcedWithLimitedWhiteSpace) {
       R"({"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}, "required": ["b"]})");
   EXPECT_TRUE(Obeys(grammar, R"({"b": 3, "a": [null, "x/y"]})"));
   EXPECT_TRUE(Obeys(grammar, "{\n    \"b\": 3\n}"));
+  EXPECT_FALSE(Obeys(grammar, "{\n\n\"b\": 3}")) << "white space without end";
   EXPECT_FALSE(Obeys(grammar, R"({"b": 3)"));
   EXPECT_FALSE(Obeys(grammar, R"({"b": "3"})"));
   EXPECT_FALSE(Obeys(grammar, R"({"a": 1, "b": 3})"));  // the schema's order
