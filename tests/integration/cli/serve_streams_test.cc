@@ -76,7 +76,8 @@ class ServeStreamsTest : public ::testing::Test {
   }
 
   std::vector<std::string> Arguments(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all = {"serve", "--model", folder_ / "model"};
+    std::vector<std::string> all = {"serve",       "--model",   folder_ / "model", "--listen",
+                                    "127.0.0.1:0", "--metrics", "127.0.0.1:0"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
