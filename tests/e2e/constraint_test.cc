@@ -6,7 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
-#include <regex>
 
 #include "nlohmann/json.hpp"
 #include "router/api/answer_fold.h"
@@ -92,8 +91,7 @@ TEST(ConstraintTest, RegexChoicesObjectsAndGrammars) {
   request.mutable_constraint()->set_regex("[A-Z]{2}-\\d{4}(/x)?");
   Outcome outcome = GenerateUnder(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
-  EXPECT_TRUE(std::regex_match(outcome.answer.choices(0).text(), std::regex("[A-Z]{2}-[0-9]{4}(/x)?")))
-      << outcome.answer.choices(0).text();
+  EXPECT_THAT(outcome.answer.choices(0).text(), testing::MatchesRegex("[A-Z]{2}-[0-9]{4}(/x)?"));
 
   auto& choices = *request.mutable_constraint()->mutable_choices();
   choices.add_values("yes, of course");
@@ -146,7 +144,7 @@ TEST(ConstraintTest, ThinkingIsFreeAndTheAnswerIsNot) {
   const grpc::Status status = fleet.stub().Complete(&context, request, &answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   const v1::AnswerChoice& choice = answer.choices(0);
-  EXPECT_TRUE(std::regex_match(choice.text(), std::regex("Answer: [0-9]{1,3}"))) << answer.DebugString();
+  EXPECT_THAT(choice.text(), testing::MatchesRegex("Answer: [0-9]{1,3}")) << answer.DebugString();
   EXPECT_GT(choice.finished().usage().thinking_tokens(), 0u) << answer.DebugString();
 }
 
