@@ -71,14 +71,19 @@ TEST_F(UcxRelayTest, ClientsThatLeaveCostNoMemory) {
 
 // A prefill worker is killed or stopped while its KV is read: the hand-off goes to the other one, at once and
 // not after --link-timeout, and every token is right.
-class UcxPeerFailureTest : public UcxRelayTest, public testing::WithParamInterface<int> {};
+class UcxPeerFailureTest : public UcxRelayTest, public testing::WithParamInterface<int> {
+ protected:
+  // Sends prompts to a fleet of two prefill workers until the first of them computes one, and sends it the
+  // signal then. `failovers`: how many hand-offs went to the other worker; none if the prompt ended before
+  // the signal came.
+  void FailPrefillWorker(int& failovers);
+};
 
-TEST_P(UcxPeerFailureTest, APeerThatFailsInTheMiddleCostsNoRequestAndNoToken) {
+void UcxPeerFailureTest::FailPrefillWorker(int& failovers) {
   Fleet fleet(OverUcx(2, {"--link-timeout", "600", "--chunk-tokens", "16", "--token-budget", "16"}));
   const auto engine = OneEngine();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(fleet.Generate(Request(Prompt(100, i), 2)).status.ok());
   ASSERT_EQ(Ucx(fleet.decode(), "connections"), 2);
-  int failovers = 0;
   for (int i = 0; i < 2; ++i) {  // one of them goes to the first worker
     SCOPED_TRACE(i);
     const auto prompt = Prompt(2000, 10 + i);
@@ -112,13 +117,20 @@ TEST_P(UcxPeerFailureTest, APeerThatFailsInTheMiddleCostsNoRequestAndNoToken) {
     }
     if (failed) break;
   }
-  if (failovers == 0) GTEST_SKIP() << "the prompt was computed before the signal came";
-  EXPECT_EQ(failovers, 1);
+  if (failovers == 0) return;
   EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
   ExpectNoPayloads({&fleet.prefill(1), &fleet.decode()});
   EXPECT_TRUE(Await([&] { return Ucx(fleet.decode(), "connections") == 1; })) << "the dead one is forgotten";
   fleet.decode().Signal(SIGTERM);
   EXPECT_EQ(fleet.decode().Wait().value, 0) << "no hang at the end";
+}
+
+TEST_P(UcxPeerFailureTest, APeerThatFailsInTheMiddleCostsNoRequestAndNoToken) {
+  int failovers = 0;
+  for (int attempt = 0; attempt < 5 && failovers == 0; ++attempt) {
+    ASSERT_NO_FATAL_FAILURE(FailPrefillWorker(failovers));
+  }
+  EXPECT_EQ(failovers, 1) << "each prompt was computed before the signal came";
 }
 
 // And a decode worker that reads: what was held for it is given back, and others are served.

@@ -69,10 +69,15 @@ HWY_INLINE void TransposeSideBySide(const int8_t* rows, uint8_t* to) {
   hn::StoreU(hn::Xor(turned, hn::Set(bytes, uint8_t{0x80})), bytes, to);
 }
 
-// Four rows of 64 signed bytes plus 128, for each column the four side by side, in the order of ColumnIn.
+#endif
+
+#if HWY_TARGET != HWY_SCALAR
+// Four rows of kColumns signed bytes plus 128, for each column the four side by side. Columns come in their
+// own order within each 16 bytes of a row, and those 16s interleaved: with 64 columns, the order of ColumnIn.
+template <int kColumns>
 HWY_INLINE void InterleaveRows(const int8_t* const (&rows)[4], uint8_t* to) {
-  const hn::FixedTag<uint8_t, 64> bytes;
-  const hn::FixedTag<uint16_t, 32> pairs;
+  const hn::FixedTag<uint8_t, kColumns> bytes;
+  const hn::FixedTag<uint16_t, kColumns / 2> pairs;
   const auto load = [&](int r) HWY_ATTR {
     return hn::Xor(hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(rows[r])),
                    hn::Set(bytes, uint8_t{0x80}));
@@ -84,9 +89,9 @@ HWY_INLINE void InterleaveRows(const int8_t* const (&rows)[4], uint8_t* to) {
   const auto cd_high = hn::BitCast(pairs, hn::InterleaveUpper(bytes, c, d));
   auto* out = reinterpret_cast<uint16_t*>(to);
   hn::StoreU(hn::InterleaveLower(pairs, ab_low, cd_low), pairs, out);
-  hn::StoreU(hn::InterleaveUpper(pairs, ab_low, cd_low), pairs, out + 32);
-  hn::StoreU(hn::InterleaveLower(pairs, ab_high, cd_high), pairs, out + 64);
-  hn::StoreU(hn::InterleaveUpper(pairs, ab_high, cd_high), pairs, out + 96);
+  hn::StoreU(hn::InterleaveUpper(pairs, ab_low, cd_low), pairs, out + kColumns / 2);
+  hn::StoreU(hn::InterleaveLower(pairs, ab_high, cd_high), pairs, out + kColumns);
+  hn::StoreU(hn::InterleaveUpper(pairs, ab_high, cd_high), pairs, out + 3 * kColumns / 2);
 }
 #endif
 
@@ -97,22 +102,7 @@ HWY_INLINE void TransposeOffset(const int8_t* const (&rows)[4], uint8_t* to) {
     for (int r = 0; r < 4; ++r) to[t * 4 + r] = static_cast<uint8_t>(rows[r][t] + kI8Offset);
   }
 #else
-  const hn::FixedTag<uint8_t, 16> bytes;
-  const hn::FixedTag<uint16_t, 8> pairs;
-  const auto load = [&](int r) HWY_ATTR {
-    return hn::Xor(hn::LoadU(bytes, reinterpret_cast<const uint8_t*>(rows[r])),
-                   hn::Set(bytes, uint8_t{0x80}));
-  };
-  const auto a = load(0), b = load(1), c = load(2), d = load(3);
-  const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(bytes, a, b));
-  const auto ab_high = hn::BitCast(pairs, hn::InterleaveUpper(bytes, a, b));
-  const auto cd_low = hn::BitCast(pairs, hn::InterleaveLower(bytes, c, d));
-  const auto cd_high = hn::BitCast(pairs, hn::InterleaveUpper(bytes, c, d));
-  auto* out = reinterpret_cast<uint16_t*>(to);
-  hn::StoreU(hn::InterleaveLower(pairs, ab_low, cd_low), pairs, out);
-  hn::StoreU(hn::InterleaveUpper(pairs, ab_low, cd_low), pairs, out + 8);
-  hn::StoreU(hn::InterleaveLower(pairs, ab_high, cd_high), pairs, out + 16);
-  hn::StoreU(hn::InterleaveUpper(pairs, ab_high, cd_high), pairs, out + 24);
+  InterleaveRows<16>(rows, to);
 #endif
 }
 
@@ -178,8 +168,8 @@ HWY_INLINE void UnpackFourValues(const int8_t* four, int head_dim, int step, uin
   if (Interleaved(tensor::DType::kI8, head_dim)) {
     for (; column < head_dim; column += kPanelRows) {
       const int8_t* at = four + column;
-      InterleaveRows({at, at + head_dim, at + 2 * head_dim, at + 3 * head_dim},
-                     values + ValuesAt(column, step));
+      InterleaveRows<64>({at, at + head_dim, at + 2 * head_dim, at + 3 * head_dim},
+                         values + ValuesAt(column, step));
     }
   }
 #endif

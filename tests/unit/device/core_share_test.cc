@@ -111,7 +111,7 @@ TEST(CoreShareTest, IdleCoresAreForUrgentMembers) {
   const CoreTable table = *CoreTable::Create(4, std::vector<CoreHome>{{0, 1}, {1, 1}, {2, 1, true}});
   const auto prefill = Join(table, 0), decode = Join(table, 2);
   prefill->Work();
-  EXPECT_EQ(Borrowed(*prefill), 3) << "one is nobody's";
+  EXPECT_EQ(Borrowed(*prefill), 3) << "one of them has no owner";
   decode->Work();
   EXPECT_EQ(Borrowed(*prefill), 0);
   EXPECT_EQ(Borrowed(*decode), 2);
