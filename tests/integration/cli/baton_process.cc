@@ -9,8 +9,9 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -20,19 +21,6 @@ namespace {
 // The machine may be loaded; a test that hangs still ends.
 constexpr int kPatienceMs = 60'000;
 constexpr char kBinaries[] = BATON_BINARY_DIR "/bin/";
-
-[[noreturn]] void Exec(const std::string& path, const std::vector<std::string>& arguments) {
-  // The same characters everywhere, and no colours to look past.
-  setenv("LC_ALL", "C", 1);
-  setenv("NO_COLOR", "1", 1);
-  setenv("TERM", "xterm", 1);
-  const std::string program = path.substr(path.rfind('/') + 1);
-  std::vector<char*> argv = {const_cast<char*>(program.c_str())};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  execv(path.c_str(), argv.data());
-  _exit(126);
-}
 
 // In the child: makes `fd` lead to `sink`; `pipe` leads to the test.
 void Lead(int fd, Sink sink, int pipe) {
@@ -56,6 +44,12 @@ void Lead(int fd, Sink sink, int pipe) {
   }
 }
 
+std::vector<std::string> Named(const std::string& path, const std::vector<std::string>& arguments) {
+  std::vector<std::string> all = {path.substr(path.rfind('/') + 1)};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return all;
+}
+
 int ExitCode(pid_t pid) {
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
@@ -64,12 +58,36 @@ int ExitCode(pid_t pid) {
 
 }  // namespace
 
+Program::Program(std::string path, std::vector<std::string> arguments)
+    : path_(std::move(path)), arguments_(std::move(arguments)) {
+  // The same characters everywhere, and no colours to look past.
+  const std::pair<const char*, const char*> ours[] = {{"LC_ALL", "C"}, {"NO_COLOR", "1"}, {"TERM", "xterm"}};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (std::ranges::none_of(ours, [&](const auto& our) { return name == our.first; })) {
+      environment_.emplace_back(text);
+    }
+  }
+  for (const auto& [name, value] : ours) environment_.push_back(std::string(name) + "=" + value);
+  for (std::string& argument : arguments_) argv_.push_back(argument.data());
+  argv_.push_back(nullptr);
+  for (std::string& variable : environment_) envp_.push_back(variable.data());
+  envp_.push_back(nullptr);
+}
+
+void Program::Exec() const {
+  execve(path_.c_str(), argv_.data(), envp_.data());
+  _exit(126);
+}
+
 Outcome RunBaton(const std::vector<std::string>& arguments, std::string_view input, Sink out, Sink err) {
   return RunProgram("baton", arguments, input, out, err);
 }
 
 Outcome RunProgram(const std::string& program, const std::vector<std::string>& arguments,
                    std::string_view input, Sink out_sink, Sink err_sink) {
+  const Program child(kBinaries + program, Named(program, arguments));
   int in[2], out[2], err[2];
   BATON_CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
   const pid_t pid = fork();
@@ -79,7 +97,7 @@ Outcome RunProgram(const std::string& program, const std::vector<std::string>& a
     Lead(1, out_sink, out[1]);
     Lead(2, err_sink, err[1]);
     signal(SIGPIPE, SIG_DFL);  // the test ignores it
-    Exec(kBinaries + program, arguments);
+    child.Exec();
   }
   close(in[0]);
   close(out[1]);
@@ -116,12 +134,14 @@ Outcome RunProgram(const std::string& program, const std::vector<std::string>& a
 }
 
 BatonOnTerminal::BatonOnTerminal(const std::vector<std::string>& arguments, const std::string& binary) {
+  const std::string path = binary.empty() ? std::string(kBinaries) + "baton" : binary;
+  const Program child(path, Named(path, arguments));
   winsize size = {};
   size.ws_row = 24;
   size.ws_col = 80;
   pid_ = forkpty(&fd_, nullptr, nullptr, &size);
   BATON_CHECK(pid_ >= 0);
-  if (pid_ == 0) Exec(binary.empty() ? std::string(kBinaries) + "baton" : binary, arguments);
+  if (pid_ == 0) child.Exec();
   // Both sides of a terminal have to move on: who only writes may wait for one that only writes.
   BATON_CHECK(fcntl(fd_, F_SETFL, O_NONBLOCK) == 0);
 }

@@ -9,6 +9,25 @@
 
 namespace baton::cli {
 
+// A command line that the child of a fork becomes. Everything is allocated by the constructor, before the
+// fork: the child of a process with other threads must not allocate, since a lock of the allocator (that of
+// AddressSanitizer, of which fork knows nothing) may be held there for ever.
+class Program {
+ public:
+  // arguments: with the program's name. The environment is this process's, without colours and translations.
+  Program(std::string path, std::vector<std::string> arguments);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // In the child.
+  [[noreturn]] void Exec() const;
+
+ private:
+  const std::string path_;
+  std::vector<std::string> arguments_, environment_;
+  std::vector<char*> argv_, envp_;
+};
+
 struct Outcome {
   // -1: killed by a signal.
   int code = -1;

@@ -92,17 +92,14 @@ class ServeStreamsTest : public ::testing::Test {
     if (announced_ >= 0) close(announced_);
     announced_ = inotify_init1(IN_CLOEXEC);
     ASSERT_GE(inotify_add_watch(announced_, folder_.c_str(), IN_MOVED_TO), 0);
+    const Program child(binary(), std::move(all));
     pid_ = fork();
     ASSERT_GE(pid_, 0);
     if (pid_ == 0) {
       signal(SIGPIPE, SIG_DFL);
       dup2(fd, STDOUT_FILENO);
       dup2(fd, STDERR_FILENO);
-      std::vector<char*> argv;
-      for (std::string& argument : all) argv.push_back(argument.data());
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(126);
+      child.Exec();
     }
   }
 

@@ -22,6 +22,7 @@
 
 #include "cli/serve/cores.h"
 #include "common/device/thread_pool.h"
+#include "tests/integration/cli/baton_process.h"
 
 namespace baton::cli {
 namespace {
@@ -85,17 +86,13 @@ class ServeTest : public ::testing::Test {
     const std::string binary = folder_ / "bin" / "baton";
     std::vector<std::string> all = {binary, "serve", "--model", folder_ / "model"};
     all.insert(all.end(), arguments.begin(), arguments.end());
+    const Program child(binary, std::move(all));
     pid_ = fork();
     ASSERT_GE(pid_, 0);
     if (pid_ == 0) {
-      setenv("NO_COLOR", "1", 1);
       dup2(err[1], STDOUT_FILENO);
       dup2(err[1], STDERR_FILENO);
-      std::vector<char*> argv;
-      for (std::string& argument : all) argv.push_back(argument.data());
-      argv.push_back(nullptr);
-      execv(binary.c_str(), argv.data());
-      _exit(126);
+      child.Exec();
     }
     close(err[1]);
     err_ = err[0];
