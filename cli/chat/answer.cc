@@ -73,6 +73,8 @@ std::string_view ReasonName(v1::FinishReason reason) {
       return "stop_string";
     case v1::FINISH_REASON_LENGTH:
       return "length";
+    case v1::FINISH_REASON_CONTEXT_FULL:
+      return "context_full";
     case v1::FINISH_REASON_TOOL_CALLS:
       return "tool_calls";
     default:

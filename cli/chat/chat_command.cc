@@ -7,7 +7,10 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cli/chat/answer.h"
 #include "cli/chat/history.h"
@@ -60,9 +63,46 @@ struct Flags {
   bool thinking = false;
   bool hide_thinking = false;
   std::optional<uint32_t> thinking_budget;
+  std::string overflow = "drop-oldest";
   bool echo = false;
   bool show_timing = false;
 };
+
+// What --overflow takes.
+constexpr std::pair<const char*, v1::Overflow::Mode> kOverflow[] = {
+    {"refuse", v1::Overflow::MODE_REFUSE},
+    {"clamp-output", v1::Overflow::MODE_CLAMP_OUTPUT},
+    {"drop-oldest", v1::Overflow::MODE_DROP_OLDEST},
+    {"drop-middle", v1::Overflow::MODE_DROP_MIDDLE},
+    {"clear-tool-results", v1::Overflow::MODE_CLEAR_TOOL_RESULTS},
+    {"clear-thinking", v1::Overflow::MODE_CLEAR_THINKING}};
+
+std::vector<std::string> OverflowNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, mode] : kOverflow) names.emplace_back(name);
+  return names;
+}
+
+v1::Overflow::Mode OverflowOf(std::string_view wanted) {
+  for (const auto& [name, mode] : kOverflow) {
+    if (wanted == name) return mode;
+  }
+  return v1::Overflow::MODE_REFUSE;
+}
+
+// What the server did to make the conversation fit; empty: nothing.
+std::string DescribeContext(const v1::ContextReport& report) {
+  if (report.dropped_messages() > 0) {
+    return fmt::format("its {} oldest messages are left out", report.dropped_messages());
+  }
+  if (report.cleared_tool_results() > 0) {
+    return fmt::format("{} old results of tools are left out", report.cleared_tool_results());
+  }
+  if (report.cleared_thinking() > 0) {
+    return fmt::format("the thinking of {} old answers is left out", report.cleared_thinking());
+  }
+  return "";
+}
 
 class Chat {
  public:
@@ -110,6 +150,12 @@ class Chat {
     const bool said_something = !answer.choices().empty() &&
                                 (!answer.choices()[0].text.empty() || !answer.choices()[0].parts.empty());
     if (said_something || status.ok()) status.Update(Put("\n"));
+    // Said once for each cut: the same messages are left out of the turns that follow.
+    std::string context = DescribeContext(answer.started().context());
+    if (!context.empty() && context != told_of_context_) {
+      Tell("(the conversation is longer than the model's context: {})\n", context);
+      told_of_context_ = std::move(context);
+    }
     interrupt_.Take();
     if (!status.ok()) {
       if (status.code() == absl::StatusCode::kCancelled && said_something) {
@@ -117,7 +163,7 @@ class Chat {
       }
       if (history_.turns() > 0 && status.code() == absl::StatusCode::kFailedPrecondition) {
         reset_because_ = "a shorter conversation may fit";  // no worker has KV memory for so much
-      } else if (history_.turns() > 0 && FillsContext(request, status)) {
+      } else if (history_.turns() > 0 && !Shortens() && FillsContext(request, status)) {
         reset_because_ = ContextIsFull();
       }
       return status;
@@ -132,7 +178,8 @@ class Chat {
     last_ = answer.choices()[0].end;
     if (flags_.show_timing) PrintStats();
     const v1::Usage& usage = last_->usage();
-    if (last_->reason() == v1::FINISH_REASON_LENGTH && ContextTokens() > 0 &&
+    // A server that leaves something out has room for the next turn.
+    if (!Shortens() && IsCut(last_->reason()) && ContextTokens() > 0 &&
         int64_t{usage.prompt_tokens()} + usage.completion_tokens() >= ContextTokens()) {
       reset_because_ = ContextIsFull();
     }
@@ -204,7 +251,18 @@ class Chat {
     if (flags_.hide_thinking) request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
     *request.mutable_sampling() = flags_.sampling.Sampling();
     *request.mutable_stop() = flags_.sampling.Stop();
+    request.mutable_overflow()->set_mode(OverflowOf(flags_.overflow));
     return request;
+  }
+
+  // Whether a conversation that is too long is made to fit.
+  bool Shortens() const {
+    const v1::Overflow::Mode mode = OverflowOf(flags_.overflow);
+    return mode != v1::Overflow::MODE_REFUSE && mode != v1::Overflow::MODE_CLAMP_OUTPUT;
+  }
+
+  static bool IsCut(v1::FinishReason reason) {
+    return reason == v1::FINISH_REASON_LENGTH || reason == v1::FINISH_REASON_CONTEXT_FULL;
   }
 
   // A line for the person at the terminal, among the answers.
@@ -264,6 +322,7 @@ class Chat {
         history_.Reset();
         calls_.clear();
         results_.clear();
+        told_of_context_.clear();
         Tell("(a new conversation)\n");
         break;
       case Typed::Kind::kSystem:
@@ -300,6 +359,8 @@ class Chat {
   std::optional<int64_t> context_tokens_;
   // Set by a turn after which the conversation should begin again: why.
   std::string reset_because_;
+  // What was last said of the context.
+  std::string told_of_context_;
 };
 
 int Run(const Flags& flags, const CliContext& context) {
@@ -356,6 +417,11 @@ Command AddChat(CLI::App& root, const CliContext& context) {
                   "JSON list of tools that the model may call: {\"name\", \"description\", \"parameters\"}; "
                   "/result TEXT answers a call")
       ->type_name("FILE");
+  app->add_option("--overflow", flags->overflow,
+                  "What is left out of a conversation that is longer than the model's context")
+      ->check(CLI::IsMember(OverflowNames()))
+      ->type_name("HOW")
+      ->capture_default_str();
   app->add_flag("--echo", flags->echo, "Print each message or line of a pipe before its answer");
   app->add_flag("--show-timing", flags->show_timing,
                 "After each answer: cache, shipped blocks, TTFT by phase, TPOT");

@@ -64,6 +64,8 @@ std::string DescribeReason(const v1::Finished& finished) {
       return fmt::format("stop string \"{}\"", absl::CEscape(finished.stop_match()));
     case v1::FINISH_REASON_LENGTH:
       return "max_tokens reached";
+    case v1::FINISH_REASON_CONTEXT_FULL:
+      return "context full";
     case v1::FINISH_REASON_TOOL_CALLS:
       return "tools called";
     default:

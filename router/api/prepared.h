@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "baton/v1/decode.pb.h"
+#include "baton/v1/inference.pb.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/api/served_model.h"
@@ -31,6 +32,11 @@ struct Prepared {
   bool debug = false;
   // Occurrences of control tokens in the client's text that were encoded as characters.
   int64_t neutralised = 0;
+  // What was done to make the conversation fit; empty: nothing.
+  v1::ContextReport context;
+  // max_tokens is the room in the context, and the client asked for more, or for none in particular, in a
+  // mode that tells it so.
+  bool fills_context = false;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
 };

@@ -161,6 +161,7 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
     started->set_model(prepared_.model->name);
     started->set_seed(prepared_.seed);
     started->set_prompt_tokens(prepared_.request.token_ids_size());
+    if (prepared_.context.ByteSizeLong() > 0) *started->mutable_context() = prepared_.context;
     started->set_output_format(prepared_.request.answer_format().name());
     Send({.response = std::move(response)}, actions);
   }
@@ -208,6 +209,9 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   ChoiceState& state = choices_[choice];
   const absl::Time now = clock_.Now();
   finished.set_choice(choice);
+  if (prepared_.fills_context && finished.reason() == v1::FINISH_REASON_LENGTH) {
+    finished.set_reason(v1::FINISH_REASON_CONTEXT_FULL);
+  }
   if (finished.relay().decode_worker().empty()) {
     finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
   }

@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "router/api/answer_format.h"
 #include "router/api/conversation.h"
+#include "router/api/overflow.h"
 #include "router/api/validation.h"
 
 namespace baton::router {
@@ -159,6 +160,70 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   return Encode(model, "conversation", *std::move(text), marked, false, contexts, wanted);
 }
 
+// Tokens that the prompt may have beside the answer that the request asks for, or beside a fitting one.
+int64_t RoomForPrompt(const ServedModel& model, const v1::StopConditions& stop) {
+  if (stop.has_max_tokens()) return model.context - std::max<int64_t>(1, stop.max_tokens());
+  const int64_t fitting = std::max<int64_t>(1, model.context / 4);
+  return model.context - std::min<int64_t>(fitting, model.defaults.max_new_tokens.value_or(fitting));
+}
+
+struct Fitted {
+  Rendered rendered;
+  v1::ContextReport report;
+};
+
+// Renders a conversation that may be shortened, so that it has at most `room` tokens.
+absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatRequest& request,
+                                   const Tenant& tenant, int64_t room,
+                                   const RequestPreparer::Wanted& wanted) {
+  const auto render = [&](const v1::Conversation& conversation) {
+    return Render(model, conversation, request.thinking(), tenant, kMaxContexts, wanted);
+  };
+  const auto fits = [&](const absl::StatusOr<Rendered>& rendered) {
+    return rendered.ok() && std::ssize(rendered->tokens) <= room;
+  };
+  absl::StatusOr<Rendered> rendered = render(request.conversation());
+  if (fits(rendered)) return Fitted{.rendered = *std::move(rendered), .report = {}};
+  if (absl::IsCancelled(rendered.status())) return rendered.status();
+
+  const int64_t most_bytes = kMaxContexts * model.context * kMaxBytesPerToken;
+  const int64_t bytes = request.conversation().ByteSizeLong();
+  if (bytes > most_bytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("conversation: {} bytes; overflow shortens what has at most {}, {} for each token of {} "
+                    "contexts: send fewer turns",
+                    bytes, most_bytes, kMaxBytesPerToken, kMaxContexts));
+  }
+  const auto count = [&](const std::string& text) -> absl::StatusOr<int64_t> {
+    if (text.empty()) return 0;
+    BATON_ASSIGN_OR_RETURN(
+        const std::vector<TokenId> tokens,
+        model.tokenizer->EncodeMarked(text, false, 0, {.max_tokens = std::ssize(text), .wanted = wanted}));
+    return std::ssize(tokens);
+  };
+  BATON_ASSIGN_OR_RETURN(const Shortening shortening,
+                         Shortening::Make(request.conversation(), request.overflow(), count));
+  BATON_ASSIGN_OR_RETURN(const Rendered frame, render(shortening.Frame()));
+  for (int gone = shortening.Gone(std::ssize(frame.tokens), room);;) {
+    Shortening::Shortened shortened = shortening.Without(gone);
+    rendered = render(shortened.conversation);
+    if (fits(rendered)) {
+      return Fitted{.rendered = *std::move(rendered), .report = std::move(shortened.report)};
+    }
+    if (absl::IsCancelled(rendered.status())) return rendered.status();
+    // What the template writes around messages is only estimated. An eighth at least: few renderings.
+    const int64_t over = rendered.ok() ? std::ssize(rendered->tokens) - room : 0;
+    const int more = shortening.More(gone, std::max(over, room / 8));
+    if (more == gone) break;
+    gone = more;
+  }
+  BATON_RETURN_IF_ERROR(rendered.status());
+  return absl::InvalidArgumentError(fmt::format(
+      "conversation: of its prompt, {} tokens are left once overflow has taken away what it may, and {} fit "
+      "beside the answer in the context of {}",
+      rendered->tokens.size(), room, model.context));
+}
+
 }  // namespace
 
 absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
@@ -179,6 +244,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckConversationFor(*model, request.conversation()));
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
+  BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow()));
   return CheckThinking(*model, request);
 }
 
@@ -197,14 +263,23 @@ absl::Status RequestPreparer::Check(const v1::TokenizeRequest& request) const {
 
 template <typename Request>
 absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, const Request& request,
-                                                   const Tenant& tenant, v1::DecodeRequest decode) const {
+                                                   const Tenant& tenant, v1::DecodeRequest decode,
+                                                   bool clamp) const {
   Prepared prepared;
   prepared.tenant = tenant.id;
   prepared.seed = request.sampling().has_seed() ? request.sampling().seed() : draw_seed_();
   *decode.mutable_sampling() = ResolveSampling(request.sampling(), model.defaults, prepared.seed);
   *decode.mutable_stop() = request.stop();
+  const int64_t prompt_tokens = decode.token_ids_size();
   BATON_ASSIGN_OR_RETURN(const uint32_t max_tokens, ResolveMaxTokens(request.stop(), model.defaults,
-                                                                     decode.token_ids_size(), model.context));
+                                                                     prompt_tokens, model.context, clamp));
+  if (clamp) {
+    const int64_t room = model.context - prompt_tokens;
+    const bool asked = request.stop().has_max_tokens();
+    prepared.fills_context =
+        asked ? request.stop().max_tokens() > room : model.defaults.max_new_tokens.value_or(room + 1) > room;
+    if (asked && prepared.fills_context) prepared.context.set_clamped_max_tokens(max_tokens);
+  }
   decode.mutable_stop()->set_max_tokens(max_tokens);
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
@@ -245,8 +320,15 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
                                                   const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
-  BATON_ASSIGN_OR_RETURN(const Rendered rendered,
-                         Render(*model, request.conversation(), request.thinking(), tenant, 1, wanted));
+  const int64_t room = RoomForPrompt(*model, request.stop());
+  Fitted fitted;
+  if (Shortens(request.overflow()) && room > 0) {
+    BATON_ASSIGN_OR_RETURN(fitted, RenderToFit(*model, request, tenant, room, wanted));
+  } else {
+    BATON_ASSIGN_OR_RETURN(fitted.rendered,
+                           Render(*model, request.conversation(), request.thinking(), tenant, 1, wanted));
+  }
+  const Rendered& rendered = fitted.rendered;
   SetTokens(rendered.tokens, &decode);
   if (auto format = AnswerFormatOf(*model, request, rendered.text); format.has_value()) {
     *decode.mutable_answer_format() = *std::move(format);
@@ -256,7 +338,9 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
     BATON_ASSIGN_OR_RETURN(*decode.mutable_grammar(), model->grammars->GrammarOf(request.constraint()));
     decode.mutable_grammar()->set_may_think(MayThink(*model, request));
   }
-  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
+  const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
+  BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode), clamp));
+  prepared.context.MergeFrom(fitted.report);
   prepared.neutralised = rendered.neutralised;
   return prepared;
 }

@@ -53,10 +53,10 @@ class RequestPreparer {
   static constexpr int64_t kMaxBytesPerToken = 16;
 
  private:
-  // Adds what Generate and Chat share to the tokens in `decode`.
+  // Adds what Generate and Chat share to the tokens in `decode`. clamp: Overflow.MODE_CLAMP_OUTPUT.
   template <typename Request>
   absl::StatusOr<Prepared> Complete(const ServedModel& model, const Request& request, const Tenant& tenant,
-                                    v1::DecodeRequest decode) const;
+                                    v1::DecodeRequest decode, bool clamp = false) const;
 
   const ModelRegistry& models_;
   const std::function<uint64_t()> draw_seed_;

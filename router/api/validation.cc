@@ -133,7 +133,7 @@ v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::Gen
 
 absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
                                           const model::GenerationDefaults& defaults, int64_t prompt_tokens,
-                                          int64_t context) {
+                                          int64_t context, bool clamp) {
   const int64_t room = context - prompt_tokens;
   if (room < 1) {
     return Invalid("prompt: {} tokens leave no room for an answer in the context of {}", prompt_tokens,
@@ -141,6 +141,7 @@ absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
   }
   if (stop.has_max_tokens()) {
     if (stop.max_tokens() > room) {
+      if (clamp) return static_cast<uint32_t>(room);
       return Invalid(
           "stop.max_tokens: a prompt of {} tokens and {} more exceed the context of {}; ask for at most {} "
           "more",

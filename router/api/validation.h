@@ -34,9 +34,9 @@ v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::Gen
                                    uint64_t seed);
 
 // max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused,
-// stating both numbers; a default is cut to what is left.
+// stating both numbers, unless `clamp` cuts it to what is left; a default is cut to that anyway.
 absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
                                           const model::GenerationDefaults& defaults, int64_t prompt_tokens,
-                                          int64_t context);
+                                          int64_t context, bool clamp = false);
 
 }  // namespace baton::router

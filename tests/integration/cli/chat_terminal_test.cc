@@ -179,7 +179,7 @@ TEST(ChatContextTest, AFullContextNamesReset) {
                               return conversation.messages().rbegin()->content() == "too much" ? 100 : 99;
                             },
                         .context_tokens = 100});
-  BatonOnTerminal baton({"chat", "--server", server.address()});
+  BatonOnTerminal baton({"chat", "--server", server.address(), "--overflow", "refuse"});
   const std::string hint = "the conversation fills the context of 100 tokens: /reset begins a new one";
   baton.Type("too much\r");
   ASSERT_TRUE(baton.WaitFor("prompt: no")) << baton.seen();

@@ -80,7 +80,7 @@ TEST(ChatTest, AFullContextNamesResetInAPipeToo) {
                               return AnswerWith({1, 2}, 98);
                             },
                         .context_tokens = 100});
-  const Outcome outcome = RunBaton({"chat", "--server", server.address()}, "a\n");
+  const Outcome outcome = RunBaton({"chat", "--server", server.address(), "--overflow", "refuse"}, "a\n");
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.err, HasSubstr("/reset begins a new one"));
   EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--message", "a"}).err, "");

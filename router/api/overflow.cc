@@ -1,0 +1,179 @@
+#include "router/api/overflow.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "common/base/status.h"
+
+namespace baton::router {
+namespace {
+
+bool IsSystem(const v1::Message& message) {
+  return message.role() == "system" || message.role() == "developer";
+}
+
+}  // namespace
+
+absl::Status CheckOverflow(const v1::Overflow& overflow) {
+  if (!v1::Overflow::Mode_IsValid(overflow.mode())) {
+    return absl::InvalidArgumentError(
+        fmt::format("overflow.mode: {} is none of this server's", static_cast<int>(overflow.mode())));
+  }
+  if (overflow.has_keep()) {
+    if (!Shortens(overflow)) {
+      return absl::InvalidArgumentError("overflow.keep: goes with a mode that drops or clears something");
+    }
+    if (!(overflow.keep() > 0 && overflow.keep() <= 1)) {
+      return absl::InvalidArgumentError(
+          fmt::format("overflow.keep: {} is not above 0 and at most 1", overflow.keep()));
+    }
+  }
+  if (overflow.has_keep_tool_results() && overflow.mode() != v1::Overflow::MODE_CLEAR_TOOL_RESULTS) {
+    return absl::InvalidArgumentError("overflow.keep_tool_results: goes with MODE_CLEAR_TOOL_RESULTS");
+  }
+  return absl::OkStatus();
+}
+
+bool Shortens(const v1::Overflow& overflow) {
+  switch (overflow.mode()) {
+    case v1::Overflow::MODE_DROP_OLDEST:
+    case v1::Overflow::MODE_DROP_MIDDLE:
+    case v1::Overflow::MODE_CLEAR_TOOL_RESULTS:
+    case v1::Overflow::MODE_CLEAR_THINKING:
+      return true;
+    default:
+      return false;
+  }
+}
+
+int PartsGone(std::span<const int64_t> messages, std::span<const RemovablePart> parts, int64_t fixed,
+              int64_t window, double keep) {
+  const auto target = static_cast<int64_t>(std::floor(keep * static_cast<double>(window)));
+  int64_t total = fixed;
+  int gone = 0;
+  for (int i = 0; i < std::ssize(messages); ++i) {
+    total += messages[i];
+    if (total <= window) continue;
+    while (gone < std::ssize(parts) && parts[gone].from <= i && total > target) total -= parts[gone++].tokens;
+  }
+  return gone;
+}
+
+absl::StatusOr<Shortening> Shortening::Make(const v1::Conversation& conversation,
+                                            const v1::Overflow& overflow, const CountTokens& count) {
+  Shortening made(conversation, overflow);
+  const int size = conversation.messages_size();
+  while (made.frame_ < size && IsSystem(conversation.messages(made.frame_))) ++made.frame_;
+  const int64_t kept_results = overflow.has_keep_tool_results() ? overflow.keep_tool_results() : kToolResults;
+  BATON_ASSIGN_OR_RETURN(const int64_t cleared, count(kCleared));
+  std::vector<int> results;   // messages that are a tool's result
+  std::vector<int> thoughts;  // of the turn so far
+  std::vector<int64_t> clearable(size, 0);
+  for (int i = made.frame_; i < size; ++i) {
+    const v1::Message& message = conversation.messages(i);
+    BATON_ASSIGN_OR_RETURN(const int64_t content, count(message.content()));
+    BATON_ASSIGN_OR_RETURN(const int64_t thinking, count(message.reasoning_content()));
+    int64_t tokens = kMessageTokens + content + thinking;
+    for (const v1::ToolCall& call : message.tool_calls()) {
+      BATON_ASSIGN_OR_RETURN(const int64_t name, count(call.name()));
+      BATON_ASSIGN_OR_RETURN(const int64_t arguments, count(call.arguments_json()));
+      tokens += kMessageTokens + name + arguments;
+    }
+    made.messages_.push_back(tokens);
+    const auto part = [&](int cleared_message, int64_t saved) {
+      made.parts_.push_back({.tokens = saved, .from = i - made.frame_});
+      made.ranges_.push_back({cleared_message, cleared_message + 1});
+    };
+    if (made.mode_ == v1::Overflow::MODE_CLEAR_TOOL_RESULTS && message.role() == "tool") {
+      clearable[i] = content - cleared;
+      results.push_back(i);
+      // What is no longer than the words that would stand for it stays.
+      if (std::ssize(results) > kept_results) {
+        const int oldest = results[results.size() - 1 - kept_results];
+        if (clearable[oldest] > 0) part(oldest, clearable[oldest]);
+      }
+    }
+    if (made.mode_ == v1::Overflow::MODE_CLEAR_THINKING) {
+      if (message.role() == "user") {
+        for (const int thought : thoughts) part(thought, clearable[thought]);
+        thoughts.clear();
+      } else if (thinking > 0) {
+        clearable[i] = thinking;
+        thoughts.push_back(i);
+      }
+    }
+  }
+  if (made.mode_ == v1::Overflow::MODE_DROP_OLDEST || made.mode_ == v1::Overflow::MODE_DROP_MIDDLE) {
+    made.FindTurns(made.messages_);
+  }
+  return made;
+}
+
+void Shortening::FindTurns(std::span<const int64_t> tokens) {
+  bool first = mode_ == v1::Overflow::MODE_DROP_MIDDLE;
+  int begin = frame_;
+  for (int i = frame_ + 1; i < conversation_.messages_size(); ++i) {
+    if (conversation_.messages(i).role() != "user") continue;
+    // A turn may go once the next one has begun.
+    if (!first) {
+      int64_t sum = 0;
+      for (int m = begin; m < i; ++m) sum += tokens[m - frame_];
+      parts_.push_back({.tokens = sum, .from = i - frame_});
+      ranges_.push_back({begin, i});
+    }
+    first = false;
+    begin = i;
+  }
+}
+
+v1::Conversation Shortening::Frame() const {
+  v1::Conversation frame = conversation_;
+  frame.mutable_messages()->DeleteSubrange(frame_, frame.messages_size() - frame_);
+  v1::Message* turn = frame.add_messages();
+  turn->set_role("user");
+  turn->set_content("?");
+  return frame;
+}
+
+int Shortening::Gone(int64_t fixed, int64_t window) const {
+  return PartsGone(messages_, parts_, fixed, window, keep_);
+}
+
+int Shortening::More(int gone, int64_t tokens) const {
+  for (int64_t saved = 0; gone < std::ssize(parts_) && saved < tokens; ++gone) saved += parts_[gone].tokens;
+  return gone;
+}
+
+Shortening::Shortened Shortening::Without(int gone) const {
+  Shortened result;
+  const bool drops = mode_ == v1::Overflow::MODE_DROP_OLDEST || mode_ == v1::Overflow::MODE_DROP_MIDDLE;
+  int64_t tokens = 0;
+  for (int i = 0; i < gone; ++i) tokens += parts_[i].tokens;
+  result.report.set_removed_tokens(static_cast<uint32_t>(tokens));
+  if (!drops || gone == 0) {
+    result.conversation = conversation_;
+    for (int i = 0; i < gone; ++i) {
+      v1::Message* const message = result.conversation.mutable_messages(ranges_[i].first);
+      if (mode_ == v1::Overflow::MODE_CLEAR_TOOL_RESULTS) {
+        message->set_content(kCleared);
+      } else {
+        message->clear_reasoning_content();
+      }
+    }
+    (mode_ == v1::Overflow::MODE_CLEAR_TOOL_RESULTS)
+        ? result.report.set_cleared_tool_results(static_cast<uint32_t>(gone))
+        : result.report.set_cleared_thinking(static_cast<uint32_t>(gone));
+    return result;
+  }
+  // The parts that went are neighbours.
+  const int first = ranges_.front().first, end = ranges_[gone - 1].end;
+  result.conversation = conversation_;
+  result.conversation.mutable_messages()->DeleteSubrange(first, end - first);
+  result.report.set_dropped_messages(static_cast<uint32_t>(end - first));
+  return result;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,86 @@
+// Conversations that outgrow the context, through real processes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "tests/e2e/fleet.h"
+
+namespace baton::e2e {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kContextTokens = 2304;  // of the shipped model
+
+grpc::Status Complete(Fleet& fleet, const v1::ChatRequest& request, v1::ChatAnswer* answer) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(240));
+  return fleet.stub().Complete(&context, request, answer);
+}
+
+void AddTurn(v1::ChatRequest& request, const std::string& role, const std::string& content) {
+  v1::Message* message = request.mutable_conversation()->add_messages();
+  message->set_role(role);
+  message->set_content(content);
+}
+
+TEST(OverflowTest, AConversationGoesOnWithoutItsOldestTurnsAndStaysCached) {
+  Fleet fleet;
+  v1::ChatRequest request;
+  AddTurn(request, "system", "You are brief.");
+  for (int turn = 0; turn < 60; ++turn) {
+    AddTurn(request, "user",
+            fmt::format("This is note {}. Please keep it in mind until I ask for it again.", turn));
+    AddTurn(request, "assistant", fmt::format("I will remember that this was note {}.", turn));
+  }
+  AddTurn(request, "user", "Which note was first?");
+  request.mutable_stop()->set_max_tokens(8);
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_sampling()->set_temperature(0);
+
+  v1::ChatAnswer answer;
+  grpc::Status status = Complete(fleet, request, &answer);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("2304"));
+
+  request.mutable_overflow()->set_mode(v1::Overflow::MODE_DROP_OLDEST);
+  status = Complete(fleet, request, &answer);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::ContextReport cut = answer.started().context();
+  EXPECT_GT(cut.dropped_messages(), 0u);
+  EXPECT_EQ(cut.dropped_messages() % 2, 0u) << "whole turns";
+  EXPECT_LE(answer.started().prompt_tokens(), kContextTokens);
+
+  // The next turn is cut at the same place and finds its prompt in the cache.
+  AddTurn(request, "assistant", answer.choices(0).text());
+  AddTurn(request, "user", "And the last one?");
+  status = Complete(fleet, request, &answer);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(answer.started().context().dropped_messages(), cut.dropped_messages());
+  EXPECT_GT(answer.choices(0).finished().usage().cached_tokens(), answer.started().prompt_tokens() * 3 / 4)
+      << answer.choices(0).finished().usage().DebugString();
+}
+
+TEST(OverflowTest, AnAnswerThatFillsTheContextSaysSo) {
+  Fleet fleet;
+  v1::ChatRequest request;
+  std::string words = "Tell me more";
+  while (words.size() < 6000) words += " and more of the same story";
+  AddTurn(request, "user", words);
+  request.mutable_stop()->set_max_tokens(100'000);
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
+  v1::ChatAnswer answer;
+  const grpc::Status status = Complete(fleet, request, &answer);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::Finished& finished = answer.choices(0).finished();
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_CONTEXT_FULL);
+  EXPECT_EQ(finished.usage().prompt_tokens() + finished.usage().completion_tokens(), kContextTokens);
+  EXPECT_EQ(answer.started().context().clamped_max_tokens(), finished.usage().completion_tokens());
+}
+
+}  // namespace
+}  // namespace baton::e2e

@@ -1,0 +1,311 @@
+#include "router/api/overflow.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/base/check.h"
+#include "router/api/request_preparer.h"
+
+namespace baton::router {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kShortenedModel = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
+constexpr int64_t kContext = 400;
+
+v1::Message Turn(const std::string& role, const std::string& content) {
+  v1::Message message;
+  message.set_role(role);
+  message.set_content(content);
+  return message;
+}
+
+void Say(v1::Conversation& conversation, const std::string& role, const std::string& content) {
+  *conversation.add_messages() = Turn(role, content);
+}
+
+// A word is a token.
+absl::StatusOr<int64_t> CountWords(const std::string& text) {
+  return text.empty() ? 0 : 1 + std::ranges::count(text, ' ');
+}
+
+std::string Words(int count) {
+  std::string text = "w";
+  for (int i = 1; i < count; ++i) text += " w";
+  return text;
+}
+
+v1::Overflow With(v1::Overflow::Mode mode) {
+  v1::Overflow overflow;
+  overflow.set_mode(mode);
+  return overflow;
+}
+
+std::vector<std::string> ContentsOf(const v1::Conversation& conversation) {
+  std::vector<std::string> contents;
+  for (const v1::Message& message : conversation.messages()) contents.push_back(message.content());
+  return contents;
+}
+
+Shortening Shorten(const v1::Conversation& conversation, const v1::Overflow& overflow) {
+  auto made = Shortening::Make(conversation, overflow, CountWords);
+  BATON_CHECK(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+TEST(PartsGoneTest, ReplaysHowTheConversationGrew) {
+  // Ten messages of 10 tokens in a window of 50: at the sixth, 60, parts go until 30 are left, and at the
+  // ninth again.
+  const std::vector<int64_t> messages(10, 10);
+  std::vector<RemovablePart> parts;
+  for (int i = 0; i < 9; ++i) parts.push_back({.tokens = 10, .from = i + 1});
+  std::vector<int> gone;
+  for (size_t n = 1; n <= messages.size(); ++n) {
+    gone.push_back(PartsGone(std::span(messages).first(n), parts, 0, 50, 0.6));
+  }
+  EXPECT_THAT(gone, ElementsAre(0, 0, 0, 0, 0, 3, 3, 3, 6, 6));
+  EXPECT_EQ(PartsGone(messages, parts, 25, 50, 0.6), 8) << "what is always there takes its share";
+  EXPECT_EQ(PartsGone(messages, {}, 0, 50, 0.6), 0);
+  EXPECT_EQ(PartsGone({}, parts, 100, 50, 0.6), 0);
+}
+
+TEST(CheckOverflowTest, NamesTheField) {
+  EXPECT_TRUE(CheckOverflow({}).ok());
+  v1::Overflow overflow = With(v1::Overflow::MODE_DROP_OLDEST);
+  overflow.set_keep(1);
+  EXPECT_TRUE(CheckOverflow(overflow).ok());
+  for (const float keep : {0.0F, -1.0F, 1.5F, std::numeric_limits<float>::quiet_NaN()}) {
+    overflow.set_keep(keep);
+    EXPECT_THAT(std::string(CheckOverflow(overflow).message()), HasSubstr("overflow.keep: ")) << keep;
+  }
+  overflow = With(v1::Overflow::MODE_CLAMP_OUTPUT);
+  overflow.set_keep(0.5);
+  EXPECT_THAT(std::string(CheckOverflow(overflow).message()), HasSubstr("overflow.keep: "));
+  overflow = With(v1::Overflow::MODE_DROP_OLDEST);
+  overflow.set_keep_tool_results(1);
+  EXPECT_THAT(std::string(CheckOverflow(overflow).message()), HasSubstr("overflow.keep_tool_results: "));
+  EXPECT_THAT(std::string(CheckOverflow(With(static_cast<v1::Overflow::Mode>(77))).message()),
+              HasSubstr("overflow.mode: 77"));
+}
+
+TEST(ShorteningTest, TurnsGoWholeAndTheEndsStay) {
+  v1::Conversation conversation;
+  Say(conversation, "system", "be brief");
+  Say(conversation, "user", "a");
+  Say(conversation, "assistant", "b");
+  Say(conversation, "user", "c");
+  v1::Message call = Turn("assistant", "");
+  call.add_tool_calls()->set_name("find");
+  *conversation.add_messages() = call;
+  Say(conversation, "tool", "found");
+  Say(conversation, "assistant", "d");
+  Say(conversation, "user", "e");
+
+  const Shortening oldest = Shorten(conversation, With(v1::Overflow::MODE_DROP_OLDEST));
+  EXPECT_THAT(ContentsOf(oldest.Without(0).conversation),
+              ElementsAre("be brief", "a", "b", "c", "", "found", "d", "e"));
+  EXPECT_EQ(oldest.Without(0).report.ByteSizeLong(), 0u);
+  EXPECT_THAT(ContentsOf(oldest.Without(1).conversation),
+              ElementsAre("be brief", "c", "", "found", "d", "e"));
+  EXPECT_EQ(oldest.Without(1).report.dropped_messages(), 2u);
+  EXPECT_EQ(oldest.Without(1).report.removed_tokens(), 2 * Shortening::kMessageTokens + 2);
+  EXPECT_THAT(ContentsOf(oldest.Without(2).conversation), ElementsAre("be brief", "e"));
+  EXPECT_EQ(oldest.Without(2).report.dropped_messages(), 6u);
+  EXPECT_EQ(oldest.More(0, 1), 1);
+  EXPECT_EQ(oldest.More(0, 1000), 2);
+  EXPECT_EQ(oldest.More(2, 1), 2) << "nothing is left that may go";
+
+  const Shortening middle = Shorten(conversation, With(v1::Overflow::MODE_DROP_MIDDLE));
+  EXPECT_EQ(middle.More(0, 1000), 1);
+  EXPECT_THAT(ContentsOf(middle.Without(1).conversation), ElementsAre("be brief", "a", "b", "e"));
+  EXPECT_THAT(ContentsOf(oldest.Frame()), ElementsAre("be brief", "?"));
+}
+
+TEST(ShorteningTest, OldResultsAreClearedAndTheNewestStay) {
+  v1::Conversation conversation;
+  Say(conversation, "user", "go");
+  for (int i = 0; i < 4; ++i) Say(conversation, "tool", Words(30 + i));
+  Say(conversation, "tool", "short");
+  v1::Overflow overflow = With(v1::Overflow::MODE_CLEAR_TOOL_RESULTS);
+  const Shortening three = Shorten(conversation, overflow);
+  EXPECT_EQ(three.More(0, 1000), 2);
+  const auto cleared = three.Without(2);
+  EXPECT_THAT(ContentsOf(cleared.conversation),
+              ElementsAre("go", Shortening::kCleared, Shortening::kCleared, Words(32), Words(33), "short"));
+  EXPECT_EQ(cleared.report.cleared_tool_results(), 2u);
+  overflow.set_keep_tool_results(0);
+  EXPECT_EQ(Shorten(conversation, overflow).More(0, 1000), 4) << "a short one is not worth it";
+}
+
+TEST(ShorteningTest, OldThinkingIsClearedAndThatOfTheLastTurnStays) {
+  v1::Conversation conversation;
+  for (int i = 0; i < 3; ++i) {
+    Say(conversation, "user", "go");
+    v1::Message answer = Turn("assistant", "done");
+    answer.set_reasoning_content(Words(20));
+    *conversation.add_messages() = answer;
+  }
+  const Shortening thinking = Shorten(conversation, With(v1::Overflow::MODE_CLEAR_THINKING));
+  EXPECT_EQ(thinking.More(0, 1000), 2);
+  const auto cleared = thinking.Without(2);
+  EXPECT_EQ(cleared.report.cleared_thinking(), 2u);
+  EXPECT_EQ(cleared.report.removed_tokens(), 40u);
+  EXPECT_EQ(cleared.conversation.messages(1).reasoning_content(), "");
+  EXPECT_EQ(cleared.conversation.messages(3).reasoning_content(), "");
+  EXPECT_EQ(cleared.conversation.messages(5).reasoning_content(), Words(20));
+}
+
+// With the shipped model's template and tokenizer, in a context of kContext tokens.
+class PreparedOverflowTest : public testing::Test {
+ protected:
+  static ModelRegistry Registry() {
+    auto model = ServedModel::Load(kShortenedModel, "tiny");
+    BATON_CHECK(model.ok()) << model.status();
+    model->context = kContext;
+    std::vector<ServedModel> models;
+    models.push_back(*std::move(model));
+    auto registry = ModelRegistry::Create(std::move(models));
+    BATON_CHECK(registry.ok()) << registry.status();
+    return *std::move(registry);
+  }
+  absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request) {
+    const absl::Status checked = preparer_.Check(request);
+    return checked.ok() ? preparer_.Prepare(request, tenant_) : checked;
+  }
+  static std::vector<int32_t> TokensOf(const Prepared& prepared) {
+    return {prepared.request.token_ids().begin(), prepared.request.token_ids().end()};
+  }
+
+  const ModelRegistry registry_ = Registry();
+  const RequestPreparer preparer_{registry_, [] { return uint64_t{1}; }};
+  const Tenant tenant_{.salt = kv::TenantSalt("tenant")};
+};
+
+TEST_F(PreparedOverflowTest, AsAConversationGrowsItIsCutRarelyAndItsPromptsBeginAlike) {
+  std::mt19937_64 random(3);
+  v1::ChatRequest request;
+  *request.mutable_overflow() = With(v1::Overflow::MODE_DROP_OLDEST);
+  request.mutable_stop()->set_max_tokens(50);
+  Say(*request.mutable_conversation(), "system", "You answer in one sentence.");
+  std::vector<int32_t> before;
+  uint32_t dropped = 0;
+  int cuts = 0;
+  for (int turn = 0; turn < 80; ++turn) {
+    SCOPED_TRACE(turn);
+    Say(*request.mutable_conversation(), "user", fmt::format("Tell me of number {}, please.", turn));
+    const auto prepared = Prepare(request);
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    const std::vector<int32_t> tokens = TokensOf(*prepared);
+    EXPECT_LE(std::ssize(tokens) + 50, kContext);
+    EXPECT_EQ(prepared->request.stop().max_tokens(), 50u);
+    if (prepared->context.dropped_messages() != dropped) {
+      EXPECT_GT(prepared->context.dropped_messages(), dropped);
+      EXPECT_LT(std::ssize(tokens), kContext * 0.75);
+      dropped = prepared->context.dropped_messages();
+      ++cuts;
+    } else if (!before.empty()) {
+      // But for the words that open the answer, all that was there before.
+      const auto [differs, _] = std::ranges::mismatch(before, tokens);
+      EXPECT_GT(differs - before.begin(), std::ssize(before) - 8);
+    }
+    before = tokens;
+    Say(*request.mutable_conversation(), "assistant",
+        fmt::format("{} is a number like {}.", turn, random() % 1000));
+  }
+  EXPECT_GT(dropped, 100u);
+  EXPECT_GT(cuts, 3);
+  EXPECT_LT(cuts, 30);
+}
+
+TEST_F(PreparedOverflowTest, WhatFitsIsLeftAlone) {
+  v1::ChatRequest request;
+  Say(*request.mutable_conversation(), "user", "Hello");
+  request.mutable_stop()->set_max_tokens(20);
+  const auto plain = Prepare(request);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  for (int mode = 1; mode <= 6; ++mode) {
+    *request.mutable_overflow() = With(static_cast<v1::Overflow::Mode>(mode));
+    const auto prepared = Prepare(request);
+    ASSERT_TRUE(prepared.ok()) << prepared.status();
+    EXPECT_EQ(TokensOf(*prepared), TokensOf(*plain));
+    EXPECT_EQ(prepared->context.ByteSizeLong(), 0u);
+    EXPECT_FALSE(prepared->fills_context);
+  }
+}
+
+TEST_F(PreparedOverflowTest, TooLongEvenSoIsRefusedWithBothNumbers) {
+  v1::ChatRequest request;
+  Say(*request.mutable_conversation(), "user", "old");
+  Say(*request.mutable_conversation(), "assistant", "answer");
+  Say(*request.mutable_conversation(), "user", Words(600));
+  *request.mutable_overflow() = With(v1::Overflow::MODE_DROP_OLDEST);
+  request.mutable_stop()->set_max_tokens(100);
+  const absl::Status refused = Prepare(request).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("300 fit beside the answer in the context of 400"));
+  request.mutable_conversation()->mutable_messages(2)->set_content(std::string(2'000'000, 'x'));
+  EXPECT_THAT(std::string(Prepare(request).status().message()),
+              HasSubstr("overflow shortens what has at most"));
+}
+
+TEST_F(PreparedOverflowTest, TheOutputIsClamped) {
+  v1::ChatRequest request;
+  Say(*request.mutable_conversation(), "user", Words(100));
+  request.mutable_stop()->set_max_tokens(5000);
+  EXPECT_THAT(std::string(Prepare(request).status().message()), HasSubstr("stop.max_tokens: "));
+  *request.mutable_overflow() = With(v1::Overflow::MODE_CLAMP_OUTPUT);
+  auto prepared = Prepare(request);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const auto room = static_cast<uint32_t>(kContext - prepared->request.token_ids_size());
+  EXPECT_EQ(prepared->request.stop().max_tokens(), room);
+  EXPECT_EQ(prepared->context.clamped_max_tokens(), room);
+  EXPECT_TRUE(prepared->fills_context);
+  // What fits to the token is the client's own limit.
+  request.mutable_stop()->set_max_tokens(room);
+  prepared = Prepare(request);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_FALSE(prepared->fills_context);
+  EXPECT_EQ(prepared->context.ByteSizeLong(), 0u);
+  request.mutable_conversation()->mutable_messages(0)->set_content(Words(900));
+  EXPECT_FALSE(Prepare(request).ok()) << "the prompt has to fit";
+}
+
+TEST_F(PreparedOverflowTest, AnyConversationIsShortenedToFitOrRefused) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    v1::ChatRequest request;
+    *request.mutable_overflow() = With(static_cast<v1::Overflow::Mode>(3 + random() % 4));
+    if (random() % 2 == 0) request.mutable_overflow()->set_keep(0.1F + static_cast<float>(random() % 9) / 10);
+    if (random() % 2 == 0) request.mutable_stop()->set_max_tokens(1 + random() % 300);
+    const char* const roles[] = {"user", "assistant", "tool", "user", "system"};
+    const auto messages = static_cast<int>(1 + random() % 40);
+    for (int i = 0; i < messages; ++i) {
+      v1::Message message = Turn(roles[random() % std::size(roles)], Words(1 + random() % 60));
+      if (message.role() == "assistant" && random() % 2 == 0)
+        message.set_reasoning_content(Words(random() % 80));
+      *request.mutable_conversation()->add_messages() = message;
+    }
+    const auto prepared = Prepare(request);
+    if (!prepared.ok()) {
+      EXPECT_EQ(prepared.status().code(), absl::StatusCode::kInvalidArgument) << prepared.status();
+      continue;
+    }
+    EXPECT_LE(prepared->request.token_ids_size() + int64_t{prepared->request.stop().max_tokens()}, kContext);
+    EXPECT_EQ(TokensOf(*prepared), TokensOf(*Prepare(request))) << "the same again";
+  }
+}
+
+}  // namespace
+}  // namespace baton::router
