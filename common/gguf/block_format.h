@@ -1,6 +1,6 @@
 // BlockFormat: how the numbers of a GGUF tensor lie in its bytes. A row is a sequence of blocks: of some
 // numbers each, with scales of their own, or of one. Definitions as in ggml
-// (https://github.com/ggml-org/ggml, ggml-common.h), results bit for bit as its reference code has them. Pure
+// (https://github.com/ggml-org/ggml), results bit for bit as its reference code has them. Pure
 // functions, any thread.
 #pragma once
 

@@ -49,7 +49,7 @@ std::string Paired(const StoredTensor& tensor, int64_t heads) {
   return out;
 }
 
-// The divisors as convert_hf_to_gguf.py of llama.cpp computes them.
+// The divisors as the converter of llama.cpp computes them.
 std::string Divisors(const ModelConfig& config) {
   const RopeScaling& rope = config.rope_scaling;
   const auto original = static_cast<double>(rope.original_context);
