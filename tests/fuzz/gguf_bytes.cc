@@ -6,6 +6,11 @@
 #include <vector>
 
 #include "common/gguf/document.h"
+#include "common/model/config/config.h"
+#include "common/model/config/gguf_config.h"
+#include "common/text/chat_template.h"
+#include "common/text/gguf_text.h"
+#include "common/text/tokenizer.h"
 
 namespace baton::gguf {
 namespace {
@@ -26,6 +31,31 @@ absl::Status ReadInEveryWay(const Document& document, std::string_view key) {
     if (!status.ok() && status.message().empty()) return Unsound("refused without a message");
   }
   return read > 2 ? Unsound(fmt::format("{} has {} types", key, read)) : absl::OkStatus();
+}
+
+// What a model's loading reads of it: refused with a message, or sound.
+absl::Status ReadModel(const Document& document) {
+  const auto config = model::ConfigOfGguf(document);
+  if (!config.ok() && config.status().message().empty()) return Unsound("no message of a configuration");
+  if (config.ok()) {
+    const auto read = model::ModelConfig::FromJson(config->dump());
+    if (read.ok() && (read->layers < 1 || read->head_dim < 2)) return Unsound("shape");
+    for (const Tensor& tensor : document.tensors()) {
+      const int64_t heads = model::PairedHeads(document, model::FolderName(tensor.name));
+      if (read.ok() && heads != 0 && heads != read->heads && heads != read->kv_heads) return Unsound("heads");
+    }
+  }
+  const auto generation = model::GenerationOfGguf(document);
+  if (generation.ok()) generation->dump();
+  const auto json = text::TokenizerOfGguf(document);
+  if (!json.ok() && json.status().message().empty()) return Unsound("no message of a tokenizer");
+  if (json.ok()) {
+    const auto tokenizer = text::Tokenizer::FromJson(*json);
+    if (tokenizer.ok()) (void)(*tokenizer)->Encode("a few words <s> 12", /*add_special_tokens=*/true);
+  }
+  const auto chat = text::TemplateOfGguf(document);
+  if (chat.ok()) (void)text::ChatTemplate::FromSource(chat->source, chat->special_tokens);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -57,6 +87,7 @@ absl::StatusOr<bool> FuzzGguf(std::span<const uint8_t> bytes) {
     std::vector<float> numbers(static_cast<size_t>(rows * columns));
     ExpandRow(*tensor.format, tensor.bytes, numbers);
   }
+  if (absl::Status status = ReadModel(*document); !status.ok()) return status;
   return true;
 }
 
