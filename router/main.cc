@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
       "The public endpoint of a Baton deployment: tokenizes, admits and places requests, and streams the "
       "answers.",
       "baton-router");
-  app.add_option("--model", model.folder, "Hugging Face folder of the model (tokenizer, template, config)")
+  app.add_option("--model", model.folder,
+                 "Hugging Face folder of the model (tokenizer, template, config), or its GGUF file")
       ->required()
       ->check(CLI::ExistingDirectory)
       ->type_name("DIR");

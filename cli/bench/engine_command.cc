@@ -75,7 +75,9 @@ Command AddBenchEngine(CLI::App& bench, const CliContext& context) {
   app->footer(kExamples);
   auto flags = std::make_shared<EngineFlags>();
   bench::EngineBenchOptions& options = flags->options;
-  app->add_option("--model", options.engine.model_folder, "Model folder")->type_name("DIR")->required();
+  app->add_option("--model", options.engine.model_folder, "Model folder or GGUF file")
+      ->type_name("DIR")
+      ->required();
   app->add_option("--weights", flags->weights, "Precision of matrices: stored, or bf16, int8 or int4")
       ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
       ->capture_default_str();

@@ -27,8 +27,9 @@ Examples:
   baton model inspect models/small
   baton model inspect /srv/llama-3.2-1b --memory 24GiB --memory 80GiB
   baton model inspect models/small --json
+  baton model inspect /srv/llama-3.2-1b-Q4_K_M.gguf
 
-Says whether a router and workers would load the folder, by the checks that they make, and exits with 1 if not.
+Says whether a router and workers would load it, by the checks that they make, and exits with 1 if not.
 Nothing is kept in memory.)";
 
 constexpr char kPullExamples[] = R"(
@@ -131,14 +132,14 @@ int PullModel(PullFlags flags, const CliContext& context) {
 }  // namespace
 
 Command AddModel(CLI::App& root, const CliContext& context) {
-  CLI::App* app = root.add_subcommand("model", "Fetch a model, inspect its folder, or quantize it");
+  CLI::App* app = root.add_subcommand("model", "Fetch a model, inspect its folder or file, or quantize it");
   app->require_subcommand(1);
   CLI::App* inspect = app->add_subcommand(
       "inspect",
       "Show whether a model loads, its shape, parameters and memory, and how many tokens of KV fit");
   inspect->footer(kInspectExamples);
   auto flags = std::make_shared<InspectFlags>();
-  inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face")
+  inspect->add_option("folder", flags->folder, "Model folder, as from Hugging Face, or a GGUF file")
       ->type_name("DIR")
       ->required();
   inspect

@@ -34,6 +34,7 @@
 #include "common/command_line/option_types.h"
 #include "common/device/core_table.h"
 #include "common/device/thread_pool.h"
+#include "common/gguf/document.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
 #include "common/worker/flags.h"
@@ -215,9 +216,13 @@ int Run(Flags flags, const CliContext& context) {
   flags.plan.router = !flags.no_router;
   if (const absl::Status misuse = TakeDevices(flags); !misuse.ok())
     return Misused(std::string(misuse.message()));
+  const std::filesystem::path model(flags.plan.model_folder);
   std::error_code error;
-  if (!std::filesystem::exists(std::filesystem::path(flags.plan.model_folder) / "config.json", error)) {
-    return Fail(fmt::format("{} is not a model folder: it has no config.json", flags.plan.model_folder));
+  if (gguf::IsGguf(model.string()) ? !std::filesystem::exists(model, error)
+                                   : !std::filesystem::exists(model / "config.json", error)) {
+    return Fail(gguf::IsGguf(model.string())
+                    ? fmt::format("{}: there is no such file", model.string())
+                    : fmt::format("{} is not a model folder: it has no config.json", model.string()));
   }
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
@@ -330,10 +335,11 @@ Command AddServe(CLI::App& root, const CliContext& context) {
   app->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   ServePlan& plan = flags->plan;
-  app->add_option("--model", plan.model_folder, "Model folder, as from Hugging Face")
+  app->add_option("--model", plan.model_folder, "Model folder, as from Hugging Face, or a GGUF file")
       ->type_name("DIR")
       ->required();
-  app->add_option("--model-name", plan.model_name, "Its name for clients (default: the folder's)")
+  app->add_option("--model-name", plan.model_name,
+                  "Its name for clients (default: that of the folder or file)")
       ->type_name("NAME");
   app->add_option(
          "--output-format", plan.output_format,

@@ -53,11 +53,11 @@ void AddLength(Sha256& sha, uint64_t value) {
 
 }  // namespace
 
-absl::Status Checkpoint::Add(const SafetensorsFile& file, const std::string& path) {
-  for (const StoredTensor& tensor : file.tensors()) {
+absl::Status Checkpoint::Add(const std::vector<StoredTensor>& tensors, const std::string& path) {
+  for (const StoredTensor& tensor : tensors) {
     if (!tensors_.emplace(tensor.name, &tensor).second) {
       return absl::InvalidArgumentError(
-          fmt::format("{}: tensor \"{}\" is in another shard too", path, tensor.name));
+          fmt::format("{}: tensor \"{}\" is in another shard too, or under another name", path, tensor.name));
     }
   }
   return absl::OkStatus();
@@ -65,16 +65,21 @@ absl::Status Checkpoint::Add(const SafetensorsFile& file, const std::string& pat
 
 absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
   Checkpoint checkpoint;
+  if (gguf::IsGguf(folder)) {
+    BATON_ASSIGN_OR_RETURN(checkpoint.gguf_, GgufTensors::Open(folder));
+    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.gguf_->tensors(), folder));
+    return checkpoint;
+  }
   const fs::path root(folder);
   if (Exists(root / kSingle)) {
     BATON_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(root / kSingle));
     checkpoint.files_.push_back(std::move(file));
-    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.files_.front(), root / kSingle));
+    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.files_.front().tensors(), root / kSingle));
     return checkpoint;
   }
   if (!Exists(root / kIndex)) {
     return absl::NotFoundError(
-        fmt::format("{}: neither {} nor {} is here; other weight formats are not read, save as safetensors",
+        fmt::format("{}: neither {} nor {} is here; save the weights as safetensors, or name a GGUF file",
                     folder, kSingle, kIndex));
   }
   BATON_ASSIGN_OR_RETURN(const auto map, ReadIndex(root / kIndex));
@@ -96,7 +101,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& folder) {
       }
     }
     checkpoint.files_.push_back(*std::move(file));
-    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.files_.back(), root / shard));
+    BATON_RETURN_IF_ERROR(checkpoint.Add(checkpoint.files_.back().tensors(), root / shard));
   }
   for (const auto& [tensor, shard] : map) {
     if (checkpoint.Find(tensor) == nullptr) {

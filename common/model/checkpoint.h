@@ -1,21 +1,24 @@
 // Checkpoint: all tensors of a model folder, from `model.safetensors` or from the shards that
-// `model.safetensors.index.json` names. Index and shards must agree tensor by tensor. Immutable, any thread.
+// `model.safetensors.index.json` names; or of a GGUF file, under the names that they have in a folder. Index
+// and shards must agree tensor by tensor. Immutable, any thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/model/gguf_tensors.h"
 #include "common/model/safetensors.h"
 
 namespace baton::model {
 
 class Checkpoint {
  public:
-  // Errors name the file and, for a missing shard, who asked for it.
+  // A folder or a file. Errors name the file and, for a missing shard, who asked for it.
   static absl::StatusOr<Checkpoint> Open(const std::string& folder);
 
   // Null if there is no such tensor.
@@ -30,10 +33,11 @@ class Checkpoint {
   std::string Digest() const;
 
  private:
-  absl::Status Add(const SafetensorsFile& file, const std::string& path);
+  absl::Status Add(const std::vector<StoredTensor>& tensors, const std::string& path);
 
   std::vector<SafetensorsFile> files_;
-  std::map<std::string, const StoredTensor*, std::less<>> tensors_;  // into files_
+  std::optional<GgufTensors> gguf_;
+  std::map<std::string, const StoredTensor*, std::less<>> tensors_;  // into files_ or gguf_
 };
 
 }  // namespace baton::model

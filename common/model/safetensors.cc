@@ -1,16 +1,11 @@
 #include "common/model/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <functional>
 #include <limits>
 #include <numeric>
-#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -132,7 +127,19 @@ absl::StatusOr<std::vector<HeaderEntry>> ReadHeader(std::string_view text, std::
 
 }  // namespace
 
+int64_t StoredTensor::values() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies());
+}
+
+int64_t StoredTensor::FileRow(int64_t row) const {
+  if (paired_heads == 0) return row;
+  const int64_t head_rows = shape[0] / paired_heads, half = head_rows / 2;
+  const int64_t head = row / head_rows, in_head = row % head_rows;
+  return head * head_rows + in_head % half * 2 + in_head / half;
+}
+
 std::string StoredTensor::TypeName() const {
+  if (blocks != nullptr) return std::string(blocks->name);
   return integer_bytes == 0 ? std::string(tensor::Name(dtype)) : fmt::format("i{}", 8 * integer_bytes);
 }
 
@@ -195,48 +202,11 @@ absl::StatusOr<std::vector<StoredTensor>> ParseSafetensors(std::span<const std::
 }
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  const auto failed = [&path](std::string_view doing) {
-    const int error = errno;
-    const std::string message =
-        fmt::format("{}: {}: {}", path, doing, std::generic_category().message(error));
-    return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
-  };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed("can't be opened");
-  struct stat info {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    close(fd);
-    return absl::InvalidArgumentError(fmt::format("{}: not a regular file", path));
-  }
-  const auto size = static_cast<size_t>(info.st_size);
-  if (size < kLengthBytes) {  // an empty file can't be mapped; the message is the parser's
-    close(fd);
-    return ParseSafetensors(std::vector<std::byte>(size), path).status();
-  }
-  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (memory == MAP_FAILED) {
-    const absl::Status status = failed("can't be mapped");
-    close(fd);
-    return status;
-  }
-  close(fd);
-  SafetensorsFile file(std::span(static_cast<const std::byte*>(memory), size));
-  madvise(memory, size, MADV_WILLNEED);
-  BATON_ASSIGN_OR_RETURN(file.tensors_, ParseSafetensors(file.mapping_, path));
+  BATON_ASSIGN_OR_RETURN(MappedFile mapping, MappedFile::Open(path));
+  SafetensorsFile file(std::move(mapping));
+  file.mapping_.WillRead();
+  BATON_ASSIGN_OR_RETURN(file.tensors_, ParseSafetensors(file.mapping_.bytes(), path));
   return file;
-}
-
-SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept
-    : mapping_(std::exchange(other.mapping_, {})), tensors_(std::move(other.tensors_)) {}
-
-SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept {
-  std::swap(mapping_, other.mapping_);
-  std::swap(tensors_, other.tensors_);
-  return *this;
-}
-
-SafetensorsFile::~SafetensorsFile() {
-  if (!mapping_.empty()) munmap(const_cast<std::byte*>(mapping_.data()), mapping_.size());
 }
 
 }  // namespace baton::model

@@ -10,24 +10,36 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/mapped_file.h"
+#include "common/gguf/block_format.h"
 #include "common/tensor/dtype.h"
 
 namespace baton::model {
 
-// A tensor as it lies in the file. The bytes may be unaligned for the dtype.
+// A tensor as it lies in a file. The bytes may be unaligned for the dtype.
 struct StoredTensor {
   std::string name;
   tensor::DType dtype = tensor::DType::kF32;
   // Of a value, if it is an integer (I8, U8, I32, I64): dtype is kI8 then. Else 0.
   int integer_bytes = 0;
+  // Of a GGUF file: rows of blocks, and dtype is kI8 then. Else null.
+  const gguf::BlockFormat* blocks = nullptr;
+  // Of a GGUF file: the rows of each of so many heads lie in pairs, row i of the first half of the head
+  // before row i of its second half. 0: all rows are in order.
+  int64_t paired_heads = 0;
   std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;  // exactly shape x ValueBytes
+  std::span<const std::byte> bytes;  // exactly shape x ValueBytes, but of blocks
 
   int64_t ValueBytes() const { return integer_bytes != 0 ? integer_bytes : tensor::SizeOf(dtype); }
-  // "bf16", "i32".
+  // How many, by the shape.
+  int64_t values() const;
+  // Where row `row` of the tensor lies in the file: among shape[0] rows, which paired heads divide.
+  int64_t FileRow(int64_t row) const;
+  // "bf16", "i32", "q4_k".
   std::string TypeName() const;
 };
 
@@ -45,17 +57,13 @@ class SafetensorsFile {
   // Messages name `path`. NOT_FOUND if there is no such file.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
-  ~SafetensorsFile();
-
   // Views into the mapping: they live as long as this.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
 
  private:
-  explicit SafetensorsFile(std::span<const std::byte> mapping) : mapping_(mapping) {}
+  explicit SafetensorsFile(MappedFile mapping) : mapping_(std::move(mapping)) {}
 
-  std::span<const std::byte> mapping_;
+  MappedFile mapping_;
   std::vector<StoredTensor> tensors_;
 };
 

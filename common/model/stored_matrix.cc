@@ -337,6 +337,37 @@ absl::StatusOr<ConvertedMatrix> ReadFloat8(const MatrixSource& source, Range own
   });
 }
 
+// A tensor of a GGUF file whose rows are of blocks, or in another order.
+absl::StatusOr<ConvertedMatrix> ReadGguf(const MatrixSource& source, Range own) {
+  const StoredTensor& weight = *source.Find("weight");
+  if (weight.shape != Shape{source.rows, source.cols}) {
+    return absl::InvalidArgumentError(fmt::format("tensor \"{}weight\" has shape {}, its model asks for {}",
+                                                  source.prefix, ShapeText(weight.shape),
+                                                  ShapeText(Shape{source.rows, source.cols})));
+  }
+  const size_t row_bytes = weight.bytes.size() / static_cast<size_t>(source.rows);
+  const auto row = [&](int64_t r) {
+    return weight.bytes.subspan(static_cast<size_t>(weight.FileRow(r)) * row_bytes, row_bytes);
+  };
+  if (weight.blocks == nullptr) {
+    ConvertedMatrix out;
+    for (int64_t r = own.begin; r < own.begin + own.count; ++r) {
+      const std::span<const std::byte> bytes = row(r);
+      out.values.insert(out.values.end(), bytes.begin(), bytes.end());
+    }
+    out.view = {.data = out.values.data(), .dtype = weight.dtype, .rows = own.count, .cols = source.cols};
+    return out;
+  }
+  ConvertedMatrix out = Floats(own.count, source.cols);
+  const std::span<float> numbers(reinterpret_cast<float*>(out.values.data()),
+                                 static_cast<size_t>(own.count * source.cols));
+  const auto cols = static_cast<size_t>(source.cols);
+  for (int64_t r = 0; r < own.count; ++r) {
+    gguf::ExpandRow(*weight.blocks, row(own.begin + r), numbers.subspan(static_cast<size_t>(r) * cols, cols));
+  }
+  return out;
+}
+
 // Tensors that may stand for a matrix, beside "weight".
 constexpr std::string_view kCompanions[] = {
     "weight_packed", "weight_scale", "weight_scale_inv", "weight_zero_point",
@@ -355,6 +386,10 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
   std::vector<std::string> names;
   if (config_.method == QuantizationConfig::Method::kNone) return names;
   const StoredTensor* const plain = checkpoint_.Find(name);
+  if (config_.method == QuantizationConfig::Method::kGguf) {
+    if (plain != nullptr && (plain->blocks != nullptr || plain->paired_heads != 0)) names.push_back(name);
+    return names;
+  }
   if (plain != nullptr && plain->integer_bytes == 0 && plain->dtype != DType::kF8) return names;
   if (plain != nullptr) names.push_back(name);
   for (const std::string_view companion : kCompanions) {
@@ -367,6 +402,7 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
 absl::StatusOr<ConvertedMatrix> MatrixReader::Read(const std::string& name, int64_t rows, int64_t cols,
                                                    Range own) const {
   const MatrixSource source = {checkpoint_, PrefixOf(name), rows, cols};
+  if (config_.method == QuantizationConfig::Method::kGguf) return ReadGguf(source, own);
   if (const StoredTensor* const weight = source.Find("weight"); weight != nullptr) {
     return weight->dtype == DType::kF8 ? ReadFloat8(source, own, config_) : ReadInt8(source, own);
   }

@@ -1,7 +1,8 @@
 // MatrixReader: quantized matrices of a checkpoint, as QuantizationConfig says that they are to be read. What
 // the kernels multiply as it is stays integers: int8 with a scale per row, and 4 bits on the lattice of int8
 // (lattice.h). All else becomes float32, by the definition of its format: weights that are only stored in
-// fewer bits. Static scales of activations are not used. Of one load; the checkpoint outlives it.
+// fewer bits, as those of GGUF files. Static scales of activations are not used. Of one load; the checkpoint
+// outlives it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ class MatrixReader {
       : checkpoint_(checkpoint), config_(config) {}
 
   // The tensors that stand for the matrix `name` ("model.layers.0.mlp.up_proj.weight"): none if it is not
-  // quantized.
+  // quantized, and its rows are in order.
   std::vector<std::string> TensorsOf(const std::string& name) const;
   // Rows `own` of a quantized matrix [rows, cols]. INVALID_ARGUMENT names the tensor that is missing or whose
   // shape or type does not fit. own.count 0: checks alone.

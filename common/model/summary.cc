@@ -66,8 +66,7 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   summary.loads = CheckWeights(folder, checkpoint, summary.config, stored);
   summary.loads.Update(RopeAngles::CheckSize(summary.config));
   for (const auto& [name, tensor] : checkpoint.tensors()) {
-    summary.values_by_type[tensor->TypeName()] +=
-        static_cast<int64_t>(tensor->bytes.size()) / tensor->ValueBytes();
+    summary.values_by_type[tensor->TypeName()] += tensor->values();
   }
   const MatrixReader reader(checkpoint, stored);
   for (const auto& [name, rows, cols] : MatricesOf(checkpoint, summary.config)) {
@@ -82,7 +81,10 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
     if (!reader.TensorsOf(name).empty()) {
       // A row shows it.
       const absl::StatusOr<ConvertedMatrix> row = reader.Read(name, rows, cols, {0, 1});
-      if (row.ok()) kept = PrecisionOf(row->view);
+      if (row.ok()) {
+        const bool bf16 = !row->view.quantized() && row->view.dtype == tensor::DType::kBF16;
+        kept = bf16 ? WeightPrecision::kBF16 : PrecisionOf(row->view);
+      }
     } else if (plain != nullptr && plain->dtype == tensor::DType::kBF16) {
       kept = WeightPrecision::kBF16;
     }

@@ -70,7 +70,9 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
   if (kernels_ == nullptr) return whole;
   const WeightPrecision wanted =
       quantizer_ == nullptr ? WeightPrecision::kStored : PrecisionOf(quantizer_->precision(), part.name);
-  if (wanted == WeightPrecision::kStored || wanted == PrecisionOf(whole.view)) {
+  const bool kept = whole.view.quantized() ? wanted == PrecisionOf(whole.view)
+                                           : quantizer_ == nullptr || !quantizer_->Changes(whole.view.dtype);
+  if (wanted == WeightPrecision::kStored || kept) {
     return Columns(std::move(whole), own_cols);
   }
   converted_ = true;
@@ -84,7 +86,8 @@ absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart>
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
     if (kernels_ == nullptr) continue;
     for (int64_t i = 0; i < part.own.count; ++i) {
-      values.push_back(tensor::ValueAt(tensor->bytes.data(), tensor->dtype, part.own.begin + i));
+      values.push_back(
+          tensor::ValueAt(tensor->bytes.data(), tensor->dtype, tensor->FileRow(part.own.begin + i)));
     }
   }
   if (kernels_ == nullptr) return kernels::Values();
@@ -124,6 +127,10 @@ absl::StatusOr<const StoredTensor*> TensorLoader::Take(const std::string& name,
   if (!std::ranges::equal(tensor->shape, shape)) {
     return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" has shape {}, config.json asks for {}",
                                                   folder_, name, ShapeText(tensor->shape), ShapeText(shape)));
+  }
+  if (tensor->blocks != nullptr) {
+    return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" is stored as {}: only matrices may be",
+                                                  folder_, name, tensor->TypeName()));
   }
   if (tensor->integer_bytes != 0 || tensor->dtype == tensor::DType::kF8) {
     return absl::InvalidArgumentError(fmt::format(

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
+#include "common/text/gguf_text.h"
 #include "common/text/model_file.h"
 #include "common/text/rust_call.h"
 
@@ -104,6 +105,13 @@ ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ChatTemplate::~ChatTemplate() = default;
 
 absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::Load(const std::string& folder) {
+  if (gguf::IsGguf(folder)) {
+    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(folder));
+    BATON_ASSIGN_OR_RETURN(const GgufTemplate found, TemplateOfGguf(file.document));
+    auto loaded = FromSource(found.source, found.special_tokens);
+    if (!loaded.ok()) return InFile(folder, loaded.status());
+    return loaded;
+  }
   const std::string jinja_path = absl::StrCat(folder, "/chat_template.jinja");
   const std::string config_path = absl::StrCat(folder, "/tokenizer_config.json");
   const std::string map_path = absl::StrCat(folder, "/special_tokens_map.json");

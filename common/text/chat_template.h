@@ -1,8 +1,9 @@
 // ChatTemplate: a model's Jinja chat template (chat_template.jinja, or chat_template in
-// tokenizer_config.json), rendered as Hugging Face transformers does: trim_blocks, lstrip_blocks,
-// raise_exception, strftime_now, tojson, and the special tokens as variables. Instructions, recursion and
-// output are bounded, so that a template can't hang its caller; its memory is not, so templates come from the
-// operator, never from a request. Rendering is linear in the variables. Immutable after Load; any thread.
+// tokenizer_config.json; or that of a GGUF file), rendered as Hugging Face transformers does: trim_blocks,
+// lstrip_blocks, raise_exception, strftime_now, tojson, and the special tokens as variables. Instructions,
+// recursion and output are bounded, so that a template can't hang its caller; its memory is not, so templates
+// come from the operator, never from a request. Rendering is linear in the variables. Immutable after Load;
+// any thread.
 #pragma once
 
 #include <memory>
@@ -20,8 +21,8 @@ class ChatTemplate {
   // Objects keep their order: `tojson` writes tools and arguments in the order in which the caller gave them.
   using Json = nlohmann::ordered_json;
 
-  // NOT_FOUND if the folder has no template; INVALID_ARGUMENT, with the file and the line, if it does not
-  // compile.
+  // NOT_FOUND if the folder or file has no template; INVALID_ARGUMENT, with the file and the line, if it does
+  // not compile.
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> Load(const std::string& folder);
   // special_tokens: an object from name ("bos_token") to text, or to an object with "content".
   static absl::StatusOr<std::shared_ptr<const ChatTemplate>> FromSource(const std::string& source,

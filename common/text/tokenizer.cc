@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/text/detokenizer.h"
+#include "common/text/gguf_text.h"
 #include "common/text/model_file.h"
 #include "common/text/rust_call.h"
 #include "common/text/tokenizer_impl.h"
@@ -55,8 +56,15 @@ Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::Load(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/tokenizer.json");
-  BATON_ASSIGN_OR_RETURN(const std::string json, ReadModelFile(path));
+  const bool gguf = gguf::IsGguf(folder);
+  const std::string path = gguf ? folder : absl::StrCat(folder, "/tokenizer.json");
+  std::string json;
+  if (gguf) {
+    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(path));
+    BATON_ASSIGN_OR_RETURN(json, TokenizerOfGguf(file.document));
+  } else {
+    BATON_ASSIGN_OR_RETURN(json, ReadModelFile(path));
+  }
   auto tokenizer = FromJson(json);
   if (!tokenizer.ok()) return InFile(path, tokenizer.status());
   return tokenizer;

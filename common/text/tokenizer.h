@@ -1,6 +1,6 @@
-// Tokenizer: a Hugging Face tokenizer.json, read by the `tokenizers` library. Immutable after Load; any
-// thread. It does not know chat templates; control tokens that occur in a text are encoded as such, as the
-// library does, unless the text is marked.
+// Tokenizer: a Hugging Face tokenizer.json, or that of a GGUF file, read by the `tokenizers` library.
+// Immutable after Load; any thread. It does not know chat templates; control tokens that occur in a text are
+// encoded as such, as the library does, unless the text is marked.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,9 @@ struct EncodeBounds {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json from a model folder. NOT_FOUND or INVALID_ARGUMENT, with the file's path. Truncation
-  // and padding that the file asks for are ignored: a prompt is never truncated silently.
+  // Reads tokenizer.json from a model folder, or what a GGUF file says of its tokenizer. NOT_FOUND or
+  // INVALID_ARGUMENT, with the file's path. Truncation and padding that the file asks for are ignored: a
+  // prompt is never truncated silently.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& folder);
   // The same from the file's content.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json);

@@ -79,7 +79,7 @@ void AddEngineFlags(CLI::App& app, Options& options) {
 }
 
 void AddFlags(CLI::App& app, Options& options) {
-  app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form")
+  app.add_option("--model", options.engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
       ->type_name("DIR")
       ->check(CLI::ExistingDirectory);

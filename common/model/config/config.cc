@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
+#include "common/model/config/gguf_config.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/quantization.h"
 
@@ -277,6 +278,14 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
 }
 
 absl::StatusOr<ModelConfig> ModelConfig::Load(const std::string& folder) {
+  if (gguf::IsGguf(folder)) {
+    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(folder));
+    BATON_ASSIGN_OR_RETURN(const Json json, ConfigOfGguf(file.document));
+    absl::StatusOr<ModelConfig> config = FromJson(json.dump());
+    if (config.ok()) return config;
+    return absl::Status(config.status().code(), fmt::format("{}: its metadata as {}", folder,
+                                                            std::string(config.status().message())));
+  }
   const std::string path = std::filesystem::path(folder) / kConfigFile;
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = FromJson(text);

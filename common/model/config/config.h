@@ -56,7 +56,8 @@ struct ModelConfig {
   std::vector<TokenId> eos;
   std::string weights_dtype;  // torch_dtype / dtype, for people
 
-  // Reads config.json from a model folder. Errors name the file and the field.
+  // Reads config.json from a model folder, or the metadata of a GGUF file. Errors name the file and the
+  // field.
   static absl::StatusOr<ModelConfig> Load(const std::string& folder);
   static absl::StatusOr<ModelConfig> FromJson(const std::string& json);
 
@@ -74,8 +75,8 @@ struct ModelConfig {
   }
 };
 
-// Defaults for generation, from generation_config.json (optional in a folder). `eos` falls back to the
-// config's.
+// Defaults for generation, from generation_config.json (optional in a folder) or the metadata of a GGUF file.
+// `eos` falls back to the config's.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k, max_new_tokens;

@@ -2,6 +2,7 @@
 
 #include "common/base/status.h"
 #include "common/model/config/config.h"
+#include "common/model/config/gguf_config.h"
 #include "common/model/config/json_fields.h"
 
 namespace baton::model {
@@ -26,11 +27,18 @@ absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& f
                                                             const ModelConfig& config) {
   GenerationDefaults defaults;
   defaults.eos = config.eos;
-  const std::string path = std::filesystem::path(folder) / kFile;
-  const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxBytes);
-  if (absl::IsNotFound(text.status())) return defaults;
-  BATON_RETURN_IF_ERROR(text.status());
-  BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(*text, path));
+  const bool gguf = gguf::IsGguf(folder);
+  const std::string path = gguf ? folder : std::string(std::filesystem::path(folder) / kFile);
+  Json json;
+  if (gguf) {
+    BATON_ASSIGN_OR_RETURN(const gguf::File file, gguf::File::Open(path));
+    BATON_ASSIGN_OR_RETURN(json, GenerationOfGguf(file.document));
+  } else {
+    const absl::StatusOr<std::string> text = ReadTextFile(path, kMaxBytes);
+    if (absl::IsNotFound(text.status())) return defaults;
+    BATON_RETURN_IF_ERROR(text.status());
+    BATON_ASSIGN_OR_RETURN(json, ParseJson(*text, path));
+  }
   JsonFields fields(json, path);
   defaults.temperature = OptionalNumber(fields, "temperature", {.low = 0});
   defaults.top_p = OptionalNumber(fields, "top_p", {.low = 0, .high = 1, .low_open = true});

@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "common/base/status.h"
+#include "common/gguf/document.h"
 
 namespace baton::model {
 namespace {
@@ -142,6 +143,7 @@ absl::StatusOr<QuantizationConfig> QuantizationConfig::FromJson(const Json& json
 }
 
 absl::StatusOr<QuantizationConfig> QuantizationConfig::Load(const std::string& folder) {
+  if (gguf::IsGguf(folder)) return QuantizationConfig{.method = Method::kGguf};
   const std::string path = folder + "/config.json";
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(path, kMostConfigBytes));
   BATON_ASSIGN_OR_RETURN(const Json json, ParseJson(text, path));
@@ -162,6 +164,8 @@ std::string QuantizationConfig::Describe() const {
       return fmt::format("gptq{}, {} bits, {}", zeros_less_one ? "" : " v2", bits, groups);
     case Method::kAwq:
       return fmt::format("awq, {} bits, {}", bits, groups);
+    case Method::kGguf:
+      return "gguf";
     case Method::kFp8:
       return block_rows == 0 ? "fp8" : fmt::format("fp8, blocks of {} x {}", block_rows, block_cols);
   }

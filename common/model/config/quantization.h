@@ -18,6 +18,7 @@ struct QuantizationConfig {
     kCompressedTensors,  // int-quantized, pack-quantized, float-quantized, by layer
     kGptq,               // qweight packed along columns
     kAwq,                // of the gemm kernels: qweight packed along rows, in its own order
+    kGguf,               // what each tensor of a GGUF file says of itself
     kFp8,                // float8 e4m3 with scales per tensor, row or block
   };
   Method method = Method::kNone;
@@ -29,7 +30,7 @@ struct QuantizationConfig {
 
   // `config` is a whole config.json. INVALID_ARGUMENT names the field.
   static absl::StatusOr<QuantizationConfig> FromJson(const Json& config);
-  // Of a model folder.
+  // Of a model folder or a GGUF file, which is not opened.
   static absl::StatusOr<QuantizationConfig> Load(const std::string& folder);
 
   // "gptq, 4 bits, groups of 128": for people, and for digests: all of the fields.
