@@ -49,14 +49,16 @@ struct AnswerGrammar::Work {
 absl::Status AnswerGrammar::Check(const Options& options, bool thinks) {
   if (options.ends.empty()) {
     return absl::InvalidArgumentError(
-        "constraint: nothing could end the answer: leave out stop.ignore_eos, or name an end token in "
-        "stop.stop_token_ids");
+        "stop.ignore_eos: nothing could end an answer that is drawn under a grammar (constraint, "
+        "tool_choice, "
+        "strict tools); leave it out, or name an end token in stop.stop_token_ids");
   }
   if (!thinks || options.markers == nullptr) return absl::OkStatus();
   const output::OutputFormat& format = options.markers->format();
-  if (format.channels || (!format.think_close.empty() && !IdOf(*options.markers, format.think_close))) {
+  if (!format.think_close.empty() && !IdOf(*options.markers, format.think_close)) {
     return absl::InvalidArgumentError(
-        "constraint: the end of this model's thinking is no token of its own; switch thinking off");
+        "thinking.enabled: the end of this model's thinking is no token of its own, so no grammar can begin "
+        "there (constraint, tool_choice, strict tools); switch thinking off");
   }
   return absl::OkStatus();
 }
@@ -70,6 +72,7 @@ void AnswerGrammar::Begin(text::GrammarMatcher matcher, size_t mask_words, engin
 }
 
 void AnswerGrammar::Push(TokenId token, bool thinking, bool asleep) {
+  if (options_.markers != nullptr && options_.markers->format().channels) thinking = asleep = false;
   const bool between = thought_ && !started_ && spaces_ < kMaxSpaces && IsSpace(token);
   if (thinking) {
     thought_ = true;

@@ -1,7 +1,8 @@
 // AnswerGrammar: which tokens may come next in an answer under a grammar. It sleeps while the model thinks:
-// then any token may come but one that would end the answer or begin a call. Masks are computed on another
-// thread while the next step is computed; the draw waits for them. Where it stands follows from the tokens
-// alone, so an answer that was begun elsewhere goes on under its grammar. One per sequence, engine thread.
+// then any token may come but one that would end the answer or begin a call. (With channels it does not:
+// there the grammar says what thinking looks like.) Masks are computed on another thread while the next step
+// is computed; the draw waits for them. Where it stands follows from the tokens alone, so an answer that was
+// begun elsewhere goes on under its grammar. One per sequence, engine thread.
 #pragma once
 
 #include <cstdint>

@@ -32,6 +32,24 @@ absl::Status CheckSizes(const Json& value) {
   return absl::OkStatus();
 }
 
+// Takes what only describes out of a schema and those inside it: it can be most of a tool's, and would count
+// against the bounds of a grammar. Values of enum, const and the like are no schemas. As deep as the parser
+// lets JSON nest.
+void DropDescriptions(Json& schema) {
+  if (!schema.is_object()) return;
+  for (const char* const key : {"title", "description", "$comment", "examples", "default"}) schema.erase(key);
+  for (auto& [key, value] : schema.items()) {
+    const bool named =
+        key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
+    const bool listed = key == "allOf" || key == "anyOf" || key == "oneOf" || key == "prefixItems";
+    if ((named && value.is_object()) || (listed && value.is_array())) {
+      for (Json& one : value) DropDescriptions(one);
+    } else if (key == "items" || key == "additionalItems" || key == "additionalProperties") {
+      DropDescriptions(value);
+    }
+  }
+}
+
 int64_t Occurrences(std::string_view text, std::string_view what) {
   int64_t count = 0;
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
@@ -46,6 +64,7 @@ absl::StatusOr<std::string> SchemaGrammar(std::string_view schema) {
     return absl::InvalidArgumentError("a schema is a JSON object, true or false");
   }
   BATON_RETURN_IF_ERROR(CheckSizes(parsed));
+  DropDescriptions(parsed);
   if (parsed.is_boolean()) parsed = parsed.get<bool>() ? Json::object() : Json{{"not", Json::object()}};
   if (parsed.contains(kOptions)) {
     return absl::InvalidArgumentError(

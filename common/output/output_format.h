@@ -1,6 +1,6 @@
 // OutputFormat: how a family of models writes thinking and tool calls into its answers, as plain data. One
-// table drives the parser and the test at load (format_choice.h), and is meant for grammars too. A format is
-// chosen by what a model's template renders, never by the model's name.
+// table drives the parser, the test at load (format_choice.h) and the grammar of calls (call_grammar.h). A
+// format is chosen by what a model's template renders, never by the model's name.
 #pragma once
 
 #include <span>
@@ -34,6 +34,10 @@ struct OutputFormat {
   std::string_view section_close;
   std::string_view call_open;
   std::string_view call_close;
+  // kObject, kList: the member that holds the arguments, as models write it (both names are read). And how
+  // many letters and digits an id has, behind them or behind id_separator; 0: none is written.
+  std::string_view arguments_key = "arguments";
+  int id_letters = 0;
   // kNamed: stands before the name and is no part of it: a word, and what separates it.
   std::string_view kind;
   std::string_view kind_separator;

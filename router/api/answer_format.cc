@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "common/base/quote.h"
+#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::router {
@@ -30,6 +32,15 @@ absl::Status NoParts(const ServedModel& model, const v1::ChatRequest& request, c
       "{}: how model \"{}\" writes {} is not known, so it can't be obeyed; leave it out, or let the "
       "operator name the format with --output-format",
       field, model.name, what));
+}
+
+// Whether calls in the model's format can be constrained, which `field` asks for.
+absl::Status CheckStrict(const ServedModel& model, std::string_view field) {
+  if (model.strict_tools) return absl::OkStatus();
+  return absl::UnimplementedError(fmt::format(
+      "{}: calls of model \"{}\", which writes them in format {}, can't be constrained; leave it out, "
+      "and ask for the call in the prompt",
+      field, model.name, model.output.format->name));
 }
 
 // The type that a schema gives to a parameter; empty: none, or several.
@@ -71,10 +82,10 @@ absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& re
     return absl::InvalidArgumentError(fmt::format(
         "tool_choice.mode: {} is no mode; use MODE_AUTO or MODE_NONE", static_cast<int>(choice.mode())));
   }
-  if (choice.mode() == Choice::MODE_REQUIRED) {
-    return absl::UnimplementedError(
-        "tool_choice.mode: MODE_REQUIRED is not implemented; use MODE_AUTO, and ask for the call in the "
-        "prompt");
+  const bool required = choice.mode() == Choice::MODE_REQUIRED;
+  if (required && request.conversation().tools().empty()) {
+    return absl::InvalidArgumentError(
+        "tool_choice.mode: MODE_REQUIRED, and conversation.tools has none that could be called");
   }
   const bool none = choice.mode() == Choice::MODE_NONE;
   if (none && !choice.names().empty()) {
@@ -88,9 +99,15 @@ absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& re
     return absl::InvalidArgumentError(
         fmt::format("tool_choice.names[{}]: {} is none of conversation.tools", i, Quoted(choice.names(i))));
   }
-  const bool asks = !choice.names().empty() || (choice.has_parallel() && !choice.parallel());
-  if (!asks || none || (HasParts(model, request) && model.output.tools)) return absl::OkStatus();
-  return NoParts(model, request, choice.names().empty() ? "tool_choice.parallel" : "tool_choice.names",
+  const bool asks = required || !choice.names().empty() || (choice.has_parallel() && !choice.parallel());
+  if (!asks || none) return absl::OkStatus();
+  if (HasParts(model, request) && model.output.tools) {
+    return required ? CheckStrict(model, "tool_choice.mode: MODE_REQUIRED") : absl::OkStatus();
+  }
+  return NoParts(model, request,
+                 required                 ? "tool_choice.mode"
+                 : choice.names().empty() ? "tool_choice.parallel"
+                                          : "tool_choice.names",
                  "tool calls");
 }
 
@@ -131,11 +148,19 @@ absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& requ
 
 absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& request) {
   const auto& tools = request.conversation().tools();
-  for (int i = 0; i < tools.size(); ++i) {
-    if (tools[i].strict()) {
-      return absl::UnimplementedError(fmt::format(
-          "conversation.tools[{}].strict: the arguments of calls are not constrained yet; leave it out", i));
+  const bool none = request.tool_choice().mode() == Choice::MODE_NONE;
+  for (int i = 0; i < tools.size() && !none; ++i) {
+    if (!tools[i].strict()) continue;
+    const std::string field = fmt::format("conversation.tools[{}].strict", i);
+    if (!HasParts(model, request) || !model.output.tools) {
+      return NoParts(model, request, field.c_str(), "tool calls");
     }
+    BATON_RETURN_IF_ERROR(CheckStrict(model, field));
+  }
+  const bool channels = HasParts(model, request) && model.output.format->channels;
+  if (channels && request.thinking().has_budget_tokens() && CallsConstrained(model, request)) {
+    return absl::UnimplementedError(fmt::format(
+        "thinking.budget_tokens: not beside constrained calls in format {}", model.output.format->name));
   }
   if (!request.has_constraint()) return absl::OkStatus();
   if (request.output().raw_text() && model.output.thinking) {
@@ -143,23 +168,36 @@ absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& re
         "constraint: where thinking ends is known in an answer in parts only, and output.raw_text asks for "
         "none");
   }
-  if (!HasParts(model, request)) return absl::OkStatus();
-  if (model.output.format->channels) {
+  if (channels) {
     return absl::UnimplementedError(fmt::format(
         "constraint: not with the channels of format {}; use Generate", model.output.format->name));
   }
-  if (!tools.empty() && request.tool_choice().mode() != Choice::MODE_NONE && model.output.tools) {
+  if (!CallsConstrained(model, request)) return absl::OkStatus();
+  if (!model.text_beside_tools || request.constraint().has_lark()) {
     return absl::UnimplementedError(
-        "constraint: not beside tools that may be called; set tool_choice.mode to MODE_NONE");
+        fmt::format("constraint: {} beside tools that may be called; set tool_choice.mode to MODE_NONE",
+                    model.text_beside_tools
+                        ? "no Lark grammar"
+                        : fmt::format("with this model's format {}, not", model.output.format->name)));
   }
   return absl::OkStatus();
+}
+
+bool CallsConstrained(const ServedModel& model, const v1::ChatRequest& request) {
+  const auto& tools = request.conversation().tools();
+  const Choice::Mode mode = request.tool_choice().mode();
+  if (mode == Choice::MODE_NONE || tools.empty() || !HasParts(model, request) || !model.output.tools) {
+    return false;
+  }
+  return mode == Choice::MODE_REQUIRED || request.has_constraint() ||
+         std::ranges::any_of(tools, [](const v1::Tool& tool) { return tool.strict(); });
 }
 
 bool MayThink(const ServedModel& model, const v1::ChatRequest& request) {
   const bool off =
       (request.thinking().has_enabled() && !request.thinking().enabled()) ||
       (request.conversation().has_enable_thinking() && !request.conversation().enable_thinking());
-  return HasParts(model, request) && model.output.thinking && !off;
+  return HasParts(model, request) && model.output.thinking && !model.output.format->channels && !off;
 }
 
 std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v1::ChatRequest& request,

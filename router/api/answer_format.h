@@ -14,15 +14,18 @@ namespace baton::router {
 
 inline constexpr int kMaxEffortBytes = 64;
 
-// The fields tool_choice and thinking. INVALID_ARGUMENT names the field; UNIMPLEMENTED: a choice that only a
-// grammar could enforce.
+// The fields tool_choice and thinking. INVALID_ARGUMENT names the field; UNIMPLEMENTED: a choice that the
+// model's format keeps from being enforced.
 absl::Status CheckToolChoice(const ServedModel& model, const v1::ChatRequest& request);
 absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& request);
 
 // The field constraint, and tools that ask for one: whether the answers to this request can have it.
 // UNIMPLEMENTED where the model's format, or tools beside it, can't.
 absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& request);
-// Whether an answer to such a request may begin with thinking that the prompt did not begin.
+// Whether calls in the answers to such a request are drawn under a grammar.
+bool CallsConstrained(const ServedModel& model, const v1::ChatRequest& request);
+// Whether an answer to such a request may begin with thinking that the prompt did not begin, and that a
+// grammar would sleep through.
 bool MayThink(const ServedModel& model, const v1::ChatRequest& request);
 
 // Of a request that passed both, and the prompt that its conversation rendered to. Nothing: its answer is

@@ -28,10 +28,10 @@ class GrammarCheck {
 
   // INVALID_ARGUMENT. may_think is the caller's to set.
   absl::StatusOr<v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint) const;
-
- private:
+  // INVALID_ARGUMENT: what is wrong with a grammar.
   absl::Status Compiles(const std::string& lark) const;
 
+ private:
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
   mutable absl::Mutex mutex_;
   mutable absl::flat_hash_map<std::string, absl::Status> known_ ABSL_GUARDED_BY(mutex_);

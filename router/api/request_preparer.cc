@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "router/api/answer_format.h"
+#include "router/api/chat_grammar.h"
 #include "router/api/conversation.h"
 #include "router/api/overflow.h"
 #include "router/api/validation.h"
@@ -333,11 +334,9 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   if (auto format = AnswerFormatOf(*model, request, rendered.text); format.has_value()) {
     *decode.mutable_answer_format() = *std::move(format);
   }
-  if (request.has_constraint()) {
-    BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-    BATON_ASSIGN_OR_RETURN(*decode.mutable_grammar(), model->grammars->GrammarOf(request.constraint()));
-    decode.mutable_grammar()->set_may_think(MayThink(*model, request));
-  }
+  BATON_RETURN_IF_ERROR(CheckWanted(wanted));
+  BATON_ASSIGN_OR_RETURN(auto grammar, ChatGrammar(*model, request));
+  if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
   const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode), clamp));
   prepared.context.MergeFrom(fitted.report);

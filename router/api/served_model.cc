@@ -6,6 +6,7 @@
 
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/output/call_grammar.h"
 #include "common/output/stable_history.h"
 
 namespace baton::router {
@@ -62,6 +63,10 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   }
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
   served.grammars = std::make_shared<GrammarCheck>(*served.tokenizer);
+  served.markers = std::make_shared<output::MarkerTable>(*served.output.format, *served.tokenizer);
+  served.strict_tools = served.grammars->available() && served.output.tools &&
+                        output::CanConstrainCalls(*served.markers, served.output.thinking);
+  served.text_beside_tools = served.strict_tools && output::TellsCallsFromText(*served.markers);
   return served;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
 #include "common/output/format_choice.h"
+#include "common/output/marker_table.h"
 #include "common/text/chat_template.h"
 #include "common/text/literal_text.h"
 #include "common/text/tokenizer.h"
@@ -30,6 +31,9 @@ struct ServedModel {
   model::GenerationDefaults defaults;
   // How it writes thinking and tool calls. Its format is never null, and "none" where nothing is known.
   output::FormatChoice output = {.format = output::FindFormat("none")};
+  std::shared_ptr<const output::MarkerTable> markers;  // of its format; never null after Load
+  // Its calls can be constrained; and so can text beside them.
+  bool strict_tools = false, text_beside_tools = false;
   // Parts of an answer after which the next turn's prompt is another text (common/output/stable_history.h).
   std::vector<std::string_view> unstable_history;
 

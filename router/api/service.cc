@@ -120,6 +120,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     info->set_tools(model->output.tools);
     info->set_thinking(model->output.thinking);
     info->set_constraints(model->grammars != nullptr && model->grammars->available());
+    info->set_strict_tools(model->strict_tools);
     if (context_.prices != nullptr) {
       if (const auto price = context_.prices->Find(model->name)) *info->mutable_prices() = PricesOf(*price);
     }

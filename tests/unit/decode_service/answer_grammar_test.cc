@@ -104,9 +104,20 @@ TEST_F(AnswerGrammarTest, RefusesWhatCouldNotEnd) {
   EXPECT_TRUE(AnswerGrammar::Check(endless, true).ok());
   endless.ends.clear();
   EXPECT_TRUE(absl::IsInvalidArgument(AnswerGrammar::Check(endless, false)));
-  AnswerGrammar::Options channels = Options();
-  channels.markers = tables_->Find("harmony");
-  EXPECT_TRUE(absl::IsInvalidArgument(AnswerGrammar::Check(channels, true)));
+  AnswerGrammar::Options spelled = Options();
+  spelled.markers = tables_->Find("mistral");
+  EXPECT_TRUE(absl::IsInvalidArgument(AnswerGrammar::Check(spelled, true)));
+  EXPECT_TRUE(AnswerGrammar::Check(spelled, false).ok());
+}
+
+TEST_F(AnswerGrammarTest, WithChannelsItIsAwakeInThinking) {
+  AnswerGrammar::Options options = Options();
+  options.markers = tables_->Find("harmony");
+  AnswerGrammar grammar(options);
+  Begin(grammar);
+  grammar.Push(Id("a"), /*thinking=*/true, /*asleep=*/true);
+  EXPECT_TRUE(Allowed(grammar, Id("b")));
+  EXPECT_FALSE(Allowed(grammar, Id("z")));
 }
 
 }  // namespace

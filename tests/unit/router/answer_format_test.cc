@@ -27,6 +27,8 @@ ServedModel Model(const std::string& format) {
   model.name = "m";
   model.output = {
       .format = output::FindFormat(format), .tools = format != "none", .thinking = format != "none"};
+  model.strict_tools = format == "hermes" || format == "llama3_json" || format == "harmony";
+  model.text_beside_tools = format == "hermes";
   return model;
 }
 
@@ -43,25 +45,56 @@ TEST(AnswerFormatTest, AConstraintGoesWhereItCanBeEnforced) {
   const std::string no_calls = R"(, "tool_choice": {"mode": "MODE_NONE"})";
   EXPECT_TRUE(check("hermes", no_calls).ok());
   EXPECT_TRUE(check("none", "").ok());
-  EXPECT_TRUE(absl::IsUnimplemented(check("hermes", "")));
+  EXPECT_TRUE(check("hermes", "").ok()) << "an answer is calls, or the text";
+  EXPECT_TRUE(absl::IsUnimplemented(check("llama3_json", ""))) << "a text could be a call";
+  EXPECT_TRUE(absl::IsUnimplemented(check("glm", "")));
+  EXPECT_TRUE(absl::IsUnimplemented(check("hermes", R"(, "constraint": {"lark": "start: \"a\""})")));
   EXPECT_TRUE(absl::IsUnimplemented(check("harmony", no_calls)));
   EXPECT_TRUE(absl::IsInvalidArgument(check("hermes", no_calls + R"(, "output": {"raw_text": true})")));
 
-  v1::ChatRequest strict = ChatWith("");
-  EXPECT_TRUE(CheckConstraint(Model("hermes"), strict).ok());
-  strict.mutable_conversation()->mutable_tools(1)->set_strict(true);
-  EXPECT_THAT(CheckConstraint(Model("hermes"), strict).message(), HasSubstr("tools[1].strict"));
-
   EXPECT_TRUE(MayThink(Model("hermes"), ChatWith("")));
   EXPECT_FALSE(MayThink(Model("none"), ChatWith("")));
+  EXPECT_FALSE(MayThink(Model("harmony"), ChatWith(""))) << "the grammar has its channels";
   EXPECT_FALSE(MayThink(Model("hermes"), ChatWith(R"("thinking": {"enabled": false})")));
+}
+
+TEST(AnswerFormatTest, CallsAreConstrainedWhereTheFormatCanBe) {
+  const std::string required = R"("tool_choice": {"mode": "MODE_REQUIRED"})";
+  EXPECT_TRUE(Check(Model("hermes"), required).ok());
+  EXPECT_THAT(Check(Model("glm"), required).message(),
+              AllOf(HasSubstr("tool_choice.mode"), HasSubstr("format glm")));
+  EXPECT_TRUE(absl::IsUnimplemented(Check(Model("glm"), required)));
+  EXPECT_THAT(Check(Model("none"), required).message(), HasSubstr("tool_choice.mode: how model"));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(Check(Model("hermes"), required + R"(, "output": {"raw_text": true})")));
+  v1::ChatRequest toolless = ChatWith(required);
+  toolless.mutable_conversation()->clear_tools();
+  EXPECT_THAT(CheckToolChoice(Model("hermes"), toolless).message(), HasSubstr("conversation.tools"));
+
+  EXPECT_FALSE(CallsConstrained(Model("hermes"), ChatWith("")));
+  EXPECT_TRUE(CallsConstrained(Model("hermes"), ChatWith(required)));
+  EXPECT_TRUE(CallsConstrained(Model("hermes"), ChatWith(R"("constraint": {"regex": "a"})")));
+  v1::ChatRequest strict = ChatWith("");
+  strict.mutable_conversation()->mutable_tools(1)->set_strict(true);
+  EXPECT_TRUE(CallsConstrained(Model("hermes"), strict));
+  EXPECT_TRUE(CheckConstraint(Model("hermes"), strict).ok());
+  EXPECT_THAT(CheckConstraint(Model("glm"), strict).message(),
+              AllOf(HasSubstr("tools[1].strict"), HasSubstr("glm")));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckConstraint(Model("none"), strict)));
+  EXPECT_TRUE(CheckConstraint(Model("harmony"), strict).ok());
+  strict.mutable_thinking()->set_budget_tokens(5);
+  EXPECT_TRUE(CheckConstraint(Model("hermes"), strict).ok());
+  EXPECT_THAT(CheckConstraint(Model("harmony"), strict).message(), HasSubstr("thinking.budget_tokens"));
+  strict.mutable_thinking()->Clear();
+  strict.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_NONE);
+  EXPECT_FALSE(CallsConstrained(Model("hermes"), strict));
+  EXPECT_TRUE(CheckConstraint(Model("glm"), strict).ok());
 }
 
 TEST(AnswerFormatTest, WhatCannotBeObeyedIsRefusedByName) {
   const auto message = [](const std::string& format, const std::string& fields) {
     return std::string(Check(Model(format), fields).message());
   };
-  EXPECT_TRUE(absl::IsUnimplemented(Check(Model("hermes"), R"("tool_choice": {"mode": "MODE_REQUIRED"})")));
   EXPECT_THAT(message("hermes", R"("tool_choice": {"mode": 9})"), HasSubstr("tool_choice.mode: 9"));
   EXPECT_THAT(message("hermes", R"("tool_choice": {"names": ["f", "h"]})"),
               AllOf(HasSubstr("tool_choice.names[1]"), HasSubstr("\"h\"")));

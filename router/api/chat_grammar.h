@@ -1,0 +1,20 @@
+// The grammar under which a chat's answer is drawn: what its constraint asks for, and its calls where they
+// are required, strict, or beside a constraint. Pure but for the verdicts that GrammarCheck keeps; takes some
+// 200 ms for the worst grammars, so it runs on the executor.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/decode.pb.h"
+#include "baton/v1/inference.pb.h"
+#include "router/api/served_model.h"
+
+namespace baton::router {
+
+// Of a request that passed CheckToolChoice and CheckConstraint. Nothing: the answer is free. INVALID_ARGUMENT
+// names the field, and in it the keyword or the line.
+absl::StatusOr<std::optional<v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
+                                                             const v1::ChatRequest& request);
+
+}  // namespace baton::router
