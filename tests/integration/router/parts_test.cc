@@ -119,9 +119,9 @@ TEST_F(RouterPartsTest, CompleteEndsAsTheStreamDoes) {
   EXPECT_THAT(status.error_message(), HasSubstr("broken"));
   EXPECT_EQ(answer.choices_size(), 0);
 
-  v1::ChatRequest required = ToolChat();
-  required.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
-  EXPECT_EQ(Complete(required, &answer).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  v1::ChatRequest either = ToolChat();
+  either.mutable_constraint()->set_lark("start: \"a\"");
+  EXPECT_EQ(Complete(either, &answer).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(RouterPartsTest, ACallOfCompleteCanBeCancelled) {
