@@ -31,7 +31,7 @@ TEST(OverflowTest, AConversationGoesOnWithoutItsOldestTurnsAndStaysCached) {
   Fleet fleet;
   v1::ChatRequest request;
   AddTurn(request, "system", "You are brief.");
-  for (int turn = 0; turn < 60; ++turn) {
+  for (int turn = 0; turn < 120; ++turn) {
     AddTurn(request, "user",
             fmt::format("This is note {}. Please keep it in mind until I ask for it again.", turn));
     AddTurn(request, "assistant", fmt::format("I will remember that this was note {}.", turn));
