@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "google/protobuf/stubs/logging.h"
-#include "spdlog/spdlog.h"
 #include "tests/fuzz/admission_operations.h"
 #include "tests/fuzz/block_pool_operations.h"
 #include "tests/fuzz/decode_scheduler_operations.h"
 #include "tests/fuzz/fleet_operations.h"
 #include "tests/fuzz/gguf_bytes.h"
 #include "tests/fuzz/intake_operations.h"
+#include "tests/fuzz/log_nothing.h"
 #include "tests/fuzz/model_bytes.h"
 #include "tests/fuzz/operator_files.h"
 #include "tests/fuzz/output_bytes.h"
@@ -98,8 +98,8 @@ std::vector<std::pair<std::string, Bytes>> Corpus(const std::string& name) {
 
 class CorpusTest : public testing::TestWithParam<Target> {
  protected:
-  CorpusTest() { spdlog::set_level(spdlog::level::off); }  // refusals are logged
-  const google::protobuf::LogSilencer quiet_;              // of strings that are not UTF-8
+  CorpusTest() { fuzz::LogNothing(); }         // refusals are logged
+  const google::protobuf::LogSilencer quiet_;  // of strings that are not UTF-8
 };
 
 TEST_P(CorpusTest, HoldsForEveryFile) {

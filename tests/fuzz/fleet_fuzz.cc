@@ -2,11 +2,11 @@
 #include <cstdint>
 
 #include "common/base/check.h"
-#include "spdlog/spdlog.h"
 #include "tests/fuzz/fleet_operations.h"
+#include "tests/fuzz/log_nothing.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  spdlog::set_level(spdlog::level::off);  // refusals are logged
+  baton::fuzz::LogNothing();  // refusals are logged
   const auto done = baton::router::fleet::RunFleetOperations({data, size});
   BATON_CHECK(done.ok()) << done.status();
   return 0;

@@ -22,7 +22,7 @@
 #include "decode_service/server.h"
 #include "prefill_service/server.h"
 #include "router/router.h"
-#include "spdlog/spdlog.h"
+#include "tests/fuzz/log_nothing.h"
 
 namespace baton::fuzz {
 namespace {
@@ -43,7 +43,7 @@ struct Method {
 
 struct Servers {
   Servers() {
-    spdlog::set_level(spdlog::level::off);
+    LogNothing();
     worker::Options worker;
     worker.engine = {.model_folder = kModel, .threads = 1, .kv_bytes = 16 << 20};
     worker.log_level = "off";
