@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", model.folder,
                  "Hugging Face folder of the model (tokenizer, template, config), or its GGUF file")
       ->required()
-      ->check(CLI::ExistingDirectory)
+      ->check(CLI::ExistingPath)
       ->type_name("DIR");
   app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");

@@ -171,7 +171,7 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   quantize->add_option("source", quantizing->options.source, "Model folder")
       ->type_name("DIR")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->check(CLI::ExistingPath);
   quantize->add_option("target", quantizing->options.target, "Folder to write; new")
       ->type_name("DIR")
       ->required();

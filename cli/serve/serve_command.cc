@@ -218,11 +218,10 @@ int Run(Flags flags, const CliContext& context) {
     return Misused(std::string(misuse.message()));
   const std::filesystem::path model(flags.plan.model_folder);
   std::error_code error;
-  if (gguf::IsGguf(model.string()) ? !std::filesystem::exists(model, error)
-                                   : !std::filesystem::exists(model / "config.json", error)) {
-    return Fail(gguf::IsGguf(model.string())
-                    ? fmt::format("{}: there is no such file", model.string())
-                    : fmt::format("{} is not a model folder: it has no config.json", model.string()));
+  const bool folder = !gguf::IsGguf(model.string());
+  if (!std::filesystem::exists(folder ? model / "config.json" : model, error)) {
+    return Fail(fmt::format("{}: {}", model.string(),
+                            folder ? "no model folder: it has no config.json" : "there is no such file"));
   }
   if (flags.plan.model_name.empty()) {
     flags.plan.model_name = std::filesystem::weakly_canonical(flags.plan.model_folder).filename().string();
