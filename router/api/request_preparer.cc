@@ -197,10 +197,12 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
   }
   const auto count = [&](const std::string& text) -> absl::StatusOr<int64_t> {
     if (text.empty()) return 0;
-    BATON_ASSIGN_OR_RETURN(
-        const std::vector<TokenId> tokens,
-        model.tokenizer->EncodeMarked(text, false, 0, {.max_tokens = std::ssize(text), .wanted = wanted}));
-    return std::ssize(tokens);
+    const int64_t most = kMaxContexts * model.context;
+    const auto tokens = model.tokenizer->EncodeMarked(text, false, 0, {.max_tokens = most, .wanted = wanted});
+    if (absl::IsOutOfRange(tokens.status()))
+      return most;  // too long for any window, as it would be with more
+    BATON_RETURN_IF_ERROR(tokens.status());
+    return std::ssize(*tokens);
   };
   BATON_ASSIGN_OR_RETURN(const Shortening shortening,
                          Shortening::Make(request.conversation(), request.overflow(), count));
@@ -214,7 +216,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     if (absl::IsCancelled(rendered.status())) return rendered.status();
     // What the template writes around messages is only estimated. An eighth at least: few renderings.
     const int64_t over = rendered.ok() ? std::ssize(rendered->tokens) - room : 0;
-    const int more = shortening.More(gone, std::max(over, room / 8));
+    const int more = shortening.More(gone, std::max<int64_t>({over, room / 8, 1}));
     if (more == gone) break;
     gone = more;
   }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "common/base/check.h"
 #include "router/api/request_preparer.h"
+#include "tests/unit/text/tokenizer_folders.h"
 
 namespace baton::router {
 namespace {
@@ -169,10 +171,15 @@ TEST(ShorteningTest, OldThinkingIsClearedAndThatOfTheLastTurnStays) {
 // With the shipped model's template and tokenizer, in a context of kContext tokens.
 class PreparedOverflowTest : public testing::Test {
  protected:
-  static ModelRegistry Registry() {
+  // `tokenizer` null: the shipped one.
+  static ModelRegistry Registry(std::shared_ptr<const text::Tokenizer> tokenizer = nullptr) {
     auto model = ServedModel::Load(kShortenedModel, "tiny");
     BATON_CHECK(model.ok()) << model.status();
     model->context = kContext;
+    if (tokenizer != nullptr) {
+      model->literal = std::make_shared<text::LiteralText>(tokenizer, model->chat_template.get());
+      model->tokenizer = std::move(tokenizer);
+    }
     std::vector<ServedModel> models;
     models.push_back(*std::move(model));
     auto registry = ModelRegistry::Create(std::move(models));
@@ -279,6 +286,21 @@ TEST_F(PreparedOverflowTest, TheOutputIsClamped) {
   EXPECT_EQ(prepared->context.ByteSizeLong(), 0u);
   request.mutable_conversation()->mutable_messages(0)->set_content(Words(900));
   EXPECT_FALSE(Prepare(request).ok()) << "the prompt has to fit";
+}
+
+// Words that are spelled in bytes, behind a mark for the space that is not there.
+TEST_F(PreparedOverflowTest, ATextMayHaveMoreTokensThanBytes) {
+  const std::shared_ptr<const text::Tokenizer> tokenizer = text::LoadKind("llama2_like");
+  const std::string content = "\xe2\x82\xac";
+  ASSERT_GT(tokenizer->Encode(content, false)->size(), content.size());
+  const ModelRegistry registry = Registry(tokenizer);
+  const RequestPreparer preparer(registry, [] { return uint64_t{1}; });
+  v1::ChatRequest request;
+  *request.mutable_overflow() = With(v1::Overflow::MODE_DROP_OLDEST);
+  for (int turn = 0; turn < 100; ++turn) Say(*request.mutable_conversation(), "user", content);
+  const auto prepared = preparer.Prepare(request, tenant_);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_GT(prepared->context.dropped_messages(), 0u);
 }
 
 TEST_F(PreparedOverflowTest, AnyConversationIsShortenedToFitOrRefused) {
