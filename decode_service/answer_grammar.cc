@@ -16,13 +16,6 @@ namespace {
 // Tokens of white space that may come between thinking and the answer, which they are no part of.
 constexpr int kMaxSpaces = 4;
 
-std::optional<TokenId> IdOf(const output::MarkerTable& markers, std::string_view marker) {
-  for (const auto& [id, text] : markers.by_id()) {
-    if (text == marker) return id;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 struct AnswerGrammar::Work {
@@ -55,7 +48,7 @@ absl::Status AnswerGrammar::Check(const Options& options, bool thinks) {
   }
   if (!thinks || options.markers == nullptr) return absl::OkStatus();
   const output::OutputFormat& format = options.markers->format();
-  if (!format.think_close.empty() && !IdOf(*options.markers, format.think_close)) {
+  if (!format.think_close.empty() && !options.markers->IdOf(format.think_close)) {
     return absl::InvalidArgumentError(
         "thinking.enabled: the end of this model's thinking is no token of its own, so no grammar can begin "
         "there (constraint, tool_choice, strict tools); switch thinking off");
@@ -130,7 +123,7 @@ absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
     for (const TokenId end : options_.ends) Allow(end, true);
   }
   if (!started_ && options_.may_think && !thought_ && options_.markers != nullptr) {
-    const auto opener = IdOf(*options_.markers, options_.markers->format().think_open);
+    const auto opener = options_.markers->IdOf(options_.markers->format().think_open);
     if (opener.has_value()) Allow(*opener, true);
   }
   if (!started_ && thought_ && spaces_ < kMaxSpaces) {

@@ -24,13 +24,6 @@ constexpr const char* kTerminals =
     "SEMICOLON: WS \";\"\n"
     "TEXT: /(.|\\n)+/\n";
 
-std::optional<TokenId> IdOf(const MarkerTable& markers, std::string_view marker) {
-  for (const auto& [id, text] : markers.by_id()) {
-    if (text == marker) return id;
-  }
-  return std::nullopt;
-}
-
 // As a string of Lark, which is one of JSON.
 std::string Quoted(std::string_view text) { return Json(std::string(text)).dump(); }
 // The same for a text that is a string of JSON in the answer.
@@ -39,7 +32,7 @@ std::string QuotedJson(std::string_view text) { return Quoted(Quoted(text)); }
 // A marker where it stands in a rule.
 std::string Piece(const MarkerTable& markers, std::string_view marker) {
   if (marker.empty()) return "";
-  const auto id = IdOf(markers, marker);
+  const auto id = markers.IdOf(marker);
   return (id.has_value() ? fmt::format("<[{}]>", id->value()) : Quoted(marker)) + " ";
 }
 
@@ -150,13 +143,13 @@ std::string StartRules(const MarkerTable& markers, const CallShape& shape) {
   if (marker.empty()) {
     // An answer that begins as a call does is calls, and so is what stands behind section_open.
     const std::string tag = Piece(markers, format.section_open);
-    const bool spelled = !tag.empty() && !IdOf(markers, format.section_open).has_value();
+    const bool spelled = !tag.empty() && !markers.IdOf(format.section_open).has_value();
     const std::string words = fmt::format(R"(WORDS: /[ \t\r\n]*[^\{} \t\r\n](.|\n)*/)", format.bare) +
                               (spelled ? " & ~(/(.|\\n)*/ " + tag + "/(.|\\n)*/)" : "") + "\n";
     if (tag.empty()) return fmt::format("start: WORDS? | {}\n{}", calls, words);
     return fmt::format("start: WORDS? ({}{}){} | {}\n{}", tag, calls, again, calls, words);
   }
-  if (IdOf(markers, marker).has_value()) {
+  if (markers.IdOf(marker).has_value()) {
     return fmt::format("start: TEXT? ({}group{}){}\n", opener, shape.one_call ? "" : " TEXT?", again);
   }
   return fmt::format("start: (opened group){} TEXT?\nopened[lazy]: OPENED\nOPENED: /(.|\\n)*/ {}\n", again,
@@ -167,7 +160,7 @@ std::string StartRules(const MarkerTable& markers, const CallShape& shape) {
 
 bool CanConstrainCalls(const MarkerTable& markers, bool thinks) {
   const OutputFormat& format = markers.format();
-  const auto is_id = [&](std::string_view marker) { return IdOf(markers, marker).has_value(); };
+  const auto is_id = [&](std::string_view marker) { return markers.IdOf(marker).has_value(); };
   if (format.channels) {
     return std::ranges::all_of(
         std::initializer_list<std::string_view>{"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
@@ -185,7 +178,7 @@ bool CanConstrainCalls(const MarkerTable& markers, bool thinks) {
 
 bool TellsCallsFromText(const MarkerTable& markers) {
   const std::string_view opener = Opener(markers.format());
-  return !markers.format().channels && !opener.empty() && IdOf(markers, opener).has_value();
+  return !markers.format().channels && !opener.empty() && markers.IdOf(opener).has_value();
 }
 
 absl::StatusOr<std::string> ArgumentsGrammar(std::string_view schema) {

@@ -18,6 +18,13 @@ MarkerTable::MarkerTable(const OutputFormat& format, const text::Tokenizer& toke
   if (cut.ok()) think_cut_ = *cut;
 }
 
+std::optional<TokenId> MarkerTable::IdOf(std::string_view marker) const {
+  for (const auto& [id, text] : by_id_) {
+    if (text == marker) return id;
+  }
+  return std::nullopt;
+}
+
 MarkerTables::MarkerTables(const text::Tokenizer& tokenizer) {
   for (const OutputFormat& format : Formats()) tables_.emplace_back(format, tokenizer);
 }

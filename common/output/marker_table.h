@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,8 @@ class MarkerTable {
 
   const OutputFormat& format() const { return *format_; }
   const std::vector<std::pair<TokenId, std::string>>& by_id() const { return by_id_; }
+  // The token that is this marker; nothing if it is spelled, or none of the format's.
+  std::optional<TokenId> IdOf(std::string_view marker) const;
   const std::vector<std::string>& by_text() const { return by_text_; }
   // What ends thinking if a budget does (OutputFormat::think_cut); empty: the format has no thinking.
   const std::vector<TokenId>& think_cut() const { return think_cut_; }

@@ -8,8 +8,7 @@
 #include <functional>
 
 #include "nlohmann/json.hpp"
-#include "router/api/answer_fold.h"
-#include "tests/e2e/fleet.h"
+#include "tests/e2e/folded_answer.h"
 
 namespace baton::e2e {
 namespace {
@@ -32,33 +31,6 @@ v1::GenerateRequest AskFor(const std::string& text, double temperature = 1) {
   return request;
 }
 
-struct Outcome {
-  v1::ChatAnswer answer;
-  grpc::Status status;
-};
-
-// `disturb` is called once so many tokens have come.
-Outcome GenerateUnder(Fleet& fleet, const v1::GenerateRequest& request, uint32_t disturb_after = 0,
-                      const std::function<void()>& disturb = nullptr) {
-  router::AnswerFold fold;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-  const auto reader = fleet.stub().Generate(&context, request);
-  uint32_t tokens = 0;
-  bool disturbed = disturb == nullptr;
-  for (v1::GenerateResponse response; reader->Read(&response);) {
-    fold.Add(response);
-    tokens += response.delta().tokens();
-    if (disturbed || tokens < disturb_after) continue;
-    disturbed = true;
-    disturb();
-  }
-  Outcome outcome;
-  outcome.status = reader->Finish();
-  outcome.answer = fold.answer();
-  return outcome;
-}
-
 void ExpectObeys(const std::string& text) {
   const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(value.is_object()) << text;
@@ -76,7 +48,7 @@ TEST(ConstraintTest, EveryChoiceObeysTheSchema) {
   request.mutable_options()->set_n(4);
   request.mutable_output()->set_logprobs(true);
   request.mutable_sampling()->set_repetition_penalty(1.1f);
-  const Outcome outcome = GenerateUnder(fleet, request);
+  const FoldedAnswer outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   ASSERT_EQ(outcome.answer.choices_size(), 4);
   for (const v1::AnswerChoice& choice : outcome.answer.choices()) {
@@ -89,26 +61,26 @@ TEST(ConstraintTest, RegexChoicesObjectsAndGrammars) {
   Fleet fleet;
   v1::GenerateRequest request = AskFor("The code is");
   request.mutable_constraint()->set_regex("[A-Z]{2}-\\d{4}(/x)?");
-  Outcome outcome = GenerateUnder(fleet, request);
+  FoldedAnswer outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   EXPECT_THAT(outcome.answer.choices(0).text(), testing::MatchesRegex("[A-Z]{2}-[0-9]{4}(/x)?"));
 
   auto& choices = *request.mutable_constraint()->mutable_choices();
   choices.add_values("yes, of course");
   choices.add_values("no");
-  outcome = GenerateUnder(fleet, request);
+  outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   EXPECT_THAT(outcome.answer.choices(0).text(), testing::AnyOf("yes, of course", "no"));
 
   request.mutable_constraint()->set_lark("start: \"<\" /[a-z]+/ \">\"");
   request.mutable_stop()->set_max_tokens(5);
-  outcome = GenerateUnder(fleet, request);
+  outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   EXPECT_THAT(outcome.answer.choices(0).text(), testing::StartsWith("<"));
 
   request.mutable_constraint()->set_json_object(true);
   request.mutable_stop()->set_max_tokens(3);
-  outcome = GenerateUnder(fleet, request);
+  outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   EXPECT_THAT(outcome.answer.choices(0).text(), testing::StartsWith("{"));
   EXPECT_EQ(outcome.answer.choices(0).finished().reason(), v1::FINISH_REASON_LENGTH);
@@ -118,10 +90,10 @@ TEST(ConstraintTest, AWorkerThatDiesInTheMiddleOfAStringChangesNothing) {
   Fleet fleet({.prefill = 1, .decode = 2});
   v1::GenerateRequest request = AskFor("Once upon a time");
   request.mutable_constraint()->set_json_schema(kSchema);
-  const Outcome whole = GenerateUnder(fleet, request);
+  const FoldedAnswer whole = Fold(fleet, request);
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
-  const Outcome moved =
-      GenerateUnder(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  const FoldedAnswer moved =
+      Fold(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
   ASSERT_TRUE(moved.status.ok()) << moved.status.error_message();
   EXPECT_EQ(moved.answer.choices(0).text(), whole.answer.choices(0).text());
   EXPECT_EQ(moved.answer.choices(0).finished().relay().migrations(), 1u);
@@ -152,7 +124,7 @@ TEST(ConstraintTest, RefusalsNameTheFieldAndTheKeyword) {
   Fleet fleet;
   v1::GenerateRequest request = AskFor("x");
   const auto refused = [&] {
-    const grpc::Status status = GenerateUnder(fleet, request).status;
+    const grpc::Status status = Fold(fleet, request).status;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
     return status.error_message();
   };

@@ -8,8 +8,7 @@
 #include <functional>
 
 #include "common/rpc/status.h"
-#include "router/api/answer_fold.h"
-#include "tests/e2e/fleet.h"
+#include "tests/e2e/folded_answer.h"
 
 namespace baton::e2e {
 namespace {
@@ -49,22 +48,9 @@ v1::ChatAnswer Complete(Fleet& fleet, const v1::ChatRequest& request) {
 // What the stream folds to. `disturb` is called once so many tokens have come.
 v1::ChatAnswer Stream(Fleet& fleet, const v1::ChatRequest& request, uint32_t disturb_after = 0,
                       const std::function<void()>& disturb = nullptr) {
-  router::AnswerFold fold;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-  const auto reader = fleet.stub().Chat(&context, request);
-  uint32_t tokens = 0;
-  bool disturbed = disturb == nullptr;
-  for (v1::GenerateResponse response; reader->Read(&response);) {
-    fold.Add(response);
-    tokens += response.delta().tokens();
-    if (disturbed || tokens < disturb_after) continue;
-    disturbed = true;
-    disturb();
-  }
-  const grpc::Status status = reader->Finish();
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  return fold.answer();
+  const FoldedAnswer folded = Fold(fleet, request, disturb_after, disturb);
+  EXPECT_TRUE(folded.status.ok()) << folded.status.error_message();
+  return folded.answer;
 }
 
 // Without what differs from run to run.

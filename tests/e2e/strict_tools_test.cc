@@ -8,8 +8,7 @@
 #include <functional>
 
 #include "nlohmann/json.hpp"
-#include "router/api/answer_fold.h"
-#include "tests/e2e/fleet.h"
+#include "tests/e2e/folded_answer.h"
 
 namespace baton::e2e {
 namespace {
@@ -55,33 +54,6 @@ void ExpectObeys(const v1::ToolCall& call) {
   EXPECT_TRUE(value["days"] >= 3 && value["days"] <= 9) << call.DebugString();
 }
 
-struct Outcome {
-  v1::ChatAnswer answer;
-  grpc::Status status;
-};
-
-// `disturb` is called once so many tokens have come.
-Outcome ChatUnder(Fleet& fleet, const v1::ChatRequest& request, uint32_t disturb_after = 0,
-                  const std::function<void()>& disturb = nullptr) {
-  router::AnswerFold fold;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-  const auto reader = fleet.stub().Chat(&context, request);
-  uint32_t tokens = 0;
-  bool disturbed = disturb == nullptr;
-  for (v1::GenerateResponse response; reader->Read(&response);) {
-    fold.Add(response);
-    tokens += response.delta().tokens();
-    if (disturbed || tokens < disturb_after) continue;
-    disturbed = true;
-    disturb();
-  }
-  Outcome outcome;
-  outcome.status = reader->Finish();
-  outcome.answer = fold.answer();
-  return outcome;
-}
-
 // Of an answer that ended by itself: its calls, which obey. Beside them there is thinking at most.
 std::vector<v1::ToolCall> CallsOf(const v1::AnswerChoice& choice) {
   EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_TOOL_CALLS) << choice.DebugString();
@@ -104,13 +76,13 @@ TEST(StrictToolsTest, RequiredCallsObeyWhateverTheModelWants) {
   request.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
   request.mutable_tool_choice()->set_parallel(false);
   request.mutable_options()->set_n(3);
-  Outcome outcome = ChatUnder(fleet, request);
+  FoldedAnswer outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   ASSERT_EQ(outcome.answer.choices_size(), 3);
   for (const v1::AnswerChoice& choice : outcome.answer.choices()) EXPECT_EQ(CallsOf(choice).size(), 1u);
 
   request.mutable_tool_choice()->add_names("paint");
-  outcome = ChatUnder(fleet, request);
+  outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   for (const v1::AnswerChoice& choice : outcome.answer.choices())
     EXPECT_EQ(CallsOf(choice)[0].name(), "paint");
@@ -124,7 +96,7 @@ TEST(StrictToolsTest, ThinkingComesFirst) {
   request.mutable_sampling()->set_temperature(0);
   request.mutable_thinking()->set_enabled(true);
   request.mutable_thinking()->set_budget_tokens(20);
-  const Outcome outcome = ChatUnder(fleet, request);
+  const FoldedAnswer outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   EXPECT_EQ(CallsOf(outcome.answer.choices(0)).size(), 1u);
   EXPECT_GT(outcome.answer.choices(0).finished().usage().thinking_tokens(), 0u);
@@ -136,7 +108,7 @@ TEST(StrictToolsTest, AStrictToolIsCalledAsItsSchemaSays) {
   v1::ChatRequest request = AskWithTools("What is the weather in Paris?");
   request.mutable_sampling()->set_temperature(0);
   request.mutable_conversation()->mutable_tools(0)->set_strict(true);
-  const Outcome outcome = ChatUnder(fleet, request);
+  const FoldedAnswer outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   int calls = 0;
   for (const v1::AnswerPart& part : outcome.answer.choices(0).parts()) {
@@ -148,9 +120,9 @@ TEST(StrictToolsTest, AStrictToolIsCalledAsItsSchemaSays) {
 
   v1::ChatRequest hello = AskWithTools("Hello!");
   hello.mutable_sampling()->set_temperature(0);
-  const Outcome free = ChatUnder(fleet, hello);
+  const FoldedAnswer free = Fold(fleet, hello);
   hello.mutable_conversation()->mutable_tools(0)->set_strict(true);
-  const Outcome strict = ChatUnder(fleet, hello);
+  const FoldedAnswer strict = Fold(fleet, hello);
   EXPECT_EQ(strict.answer.choices(0).text(), free.answer.choices(0).text()) << "text is free";
 }
 
@@ -160,7 +132,7 @@ TEST(StrictToolsTest, LengthWinsAndSaysThatTheCallIsIncomplete) {
   request.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
   request.mutable_thinking()->set_enabled(false);
   request.mutable_stop()->set_max_tokens(4);
-  const Outcome outcome = ChatUnder(fleet, request);
+  const FoldedAnswer outcome = Fold(fleet, request);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
   const v1::Finished& finished = outcome.answer.choices(0).finished();
   EXPECT_EQ(finished.reason(), v1::FINISH_REASON_LENGTH);
@@ -173,10 +145,10 @@ TEST(StrictToolsTest, AWorkerThatDiesInTheMiddleOfACallChangesNothing) {
   v1::ChatRequest request = AskWithTools("Hello!");
   request.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
   request.mutable_tool_choice()->set_parallel(false);
-  const Outcome whole = ChatUnder(fleet, request);
+  const FoldedAnswer whole = Fold(fleet, request);
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
-  const Outcome moved =
-      ChatUnder(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  const FoldedAnswer moved =
+      Fold(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
   ASSERT_TRUE(moved.status.ok()) << moved.status.error_message();
   EXPECT_EQ(moved.answer.choices(0).finished().relay().migrations(), 1u);
   const auto calls = CallsOf(whole.answer.choices(0)), after = CallsOf(moved.answer.choices(0));
@@ -191,7 +163,7 @@ TEST(StrictToolsTest, RefusalsNameTheToolAndTheKeyword) {
   tool.set_strict(true);
   tool.set_parameters_json(R"({"type": "object", "not": {"required": ["red"]}})");
   const auto refused = [&] {
-    const grpc::Status status = ChatUnder(fleet, request).status;
+    const grpc::Status status = Fold(fleet, request).status;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
     return status.error_message();
   };
