@@ -14,6 +14,8 @@
 namespace baton::json {
 namespace {
 
+constexpr int kNumberOverflow = 406;  // the library's id of that error
+
 // Takes the parser's events and builds the value. The library's own builder looks each key up in the whole
 // object, which is quadratic for ordered_json, and keeps the last of two equal keys.
 template <typename Json>
@@ -48,10 +50,13 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception& error) override {
     const std::string_view before = text_.substr(0, position);
-    return Refuse(fmt::format("not valid JSON at byte {}, in line {}", position,
-                              1 + std::count(before.begin(), before.end(), '\n')));
+    return Refuse(
+        fmt::format("{} at byte {}, in line {}",
+                    error.id == kNumberOverflow ? "a number that no double holds" : "not valid JSON",
+                    position, 1 + std::count(before.begin(), before.end(), '\n')));
   }
 
   absl::StatusOr<Json> Take() {

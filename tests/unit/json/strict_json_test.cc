@@ -36,13 +36,14 @@ TEST(StrictJsonTest, ReadsWhatTheLibraryReads) {
 
 TEST(StrictJsonTest, RefusesWhatIsNoJson) {
   for (const std::string text :
-       {"", "{", "{\"a\": 1,}", "[1 2]", "nul", "{} {}", "\"\xFF\"", "1e999", "{a: 1}"}) {
+       {"", "{", "{\"a\": 1,}", "[1 2]", "nul", "{} {}", "\"\xFF\"", "{a: 1}"}) {
     EXPECT_THAT(Refusal(text), HasSubstr("not valid JSON at byte ")) << text;
   }
 }
 
 TEST(StrictJsonTest, NamesTheLineThatIsNoJson) {
   EXPECT_EQ(Refusal("{\"a\": 1,\n\"b\": 2,\n}"), "not valid JSON at byte 18, in line 3");
+  EXPECT_EQ(Refusal("[1e308, 1e309]"), "a number that no double holds at byte 13, in line 1");
 }
 
 TEST(StrictJsonTest, RefusesAKeyThatStandsTwice) {
