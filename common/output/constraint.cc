@@ -4,6 +4,7 @@
 
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
+#include "common/text/utf8.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::output {
@@ -48,6 +49,14 @@ void DropDescriptions(Json& schema) {
       DropDescriptions(value);
     }
   }
+}
+
+bool IsUtf8(std::string_view text) {
+  text::Utf8Assembler assembler;
+  std::string assembled;
+  assembler.Push(text, &assembled);
+  assembler.Flush(&assembled);
+  return assembled == text;
 }
 
 int64_t Occurrences(std::string_view text, std::string_view what) {
@@ -106,6 +115,7 @@ absl::StatusOr<std::string> ChoiceGrammar(std::span<const std::string> choices) 
   std::string written = "start: CHOICE\nCHOICE: ";
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].empty()) return absl::InvalidArgumentError(fmt::format("choice {} is empty", i));
+    if (!IsUtf8(choices[i])) return absl::InvalidArgumentError(fmt::format("choice {} is not UTF-8", i));
     written += (i == 0 ? "" : " | ") + Json(choices[i]).dump();
   }
   return written + "\n";

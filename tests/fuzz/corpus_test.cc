@@ -21,6 +21,7 @@
 #include "tests/fuzz/decode_scheduler_operations.h"
 #include "tests/fuzz/fleet_operations.h"
 #include "tests/fuzz/gguf_bytes.h"
+#include "tests/fuzz/grammar_bytes.h"
 #include "tests/fuzz/intake_operations.h"
 #include "tests/fuzz/log_nothing.h"
 #include "tests/fuzz/model_bytes.h"
@@ -72,6 +73,7 @@ const std::vector<Target>& Targets() {
       {"decode_scheduler", Run<fuzz::RunDecodeSchedulerOperations>, 40, 600},
       {"fleet", Run<router::fleet::RunFleetOperations>, 40, 1000},
       {"gguf", Run<gguf::FuzzGguf>, 300, 4000},
+      {"grammar", Run<output::FuzzGrammar>, 1000, 1000},
       {"intake", Run<transfer::RunIntakeOperations>, 100, 1000},
       {"operator_files", Run<router::RunOperatorFiles>, 300, 4000},
       {"output", Run<output::FuzzOutput>, 1000, 1000},

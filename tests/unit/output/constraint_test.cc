@@ -83,6 +83,7 @@ TEST_F(ConstraintTest, ChoicesAreTexts) {
   EXPECT_FALSE(Obeys(ChoiceGrammar(choices), "yesno"));
   EXPECT_FALSE(ChoiceGrammar({}).ok());
   EXPECT_FALSE(ChoiceGrammar(std::vector<std::string>{""}).ok());
+  EXPECT_FALSE(ChoiceGrammar(std::vector<std::string>{"yes", "\xC3"}).ok());
 }
 
 TEST_F(ConstraintTest, AClientsGrammarIsBounded) {
