@@ -56,7 +56,10 @@ absl::Status AnswerGrammar::Check(const Options& options, bool thinks) {
   return absl::OkStatus();
 }
 
-void AnswerGrammar::Begin(text::GrammarMatcher matcher, size_t mask_words, engine::Loop& masks) {
+void AnswerGrammar::Begin(std::shared_ptr<const text::GrammarVocabulary> vocabulary,
+                          text::GrammarMatcher matcher, engine::Loop& masks) {
+  vocabulary_ = std::move(vocabulary);
+  const size_t mask_words = vocabulary_->mask_words();
   work_ = std::make_shared<Work>(std::move(matcher));
   work_->mask.resize(mask_words);
   mask_.resize(mask_words);
@@ -127,9 +130,8 @@ absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
     if (opener.has_value()) Allow(*opener, true);
   }
   if (!started_ && thought_ && spaces_ < kMaxSpaces) {
-    for (int64_t id = 0; id < options_.tokenizer->vocabulary(); ++id) {
-      if (IsSpace(TokenId(static_cast<int32_t>(id)))) Allow(TokenId(static_cast<int32_t>(id)), true);
-    }
+    const std::span<const uint32_t> spaces = vocabulary_->white_space();
+    for (size_t i = 0; i < mask_.size(); ++i) mask_[i] |= spaces[i];
   }
   return mask_;
 }

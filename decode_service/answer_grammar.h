@@ -39,9 +39,10 @@ class AnswerGrammar {
 
   const std::string& lark() const { return options_.lark; }
 
-  // Once, before the first mask: what `lark` compiles to, and the thread that computes masks. Both outlive
-  // the answer.
-  void Begin(text::GrammarMatcher matcher, size_t mask_words, engine::Loop& masks);
+  // Once, before the first mask: the model's tokens, what `lark` compiles to over them, and the thread that
+  // computes masks, which outlives the answer.
+  void Begin(std::shared_ptr<const text::GrammarVocabulary> vocabulary, text::GrammarMatcher matcher,
+             engine::Loop& masks);
 
   // A token of the answer, before or after Begin. thinking: it is part of thinking, or a marker of it.
   // asleep: so may be what follows.
@@ -61,9 +62,10 @@ class AnswerGrammar {
   bool IsSpace(TokenId token) const;
 
   const Options options_;
-  std::shared_ptr<Work> work_;     // null before Begin
-  engine::Loop* masks_ = nullptr;  // null before Begin
-  std::vector<TokenId> waiting_;   // tokens that no job has taken
+  std::shared_ptr<const text::GrammarVocabulary> vocabulary_;  // null before Begin
+  std::shared_ptr<Work> work_;                                 // null before Begin
+  engine::Loop* masks_ = nullptr;                              // null before Begin
+  std::vector<TokenId> waiting_;                               // tokens that no job has taken
   bool asleep_;
   bool thought_ = false;  // some tokens were thinking
   bool started_ = false;  // some tokens were the grammar's

@@ -50,7 +50,7 @@ absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
           if (!hub_.takes_work())
             admitted = absl::UnavailableError("this decode worker is leaving: use another");
           if (admitted.ok()) {
-            sequence->outbox->grammar()->Begin(*std::move(matcher), (*vocabulary_)->mask_words(), masks_);
+            sequence->outbox->grammar()->Begin(*vocabulary_, *std::move(matcher), masks_);
             admitted = Admit(id, std::move(sequence));
           }
           if (!admitted.ok()) tell(admitted);

@@ -34,6 +34,12 @@ int Repetitions(std::string_view grammar) {
   return found;
 }
 
+bool IsWhiteSpace(std::string_view bytes) {
+  return !bytes.empty() && std::ranges::all_of(bytes, [](char c) {
+    return absl::ascii_isspace(static_cast<unsigned char>(c));
+  });
+}
+
 absl::Status TooMuch(std::string_view what, int64_t there, int64_t most) {
   return absl::InvalidArgumentError(
       fmt::format("the grammar is too large to compile: {} {}, at most {} are allowed", there, what, most));
@@ -72,8 +78,13 @@ absl::StatusOr<std::shared_ptr<const GrammarVocabulary>> GrammarVocabulary::Make
   baton_text_bytes error;
   const int32_t code = CallRust(baton_grammar_vocabulary_new, tokenizer.impl_->handle, &handle, &error);
   if (code != BATON_TEXT_OK) return TakeError(code, error);
-  const auto words = static_cast<size_t>((tokenizer.vocabulary() + 31) / 32);
-  return std::shared_ptr<const GrammarVocabulary>(new GrammarVocabulary(Handle(handle), words));
+  TokenMask white_space(static_cast<size_t>((tokenizer.vocabulary() + 31) / 32));
+  for (int32_t id = 0; id < tokenizer.vocabulary(); ++id) {
+    if (!IsWhiteSpace(tokenizer.TokenBytes(TokenId(id)))) continue;
+    white_space[static_cast<size_t>(id) / 32] |= uint32_t{1} << (id % 32);
+  }
+  return std::shared_ptr<const GrammarVocabulary>(
+      new GrammarVocabulary(Handle(handle), std::move(white_space)));
 }
 
 void GrammarVocabulary::Free::operator()(baton_grammar_vocabulary* vocabulary) const {

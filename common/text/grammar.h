@@ -73,16 +73,19 @@ class GrammarVocabulary {
   absl::StatusOr<GrammarMatcher> Compile(std::string_view lark) const;
 
   // Words of a mask.
-  size_t mask_words() const { return mask_words_; }
+  size_t mask_words() const { return white_space_.size(); }
+  // Tokens that are white space of ASCII and nothing else.
+  std::span<const uint32_t> white_space() const { return white_space_; }
 
  private:
   struct Free {
     void operator()(baton_grammar_vocabulary* vocabulary) const;
   };
   using Handle = std::unique_ptr<baton_grammar_vocabulary, Free>;
-  GrammarVocabulary(Handle handle, size_t mask_words) : handle_(std::move(handle)), mask_words_(mask_words) {}
+  GrammarVocabulary(Handle handle, TokenMask white_space)
+      : handle_(std::move(handle)), white_space_(std::move(white_space)) {}
   const Handle handle_;
-  const size_t mask_words_;
+  const TokenMask white_space_;
 };
 
 }  // namespace baton::text

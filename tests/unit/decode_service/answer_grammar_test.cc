@@ -22,7 +22,7 @@ class AnswerGrammarTest : public testing::Test {
             .markers = tables_->Find("hermes")};
   }
   void Begin(AnswerGrammar& grammar) {
-    grammar.Begin(vocabulary_->Compile(grammar.lark()).value(), vocabulary_->mask_words(), masks_);
+    grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), masks_);
   }
   TokenId Id(std::string_view text) { return tokenizer_->Encode(text, false)->front(); }
   bool Allowed(AnswerGrammar& grammar, TokenId token) {
