@@ -62,7 +62,7 @@ absl::Status WhatIsWrong(const GrammarCheck& grammars, const std::vector<Offered
                          const std::vector<output::CallableTool>& tools, const absl::Status& wrong) {
   const absl::Time until = absl::Now() + kSearch;
   for (size_t i = 0; i < tools.size() && absl::Now() < until; ++i) {
-    if (const absl::Status alone = grammars.Compiles(tools[i].arguments); !alone.ok()) {
+    if (const absl::Status alone = grammars.CompilesMade(tools[i].arguments); !alone.ok()) {
       return InSchema(offered[i], alone);
     }
   }
@@ -99,7 +99,7 @@ absl::StatusOr<std::optional<v1::AnswerGrammar>> ChatGrammar(const ServedModel& 
     tools.push_back({.name = one.tool->name(), .arguments = *std::move(arguments)});
   }
   grammar.set_lark(output::CallGrammar(*model.markers, tools, shape));
-  if (const absl::Status compiles = model.grammars->Compiles(grammar.lark()); !compiles.ok()) {
+  if (const absl::Status compiles = model.grammars->CompilesMade(grammar.lark()); !compiles.ok()) {
     return WhatIsWrong(*model.grammars, offered, tools, compiles);
   }
   grammar.set_may_think(MayThink(model, request));

@@ -59,7 +59,7 @@ const char* FieldOf(const v1::Constraint& constraint) {
 absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& constraint) const {
   absl::StatusOr<std::string> lark = LarkOf(constraint);
   absl::Status compiles = lark.status();
-  if (compiles.ok()) compiles = Compiles(*lark);
+  if (compiles.ok()) compiles = constraint.has_lark() ? Compiles(*lark) : CompilesMade(*lark);
   if (!compiles.ok()) {
     return absl::Status(compiles.code(),
                         fmt::format("{}: {}", FieldOf(constraint), std::string(compiles.message())));
@@ -67,6 +67,18 @@ absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& 
   v1::AnswerGrammar grammar;
   grammar.set_lark(*std::move(lark));
   return grammar;
+}
+
+absl::Status GrammarCheck::CompilesMade(const std::string& lark) const {
+  const absl::Status compiles = Compiles(lark);
+  if (compiles.ok()) return compiles;
+  // "at LINE(COLUMN): MESSAGE 1 | the first line 2 | the second", as far as there are such.
+  std::string message(compiles.message());
+  message = message.substr(0, message.find(" 1 | "));
+  if (message.starts_with("at ")) {
+    if (const size_t end = message.find("): "); end != message.npos) message.erase(0, end + 3);
+  }
+  return absl::Status(compiles.code(), message);
 }
 
 absl::Status GrammarCheck::Compiles(const std::string& lark) const {

@@ -28,8 +28,10 @@ class GrammarCheck {
 
   // INVALID_ARGUMENT. may_think is the caller's to set.
   absl::StatusOr<v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint) const;
-  // INVALID_ARGUMENT: what is wrong with a grammar.
+  // INVALID_ARGUMENT: what is wrong with a grammar, and where.
   absl::Status Compiles(const std::string& lark) const;
+  // The same of a grammar that no client has written: without place and lines, which say nothing to a client.
+  absl::Status CompilesMade(const std::string& lark) const;
 
  private:
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;

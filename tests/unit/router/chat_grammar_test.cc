@@ -108,7 +108,7 @@ TEST_F(ChatGrammarTest, RefusalsNameTheToolAndTheKeyword) {
   tool(1)->set_strict(true);
   tool(1)->set_parameters_json(R"({"type": "object", "dependentSchemas": {}})");
   EXPECT_THAT(Refused(), AllOf(HasSubstr("conversation.tools[1].parameters_json"), HasSubstr("\"g\""),
-                               HasSubstr("dependentSchemas")));
+                               testing::EndsWith("Unimplemented keys: [\"dependentSchemas\"]")));
   tool(1)->set_parameters_json(R"({"type": "string"})");
   EXPECT_THAT(Refused(), AllOf(HasSubstr("conversation.tools[1].parameters_json"), HasSubstr("\"string\"")));
   tool(1)->set_strict(false);
