@@ -59,6 +59,7 @@ struct Flags {
   SamplingFlags sampling;
   std::string system;
   std::vector<std::string> messages;
+  ConstraintFlags constraint;
   std::string tools_file;
   bool thinking = false;
   bool hide_thinking = false;
@@ -107,8 +108,13 @@ std::string DescribeContext(const v1::ContextReport& report) {
 class Chat {
  public:
   Chat(const Flags& flags, const CliContext& context, InferenceClient& client, const Interrupt& interrupt,
-       std::vector<v1::Tool> tools)
-      : flags_(flags), context_(context), client_(client), interrupt_(interrupt), tools_(std::move(tools)) {
+       std::vector<v1::Tool> tools, std::optional<v1::Constraint> constraint)
+      : flags_(flags),
+        context_(context),
+        client_(client),
+        interrupt_(interrupt),
+        tools_(std::move(tools)),
+        constraint_(std::move(constraint)) {
     history_.SetSystem(flags.system);
   }
 
@@ -251,6 +257,7 @@ class Chat {
     if (flags_.hide_thinking) request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
     *request.mutable_sampling() = flags_.sampling.Sampling();
     *request.mutable_stop() = flags_.sampling.Stop();
+    if (constraint_.has_value()) *request.mutable_constraint() = *constraint_;
     request.mutable_overflow()->set_mode(OverflowOf(flags_.overflow));
     return request;
   }
@@ -351,6 +358,7 @@ class Chat {
   InferenceClient& client_;
   const Interrupt& interrupt_;
   const std::vector<v1::Tool> tools_;
+  const std::optional<v1::Constraint> constraint_;
   History history_;
   // Of the last answer: calls without a result, and the results so far of those before them.
   std::vector<v1::ToolCall> calls_;
@@ -376,13 +384,15 @@ int Run(const Flags& flags, const CliContext& context) {
     if (!read.ok()) return Misused(fmt::format("--tools {}", std::string(read.status().message())));
     tools = *std::move(read);
   }
+  auto constraint = flags.constraint.Read();
+  if (!constraint.ok()) return Misused(std::string(constraint.status().message()));
   const Interrupt interrupt;
   const bool person = flags.messages.empty() && isatty(STDIN_FILENO) == 1;
   std::optional<LineEditor> editor;
   if (person && LineEditor::Usable()) editor.emplace(context.out);
   absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
   if (!target.ok()) return Fail(target.status());
-  Chat chat(flags, context, *target->client, interrupt, std::move(tools));
+  Chat chat(flags, context, *target->client, interrupt, std::move(tools), *std::move(constraint));
   if (!flags.messages.empty()) return chat.RunMessages();
   if (person) {
     const absl::StatusOr<v1::ListModelsResponse> models = target->client->ListModels();
@@ -417,6 +427,7 @@ Command AddChat(CLI::App& root, const CliContext& context) {
                   "JSON list of tools that the model may call: {\"name\", \"description\", \"parameters\"}; "
                   "/result TEXT answers a call")
       ->type_name("FILE");
+  flags->constraint.AddTo(*app);
   app->add_option("--overflow", flags->overflow,
                   "What is left out of a conversation that is longer than the model's context")
       ->check(CLI::IsMember(OverflowNames()))

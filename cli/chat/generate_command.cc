@@ -37,6 +37,7 @@ Examples:
 struct Flags {
   TargetFlags target;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   std::optional<std::string> prompt;
   std::vector<int32_t> token_ids;
   bool literal = false;
@@ -108,7 +109,10 @@ int Run(const Flags& flags, const CliContext& context) {
   if (from_input && isatty(STDIN_FILENO) == 1) {
     return Misused("there is no prompt: give --prompt TEXT, --token-ids 1,2,3, or a text on standard input");
   }
-  const v1::GenerateRequest request = MakeRequest(flags);
+  const auto constraint = flags.constraint.Read();
+  if (!constraint.ok()) return Misused(std::string(constraint.status().message()));
+  v1::GenerateRequest request = MakeRequest(flags);
+  if (constraint->has_value()) *request.mutable_constraint() = **constraint;
 
   const Interrupt interrupt;
   absl::StatusOr<Target> target = Reach(flags.target, interrupt.fd(), context);
@@ -160,6 +164,7 @@ Command AddGenerate(CLI::App& root, const CliContext& context) {
   app->add_flag("--literal", flags->literal,
                 "Take special tokens in the text as characters, for text that others wrote");
   flags->target.AddTo(*app);
+  flags->constraint.AddTo(*app);
   flags->sampling.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");
   const std::string output = "Output";

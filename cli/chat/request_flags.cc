@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -156,6 +158,20 @@ v1::StopConditions SamplingFlags::Stop() const {
   for (const int32_t id : stop_token_ids) conditions.add_stop_token_ids(id);
   conditions.set_ignore_eos(ignore_eos);
   return conditions;
+}
+
+void ConstraintFlags::AddTo(CLI::App& app) {
+  app.add_option("--schema", schema_file, "JSON Schema that the answer obeys, whatever the model would write")
+      ->type_name("FILE");
+}
+
+absl::StatusOr<std::optional<v1::Constraint>> ConstraintFlags::Read() const {
+  if (schema_file.empty()) return std::nullopt;
+  std::ifstream file(schema_file, std::ios::binary);
+  if (!file) return absl::NotFoundError(fmt::format("--schema {}: can't be read", schema_file));
+  v1::Constraint constraint;
+  constraint.set_json_schema(std::string(std::istreambuf_iterator<char>(file), {}));
+  return constraint;
 }
 
 }  // namespace baton::cli

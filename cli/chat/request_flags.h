@@ -68,4 +68,13 @@ struct SamplingFlags {
   v1::StopConditions Stop() const;
 };
 
+// What the answer must look like.
+struct ConstraintFlags {
+  std::string schema_file;
+
+  void AddTo(CLI::App& app);
+  // Nothing: the answer is free. NOT_FOUND: the file can't be read.
+  absl::StatusOr<std::optional<v1::Constraint>> Read() const;
+};
+
 }  // namespace baton::cli

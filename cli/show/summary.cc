@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "cli/show/quantity.h"
+#include "router/billing/decimal.h"
 
 namespace baton::cli {
 namespace {
@@ -114,6 +115,14 @@ std::string RenderSummary(const v1::Finished& finished, const Terminal& terminal
                       ? ""
                       : fmt::format(", {} of them thinking", ShowCount(finished.usage().thinking_tokens())),
                   DescribeReason(finished)));
+  if (finished.has_cost()) {
+    constexpr int64_t kPicos = 1'000'000'000'000;
+    const v1::Cost& cost = finished.cost();
+    out +=
+        Row(terminal, "cost",
+            fmt::format("{} {}", router::billing::FormatAmount(cost.picos() / kPicos, cost.picos() % kPicos),
+                        cost.currency()));
+  }
   out += Row(terminal, "relay", DescribeRelay(finished.relay(), terminal));
 
   const std::array<double, kPhases> phases = Phases(timing);

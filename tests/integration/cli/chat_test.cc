@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/cli/baton_process.h"
 
@@ -33,6 +35,22 @@ TEST(ChatTest, MessagesAreTurnsOfOneConversation) {
   EXPECT_THAT(Turns(requests[1]),
               ElementsAre("system: Be brief.", "user: one", "assistant: you said: one", "user: two"));
   EXPECT_TRUE(requests[1].conversation().enable_thinking());
+}
+
+TEST(ChatTest, ASchemaGoesWithEachTurn) {
+  FakeInference server;
+  const std::string file = testing::TempDir() + "/answer.schema.json";
+  std::ofstream(file) << "{\"type\": \"object\"}";
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--schema", file}, "one\ntwo\n").code, 0);
+  const std::vector<v1::ChatRequest> requests = server.chat_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  for (const v1::ChatRequest& request : requests) {
+    EXPECT_EQ(request.constraint().json_schema(), "{\"type\": \"object\"}");
+  }
+  const Outcome missing =
+      RunBaton({"chat", "--server", server.address(), "--schema", file + ".not"}, "one\n");
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("--schema"));
 }
 
 TEST(ChatTest, APipeIsOneTurnPerLineAndTakesCommands) {

@@ -63,11 +63,15 @@ TEST(RenderSummaryTest, SaysWhatHappened) {
   finished.mutable_relay()->set_shipped_blocks(64);
   finished.mutable_relay()->set_shipped_bytes(3 << 20);
   finished.mutable_relay()->set_failovers(1);
+  EXPECT_EQ(RenderSummary(finished, {}).find("cost"), std::string::npos) << "there is no price";
+  finished.mutable_cost()->set_currency("EUR");
+  finished.mutable_cost()->set_picos(2'034'500'000'000);
   const std::string text = RenderSummary(finished, {});
   EXPECT_THAT(text, HasSubstr("1,532 tokens: 512 cached on decode, 992 on prefill, 28 computed"));
   EXPECT_THAT(text, HasSubstr("128 tokens: stop string \"\\n\""));
   EXPECT_THAT(text,
               HasSubstr("prefill-1 -> decode-0 over \"host\": 64 blocks, 3 MiB shipped; 1 failed hand-off"));
+  EXPECT_THAT(text, HasSubstr("2.0345 EUR"));
   EXPECT_THAT(text, HasSubstr("= TTFT          43.2 ms"));
   EXPECT_THAT(text, HasSubstr("4.00 ms per token, 250.0 tokens/s"));
   EXPECT_EQ(text.find('\x1b'), std::string::npos) << "colours where there are none";
