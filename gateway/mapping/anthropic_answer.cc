@@ -8,6 +8,9 @@
 namespace baton::gateway {
 namespace {
 
+// Of thinking: opaque to clients, who send it back.
+constexpr const char* kSignature = "baton";
+
 const char* StopOf(const v1::Finished& finished) {
   switch (finished.reason()) {
     case v1::FINISH_REASON_LENGTH:
@@ -52,11 +55,11 @@ Json Frame(const v1::Started& started) {
           {"stop_sequence", nullptr}};
 }
 
-// An empty block of its kind. The signature of thinking is opaque to clients, who send it back.
+// An empty block of its kind.
 Json BlockOf(const v1::PartStart& start) {
   switch (start.kind()) {
     case v1::PartStart::KIND_THINKING:
-      return {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+      return {{"type", "thinking"}, {"thinking", ""}, {"signature", kSignature}};
     case v1::PartStart::KIND_TOOL_CALL:
       return {{"type", "tool_use"}, {"id", start.id()}, {"name", start.name()}, {"input", Json::object()}};
     default:
@@ -117,9 +120,10 @@ std::string AnthropicEvents::Close() {
   if (!std::exchange(open_, false)) return "";
   std::string bytes;
   if (kind_ == v1::PartStart::KIND_THINKING) {
-    bytes = Event("content_block_delta", {{"type", "content_block_delta"},
-                                          {"index", blocks_ - 1},
-                                          {"delta", {{"type", "signature_delta"}, {"signature", "baton"}}}});
+    bytes =
+        Event("content_block_delta", {{"type", "content_block_delta"},
+                                      {"index", blocks_ - 1},
+                                      {"delta", {{"type", "signature_delta"}, {"signature", kSignature}}}});
   }
   return bytes + Event("content_block_stop", {{"type", "content_block_stop"}, {"index", blocks_ - 1}});
 }

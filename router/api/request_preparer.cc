@@ -69,11 +69,11 @@ absl::Status CheckLength(const ServedModel& model, const char* field, std::strin
                                       "that is counted",
                                       contexts, model.context);
   if (std::ssize(text) > room * kMaxBytesPerToken) {
-    return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
-                                                  text.size(), kMaxBytesPerToken, limit));
+    return ExceedsContext(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
+                                      text.size(), kMaxBytesPerToken, limit));
   }
   if (const int64_t least = model.tokenizer->LeastTokens(text); least > room) {
-    return absl::InvalidArgumentError(
+    return ExceedsContext(
         fmt::format("{}: {} bytes are at least {} tokens, more than {}", field, text.size(), least, limit));
   }
   return absl::OkStatus();
@@ -96,7 +96,7 @@ absl::StatusOr<Rendered> Encode(const ServedModel& model, const char* field, std
   auto tokens = model.tokenizer->EncodeMarked(text, add_special_tokens, marked.mark,
                                               {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
-    return absl::InvalidArgumentError(
+    return ExceedsContext(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
   }
   if (tokens.ok() && tokens->empty()) {
@@ -145,7 +145,7 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   auto text =
       model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes + 6 * marked.marks));
   if (absl::IsOutOfRange(text.status())) {
-    return absl::InvalidArgumentError(fmt::format(
+    return ExceedsContext(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
         max_bytes, kMaxBytesPerToken, contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
   }
@@ -190,7 +190,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
   const int64_t most_bytes = kMaxContexts * model.context * kMaxBytesPerToken;
   const int64_t bytes = request.conversation().ByteSizeLong();
   if (bytes > most_bytes) {
-    return absl::InvalidArgumentError(
+    return ExceedsContext(
         fmt::format("conversation: {} bytes; overflow shortens what has at most {}, {} for each token of {} "
                     "contexts: send fewer turns",
                     bytes, most_bytes, kMaxBytesPerToken, kMaxContexts));
@@ -221,7 +221,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     gone = more;
   }
   BATON_RETURN_IF_ERROR(rendered.status());
-  return absl::InvalidArgumentError(fmt::format(
+  return ExceedsContext(fmt::format(
       "conversation: of its prompt, {} tokens are left once overflow has taken away what it may, and {} fit "
       "beside the answer in the context of {}",
       rendered->tokens.size(), room, model.context));
@@ -364,9 +364,8 @@ absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     const v1::DetokenizeRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   if (request.token_ids_size() > kMaxContexts * model->context) {
-    return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
-                                                  request.token_ids_size(), kMaxContexts * model->context,
-                                                  kMaxContexts));
+    return ExceedsContext(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
+                                      request.token_ids_size(), kMaxContexts * model->context, kMaxContexts));
   }
   BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model->vocabulary, "token_ids"));
   std::vector<TokenId> tokens;
