@@ -347,7 +347,7 @@ struct Gateway::Parts {
   std::unique_ptr<http::Server> server;
   // Every exchange holds it; its end is the end of the last one.
   absl::Notification none_left;
-  std::shared_ptr<void> alive{nullptr, [this](void*) { none_left.Notify(); }};
+  std::shared_ptr<void> alive{this, [this](void*) { none_left.Notify(); }};
 };
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& options) {

@@ -53,11 +53,16 @@ Response Refusal(int status, const std::string& why) {
                                R"(", "type": "invalid_request_error", "param": null, "code": null}})", "\n")};
 }
 
+std::string LengthOf(const Response& response) {
+  return fmt::format("Content-Length: {}\r\n", response.body.size());
+}
+
+// `framing`: lines that say where the body ends; none: where the connection does.
 std::string HeadOf(const Response& response, bool keep_alive, const std::string& framing) {
   std::string head =
       fmt::format("HTTP/1.1 {} {}\r\n", response.status,
                   Text(bhttp::obsolete_reason(bhttp::int_to_status(static_cast<unsigned>(response.status)))));
-  head += fmt::format("Content-Type: {}\r\n{}\r\n", response.content_type, framing);
+  head += fmt::format("Content-Type: {}\r\n{}", response.content_type, framing);
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
   head += keep_alive ? "" : "Connection: close\r\n";
   return head + "\r\n";
@@ -226,8 +231,7 @@ class Server::Impl::Connection : public std::enable_shared_from_this<Connection>
   void Refuse(int status, const std::string& why) {
     ++server_.bad_;
     const Response response = Refusal(status, why);
-    Send(HeadOf(response, false, fmt::format("Content-Length: {}", response.body.size())) + response.body,
-         [this] { Over(false); });
+    Send(HeadOf(response, false, LengthOf(response)) + response.body, [this] { Over(false); });
   }
 
   void SendFront() {
@@ -285,7 +289,7 @@ class Server::Impl::Turn final : public Exchange, public std::enable_shared_from
     Run([this, response = std::move(response)](Connection& connection) {
       if (std::exchange(begun_, true)) return;
       ended_ = true;
-      connection.Send(HeadOf(response, keep_alive_, fmt::format("Content-Length: {}", response.body.size())) +
+      connection.Send(HeadOf(response, keep_alive_, LengthOf(response)) +
                           (request_.method == "HEAD" ? "" : response.body),
                       [self = shared_from_this()] { self->Over(); });
     });
@@ -295,10 +299,9 @@ class Server::Impl::Turn final : public Exchange, public std::enable_shared_from
     Run([this, response = std::move(response)](Connection& connection) {
       if (std::exchange(begun_, true)) return;
       keep_alive_ = keep_alive_ && chunks_;
-      connection.Send(
-          HeadOf(response, keep_alive_, chunks_ ? "Transfer-Encoding: chunked" : "Cache-Control: no-store") +
-              Framed(response.body),
-          nullptr);
+      connection.Send(HeadOf(response, keep_alive_, chunks_ ? "Transfer-Encoding: chunked\r\n" : "") +
+                          Framed(response.body),
+                      nullptr);
     });
   }
 
