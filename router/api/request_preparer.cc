@@ -45,7 +45,12 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request) {
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
-  return CheckOptions(request.options());
+  BATON_RETURN_IF_ERROR(CheckOptions(request.options()));
+  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0 && request.options().n() > 1) {
+    return absl::InvalidArgumentError(fmt::format(
+        "options.n: {} choices of no tokens; with stop.max_tokens 0 it is 1", request.options().n()));
+  }
+  return absl::OkStatus();
 }
 
 // Also refuses a model without a chat template.
@@ -304,6 +309,8 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   if (!request.options().session_id().empty()) {
     prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
+    prepared.session_key = SessionKey(request.options().session_id(), tenant.salt);
+    prepared.sections = SectionsOf(model.name, nullptr, tenant.salt);
   }
   prepared.debug = request.options().debug();
   prepared.token_ids = request.output().token_ids();
@@ -365,6 +372,9 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode), clamp));
   prepared.context.MergeFrom(fitted.report);
+  if (prepared.session_key.has_value()) {
+    prepared.sections = SectionsOf(model->name, &conversation, tenant.salt);
+  }
   prepared.neutralised = rendered.neutralised;
   return prepared;
 }
