@@ -87,6 +87,29 @@ TEST_F(RequestFlowTest, WithoutASessionNoMissIsTold) {
   EXPECT_EQ(sessions_.size(), 0u);
 }
 
+TEST_F(RequestFlowTest, WhatIsWrittenUnderAMarkCountsOnceItIsComputed) {
+  for (const bool first_token : {false, true}) {
+    Make();
+    flow_->OnPrepared(InSession(Request(), "s"));
+    flow_->OnPlaced(0, Place(0));
+    flow_->OnDecodeEvent(0, 1, AcceptedWith(16));
+    flow_->OnWritten(true);
+    v1::DecodeEvent event = FirstToken(16, 0);
+    event.mutable_opening()->mutable_usage()->set_written_1h_tokens(16);
+    event.mutable_opening()->mutable_usage()->set_written_5m_tokens(16);
+    if (first_token) flow_->OnDecodeEvent(0, 1, std::move(event));
+    flow_->OnCancelled();
+    const TokenCounts expected = first_token ? TokenCounts{.decode_cached = 16,
+                                                           .written_5m = 16,
+                                                           .written_1h = 16,
+                                                           .plain = 1,
+                                                           .completion = 1}
+                                             : TokenCounts{.decode_cached = 16, .plain = 33};
+    EXPECT_EQ(flow_->account().Total(), expected);
+    if (first_token) flow_->OnWritten(true);
+  }
+}
+
 TEST_F(RequestFlowTest, ARefusedRequestHasUsedNothing) {
   Make();
   flow_->OnPrepared(absl::InvalidArgumentError("no"));
