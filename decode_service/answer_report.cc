@@ -16,6 +16,22 @@ void AnswerReport::Reserved(absl::Time now, int64_t cached_tokens) {
       static_cast<uint32_t>(std::min<int64_t>(cached_tokens, usage_.prompt_tokens())));
 }
 
+void AnswerReport::Marked(std::span<const kv::PrefixLease> leases) {
+  for (const kv::PrefixLease& lease : leases) {
+    int64_t& marked = lease.lease_class == kv::LeaseClass::k1h ? marked_1h_ : marked_5m_;
+    marked = std::max(marked, lease.blocks * kBlockTokens);
+  }
+}
+
+v1::Usage AnswerReport::PromptUsage() const {
+  v1::Usage usage = usage_;
+  const int64_t cached = int64_t{usage_.decode_cached_tokens()} + usage_.prefill_cached_tokens();
+  usage.set_written_1h_tokens(static_cast<uint32_t>(std::max<int64_t>(0, marked_1h_ - cached)));
+  usage.set_written_5m_tokens(
+      static_cast<uint32_t>(std::max<int64_t>(0, marked_5m_ - std::max(marked_1h_, cached))));
+  return usage;
+}
+
 void AnswerReport::Fetched(const std::string& peer, int64_t tokens, absl::Duration took,
                            int64_t cached_tokens) {
   fetch_ = absl::ToDoubleSeconds(took);
@@ -73,7 +89,7 @@ absl::Duration AnswerReport::TokenSent(absl::Time now) {
 v1::Opening AnswerReport::Opening() const {
   v1::Opening opening;
   ReportPhases(*opening.mutable_timing());
-  *opening.mutable_usage() = usage_;
+  *opening.mutable_usage() = PromptUsage();
   return opening;
 }
 
@@ -85,7 +101,7 @@ v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int
   finished.set_stop_match(end.stop_match);
   if (end.stop_token.has_value()) finished.set_stop_token_id(end.stop_token->value());
   usage_.set_completion_tokens(static_cast<uint32_t>(generated));
-  *finished.mutable_usage() = usage_;
+  *finished.mutable_usage() = PromptUsage();
   if (relay_.link().empty()) relay_.set_link("local");
   *finished.mutable_relay() = relay_;
   v1::Timing& timing = *finished.mutable_timing();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,7 @@
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "baton/v1/prefill.pb.h"
+#include "common/kv/index/lease_table.h"
 #include "decode_service/outbox.h"
 
 namespace baton::decode_service {
@@ -21,6 +23,10 @@ class AnswerReport {
   void Arrived(absl::Time now, const std::string& decode_worker, int64_t prompt_tokens);
   // It has its blocks, or needs none. cached_tokens: leading tokens whose KV was in the prefix cache.
   void Reserved(absl::Time now, int64_t cached_tokens);
+  // The prompt's marks ask for these leases.
+  void Marked(std::span<const kv::PrefixLease> leases);
+  // So many tokens of the prompt have a lease.
+  void Retained(int64_t tokens) { usage_.set_retained_tokens(static_cast<uint32_t>(tokens)); }
   // A peer sent the KV of leading tokens, or nothing; `cached_tokens` are here now, those included.
   void Fetched(const std::string& peer, int64_t tokens, absl::Duration took, int64_t cached_tokens);
   // The prompt was handed off, or its first chunk was planned. Only the first call counts.
@@ -54,8 +60,12 @@ class AnswerReport {
 
  private:
   void ReportPhases(v1::Timing& timing) const;
+  // The prompt's usage, of which every token was cached or is computed. Tokens under a mark that were not
+  // cached are written, each in the longest class that covers it.
+  v1::Usage PromptUsage() const;
 
   v1::Usage usage_;
+  int64_t marked_5m_ = 0, marked_1h_ = 0;  // leading tokens of the prompt
   v1::Relay relay_;
   absl::Time arrival_, reserved_, prefill_started_, first_token_, last_token_;
   // Seconds.

@@ -113,6 +113,8 @@ class Scheduler {
   void SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits);
   // Sends a token that was drawn. Ends the sequence if that was its last.
   void Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest);
+  // Ends a sequence that draws no token: its prompt is computed.
+  void FinishWarm(SequenceId id, Sequence& sequence);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
   void Fail(SequenceId id, Sequence& sequence, const absl::Status& status);
   void End(SequenceId id, Probe::Outcome outcome);

@@ -30,9 +30,10 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   std::string salt;
   v1::Fingerprint fingerprint;
   std::vector<v1::PrefillTarget> targets;
-  v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere
+  v1::PeerPrefix peer;                  // where its leading blocks can be fetched; 0 blocks: nowhere
+  std::vector<kv::PrefixLease> leases;  // of the prompt
   int priority = 0;
-  int64_t max_tokens = 0;
+  int64_t max_tokens = 0;      // 0: the prompt is computed, and no token is drawn
   int64_t resumed_tokens = 0;  // answered elsewhere before
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
@@ -59,6 +60,10 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
 
   engine::SequenceKv& kv() { return *lease.kv; }
   const engine::SequenceKv& kv() const { return *lease.kv; }
+  // It has the prompt computed and cached, and nothing drawn.
+  bool warms() const { return max_tokens == 0; }
+  // Tokens that it has blocks for before its next step: its own, and the one that is drawn.
+  int64_t capacity() const { return size() + (warms() ? 0 : 1); }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.
   int64_t remaining() const { return size() - kv().computed_tokens(); }

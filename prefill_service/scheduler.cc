@@ -192,6 +192,7 @@ int64_t Scheduler::pending_tokens() const {
 
 bool Scheduler::Step() {
   std::erase_if(released_prefetches_, [](const auto& prefetch) { return !prefetch->writing(); });
+  engine_.pool().Advance(clock_.Now());
   Admit();
   const bool shipped = ShipCached();
   std::vector<Planned> plan = Plan();
@@ -233,6 +234,7 @@ void Scheduler::Admit() {
     }
     if (!WantsAnother(prompt)) break;
     auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.job.root);
+    kv->Lease(prompt.job.leases, prompt.arrival);
     if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) {
       if (MakeRoom()) continue;
       break;

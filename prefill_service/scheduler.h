@@ -67,6 +67,8 @@ struct Job : rpc::EventSink<v1::PrefillEvent> {
   transfer::Ticket ticket;
   // Lower runs first; a step is worth forecast::kPriorityStep of waiting.
   int priority = 0;
+  // What of the prompt stays cached here in preference to other blocks.
+  std::vector<kv::PrefixLease> leases;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
   v1::PeerPrefix peer;
 };

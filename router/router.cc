@@ -108,6 +108,7 @@ struct Router::Parts {
     context.clock = &clock;
     context.probe = &probe;
     context.live = &live;
+    context.sessions = &sessions;
     context.router_id = fleet.router_id();
     context.max_attempts = options.max_attempts;
     context.max_migrations = options.max_migrations;
@@ -139,6 +140,7 @@ struct Router::Parts {
   RequestPreparer preparer;
   GrpcDecodeClient decode_client{clock};
   LiveCalls live{clock};
+  SessionPrompts sessions;
   CallContext context;
   Executor executor;
   Dispatcher dispatcher;

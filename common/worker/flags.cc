@@ -72,6 +72,11 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                  "Blocks from peers: auto (where that beats computing them), always, or never, nor for peers")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
+  app.add_option("--cache-lease-share", options.cache_lease_share,
+                 "Share of the KV blocks that clients' cache marks may keep in preference to others; 0: none")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 86400.0))

@@ -7,6 +7,7 @@
 #include "common/base/ids.h"
 #include "common/engine/engine.h"
 #include "common/forecast/step_forecast.h"
+#include "common/kv/index/block_pool.h"
 #include "common/rpc/security_options.h"
 #include "common/worker/kv_link.h"
 
@@ -44,6 +45,8 @@ struct Options {
   // "auto": blocks are fetched from peers where that is predicted to be faster than computing them; "always":
   // wherever a peer is named; "never", nor are peers served.
   std::string peer_fetch = "auto";
+  // Of all KV blocks, those that cache marks may keep, 0 to 1 (kv::LeaseTable).
+  double cache_lease_share = kv::BlockPool::kLeaseShare;
 };
 
 // Both bind flags to `options`, which outlives the parse.

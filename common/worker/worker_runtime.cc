@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   std::unique_ptr<device::CoreShare> cores = JoinCores(options.share_cores);
   loading.cores = cores.get();
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
+  engine->pool().SetLeaseShare(options.cache_lease_share);
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
                                     ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)
@@ -155,6 +156,7 @@ void WorkerRuntime::SetReady() {
 }
 
 bool WorkerRuntime::Step() {
+  engine_->pool().Advance(clock_.Now());
   StepReport report;
   for (Stepper* stepper : steppers_) {
     StepReport own = stepper->Step();
@@ -178,6 +180,8 @@ bool WorkerRuntime::Step() {
   report.load.set_held_blocks(blocks.held);
   report.load.set_cached_blocks(blocks.cached);
   report.load.set_total_blocks(blocks.total);
+  report.load.set_leased_blocks(blocks.leased);
+  leases_.Observe(pool);
   const size_t serves = fetch_parts_ == nullptr ? 0 : fetch_parts_->server.serving();
   hub_.Publish(
       std::move(report.load), serves, pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());

@@ -21,6 +21,7 @@
 #include "common/telemetry/metrics.h"
 #include "common/worker/flags.h"
 #include "common/worker/kv_link.h"
+#include "common/worker/lease_probe.h"
 #include "common/worker/stepper.h"
 #include "common/worker/watch_hub.h"
 #include "common/worker/worker_service.h"
@@ -83,6 +84,7 @@ class WorkerRuntime {
   telemetry::Metrics metrics_;
   const rpc::PeerCheck peers_;
   prometheus::Gauge& draining_ = metrics_.Gauge("baton_draining", "1: takes no new work");
+  LeaseProbe leases_{metrics_};
   WatchHub hub_;
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};

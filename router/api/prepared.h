@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "baton/v1/decode.pb.h"
@@ -12,6 +13,7 @@
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/api/served_model.h"
+#include "router/api/session_prompts.h"
 #include "router/billing/price.h"
 
 namespace baton::router {
@@ -28,6 +30,9 @@ struct Prepared {
   std::shared_ptr<const billing::Price> price;
   // Hash of the session's id; 0: none.
   uint64_t session = 0;
+  // With a session's id: its name in SessionPrompts, and what of the prompt is compared with its last.
+  std::optional<kv::BlockHash> session_key;
+  PromptSections sections;
   // Explain the placement.
   bool debug = false;
   // Occurrences of control tokens in the client's text that were encoded as characters.

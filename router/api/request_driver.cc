@@ -52,7 +52,8 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
              .max_migrations = context.max_migrations,
              .arrival = context.clock->Now(),
              .deadline = deadline,
-             .client_stall = context.client_stall},
+             .client_stall = context.client_stall,
+             .sessions = context.sessions},
             *context.clock, *context.probe) {}
 
 template <typename Request>

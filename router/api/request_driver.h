@@ -49,6 +49,7 @@ struct CallContext {
   LiveCalls* live = nullptr;
   billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
+  SessionPrompts* sessions = nullptr;          // null: no misses are explained
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;

@@ -48,6 +48,11 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   submitted.placement.arrival = options_.arrival;
   submitted.placement.deadline = options_.deadline;
   submitted.placement.session = prepared_.session;
+  if (options_.sessions != nullptr && prepared_.session_key.has_value() && !prepared_.chain.empty()) {
+    last_prompt_ = options_.sessions->Find(*prepared_.session_key);
+    if (last_prompt_ != nullptr) submitted.last_worker = last_prompt_->worker;
+    prompt_ = {.sections = prepared_.sections, .blocks = ShortHashes(prepared_.chain), .worker = {}};
+  }
   submitted.chain = std::move(prepared_.chain);
   submitted.debug = prepared_.debug;
   submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
@@ -223,6 +228,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   }
   account_.Finished(choice, PromptReportOf(finished.usage()), finished.usage().thinking_tokens());
   SetUsage(account_.Choice(choice), finished.mutable_usage());
+  DiagnoseMiss(choice, &finished);
   finished.clear_cost();
   if (price() != nullptr) *finished.mutable_cost() = CostMessage(*price(), account_.Charged(choice));
   v1::Timing* timing = finished.mutable_timing();
@@ -255,6 +261,19 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
   state.asked = true;
   Send({.response = std::move(response)}, actions);
+}
+
+void RequestFlow::DiagnoseMiss(int choice, v1::Finished* finished) {
+  finished->clear_cache_miss();
+  if (!prompt_.has_value() || account_.charged_choice() != choice) return;
+  const Placement& placement = choices_[choice].placement;
+  prompt_->worker = placement.decode->identity().incarnation;
+  auto miss = MissOf(last_prompt_.get(), *prompt_, prepared_.request.token_ids_size(),
+                     account_.Choice(choice).cached(), placement.last_worker);
+  options_.sessions->Remember(*prepared_.session_key, *std::exchange(prompt_, std::nullopt));
+  if (!miss.has_value()) return;
+  probe_.CacheMissed(MissReasonName(miss->reason()), miss->tokens());
+  *finished->mutable_cache_miss() = *std::move(miss);
 }
 
 Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& status) {

@@ -29,6 +29,7 @@
 #include "common/base/ids.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
+#include "router/api/session_prompts.h"
 #include "router/billing/usage_account.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/placement.h"
@@ -103,6 +104,8 @@ class RequestFlow {
     absl::Time deadline = absl::InfiniteFuture();
     // How long the client may leave a message untaken.
     absl::Duration client_stall = absl::InfiniteDuration();
+    // Tells why prompts of a session were not found in the cache. Outlives the flow; null: nobody does.
+    SessionPrompts* sessions = nullptr;
   };
   // One with the client and one behind it, so that reading and writing go on side by side.
   static constexpr int kHeldEvents = 2;
@@ -173,6 +176,8 @@ class RequestFlow {
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, Actions* actions);
+  // Says what could have been found in the cache of the prompt, and remembers it for the next of its session.
+  void DiagnoseMiss(int choice, v1::Finished* finished);
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
   void LostMidAnswer(int choice, const absl::Status& status, Actions* actions);
   // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
@@ -196,6 +201,9 @@ class RequestFlow {
   Probe& probe_;
   Prepared prepared_;
   std::vector<ChoiceState> choices_;
+  // With a session whose prompts are remembered: its last one, and this one.
+  std::shared_ptr<const SessionPrompt> last_prompt_;
+  std::optional<SessionPrompt> prompt_;
   billing::UsageAccount account_;
   Outcome outcome_;
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_

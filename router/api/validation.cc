@@ -60,9 +60,6 @@ absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabular
 }
 
 absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary) {
-  if (stop.has_max_tokens() && stop.max_tokens() == 0) {
-    return Invalid("stop.max_tokens: 0 asks for nothing; use at least 1, or leave it out");
-  }
   if (stop.stop_size() > kMaxStopStrings) {
     return Invalid("stop.stop: {} strings, at most {} are allowed", stop.stop_size(), kMaxStopStrings);
   }
@@ -140,7 +137,8 @@ absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
                                           const model::GenerationDefaults& defaults, int64_t prompt_tokens,
                                           int64_t context, bool clamp) {
   const int64_t room = context - prompt_tokens;
-  if (room < 1) {
+  const bool warms = stop.has_max_tokens() && stop.max_tokens() == 0;
+  if (room < (warms ? 0 : 1)) {
     return ExceedsContext(fmt::format("prompt: {} tokens leave no room for an answer in the context of {}",
                                       prompt_tokens, context));
   }

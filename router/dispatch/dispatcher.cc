@@ -395,6 +395,11 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
     placement.fetch_blocks = selection.fetch_blocks;
   }
 
+  for (const auto& worker : view.decode) {
+    if (!request.last_worker.has_value() || worker->identity().incarnation != *request.last_worker) continue;
+    placement.last_worker = {.here = true, .blocks = core_.matches().of(worker->slot())};
+  }
+
   auto decision = std::make_shared<Decision>();
   decision->decode = placement.decode;
   decision->prefill = placement.prefill;

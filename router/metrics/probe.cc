@@ -185,6 +185,15 @@ void Probe::Denied(const std::string& reason) {
       .Increment();
 }
 
+void Probe::CacheMissed(const std::string& reason, int64_t tokens) {
+  metrics_
+      .Counter(
+          "baton_router_cache_miss_tokens_total",
+          "Prompt tokens of sessions that were computed although the cache could have had them, by reason",
+          {{"reason", reason}})
+      .Increment(static_cast<double>(tokens));
+}
+
 void Probe::Queued(int64_t count, int64_t bytes) {
   queue_depth_.Set(static_cast<double>(count));
   queue_bytes_.Set(static_cast<double>(bytes));

@@ -61,6 +61,8 @@ class Probe {
   void Cached(int64_t decode, int64_t prefill);
   // The same by worker.
   WorkerHits& worker_hits() { return worker_hits_; }
+  // A session's prompt lacked so many tokens that could have been expected in the cache, for this reason.
+  void CacheMissed(const std::string& reason, int64_t tokens);
   void Index(const index::PrefixIndex::Stats& stats);
   // The hottest first; at most kHotPrefixes of them are shown.
   static constexpr size_t kHotPrefixes = 8;

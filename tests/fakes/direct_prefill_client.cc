@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/transfer/lease_wire.h"
+
 namespace baton::testing {
 
 class DirectPrefillClient::Handle final : public decode_service::PrefillCall {
@@ -49,6 +51,9 @@ std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std
   for (int32_t token : request.token_ids()) job.tokens.emplace_back(token);
   job.request_id = request.request_id();
   job.root = call->worker->engine->RootFor(kv::TenantSalt(request.salt()));
+  if (auto leases = transfer::LeasesFromProto(request.leases(), request.token_ids_size()); leases.ok()) {
+    job.leases = *std::move(leases);
+  }
   job.ticket = transfer::Ticket::FromProto(request.ticket());
   job.send = [call](v1::PrefillEvent event) { call->events.push_back(std::move(event)); };
   job.finish = [call](absl::Status status) {

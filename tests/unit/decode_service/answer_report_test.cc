@@ -31,6 +31,29 @@ Outbox::End Stop() {
   return {.reason = v1::FINISH_REASON_STOP_TOKEN, .stop_match = "end", .stop_token = TokenId(7)};
 }
 
+TEST(AnswerReportTest, TokensUnderMarksThatAreComputedAreWrittenOnce) {
+  const std::vector<kv::PrefixLease> leases = {{.lease_class = kv::LeaseClass::k1h, .blocks = 2},
+                                               {.lease_class = kv::LeaseClass::k5m, .blocks = 5}};
+  for (const uint32_t cached : {0u, 16u, 32u, 48u, 80u, 96u}) {
+    SCOPED_TRACE(cached);
+    AnswerReport report;
+    report.Arrived(At(0), "decode-0", 100);
+    report.Marked(leases);
+    report.Reserved(At(1), cached / 32 * 16);
+    report.PrefillStarted(At(2));
+    report.LogitsArrived(At(9), Done(2, 3, cached));
+    report.Retained(64);
+    const v1::Opening opening = report.Opening();
+    const v1::Usage usage = report.Finished(0, Stop(), 1, 0).usage();
+    EXPECT_EQ(usage.decode_cached_tokens() + usage.prefill_cached_tokens(), cached);
+    EXPECT_EQ(usage.written_1h_tokens(), cached >= 32 ? 0 : 32 - cached);
+    EXPECT_EQ(usage.written_5m_tokens(), cached >= 80 ? 0 : 80 - std::max(cached, 32u));
+    EXPECT_EQ(usage.retained_tokens(), 64u);
+    EXPECT_EQ(opening.usage().written_1h_tokens(), usage.written_1h_tokens());
+    EXPECT_EQ(opening.usage().written_5m_tokens(), usage.written_5m_tokens());
+  }
+}
+
 TEST(AnswerReportTest, AHandOffsPhasesAddUp) {
   AnswerReport report;
   report.Arrived(At(0), "decode-0", 100);

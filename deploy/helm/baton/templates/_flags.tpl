@@ -107,6 +107,7 @@
 {{- with $v.kv.valueDtype | default $usual }}
 - --value-dtype={{ . }}
 {{- end }}
+- --cache-lease-share={{ $v.kv.leaseShare }}
 {{- if $v.link.domain }}
 - --link-domain=$(LINK_DOMAIN)
 {{- end }}
