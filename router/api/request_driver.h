@@ -49,6 +49,7 @@ struct CallContext {
   LiveCalls* live = nullptr;
   billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
+  const telemetry::Tracer* tracer = nullptr;   // null: no request is recorded, nor has a trace of its own
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;
@@ -58,9 +59,11 @@ struct CallContext {
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
  public:
   // `deadline` is the client's, on the context's clock. `method`: the one that was called; a constant.
+  // `trace`: what the client says of it.
   static std::shared_ptr<RequestDriver> Create(const CallContext& context,
                                                std::shared_ptr<ClientStream> client, absl::Time deadline,
-                                               std::string_view method);
+                                               std::string_view method,
+                                               const telemetry::TraceContext& trace = {});
 
   // Makes the request of the client's message; its error is the client's answer. It may be called after Start
   // has returned, on another thread.
@@ -83,7 +86,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   using Event = std::function<Actions(RequestFlow&)>;
 
   RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline,
-                std::string_view method);
+                std::string_view method, const telemetry::TraceContext& trace);
 
   // Parses and checks.
   template <typename Request>

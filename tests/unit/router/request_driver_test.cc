@@ -66,7 +66,8 @@ class FakeDecodeClient final : public DecodeClient {
   };
 
   std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request, absl::Time,
-                                   Callbacks callbacks) override {
+                                   const telemetry::TraceContext& trace, Callbacks callbacks) override {
+    last_trace = trace;
     auto called = std::make_shared<Worker>();
     called->id = worker.identity().id;
     called->request = std::move(request);
@@ -76,6 +77,7 @@ class FakeDecodeClient final : public DecodeClient {
   }
 
   std::vector<std::shared_ptr<Worker>> calls;
+  telemetry::TraceContext last_trace;
 
  private:
   class Handle final : public DecodeCall {
