@@ -253,6 +253,30 @@ TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
             absl::NotFoundError(R"(model: "gpt-9" is not served here; use one of "m", "short")"));
 }
 
+TEST_F(RequestDriverTest, CallsOfWorkersCarryTheClientsTrace) {
+  const telemetry::Tracer tracer;
+  context_.tracer = &tracer;
+  telemetry::TraceContext trace;
+  trace.trace_id = telemetry::NewTraceId();
+  trace.span_id = telemetry::NewSpanId();
+  trace.state = "shop=7";
+  for (const telemetry::TraceContext& said : {trace, telemetry::TraceContext()}) {
+    client_ = std::make_shared<FakeClient>();
+    driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate", said);
+    driver_->Start<v1::GenerateRequest>({}, 100, [](v1::GenerateRequest* request) {
+      *request = Tokens();
+      return absl::OkStatus();
+    });
+    const telemetry::TraceContext& carried = workers_.last_trace;
+    EXPECT_TRUE(carried.valid()) << "a request without a trace has one of its own";
+    EXPECT_EQ(carried.trace_id == trace.trace_id, said.valid());
+    EXPECT_NE(carried.span_id, said.span_id);
+    EXPECT_EQ(carried.state, said.state);
+    driver_->OnCancelled();
+    workers_.calls.back()->End(absl::CancelledError());
+  }
+}
+
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {
   driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate");
   driver_->Start<v1::GenerateRequest>(

@@ -6,6 +6,8 @@
 
 #include <set>
 
+#include "common/base/random.h"
+
 namespace baton::telemetry {
 namespace {
 
@@ -123,6 +125,33 @@ TEST(TraceContextTest, TracestateHasAtMost32Members) {
     state += (i > 0 ? ",bar" : "bar") + std::to_string(i) + "=" + std::to_string(i);
   EXPECT_EQ(StateOf({state}), state);
   EXPECT_EQ(StateOf({state, "bar32=32"}), "");
+}
+
+// Whatever comes is read or ignored, and what is handed on is read as the same.
+TEST(TraceContextTest, BrokenHeadersAreReadOrIgnored) {
+  const std::string parent = kValid, state = "foo=1,0@bar=a b, baz=c\t,x=y";
+  int read = 0;
+  for (uint64_t round = 0; round < 20'000; ++round) {
+    uint64_t draws = 0;
+    const auto draw = [&](size_t below) {
+      return static_cast<size_t>(UniformAt(round, draws++) * static_cast<double>(below));
+    };
+    const auto broken = [&](std::string text) {
+      for (size_t changes = draw(4); changes > 0; --changes) {
+        const size_t at = draw(text.size());
+        const std::string other(1, static_cast<char>(draw(256)));
+        const size_t kind = draw(3);
+        text.replace(at, kind == 0 ? 0 : 1, kind == 2 ? "" : other);
+      }
+      return text;
+    };
+    const std::string one = broken(parent), two = broken(state);
+    const auto context = Parse({one}, {two});
+    if (!context.has_value()) continue;
+    ++read;
+    EXPECT_EQ(Parse({context->Traceparent()}, {context->state}), context) << one << " " << two;
+  }
+  EXPECT_GT(read, 5'000);
 }
 
 TEST(TraceContextTest, IdsAreNewAndNotZero) {
