@@ -149,7 +149,8 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
       Handoff::Callbacks{.logits = [this, id](std::span<const float> logits,
                                               const v1::PrefillDone& done) { OnLogits(id, logits, done); },
                          .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
-  sequence.lease.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline);
+  sequence.lease.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline,
+                                sequence.trace);
 }
 
 void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
@@ -184,8 +185,9 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
   }
   probe_.HandOffFailed();
   if (handoff.refused_write()) probe_.LateWriteRefused();
-  spdlog::warn("request {}: hand-off from {} failed with {} of {} blocks committed: {}", sequence.request_id,
-               handoff.worker(), intake.received_blocks(), intake.ticket().blocks(), status.ToString());
+  spdlog::warn("request {}, trace {}: hand-off from {} failed with {} of {} blocks committed: {}",
+               sequence.request_id, sequence.trace.TraceIdText(), handoff.worker(), intake.received_blocks(),
+               intake.ticket().blocks(), status.ToString());
   // The committed blocks are a valid prefix. The block of the last token is computed again, for its logits.
   const int64_t computed = std::min(intake.committed_blocks() * kBlockTokens,
                                     (sequence.handoff_tokens - 1) / kBlockTokens * kBlockTokens);
@@ -265,7 +267,7 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
 
 void Scheduler::Fail(SequenceId id, Sequence& sequence, const absl::Status& status) {
   sequence.finish(status);
-  End(id, Probe::Outcome::kFailed);
+  End(id, Probe::Outcome::kFailed, absl::StatusCodeToString(status.code()));
 }
 
 void Scheduler::Readmit() {
@@ -308,7 +310,7 @@ void Scheduler::Preempt(Sequence& sequence) {
   probe_.Preempted();
 }
 
-void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled); }
+void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled, "CANCELLED"); }
 
 void Scheduler::Abort(const absl::Status& status) {
   if (in_flight_.has_value()) Complete(*std::exchange(in_flight_, std::nullopt));
@@ -318,12 +320,16 @@ void Scheduler::Abort(const absl::Status& status) {
   leases_.ReleaseFinished();
 }
 
-void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
+void Scheduler::End(SequenceId id, Probe::Outcome outcome, std::string_view failure) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   std::unique_ptr<Sequence> sequence = std::move(found->second);
   sequences_.erase(found);
   probe_.Ended(outcome, clock_.Now() - sequence->report.arrival());
+  if (sequence->spans != nullptr) {
+    sequence->report.AddSpans(failure, *sequence->spans);
+    sequence->spans = nullptr;
+  }
   BlockLease lease = std::move(sequence->lease);
   leases_.Release(std::move(lease), std::move(sequence));
 }

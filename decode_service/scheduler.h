@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -117,7 +118,8 @@ class Scheduler {
   void FinishWarm(SequenceId id, Sequence& sequence);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
   void Fail(SequenceId id, Sequence& sequence, const absl::Status& status);
-  void End(SequenceId id, Probe::Outcome outcome);
+  // `failure`: the name of the code that it ended with, if that is not OK.
+  void End(SequenceId id, Probe::Outcome outcome, std::string_view failure = "");
   // Gives preempted sequences blocks again, in order of arrival, as long as there are some.
   void Readmit();
   // Pauses sequences whose client has not taken enough, and ends those whose client takes nothing.

@@ -14,6 +14,7 @@
 #include "common/engine/penalty_slots.h"
 #include "common/rpc/event_sink.h"
 #include "common/sampling/sampler.h"
+#include "common/telemetry/tracer.h"
 #include "decode_service/answer_report.h"
 #include "decode_service/block_lease.h"
 #include "decode_service/outbox.h"
@@ -38,6 +39,9 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
   uint32_t choice = 0;
+  // What calls carry that it causes, and its spans: null if it is not recorded.
+  telemetry::TraceContext trace;
+  std::unique_ptr<telemetry::RequestSpans> spans;
 
   // Where it is.
   Phase phase = Phase::kPreempted;

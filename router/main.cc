@@ -164,6 +164,21 @@ int main(int argc, char** argv) {
          "output; none: no lines")
       ->type_name("FILE");
   app.add_option(
+         "--otlp", options.tracing.otlp,
+         "Base URL of an OpenTelemetry collector, http://HOST:4318, to which spans are sent (OTLP over HTTP, "
+         "JSON); none: traces are handed on to workers, and no spans are sent")
+      ->type_name("URL")
+      ->check(CLI::Validator(
+          [](std::string& url) {
+            return std::string(baton::telemetry::ParseOtlpEndpoint(url).status().message());
+          },
+          ""));
+  app.add_option("--trace-sample", options.tracing.sample,
+                 "Share of the requests without a traceparent of which spans are sent; those with one say it "
+                 "themselves")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option(
          "--prices", options.prices,
          "JSON file of what models cost per million tokens, read again when it changes; none: nothing "
          "has a price")

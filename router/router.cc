@@ -131,6 +131,7 @@ struct Router::Parts {
 
   const absl::Duration drain;
   telemetry::Metrics metrics;
+  std::unique_ptr<telemetry::Tracing> tracing;
   MonotonicClock clock;
   std::shared_ptr<const rpc::Security> security;
   const ModelRegistry models;
@@ -169,6 +170,9 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   auto parts = std::make_unique<Parts>(options, std::move(models), std::move(policy));
   Parts* const all = parts.get();
   all->security = security;
+  BATON_ASSIGN_OR_RETURN(all->tracing, telemetry::Tracing::Start(options.tracing, "baton-router",
+                                                                 all->fleet.router_id(), all->metrics));
+  all->context.tracer = &all->tracing->tracer();
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
                            all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
                          }));

@@ -13,6 +13,7 @@
 #include "common/rpc/connection_ledger.h"
 #include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
+#include "common/telemetry/tracing.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/fleet/fleet.h"
 #include "router/tenancy/tenants.h"
@@ -45,6 +46,8 @@ struct RouterOptions {
   // The sums of what was used, and a line for each request (billing/ledger.h); empty: none are kept.
   std::string ledger;
   std::string audit_log;
+  // Where spans go, and of which requests.
+  telemetry::TracingOptions tracing;
   // What it shows to clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;
   // The prefix index takes at most this much memory.

@@ -173,6 +173,10 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      if (!plan.prices.empty()) set("--prices", plan.prices);
                      if (!plan.ledger.empty()) set("--ledger", plan.ledger);
                      if (!plan.audit_log.empty()) set("--audit-log", plan.audit_log);
+                     if (!plan.otlp.empty()) {
+                       set("--otlp", plan.otlp);
+                       set("--trace-sample", fmt::format("{}", plan.trace_sample));
+                     }
                      return arguments;
                    },
                    /*stage=*/1,

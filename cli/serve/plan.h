@@ -66,6 +66,9 @@ struct ServePlan {
   std::string prices;
   std::string ledger;
   std::string audit_log;
+  // Where the router's spans go, which is in worker_flags for the workers, and of which share of requests.
+  std::string otlp;
+  double trace_sample = 1;
 };
 
 inline constexpr char kRouterName[] = "router";

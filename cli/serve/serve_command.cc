@@ -217,6 +217,7 @@ int Run(Flags flags, const CliContext& context) {
   if (flags.no_router && !flags.plan.http.empty())
     return Misused("--http needs a router: leave --no-router out");
   flags.plan.worker_flags = Given(flags.worker_options);
+  flags.plan.otlp = flags.worker.otlp;
   flags.plan.router = !flags.no_router;
   if (const absl::Status misuse = TakeDevices(flags); !misuse.ok())
     return Misused(std::string(misuse.message()));
@@ -481,6 +482,11 @@ Command AddServe(CLI::App& root, const CliContext& context) {
          "--audit-log", plan.audit_log,
          "File to which a line of JSON is appended for each request, without its content; none: no lines")
       ->type_name("FILE");
+  app->add_option("--trace-sample", plan.trace_sample,
+                  "Share of the requests without a traceparent of which spans are sent to --otlp")
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);

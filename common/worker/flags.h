@@ -38,6 +38,8 @@ struct Options {
   std::string share_cores;
   // Who may speak to this worker, and what it shows to others.
   rpc::SecurityOptions security;
+  // Base URL of the collector to which spans go; empty: none are sent.
+  std::string otlp;
   // Seconds that running work may take after SIGTERM.
   double drain_grace = 30;
   // Rows of the longest chunk of a prompt that a step computes: the longest that is measured at the start.

@@ -52,7 +52,7 @@ struct WorkerRuntime::PeerFetchParts {
                 *runtime.engine_, runtime.link_->host_receiver(), client, runtime.clock_, probe),
         server({.max_chunk_bytes = rpc::kMaxChunkBytes}, *runtime.engine_, runtime.link_->host_sender(),
                probe),
-        service(*runtime.engine_, runtime.loop_, server, runtime.peers_) {}
+        service(*runtime.engine_, runtime.loop_, server, runtime.peers_, runtime.clock_, runtime.tracer()) {}
 };
 
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options, v1::Role role,
@@ -83,6 +83,9 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime(
       options, std::move(security), std::move(cores), std::move(engine), cost, std::move(info)));
+  BATON_ASSIGN_OR_RETURN(runtime->tracing_,
+                         telemetry::Tracing::Start({.otlp = options.otlp}, fmt::format("baton-{}", role_name),
+                                                   worker_id, runtime->metrics_));
   BATON_ASSIGN_OR_RETURN(runtime->link_,
                          KvLink::Create(options.link, std::move(libraries), *runtime->engine_, runtime->loop_,
                                         runtime->clock_, incarnation, runtime->metrics_));

@@ -1,6 +1,7 @@
 #include "router/api/request_driver.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <span>
 #include <utility>
@@ -35,12 +36,15 @@ std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::
 
 std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext& context,
                                                      std::shared_ptr<ClientStream> client,
-                                                     absl::Time deadline, std::string_view method) {
-  return std::shared_ptr<RequestDriver>(new RequestDriver(context, std::move(client), deadline, method));
+                                                     absl::Time deadline, std::string_view method,
+                                                     const telemetry::TraceContext& trace) {
+  return std::shared_ptr<RequestDriver>(
+      new RequestDriver(context, std::move(client), deadline, method, trace));
 }
 
 RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client,
-                             absl::Time deadline, std::string_view method)
+                             absl::Time deadline, std::string_view method,
+                             const telemetry::TraceContext& trace)
     : context_(context),
       deadline_(deadline),
       alive_(*context.live, *this),
@@ -53,7 +57,10 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
              .arrival = context.clock->Now(),
              .deadline = deadline,
              .client_stall = context.client_stall,
-             .sessions = context.sessions},
+             .sessions = context.sessions,
+             .tracer = context.tracer,
+             .trace = trace,
+             .method = method},
             *context.clock, *context.probe) {}
 
 template <typename Request>
@@ -181,7 +188,7 @@ void RequestDriver::Do(Withdraw&) {
 void RequestDriver::Do(Dial& dial) {
   const int choice = dial.choice, attempt = dial.attempt;
   calls_[choice] =
-      context_.decode->Call(*dial.worker, std::move(dial.request), deadline_,
+      context_.decode->Call(*dial.worker, std::move(dial.request), deadline_, dial.trace,
                             {.event =
                                  [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
                                    auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
@@ -220,6 +227,9 @@ void RequestDriver::Do(Finish& finish) {
 }
 
 void RequestDriver::FinishClient(const absl::Status& status, std::optional<v1::GenerateResponse> last) {
+  // Not the status's words, which may quote the request.
+  spdlog::debug("request {}, trace {}: {} ended with {}", flow_.request_id(), flow_.trace().TraceIdText(),
+                method_, absl::StatusCodeToString(status.code()));
   struct End {
     absl::Status status;
     std::optional<v1::GenerateResponse> last;
@@ -246,6 +256,7 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
   billing::UsageRecord record;
   record.ended = absl::Now();
   record.request_id = flow_.request_id();
+  record.trace_id = flow_.trace().TraceIdText();
   record.method = method_;
   record.tenant = tenant_->name;
   record.key = key_;

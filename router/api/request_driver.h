@@ -50,6 +50,7 @@ struct CallContext {
   billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
   SessionPrompts* sessions = nullptr;          // null: no misses are explained
+  const telemetry::Tracer* tracer = nullptr;   // null: no request is recorded, nor has a trace of its own
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;
@@ -59,9 +60,11 @@ struct CallContext {
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
  public:
   // `deadline` is the client's, on the context's clock. `method`: the one that was called; a constant.
+  // `trace`: what the client says of it.
   static std::shared_ptr<RequestDriver> Create(const CallContext& context,
                                                std::shared_ptr<ClientStream> client, absl::Time deadline,
-                                               std::string_view method);
+                                               std::string_view method,
+                                               const telemetry::TraceContext& trace = {});
 
   // Makes the request of the client's message; its error is the client's answer. It may be called after Start
   // has returned, on another thread.
@@ -84,7 +87,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   using Event = std::function<Actions(RequestFlow&)>;
 
   RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline,
-                std::string_view method);
+                std::string_view method, const telemetry::TraceContext& trace);
 
   // Parses and checks.
   template <typename Request>

@@ -21,7 +21,10 @@ bool WorkerLost(const absl::Status& status) {
 }  // namespace
 
 RequestFlow::RequestFlow(Options options, const Clock& clock, Probe& probe)
-    : options_(std::move(options)), clock_(clock), probe_(probe) {
+    : options_(std::move(options)),
+      clock_(clock),
+      probe_(probe),
+      trace_(options_.tracer, options_.trace, clock, options_.arrival, options_.request_id, options_.method) {
   probe_.RequestCame();
 }
 
@@ -38,6 +41,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   }
   prepared_ = *std::move(prepared);
   choices_.resize(prepared_.choices);
+  trace_.Submitted(prepared_);
   const v1::DecodeRequest& request = prepared_.request;
   account_ = billing::UsageAccount(request.token_ids_size(), prepared_.choices);
   DispatchRequest submitted;
@@ -88,9 +92,11 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   Dial dial{.choice = choice,
             .attempt = state.attempt,
             .worker = state.placement.decode,
-            .request = prepared_.request};
+            .request = prepared_.request,
+            .trace = trace_.context()};
   const fleet::Worker::Identity& worker = state.placement.decode->identity();
   outcome_.decode_worker = worker.id;
+  trace_.Placed(choice, state.attempt, worker.id, state.first_token.has_value());
   dial.request.set_request_id(options_.request_id);
   dial.request.set_router_id(options_.router_id);
   *dial.request.mutable_fingerprint() = worker.fingerprint;
@@ -247,6 +253,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
     timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
   }
   probe_.Phases(phases);
+  trace_.Finished(choice, state.dialed, first, phases.first_token);
   if (timing->has_tpot()) probe_.Pace(timing->tpot());
   probe_.Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
@@ -300,6 +307,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
     probe_.WorkerRefused();
     state.state = State::kWaiting;
     state.placement.booking.Refused(clock_.Now());
+    trace_.Requeued(choice);
     actions.push_back(Requeue{choice, state.avoid, state.tokens > 0});
   } else if (WorkerLost(status)) {
     LostBeforeAccepted(choice, status, &actions);
@@ -323,6 +331,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
     return;
   }
   state.state = State::kWaiting;
+  trace_.Requeued(choice);
   state.placement.booking.Release();
   actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
@@ -344,6 +353,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   // Those that failed before may be back.
   state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;
+  trace_.Requeued(choice);
   state.placement.booking.Release();
   actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
@@ -431,6 +441,7 @@ bool RequestFlow::AllDone() const {
 
 void RequestFlow::End() {
   finished_ = true;
+  trace_.Ended(*end_, account_, outcome_.reasons);
   probe_.RequestEnded(end_->code(), clock_.Now() - options_.arrival);
 }
 

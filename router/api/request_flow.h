@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "common/base/ids.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
+#include "router/api/request_trace.h"
 #include "router/api/session_prompts.h"
 #include "router/billing/usage_account.h"
 #include "router/dispatch/dispatch_request.h"
@@ -57,6 +59,7 @@ struct Dial {
   int attempt;
   std::shared_ptr<const fleet::Worker> worker;
   v1::DecodeRequest request;
+  telemetry::TraceContext trace;
 };
 // Ask for the next event of the choice's call.
 struct ReadNext {
@@ -106,6 +109,10 @@ class RequestFlow {
     absl::Duration client_stall = absl::InfiniteDuration();
     // Tells why prompts of a session were not found in the cache. Outlives the flow; null: nobody does.
     SessionPrompts* sessions = nullptr;
+    // Null: nothing is recorded. `trace`: what the client says of its own; `method`: what it called.
+    const telemetry::Tracer* tracer = nullptr;
+    telemetry::TraceContext trace;
+    std::string_view method;
   };
   // One with the client and one behind it, so that reading and writing go on side by side.
   static constexpr int kHeldEvents = 2;
@@ -139,6 +146,7 @@ class RequestFlow {
   };
   const Outcome& outcome() const { return outcome_; }
   const std::string& request_id() const { return options_.request_id; }
+  const telemetry::TraceContext& trace() const { return trace_.context(); }
   absl::Time arrival() const { return options_.arrival; }
   // Null: the request was refused before its model was found.
   const ServedModel* model() const { return prepared_.model; }
@@ -199,6 +207,7 @@ class RequestFlow {
   const Options options_;
   const Clock& clock_;
   Probe& probe_;
+  RequestTrace trace_;
   Prepared prepared_;
   std::vector<ChoiceState> choices_;
   // With a session whose prompts are remembered: its last one, and this one.

@@ -22,7 +22,8 @@ class DirectFetchClient::Handle final : public rpc::EventCall {
 };
 
 std::unique_ptr<rpc::EventCall> DirectFetchClient::Call(const std::string& address, v1::FetchRequest request,
-                                                        absl::Duration patience, Callbacks callbacks) {
+                                                        absl::Duration patience,
+                                                        const telemetry::TraceContext&, Callbacks callbacks) {
   ++calls_started_;
   last_patience_ = patience;
   const fetch::FetchId id = next_id_++;

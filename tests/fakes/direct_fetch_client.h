@@ -30,7 +30,8 @@ class DirectFetchClient final : public fetch::FetchClient {
   void PassDeadlines();
 
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                       absl::Duration patience, Callbacks callbacks) override;
+                                       absl::Duration patience, const telemetry::TraceContext& trace,
+                                       Callbacks callbacks) override;
 
   // One step of every holder, and one event of every call that waits for one. Returns whether anything
   // happened.

@@ -34,6 +34,7 @@ void DirectPrefillClient::AddWorker(const std::string& address, engine::Engine& 
 std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std::string& address,
                                                                        v1::PrefillRequest request,
                                                                        absl::Time deadline,
+                                                                       const telemetry::TraceContext&,
                                                                        Callbacks callbacks) {
   ++calls_started_;
   const prefill_service::JobId id = next_id_++;

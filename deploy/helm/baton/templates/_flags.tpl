@@ -52,6 +52,9 @@
 {{- if $v.billing.auditLog }}
 - --audit-log=-
 {{- end }}
+{{- if $v.tracing.otlp }}
+- --trace-sample={{ $v.tracing.sample }}
+{{- end }}
 {{- if and $v.tls.enabled $v.tls.clientCaSecret }}
 - --tls-client-ca=/etc/baton/client-ca/ca.crt
 {{- end }}
@@ -91,6 +94,9 @@
 - --local-prefill-tokens={{ int $r.localPrefillTokens }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- with $v.tracing.otlp }}
+- --otlp={{ . }}
 {{- end }}
 {{- include "baton.securityFlags" $root }}
 {{- end -}}
@@ -181,6 +187,9 @@
 {{- end }}
 {{- if not (kindIs "invalid" $r.localPrefillTokens) }}
 - --local-prefill-tokens={{ int $r.localPrefillTokens }}
+{{- end }}
+{{- with $v.tracing.otlp }}
+- --otlp={{ . }}
 {{- end }}
 {{- include "baton.securityFlags" $root }}
 {{- end -}}
