@@ -85,8 +85,12 @@ Json ModelJson(const v1::ModelInfo& model) {
 class Counted final : public http::Exchange {
  public:
   // `alive`: what the gateway waits for before it goes.
-  Counted(std::shared_ptr<http::Exchange> exchange, std::string endpoint, Probe& probe, std::shared_ptr<void> alive)
-      : alive_(std::move(alive)), exchange_(std::move(exchange)), endpoint_(std::move(endpoint)), probe_(probe) {}
+  Counted(std::shared_ptr<http::Exchange> exchange, std::string endpoint, Probe& probe,
+          std::shared_ptr<void> alive)
+      : alive_(std::move(alive)),
+        exchange_(std::move(exchange)),
+        endpoint_(std::move(endpoint)),
+        probe_(probe) {}
   ~Counted() override { probe_.Answered(endpoint_, status_, absl::Now() - begun_); }
 
   const http::Request& request() const override { return exchange_->request(); }

@@ -164,12 +164,7 @@ void BM_Rows(benchmark::State& state) {
 }
 
 BENCHMARK(BM_Mask)->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_Rows)
-    ->ArgName("constrained")
-    ->Arg(0)
-    ->Arg(16)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+BENCHMARK(BM_Rows)->ArgName("constrained")->Arg(0)->Arg(16)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace baton::decode_service
