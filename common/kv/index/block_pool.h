@@ -3,9 +3,8 @@
 //
 //   free    not in use
 //   held    referenced by one sequence or more; may also be published under a hash
-//   cached  not referenced, published under a hash, waiting in the eviction order, or among the leased
-//   blocks,
-//           which go after all others (lease_table.h)
+//   cached  not referenced, published under a hash, waiting in the eviction order, or leased: leased
+//           blocks go after all others (lease_table.h)
 //
 // Invariant (checked by CheckConservation, and after every operation in debug builds): free + held + cached =
 // total. Owned by the engine; engine thread only. Every operation is O(blocks named), for leased blocks times
