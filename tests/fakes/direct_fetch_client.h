@@ -38,6 +38,7 @@ class DirectFetchClient final : public fetch::FetchClient {
   bool Pump();
   size_t calls_started() const { return calls_started_; }
   absl::Duration last_patience() const { return last_patience_; }
+  const telemetry::TraceContext& last_trace() const { return last_trace_; }
 
  private:
   struct Peer {
@@ -63,6 +64,7 @@ class DirectFetchClient final : public fetch::FetchClient {
   fetch::FetchId next_id_ = 1;
   size_t calls_started_ = 0;
   absl::Duration last_patience_;
+  telemetry::TraceContext last_trace_;
 };
 
 }  // namespace baton::testing
