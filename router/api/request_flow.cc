@@ -154,7 +154,7 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
   state.placement.booking.Accepted();
   if (!started_) {
     started_ = true;
-    probe_.PromptTokens(prepared_.request.token_ids_size());
+    probe().PromptTokens(prepared_.request.token_ids_size());
     v1::GenerateResponse response;
     v1::Started* started = response.mutable_started();
     started->set_request_id(options_.request_id);
@@ -185,15 +185,15 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
       if (state.placement.first_token) state.placement.first_token(now - state.dialed);
       if (!first_token_seen_) {
         outcome_.ttft = now - options_.arrival;
-        probe_.FirstToken(*outcome_.ttft);
+        probe().FirstToken(*outcome_.ttft);
       }
       first_token_seen_ = true;
     } else {
-      probe_.MoreTokens(now - state.last_token, delta.tokens());
+      probe().MoreTokens(now - state.last_token, delta.tokens());
     }
     state.last_token = now;
     state.tokens += delta.tokens();
-    probe_.AnswerTokens(delta.tokens());
+    probe().AnswerTokens(delta.tokens());
   }
   state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
   delta.set_choice(choice);
@@ -240,9 +240,9 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!timing->has_tpot() && state.tokens > 1) {
     timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
   }
-  probe_.Phases(phases);
-  if (timing->has_tpot()) probe_.Pace(timing->tpot());
-  probe_.Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
+  probe().Phases(phases);
+  if (timing->has_tpot()) probe().Pace(timing->tpot());
+  probe().Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
   outcome_.reasons.push_back(finished.reason());
   outcome_.decode_worker = finished.relay().decode_worker();
@@ -278,7 +278,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
                        fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
     EndWith(std::move(named), &actions);
   } else if (absl::IsResourceExhausted(status)) {
-    probe_.WorkerRefused();
+    probe().WorkerRefused();
     state.state = State::kWaiting;
     state.placement.booking.Refused(clock_.Now());
     actions.push_back(Requeue{choice, state.avoid, state.tokens > 0});
@@ -292,7 +292,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
 
 void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_.WorkerLost(false);
+  probe().WorkerLost(false);
   state.avoid.push_back(state.placement.decode->identity().incarnation);
   state.last_loss = absl::Status(
       status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
@@ -310,7 +310,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
 
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_.WorkerLost(true);
+  probe().WorkerLost(true);
   state.last_loss =
       absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
                                          Describe(state), state.tokens, std::string(status.message())));
@@ -362,7 +362,7 @@ Actions RequestFlow::OnMaybeStalled() {
   Actions actions;
   if (!writing_ || broken_ || clock_.Now() - write_began_ < options_.client_stall) return actions;
   broken_ = true;
-  probe_.ClientStalled();
+  probe().ClientStalled();
   const absl::Status stalled = absl::AbortedError(fmt::format(
       "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
   EndWith(stalled, &actions);
@@ -412,7 +412,7 @@ bool RequestFlow::AllDone() const {
 
 void RequestFlow::End() {
   finished_ = true;
-  probe_.RequestEnded(end_->code(), clock_.Now() - options_.arrival);
+  probe().RequestEnded(end_->code(), clock_.Now() - options_.arrival);
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {
