@@ -14,8 +14,6 @@ const char* FinishOf(v1::FinishReason reason) {
       return "length";
     case v1::FINISH_REASON_TOOL_CALLS:
       return "tool_calls";
-    case v1::FINISH_REASON_CONTENT_FILTER:
-      return "content_filter";
     default:
       return "stop";
   }

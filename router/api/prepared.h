@@ -15,11 +15,14 @@
 #include "router/api/served_model.h"
 #include "router/api/session_prompts.h"
 #include "router/billing/price.h"
+#include "router/metrics/probe.h"
 
 namespace baton::router {
 
 struct Prepared {
   const ServedModel* model = nullptr;  // never null once it was prepared
+  // Of the model's fleet; null: the flow counts with its own.
+  Probe* probe = nullptr;
   admission::TenantId tenant;
   v1::DecodeRequest request;
   // Hashes of the prompt's full blocks; empty: not known.

@@ -115,7 +115,9 @@ bool RequestDriver::Prepare(const Request& request) {
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
     if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
-    (*prepared)->chain = ChainOf((*prepared)->request, context_.fleet->view()->block_hash_domain);
+    const ModelFleet& fleet = context_.fleets[(*prepared)->model->fleet];
+    (*prepared)->probe = fleet.probe;
+    (*prepared)->chain = ChainOf((*prepared)->request, fleet.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
   Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
@@ -165,7 +167,8 @@ void RequestDriver::Do(Submit& submit) {
   };
   request_ = std::move(request);
   calls_.resize(request_->choices);
-  auto entries = context_.dispatcher->Submit(request_);
+  dispatcher_ = context_.fleets[flow_.model()->fleet].dispatcher;
+  auto entries = dispatcher_->Submit(request_);
   if (entries.ok()) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
@@ -175,12 +178,12 @@ void RequestDriver::Do(Submit& submit) {
 }
 
 void RequestDriver::Do(Requeue& requeue) {
-  context_.dispatcher->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
-                               requeue.begun);
+  dispatcher_->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
+                       requeue.begun);
 }
 
 void RequestDriver::Do(Withdraw&) {
-  for (admission::EntryId entry : entries_) context_.dispatcher->Withdraw(entry);
+  for (admission::EntryId entry : entries_) dispatcher_->Withdraw(entry);
   entries_.clear();
   request_ = nullptr;
 }
@@ -290,7 +293,7 @@ std::optional<v1::RequestUsage> RequestDriver::Usage() const {
 
 void RequestDriver::Settle(const admission::Meter::Use& used) {
   request_ = nullptr;
-  if (account_.has_value()) context_.dispatcher->Settle(*account_, used);
+  if (account_.has_value()) dispatcher_->Settle(*account_, used);
   account_.reset();
 }
 

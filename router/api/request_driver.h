@@ -36,16 +36,22 @@
 
 namespace baton::router {
 
+// The workers that serve a model: who places requests on them, who they are, and what counts them.
+struct ModelFleet {
+  Dispatcher* dispatcher = nullptr;
+  const fleet::Fleet* fleet = nullptr;
+  Probe* probe = nullptr;
+};
+
 // What every call uses; all of it outlives the calls.
 struct CallContext {
   const Authenticator* authenticator = nullptr;
   const RequestPreparer* preparer = nullptr;
-  Dispatcher* dispatcher = nullptr;
-  const fleet::Fleet* fleet = nullptr;
+  std::vector<ModelFleet> fleets;  // by ServedModel::fleet; at least one
   DecodeClient* decode = nullptr;
   Executor* executor = nullptr;
   const Clock* clock = nullptr;
-  Probe* probe = nullptr;
+  Probe* probe = nullptr;  // of calls whose model is not known
   LiveCalls* live = nullptr;
   billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
@@ -134,6 +140,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::shared_ptr<const Tenant> tenant_;  // set before anything else happens; null: a stranger calls
   std::string key_;                       // likewise (Caller)
   // The draining thread's.
+  Dispatcher* dispatcher_ = nullptr;  // of the model's fleet; set with request_
   RequestFlow flow_;
   std::shared_ptr<const DispatchRequest> request_;  // until the request is over: it holds this driver
   std::vector<admission::EntryId> entries_;         // by choice

@@ -165,7 +165,7 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
   state.placement.booking.Accepted();
   if (!started_) {
     started_ = true;
-    probe_.PromptTokens(prepared_.request.token_ids_size());
+    probe().PromptTokens(prepared_.request.token_ids_size());
     v1::GenerateResponse response;
     v1::Started* started = response.mutable_started();
     started->set_request_id(options_.request_id);
@@ -196,15 +196,15 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
       if (state.placement.first_token) state.placement.first_token(now - state.dialed);
       if (!first_token_seen_) {
         outcome_.ttft = now - options_.arrival;
-        probe_.FirstToken(*outcome_.ttft);
+        probe().FirstToken(*outcome_.ttft);
       }
       first_token_seen_ = true;
     } else {
-      probe_.MoreTokens(now - state.last_token, delta.tokens());
+      probe().MoreTokens(now - state.last_token, delta.tokens());
     }
     state.last_token = now;
     state.tokens += delta.tokens();
-    probe_.AnswerTokens(delta.tokens());
+    probe().AnswerTokens(delta.tokens());
   }
   state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
   delta.set_choice(choice);
@@ -252,10 +252,10 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!timing->has_tpot() && state.tokens > 1) {
     timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
   }
-  probe_.Phases(phases);
+  probe().Phases(phases);
   trace_.Finished(choice, state.dialed, first, phases.first_token);
-  if (timing->has_tpot()) probe_.Pace(timing->tpot());
-  probe_.Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
+  if (timing->has_tpot()) probe().Pace(timing->tpot());
+  probe().Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
   outcome_.reasons.push_back(finished.reason());
   outcome_.decode_worker = finished.relay().decode_worker();
@@ -279,7 +279,7 @@ void RequestFlow::DiagnoseMiss(int choice, v1::Finished* finished) {
                      account_.Choice(choice).cached(), placement.last_worker);
   options_.sessions->Remember(*prepared_.session_key, *std::exchange(prompt_, std::nullopt));
   if (!miss.has_value()) return;
-  probe_.CacheMissed(MissReasonName(miss->reason()), miss->tokens());
+  probe().CacheMissed(MissReasonName(miss->reason()), miss->tokens());
   *finished->mutable_cache_miss() = *std::move(miss);
 }
 
@@ -304,7 +304,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
                        fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
     EndWith(std::move(named), &actions);
   } else if (absl::IsResourceExhausted(status)) {
-    probe_.WorkerRefused();
+    probe().WorkerRefused();
     state.state = State::kWaiting;
     state.placement.booking.Refused(clock_.Now());
     trace_.Requeued(choice);
@@ -319,7 +319,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
 
 void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_.WorkerLost(false);
+  probe().WorkerLost(false);
   state.avoid.push_back(state.placement.decode->identity().incarnation);
   state.last_loss = absl::Status(
       status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
@@ -338,7 +338,7 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
 
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_.WorkerLost(true);
+  probe().WorkerLost(true);
   state.last_loss =
       absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
                                          Describe(state), state.tokens, std::string(status.message())));
@@ -391,7 +391,7 @@ Actions RequestFlow::OnMaybeStalled() {
   Actions actions;
   if (!writing_ || broken_ || clock_.Now() - write_began_ < options_.client_stall) return actions;
   broken_ = true;
-  probe_.ClientStalled();
+  probe().ClientStalled();
   const absl::Status stalled = absl::AbortedError(fmt::format(
       "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
   EndWith(stalled, &actions);
@@ -442,7 +442,7 @@ bool RequestFlow::AllDone() const {
 void RequestFlow::End() {
   finished_ = true;
   trace_.Ended(*end_, account_, outcome_.reasons);
-  probe_.RequestEnded(end_->code(), clock_.Now() - options_.arrival);
+  probe().RequestEnded(end_->code(), clock_.Now() - options_.arrival);
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {

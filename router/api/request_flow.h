@@ -204,6 +204,9 @@ class RequestFlow {
   void FinishIfDone(Actions* actions);
   std::string Describe(const ChoiceState& choice) const;
 
+  // Of the model's fleet, once the model is known.
+  Probe& probe() const { return prepared_.probe != nullptr ? *prepared_.probe : probe_; }
+
   const Options options_;
   const Clock& clock_;
   Probe& probe_;

@@ -28,7 +28,8 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<pla
       policy_name_(policy->name()),
       metrics_(probe, policy_name_),
       core_(std::move(policy), options.default_ttft, index),
-      admission_(options.limits) {
+      admission_(options.limits,
+                 options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>()) {
   SetTenant(admission::TenantId(0), "default", {});
   fleet_.SetListener([this] { Pump(); });
 }

@@ -104,10 +104,11 @@ TEST(OpenAiAnswerTest, UsageComesLastAndOnlyIfAskedFor) {
 }
 
 TEST(OpenAiAnswerTest, ReasonsOfTheEnd) {
-  const std::pair<v1::FinishReason, const char*> reasons[] = {
-      {v1::FINISH_REASON_STOP_TOKEN, "stop"},       {v1::FINISH_REASON_STOP_STRING, "stop"},
-      {v1::FINISH_REASON_LENGTH, "length"},         {v1::FINISH_REASON_CONTEXT_FULL, "length"},
-      {v1::FINISH_REASON_TOOL_CALLS, "tool_calls"}, {v1::FINISH_REASON_CONTENT_FILTER, "content_filter"}};
+  const std::pair<v1::FinishReason, const char*> reasons[] = {{v1::FINISH_REASON_STOP_TOKEN, "stop"},
+                                                              {v1::FINISH_REASON_STOP_STRING, "stop"},
+                                                              {v1::FINISH_REASON_LENGTH, "length"},
+                                                              {v1::FINISH_REASON_CONTEXT_FULL, "length"},
+                                                              {v1::FINISH_REASON_TOOL_CALLS, "tool_calls"}};
   for (const auto& [reason, word] : reasons) {
     EXPECT_EQ(Write(OpenAiKind::kChat, {StartedEvent(), FinishedEvent(reason)})
                   .whole["choices"][0]["finish_reason"],

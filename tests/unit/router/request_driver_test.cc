@@ -117,8 +117,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     Up(0);
     OpenTenants({});
     context_.preparer = &preparer_;
-    context_.dispatcher = &dispatcher_;
-    context_.fleet = &fleet_;
+    context_.fleets = {{.dispatcher = &dispatcher_, .fleet = &fleet_, .probe = &probe_}};
     context_.decode = &workers_;
     context_.executor = executor_.get();
     context_.clock = &clock_;
