@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/telemetry/semantic_conventions.h"
+
 namespace baton::decode_service {
 
 void AnswerReport::Arrived(absl::Time now, const std::string& decode_worker, int64_t prompt_tokens) {
@@ -16,8 +18,25 @@ void AnswerReport::Reserved(absl::Time now, int64_t cached_tokens) {
       static_cast<uint32_t>(std::min<int64_t>(cached_tokens, usage_.prompt_tokens())));
 }
 
-void AnswerReport::Fetched(const std::string& peer, int64_t tokens, absl::Duration took,
+void AnswerReport::Marked(std::span<const kv::PrefixLease> leases) {
+  for (const kv::PrefixLease& lease : leases) {
+    int64_t& marked = lease.lease_class == kv::LeaseClass::k1h ? marked_1h_ : marked_5m_;
+    marked = std::max(marked, lease.blocks * kBlockTokens);
+  }
+}
+
+v1::Usage AnswerReport::PromptUsage() const {
+  v1::Usage usage = usage_;
+  const int64_t cached = int64_t{usage_.decode_cached_tokens()} + usage_.prefill_cached_tokens();
+  usage.set_written_1h_tokens(static_cast<uint32_t>(std::max<int64_t>(0, marked_1h_ - cached)));
+  usage.set_written_5m_tokens(
+      static_cast<uint32_t>(std::max<int64_t>(0, marked_5m_ - std::max(marked_1h_, cached))));
+  return usage;
+}
+
+void AnswerReport::Fetched(absl::Time now, const std::string& peer, int64_t tokens, absl::Duration took,
                            int64_t cached_tokens) {
+  fetch_ended_ = now;
   fetch_ = absl::ToDoubleSeconds(took);
   if (tokens == 0) return;
   relay_.set_fetched_tokens(static_cast<uint32_t>(tokens));
@@ -33,6 +52,7 @@ void AnswerReport::PrefillStarted(absl::Time now) {
 
 void AnswerReport::LogitsArrived(absl::Time now, const v1::PrefillDone& done) {
   if (first_token_sent()) return;
+  prompt_ready_ = now;
   const double taken = absl::ToDoubleSeconds(now - prefill_started_);
   prefill_queue_ = fetch_ + done.queue_seconds();
   prefill_ = done.compute_seconds();
@@ -57,6 +77,8 @@ void AnswerReport::PromptComputed(absl::Time now) {
   if (first_token_sent()) return;
   // The rest since its reservation it waited: for a fetch, for prompts before it, for running sequences'
   // rows.
+  prompt_ready_ = now;
+  prefilled_here_ = true;
   const double taken = absl::ToDoubleSeconds(now - reserved_);
   prefill_ = std::min(taken, computed_here_);
   prefill_queue_ = taken - prefill_;
@@ -73,7 +95,7 @@ absl::Duration AnswerReport::TokenSent(absl::Time now) {
 v1::Opening AnswerReport::Opening() const {
   v1::Opening opening;
   ReportPhases(*opening.mutable_timing());
-  *opening.mutable_usage() = usage_;
+  *opening.mutable_usage() = PromptUsage();
   return opening;
 }
 
@@ -85,7 +107,7 @@ v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int
   finished.set_stop_match(end.stop_match);
   if (end.stop_token.has_value()) finished.set_stop_token_id(end.stop_token->value());
   usage_.set_completion_tokens(static_cast<uint32_t>(generated));
-  *finished.mutable_usage() = usage_;
+  *finished.mutable_usage() = PromptUsage();
   if (relay_.link().empty()) relay_.set_link("local");
   *finished.mutable_relay() = relay_;
   v1::Timing& timing = *finished.mutable_timing();
@@ -100,6 +122,36 @@ v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int
   }
   timing.set_e2e(absl::ToDoubleSeconds(last_token_ - arrival_));
   return finished;
+}
+
+void AnswerReport::AddSpans(std::string_view failure, telemetry::RequestSpans& spans) const {
+  namespace names = telemetry::names;
+  telemetry::Span& whole = spans.whole();
+  whole.error = failure;
+  whole.attributes.emplace_back(names::kWorker, relay_.decode_worker());
+  if (relay_.failovers() > 0) whole.attributes.emplace_back(names::kFailovers, int64_t{relay_.failovers()});
+  if (relay_.preemptions() > 0) {
+    whole.attributes.emplace_back(names::kPreemptions, int64_t{relay_.preemptions()});
+  }
+  if (reserved_ == absl::Time()) return;  // refused
+  spans.Add("decode.queue", arrival_, reserved_);
+  if (fetch_ended_ != absl::Time()) {
+    spans.Add("fetch", fetch_ended_ - absl::Seconds(fetch_), fetch_ended_).attributes = {
+        {names::kWorker, relay_.fetched_from()}, {names::kTokens, int64_t{relay_.fetched_tokens()}}};
+  }
+  if (prompt_ready_ != absl::Time() && prefilled_here_) {
+    // Its rows were computed in between others': the time that they took counts as the end of the wait.
+    const absl::Time computed_from = prompt_ready_ - absl::Seconds(prefill_);
+    const telemetry::SpanId prefill = spans.Add("prefill", reserved_, prompt_ready_).id;
+    spans.Add("prefill.queue", reserved_, computed_from, prefill);
+    spans.Add("prefill.compute", computed_from, prompt_ready_, prefill);
+  } else if (prompt_ready_ != absl::Time()) {
+    spans.Add("transfer", prompt_ready_ - absl::Seconds(transfer_), prompt_ready_).attributes = {
+        {names::kLink, relay_.link()},
+        {names::kBlocks, int64_t{relay_.shipped_blocks()}},
+        {names::kBytes, static_cast<int64_t>(relay_.shipped_bytes())}};
+  }
+  if (first_token_sent()) spans.Add("decode", first_token_, last_token_);
 }
 
 void AnswerReport::ReportPhases(v1::Timing& timing) const {

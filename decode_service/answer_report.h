@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,8 @@
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
 #include "baton/v1/prefill.pb.h"
+#include "common/kv/index/lease_table.h"
+#include "common/telemetry/tracer.h"
 #include "decode_service/outbox.h"
 
 namespace baton::decode_service {
@@ -21,8 +24,13 @@ class AnswerReport {
   void Arrived(absl::Time now, const std::string& decode_worker, int64_t prompt_tokens);
   // It has its blocks, or needs none. cached_tokens: leading tokens whose KV was in the prefix cache.
   void Reserved(absl::Time now, int64_t cached_tokens);
+  // The prompt's marks ask for these leases.
+  void Marked(std::span<const kv::PrefixLease> leases);
+  // So many tokens of the prompt have a lease.
+  void Retained(int64_t tokens) { usage_.set_retained_tokens(static_cast<uint32_t>(tokens)); }
   // A peer sent the KV of leading tokens, or nothing; `cached_tokens` are here now, those included.
-  void Fetched(const std::string& peer, int64_t tokens, absl::Duration took, int64_t cached_tokens);
+  void Fetched(absl::Time now, const std::string& peer, int64_t tokens, absl::Duration took,
+               int64_t cached_tokens);
   // The prompt was handed off, or its first chunk was planned. Only the first call counts.
   void PrefillStarted(absl::Time now);
 
@@ -47,6 +55,10 @@ class AnswerReport {
   // Seconds between the hand-off's start and its logits that neither waiting nor computing explains.
   double transfer_seconds() const { return transfer_; }
 
+  // The spans of the phases, as children of `spans`' first one, with the durations that Timing has.
+  // `failure`: empty if the answer ended well.
+  void AddSpans(std::string_view failure, telemetry::RequestSpans& spans) const;
+
   // With the first token. Its timing has the phases that lie before the logits of that token.
   v1::Opening Opening() const;
   // generated: tokens of the answer, resumed ones included; `steps`: tokens after the first one drawn here.
@@ -54,10 +66,17 @@ class AnswerReport {
 
  private:
   void ReportPhases(v1::Timing& timing) const;
+  // The prompt's usage, of which every token was cached or is computed. Tokens under a mark that were not
+  // cached are written, each in the longest class that covers it.
+  v1::Usage PromptUsage() const;
 
   v1::Usage usage_;
+  int64_t marked_5m_ = 0, marked_1h_ = 0;  // leading tokens of the prompt
   v1::Relay relay_;
   absl::Time arrival_, reserved_, prefill_started_, first_token_, last_token_;
+  absl::Time fetch_ended_;
+  absl::Time prompt_ready_;  // its last logits were there
+  bool prefilled_here_ = false;
   // Seconds.
   double fetch_ = 0, prefill_queue_ = 0, prefill_ = 0, transfer_ = 0;
   double computed_here_ = 0;

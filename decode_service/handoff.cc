@@ -19,11 +19,11 @@ Handoff::Handoff(std::string worker, transfer::Ticket ticket, std::span<const Bl
                 {.complete = [this] { return Complete(); }, .ended = callbacks_.ended}) {}
 
 void Handoff::Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
-                    absl::Time deadline) {
+                    absl::Time deadline, const telemetry::TraceContext& trace) {
   *request.mutable_ticket() = intake().ticket().ToProto();
   receiver_.Start<v1::PrefillEvent>([this](const auto& event) { return OnEvent(event); },
                                     [&](PrefillClient::Callbacks callbacks) {
-                                      return client.Call(address, std::move(request), deadline,
+                                      return client.Call(address, std::move(request), deadline, trace,
                                                          std::move(callbacks));
                                     },
                                     address);

@@ -30,7 +30,7 @@ class Handoff {
 
   // `request` lacks only the ticket.
   void Start(PrefillClient& client, const std::string& address, v1::PrefillRequest request,
-             absl::Time deadline);
+             absl::Time deadline, const telemetry::TraceContext& trace = {});
 
   // Begins no further write, ends the call and all callbacks. May be called from a callback.
   void Release() { receiver_.Release(); }

@@ -21,9 +21,11 @@ class PrefillClient {
  public:
   using Callbacks = rpc::EventCallbacks<v1::PrefillEvent>;
   virtual ~PrefillClient() = default;
-  // Starts a call. Callbacks come on the engine thread, after Call has returned.
+  // Starts a call, which says that it belongs to `trace`. Callbacks come on the engine thread, after Call has
+  // returned.
   virtual std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                            absl::Time deadline, Callbacks callbacks) = 0;
+                                            absl::Time deadline, const telemetry::TraceContext& trace,
+                                            Callbacks callbacks) = 0;
 };
 
 // Over gRPC (rpc/peer_calls.h); events are posted to `loop`.
@@ -34,8 +36,9 @@ class GrpcPrefillClient final : public PrefillClient {
       : calls_(&v1::Prefill::StubInterface::async_interface::Prefill, security,
                [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                    absl::Time deadline, Callbacks callbacks) override {
-    return calls_.Call(address, std::move(request), deadline, std::move(callbacks));
+                                    absl::Time deadline, const telemetry::TraceContext& trace,
+                                    Callbacks callbacks) override {
+    return calls_.Call(address, std::move(request), deadline, std::move(callbacks), trace);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
+#include "common/transfer/lease_wire.h"
 
 namespace baton::decode_service {
 namespace {
@@ -58,10 +59,11 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   }
   sequence->prompt_tokens = size - request.resumed_tokens();
   sequence->max_tokens = request.stop().max_tokens();
-  if (sequence->max_tokens < 1 || request.resumed_tokens() > sequence->max_tokens) {
-    return absl::InvalidArgumentError(
-        "stop.max_tokens must be at least 1 and no less than the resumed tokens");
+  if (!request.stop().has_max_tokens() || request.resumed_tokens() > sequence->max_tokens) {
+    return absl::InvalidArgumentError("stop.max_tokens must be set and no less than the resumed tokens");
   }
+  BATON_ASSIGN_OR_RETURN(sequence->leases,
+                         transfer::LeasesFromProto(request.leases(), sequence->prompt_tokens));
   if (sequence->prompt_tokens + sequence->max_tokens > config.context) {
     return absl::InvalidArgumentError(
         fmt::format("prompt of {} tokens and max_tokens of {} exceed the context of {} tokens",

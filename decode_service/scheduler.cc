@@ -73,6 +73,9 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
         kRetryDelay);
   }
   sequence.report.Arrived(arrival, options_.worker_id, sequence.prompt_tokens);
+  sequence.report.Marked(sequence.leases);
+  engine_.pool().Advance(arrival);
+  sequence.kv().Lease(sequence.leases, arrival);
   if (sequence.pending_end.has_value()) {  // nothing is left to compute
     sequence.report.Reserved(arrival, 0);
     probe_.Admitted(0, 0);
@@ -85,7 +88,7 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   }
   const bool queue = std::any_of(sequences_.begin(), sequences_.end(),
                                  [](const auto& entry) { return entry.second->phase == Phase::kPreempted; });
-  const auto reserve = [&] { return sequence.kv().Reserve(sequence.tokens, sequence.size() + 1).ok(); };
+  const auto reserve = [&] { return sequence.kv().Reserve(sequence.tokens, sequence.capacity()).ok(); };
   // Preempted sequences come first, and fetches by peers last.
   if (queue ||
       !(reserve() || (peer_fetch_.server != nullptr && peer_fetch_.server->MakeRoom() && reserve()))) {
@@ -129,6 +132,11 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   request.set_salt(sequence.salt);
   request.set_prompt_crc32c(transfer::PromptChecksum(request));
   request.set_priority(sequence.priority);
+  for (const kv::PrefixLease& lease : sequence.leases) {
+    v1::CacheLease& asked = *request.add_leases();
+    asked.set_tokens(static_cast<uint32_t>(lease.blocks * kBlockTokens));
+    asked.set_ttl(lease.lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M);
+  }
   if (target.fetch().address() != target.address()) *request.mutable_fetch() = target.fetch();
   sequence.phase = Phase::kHandoff;
   sequence.handoff_tokens = sequence.size();
@@ -141,13 +149,15 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
       Handoff::Callbacks{.logits = [this, id](std::span<const float> logits,
                                               const v1::PrefillDone& done) { OnLogits(id, logits, done); },
                          .ended = [this, id](absl::Status status) { OnHandoffEnded(id, status); }});
-  sequence.lease.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline);
+  sequence.lease.handoff->Start(prefill_, target.address(), std::move(request), sequence.deadline,
+                                sequence.trace);
 }
 
 void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
   Sequence& sequence = *sequences_.at(id);
   sequence.handoff_explained = done.queue_seconds() + done.compute_seconds();
   sequence.report.LogitsArrived(clock_.Now(), done);
+  if (sequence.warms()) return;  // it ends with the hand-off
   SampleAndEmit(id, sequence, logits);
 }
 
@@ -169,13 +179,15 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
         absl::ToDoubleSeconds(clock_.Now() - sequence.handoff_started) - sequence.handoff_explained);
     sequence.kv().Computed(sequence.tokens, sequence.handoff_tokens);
     sequence.phase = Phase::kRunning;
+    if (sequence.warms()) return FinishWarm(id, sequence);
     if (sequence.pending_end.has_value()) Finish(id, sequence, *sequence.pending_end);
     return;
   }
   probe_.HandOffFailed();
   if (handoff.refused_write()) probe_.LateWriteRefused();
-  spdlog::warn("request {}: hand-off from {} failed with {} of {} blocks committed: {}", sequence.request_id,
-               handoff.worker(), intake.received_blocks(), intake.ticket().blocks(), status.ToString());
+  spdlog::warn("request {}, trace {}: hand-off from {} failed with {} of {} blocks committed: {}",
+               sequence.request_id, sequence.trace.TraceIdText(), handoff.worker(), intake.received_blocks(),
+               intake.ticket().blocks(), status.ToString());
   // The committed blocks are a valid prefix. The block of the last token is computed again, for its logits.
   const int64_t computed = std::min(intake.committed_blocks() * kBlockTokens,
                                     (sequence.handoff_tokens - 1) / kBlockTokens * kBlockTokens);
@@ -186,7 +198,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
     Finish(id, sequence, *sequence.pending_end);
     return;
   }
-  if (!GrowKv(sequence, sequence.size() + 1).ok()) {
+  if (!GrowKv(sequence, sequence.capacity()).ok()) {
     Preempt(sequence);
     return;
   }
@@ -232,8 +244,13 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
   }
 }
 
+void Scheduler::FinishWarm(SequenceId id, Sequence& sequence) {
+  Finish(id, sequence, {.reason = v1::FINISH_REASON_LENGTH, .stop_match = {}, .stop_token = {}});
+}
+
 void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
   v1::DecodeEvent event;
+  sequence.report.Retained(sequence.kv().leased_tokens());
   *event.mutable_finished() =
       sequence.report.Finished(sequence.choice, end, sequence.size() - sequence.prompt_tokens,
                                sequence.outbox->tokens() - sequence.resumed_tokens - 1);
@@ -250,16 +267,16 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
 
 void Scheduler::Fail(SequenceId id, Sequence& sequence, const absl::Status& status) {
   sequence.finish(status);
-  End(id, Probe::Outcome::kFailed);
+  End(id, Probe::Outcome::kFailed, absl::StatusCodeToString(status.code()));
 }
 
 void Scheduler::Readmit() {
   for (auto& [id, sequence] : sequences_) {
     if (sequence->phase != Phase::kPreempted) continue;
     // A block for each running sequence stays free, or the next step would preempt again.
-    const int64_t needed = BlocksFor(sequence->size() + 1);
+    const int64_t needed = BlocksFor(sequence->capacity());
     if (engine_.pool().available() < needed + static_cast<int64_t>(running())) break;
-    if (!sequence->kv().Reserve(sequence->tokens, sequence->size() + 1).ok()) break;
+    if (!sequence->kv().Reserve(sequence->tokens, sequence->capacity()).ok()) break;
     StartPrefill(id, *sequence);
   }
 }
@@ -286,13 +303,14 @@ void Scheduler::Preempt(Sequence& sequence) {
   leases_.Release(std::move(sequence.lease));
   sequence.lease.kv =
       std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(sequence.salt)));
+  sequence.kv().Lease(sequence.leases, sequence.report.arrival());
   sequence.penalty_slot = nullptr;
   sequence.phase = Phase::kPreempted;
   sequence.report.Preempted();
   probe_.Preempted();
 }
 
-void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled); }
+void Scheduler::Cancel(SequenceId id) { End(id, Probe::Outcome::kCancelled, "CANCELLED"); }
 
 void Scheduler::Abort(const absl::Status& status) {
   if (in_flight_.has_value()) Complete(*std::exchange(in_flight_, std::nullopt));
@@ -302,12 +320,16 @@ void Scheduler::Abort(const absl::Status& status) {
   leases_.ReleaseFinished();
 }
 
-void Scheduler::End(SequenceId id, Probe::Outcome outcome) {
+void Scheduler::End(SequenceId id, Probe::Outcome outcome, std::string_view failure) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   std::unique_ptr<Sequence> sequence = std::move(found->second);
   sequences_.erase(found);
   probe_.Ended(outcome, clock_.Now() - sequence->report.arrival());
+  if (sequence->spans != nullptr) {
+    sequence->report.AddSpans(failure, *sequence->spans);
+    sequence->spans = nullptr;
+  }
   BlockLease lease = std::move(sequence->lease);
   leases_.Release(std::move(lease), std::move(sequence));
 }

@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -113,9 +114,12 @@ class Scheduler {
   void SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits);
   // Sends a token that was drawn. Ends the sequence if that was its last.
   void Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest);
+  // Ends a sequence that draws no token: its prompt is computed.
+  void FinishWarm(SequenceId id, Sequence& sequence);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
   void Fail(SequenceId id, Sequence& sequence, const absl::Status& status);
-  void End(SequenceId id, Probe::Outcome outcome);
+  // `failure`: the name of the code that it ended with, if that is not OK.
+  void End(SequenceId id, Probe::Outcome outcome, std::string_view failure = "");
   // Gives preempted sequences blocks again, in order of arrival, as long as there are some.
   void Readmit();
   // Pauses sequences whose client has not taken enough, and ends those whose client takes nothing.

@@ -29,15 +29,17 @@ bool Scheduler::StartFetch(SequenceId id, Sequence& sequence) {
              Sequence& fetching = *sequences_.at(id);
              fetching.kv().Computed(fetching.tokens, (from + blocks) * kBlockTokens);
            },
-       .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }});
+       .ended = [this, id](const absl::Status&) { OnFetchEnded(id); }},
+      sequence.trace);
   return true;
 }
 
 void Scheduler::OnFetchEnded(SequenceId id) {
   Sequence& sequence = *sequences_.at(id);
   const fetch::Fetch& fetch = *sequence.lease.fetch;
-  sequence.report.Fetched(sequence.peer.worker(), fetch.committed() * kBlockTokens,
-                          clock_.Now() - fetch.started(), sequence.kv().computed_tokens());
+  const absl::Time now = clock_.Now();
+  sequence.report.Fetched(now, sequence.peer.worker(), fetch.committed() * kBlockTokens,
+                          now - fetch.started(), sequence.kv().computed_tokens());
   // This may be a callback of the fetch: it lives until ReleaseFinished.
   leases_.Release({.fetch = std::move(sequence.lease.fetch)});
   StartPrefill(id, sequence);

@@ -149,9 +149,10 @@ void Scheduler::AddRows(const PlannedRows& planned) {
                 .logit_rows = planned.logit_rows});
   }
   // The backend draws the token, where it can, unless the client is told something of the logits, the token
-  // may be one that no draw decides, or a grammar says which tokens there are.
+  // may be one that no draw decides, a grammar says which tokens there are, or none is drawn.
   const Outbox& outbox = *sequence.outbox;
-  const bool host = outbox.shows_logits() || outbox.may_force() || outbox.grammar() != nullptr;
+  const bool host =
+      outbox.shows_logits() || outbox.may_force() || outbox.grammar() != nullptr || sequence.warms();
   if (planned.logit_rows == 0 || host) return;
   if (sequence.sampling.Penalises() && sequence.penalty_slot == nullptr) {
     sequence.penalty_slot = engine_.TakePenaltySlot();
@@ -206,6 +207,7 @@ void Scheduler::EmitFrom(const engine::StepResult& result, int64_t share, Sequen
     sequence.phase = Phase::kRunning;
     sequence.report.PromptComputed(clock_.Now());
   }
+  if (sequence.warms()) return FinishWarm(id, sequence);
   if (const std::optional<TokenId> token = result.drawn(share)) {
     Emit(id, sequence, {.token = *token}, 0);
   } else if (result.logits(share).empty()) {

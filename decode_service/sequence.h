@@ -14,6 +14,7 @@
 #include "common/engine/penalty_slots.h"
 #include "common/rpc/event_sink.h"
 #include "common/sampling/sampler.h"
+#include "common/telemetry/tracer.h"
 #include "decode_service/answer_report.h"
 #include "decode_service/block_lease.h"
 #include "decode_service/outbox.h"
@@ -30,13 +31,17 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   std::string salt;
   v1::Fingerprint fingerprint;
   std::vector<v1::PrefillTarget> targets;
-  v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere
+  v1::PeerPrefix peer;                  // where its leading blocks can be fetched; 0 blocks: nowhere
+  std::vector<kv::PrefixLease> leases;  // of the prompt
   int priority = 0;
-  int64_t max_tokens = 0;
+  int64_t max_tokens = 0;      // 0: the prompt is computed, and no token is drawn
   int64_t resumed_tokens = 0;  // answered elsewhere before
   sampling::Params sampling;
   absl::Time deadline = absl::InfiniteFuture();
   uint32_t choice = 0;
+  // What calls carry that it causes, and its spans: null if it is not recorded.
+  telemetry::TraceContext trace;
+  std::unique_ptr<telemetry::RequestSpans> spans;
 
   // Where it is.
   Phase phase = Phase::kPreempted;
@@ -59,6 +64,10 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
 
   engine::SequenceKv& kv() { return *lease.kv; }
   const engine::SequenceKv& kv() const { return *lease.kv; }
+  // It has the prompt computed and cached, and nothing drawn.
+  bool warms() const { return max_tokens == 0; }
+  // Tokens that it has blocks for before its next step: its own, and the one that is drawn.
+  int64_t capacity() const { return size() + (warms() ? 0 : 1); }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.
   int64_t remaining() const { return size() - kv().computed_tokens(); }

@@ -24,7 +24,7 @@ class DecodeRole final : public worker::Stepper {
         scheduler_(options, runtime.engine(), runtime.link().receiver(), prefill_, runtime.clock(), probe_,
                    runtime.peer_fetch()),
         service_(runtime.engine(), runtime.loop(), scheduler_, runtime.hub(), std::move(tokenizer), probe_,
-                 runtime.peers()) {
+                 runtime.peers(), runtime.clock(), runtime.tracer()) {
     runtime.link().SetAsk(
         [this](const std::string& address, const transfer::Meeting& meeting,
                transfer::LinkSender::Answer answer) { meetings_.Ask(address, meeting, std::move(answer)); });

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/rpc/trace_metadata.h"
+#include "common/telemetry/semantic_conventions.h"
 #include "decode_service/request.h"
 
 namespace baton::decode_service {
@@ -18,7 +20,8 @@ constexpr size_t kMaxGrammarsKept = 32;
 
 DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler,
                              worker::WatchHub& hub, std::shared_ptr<const text::Tokenizer> tokenizer,
-                             Probe& probe, const rpc::PeerCheck& peers)
+                             Probe& probe, const rpc::PeerCheck& peers, const Clock& clock,
+                             const telemetry::Tracer& tracer)
     : engine_(engine),
       loop_(loop),
       scheduler_(scheduler),
@@ -26,6 +29,8 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
       tokenizer_(std::move(tokenizer)),
       markers_(std::make_shared<output::MarkerTables>(*tokenizer_)),
       probe_(probe),
+      clock_(clock),
+      tracer_(tracer),
       calls_(peers, loop, kMaxOutboxBytes),
       vocabulary_(text::GrammarVocabulary::Make(*tokenizer_)),
       masks_(kMaxGrammarsWaiting),
@@ -78,6 +83,17 @@ absl::StatusOr<text::GrammarMatcher> DecodeService::Compile(const std::string& l
   return compiled_.emplace(lark, std::move(matcher)).first->second.Fork();
 }
 
+void DecodeService::Trace(const grpc::CallbackServerContext& context, const v1::DecodeRequest& request,
+                          Sequence& sequence) const {
+  sequence.trace = rpc::TraceOf(context);
+  sequence.spans =
+      tracer_.Begin(sequence.trace, clock_, "decode.request", telemetry::Span::Kind::kServer, clock_.Now());
+  if (sequence.spans == nullptr) return;
+  sequence.trace = sequence.spans->context();
+  sequence.spans->whole().attributes = {{telemetry::names::kRequestId, request.request_id()},
+                                        {telemetry::names::kChoice, int64_t{request.choice()}}};
+}
+
 grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::CallbackServerContext* context,
                                                                    const v1::DecodeRequest* request) {
   const SequenceId id(next_id_++);
@@ -100,6 +116,7 @@ grpc::ServerWriteReactor<v1::DecodeEvent>* DecodeService::Generate(grpc::Callbac
           sequence.deadline = absl::FromChrono(deadline);
         }
         static_cast<rpc::EventSink<v1::DecodeEvent>&>(sequence) = std::move(sink);
+        Trace(*context, *request, sequence);
         // The router's booking lives as long as the sequence does.
         sequence.send = [send = std::move(sequence.send),
                          booked = hub_.Book(request->router_id(), request->token_ids_size())](

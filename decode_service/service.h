@@ -25,7 +25,8 @@ class DecodeService final : public v1::Decode::CallbackService {
  public:
   // All outlive it.
   DecodeService(engine::Engine& engine, engine::Loop& loop, Scheduler& scheduler, worker::WatchHub& hub,
-                std::shared_ptr<const text::Tokenizer> tokenizer, Probe& probe, const rpc::PeerCheck& peers);
+                std::shared_ptr<const text::Tokenizer> tokenizer, Probe& probe, const rpc::PeerCheck& peers,
+                const Clock& clock, const telemetry::Tracer& tracer);
 
   grpc::ServerWriteReactor<v1::DecodeEvent>* Generate(grpc::CallbackServerContext* context,
                                                       const v1::DecodeRequest* request) override;
@@ -35,6 +36,9 @@ class DecodeService final : public v1::Decode::CallbackService {
   // Engine thread: admits the sequence, or has its grammar compiled first.
   absl::Status Submit(SequenceId id, Parsed sequence);
   absl::Status Admit(SequenceId id, Parsed sequence);
+  // What the caller says of its trace, and the request's spans if it is recorded.
+  void Trace(const grpc::CallbackServerContext& context, const v1::DecodeRequest& request,
+             Sequence& sequence) const;
   // The grammars' thread.
   absl::StatusOr<text::GrammarMatcher> Compile(const std::string& lark);
 
@@ -45,6 +49,8 @@ class DecodeService final : public v1::Decode::CallbackService {
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const std::shared_ptr<const output::MarkerTables> markers_;
   Probe& probe_;
+  const Clock& clock_;
+  const telemetry::Tracer& tracer_;
   const rpc::ServedCalls<v1::DecodeEvent, engine::Loop> calls_;
   std::atomic<uint64_t> next_id_ = 1;
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;

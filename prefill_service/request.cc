@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
+#include "common/transfer/lease_wire.h"
 #include "common/transfer/prompt_checksum.h"
 
 namespace baton::prefill_service {
@@ -58,6 +59,7 @@ absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine
   job.request_id = request.request_id();
   job.root = engine.RootFor(kv::TenantSalt(request.salt()));
   job.priority = request.priority();
+  BATON_ASSIGN_OR_RETURN(job.leases, transfer::LeasesFromProto(request.leases(), size));
   job.peer = request.fetch();
   // The last token is computed here in any case.
   job.peer.set_blocks(

@@ -10,6 +10,7 @@
 #include "common/engine/chunk_planner.h"
 #include "common/fetch/fetcher.h"
 #include "common/fetch/peer_server.h"
+#include "common/telemetry/semantic_conventions.h"
 
 namespace baton::prefill_service {
 namespace {
@@ -93,7 +94,8 @@ void Scheduler::BeginFetch(Prompt& prompt) {
       fetch::PrefixPrefetch::Begin(*peer_fetch_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
                                    prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
                                    {.prefetched = [this, id](int64_t blocks) { OnPrefetched(id, blocks); },
-                                    .ended = [this, id] { ReleasePrefetch(*waiting_.at(id)); }});
+                                    .ended = [this, id] { ReleasePrefetch(*waiting_.at(id)); }},
+                                   prompt.job.trace);
   prompt.due = DueTime(prompt);
   order_.Move(id, prompt.due);
 }
@@ -192,6 +194,7 @@ int64_t Scheduler::pending_tokens() const {
 
 bool Scheduler::Step() {
   std::erase_if(released_prefetches_, [](const auto& prefetch) { return !prefetch->writing(); });
+  engine_.pool().Advance(clock_.Now());
   Admit();
   const bool shipped = ShipCached();
   std::vector<Planned> plan = Plan();
@@ -233,6 +236,7 @@ void Scheduler::Admit() {
     }
     if (!WantsAnother(prompt)) break;
     auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.job.root);
+    kv->Lease(prompt.job.leases, prompt.arrival);
     if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) {
       if (MakeRoom()) continue;
       break;
@@ -386,11 +390,30 @@ void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
   }
   // Not the time from its first chunk to its last: what other prompts took in between is not its own cost,
   // and adding up the prompts that wait before another one would count it twice.
-  const double taken = absl::ToDoubleSeconds(clock_.Now() - prompt.arrival);
+  const absl::Time now = clock_.Now();
+  const double taken = absl::ToDoubleSeconds(now - prompt.arrival);
   done.set_queue_seconds(std::max(0.0, taken - prompt.compute_seconds));
   done.set_compute_seconds(prompt.compute_seconds);
+  AddSpans(prompt, now);
   prompt.job.send(std::move(event));
   prompt.logits_sent = true;
+}
+
+void Scheduler::AddSpans(Prompt& prompt, absl::Time computed) const {
+  namespace names = telemetry::names;
+  if (prompt.job.spans == nullptr) return;
+  telemetry::RequestSpans& spans = *prompt.job.spans;
+  // As PrefillDone tells it: what other prompts took between its chunks was waiting.
+  const absl::Time computed_from = std::max(prompt.arrival, computed - absl::Seconds(prompt.compute_seconds));
+  spans.Add("prefill.queue", prompt.arrival, computed_from);
+  spans.Add("prefill.compute", computed_from, computed).attributes = {
+      {names::kTokens, prompt.size() - prompt.kv->cached_tokens()}};
+  if (prompt.fetched_tokens > 0) {
+    const absl::Time fetched_from = prompt.last_prefetched - absl::Seconds(prompt.fetch_seconds);
+    spans.Add("fetch", fetched_from, prompt.last_prefetched).attributes = {
+        {names::kWorker, prompt.job.peer.worker()}, {names::kTokens, prompt.fetched_tokens}};
+  }
+  spans.End(computed);
 }
 
 void Scheduler::Retire() {
@@ -405,6 +428,9 @@ void Scheduler::Retire() {
 
 void Scheduler::Fail(std::list<Prompt>::iterator prompt, const absl::Status& status) {
   probe_.Failed();
+  if (prompt->job.spans != nullptr) {
+    prompt->job.spans->whole().error = absl::StatusCodeToString(status.code());
+  }
   prompt->job.finish(status);
   computing_.erase(prompt);
 }

@@ -31,6 +31,7 @@
 #include "common/forecast/prefill_forecast.h"
 #include "common/forecast/step_forecast.h"
 #include "common/rpc/event_sink.h"
+#include "common/telemetry/tracer.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 #include "prefill_service/probe.h"
@@ -67,8 +68,13 @@ struct Job : rpc::EventSink<v1::PrefillEvent> {
   transfer::Ticket ticket;
   // Lower runs first; a step is worth forecast::kPriorityStep of waiting.
   int priority = 0;
+  // What of the prompt stays cached here in preference to other blocks.
+  std::vector<kv::PrefixLease> leases;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
   v1::PeerPrefix peer;
+  // What calls carry that it causes, and its spans: null if it is not recorded.
+  telemetry::TraceContext trace;
+  std::shared_ptr<telemetry::RequestSpans> spans;
 };
 
 class Scheduler {
@@ -147,6 +153,8 @@ class Scheduler {
   std::vector<Planned> Plan();
   void Compute(std::vector<Planned>& plan);
   void SendLogits(Prompt& prompt, std::span<const float> logits);
+  // The spans of a prompt that is computed, if it is recorded.
+  void AddSpans(Prompt& prompt, absl::Time computed) const;
   // Ends prompts that are done.
   void Retire();
   void Fail(std::list<Prompt>::iterator prompt, const absl::Status& status);

@@ -21,7 +21,7 @@ class PrefillRole final : public worker::Stepper {
                    runtime.peer_fetch()),
         link_tests_(runtime.engine(), runtime.link().sender(), options.max_chunk_bytes),
         service_(runtime.engine(), runtime.link().sender(), runtime.loop(), scheduler_, link_tests_,
-                 runtime.hub(), probe_, runtime.peers()) {}
+                 runtime.hub(), probe_, runtime.peers(), runtime.clock(), runtime.tracer()) {}
 
   v1::Role role() const override { return v1::ROLE_PREFILL; }
   grpc::Service& service() override { return service_; }

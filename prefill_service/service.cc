@@ -4,6 +4,8 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/trace_metadata.h"
+#include "common/telemetry/semantic_conventions.h"
 #include "prefill_service/request.h"
 
 namespace baton::prefill_service {
@@ -16,16 +18,29 @@ constexpr size_t kMaxOutboxBytes = 32 << 20;
 
 PrefillService::PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop,
                                Scheduler& scheduler, LinkTests& link_tests, worker::WatchHub& hub,
-                               Probe& probe, const rpc::PeerCheck& peers)
+                               Probe& probe, const rpc::PeerCheck& peers, const Clock& clock,
+                               const telemetry::Tracer& tracer)
     : engine_(engine),
       link_(link),
       scheduler_(scheduler),
       link_tests_(link_tests),
       hub_(hub),
       probe_(probe),
+      clock_(clock),
+      tracer_(tracer),
       calls_(peers, loop, kMaxOutboxBytes),
       tests_(peers, loop, kMaxOutboxBytes),
       meetings_(peers, loop, kMaxOutboxBytes) {}
+
+void PrefillService::Trace(const grpc::CallbackServerContext& context, const v1::PrefillRequest& request,
+                           Job& job) const {
+  job.trace = rpc::TraceOf(context);
+  job.spans = tracer_.Begin(job.trace, clock_, "prefill", telemetry::Span::Kind::kServer, clock_.Now());
+  if (job.spans == nullptr) return;
+  job.trace = job.spans->context();
+  job.spans->whole().attributes = {{telemetry::names::kRequestId, request.request_id()},
+                                   {telemetry::names::kWorker, hub_.info().worker_id()}};
+}
 
 grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::CallbackServerContext* context,
                                                                     const v1::PrefillRequest* request) {
@@ -41,6 +56,7 @@ grpc::ServerWriteReactor<v1::PrefillEvent>* PrefillService::Prefill(grpc::Callba
           probe_.Refused();
         } else {
           static_cast<rpc::EventSink<v1::PrefillEvent>&>(*job) = std::move(sink);
+          Trace(*context, *request, *job);
         }
         return job;
       },

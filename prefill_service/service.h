@@ -19,7 +19,8 @@ class PrefillService final : public v1::Prefill::CallbackService {
  public:
   // All outlive it.
   PrefillService(engine::Engine& engine, transfer::LinkSender& link, engine::Loop& loop, Scheduler& scheduler,
-                 LinkTests& link_tests, worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers);
+                 LinkTests& link_tests, worker::WatchHub& hub, Probe& probe, const rpc::PeerCheck& peers,
+                 const Clock& clock, const telemetry::Tracer& tracer);
 
   grpc::ServerWriteReactor<v1::PrefillEvent>* Prefill(grpc::CallbackServerContext* context,
                                                       const v1::PrefillRequest* request) override;
@@ -29,12 +30,17 @@ class PrefillService final : public v1::Prefill::CallbackService {
                                                    const v1::MeetRequest* request) override;
 
  private:
+  // What the caller says of its trace, and the prompt's spans if it is recorded.
+  void Trace(const grpc::CallbackServerContext& context, const v1::PrefillRequest& request, Job& job) const;
+
   engine::Engine& engine_;
   transfer::LinkSender& link_;
   Scheduler& scheduler_;
   LinkTests& link_tests_;
   worker::WatchHub& hub_;
   Probe& probe_;
+  const Clock& clock_;
+  const telemetry::Tracer& tracer_;
   const rpc::ServedCalls<v1::PrefillEvent, engine::Loop> calls_;
   const rpc::ServedCalls<v1::KvChunk, engine::Loop> tests_;
   const rpc::ServedCalls<v1::MeetResponse, engine::Loop> meetings_;

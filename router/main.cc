@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "common/rpc/lifecycle.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/metrics.h"
+#include "router/models_file.h"
 #include "router/router.h"
 
 namespace {
@@ -33,7 +35,8 @@ int main(int argc, char** argv) {
   baton::rpc::SkipLockOrderChecks();
   baton::rpc::CatchStopSignals();
   baton::router::RouterOptions options;
-  baton::router::RouterOptions::Model& model = options.models.emplace_back();
+  baton::router::RouterOptions::Model model;
+  std::string models_file;
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
@@ -48,11 +51,16 @@ int main(int argc, char** argv) {
       "baton-router");
   app.add_option("--model", model.folder,
                  "Hugging Face folder of the model (tokenizer, template, config), or its GGUF file")
-      ->required()
       ->check(CLI::ExistingPath)
       ->type_name("DIR");
   app.add_option("--model-name", model.name, "Name that clients use (default: the folder's name)")
       ->type_name("NAME");
+  app.add_option(
+         "--models", models_file,
+         "JSON file of more models, each with its workers: {\"models\": [{\"name\", \"folder\", "
+         "\"decode\": [...], \"prefill\": [...], \"fleet_file\", \"output_format\"}]}. The default is "
+         "--model, else the first of them; one without workers is served by those of the flags")
+      ->type_name("FILE");
   app.add_option("--output-format", model.output_format,
                  "How the model writes thinking and tool calls (default: found by what its template renders)")
       ->check(CLI::IsMember(OutputFormats()))
@@ -164,6 +172,21 @@ int main(int argc, char** argv) {
          "output; none: no lines")
       ->type_name("FILE");
   app.add_option(
+         "--otlp", options.tracing.otlp,
+         "Base URL of an OpenTelemetry collector, http://HOST:4318, to which spans are sent (OTLP over HTTP, "
+         "JSON); none: traces are handed on to workers, and no spans are sent")
+      ->type_name("URL")
+      ->check(CLI::Validator(
+          [](std::string& url) {
+            return std::string(baton::telemetry::ParseOtlpEndpoint(url).status().message());
+          },
+          ""));
+  app.add_option("--trace-sample", options.tracing.sample,
+                 "Share of the requests without a traceparent of which spans are sent; those with one say it "
+                 "themselves")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option(
          "--prices", options.prices,
          "JSON file of what models cost per million tokens, read again when it changes; none: nothing "
          "has a price")
@@ -206,7 +229,27 @@ int main(int argc, char** argv) {
   if (const absl::Status misuse = baton::rpc::CheckFlags(options.security); !misuse.ok()) {
     return baton::command_line::Misused(app, std::string(misuse.message()));
   }
-  if (options.decode.empty() && options.fleet_file.empty()) {
+  if (model.folder.empty() && models_file.empty()) {
+    return baton::command_line::Misused(app, "there is no model to serve: give --model or --models");
+  }
+  if (model.folder.empty() && (!model.name.empty() || !model.output_format.empty())) {
+    return baton::command_line::Misused(app,
+                                        "--model-name and --output-format are of --model, which is missing");
+  }
+  if (!model.folder.empty()) options.models.push_back(model);
+  if (!models_file.empty()) {
+    const auto more = baton::router::ReadModels(models_file);
+    if (!more.ok()) return Fail(more.status());
+    options.models.insert(options.models.end(), more->begin(), more->end());
+  }
+  const bool flags_workers = std::any_of(options.models.begin(), options.models.end(),
+                                         [](const auto& one) { return !one.HasWorkers(); });
+  if (!flags_workers &&
+      (!options.decode.empty() || !options.prefill.empty() || !options.fleet_file.empty())) {
+    return baton::command_line::Misused(
+        app, "--decode, --prefill and --fleet-file name workers, and every model names its own in --models");
+  }
+  if (flags_workers && options.decode.empty() && options.fleet_file.empty()) {
     return baton::command_line::Misused(
         app, "there is no worker to place requests on: give --decode or --fleet-file");
   }

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
+#include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/base/quote.h"
 #include "common/base/random.h"
@@ -22,16 +24,32 @@
 #include "router/api/validation.h"
 #include "router/billing/ledger.h"
 #include "router/billing/price_file.h"
-#include "router/discovery/discovery.h"
-#include "router/fleet/watcher.h"
+#include "router/model_workers.h"
 #include "router/tenancy/authenticator.h"
 
 namespace baton::router {
 namespace {
 
-absl::StatusOr<ModelRegistry> LoadModels(const std::vector<RouterOptions::Model>& models) {
+// The workers of some of the models.
+using Finding = discovery::Discovery::Options;
+
+Finding WorkersOf(const RouterOptions& options, const RouterOptions::Model& model) {
+  Finding finding;
+  finding.decode = model.HasWorkers() ? model.decode : options.decode;
+  finding.prefill = model.HasWorkers() ? model.prefill : options.prefill;
+  finding.fleet_file = model.HasWorkers() ? model.fleet_file : options.fleet_file;
+  finding.resolve_every = options.resolve_interval;
+  return finding;
+}
+
+bool SameWorkers(const Finding& a, const Finding& b) {
+  return a.decode == b.decode && a.prefill == b.prefill && a.fleet_file == b.fleet_file;
+}
+
+// `fleets`: where the workers of each fleet are, in the order of their first models.
+absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vector<Finding>* fleets) {
   std::vector<ServedModel> served;
-  for (const RouterOptions::Model& model : models) {
+  for (const RouterOptions::Model& model : options.models) {
     BATON_ASSIGN_OR_RETURN(served.emplace_back(),
                            ServedModel::Load(model.folder, model.name, model.output_format));
     const output::FormatChoice& choice = served.back().output;
@@ -45,12 +63,23 @@ absl::StatusOr<ModelRegistry> LoadModels(const std::vector<RouterOptions::Model>
           "is not found again in the next turn (ModelInfo.unstable_history)",
           served.back().name, part);
     }
+    const Finding workers = WorkersOf(options, model);
+    const auto fleet = std::find_if(fleets->begin(), fleets->end(),
+                                    [&](const Finding& other) { return SameWorkers(workers, other); });
+    served.back().fleet = fleet - fleets->begin();
+    if (fleet == fleets->end()) {
+      fleets->push_back(workers);
+      continue;
+    }
     // The fleet's workers have one fingerprint: those of another model would be left out.
-    if (served.back().config == served.front().config) continue;
+    const auto first = std::find_if(served.begin(), served.end(), [&](const ServedModel& other) {
+      return other.fleet == served.back().fleet;
+    });
+    if (served.back().config == first->config) continue;
     return absl::InvalidArgumentError(
-        fmt::format("\"{}\" and \"{}\" are different models, and the workers of one fleet serve one: start a "
-                    "router for each",
-                    served.front().name, served.back().name));
+        fmt::format("\"{}\" and \"{}\" are different models, and the workers of one fleet serve one: name "
+                    "the workers of each (--models)",
+                    first->name, served.back().name));
   }
   return ModelRegistry::Create(std::move(served));
 }
@@ -77,11 +106,18 @@ absl::StatusOr<std::unique_ptr<billing::PriceFile>> OpenPrices(const std::string
   });
 }
 
-// `model`: any of those that the fleet serves.
-fleet::Fleet::Options FleetOptions(const ServedModel& model) {
-  fleet::Fleet::Options result;
-  result.router_id = fmt::format("{:016x}", RandomU64());
-  result.vocabulary = model.vocabulary;
+// Of the fleet with this number, of so many. `model`: the first of those that it serves.
+ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedModel& model,
+                                   const std::string& router_id, Finding finding, size_t fleets) {
+  ModelWorkers::Options result;
+  if (fleets > 1) result.label = model.name;
+  result.slo = options.slo;
+  result.index_bytes = options.index_bytes / static_cast<int64_t>(fleets);
+  result.fleet.router_id = router_id;
+  result.fleet.vocabulary = model.vocabulary;
+  result.dispatcher = options.dispatcher;
+  result.finding = std::move(finding);
+  result.keepalive = {options.keepalive.interval, options.keepalive.timeout};
   return result;
 }
 
@@ -89,40 +125,60 @@ fleet::Fleet::Options FleetOptions(const ServedModel& model) {
 
 // In the order in which they are built; destroyed the other way round.
 struct Router::Parts {
-  Parts(const RouterOptions& options, ModelRegistry registry, std::unique_ptr<placement::Policy> policy)
+  Parts(const RouterOptions& options, ModelRegistry registry)
       : drain(options.drain),
         models(std::move(registry)),
-        probe(metrics, options.slo),
-        index({.max_bytes = options.index_bytes}),
-        fleet(FleetOptions(models.default_model()), probe, &index),
         preparer(models, [] { return RandomU64(); }),
-        executor({.threads = options.tokenizer_threads,
-                  .clock = &clock,
-                  .dropped = [this] { probe.PreparationDropped(); }}),
-        dispatcher(options.dispatcher, fleet, std::move(policy), clock, probe, &index) {
+        executor({.threads = options.tokenizer_threads, .clock = &clock, .dropped = [this] {
+                    context.probe->PreparationDropped();
+                  }}) {
     context.preparer = &preparer;
-    context.dispatcher = &dispatcher;
-    context.fleet = &fleet;
     context.decode = &decode_client;
     context.executor = &executor;
     context.clock = &clock;
-    context.probe = &probe;
     context.live = &live;
-    context.router_id = fleet.router_id();
+    context.sessions = &sessions;
+    context.router_id = fmt::format("{:016x}", RandomU64());
     context.max_attempts = options.max_attempts;
     context.max_migrations = options.max_migrations;
     context.client_stall = options.client_stall;
-    live.Watch(options.client_stall);
-  }
-  // Discovery tells the watcher what to follow, so it ends first.
-  ~Parts() {
-    if (discovery != nullptr) discovery->Stop();
   }
 
-  // The health service follows the fleet.
-  void FollowFleet() {
+  // The fleets call FollowFleets: they end before what it uses.
+  ~Parts() {
+    for (const auto& fleet : workers) fleet->Stop();
+  }
+
+  // One fleet for each of `places`; they follow no worker yet.
+  absl::Status MakeFleets(const RouterOptions& options, const std::vector<Finding>& places) {
+    auto shared = options;
+    shared.dispatcher.meters = std::make_shared<admission::Meters>();
+    for (const Finding& place : places) {
+      BATON_ASSIGN_OR_RETURN(
+          auto policy,
+          placement::MakePolicy(options.policy, RandomU64(),
+                                forecast::QueueTargets::For(options.slo.ttft_seconds, options.tail_share),
+                                options.slo.tpot_seconds));
+      const auto first = std::find_if(models.models().begin(), models.models().end(),
+                                      [&](const auto& model) { return model->fleet == workers.size(); });
+      BATON_CHECK(first != models.models().end()) << "a fleet that serves no model";
+      ModelWorkers::Options fleet = FleetOptions(shared, **first, context.router_id, place, places.size());
+      fleet.security = security.get();
+      ModelWorkers& made = *workers.emplace_back(
+          std::make_unique<ModelWorkers>(std::move(fleet), std::move(policy), metrics, clock));
+      context.fleets.push_back(
+          {.dispatcher = &made.dispatcher(), .fleet = &made.fleet(), .probe = &made.probe()});
+    }
+    context.probe = &workers.front()->probe();
+    return absl::OkStatus();
+  }
+
+  // The health service follows the fleets.
+  void FollowFleets() {
     absl::MutexLock lock(&health_mutex);
-    const bool serving = !fleet.view()->decode.empty();
+    const bool serving = std::any_of(workers.begin(), workers.end(), [](const auto& fleet) {
+      return !fleet->fleet().view()->decode.empty();
+    });
     if (server == nullptr || stopping || serving == said_serving) return;
     said_serving = serving;
     server->SetServing(serving);
@@ -130,26 +186,23 @@ struct Router::Parts {
 
   const absl::Duration drain;
   telemetry::Metrics metrics;
+  std::unique_ptr<telemetry::Tracing> tracing;
   MonotonicClock clock;
   std::shared_ptr<const rpc::Security> security;
   const ModelRegistry models;
-  Probe probe;
-  index::PrefixIndex index;
-  fleet::Fleet fleet;
+  std::vector<std::unique_ptr<ModelWorkers>> workers;  // by ServedModel::fleet
   RequestPreparer preparer;
   GrpcDecodeClient decode_client{clock};
   LiveCalls live{clock};
+  SessionPrompts sessions;
   CallContext context;
   Executor executor;
-  Dispatcher dispatcher;
   std::unique_ptr<Tenants> tenants;
   billing::LedgerProbe ledger_probe{metrics};
   // Calls end on its thread: it goes after the server.
   std::unique_ptr<billing::Ledger> ledger;     // null: nothing is recorded
   std::unique_ptr<billing::PriceFile> prices;  // null: no model has a price
   std::unique_ptr<Authenticator> authenticator;
-  std::unique_ptr<discovery::Discovery> discovery;
-  std::unique_ptr<fleet::Watcher> watcher;
   std::unique_ptr<InferenceService> service;
   absl::Mutex health_mutex;
   std::unique_ptr<rpc::Server> server;
@@ -159,19 +212,23 @@ struct Router::Parts {
 
 absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& options) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
-  BATON_ASSIGN_OR_RETURN(ModelRegistry models, LoadModels(options.models));
-  BATON_ASSIGN_OR_RETURN(auto policy, placement::MakePolicy(options.policy, RandomU64(),
-                                                            forecast::QueueTargets::For(
-                                                                options.slo.ttft_seconds, options.tail_share),
-                                                            options.slo.tpot_seconds));
-  auto parts = std::make_unique<Parts>(options, std::move(models), std::move(policy));
+  std::vector<Finding> places;
+  BATON_ASSIGN_OR_RETURN(ModelRegistry models, LoadModels(options, &places));
+  auto parts = std::make_unique<Parts>(options, std::move(models));
   Parts* const all = parts.get();
   all->security = security;
+  BATON_ASSIGN_OR_RETURN(all->tracing, telemetry::Tracing::Start(options.tracing, "baton-router",
+                                                                 all->context.router_id, all->metrics));
+  all->context.tracer = &all->tracing->tracer();
+  BATON_RETURN_IF_ERROR(all->MakeFleets(options, places));
+  all->live.Watch(options.client_stall);
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
-                           all->dispatcher.SetTenant(tenant.id, tenant.label, tenant.limits);
+                           for (const auto& fleet : all->workers) {
+                             fleet->dispatcher().SetTenant(tenant.id, tenant.label, tenant.limits);
+                           }
                          }));
   all->tenants->Watch();
-  all->authenticator = std::make_unique<Authenticator>(*all->tenants, all->probe);
+  all->authenticator = std::make_unique<Authenticator>(*all->tenants, *all->context.probe);
   all->context.authenticator = all->authenticator.get();
   if (!options.ledger.empty() || !options.audit_log.empty()) {
     BATON_ASSIGN_OR_RETURN(
@@ -182,27 +239,10 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   BATON_ASSIGN_OR_RETURN(all->prices, OpenPrices(options.prices, all->models));
   if (all->prices != nullptr) all->prices->Watch();
   all->context.prices = all->prices.get();
-  all->fleet.SetListener([all] {
-    all->dispatcher.Pump();
-    all->FollowFleet();
-  });
-  discovery::Discovery::Options finding;
-  finding.decode = options.decode;
-  finding.prefill = options.prefill;
-  finding.fleet_file = options.fleet_file;
-  finding.resolve_every = options.resolve_interval;
-  BATON_ASSIGN_OR_RETURN(all->discovery,
-                         discovery::Discovery::Open(finding, nullptr, all->clock, [all](const auto& found) {
-                           // In this order: the fleet isn't settled before new endpoints have answered.
-                           all->watcher->Follow(found.decode, found.prefill);
-                           all->fleet.SetListing({.complete = found.complete, .trouble = found.trouble});
-                         }));
-  all->watcher = std::make_unique<fleet::Watcher>(
-      all->fleet, fleet::Watcher::Keepalive{options.keepalive.interval, options.keepalive.timeout},
-      security.get(), [all] { all->discovery->Hurry(); });
-  all->discovery->Start();
-  all->dispatcher.StartTicking();
-  all->service = std::make_unique<InferenceService>(all->context, all->fleet);
+  for (const auto& fleet : all->workers) {
+    BATON_RETURN_IF_ERROR(fleet->Start([all] { all->FollowFleets(); }));
+  }
+  all->service = std::make_unique<InferenceService>(all->context);
   rpc::ServerOptions listening;
   listening.listen = options.listen;
   listening.health_listen = options.health_listen;
@@ -215,7 +255,7 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
     absl::MutexLock lock(&all->health_mutex);
     all->server = std::move(server);
   }
-  all->FollowFleet();
+  all->FollowFleets();
   return std::unique_ptr<Router>(new Router(std::move(parts)));
 }
 
@@ -231,16 +271,19 @@ void Router::Stop() {
     // Balancers and kubelets hear of it while running requests end.
     parts_->server->SetServing(false);
   }
-  parts_->probe.Draining();
+  parts_->context.probe->Draining();
   parts_->server->Shutdown(parts_->drain);
   // Decode calls end a moment after the clients' calls that they were for.
   parts_->live.WaitUntilNone();
-  parts_->discovery->Stop();
-  parts_->watcher = nullptr;
+  for (const auto& fleet : parts_->workers) fleet->Stop();
 }
 
 const std::string& Router::address() const { return parts_->server->address(); }
 const telemetry::Metrics& Router::metrics() const { return parts_->metrics; }
-const fleet::Fleet& Router::fleet() const { return parts_->fleet; }
+const fleet::Fleet& Router::fleet(std::string_view model) const {
+  const auto found = parts_->models.Find(model);
+  BATON_CHECK(found.ok()) << found.status();
+  return parts_->workers[(*found)->fleet]->fleet();
+}
 
 }  // namespace baton::router

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 #include "common/rpc/connection_ledger.h"
 #include "common/rpc/security_options.h"
 #include "common/telemetry/metrics.h"
+#include "common/telemetry/tracing.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/fleet/fleet.h"
 #include "router/tenancy/tenants.h"
@@ -25,12 +27,17 @@ struct RouterOptions {
     std::string name;  // that requests use; empty: the folder's name
     // How it writes thinking and tool calls (docs/output-formats.md); empty: found by its template.
     std::string output_format;
+    // Its own workers, written as below. None: those below.
+    std::vector<std::string> decode;
+    std::vector<std::string> prefill;
+    std::string fleet_file;
+    bool HasWorkers() const { return !decode.empty() || !prefill.empty() || !fleet_file.empty(); }
   };
-  // What it serves, by name; the first is for requests that name no model. The workers are one fleet, which
-  // serves them all: so these are names of one model, and their folders have one configuration.
+  // What it serves, by name; the first is for requests that name no model. Those with the same workers share
+  // one fleet: they are names of one model, and their folders have one configuration.
   std::vector<Model> models;
-  // Addresses and DNS names of workers, a file of more of them, and how often names are resolved
-  // (discovery/). At least one decode entry or a file.
+  // Of the models that name none: addresses and DNS names of workers, a file of more of them, and how often
+  // names are resolved (discovery/). At least one decode entry or a file.
   std::vector<std::string> decode;
   std::vector<std::string> prefill;
   std::string fleet_file;
@@ -45,9 +52,11 @@ struct RouterOptions {
   // The sums of what was used, and a line for each request (billing/ledger.h); empty: none are kept.
   std::string ledger;
   std::string audit_log;
+  // Where spans go, and of which requests.
+  telemetry::TracingOptions tracing;
   // What it shows to clients and workers, and whose certificates it accepts.
   rpc::SecurityOptions security;
-  // The prefix index takes at most this much memory.
+  // The prefix indexes of all fleets take at most this much memory; each has the same share.
   int64_t index_bytes = int64_t{1} << 30;
   int tokenizer_threads = 2;
   int max_attempts = 3;
@@ -70,14 +79,16 @@ struct RouterOptions {
 
 class Router {
  public:
-  // Watches and listens when this returns; the health service says SERVING while a decode worker is up.
+  // Watches and listens when this returns; the health service says SERVING while a decode worker of
+  // any model is up: a balancer that took the router out because one model has none would end the others too.
   static absl::StatusOr<std::unique_ptr<Router>> Start(const RouterOptions& options);
   ~Router();
 
   // host:port of the public endpoint.
   const std::string& address() const;
   const telemetry::Metrics& metrics() const;
-  const fleet::Fleet& fleet() const;
+  // The workers of the model with this name; empty: of the default. CHECK-fails if there is none.
+  const fleet::Fleet& fleet(std::string_view model = "") const;
 
   // No new requests; what runs may end within the drain time, the rest is cancelled. Also done by the
   // destructor.

@@ -23,7 +23,7 @@ Announcement Announcement::From(const std::string& model, const AddressBook& boo
     };
     const auto pid = pids.find(name);
     announcement.processes.push_back(
-        {name, pid == pids.end() ? 0 : pid->second, find("grpc"), find("metrics")});
+        {name, pid == pids.end() ? 0 : pid->second, find("grpc"), find("metrics"), find("http")});
   };
   for (const auto& [name, endpoints] : book) {
     if (name != kRouterName) add(name, endpoints);
@@ -39,6 +39,9 @@ std::string Announcement::ToJson() const {
   if (has_router) {
     json["router"] = Router().grpc;
     json["metrics"] = Router().metrics;
+  }
+  for (const Process& process : processes) {
+    if (!process.http.empty()) json["http"] = process.http;
   }
   json["pid"] = getpid();
   json["processes"] = nlohmann::ordered_json::array();

@@ -16,8 +16,9 @@ struct Announcement {
   struct Process {
     std::string name;
     pid_t pid = 0;
-    std::string grpc;
+    std::string grpc;  // empty: it serves none
     std::string metrics;
+    std::string http = {};  // empty: it serves none but its metrics
   };
 
   std::string model;
@@ -30,8 +31,8 @@ struct Announcement {
   // There is one.
   const Process& Router() const { return processes.back(); }
 
-  // One line: {"model": .., "router": "host:port", "metrics": "host:port", "pid": .., "processes": [..]},
-  // without a router's addresses if there is none.
+  // One line: {"model": .., "router": "host:port", "metrics": "host:port", "http": "host:port", "pid": ..,
+  // "processes": [..]}, without a router's and a gateway's addresses if there is none.
   std::string ToJson() const;
   // Replaces `path` atomically: a reader sees one whole version.
   absl::Status WriteTo(const std::string& path) const;

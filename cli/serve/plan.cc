@@ -173,10 +173,37 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      if (!plan.prices.empty()) set("--prices", plan.prices);
                      if (!plan.ledger.empty()) set("--ledger", plan.ledger);
                      if (!plan.audit_log.empty()) set("--audit-log", plan.audit_log);
+                     if (!plan.otlp.empty()) {
+                       set("--otlp", plan.otlp);
+                       set("--trace-sample", fmt::format("{}", plan.trace_sample));
+                     }
                      return arguments;
                    },
                    /*stage=*/1,
                    /*vital_group=*/kRouterName});
+  if (plan.http.empty()) return specs;
+  BATON_ASSIGN_OR_RETURN(const std::string gateway, FindBinary(binary_folder, "baton-gateway"));
+  specs.push_back(
+      {kGatewayName, gateway,
+       [plan](const AddressBook& book) {
+         Arguments arguments = {"--exit-with-parent", "--router", Known(book, kRouterName, "grpc", "")};
+         const auto set = [&](const char* flag, const std::string& value) {
+           if (value.empty()) return;
+           arguments.emplace_back(flag);
+           arguments.push_back(value);
+         };
+         set("--listen", Known(book, kGatewayName, "http", plan.http));
+         set("--metrics", Known(book, kGatewayName, "metrics", "127.0.0.1:0"));
+         set("--log-level", plan.log_level);
+         // The router is met as its other clients meet it.
+         set("--tls-ca", plan.security.ca);
+         set("--tls-cert", plan.security.ca.empty() ? "" : plan.security.cert);
+         set("--tls-key", plan.security.ca.empty() ? "" : plan.security.key);
+         set("--tls-server-name", plan.security.peer_name);
+         return arguments;
+       },
+       /*stage=*/2,
+       /*vital_group=*/kGatewayName});
   return specs;
 }
 

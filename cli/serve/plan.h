@@ -24,6 +24,8 @@ struct ServePlan {
   // Of the router.
   std::string listen = "127.0.0.1:8470";
   std::string metrics = "127.0.0.1:9470";
+  // Of the gateway before the router; empty: there is none.
+  std::string http;
   // Of the first worker; each further one's port is one higher, those of prefill workers first. With port 0
   // the system chooses each.
   std::string worker_listen = "127.0.0.1:0";
@@ -64,12 +66,16 @@ struct ServePlan {
   std::string prices;
   std::string ledger;
   std::string audit_log;
+  // Where the router's spans go, which is in worker_flags for the workers, and of which share of requests.
+  std::string otlp;
+  double trace_sample = 1;
 };
 
 inline constexpr char kRouterName[] = "router";
+inline constexpr char kGatewayName[] = "gateway";
 
-// Workers first, then the router, which needs their addresses. NOT_FOUND if a binary is not in
-// `binary_folder`; INVALID_ARGUMENT if there are fewer ports than workers.
+// Workers first, then the router, which needs their addresses, then the gateway, which needs the router's.
+// NOT_FOUND if a binary is not in `binary_folder`; INVALID_ARGUMENT if there are fewer ports than workers.
 absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const std::string& binary_folder);
 
 }  // namespace baton::cli

@@ -183,6 +183,8 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
     const std::string metrics =
         process.metrics.empty() ? "" : fmt::format("http://{}/metrics", process.metrics);
     Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
+    if (!process.http.empty())
+      Print(stdout, "  {:<12}{:>8}  OpenAI and Anthropic: http://{}/v1\n", "", "", process.http);
   }
   if (!announcement.has_router) {
     Print(stdout, "\nRouters elsewhere find them: baton-router --prefill ... --decode ...\n");
@@ -212,7 +214,10 @@ int Run(Flags flags, const CliContext& context) {
   if (flags.plan.listen == flags.plan.metrics && !flags.plan.listen.ends_with(":0")) {
     return Misused("--listen and --metrics are the same address: gRPC and HTTP need a port each");
   }
+  if (flags.no_router && !flags.plan.http.empty())
+    return Misused("--http needs a router: leave --no-router out");
   flags.plan.worker_flags = Given(flags.worker_options);
+  flags.plan.otlp = flags.worker.otlp;
   flags.plan.router = !flags.no_router;
   if (const absl::Status misuse = TakeDevices(flags); !misuse.ok())
     return Misused(std::string(misuse.message()));
@@ -278,7 +283,10 @@ int Run(Flags flags, const CliContext& context) {
   listener.event = [&](const ProcessEvent& event) {
     pids[event.name] = event.pid;
     if (event.kind == ProcessEvent::Kind::kReady && can_ask) {
-      health.Follow(event.name, event.pid, event.endpoints.at("grpc"));
+      // A gateway serves no gRPC, and holds nothing that could hang for long.
+      if (const auto grpc = event.endpoints.find("grpc"); grpc != event.endpoints.end()) {
+        health.Follow(event.name, event.pid, grpc->second);
+      }
     } else if (health.Forget(event.name)) {
       logs->Report(fmt::format("{} (pid {}) did not answer for half a minute that it lives, and was killed",
                                event.name, event.pid));
@@ -361,6 +369,11 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->check(command_line::Address())
       ->type_name("ADDR")
       ->capture_default_str();
+  app->add_option(
+         "--http", plan.http,
+         "Address of OpenAI's and Anthropic's HTTP APIs (a gateway before the router); none: gRPC only")
+      ->check(command_line::Address())
+      ->type_name("ADDR");
   const std::string workers = "Workers (if an option is absent, the worker's own default)";
   app->add_option(
          "--threads", plan.threads,
@@ -469,6 +482,11 @@ Command AddServe(CLI::App& root, const CliContext& context) {
          "--audit-log", plan.audit_log,
          "File to which a line of JSON is appended for each request, without its content; none: no lines")
       ->type_name("FILE");
+  app->add_option("--trace-sample", plan.trace_sample,
+                  "Share of the requests without a traceparent of which spans are sent to --otlp")
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
   app->add_option("--tenants", plan.tenants, "JSON file of tenants, their keys and limits; none: open to all")
       ->type_name("FILE");
   rpc::AddFleetFlags(*app, plan.security);

@@ -198,6 +198,7 @@ void Simulation::Look(const RequestRecord& record) {
     const kv::BlockPool::Counts counts = prefill_[i]->pool().counts();
     state.free_blocks = counts.free;
     state.cached_blocks = counts.cached;
+    state.leased_blocks = counts.leased;
     state.total_blocks = counts.total;
     open_prefill_.push_back(state);
     open_prefill_numbers_.push_back(i);
@@ -212,6 +213,7 @@ void Simulation::Look(const RequestRecord& record) {
     const kv::BlockPool::Counts counts = decode_[i]->pool().counts();
     state.free_blocks = counts.free;
     state.cached_blocks = counts.cached;
+    state.leased_blocks = counts.leased;
     state.total_blocks = counts.total;
     open_decode_.push_back(state);
     open_decode_numbers_.push_back(i);

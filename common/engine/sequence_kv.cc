@@ -1,11 +1,41 @@
 #include "common/engine/sequence_kv.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
 
 namespace baton::engine {
+
+void SequenceKv::Lease(std::vector<kv::PrefixLease> leases, absl::Time since) {
+  BATON_CHECK(blocks_.empty());
+  leases_ = std::move(leases);
+  leased_since_ = since;
+}
+
+void SequenceKv::LeasePublished() {
+  while (!lease_refused_ && leased_ < std::ssize(hashes_)) {
+    // The strongest lease that covers the next block, and how far it goes.
+    std::optional<kv::LeaseClass> strongest;
+    int64_t end = std::ssize(hashes_);
+    for (const kv::PrefixLease& lease : leases_) {
+      if (lease.blocks <= leased_) continue;
+      if (!strongest.has_value() || lease.lease_class > *strongest) {
+        strongest = lease.lease_class;
+        end = std::min(std::ssize(hashes_), lease.blocks);
+      } else if (lease.lease_class == *strongest) {
+        end = std::max(end, std::min(std::ssize(hashes_), lease.blocks));
+      }
+    }
+    if (!strongest.has_value()) return;
+    const auto blocks = std::span(blocks_).subspan(leased_, end - leased_);
+    const int64_t granted = pool_->Lease(blocks, leased_, *strongest, root_, leased_since_);
+    leased_ += granted;
+    lease_refused_ = granted < std::ssize(blocks);
+  }
+}
 
 absl::Status SequenceKv::Reserve(std::span<const TokenId> tokens, int64_t capacity) {
   BATON_CHECK(blocks_.empty() && !tokens.empty());
@@ -19,6 +49,7 @@ absl::Status SequenceKv::Reserve(std::span<const TokenId> tokens, int64_t capaci
   }
   hashes_.assign(chain.begin(), chain.begin() + cached_blocks);
   cached_ = computed_ = cached_blocks * kBlockTokens;
+  LeasePublished();
   return absl::OkStatus();
 }
 
@@ -46,6 +77,7 @@ void SequenceKv::Computed(std::span<const TokenId> tokens, int64_t computed) {
       blocks_[index] = published;
     }
   }
+  LeasePublished();
 }
 
 void SequenceKv::GiveUpReplaced() {
@@ -58,6 +90,8 @@ void SequenceKv::Release() {
   pool_->Release(blocks_);
   blocks_.clear();
   hashes_.clear();
+  leased_ = 0;
+  lease_refused_ = false;
   cached_ = computed_ = 0;
 }
 

@@ -1,5 +1,6 @@
 // SequenceKv: the blocks of the KV pool that one sequence holds: its block table, how many tokens of it are
-// computed, and the hashes under which its full blocks are published. It is the one place where a sequence's
+// computed, the hashes under which its full blocks are published, and the leases under which they stay in the
+// prefix cache. It is the one place where a sequence's
 // blocks go back to the pool: Release is idempotent, and the destructor calls it. Engine thread only; the
 // pool outlives it.
 #pragma once
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_pool.h"
 
@@ -20,6 +22,10 @@ class SequenceKv {
   ~SequenceKv() { Release(); }
   SequenceKv(const SequenceKv&) = delete;
   SequenceKv& operator=(const SequenceKv&) = delete;
+
+  // Leases the first blocks of the prompt, as from `since`: those that Reserve finds, and others as they are
+  // computed. Before Reserve.
+  void Lease(std::vector<kv::PrefixLease> leases, absl::Time since);
 
   // Takes the published prefix of `tokens`, at most up to the block before the last token (its logits are
   // needed), and blocks for `capacity` tokens in all. All or nothing: RESOURCE_EXHAUSTED leaves the pool as
@@ -39,17 +45,25 @@ class SequenceKv {
   std::span<const BlockId> blocks() const { return blocks_; }
   // Tokens that Reserve found, a multiple of the block size.
   int64_t cached_tokens() const { return cached_; }
+  // Tokens of the leading blocks that have got a lease; what the pool has no room for is left out.
+  int64_t leased_tokens() const { return leased_ * kBlockTokens; }
   // Tokens whose KV is in the blocks.
   int64_t computed_tokens() const { return computed_; }
 
  private:
   void GiveUpReplaced();
+  // Leases the published blocks that are to have a lease and have none yet.
+  void LeasePublished();
 
   kv::BlockPool* pool_;
   kv::BlockHash root_;
   std::vector<BlockId> blocks_;
   std::vector<kv::BlockHash> hashes_;  // of the published run, in order
   std::vector<BlockId> replaced_;      // by equal blocks of other sequences; still held
+  std::vector<kv::PrefixLease> leases_;
+  absl::Time leased_since_;
+  int64_t leased_ = 0;          // blocks
+  bool lease_refused_ = false;  // the pool has room for no more
   int64_t cached_ = 0;
   int64_t computed_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "common/rpc/trace_metadata.h"
 #include "common/transfer/fingerprint_wire.h"
 
 namespace baton::fetch {
@@ -45,8 +46,12 @@ absl::StatusOr<ServedFetch> ParseRequest(const v1::FetchRequest& request, const 
 }
 
 BlocksService::BlocksService(engine::Engine& engine, engine::Loop& loop, PeerServer& server,
-                             const rpc::PeerCheck& peers)
-    : engine_(engine), server_(server), calls_(peers, loop, kMaxOutboxBytes) {}
+                             const rpc::PeerCheck& peers, const Clock& clock, const telemetry::Tracer& tracer)
+    : engine_(engine),
+      server_(server),
+      clock_(clock),
+      tracer_(tracer),
+      calls_(peers, loop, kMaxOutboxBytes) {}
 
 grpc::ServerWriteReactor<v1::FetchEvent>* BlocksService::Fetch(grpc::CallbackServerContext* context,
                                                                const v1::FetchRequest* request) {
@@ -55,7 +60,11 @@ grpc::ServerWriteReactor<v1::FetchEvent>* BlocksService::Fetch(grpc::CallbackSer
       *context,
       [&](rpc::EventSink<v1::FetchEvent> sink) {
         auto fetch = ParseRequest(*request, engine_);
-        if (fetch.ok()) static_cast<rpc::EventSink<v1::FetchEvent>&>(*fetch) = std::move(sink);
+        if (!fetch.ok()) return fetch;
+        static_cast<rpc::EventSink<v1::FetchEvent>&>(*fetch) = std::move(sink);
+        // It ends with the fetch, whatever the end.
+        fetch->spans = tracer_.Begin(rpc::TraceOf(*context), clock_, "fetch.serve",
+                                     telemetry::Span::Kind::kServer, clock_.Now());
         return fetch;
       },
       [this, id](ServedFetch fetch) { return server_.Submit(id, std::move(fetch)); },

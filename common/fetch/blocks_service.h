@@ -17,7 +17,8 @@ namespace baton::fetch {
 class BlocksService final : public v1::Blocks::CallbackService {
  public:
   // All outlive it.
-  BlocksService(engine::Engine& engine, engine::Loop& loop, PeerServer& server, const rpc::PeerCheck& peers);
+  BlocksService(engine::Engine& engine, engine::Loop& loop, PeerServer& server, const rpc::PeerCheck& peers,
+                const Clock& clock, const telemetry::Tracer& tracer);
 
   grpc::ServerWriteReactor<v1::FetchEvent>* Fetch(grpc::CallbackServerContext* context,
                                                   const v1::FetchRequest* request) override;
@@ -25,6 +26,8 @@ class BlocksService final : public v1::Blocks::CallbackService {
  private:
   engine::Engine& engine_;
   PeerServer& server_;
+  const Clock& clock_;
+  const telemetry::Tracer& tracer_;
   const rpc::ServedCalls<v1::FetchEvent, engine::Loop> calls_;
   std::atomic<FetchId> next_id_ = 1;
 };

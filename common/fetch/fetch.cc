@@ -20,11 +20,11 @@ Fetch::Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockI
                  .ended = callbacks_.ended}) {}
 
 void Fetch::Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
-                  absl::Duration patience) {
+                  absl::Duration patience, const telemetry::TraceContext& trace) {
   *request.mutable_ticket() = receiver_.intake().ticket().ToProto();
   receiver_.Start<v1::FetchEvent>([this](const auto& event) { return OnEvent(event); },
                                   [&](FetchClient::Callbacks callbacks) {
-                                    return client.Call(address, std::move(request), patience,
+                                    return client.Call(address, std::move(request), patience, trace,
                                                        std::move(callbacks));
                                   },
                                   address);

@@ -37,7 +37,7 @@ class Fetch {
 
   // `request` lacks only the ticket.
   void Start(FetchClient& client, const std::string& address, v1::FetchRequest request,
-             absl::Duration patience);
+             absl::Duration patience, const telemetry::TraceContext& trace);
 
   // Begins no further write, ends the call and all callbacks. May be called from a callback.
   void Release() { receiver_.Release(); }

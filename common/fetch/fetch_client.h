@@ -12,6 +12,7 @@
 #include "common/engine/loop.h"
 #include "common/rpc/peer_calls.h"
 #include "common/rpc/security.h"
+#include "common/telemetry/trace_context.h"
 
 namespace baton::fetch {
 
@@ -19,10 +20,11 @@ class FetchClient {
  public:
   using Callbacks = rpc::EventCallbacks<v1::FetchEvent>;
   virtual ~FetchClient() = default;
-  // Starts a call. Callbacks come on the engine thread, after Call has returned. After `patience` the call
-  // ends with DEADLINE_EXCEEDED.
+  // Starts a call, which says that it belongs to `trace`. Callbacks come on the engine thread, after Call has
+  // returned. After `patience` the call ends with DEADLINE_EXCEEDED.
   virtual std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                               absl::Duration patience, Callbacks callbacks) = 0;
+                                               absl::Duration patience, const telemetry::TraceContext& trace,
+                                               Callbacks callbacks) = 0;
 };
 
 // Over gRPC (rpc/peer_calls.h); events are posted to `loop`.
@@ -33,8 +35,9 @@ class GrpcFetchClient final : public FetchClient {
       : calls_(&v1::Blocks::StubInterface::async_interface::Fetch, security,
                [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                       absl::Duration patience, Callbacks callbacks) override {
-    return calls_.Call(address, std::move(request), absl::Now() + patience, std::move(callbacks));
+                                       absl::Duration patience, const telemetry::TraceContext& trace,
+                                       Callbacks callbacks) override {
+    return calls_.Call(address, std::move(request), absl::Now() + patience, std::move(callbacks), trace);
   }
 
  private:

@@ -53,7 +53,8 @@ bool Fetcher::WorthWaiting(const Fetch& fetch, double saved) const {
 
 std::unique_ptr<Fetch> Fetcher::Start(const v1::PeerPrefix& peer, const std::string& request_id,
                                       std::span<const kv::BlockHash> hashes, std::span<const BlockId> blocks,
-                                      double wait, double saved, Fetch::Callbacks callbacks) {
+                                      double wait, double saved, Fetch::Callbacks callbacks,
+                                      const telemetry::TraceContext& trace) {
   BATON_CHECK(!hashes.empty() && hashes.size() == blocks.size());
   transfer::Ticket ticket{options_.incarnation, TicketId(next_ticket_++), 0, {}};
   v1::FetchRequest request;
@@ -71,7 +72,7 @@ std::unique_ptr<Fetch> Fetcher::Start(const v1::PeerPrefix& peer, const std::str
   probe_.Began();
   const absl::Duration patience =
       options_.always ? options_.longest : std::max(options_.patience, absl::Seconds(wait + saved));
-  fetch->Start(client_, peer.address(), std::move(request), std::min(patience, options_.longest));
+  fetch->Start(client_, peer.address(), std::move(request), std::min(patience, options_.longest), trace);
   return fetch;
 }
 

@@ -45,9 +45,11 @@ class Fetcher {
 
   // Asks `peer` for hashes[i] to be put into blocks[i], which the caller holds; both of one length, at least
   // 1. Ends by itself after `wait + saved` seconds, or the patience. Not to be destroyed in a callback.
+  // `trace`: of the request that it is for.
   std::unique_ptr<Fetch> Start(const v1::PeerPrefix& peer, const std::string& request_id,
                                std::span<const kv::BlockHash> hashes, std::span<const BlockId> blocks,
-                               double wait, double saved, Fetch::Callbacks callbacks);
+                               double wait, double saved, Fetch::Callbacks callbacks,
+                               const telemetry::TraceContext& trace = {});
 
   int running() const { return running_; }
 

@@ -22,6 +22,7 @@
 #include "common/engine/engine.h"
 #include "common/fetch/probe.h"
 #include "common/rpc/event_sink.h"
+#include "common/telemetry/tracer.h"
 #include "common/transfer/link.h"
 #include "common/transfer/shipment.h"
 
@@ -31,6 +32,7 @@ using FetchId = uint64_t;
 
 // A fetch that a peer asks for. The base is the way back to the peer.
 struct ServedFetch : rpc::EventSink<v1::FetchEvent> {
+  std::shared_ptr<telemetry::RequestSpans> spans;  // null if the request is not recorded
   std::string request_id;
   std::vector<kv::BlockHash> hashes;
   transfer::Ticket ticket;

@@ -13,12 +13,10 @@ PrefixPrefetch::PrefixPrefetch(kv::BlockPool& pool, const kv::BlockHash& root,
       callbacks_(std::move(callbacks)),
       kv_(pool, root) {}
 
-std::unique_ptr<PrefixPrefetch> PrefixPrefetch::Begin(Fetcher& fetcher, kv::BlockPool& pool,
-                                                      const kv::BlockHash& root, const v1::PeerPrefix& peer,
-                                                      const std::string& request_id,
-                                                      std::span<const TokenId> tokens,
-                                                      std::span<const kv::BlockHash> chain, double wait,
-                                                      double saved, Callbacks callbacks) {
+std::unique_ptr<PrefixPrefetch> PrefixPrefetch::Begin(
+    Fetcher& fetcher, kv::BlockPool& pool, const kv::BlockHash& root, const v1::PeerPrefix& peer,
+    const std::string& request_id, std::span<const TokenId> tokens, std::span<const kv::BlockHash> chain,
+    double wait, double saved, Callbacks callbacks, const telemetry::TraceContext& trace) {
   const int64_t target = peer.blocks();
   BATON_CHECK(target * kBlockTokens < std::ssize(tokens) && target <= std::ssize(chain));
   auto prefetch =
@@ -30,7 +28,8 @@ std::unique_ptr<PrefixPrefetch> PrefixPrefetch::Begin(Fetcher& fetcher, kv::Bloc
       fetcher.Start(peer, request_id, chain.subspan(prefetch->here_, target - prefetch->here_),
                     prefetch->kv_.blocks().subspan(prefetch->here_), wait, saved,
                     {.committed = [raw = prefetch.get()](int64_t blocks) { raw->OnCommitted(blocks); },
-                     .ended = [raw = prefetch.get()](const absl::Status&) { raw->OnEnded(); }});
+                     .ended = [raw = prefetch.get()](const absl::Status&) { raw->OnEnded(); }},
+                    trace);
   return prefetch;
 }
 

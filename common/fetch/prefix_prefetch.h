@@ -27,12 +27,13 @@ class PrefixPrefetch {
   };
 
   // The blocks [0, peer.blocks()) of `tokens`, as far as they are not here: at least one, and one token
-  // follows them. Null if there is no room for them.
+  // follows them. Null if there is no room for them. `trace`: of the prompt's request.
   static std::unique_ptr<PrefixPrefetch> Begin(Fetcher& fetcher, kv::BlockPool& pool,
                                                const kv::BlockHash& root, const v1::PeerPrefix& peer,
                                                const std::string& request_id, std::span<const TokenId> tokens,
                                                std::span<const kv::BlockHash> chain, double wait,
-                                               double saved, Callbacks callbacks);
+                                               double saved, Callbacks callbacks,
+                                               const telemetry::TraceContext& trace = {});
 
   void Release();
   bool writing() const { return fetch_->writing(); }

@@ -23,6 +23,8 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
   struct Callbacks {
     std::function<void(Event)> event;
     std::function<void(absl::Status)> done;
+    // Before `done`: the trailing metadata is in the context. Empty: nobody wants it.
+    std::function<void(const grpc::ClientContext&)> ending = {};
   };
 
   // start(context, request, reactor): the stub's async()->Method(...). The first event is asked for at once.
@@ -93,6 +95,7 @@ class ClientStream final : public grpc::ClientReadReactor<Event> {
       // Holds the channel. `done` may release it, and the last channel of a process must not be destroyed
       // here, because its destructor waits for this thread.
       absl::MutexLock lock(&mutex_);
+      if (callbacks.ending) callbacks.ending(*context_);
       context_.reset();
     }
     callbacks.done(FromGrpc(status));

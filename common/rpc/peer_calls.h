@@ -26,14 +26,16 @@ class PeerCalls {
   PeerCalls(Method method, const Security& security, typename PostedCalls<Request, Event>::Post post)
       : method_(method), security_(security), calls_(std::move(post)) {}
 
-  // Starts a call. Callbacks come on the owner's thread, after Call has returned.
+  // Starts a call, which says that it belongs to `trace`. Callbacks come on the owner's thread, after Call
+  // has returned.
   std::unique_ptr<EventCall> Call(const std::string& address, Request request, absl::Time deadline,
-                                  EventCallbacks<Event> callbacks) {
+                                  EventCallbacks<Event> callbacks,
+                                  const telemetry::TraceContext& trace = {}) {
     if (stubs_.size() >= kMaxPeers) stubs_.clear();
     auto& stub = stubs_[address];
     if (stub == nullptr) stub = Service::NewStub(MakeChannel(address, {}, &security_));
     return calls_.Call(
-        std::move(request), deadline, std::move(callbacks), stub,
+        std::move(request), deadline, trace, std::move(callbacks), stub,
         [&](grpc::ClientContext* context, const Request* message, grpc::ClientReadReactor<Event>* reactor) {
           (stub->async()->*method_)(context, message, reactor);
         });

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/trace_metadata.h"
 
 namespace baton::rpc {
 
@@ -48,9 +49,10 @@ class PostedCalls {
 
   // start(context, request, reactor): the stub's async()->Method(...); `stub` lives as long as the call.
   template <typename Start>
-  std::unique_ptr<EventCall> Call(Request request, absl::Time deadline, EventCallbacks<Event> callbacks,
-                                  std::shared_ptr<void> stub, Start start) {
+  std::unique_ptr<EventCall> Call(Request request, absl::Time deadline, const telemetry::TraceContext& trace,
+                                  EventCallbacks<Event> callbacks, std::shared_ptr<void> stub, Start start) {
     auto context = std::make_unique<grpc::ClientContext>();
+    AddTrace(trace, context.get());
     if (deadline != absl::InfiniteFuture()) context->set_deadline(absl::ToChronoTime(deadline));
     auto owner = std::make_shared<EventCallbacks<Event>>(std::move(callbacks));
     typename Stream::Callbacks forward;

@@ -9,6 +9,7 @@ namespace baton::rpc {
 namespace {
 
 constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
+constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
 
 }  // namespace
 
@@ -52,6 +53,21 @@ std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
   v1::RetryInfo info;
   if (!payload.has_value() || !info.ParseFromString(std::string(*payload))) return std::nullopt;
   return absl::Seconds(info.retry_delay().seconds()) + absl::Nanoseconds(info.retry_delay().nanos());
+}
+
+absl::Status WithReason(absl::Status status, const std::string& reason) {
+  v1::ErrorInfo info;
+  info.set_reason(reason);
+  info.set_domain("baton");
+  status.SetPayload(kErrorInfoUrl, absl::Cord(info.SerializeAsString()));
+  return status;
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kErrorInfoUrl);
+  v1::ErrorInfo info;
+  if (!payload.has_value() || !info.ParseFromString(std::string(*payload))) return "";
+  return info.reason();
 }
 
 }  // namespace baton::rpc

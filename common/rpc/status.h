@@ -5,6 +5,7 @@
 #include <grpcpp/support/status.h>
 
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -18,5 +19,11 @@ absl::Status FromGrpc(const grpc::Status& status);
 // long.
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
+
+// The reason of an ErrorInfo, for programs that act on it: the prompt, or prompt and answer, do not fit.
+inline constexpr char kContextLengthExceeded[] = "CONTEXT_LENGTH_EXCEEDED";
+absl::Status WithReason(absl::Status status, const std::string& reason);
+// Empty: it has none.
+std::string ReasonOf(const absl::Status& status);
 
 }  // namespace baton::rpc

@@ -14,19 +14,30 @@ namespace baton::telemetry {
 
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {}
 
+Metrics Metrics::With(const Labels& labels) const {
+  Metrics labelled = *this;
+  labelled.common_.insert(labels.begin(), labels.end());
+  return labelled;
+}
+
+Metrics::Labels Metrics::Add(Labels labels) const {
+  labels.insert(common_.begin(), common_.end());
+  return labels;
+}
+
 prometheus::Counter& Metrics::Counter(const std::string& name, const std::string& help,
                                       const Labels& labels) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(labels);
+  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry_).Add(Add(labels));
 }
 
 prometheus::Gauge& Metrics::Gauge(const std::string& name, const std::string& help, const Labels& labels) {
-  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add(labels);
+  return prometheus::BuildGauge().Name(name).Help(help).Register(*registry_).Add(Add(labels));
 }
 
 prometheus::Histogram& Metrics::Histogram(const std::string& name, const std::string& help,
                                           const prometheus::Histogram::BucketBoundaries& buckets,
                                           const Labels& labels) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(labels, buckets);
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(Add(labels), buckets);
 }
 
 std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->Collect()); }

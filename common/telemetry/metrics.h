@@ -24,6 +24,9 @@ class Metrics {
 
   Metrics();
 
+  // The same page, with these labels on everything that is declared by what is returned.
+  Metrics With(const Labels& labels) const;
+
   // Each name is declared once per process; the same name with other labels is the same family.
   prometheus::Counter& Counter(const std::string& name, const std::string& help, const Labels& labels = {});
   prometheus::Gauge& Gauge(const std::string& name, const std::string& help, const Labels& labels = {});
@@ -36,7 +39,10 @@ class Metrics {
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }
 
  private:
+  Labels Add(Labels labels) const;
+
   std::shared_ptr<prometheus::Registry> registry_;
+  Labels common_;
 };
 
 // Buckets in seconds. TTFT: 1 ms to 60 s. TPOT and ITL: 0.5 ms to 2 s. E2E: 10 ms to 10 min.

@@ -7,6 +7,7 @@
 
 #include "common/command_line/option_types.h"
 #include "common/rpc/security_flags.h"
+#include "common/telemetry/otlp_exporter.h"
 #include "common/transfer/fingerprint_wire.h"
 
 namespace baton::worker {
@@ -72,6 +73,18 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                  "Blocks from peers: auto (where that beats computing them), always, or never, nor for peers")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
+  app.add_option("--cache-lease-share", options.cache_lease_share,
+                 "Share of the KV blocks that clients' cache marks may keep in preference to others; 0: none")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option(
+         "--otlp", options.otlp,
+         "Base URL of an OpenTelemetry collector, http://HOST:4318, to which spans are sent (default: none)")
+      ->type_name("URL")
+      ->check(CLI::Validator(
+          [](std::string& url) { return std::string(telemetry::ParseOtlpEndpoint(url).status().message()); },
+          ""));
   app.add_option("--drain-grace", options.drain_grace, "Seconds that running work may take after SIGTERM")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 86400.0))

@@ -7,6 +7,7 @@
 #include "common/base/ids.h"
 #include "common/engine/engine.h"
 #include "common/forecast/step_forecast.h"
+#include "common/kv/index/block_pool.h"
 #include "common/rpc/security_options.h"
 #include "common/worker/kv_link.h"
 
@@ -37,6 +38,8 @@ struct Options {
   std::string share_cores;
   // Who may speak to this worker, and what it shows to others.
   rpc::SecurityOptions security;
+  // Base URL of the collector to which spans go; empty: none are sent.
+  std::string otlp;
   // Seconds that running work may take after SIGTERM.
   double drain_grace = 30;
   // Rows of the longest chunk of a prompt that a step computes: the longest that is measured at the start.
@@ -44,6 +47,8 @@ struct Options {
   // "auto": blocks are fetched from peers where that is predicted to be faster than computing them; "always":
   // wherever a peer is named; "never", nor are peers served.
   std::string peer_fetch = "auto";
+  // Of all KV blocks, those that cache marks may keep, 0 to 1 (kv::LeaseTable).
+  double cache_lease_share = kv::BlockPool::kLeaseShare;
 };
 
 // Both bind flags to `options`, which outlives the parse.

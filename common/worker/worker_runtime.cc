@@ -52,7 +52,7 @@ struct WorkerRuntime::PeerFetchParts {
                 *runtime.engine_, runtime.link_->host_receiver(), client, runtime.clock_, probe),
         server({.max_chunk_bytes = rpc::kMaxChunkBytes}, *runtime.engine_, runtime.link_->host_sender(),
                probe),
-        service(*runtime.engine_, runtime.loop_, server, runtime.peers_) {}
+        service(*runtime.engine_, runtime.loop_, server, runtime.peers_, runtime.clock_, runtime.tracer()) {}
 };
 
 absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Options& options, v1::Role role,
@@ -71,6 +71,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   std::unique_ptr<device::CoreShare> cores = JoinCores(options.share_cores);
   loading.cores = cores.get();
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
+  engine->pool().SetLeaseShare(options.cache_lease_share);
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
                                     ? fmt::format("{}-{:08x}", role_name, incarnation.value() >> 32)
@@ -82,6 +83,9 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   v1::WorkerInfo info = Describe(role, worker_id, incarnation, libraries.pairing, options, *engine, cost);
   auto runtime = std::unique_ptr<WorkerRuntime>(new WorkerRuntime(
       options, std::move(security), std::move(cores), std::move(engine), cost, std::move(info)));
+  BATON_ASSIGN_OR_RETURN(runtime->tracing_,
+                         telemetry::Tracing::Start({.otlp = options.otlp}, fmt::format("baton-{}", role_name),
+                                                   worker_id, runtime->metrics_));
   BATON_ASSIGN_OR_RETURN(runtime->link_,
                          KvLink::Create(options.link, std::move(libraries), *runtime->engine_, runtime->loop_,
                                         runtime->clock_, incarnation, runtime->metrics_));
@@ -155,6 +159,7 @@ void WorkerRuntime::SetReady() {
 }
 
 bool WorkerRuntime::Step() {
+  engine_->pool().Advance(clock_.Now());
   StepReport report;
   for (Stepper* stepper : steppers_) {
     StepReport own = stepper->Step();
@@ -178,6 +183,8 @@ bool WorkerRuntime::Step() {
   report.load.set_held_blocks(blocks.held);
   report.load.set_cached_blocks(blocks.cached);
   report.load.set_total_blocks(blocks.total);
+  report.load.set_leased_blocks(blocks.leased);
+  leases_.Observe(pool);
   const size_t serves = fetch_parts_ == nullptr ? 0 : fetch_parts_->server.serving();
   hub_.Publish(
       std::move(report.load), serves, pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());

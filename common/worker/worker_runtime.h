@@ -19,8 +19,10 @@
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
+#include "common/telemetry/tracing.h"
 #include "common/worker/flags.h"
 #include "common/worker/kv_link.h"
+#include "common/worker/lease_probe.h"
 #include "common/worker/stepper.h"
 #include "common/worker/watch_hub.h"
 #include "common/worker/worker_service.h"
@@ -44,6 +46,7 @@ class WorkerRuntime {
   KvLink& link() { return *link_; }
   telemetry::Metrics& metrics() { return metrics_; }
   const Clock& clock() const { return clock_; }
+  const telemetry::Tracer& tracer() const { return tracing_->tracer(); }
   // What calls to peers go out with, and what their calls are checked by.
   const rpc::Security& security() const { return *security_; }
   const rpc::PeerCheck& peers() const { return peers_; }
@@ -81,8 +84,10 @@ class WorkerRuntime {
   const forecast::StepCost step_cost_;
   MonotonicClock clock_;
   telemetry::Metrics metrics_;
+  std::unique_ptr<telemetry::Tracing> tracing_;
   const rpc::PeerCheck peers_;
   prometheus::Gauge& draining_ = metrics_.Gauge("baton_draining", "1: takes no new work");
+  LeaseProbe leases_{metrics_};
   WatchHub hub_;
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};

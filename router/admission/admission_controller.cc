@@ -20,7 +20,7 @@ constexpr absl::Duration kUnknownWait = absl::Milliseconds(10);
 void AdmissionController::SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now) {
   TenantState& state = tenants_[tenant];
   state.limits = limits;
-  state.meter.Configure(limits, now);
+  meters_->Configure(tenant, limits, now);
   queue_.SetTenant(tenant, limits.weight, limits.queue);
   queue_.Pause(tenant, limits.concurrency > 0 && state.running >= limits.concurrency);
 }
@@ -28,11 +28,10 @@ void AdmissionController::SetTenant(TenantId tenant, const TenantLimits& limits,
 std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
     const AdmissionRequest& request, absl::Time now) {
   rate_.Advance(now, !queue_.empty());
-  TenantState& state = At(request.tenant);
-  const int64_t answer = state.meter.ExpectedAnswer(request.max_tokens);
+  const int64_t answer = meters_->ExpectedAnswer(request.tenant, request.max_tokens);
   const Meter::Use use = {
       .requests = 1, .prompt_tokens = request.prompt_tokens, .output_tokens = answer * request.choices};
-  if (auto refusal = state.meter.Check(use, now)) return *std::move(refusal);
+  if (auto refusal = meters_->Check(request.tenant, use, now)) return *std::move(refusal);
 
   if (request.deadline != absl::InfiniteFuture()) {
     const absl::Duration wait =
@@ -66,7 +65,7 @@ std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
     displaced_entries.push_back(*queue_.Remove(*displaced));
     admitted.displaced.push_back(*displaced);
   }
-  state.meter.Charge(use, now);
+  meters_->Charge(request.tenant, use, now);
   for (int choice = 0; choice < request.choices; ++choice) {
     admitted.entries.push_back(queue_.Add(entry));
     if (choice > 0) further_.emplace(admitted.entries.back(), admitted.entries.front());
@@ -99,9 +98,8 @@ Refusal AdmissionController::TooLate(bool clients_deadline, absl::Duration left,
 }
 
 std::optional<Refusal> AdmissionController::AdmitCheapCall(TenantId tenant, absl::Time now) {
-  Meter& meter = At(tenant).meter;
-  auto refusal = meter.Check({.requests = 1}, now);
-  if (!refusal.has_value()) meter.Charge({.requests = 1}, now);
+  auto refusal = meters_->Check(tenant, {.requests = 1}, now);
+  if (!refusal.has_value()) meters_->Charge(tenant, {.requests = 1}, now);
   return refusal;
 }
 
@@ -139,7 +137,7 @@ void AdmissionController::Settle(EntryId id, const Meter::Use& used, absl::Time 
   BATON_CHECK(found != accounts_.end()) << "account " << id.value() << " is not open";
   Account account = found->second;
   Run(&account, -account.running);
-  At(account.tenant).meter.Settle(account.charged, used, account.choices, now);
+  meters_->Settle(account.tenant, account.charged, used, account.choices, now);
   for (int choice = 1; choice < account.choices; ++choice) further_.erase(EntryId(id.value() + choice));
   accounts_.erase(found);
 }
@@ -163,8 +161,7 @@ int64_t AdmissionController::running(TenantId tenant) const {
 }
 
 Meter::Left AdmissionController::LeftOver(TenantId tenant, absl::Time now) const {
-  const auto found = tenants_.find(tenant);
-  return found == tenants_.end() ? Meter::Left{} : found->second.meter.LeftOver(now);
+  return meters_->LeftOver(tenant, now);
 }
 
 AdmissionController::TenantState& AdmissionController::At(TenantId tenant) { return tenants_[tenant]; }

@@ -1,13 +1,15 @@
-// AdmissionController: admits requests or refuses them. It has the queue, every tenant's meter, the number of
-// choices that each tenant runs, and the prediction of waits. A request is admitted with all its choices or
-// refused with a reason; an admitted one has an account until it is settled with what it really used. Plain
-// state without a lock or a clock: the dispatcher has both.
+// AdmissionController: admits requests or refuses them. It has the queue of a fleet, the tenants' meters,
+// which it may share with those of other fleets, the number of choices that each tenant runs, and the
+// prediction of waits. A request is admitted with all its choices or refused with a reason; an admitted one
+// has an account until it is settled with what it really used. Plain state without a lock or a clock: the
+// dispatcher has both.
 //
 // Calls for one request: Admit -> Serve for each choice when its turn comes (PutBack if no worker took it,
 // Withdraw if it is no longer wanted) -> Settle once.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +21,7 @@
 #include "absl/time/time.h"
 #include "router/admission/drain_rate.h"
 #include "router/admission/meter.h"
+#include "router/admission/meters.h"
 #include "router/admission/queue.h"
 #include "router/admission/refusal.h"
 #include "router/admission/tenant_limits.h"
@@ -49,7 +52,9 @@ class AdmissionController {
     std::vector<EntryId> displaced;
   };
 
-  explicit AdmissionController(Queue::Limits limits) : queue_(limits) {}
+  explicit AdmissionController(Queue::Limits limits,
+                               std::shared_ptr<Meters> meters = std::make_shared<Meters>())
+      : queue_(limits), meters_(std::move(meters)) {}
 
   // Also changes one that is known; what it has used stays used.
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
@@ -92,7 +97,6 @@ class AdmissionController {
  private:
   struct TenantState {
     TenantLimits limits;
-    Meter meter;
     int64_t running = 0;  // choices on workers
   };
   struct Account {
@@ -108,6 +112,7 @@ class AdmissionController {
   void Run(Account* account, int change);
 
   Queue queue_;
+  const std::shared_ptr<Meters> meters_;
   DrainRate rate_;
   absl::node_hash_map<TenantId, TenantState> tenants_;
   absl::flat_hash_map<EntryId, Account> accounts_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/rpc/status.h"
+#include "common/rpc/trace_metadata.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/usage.h"
 #include "router/api/wire.h"
@@ -14,8 +15,8 @@ grpc::ServerUnaryReactor* CompleteCall::Start(const CallContext& context,
                                               const grpc::ByteBuffer& bytes, grpc::ByteBuffer* response) {
   auto call = std::shared_ptr<CompleteCall>(new CompleteCall(*server_context, *response));
   call->self_ = call;
-  call->driver_ =
-      RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), "Complete");
+  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock),
+                                        "Complete", rpc::TraceOf(*server_context));
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<v1::ChatRequest>(
       CredentialsOf(*server_context), bytes.Length(),

@@ -120,7 +120,7 @@ class Builder {
 
   absl::StatusOr<Json> FromMessage(const v1::Message& message, const std::string& field) {
     BATON_RETURN_IF_ERROR(Count());
-    Json result = {{"role", message.role()}, {"content", message.content()}};
+    Json result = {{"role", message.role()}, {"content", ContentOf(message)}};
     if (!message.reasoning_content().empty()) result["reasoning_content"] = message.reasoning_content();
     if (!message.tool_call_id().empty()) result["tool_call_id"] = message.tool_call_id();
     for (int i = 0; i < message.tool_calls_size(); ++i) {
@@ -153,6 +153,16 @@ class Builder {
 };
 
 }  // namespace
+
+std::string ContentOf(const v1::Message& message) {
+  std::string content = message.content();
+  for (const v1::ContentPart& part : message.parts()) content += part.text();
+  return content;
+}
+
+bool IsSystem(const v1::Message& message) {
+  return message.role() == "system" || message.role() == "developer";
+}
 
 absl::Status CheckConversation(const v1::Conversation& conversation) {
   if (conversation.messages().empty()) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,11 @@ namespace baton::router {
 // INVALID_ARGUMENT naming the field: no messages, a message without a role, a tool or a call without a name,
 // a template argument that would replace one of the above. Looks into no JSON, so it costs little.
 absl::Status CheckConversation(const v1::Conversation& conversation);
+
+// The text of a message: its content, or that of its parts.
+std::string ContentOf(const v1::Message& message);
+// Whether the message belongs to the instructions that a conversation begins with.
+bool IsSystem(const v1::Message& message);
 
 // Of a conversation that passed CheckConversation. INVALID_ARGUMENT naming the field: JSON that is no object,
 // or that the strict reader of common/json refuses (a key that stands twice, too deep); or more than

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
+#include "common/telemetry/trace_context.h"
 #include "router/fleet/worker.h"
 
 namespace baton::router {
@@ -32,9 +33,10 @@ class DecodeClient {
   };
 
   virtual ~DecodeClient() = default;
-  // Starts the call. `deadline` is on the router's clock.
+  // Starts the call, which says that it belongs to `trace`. `deadline` is on the router's clock.
   virtual std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request,
-                                           absl::Time deadline, Callbacks callbacks) = 0;
+                                           absl::Time deadline, const telemetry::TraceContext& trace,
+                                           Callbacks callbacks) = 0;
 };
 
 }  // namespace baton::router

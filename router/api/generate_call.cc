@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/rpc/status.h"
+#include "common/rpc/trace_metadata.h"
 #include "router/api/grpc_credentials.h"
 #include "router/api/usage.h"
 #include "router/api/wire.h"
@@ -19,7 +20,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContex
                                                                 const grpc::ByteBuffer& bytes) {
   auto call = std::shared_ptr<GenerateCall>(new GenerateCall(server_context));
   call->self_ = call;
-  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method);
+  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method,
+                                        rpc::TraceOf(*server_context));
   // The call's own bytes go with the call, which a job on the executor may outlive.
   call->driver_->Start<Request>(CredentialsOf(*server_context), bytes.Length(),
                                 [held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {

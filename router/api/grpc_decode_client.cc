@@ -8,6 +8,7 @@
 #include "baton/v1/decode.grpc.pb.h"
 #include "common/base/check.h"
 #include "common/rpc/client_stream.h"
+#include "common/rpc/trace_metadata.h"
 
 namespace baton::router {
 namespace {
@@ -27,8 +28,10 @@ class GrpcDecodeCall final : public DecodeCall {
 }  // namespace
 
 std::shared_ptr<DecodeCall> GrpcDecodeClient::Call(const fleet::Worker& worker, v1::DecodeRequest request,
-                                                   absl::Time deadline, Callbacks callbacks) {
+                                                   absl::Time deadline, const telemetry::TraceContext& trace,
+                                                   Callbacks callbacks) {
   auto context = std::make_unique<grpc::ClientContext>();
+  rpc::AddTrace(trace, context.get());
   if (deadline != absl::InfiniteFuture()) {
     context->set_deadline(std::chrono::system_clock::now() +
                           absl::ToChronoNanoseconds(deadline - clock_.Now()));

@@ -14,7 +14,8 @@ class GrpcDecodeClient final : public DecodeClient {
   explicit GrpcDecodeClient(const Clock& clock) : clock_(clock) {}
 
   std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request,
-                                   absl::Time deadline, Callbacks callbacks) override;
+                                   absl::Time deadline, const telemetry::TraceContext& trace,
+                                   Callbacks callbacks) override;
 
  private:
   const Clock& clock_;

@@ -7,15 +7,9 @@
 #include <iterator>
 
 #include "common/base/status.h"
+#include "router/api/conversation.h"
 
 namespace baton::router {
-namespace {
-
-bool IsSystem(const v1::Message& message) {
-  return message.role() == "system" || message.role() == "developer";
-}
-
-}  // namespace
 
 absl::Status CheckOverflow(const v1::Overflow& overflow) {
   if (!v1::Overflow::Mode_IsValid(overflow.mode())) {
@@ -74,7 +68,7 @@ absl::StatusOr<Shortening> Shortening::Make(const v1::Conversation& conversation
   std::vector<int64_t> clearable(size, 0);
   for (int i = made.frame_; i < size; ++i) {
     const v1::Message& message = conversation.messages(i);
-    BATON_ASSIGN_OR_RETURN(const int64_t content, count(message.content()));
+    BATON_ASSIGN_OR_RETURN(const int64_t content, count(ContentOf(message)));
     BATON_ASSIGN_OR_RETURN(const int64_t thinking, count(message.reasoning_content()));
     int64_t tokens = kMessageTokens + content + thinking;
     for (const v1::ToolCall& call : message.tool_calls()) {
@@ -158,6 +152,7 @@ Shortening::Shortened Shortening::Without(int gone) const {
     for (int i = 0; i < gone; ++i) {
       v1::Message* const message = result.conversation.mutable_messages(ranges_[i].first);
       if (mode_ == v1::Overflow::MODE_CLEAR_TOOL_RESULTS) {
+        message->clear_parts();
         message->set_content(kCleared);
       } else {
         message->clear_reasoning_content();

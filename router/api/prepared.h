@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "baton/v1/decode.pb.h"
@@ -12,12 +13,16 @@
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/api/served_model.h"
+#include "router/api/session_prompts.h"
 #include "router/billing/price.h"
+#include "router/metrics/probe.h"
 
 namespace baton::router {
 
 struct Prepared {
   const ServedModel* model = nullptr;  // never null once it was prepared
+  // Of the model's fleet; null: the flow counts with its own.
+  Probe* probe = nullptr;
   admission::TenantId tenant;
   v1::DecodeRequest request;
   // Hashes of the prompt's full blocks; empty: not known.
@@ -28,6 +33,9 @@ struct Prepared {
   std::shared_ptr<const billing::Price> price;
   // Hash of the session's id; 0: none.
   uint64_t session = 0;
+  // With a session's id: its name in SessionPrompts, and what of the prompt is compared with its last.
+  std::optional<kv::BlockHash> session_key;
+  PromptSections sections;
   // Explain the placement.
   bool debug = false;
   // Occurrences of control tokens in the client's text that were encoded as characters.

@@ -1,6 +1,7 @@
 #include "router/api/request_driver.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <span>
 #include <utility>
@@ -35,12 +36,15 @@ std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::
 
 std::shared_ptr<RequestDriver> RequestDriver::Create(const CallContext& context,
                                                      std::shared_ptr<ClientStream> client,
-                                                     absl::Time deadline, std::string_view method) {
-  return std::shared_ptr<RequestDriver>(new RequestDriver(context, std::move(client), deadline, method));
+                                                     absl::Time deadline, std::string_view method,
+                                                     const telemetry::TraceContext& trace) {
+  return std::shared_ptr<RequestDriver>(
+      new RequestDriver(context, std::move(client), deadline, method, trace));
 }
 
 RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client,
-                             absl::Time deadline, std::string_view method)
+                             absl::Time deadline, std::string_view method,
+                             const telemetry::TraceContext& trace)
     : context_(context),
       deadline_(deadline),
       alive_(*context.live, *this),
@@ -52,7 +56,11 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
              .max_migrations = context.max_migrations,
              .arrival = context.clock->Now(),
              .deadline = deadline,
-             .client_stall = context.client_stall},
+             .client_stall = context.client_stall,
+             .sessions = context.sessions,
+             .tracer = context.tracer,
+             .trace = trace,
+             .method = method},
             *context.clock, *context.probe) {}
 
 template <typename Request>
@@ -107,7 +115,9 @@ bool RequestDriver::Prepare(const Request& request) {
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
     if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
-    (*prepared)->chain = ChainOf((*prepared)->request, context_.fleet->view()->block_hash_domain);
+    const ModelFleet& fleet = context_.fleets[(*prepared)->model->fleet];
+    (*prepared)->probe = fleet.probe;
+    (*prepared)->chain = ChainOf((*prepared)->request, fleet.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
   Post([prepared](RequestFlow& flow) { return flow.OnPrepared(std::move(*prepared)); });
@@ -157,7 +167,8 @@ void RequestDriver::Do(Submit& submit) {
   };
   request_ = std::move(request);
   calls_.resize(request_->choices);
-  auto entries = context_.dispatcher->Submit(request_);
+  dispatcher_ = context_.fleets[flow_.model()->fleet].dispatcher;
+  auto entries = dispatcher_->Submit(request_);
   if (entries.ok()) {
     entries_ = *std::move(entries);
     account_ = entries_.front();
@@ -167,12 +178,12 @@ void RequestDriver::Do(Submit& submit) {
 }
 
 void RequestDriver::Do(Requeue& requeue) {
-  context_.dispatcher->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
-                               requeue.begun);
+  dispatcher_->Requeue(entries_[requeue.choice], request_, requeue.choice, std::move(requeue.avoid),
+                       requeue.begun);
 }
 
 void RequestDriver::Do(Withdraw&) {
-  for (admission::EntryId entry : entries_) context_.dispatcher->Withdraw(entry);
+  for (admission::EntryId entry : entries_) dispatcher_->Withdraw(entry);
   entries_.clear();
   request_ = nullptr;
 }
@@ -180,7 +191,7 @@ void RequestDriver::Do(Withdraw&) {
 void RequestDriver::Do(Dial& dial) {
   const int choice = dial.choice, attempt = dial.attempt;
   calls_[choice] =
-      context_.decode->Call(*dial.worker, std::move(dial.request), deadline_,
+      context_.decode->Call(*dial.worker, std::move(dial.request), deadline_, dial.trace,
                             {.event =
                                  [self = shared_from_this(), choice, attempt](v1::DecodeEvent event) {
                                    auto held = std::make_shared<v1::DecodeEvent>(std::move(event));
@@ -219,6 +230,9 @@ void RequestDriver::Do(Finish& finish) {
 }
 
 void RequestDriver::FinishClient(const absl::Status& status, std::optional<v1::GenerateResponse> last) {
+  // Not the status's words, which may quote the request.
+  spdlog::debug("request {}, trace {}: {} ended with {}", flow_.request_id(), flow_.trace().TraceIdText(),
+                method_, absl::StatusCodeToString(status.code()));
   struct End {
     absl::Status status;
     std::optional<v1::GenerateResponse> last;
@@ -245,6 +259,7 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
   billing::UsageRecord record;
   record.ended = absl::Now();
   record.request_id = flow_.request_id();
+  record.trace_id = flow_.trace().TraceIdText();
   record.method = method_;
   record.tenant = tenant_->name;
   record.key = key_;
@@ -278,7 +293,7 @@ std::optional<v1::RequestUsage> RequestDriver::Usage() const {
 
 void RequestDriver::Settle(const admission::Meter::Use& used) {
   request_ = nullptr;
-  if (account_.has_value()) context_.dispatcher->Settle(*account_, used);
+  if (account_.has_value()) dispatcher_->Settle(*account_, used);
   account_.reset();
 }
 

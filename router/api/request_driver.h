@@ -36,19 +36,27 @@
 
 namespace baton::router {
 
+// The workers that serve a model: who places requests on them, who they are, and what counts them.
+struct ModelFleet {
+  Dispatcher* dispatcher = nullptr;
+  const fleet::Fleet* fleet = nullptr;
+  Probe* probe = nullptr;
+};
+
 // What every call uses; all of it outlives the calls.
 struct CallContext {
   const Authenticator* authenticator = nullptr;
   const RequestPreparer* preparer = nullptr;
-  Dispatcher* dispatcher = nullptr;
-  const fleet::Fleet* fleet = nullptr;
+  std::vector<ModelFleet> fleets;  // by ServedModel::fleet; at least one
   DecodeClient* decode = nullptr;
   Executor* executor = nullptr;
   const Clock* clock = nullptr;
-  Probe* probe = nullptr;
+  Probe* probe = nullptr;  // of calls whose model is not known
   LiveCalls* live = nullptr;
   billing::Ledger* ledger = nullptr;           // null: nothing is recorded
   const billing::PriceFile* prices = nullptr;  // null: no model has a price
+  SessionPrompts* sessions = nullptr;          // null: no misses are explained
+  const telemetry::Tracer* tracer = nullptr;   // null: no request is recorded, nor has a trace of its own
   std::string router_id;
   int max_attempts = 3;
   int max_migrations = 3;
@@ -58,9 +66,11 @@ struct CallContext {
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
  public:
   // `deadline` is the client's, on the context's clock. `method`: the one that was called; a constant.
+  // `trace`: what the client says of it.
   static std::shared_ptr<RequestDriver> Create(const CallContext& context,
                                                std::shared_ptr<ClientStream> client, absl::Time deadline,
-                                               std::string_view method);
+                                               std::string_view method,
+                                               const telemetry::TraceContext& trace = {});
 
   // Makes the request of the client's message; its error is the client's answer. It may be called after Start
   // has returned, on another thread.
@@ -83,7 +93,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   using Event = std::function<Actions(RequestFlow&)>;
 
   RequestDriver(const CallContext& context, std::shared_ptr<ClientStream> client, absl::Time deadline,
-                std::string_view method);
+                std::string_view method, const telemetry::TraceContext& trace);
 
   // Parses and checks.
   template <typename Request>
@@ -130,6 +140,7 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::shared_ptr<const Tenant> tenant_;  // set before anything else happens; null: a stranger calls
   std::string key_;                       // likewise (Caller)
   // The draining thread's.
+  Dispatcher* dispatcher_ = nullptr;  // of the model's fleet; set with request_
   RequestFlow flow_;
   std::shared_ptr<const DispatchRequest> request_;  // until the request is over: it holds this driver
   std::vector<admission::EntryId> entries_;         // by choice

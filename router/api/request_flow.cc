@@ -21,7 +21,10 @@ bool WorkerLost(const absl::Status& status) {
 }  // namespace
 
 RequestFlow::RequestFlow(Options options, const Clock& clock, Probe& probe)
-    : options_(std::move(options)), clock_(clock), probe_(probe) {
+    : options_(std::move(options)),
+      clock_(clock),
+      probe_(probe),
+      trace_(options_.tracer, options_.trace, clock, options_.arrival, options_.request_id, options_.method) {
   probe_.RequestCame();
 }
 
@@ -38,6 +41,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   }
   prepared_ = *std::move(prepared);
   choices_.resize(prepared_.choices);
+  trace_.Submitted(prepared_);
   const v1::DecodeRequest& request = prepared_.request;
   account_ = billing::UsageAccount(request.token_ids_size(), prepared_.choices);
   DispatchRequest submitted;
@@ -48,6 +52,11 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   submitted.placement.arrival = options_.arrival;
   submitted.placement.deadline = options_.deadline;
   submitted.placement.session = prepared_.session;
+  if (options_.sessions != nullptr && prepared_.session_key.has_value() && !prepared_.chain.empty()) {
+    last_prompt_ = options_.sessions->Find(*prepared_.session_key);
+    if (last_prompt_ != nullptr) submitted.last_worker = last_prompt_->worker;
+    prompt_ = {.sections = prepared_.sections, .blocks = ShortHashes(prepared_.chain), .worker = {}};
+  }
   submitted.chain = std::move(prepared_.chain);
   submitted.debug = prepared_.debug;
   submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
@@ -83,9 +92,11 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   Dial dial{.choice = choice,
             .attempt = state.attempt,
             .worker = state.placement.decode,
-            .request = prepared_.request};
+            .request = prepared_.request,
+            .trace = trace_.context()};
   const fleet::Worker::Identity& worker = state.placement.decode->identity();
   outcome_.decode_worker = worker.id;
+  trace_.Placed(choice, state.attempt, worker.id, state.first_token.has_value());
   dial.request.set_request_id(options_.request_id);
   dial.request.set_router_id(options_.router_id);
   *dial.request.mutable_fingerprint() = worker.fingerprint;
@@ -154,7 +165,7 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
   state.placement.booking.Accepted();
   if (!started_) {
     started_ = true;
-    probe_.PromptTokens(prepared_.request.token_ids_size());
+    probe().PromptTokens(prepared_.request.token_ids_size());
     v1::GenerateResponse response;
     v1::Started* started = response.mutable_started();
     started->set_request_id(options_.request_id);
@@ -185,15 +196,15 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
       if (state.placement.first_token) state.placement.first_token(now - state.dialed);
       if (!first_token_seen_) {
         outcome_.ttft = now - options_.arrival;
-        probe_.FirstToken(*outcome_.ttft);
+        probe().FirstToken(*outcome_.ttft);
       }
       first_token_seen_ = true;
     } else {
-      probe_.MoreTokens(now - state.last_token, delta.tokens());
+      probe().MoreTokens(now - state.last_token, delta.tokens());
     }
     state.last_token = now;
     state.tokens += delta.tokens();
-    probe_.AnswerTokens(delta.tokens());
+    probe().AnswerTokens(delta.tokens());
   }
   state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
   delta.set_choice(choice);
@@ -223,6 +234,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   }
   account_.Finished(choice, PromptReportOf(finished.usage()), finished.usage().thinking_tokens());
   SetUsage(account_.Choice(choice), finished.mutable_usage());
+  DiagnoseMiss(choice, &finished);
   finished.clear_cost();
   if (price() != nullptr) *finished.mutable_cost() = CostMessage(*price(), account_.Charged(choice));
   v1::Timing* timing = finished.mutable_timing();
@@ -240,9 +252,10 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!timing->has_tpot() && state.tokens > 1) {
     timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
   }
-  probe_.Phases(phases);
-  if (timing->has_tpot()) probe_.Pace(timing->tpot());
-  probe_.Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
+  probe().Phases(phases);
+  trace_.Finished(choice, state.dialed, first, phases.first_token);
+  if (timing->has_tpot()) probe().Pace(timing->tpot());
+  probe().Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
 
   outcome_.reasons.push_back(finished.reason());
   outcome_.decode_worker = finished.relay().decode_worker();
@@ -255,6 +268,19 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
   state.asked = true;
   Send({.response = std::move(response)}, actions);
+}
+
+void RequestFlow::DiagnoseMiss(int choice, v1::Finished* finished) {
+  finished->clear_cache_miss();
+  if (!prompt_.has_value() || account_.charged_choice() != choice) return;
+  const Placement& placement = choices_[choice].placement;
+  prompt_->worker = placement.decode->identity().incarnation;
+  auto miss = MissOf(last_prompt_.get(), *prompt_, prepared_.request.token_ids_size(),
+                     account_.Choice(choice).cached(), placement.last_worker);
+  options_.sessions->Remember(*prepared_.session_key, *std::exchange(prompt_, std::nullopt));
+  if (!miss.has_value()) return;
+  probe().CacheMissed(MissReasonName(miss->reason()), miss->tokens());
+  *finished->mutable_cache_miss() = *std::move(miss);
 }
 
 Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& status) {
@@ -278,9 +304,10 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
                        fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
     EndWith(std::move(named), &actions);
   } else if (absl::IsResourceExhausted(status)) {
-    probe_.WorkerRefused();
+    probe().WorkerRefused();
     state.state = State::kWaiting;
     state.placement.booking.Refused(clock_.Now());
+    trace_.Requeued(choice);
     actions.push_back(Requeue{choice, state.avoid, state.tokens > 0});
   } else if (WorkerLost(status)) {
     LostBeforeAccepted(choice, status, &actions);
@@ -292,7 +319,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
 
 void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_.WorkerLost(false);
+  probe().WorkerLost(false);
   state.avoid.push_back(state.placement.decode->identity().incarnation);
   state.last_loss = absl::Status(
       status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
@@ -304,13 +331,14 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
     return;
   }
   state.state = State::kWaiting;
+  trace_.Requeued(choice);
   state.placement.booking.Release();
   actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
 
 void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  probe_.WorkerLost(true);
+  probe().WorkerLost(true);
   state.last_loss =
       absl::UnavailableError(fmt::format("decode worker {} was lost after {} tokens; retry ({})",
                                          Describe(state), state.tokens, std::string(status.message())));
@@ -325,6 +353,7 @@ void RequestFlow::LostMidAnswer(int choice, const absl::Status& status, Actions*
   // Those that failed before may be back.
   state.avoid = {state.placement.decode->identity().incarnation};
   state.state = State::kWaiting;
+  trace_.Requeued(choice);
   state.placement.booking.Release();
   actions->push_back(Requeue{choice, state.avoid, state.tokens > 0});
 }
@@ -362,7 +391,7 @@ Actions RequestFlow::OnMaybeStalled() {
   Actions actions;
   if (!writing_ || broken_ || clock_.Now() - write_began_ < options_.client_stall) return actions;
   broken_ = true;
-  probe_.ClientStalled();
+  probe().ClientStalled();
   const absl::Status stalled = absl::AbortedError(fmt::format(
       "the client did not read for {} s; read on, or cancel", absl::ToDoubleSeconds(options_.client_stall)));
   EndWith(stalled, &actions);
@@ -412,7 +441,8 @@ bool RequestFlow::AllDone() const {
 
 void RequestFlow::End() {
   finished_ = true;
-  probe_.RequestEnded(end_->code(), clock_.Now() - options_.arrival);
+  trace_.Ended(*end_, account_, outcome_.reasons);
+  probe().RequestEnded(end_->code(), clock_.Now() - options_.arrival);
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -29,6 +30,8 @@
 #include "common/base/ids.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
+#include "router/api/request_trace.h"
+#include "router/api/session_prompts.h"
 #include "router/billing/usage_account.h"
 #include "router/dispatch/dispatch_request.h"
 #include "router/dispatch/placement.h"
@@ -56,6 +59,7 @@ struct Dial {
   int attempt;
   std::shared_ptr<const fleet::Worker> worker;
   v1::DecodeRequest request;
+  telemetry::TraceContext trace;
 };
 // Ask for the next event of the choice's call.
 struct ReadNext {
@@ -103,6 +107,12 @@ class RequestFlow {
     absl::Time deadline = absl::InfiniteFuture();
     // How long the client may leave a message untaken.
     absl::Duration client_stall = absl::InfiniteDuration();
+    // Tells why prompts of a session were not found in the cache. Outlives the flow; null: nobody does.
+    SessionPrompts* sessions = nullptr;
+    // Null: nothing is recorded. `trace`: what the client says of its own; `method`: what it called.
+    const telemetry::Tracer* tracer = nullptr;
+    telemetry::TraceContext trace;
+    std::string_view method;
   };
   // One with the client and one behind it, so that reading and writing go on side by side.
   static constexpr int kHeldEvents = 2;
@@ -136,6 +146,7 @@ class RequestFlow {
   };
   const Outcome& outcome() const { return outcome_; }
   const std::string& request_id() const { return options_.request_id; }
+  const telemetry::TraceContext& trace() const { return trace_.context(); }
   absl::Time arrival() const { return options_.arrival; }
   // Null: the request was refused before its model was found.
   const ServedModel* model() const { return prepared_.model; }
@@ -173,6 +184,8 @@ class RequestFlow {
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, Actions* actions);
+  // Says what could have been found in the cache of the prompt, and remembers it for the next of its session.
+  void DiagnoseMiss(int choice, v1::Finished* finished);
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
   void LostMidAnswer(int choice, const absl::Status& status, Actions* actions);
   // The end of a choice that no worker accepted: the last worker's own words if it says what is wrong.
@@ -191,11 +204,18 @@ class RequestFlow {
   void FinishIfDone(Actions* actions);
   std::string Describe(const ChoiceState& choice) const;
 
+  // Of the model's fleet, once the model is known.
+  Probe& probe() const { return prepared_.probe != nullptr ? *prepared_.probe : probe_; }
+
   const Options options_;
   const Clock& clock_;
   Probe& probe_;
+  RequestTrace trace_;
   Prepared prepared_;
   std::vector<ChoiceState> choices_;
+  // With a session whose prompts are remembered: its last one, and this one.
+  std::shared_ptr<const SessionPrompt> last_prompt_;
+  std::optional<SessionPrompt> prompt_;
   billing::UsageAccount account_;
   Outcome outcome_;
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <optional>
 
 #include "absl/time/clock.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "router/api/answer_format.h"
+#include "router/api/cache_marks.h"
 #include "router/api/chat_grammar.h"
 #include "router/api/conversation.h"
 #include "router/api/overflow.h"
@@ -43,7 +45,12 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request) {
   BATON_RETURN_IF_ERROR(CheckSampling(request.sampling(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckStop(request.stop(), model.vocabulary));
   BATON_RETURN_IF_ERROR(CheckOutput(request.output()));
-  return CheckOptions(request.options());
+  BATON_RETURN_IF_ERROR(CheckOptions(request.options()));
+  if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0 && request.options().n() > 1) {
+    return absl::InvalidArgumentError(fmt::format(
+        "options.n: {} choices of no tokens; with stop.max_tokens 0 it is 1", request.options().n()));
+  }
+  return absl::OkStatus();
 }
 
 // Also refuses a model without a chat template.
@@ -69,11 +76,11 @@ absl::Status CheckLength(const ServedModel& model, const char* field, std::strin
                                       "that is counted",
                                       contexts, model.context);
   if (std::ssize(text) > room * kMaxBytesPerToken) {
-    return absl::InvalidArgumentError(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
-                                                  text.size(), kMaxBytesPerToken, limit));
+    return ExceedsContext(fmt::format("{}: {} bytes are more than {} for each token of {}", field,
+                                      text.size(), kMaxBytesPerToken, limit));
   }
   if (const int64_t least = model.tokenizer->LeastTokens(text); least > room) {
-    return absl::InvalidArgumentError(
+    return ExceedsContext(
         fmt::format("{}: {} bytes are at least {} tokens, more than {}", field, text.size(), least, limit));
   }
   return absl::OkStatus();
@@ -96,7 +103,7 @@ absl::StatusOr<Rendered> Encode(const ServedModel& model, const char* field, std
   auto tokens = model.tokenizer->EncodeMarked(text, add_special_tokens, marked.mark,
                                               {.max_tokens = most, .wanted = wanted});
   if (absl::IsOutOfRange(tokens.status())) {
-    return absl::InvalidArgumentError(
+    return ExceedsContext(
         fmt::format("{}: more than {} tokens, {} times the model's context", field, most, kMaxContexts));
   }
   if (tokens.ok() && tokens->empty()) {
@@ -145,7 +152,7 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
   auto text =
       model.chat_template->Render(variables, absl::Now(), static_cast<size_t>(max_bytes + 6 * marked.marks));
   if (absl::IsOutOfRange(text.status())) {
-    return absl::InvalidArgumentError(fmt::format(
+    return ExceedsContext(fmt::format(
         "conversation: more than {} bytes as the model's template writes it, {} for each token of {}",
         max_bytes, kMaxBytesPerToken, contexts == 1 ? "its context" : fmt::format("{} contexts", contexts)));
   }
@@ -168,9 +175,15 @@ int64_t RoomForPrompt(const ServedModel& model, const v1::StopConditions& stop) 
   return model.context - std::min<int64_t>(fitting, model.defaults.max_new_tokens.value_or(fitting));
 }
 
+void SetLeases(std::vector<v1::CacheLease> leases, v1::DecodeRequest* decode) {
+  for (v1::CacheLease& lease : leases) *decode->add_leases() = std::move(lease);
+}
+
 struct Fitted {
   Rendered rendered;
   v1::ContextReport report;
+  // What was rendered if it is not the request's.
+  std::optional<v1::Conversation> conversation;
 };
 
 // Renders a conversation that may be shortened, so that it has at most `room` tokens.
@@ -184,13 +197,13 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     return rendered.ok() && std::ssize(rendered->tokens) <= room;
   };
   absl::StatusOr<Rendered> rendered = render(request.conversation());
-  if (fits(rendered)) return Fitted{.rendered = *std::move(rendered), .report = {}};
+  if (fits(rendered)) return Fitted{.rendered = *std::move(rendered), .report = {}, .conversation = {}};
   if (absl::IsCancelled(rendered.status())) return rendered.status();
 
   const int64_t most_bytes = kMaxContexts * model.context * kMaxBytesPerToken;
   const int64_t bytes = request.conversation().ByteSizeLong();
   if (bytes > most_bytes) {
-    return absl::InvalidArgumentError(
+    return ExceedsContext(
         fmt::format("conversation: {} bytes; overflow shortens what has at most {}, {} for each token of {} "
                     "contexts: send fewer turns",
                     bytes, most_bytes, kMaxBytesPerToken, kMaxContexts));
@@ -211,7 +224,9 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     Shortening::Shortened shortened = shortening.Without(gone);
     rendered = render(shortened.conversation);
     if (fits(rendered)) {
-      return Fitted{.rendered = *std::move(rendered), .report = std::move(shortened.report)};
+      return Fitted{.rendered = *std::move(rendered),
+                    .report = std::move(shortened.report),
+                    .conversation = std::move(shortened.conversation)};
     }
     if (absl::IsCancelled(rendered.status())) return rendered.status();
     // What the template writes around messages is only estimated. An eighth at least: few renderings.
@@ -221,7 +236,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
     gone = more;
   }
   BATON_RETURN_IF_ERROR(rendered.status());
-  return absl::InvalidArgumentError(fmt::format(
+  return ExceedsContext(fmt::format(
       "conversation: of its prompt, {} tokens are left once overflow has taken away what it may, and {} fit "
       "beside the answer in the context of {}",
       rendered->tokens.size(), room, model.context));
@@ -232,6 +247,7 @@ absl::StatusOr<Fitted> RenderToFit(const ServedModel& model, const v1::ChatReque
 absl::Status RequestPreparer::Check(const v1::GenerateRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   BATON_RETURN_IF_ERROR(CheckCommon(*model, request));
+  BATON_RETURN_IF_ERROR(CheckCacheMarks(request.options()));
   if (request.has_text()) return CheckLength(*model, "text", request.text(), 1);
   if (request.literal())
     return absl::InvalidArgumentError("literal: goes with text, and the prompt has none");
@@ -248,6 +264,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckToolChoice(*model, request));
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
   BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow()));
+  BATON_RETURN_IF_ERROR(CheckCacheMarks(request.conversation(), request.options()));
   return CheckThinking(*model, request);
 }
 
@@ -292,6 +309,8 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
   if (!request.options().session_id().empty()) {
     prepared.session = std::hash<std::string>()(request.options().session_id()) | 1;
+    prepared.session_key = SessionKey(request.options().session_id(), tenant.salt);
+    prepared.sections = SectionsOf(model.name, nullptr, tenant.salt);
   }
   prepared.debug = request.options().debug();
   prepared.token_ids = request.output().token_ids();
@@ -314,6 +333,7 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
   if (request.has_constraint()) {
     BATON_ASSIGN_OR_RETURN(*decode.mutable_grammar(), model->grammars->GrammarOf(request.constraint()));
   }
+  SetLeases(LeasesOf(decode.token_ids_size(), request.options()), &decode);
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = neutralised;
   return prepared;
@@ -333,6 +353,16 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   }
   const Rendered& rendered = fitted.rendered;
   SetTokens(rendered.tokens, &decode);
+  const v1::Conversation& conversation =
+      fitted.conversation.has_value() ? *fitted.conversation : request.conversation();
+  const auto render_tokens = [&](const v1::Conversation& probe) -> absl::StatusOr<std::vector<TokenId>> {
+    BATON_ASSIGN_OR_RETURN(Rendered made,
+                           Render(*model, probe, request.thinking(), tenant, kMaxContexts, wanted));
+    return std::move(made.tokens);
+  };
+  BATON_ASSIGN_OR_RETURN(std::vector<v1::CacheLease> leases,
+                         LeasesOf(rendered.tokens, conversation, request.options(), render_tokens));
+  SetLeases(std::move(leases), &decode);
   if (auto format = AnswerFormatOf(*model, request, rendered.text); format.has_value()) {
     *decode.mutable_answer_format() = *std::move(format);
   }
@@ -342,6 +372,9 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode), clamp));
   prepared.context.MergeFrom(fitted.report);
+  if (prepared.session_key.has_value()) {
+    prepared.sections = SectionsOf(model->name, &conversation, tenant.salt);
+  }
   prepared.neutralised = rendered.neutralised;
   return prepared;
 }
@@ -364,9 +397,8 @@ absl::StatusOr<v1::DetokenizeResponse> RequestPreparer::Detokenize(
     const v1::DetokenizeRequest& request) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   if (request.token_ids_size() > kMaxContexts * model->context) {
-    return absl::InvalidArgumentError(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
-                                                  request.token_ids_size(), kMaxContexts * model->context,
-                                                  kMaxContexts));
+    return ExceedsContext(fmt::format("token_ids: {} ids, at most {} are taken, {} contexts",
+                                      request.token_ids_size(), kMaxContexts * model->context, kMaxContexts));
   }
   BATON_RETURN_IF_ERROR(CheckTokenIds(request.token_ids(), model->vocabulary, "token_ids"));
   std::vector<TokenId> tokens;

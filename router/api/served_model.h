@@ -22,6 +22,7 @@ namespace baton::router {
 struct ServedModel {
   std::string name;        // that requests use
   std::string config;      // ModelConfig::Digest(), which is also in the fingerprint of its workers
+  size_t fleet = 0;        // of the router's, the one that serves it (CallContext::fleets)
   int64_t context = 0;     // tokens, prompt and answer together
   int64_t vocabulary = 0;  // rows of the embedding
   std::shared_ptr<const text::Tokenizer> tokenizer;

@@ -34,7 +34,7 @@ grpc::ServerUnaryReactor* InferenceService::Complete(CallbackServerContext* cont
 absl::StatusOr<std::shared_ptr<const Tenant>> InferenceService::AuthenticateCheapCall(
     const grpc::ServerContextBase& context) const {
   BATON_ASSIGN_OR_RETURN(Caller caller, context_.authenticator->Authenticate(CredentialsOf(context)));
-  BATON_RETURN_IF_ERROR(context_.dispatcher->AdmitCheapCall(caller.tenant->id));
+  BATON_RETURN_IF_ERROR(context_.fleets.front().dispatcher->AdmitCheapCall(caller.tenant->id));
   return std::move(caller.tenant);
 }
 
@@ -108,7 +108,6 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     reactor->Finish(rpc::ToGrpc(status));
     return reactor;
   }
-  const auto view = fleet_.view();
   v1::ListModelsResponse answer;
   for (const auto& model : context_.preparer->models().models()) {
     v1::ModelInfo* info = answer.add_models();
@@ -125,6 +124,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
       if (const auto price = context_.prices->Find(model->name)) *info->mutable_prices() = PricesOf(*price);
     }
     for (const std::string_view part : model->unstable_history) info->add_unstable_history(std::string(part));
+    const auto view = context_.fleets[model->fleet].fleet->view();
     info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
     info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
   }

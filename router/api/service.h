@@ -5,7 +5,6 @@
 
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/api/generate_call.h"
-#include "router/fleet/fleet.h"
 
 namespace baton::router {
 
@@ -15,8 +14,7 @@ class InferenceService final
               v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
                   v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>> {
  public:
-  InferenceService(const CallContext& context, const fleet::Fleet& fleet)
-      : context_(context), fleet_(fleet) {}
+  explicit InferenceService(const CallContext& context) : context_(context) {}
 
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* context,
                                                        const grpc::ByteBuffer* request) override;
@@ -41,7 +39,6 @@ class InferenceService final
                                    grpc::ByteBuffer* response, Work work);
 
   const CallContext& context_;
-  const fleet::Fleet& fleet_;
 };
 
 }  // namespace baton::router

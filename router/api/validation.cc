@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/base/status.h"
+#include "common/rpc/status.h"
 
 namespace baton::router {
 namespace {
@@ -59,9 +60,6 @@ absl::Status CheckSampling(const v1::SamplingParams& sampling, int64_t vocabular
 }
 
 absl::Status CheckStop(const v1::StopConditions& stop, int64_t vocabulary) {
-  if (stop.has_max_tokens() && stop.max_tokens() == 0) {
-    return Invalid("stop.max_tokens: 0 asks for nothing; use at least 1, or leave it out");
-  }
   if (stop.stop_size() > kMaxStopStrings) {
     return Invalid("stop.stop: {} strings, at most {} are allowed", stop.stop_size(), kMaxStopStrings);
   }
@@ -131,21 +129,26 @@ v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::Gen
   return sampling;
 }
 
+absl::Status ExceedsContext(const std::string& message) {
+  return rpc::WithReason(absl::InvalidArgumentError(message), rpc::kContextLengthExceeded);
+}
+
 absl::StatusOr<uint32_t> ResolveMaxTokens(const v1::StopConditions& stop,
                                           const model::GenerationDefaults& defaults, int64_t prompt_tokens,
                                           int64_t context, bool clamp) {
   const int64_t room = context - prompt_tokens;
-  if (room < 1) {
-    return Invalid("prompt: {} tokens leave no room for an answer in the context of {}", prompt_tokens,
-                   context);
+  const bool warms = stop.has_max_tokens() && stop.max_tokens() == 0;
+  if (room < (warms ? 0 : 1)) {
+    return ExceedsContext(fmt::format("prompt: {} tokens leave no room for an answer in the context of {}",
+                                      prompt_tokens, context));
   }
   if (stop.has_max_tokens()) {
     if (stop.max_tokens() > room) {
       if (clamp) return static_cast<uint32_t>(room);
-      return Invalid(
+      return ExceedsContext(fmt::format(
           "stop.max_tokens: a prompt of {} tokens and {} more exceed the context of {}; ask for at most {} "
           "more",
-          prompt_tokens, stop.max_tokens(), context, room);
+          prompt_tokens, stop.max_tokens(), context, room));
     }
     return stop.max_tokens();
   }

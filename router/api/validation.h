@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,10 @@ absl::Status CheckTokenIds(const google::protobuf::RepeatedField<int32_t>& ids, 
 // means temperature 0 unless the request says otherwise.
 v1::SamplingParams ResolveSampling(v1::SamplingParams sampling, const model::GenerationDefaults& defaults,
                                    uint64_t seed);
+
+// INVALID_ARGUMENT: the prompt, or prompt and answer, do not fit the model's context. Programs know it by its
+// reason (rpc::ReasonOf) and shorten the conversation.
+absl::Status ExceedsContext(const std::string& message);
 
 // max_tokens for a prompt of `prompt_tokens`. What was asked for and does not fit the context is refused,
 // stating both numbers, unless `clamp` cuts it to what is left; a default is cut to that anyway.

@@ -19,6 +19,7 @@ std::string AuditLine(const UsageRecord& record) {
   nlohmann::ordered_json line;
   line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", record.ended, absl::UTCTimeZone());
   line["request_id"] = record.request_id;
+  if (!record.trace_id.empty()) line["trace_id"] = record.trace_id;
   line["method"] = record.method;
   line["tenant"] = record.tenant;
   line["key"] = record.key;

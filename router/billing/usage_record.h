@@ -16,10 +16,11 @@ namespace baton::router::billing {
 struct UsageRecord {
   absl::Time ended;  // by the calendar
   std::string request_id;
-  std::string method;  // "Generate", "Chat" or "Complete"
-  std::string tenant;  // empty: the caller was refused
-  std::string key;     // id of the API key, or the name in the certificate; empty: anonymous
-  std::string model;   // empty: the request was refused before one was found
+  std::string trace_id;  // in hexadecimal; empty: none
+  std::string method;    // "Generate", "Chat" or "Complete"
+  std::string tenant;    // empty: the caller was refused
+  std::string key;       // id of the API key, or the name in the certificate; empty: anonymous
+  std::string model;     // empty: the request was refused before one was found
   absl::StatusCode code = absl::StatusCode::kOk;
   // Of the choices that ended well, in the order in which they did.
   std::vector<std::string> finish_reasons;

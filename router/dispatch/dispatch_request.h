@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "router/admission/tenant_limits.h"
 #include "router/dispatch/placement.h"
@@ -22,6 +24,8 @@ struct DispatchRequest {
   // What the policy knows of it; the dispatcher fills in `now`.
   placement::Request placement;
   std::vector<kv::BlockHash> chain;  // of the prompt; empty: not known
+  // The decode worker that ran its session's last prompt, if that is known: for Placement.last_worker.
+  std::optional<Incarnation> last_worker;
   // The placement explains itself in the end.
   bool debug = false;
   int64_t bytes = 0;  // of the prompt, per choice

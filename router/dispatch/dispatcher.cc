@@ -28,7 +28,8 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<pla
       policy_name_(policy->name()),
       metrics_(probe, policy_name_),
       core_(std::move(policy), options.default_ttft, index),
-      admission_(options.limits) {
+      admission_(options.limits,
+                 options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>()) {
   SetTenant(admission::TenantId(0), "default", {});
   fleet_.SetListener([this] { Pump(); });
 }
@@ -393,6 +394,11 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
       if (peer != peers.end()) placement.fetch_from = *peer;
     }
     placement.fetch_blocks = selection.fetch_blocks;
+  }
+
+  for (const auto& worker : view.decode) {
+    if (!request.last_worker.has_value() || worker->identity().incarnation != *request.last_worker) continue;
+    placement.last_worker = {.here = true, .blocks = core_.matches().of(worker->slot())};
   }
 
   auto decision = std::make_shared<Decision>();

@@ -43,6 +43,8 @@ class Dispatcher {
  public:
   struct Options {
     admission::Queue::Limits limits;
+    // Of the tenants, shared with the dispatchers of other fleets; null: its own.
+    std::shared_ptr<admission::Meters> meters = nullptr;
     // Choices that this router puts on one decode worker at a time.
     int64_t worker_concurrency = 256;
     absl::Duration max_wait = absl::Seconds(120);

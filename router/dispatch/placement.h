@@ -16,6 +16,12 @@
 
 namespace baton::router {
 
+// What has become of the decode worker that ran a session's last prompt.
+struct LastWorker {
+  bool here = false;   // in the fleet
+  int64_t blocks = 0;  // leading blocks of the new prompt that it is known or expected to hold
+};
+
 struct Placement {
   fleet::Booking booking;
   std::shared_ptr<const fleet::Worker> decode;
@@ -24,6 +30,8 @@ struct Placement {
   // nothing is fetched.
   std::shared_ptr<const fleet::Worker> fetch_from;
   int64_t fetch_blocks = 0;
+  // If the request names one.
+  LastWorker last_worker;
   // To be called when the first token of the choice has come, `took` after the worker was dialed.
   std::function<void(absl::Duration took)> first_token;
   // To be called when the choice is finished: placement learns from what it really took, and adds its

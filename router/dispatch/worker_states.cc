@@ -13,6 +13,7 @@ WorkerStates::WorkerStates(WorkerSpan from) {
     state.context_tokens = worker->ContextTokens();
     state.free_blocks = worker->FreeBlocks();
     state.cached_blocks = worker->CachedBlocks();
+    state.leased_blocks = worker->LeasedBlocks();
     state.total_blocks = worker->TotalBlocks();
     state.can_fetch = state.serves_fetches = worker->identity().peer_fetch;
     state.chunk_tokens = worker->identity().chunk_tokens;

@@ -77,6 +77,7 @@ void Worker::Report(const v1::Load& load, std::string_view router_id) {
   total_blocks_.store(Bounded(load.total_blocks()), std::memory_order_relaxed);
   free_blocks_.store(Bounded(load.free_blocks()), std::memory_order_relaxed);
   cached_blocks_.store(Bounded(load.cached_blocks()), std::memory_order_relaxed);
+  leased_blocks_.store(Bounded(load.leased_blocks()), std::memory_order_relaxed);
   breaker_.OnRelief();
 }
 

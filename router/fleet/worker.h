@@ -98,6 +98,8 @@ class Worker {
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
   int64_t FreeBlocks() const { return free_blocks_.load(std::memory_order_relaxed); }
   int64_t CachedBlocks() const { return cached_blocks_.load(std::memory_order_relaxed); }
+  // Of the cached ones.
+  int64_t LeasedBlocks() const { return leased_blocks_.load(std::memory_order_relaxed); }
   // Prompts of this router's that it has given no first token for.
   int64_t PromptsBooked() const { return prompt_count_.load(std::memory_order_relaxed); }
   int64_t BookedRequests() const { return booked_requests_.load(std::memory_order_relaxed); }
@@ -133,6 +135,7 @@ class Worker {
   std::atomic<int64_t> total_blocks_{0};
   std::atomic<int64_t> free_blocks_{0};
   std::atomic<int64_t> cached_blocks_{0};
+  std::atomic<int64_t> leased_blocks_{0};
   std::atomic<int64_t> prompt_count_{0};
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> booked_requests_{0};

@@ -61,78 +61,80 @@ prometheus::Gauge& Workers(telemetry::Metrics& metrics, const std::string& role)
 
 }  // namespace
 
-Probe::Probe(telemetry::Metrics& metrics, Slo slo)
-    : metrics_(metrics),
+Probe::Probe(telemetry::Metrics& all, Slo slo, const std::string& model)
+    : all_(all),
+      metrics_(model.empty() ? all : all.With({{"model", model}})),
       slo_(slo),
-      answered_(Outcomes(metrics, absl::StatusCode::kOk)),
-      running_(metrics.Gauge("baton_router_running", "Generation requests inside the router")),
+      answered_(Outcomes(all_, absl::StatusCode::kOk)),
+      running_(all_.Gauge("baton_router_running", "Generation requests inside the router")),
       prompt_tokens_(
-          metrics.Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
-      neutralised_(metrics.Counter("baton_router_neutralised_control_tokens_total",
-                                   "Control tokens in clients' text (messages, tools, literal prompts) that "
-                                   "were encoded as characters")),
+          metrics_.Counter("baton_router_prompt_tokens_total", "Prompt tokens of admitted requests")),
+      neutralised_(all_.Counter("baton_router_neutralised_control_tokens_total",
+                                "Control tokens in clients' text (messages, tools, literal prompts) that "
+                                "were encoded as characters")),
       answer_tokens_(
-          metrics.Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
-      ttft_(metrics.Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
-                              telemetry::TtftBuckets())),
-      tpot_(metrics.Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
+          metrics_.Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
+      ttft_(metrics_.Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
+                               telemetry::TtftBuckets())),
+      tpot_(metrics_.Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
+                               telemetry::PerTokenBuckets())),
+      itl_(metrics_.Histogram("baton_router_itl_seconds", "Time between consecutive tokens",
                               telemetry::PerTokenBuckets())),
-      itl_(metrics.Histogram("baton_router_itl_seconds", "Time between consecutive tokens",
-                             telemetry::PerTokenBuckets())),
-      slo_met_(Answers(metrics, "met")),
-      slo_missed_(Answers(metrics, "missed")),
-      over_ttft_(OverSlo(metrics, "ttft")),
-      over_tpot_(OverSlo(metrics, "tpot")),
-      e2e_(metrics.Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
-                             telemetry::EndToEndBuckets())),
-      admit_(Phase(metrics, "admit")),
-      decode_queue_(Phase(metrics, "decode_queue")),
-      prefill_queue_(Phase(metrics, "prefill_queue")),
-      prefill_(Phase(metrics, "prefill")),
-      transfer_(Phase(metrics, "transfer")),
-      first_token_(Phase(metrics, "first_token")),
-      queue_depth_(metrics.Gauge("baton_router_queue_requests", "Choices waiting for a decode worker")),
-      queue_bytes_(metrics.Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
-      bookings_(metrics.Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
-      refused_(metrics.Counter("baton_router_decode_refused_total",
-                               "Choices that a decode worker refused for lack of blocks")),
-      lost_before_(Lost(metrics, "before_accepted")),
-      lost_running_(Lost(metrics, "running")),
-      clients_stalled_(metrics.Counter("baton_router_clients_stalled_total",
-                                       "Requests ended because their client had stopped reading")),
-      preparations_dropped_(metrics.Counter(
+      slo_met_(Answers(metrics_, "met")),
+      slo_missed_(Answers(metrics_, "missed")),
+      over_ttft_(OverSlo(metrics_, "ttft")),
+      over_tpot_(OverSlo(metrics_, "tpot")),
+      e2e_(all_.Histogram("baton_router_e2e_seconds", "Arrival of a request to its end",
+                          telemetry::EndToEndBuckets())),
+      admit_(Phase(metrics_, "admit")),
+      decode_queue_(Phase(metrics_, "decode_queue")),
+      prefill_queue_(Phase(metrics_, "prefill_queue")),
+      prefill_(Phase(metrics_, "prefill")),
+      transfer_(Phase(metrics_, "transfer")),
+      first_token_(Phase(metrics_, "first_token")),
+      queue_depth_(metrics_.Gauge("baton_router_queue_requests", "Choices waiting for a decode worker")),
+      queue_bytes_(
+          metrics_.Gauge("baton_router_queue_bytes", "Bytes of prompts waiting for a decode worker")),
+      bookings_(metrics_.Gauge("baton_router_bookings", "Choices booked on decode workers by this router")),
+      refused_(metrics_.Counter("baton_router_decode_refused_total",
+                                "Choices that a decode worker refused for lack of blocks")),
+      lost_before_(Lost(metrics_, "before_accepted")),
+      lost_running_(Lost(metrics_, "running")),
+      clients_stalled_(all_.Counter("baton_router_clients_stalled_total",
+                                    "Requests ended because their client had stopped reading")),
+      preparations_dropped_(all_.Counter(
           "baton_router_preparations_dropped_total",
           "Messages that were not parsed, rendered and tokenized to the end because their call was over")),
-      placed_tokens_(metrics.Counter("baton_router_placed_tokens_total",
-                                     "Prompt tokens of placements, retries included")),
-      predicted_decode_(PredictedTokens(metrics, "decode")),
-      predicted_prefill_(PredictedTokens(metrics, "prefill")),
-      cached_decode_(CachedTokens(metrics, "decode")),
-      cached_prefill_(CachedTokens(metrics, "prefill")),
-      index_pairs_(metrics.Gauge("baton_router_index_pairs", "(block, worker) pairs in the prefix index")),
-      index_blocks_(metrics.Gauge("baton_router_index_blocks", "Blocks in the prefix index")),
-      index_bytes_(metrics.Gauge("baton_router_index_bytes", "Memory of the prefix index")),
+      placed_tokens_(metrics_.Counter("baton_router_placed_tokens_total",
+                                      "Prompt tokens of placements, retries included")),
+      predicted_decode_(PredictedTokens(metrics_, "decode")),
+      predicted_prefill_(PredictedTokens(metrics_, "prefill")),
+      cached_decode_(CachedTokens(metrics_, "decode")),
+      cached_prefill_(CachedTokens(metrics_, "prefill")),
+      index_pairs_(metrics_.Gauge("baton_router_index_pairs", "(block, worker) pairs in the prefix index")),
+      index_blocks_(metrics_.Gauge("baton_router_index_blocks", "Blocks in the prefix index")),
+      index_bytes_(metrics_.Gauge("baton_router_index_bytes", "Memory of the prefix index")),
       index_speculative_(
-          metrics.Gauge("baton_router_index_speculative_pairs",
-                        "Speculative pairs: entered at a placement and not confirmed by the worker")),
-      index_evicted_(metrics.Gauge("baton_router_index_evicted_blocks",
-                                   "Blocks dropped from the index since the start for lack of memory")),
-      decode_workers_(router::Workers(metrics, "decode")),
-      prefill_workers_(router::Workers(metrics, "prefill")),
-      draining_(metrics.Gauge("baton_draining", "1: takes no new work")),
-      admission_(metrics),
-      worker_hits_(metrics) {
-  ShowSlo(metrics, slo);
+          metrics_.Gauge("baton_router_index_speculative_pairs",
+                         "Speculative pairs: entered at a placement and not confirmed by the worker")),
+      index_evicted_(metrics_.Gauge("baton_router_index_evicted_blocks",
+                                    "Blocks dropped from the index since the start for lack of memory")),
+      decode_workers_(router::Workers(metrics_, "decode")),
+      prefill_workers_(router::Workers(metrics_, "prefill")),
+      draining_(all_.Gauge("baton_draining", "1: takes no new work")),
+      admission_(metrics_),
+      worker_hits_(all_) {
+  ShowSlo(all_, slo);
   for (size_t rank = 1; rank <= kHotPrefixes; ++rank) {
     const telemetry::Metrics::Labels labels{{"rank", std::to_string(rank)}};
     hot_prefixes_.push_back(
         {.rate =
-             &metrics.Gauge("baton_router_hot_prefix_placements_per_second",
-                            "Placements of prompts that begin with the prefix of this rank, lately", labels),
+             &metrics_.Gauge("baton_router_hot_prefix_placements_per_second",
+                             "Placements of prompts that begin with the prefix of this rank, lately", labels),
          .tokens =
-             &metrics.Gauge("baton_router_hot_prefix_tokens", "Length of the prefix of this rank", labels),
-         .holders = &metrics.Gauge("baton_router_hot_prefix_holders",
-                                   "Workers that hold all of the prefix of this rank", labels)});
+             &metrics_.Gauge("baton_router_hot_prefix_tokens", "Length of the prefix of this rank", labels),
+         .holders = &metrics_.Gauge("baton_router_hot_prefix_holders",
+                                    "Workers that hold all of the prefix of this rank", labels)});
   }
 }
 
@@ -159,7 +161,7 @@ void Probe::RequestEnded(absl::StatusCode outcome, absl::Duration e2e) {
     answered_.Increment();
     e2e_.Observe(absl::ToDoubleSeconds(e2e));
   } else {
-    Outcomes(metrics_, outcome).Increment();
+    Outcomes(all_, outcome).Increment();
   }
   running_.Decrement();  // last: who sees it gone finds it counted
 }
@@ -179,10 +181,18 @@ void Probe::Phases(const PhaseSeconds& phases) {
 }
 
 void Probe::Denied(const std::string& reason) {
-  metrics_
-      .Counter("baton_router_denied_total", "Calls that authentication refused, by reason",
+  all_.Counter("baton_router_denied_total", "Calls that authentication refused, by reason",
                {{"reason", reason}})
       .Increment();
+}
+
+void Probe::CacheMissed(const std::string& reason, int64_t tokens) {
+  metrics_
+      .Counter(
+          "baton_router_cache_miss_tokens_total",
+          "Prompt tokens of sessions that were computed although the cache could have had them, by reason",
+          {{"reason", reason}})
+      .Increment(static_cast<double>(tokens));
 }
 
 void Probe::Queued(int64_t count, int64_t bytes) {

@@ -1,5 +1,8 @@
-// Probe: the router's metrics, as verbs. Owned by Router (or a test), outlives every request. Any thread. It
-// never sees a prompt.
+// Probe: the router's metrics, as verbs: of one fleet of workers and the requests that they serve. Routers
+// with several fleets have one for each, told apart by the label `model`; what is counted of requests
+// whatever their model (how they ended, those that were denied, clients that stalled) has no such label, and
+// all probes of a router count it together. Owned by ModelWorkers (or a test), outlives every request. Any
+// thread. It never sees a prompt.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,8 @@ struct Slo {
 
 class Probe {
  public:
-  explicit Probe(telemetry::Metrics& metrics, Slo slo = {});
+  // `model` empty: no such label.
+  explicit Probe(telemetry::Metrics& all, Slo slo = {}, const std::string& model = "");
 
   // A generation request came in, and how it ended.
   void RequestCame();
@@ -61,6 +65,8 @@ class Probe {
   void Cached(int64_t decode, int64_t prefill);
   // The same by worker.
   WorkerHits& worker_hits() { return worker_hits_; }
+  // A session's prompt lacked so many tokens that could have been expected in the cache, for this reason.
+  void CacheMissed(const std::string& reason, int64_t tokens);
   void Index(const index::PrefixIndex::Stats& stats);
   // The hottest first; at most kHotPrefixes of them are shown.
   static constexpr size_t kHotPrefixes = 8;
@@ -85,7 +91,8 @@ class Probe {
   void FingerprintDiffers(const std::string& address, const std::string& field);
 
  private:
-  telemetry::Metrics& metrics_;
+  telemetry::Metrics all_;      // without the label
+  telemetry::Metrics metrics_;  // with it
   const Slo slo_;
   prometheus::Counter& answered_;  // those that ended well
   prometheus::Gauge& running_;

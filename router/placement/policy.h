@@ -75,7 +75,8 @@ struct WorkerState {
   int64_t context_tokens = 0;
   int64_t free_blocks = 0;
   int64_t cached_blocks = 0;
-  int64_t total_blocks = 0;  // 0: not reported yet
+  int64_t leased_blocks = 0;  // of the cached ones: they are evicted last
+  int64_t total_blocks = 0;   // 0: not reported yet
   // It can fetch a prefix from another worker; and others can fetch from it.
   bool can_fetch = false;
   bool serves_fetches = false;

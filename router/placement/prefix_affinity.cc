@@ -134,7 +134,26 @@ double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& wor
     const int64_t missing = request.prompt_tokens - Reused(request, worker.matched_blocks);
     cost += ShipForecast(worker, prefill).Least(missing, Transfer(missing));
   }
-  return cost + BlockWait(request, worker, with * output_tokens_);
+  return cost + BlockWait(request, worker, with * output_tokens_) +
+         BrokenLeases(request, worker, output_tokens_);
+}
+
+// Its matched blocks are there already: only others need room. A lease is a client's word that the blocks
+// will be used, so all of them count, and at the price of a prompt of their own.
+double PrefixAffinity::BrokenLeases(const Request& request, const WorkerState& worker,
+                                    double answer_tokens) const {
+  if (worker.leased_blocks <= 0) return 0;
+  const double block_tokens = static_cast<double>(request.block_tokens);
+  const double needed =
+      std::ceil((static_cast<double>(request.prompt_tokens) + answer_tokens) / block_tokens) -
+      static_cast<double>(worker.matched_blocks);
+  const double leased = static_cast<double>(worker.leased_blocks);
+  const double unleased = static_cast<double>(worker.free_blocks) +
+                          std::max(0.0, static_cast<double>(worker.cached_blocks) - leased);
+  const double broken = std::clamp(needed - unleased, 0.0, leased);
+  if (broken <= 0) return 0;
+  const double tokens = std::min(broken * block_tokens, static_cast<double>(kMaxTokens));
+  return average_.prefill.Seconds(static_cast<int64_t>(tokens), 0);
 }
 
 // Seconds until answers that end have given back what this one lacks, its matched blocks aside: each block is
@@ -215,6 +234,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
   // Who waits there waits for what this adds. It is what sends long prompts behind each other.
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
                        std::max(0.0, static_cast<double>(worker.requests()));
+  const double broken = BrokenLeases(request, worker, 0);
   const auto score = [&](int64_t blocks) {
     Candidate candidate;
     candidate.worker = at;
@@ -232,7 +252,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     // Blocks that it lacks displace others, which a later request would have come back for.
     const int64_t new_tokens = request.prompt_tokens - Reused(request, worker.matched_blocks);
     const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
-    candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced;
+    candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced + broken;
     return candidate;
   };
   Candidate best = score(worker.matched_blocks);

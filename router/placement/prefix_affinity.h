@@ -69,6 +69,9 @@ class PrefixAffinity final : public Policy {
   size_t SelectDecode(const Request& request, Workers decode, Workers prefill, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const;
   double BlockWait(const Request& request, const WorkerState& worker, double lifetime) const;
+  // Seconds that it takes to compute again what is leased on the worker and is evicted if it takes the
+  // request, with an answer of so many tokens.
+  double BrokenLeases(const Request& request, const WorkerState& worker, double answer_tokens) const;
   // Seconds until a prompt whose virtual deadline is `due` would begin on the worker.
   double Wait(const Request& request, const WorkerState& worker, absl::Time due) const;
   // The prediction for a prefill on the decode worker itself, which holds or fetches `blocks` leading blocks

@@ -107,7 +107,8 @@ void BM_Mask(benchmark::State& state) {
 // No prompt is handed off here.
 class NoPrefill final : public PrefillClient {
  public:
-  std::unique_ptr<PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time, Callbacks) override {
+  std::unique_ptr<PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
+                                    const telemetry::TraceContext&, Callbacks) override {
     BATON_CHECK(false) << " a hand-off";
     return nullptr;
   }
@@ -164,12 +165,7 @@ void BM_Rows(benchmark::State& state) {
 }
 
 BENCHMARK(BM_Mask)->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_Rows)
-    ->ArgName("constrained")
-    ->Arg(0)
-    ->Arg(16)
-    ->Unit(benchmark::kMillisecond)
-    ->UseRealTime();
+BENCHMARK(BM_Rows)->ArgName("constrained")->Arg(0)->Arg(16)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace baton::decode_service

@@ -49,6 +49,14 @@ class Presets(unittest.TestCase):
             self.assertIn({"name": "NCCL_RAS_ENABLE", "value": "0"}, release.container(role)["env"])
             self.assertNotIn("NCCL_CUMEM_ENABLE", str(release.container(role)["env"]), "an abort of one end would crash the other")
 
+    def test_tracing(self):
+        release = Release({"tracing": {"otlp": "http://collector:4318", "sample": 0.1}})
+        for role in ROLES:
+            self.assertEqual(release.flags(role)["--otlp"], "http://collector:4318", role)
+        self.assertEqual(release.flags("router")["--trace-sample"], "0.1")
+        self.assertNotIn("--trace-sample", release.flags("decode"))
+        self.assertNotIn("--otlp", Release().flags("router"))
+
     def test_efa(self):
         release = Release(preset="efa")
         for role in ("prefill", "decode"):

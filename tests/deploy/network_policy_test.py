@@ -103,6 +103,14 @@ class NetworkPolicies(unittest.TestCase):
         _, policies, pods = self.reach({"networkPolicy": {"extraEgress": [{"ports": [{"port": 9000}]}]}})
         self.assertTrue(allowed(policies, pods["decode"], pods["internet"], 9000))
 
+    def test_spans_reach_the_collector(self):
+        for url, port in (("http://collector:4318", 4318), ("http://collector", 4318), ("http://collector:80/otlp", 80)):
+            _, policies, pods = self.reach({"tracing": {"otlp": url}})
+            for role in ("router", "decode"):
+                self.assertTrue(allowed(policies, pods[role], pods["internet"], port), url)
+        _, policies, pods = self.reach({})
+        self.assertFalse(allowed(policies, pods["router"], pods["internet"], 4318))
+
     def test_switch(self):
         self.assertFalse(Release({"networkPolicy": {"enabled": False}}).all("NetworkPolicy"))
 

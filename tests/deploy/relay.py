@@ -96,6 +96,7 @@ class Relay:
         self.process = Process(command + list(more))
         self.announcement = json.loads(self.process.wait_for(r"^\{.*")[0])
         self.router = self.announcement["router"]
+        self.http = self.announcement.get("http")
 
     def pid(self, name):
         return next(p["pid"] for p in self.announcement["processes"] if p["name"] == name)

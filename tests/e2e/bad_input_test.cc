@@ -69,7 +69,7 @@ TEST_F(BadInputTest, ParametersOutOfRangeAreNamed) {
       {"repetition_penalty", [](auto& r) { r.mutable_sampling()->set_repetition_penalty(0); }},
       {"presence_penalty", [](auto& r) { r.mutable_sampling()->set_presence_penalty(3); }},
       {"logit_bias", [](auto& r) { (*r.mutable_sampling()->mutable_logit_bias())[99999] = 1; }},
-      {"max_tokens", [](auto& r) { r.mutable_stop()->set_max_tokens(0); }},
+      {"max_tokens", [](auto& r) { r.mutable_stop()->set_max_tokens(1'000'000); }},
       {"n", [](auto& r) { r.mutable_options()->set_n(0); }},
       {"n", [](auto& r) { r.mutable_options()->set_n(9); }},
       {"stop", [](auto& r) { r.mutable_stop()->add_stop(""); }},

@@ -129,8 +129,9 @@ TEST(ConstraintTest, RefusalsNameTheFieldAndTheKeyword) {
     return status.error_message();
   };
   request.mutable_constraint()->set_json_schema(R"({"type": "object", "dependentSchemas": {}})");
-  EXPECT_EQ(refused(),
-            "constraint.json_schema: failed to compile JSON schema: Unimplemented keys: [\"dependentSchemas\"]");
+  EXPECT_EQ(
+      refused(),
+      "constraint.json_schema: failed to compile JSON schema: Unimplemented keys: [\"dependentSchemas\"]");
   request.mutable_constraint()->set_regex("(");
   EXPECT_THAT(refused(), HasSubstr("constraint.regex"));
   request.mutable_constraint()->set_lark("start: \"a\"\nb = 3\n");

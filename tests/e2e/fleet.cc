@@ -123,12 +123,9 @@ std::string Process::TakeErrors() {
 
 Fleet::Fleet(const FleetOptions& options)
     : fleet_file_(options.fleet_file), worker_folder_(options.worker_folder) {
-  const std::vector<std::string> worker = {"--model",           options.model,
-                                           "--threads",         "1",
-                                           "--kv-memory",       "64MiB",
-                                           "--log-level",       "warn",
-                                           "--drain-grace",     options.drain_grace,
-                                           "--exit-with-parent"};
+  const std::vector<std::string> worker = {"--model",       options.model,       "--threads",         "1",
+                                           "--kv-memory",   options.kv_memory,   "--log-level",       "warn",
+                                           "--drain-grace", options.drain_grace, "--exit-with-parent"};
   for (int i = 0; i < options.prefill; ++i) {
     prefill_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags));

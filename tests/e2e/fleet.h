@@ -57,6 +57,8 @@ struct FleetOptions {
   std::string model = kModel;
   // Where the workers' programs lie, seen from build/<preset>/bin.
   std::string worker_folder;
+  // Of each worker.
+  std::string kv_memory = "64MiB";
   // Seconds that workers give to what runs when they are told to leave.
   std::string drain_grace = std::to_string(20 * BATON_PATIENCE);
   // A network namespace (setns) in which prefill workers are started; negative: the caller's.

@@ -22,9 +22,12 @@ class DirectFetchClient::Handle final : public rpc::EventCall {
 };
 
 std::unique_ptr<rpc::EventCall> DirectFetchClient::Call(const std::string& address, v1::FetchRequest request,
-                                                        absl::Duration patience, Callbacks callbacks) {
+                                                        absl::Duration patience,
+                                                        const telemetry::TraceContext& trace,
+                                                        Callbacks callbacks) {
   ++calls_started_;
   last_patience_ = patience;
+  last_trace_ = trace;
   const fetch::FetchId id = next_id_++;
   auto call = std::make_shared<LiveCall>();
   call->callbacks = std::move(callbacks);

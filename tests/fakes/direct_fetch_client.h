@@ -30,13 +30,15 @@ class DirectFetchClient final : public fetch::FetchClient {
   void PassDeadlines();
 
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                       absl::Duration patience, Callbacks callbacks) override;
+                                       absl::Duration patience, const telemetry::TraceContext& trace,
+                                       Callbacks callbacks) override;
 
   // One step of every holder, and one event of every call that waits for one. Returns whether anything
   // happened.
   bool Pump();
   size_t calls_started() const { return calls_started_; }
   absl::Duration last_patience() const { return last_patience_; }
+  const telemetry::TraceContext& last_trace() const { return last_trace_; }
 
  private:
   struct Peer {
@@ -62,6 +64,7 @@ class DirectFetchClient final : public fetch::FetchClient {
   fetch::FetchId next_id_ = 1;
   size_t calls_started_ = 0;
   absl::Duration last_patience_;
+  telemetry::TraceContext last_trace_;
 };
 
 }  // namespace baton::testing

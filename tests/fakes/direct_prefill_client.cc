@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/transfer/lease_wire.h"
+
 namespace baton::testing {
 
 class DirectPrefillClient::Handle final : public decode_service::PrefillCall {
@@ -32,6 +34,7 @@ void DirectPrefillClient::AddWorker(const std::string& address, engine::Engine& 
 std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std::string& address,
                                                                        v1::PrefillRequest request,
                                                                        absl::Time deadline,
+                                                                       const telemetry::TraceContext&,
                                                                        Callbacks callbacks) {
   ++calls_started_;
   const prefill_service::JobId id = next_id_++;
@@ -49,6 +52,9 @@ std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std
   for (int32_t token : request.token_ids()) job.tokens.emplace_back(token);
   job.request_id = request.request_id();
   job.root = call->worker->engine->RootFor(kv::TenantSalt(request.salt()));
+  if (auto leases = transfer::LeasesFromProto(request.leases(), request.token_ids_size()); leases.ok()) {
+    job.leases = *std::move(leases);
+  }
   job.ticket = transfer::Ticket::FromProto(request.ticket());
   job.send = [call](v1::PrefillEvent event) { call->events.push_back(std::move(event)); };
   job.finish = [call](absl::Status status) {

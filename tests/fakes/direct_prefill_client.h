@@ -29,7 +29,8 @@ class DirectPrefillClient final : public decode_service::PrefillClient {
   void SetFault(const std::string& address, Fault fault) { workers_.at(address)->fault = std::move(fault); }
 
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                                    absl::Time deadline, Callbacks callbacks) override;
+                                                    absl::Time deadline, const telemetry::TraceContext& trace,
+                                                    Callbacks callbacks) override;
 
   // One step of every worker, and one event of every call that waits for one. Returns whether anything
   // happened.

@@ -23,7 +23,8 @@ class Handle final : public rpc::EventCall {
 }  // namespace
 
 std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address, v1::FetchRequest request,
-                                                     absl::Duration patience, Callbacks callbacks) {
+                                                     absl::Duration patience, const telemetry::TraceContext&,
+                                                     Callbacks callbacks) {
   PrefillNode& node = rig_.prefill[address == rig_.prefill[0].name ? 0 : 1];
   auto take = [&rig = rig_, event = std::move(callbacks.event)](v1::FetchEvent message) {
     rig.fetch_events_ += 1;

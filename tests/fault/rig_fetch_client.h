@@ -15,7 +15,8 @@ class RigFetchClient final : public fetch::FetchClient {
   RigFetchClient(Rig& rig, Node& caller) : rig_(rig), caller_(caller) {}
 
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
-                                       absl::Duration patience, Callbacks callbacks) override;
+                                       absl::Duration patience, const telemetry::TraceContext& trace,
+                                       Callbacks callbacks) override;
 
  private:
   Rig& rig_;

@@ -25,6 +25,7 @@ class Handle final : public decode_service::PrefillCall {
 std::unique_ptr<decode_service::PrefillCall> RigPrefillClient::Call(const std::string& address,
                                                                     v1::PrefillRequest request,
                                                                     absl::Time deadline,
+                                                                    const telemetry::TraceContext&,
                                                                     Callbacks callbacks) {
   PrefillNode& node = rig_.prefill[address == rig_.prefill[0].name ? 0 : 1];
   const v1::Ticket open = request.ticket();

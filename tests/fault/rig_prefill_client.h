@@ -14,7 +14,8 @@ class RigPrefillClient final : public decode_service::PrefillClient {
   RigPrefillClient(Rig& rig, DecodeNode& decode) : rig_(rig), decode_(decode) {}
 
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                                    absl::Time deadline, Callbacks callbacks) override;
+                                                    absl::Time deadline, const telemetry::TraceContext& trace,
+                                                    Callbacks callbacks) override;
 
  private:
   Rig& rig_;

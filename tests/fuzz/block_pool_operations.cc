@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "common/base/status.h"
@@ -45,6 +47,7 @@ class Interpreter {
   explicit Interpreter(std::span<const uint8_t> bytes)
       : bytes_(bytes),
         total_(1 + Next() % 48),
+        most_leased_(total_ / 2),
         pool_(total_, Eviction::kLeastRecentlyUsed),
         blocks_(total_) {}
 
@@ -73,8 +76,10 @@ class Interpreter {
     kPublishAlong,
     kRetain,
     kTakeChanges,
+    kLease,
+    kAdvance,
     kRelease,
-    kOperations = 10
+    kOperations = 12
   };
 
   struct Block {
@@ -82,6 +87,16 @@ class Interpreter {
     uint32_t generation = 0;
     std::optional<int> node;
   };
+  struct Lease {
+    int lease_class = 0;
+    int64_t until = 0;  // seconds
+    int64_t depth = 0;
+    int tenant = 0;
+    bool used_again = false;
+  };
+  static constexpr std::array<int64_t, 2> kSeconds = {300, 3600};
+
+  static absl::Time At(int64_t seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
   int Next() {
     if (bytes_.empty()) return 0;
@@ -106,6 +121,10 @@ class Interpreter {
         return Retain(BlockId(Next() % total_));
       case kTakeChanges:
         return TakeChanges();
+      case kLease:
+        return LeaseBlocks(Next(), Next() % 4, Next() % 2, Next() % 3);
+      case kAdvance:
+        return Advance(Next());
       default:
         return Release(Next(), Next());
     }
@@ -118,7 +137,8 @@ class Interpreter {
     }
     const int64_t free = std::ssize(allowed);
     const auto taken = pool_.Allocate(count);
-    if (count > free + std::ssize(order_)) {
+    const std::vector<BlockId> leased = LeasedInOrder();
+    if (count > free + std::ssize(order_) + std::ssize(leased)) {
       if (taken.status().code() != absl::StatusCode::kResourceExhausted)
         return Differ("too much was given out");
       return absl::OkStatus();
@@ -126,9 +146,15 @@ class Interpreter {
     if (!taken.ok()) return Differ("refused although there is room");
     if (std::ssize(*taken) != count) return Differ("not as many blocks as wanted");
     // The victims are exactly the first ones in the order.
+    auto next_leased = leased.begin();
     for (int64_t i = free; i < count; ++i) {
-      const BlockId victim = order_.front();
-      order_.erase(order_.begin());
+      const BlockId victim = order_.empty() ? *next_leased : order_.front();
+      if (order_.empty()) {
+        ++next_leased;
+        Break(victim);
+      } else {
+        order_.erase(order_.begin());
+      }
       blocks_[victim.value()].node.reset();
       allowed.insert(victim);
     }
@@ -138,6 +164,100 @@ class Interpreter {
       ++blocks_[id.value()].generation;
     }
     holders_.push_back(*taken);
+    return absl::OkStatus();
+  }
+
+  // Cached blocks under a lease, the next victim first.
+  std::vector<BlockId> LeasedInOrder() const {
+    std::vector<BlockId> blocks;
+    for (const auto& [id, lease] : leases_) {
+      if (blocks_[id.value()].references == 0) blocks.push_back(id);
+    }
+    std::ranges::sort(blocks, {}, [this](BlockId id) {
+      const Lease& lease = leases_.at(id);
+      return std::tuple(lease.lease_class, lease.until, -lease.depth, id);
+    });
+    return blocks;
+  }
+
+  void Break(BlockId id) {
+    ++expected_[leases_.at(id).lease_class].broken;
+    leases_.erase(id);
+  }
+
+  int64_t LeasedBy(int tenant) const {
+    return std::ranges::count_if(leases_,
+                                 [tenant](const auto& lease) { return lease.second.tenant == tenant; });
+  }
+
+  // Whether there is room for one more lease of the tenant, at the cost of another's or not.
+  bool MakeRoom(int tenant) {
+    if (std::ssize(leases_) < most_leased_) return true;
+    std::set<int> tenants = {tenant};
+    for (const auto& [id, lease] : leases_) tenants.insert(lease.tenant);
+    const int64_t part = most_leased_ / std::ssize(tenants);
+    if (LeasedBy(tenant) >= part) return false;
+    std::optional<BlockId> dropped;
+    int64_t most = part;
+    for (const BlockId id : LeasedInOrder()) {
+      const int other = leases_.at(id).tenant;
+      if (other != tenant && LeasedBy(other) > most) {
+        most = LeasedBy(other);
+        dropped = id;
+      }
+    }
+    if (!dropped) return false;
+    Break(*dropped);
+    order_.push_back(*dropped);
+    return true;
+  }
+
+  // Leases the first blocks of a holder, as far as they are published.
+  absl::Status LeaseBlocks(int holder, int64_t first, int lease_class, int tenant) {
+    if (holders_.empty()) return absl::OkStatus();
+    std::vector<BlockId> blocks;
+    for (const BlockId id : holders_[holder % holders_.size()]) {
+      if (!blocks_[id.value()].node) break;
+      blocks.push_back(id);
+    }
+    int64_t granted = 0;
+    for (const BlockId id : blocks) {
+      if (const auto found = leases_.find(id); found != leases_.end()) {
+        Lease& lease = found->second;
+        if (lease_class > lease.lease_class) {
+          lease.lease_class = lease_class;
+          ++expected_[lease_class].granted;
+        }
+        lease.until = std::max(lease.until, now_ + kSeconds[lease.lease_class]);
+      } else {
+        if (!MakeRoom(tenant)) break;
+        leases_[id] = {.lease_class = lease_class,
+                       .until = now_ + kSeconds[lease_class],
+                       .depth = first + granted,
+                       .tenant = tenant};
+        ++expected_[lease_class].granted;
+      }
+      ++granted;
+    }
+    const int64_t leased =
+        pool_.Lease(blocks, first, static_cast<LeaseClass>(lease_class), HashOf(200 + tenant), At(now_));
+    if (leased != granted) return Differ(fmt::format("{} blocks were leased, not {}", leased, granted));
+    return absl::OkStatus();
+  }
+
+  void End(BlockId id) {
+    const Lease& lease = leases_.at(id);
+    if (!lease.used_again) ++expected_[lease.lease_class].expired_unused;
+    leases_.erase(id);
+    order_.push_back(id);
+  }
+
+  absl::Status Advance(int seconds) {
+    now_ += 10 * seconds;
+    pool_.Advance(At(now_));
+    for (const BlockId id : LeasedInOrder()) {
+      if (leases_.at(id).until <= now_) End(id);
+    }
     return absl::OkStatus();
   }
 
@@ -167,7 +287,15 @@ class Interpreter {
     const std::vector<BlockId> expected = RunOf(path);
     const std::vector<BlockId> acquired = pool_.AcquirePrefix(HashesOf(path));
     if (acquired != expected) return Differ("another run was acquired");
-    for (const BlockId id : expected) AddReference(id);
+    for (const BlockId id : expected) {
+      AddReference(id);
+      const auto found = leases_.find(id);
+      if (found == leases_.end()) continue;
+      Lease& lease = found->second;
+      lease.until = std::max(lease.until, now_ + kSeconds[lease.lease_class]);
+      lease.used_again = true;
+      ++expected_[lease.lease_class].renewed;
+    }
     holders_.push_back(acquired);
     return absl::OkStatus();
   }
@@ -228,7 +356,13 @@ class Interpreter {
     pool_.Release(released);
     for (auto id = released.rbegin(); id != released.rend(); ++id) {
       Block& block = blocks_[id->value()];
-      if (--block.references == 0 && block.node) order_.push_back(*id);
+      if (--block.references > 0 || !block.node) continue;
+      const auto found = leases_.find(*id);
+      if (found == leases_.end()) {
+        order_.push_back(*id);
+      } else if (found->second.until <= now_) {
+        End(*id);
+      }
     }
     return absl::OkStatus();
   }
@@ -251,7 +385,8 @@ class Interpreter {
 
   absl::Status Compare() const {
     pool_.CheckConservation();
-    BlockPool::Counts expected{.cached = std::ssize(order_), .total = total_};
+    const int64_t leased = std::ssize(LeasedInOrder());
+    BlockPool::Counts expected{.cached = std::ssize(order_) + leased, .total = total_, .leased = leased};
     for (int64_t i = 0; i < total_; ++i) {
       const Block& block = blocks_[i];
       const BlockId id(i);
@@ -267,19 +402,29 @@ class Interpreter {
     }
     const BlockPool::Counts counts = pool_.counts();
     if (counts.free != expected.free || counts.held != expected.held || counts.cached != expected.cached ||
-        counts.total != expected.total || pool_.available() != expected.free + expected.cached) {
+        counts.total != expected.total || counts.leased != expected.leased ||
+        pool_.available() != expected.free + expected.cached) {
       return Differ(fmt::format("free {} held {} cached {}, not {} {} {}", counts.free, counts.held,
                                 counts.cached, expected.free, expected.held, expected.cached));
+    }
+    for (const int lease_class : {0, 1}) {
+      if (pool_.lease_counts(static_cast<LeaseClass>(lease_class)) != expected_[lease_class]) {
+        return Differ(fmt::format("leases of class {} are counted otherwise", lease_class));
+      }
     }
     return absl::OkStatus();
   }
 
   std::span<const uint8_t> bytes_;
   const int64_t total_;
+  const int64_t most_leased_;
   BlockPool pool_;
   // The model.
   std::vector<Block> blocks_;
-  std::vector<BlockId> order_;  // cached blocks, the next victim first
+  std::vector<BlockId> order_;  // cached blocks without a lease, the next victim first
+  std::map<BlockId, Lease> leases_;
+  std::array<LeaseCounts, 2> expected_;
+  int64_t now_ = 0;  // seconds
   std::vector<std::vector<BlockId>> holders_;
   std::set<BlockHash> watched_;
 };

@@ -20,6 +20,7 @@
 #include "tests/fuzz/block_pool_operations.h"
 #include "tests/fuzz/decode_scheduler_operations.h"
 #include "tests/fuzz/fleet_operations.h"
+#include "tests/fuzz/gateway_bytes.h"
 #include "tests/fuzz/gguf_bytes.h"
 #include "tests/fuzz/grammar_bytes.h"
 #include "tests/fuzz/intake_operations.h"
@@ -72,6 +73,7 @@ const std::vector<Target>& Targets() {
       {"config", Run<model::FuzzConfig>, 300, 4000},
       {"decode_scheduler", Run<fuzz::RunDecodeSchedulerOperations>, 40, 600},
       {"fleet", Run<router::fleet::RunFleetOperations>, 40, 1000},
+      {"gateway", Run<gateway::FuzzGateway>, 1000, 4000},
       {"gguf", Run<gguf::FuzzGguf>, 300, 4000},
       {"grammar", Run<output::FuzzGrammar>, 1000, 1000},
       {"intake", Run<transfer::RunIntakeOperations>, 100, 1000},

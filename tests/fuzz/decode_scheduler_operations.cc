@@ -119,9 +119,10 @@ class Interpreter final : public OperationSequence {
 
   void Submit() {
     const SequenceId id(next_id_++);
+    engine_->pool().Advance(clock_.Now());
     Client& client = clients_[id];
     client.prompt = TinyPrompt(Next() % 3, 1 + Next() % kLongest);
-    client.max_tokens = 1 + Next() % SoloAnswers::kMaxAnswer;
+    client.max_tokens = Next() % (SoloAnswers::kMaxAnswer + 1);
     client.resumed = Next() % 3 == 0 ? Next() % (client.max_tokens + 1) : 0;
     client.tokens = client.resumed;
     const int kind = Next();
@@ -146,6 +147,12 @@ class Interpreter final : public OperationSequence {
     request.mutable_output()->set_token_ids(true);
     request.mutable_output()->set_logits_digest(client.digests);
     request.set_salt(std::string(1, Next() % 2 == 0 ? 'a' : 'b'));
+    for (const v1::CacheTtl ttl : {v1::CACHE_TTL_1H, v1::CACHE_TTL_5M}) {
+      if (kind % 4 != ttl) continue;
+      v1::CacheLease& lease = *request.add_leases();
+      lease.set_ttl(ttl);
+      lease.set_tokens(static_cast<uint32_t>(client.prompt.size()));
+    }
     for (int targets = Next() % 3; targets > 0; --targets) request.add_prefill()->set_address("p");
     auto sequence = decode_service::ParseRequest(request, *engine_, tokenizer_);
     if (!sequence.ok()) return Wrong(fmt::format("refused: {}", sequence.status().ToString()));
@@ -155,7 +162,8 @@ class Interpreter final : public OperationSequence {
     const auto size = static_cast<int64_t>(client.prompt.size());
     const bool fits = BlocksFor(size + client.max_tokens) <= engine_->pool().counts().total;
     const bool room = scheduler_->sequences() < options_.max_sequences;
-    const bool blocks = BlocksFor(size + client.resumed + 1) <= engine_->pool().available();
+    const bool blocks =
+        BlocksFor(size + client.resumed + (client.max_tokens > 0 ? 1 : 0)) <= engine_->pool().available();
     const bool waiting = scheduler_->pending_tokens() > 0;  // perhaps a preempted sequence
     const absl::Status status = scheduler_->Submit(id, *std::move(sequence));
     if (status.ok()) {

@@ -32,7 +32,7 @@ constexpr int kSteps = 4;
 class NoPrefillClient final : public decode_service::PrefillClient {
  public:
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
-                                                    Callbacks) override {
+                                                    const telemetry::TraceContext&, Callbacks) override {
     class Silent final : public decode_service::PrefillCall {
       void Next() override {}
     };

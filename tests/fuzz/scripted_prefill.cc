@@ -26,6 +26,7 @@ class ScriptedPrefill::Handle final : public decode_service::PrefillCall {
 
 std::unique_ptr<decode_service::PrefillCall> ScriptedPrefill::Call(const std::string&,
                                                                    v1::PrefillRequest request, absl::Time,
+                                                                   const telemetry::TraceContext&,
                                                                    Callbacks callbacks) {
   auto call = std::make_shared<LiveCall>();
   call->callbacks = std::move(callbacks);

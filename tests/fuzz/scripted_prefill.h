@@ -26,7 +26,8 @@ class ScriptedPrefill final : public decode_service::PrefillClient {
   explicit ScriptedPrefill(std::function<uint8_t()> draw) : draw_(std::move(draw)) {}
 
   std::unique_ptr<decode_service::PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
-                                                    absl::Time deadline, Callbacks callbacks) override;
+                                                    absl::Time deadline, const telemetry::TraceContext& trace,
+                                                    Callbacks callbacks) override;
 
   // Calls that the decode worker still waits for.
   size_t live() const { return calls_.size(); }

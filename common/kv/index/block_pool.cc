@@ -26,9 +26,11 @@ ReuseForecast::Kind KindOf(int uses, bool returns) {
 
 }  // namespace
 
-BlockPool::BlockPool(int64_t total, Eviction eviction) : cached_(total, eviction), evicted_(total) {
+BlockPool::BlockPool(int64_t total, Eviction eviction)
+    : cached_(total, eviction), leases_(0), evicted_(total) {
   BATON_CHECK(total >= 0 && total < int64_t{UINT32_MAX}) << total << " blocks";
   blocks_.resize(total);
+  SetLeaseShare(kLeaseShare);
   free_.reserve(total);
   for (int64_t id = total; id-- > 0;) free_.push_back(BlockId(static_cast<uint32_t>(id)));
 }
@@ -38,12 +40,12 @@ absl::StatusOr<std::vector<BlockId>> BlockPool::Allocate(int64_t count) {
   if (count > available()) {
     return absl::ResourceExhaustedError(
         fmt::format("{} KV blocks wanted, {} can be had ({} free and {} cached, {} held, of {})", count,
-                    available(), free_.size(), cached_.size(), held_, blocks_.size()));
+                    available(), free_.size(), cached(), held_, blocks_.size()));
   }
   std::vector<BlockId> taken;
   taken.reserve(count);
   while (std::ssize(taken) < count) {
-    if (free_.empty()) Evict(cached_.First());
+    if (free_.empty()) Evict(Victim());
     const BlockId id = free_.back();
     free_.pop_back();
     Block& block = At(id);
@@ -64,6 +66,7 @@ std::vector<BlockId> BlockPool::AcquirePrefix(std::span<const BlockHash> chain) 
     AddReference(found->second);
     Block& block = At(found->second);
     block.uses = std::min<uint8_t>(kMaxUses, block.uses + 1);
+    leases_.Renew(found->second, now_);
     run.push_back(found->second);
   }
   CheckAfterOperation();
@@ -114,13 +117,46 @@ void BlockPool::Release(std::span<const BlockId> blocks) {
     BATON_CHECK(block.references > 0) << "block " << blocks[i].value() << " has no reference to release";
     if (--block.references > 0) continue;
     --held_;
-    if (block.published) {
+    if (leases_.contains(blocks[i]) && !leases_.EndIfPast(blocks[i], now_)) {
+      leases_.Cache(blocks[i]);
+    } else if (block.published) {
       cached_.Add(blocks[i], kind);
     } else {
       free_.push_back(blocks[i]);
     }
   }
   CheckAfterOperation();
+}
+
+int64_t BlockPool::Lease(std::span<const BlockId> blocks, int64_t first, LeaseClass lease_class,
+                         const LeaseTable::Tenant& tenant, absl::Time since) {
+  int64_t leased = 0;
+  for (const BlockId id : blocks) {
+    const Block& block = At(id);
+    BATON_CHECK(block.references > 0 && block.published) << "block " << id.value() << " can have no lease";
+    const LeaseTable::Grant grant = leases_.Lease(id, lease_class, tenant, first + leased, since);
+    if (grant.dropped.has_value()) EnterUnleased(std::span(&*grant.dropped, 1));
+    if (!grant.granted) break;
+    ++leased;
+  }
+  CheckAfterOperation();
+  return leased;
+}
+
+void BlockPool::SetLeaseShare(double share) {
+  BATON_CHECK(share >= 0 && share <= 1) << share;
+  leases_.SetMost(static_cast<int64_t>(share * static_cast<double>(blocks_.size())));
+}
+
+void BlockPool::Advance(absl::Time now) {
+  now_ = std::max(now_, now);
+  EnterUnleased(leases_.Expire(now_));
+  CheckAfterOperation();
+}
+
+void BlockPool::EnterUnleased(std::span<const BlockId> blocks) {
+  cached_.BeginRelease();
+  for (const BlockId id : blocks) cached_.Add(id, KindOf(At(id).uses, At(id).uses > 1));
 }
 
 Generation BlockPool::generation(BlockId block) const { return At(block).generation; }
@@ -133,10 +169,14 @@ std::optional<BlockHash> BlockPool::hash(BlockId block) const {
 }
 
 BlockPool::Counts BlockPool::counts() const {
-  return {.free = std::ssize(free_), .held = held_, .cached = cached_.size(), .total = std::ssize(blocks_)};
+  return {.free = std::ssize(free_),
+          .held = held_,
+          .cached = cached(),
+          .total = std::ssize(blocks_),
+          .leased = leases_.cached_size()};
 }
 
-int64_t BlockPool::available() const { return std::ssize(free_) + cached_.size(); }
+int64_t BlockPool::available() const { return std::ssize(free_) + cached(); }
 
 BlockPool::Changes BlockPool::TakeChanges() {
   Changes taken{.reset = changes_lost_, .stored = {}, .evicted = {}};
@@ -167,7 +207,9 @@ void BlockPool::CheckConservation() const {
       ++free;
     }
     const bool waits = block.references == 0 && block.published;
-    BATON_CHECK(cached_.contains(id) == waits) << "block " << i;
+    BATON_CHECK(cached_.contains(id) == (waits && !leases_.contains(id))) << "block " << i;
+    BATON_CHECK(leases_.cached(id) == (waits && leases_.contains(id))) << "block " << i;
+    BATON_CHECK(block.published || !leases_.contains(id)) << "block " << i;
     if (block.published) {
       ++published;
       const auto found = published_.find(block.hash);
@@ -175,11 +217,12 @@ void BlockPool::CheckConservation() const {
     }
   }
   BATON_CHECK_EQ(held, held_);
-  BATON_CHECK_EQ(cached, cached_.size());
+  BATON_CHECK_EQ(cached, this->cached());
   BATON_CHECK_EQ(free, std::ssize(free_));
   BATON_CHECK_EQ(published, std::ssize(published_));
   BATON_CHECK_EQ(free + held + cached, std::ssize(blocks_));
   cached_.CheckRuns();
+  leases_.CheckTables();
   std::vector<bool> listed(blocks_.size());
   for (const BlockId id : free_) {
     BATON_CHECK(!listed[id.value()] && At(id).references == 0 && !At(id).published) << "block " << id.value();
@@ -198,7 +241,7 @@ void BlockPool::AddReference(BlockId id) {
   Block& block = At(id);
   if (block.references == 0) {
     BATON_CHECK(block.published) << "block " << id.value() << " is free";
-    cached_.Reuse(id);
+    leases_.contains(id) ? leases_.Hold(id) : cached_.Reuse(id);
     ++held_;
   }
   ++block.references;
@@ -206,9 +249,13 @@ void BlockPool::AddReference(BlockId id) {
 
 void BlockPool::Evict(BlockId id) {
   Block& block = At(id);
-  evicted_.Remember(block.hash,
-                    {.entered = cached_.entered(id), .uses = block.uses, .kind = cached_.kind(id)});
-  cached_.Evict(id);
+  if (leases_.contains(id)) {
+    leases_.Break(id);
+  } else {
+    evicted_.Remember(block.hash,
+                      {.entered = cached_.entered(id), .uses = block.uses, .kind = cached_.kind(id)});
+    cached_.Evict(id);
+  }
   published_.erase(block.hash);
   NoteChange(block.hash, /*stored=*/false);
   block.published = false;
@@ -233,7 +280,7 @@ void BlockPool::CheckAfterOperation() {
 #ifndef NDEBUG
   constexpr size_t kSmallPool = 256;
   constexpr uint64_t kEvery = 1024;
-  BATON_CHECK_EQ(std::ssize(free_) + held_ + cached_.size(), std::ssize(blocks_));
+  BATON_CHECK_EQ(std::ssize(free_) + held_ + cached(), std::ssize(blocks_));
   if (blocks_.size() <= kSmallPool || ++operations_ % kEvery == 0) CheckConservation();
 #endif
 }

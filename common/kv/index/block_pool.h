@@ -3,10 +3,12 @@
 //
 //   free    not in use
 //   held    referenced by one sequence or more; may also be published under a hash
-//   cached  not referenced, published under a hash, waiting in the eviction order
+//   cached  not referenced, published under a hash, waiting in the eviction order, or leased: leased
+//           blocks go after all others (lease_table.h)
 //
 // Invariant (checked by CheckConservation, and after every operation in debug builds): free + held + cached =
-// total. Owned by the engine; engine thread only. Every operation is O(blocks named).
+// total. Owned by the engine; engine thread only. Every operation is O(blocks named), for leased blocks times
+// the logarithm of how many there are. Time is what Advance was told last.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +18,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_hash.h"
 #include "common/kv/index/eviction_memory.h"
 #include "common/kv/index/eviction_order.h"
+#include "common/kv/index/lease_table.h"
 
 namespace baton::kv {
 
@@ -30,6 +34,7 @@ class BlockPool {
     int64_t held = 0;
     int64_t cached = 0;
     int64_t total = 0;
+    int64_t leased = 0;  // of the cached ones
   };
 
   // The difference between what is published now and what was at the last TakeChanges: for Worker/Watch. A
@@ -42,6 +47,8 @@ class BlockPool {
     std::vector<BlockHash> evicted;
   };
   static constexpr size_t kMaxPendingChanges = 16384;
+  // Of all blocks, those that may have a lease.
+  static constexpr double kLeaseShare = 0.5;
 
   explicit BlockPool(int64_t total, Eviction eviction = Eviction::kForecast);
 
@@ -50,8 +57,8 @@ class BlockPool {
   // many could be had.
   absl::StatusOr<std::vector<BlockId>> Allocate(int64_t count);
 
-  // Longest run of `chain`, from its start, that is published here. Each block gains a reference, and counts
-  // as used once more.
+  // Longest run of `chain`, from its start, that is published here. Each block gains a reference, counts as
+  // used once more, and has its lease, if it has one, renewed.
   std::vector<BlockId> AcquirePrefix(std::span<const BlockHash> chain);
 
   // Length of that run, without taking references or touching the eviction order.
@@ -74,6 +81,18 @@ class BlockPool {
   // is a run from the start). They are never a wrong hit, and since they are not used they are evicted in
   // turn.
   void Release(std::span<const BlockId> blocks);
+
+  // Leases blocks that are held and published: those of a prompt of `tenant` from its block `first` on, as
+  // from `since`. Returns how many of them, from the first on, have a lease now: fewer than all where the
+  // share for leases is used up.
+  int64_t Lease(std::span<const BlockId> blocks, int64_t first, LeaseClass lease_class,
+                const LeaseTable::Tenant& tenant, absl::Time since);
+  // The share of all blocks that may have a lease, 0 to 1, from now on.
+  void SetLeaseShare(double share);
+  // The time is `now`, or later already: leases of cached blocks end whose time has passed. That of a block
+  // in use ends when it is released.
+  void Advance(absl::Time now);
+  const LeaseCounts& lease_counts(LeaseClass lease_class) const { return leases_.counts(lease_class); }
 
   // Zero before the block was first given out.
   Generation generation(BlockId block) const;
@@ -106,13 +125,20 @@ class BlockPool {
   const Block& At(BlockId block) const;
   void AddReference(BlockId id);
   void Evict(BlockId id);
+  // Cached blocks that have lost their lease enter the eviction order, the first to go first.
+  void EnterUnleased(std::span<const BlockId> blocks);
+  // The cached block that is evicted next.
+  BlockId Victim() { return cached_.size() > 0 ? cached_.First() : leases_.First(); }
+  int64_t cached() const { return cached_.size() + leases_.cached_size(); }
   void NoteChange(const BlockHash& hash, bool stored);
   // Debug builds: the sum always; everything when the pool is small, else at every 1,024th operation.
   void CheckAfterOperation();
 
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;  // the last one is given out first: its bytes may still be in a cache
-  EvictionOrder cached_;
+  EvictionOrder cached_;       // but for those under a lease
+  LeaseTable leases_;
+  absl::Time now_ = absl::InfinitePast();
   EvictionMemory evicted_;
   int64_t held_ = 0;
   absl::flat_hash_map<BlockHash, BlockId> published_;

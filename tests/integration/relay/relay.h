@@ -127,13 +127,15 @@ class Relay {
   // Returns the sequence's id; the answer fills up while the relay runs.
   SequenceId Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, int64_t max_tokens,
                  Answer& answer, std::vector<std::string> targets = {"a", "b"},
-                 const std::string& salt = "tenant", std::span<const TokenId> stop_tokens = {}) {
+                 const std::string& salt = "tenant", std::span<const TokenId> stop_tokens = {},
+                 std::vector<kv::PrefixLease> leases = {}) {
     auto sequence = std::make_unique<decode_service::Sequence>();
     sequence->request_id = "test";
     sequence->tokens = prompt;
     sequence->prompt_tokens = static_cast<int64_t>(prompt.size());
     sequence->max_tokens = max_tokens;
     sequence->salt = salt;
+    sequence->leases = std::move(leases);
     sequence->sampling = params;
     sequence->history.AddPrompt(prompt);
     for (const std::string& target : targets) {
@@ -189,6 +191,7 @@ class Relay {
   }
 
   engine::Engine& decode() { return *decode_; }
+  engine::Engine& prefill_a() { return *prefill_a_; }
   DirectPrefillClient& client() { return client_; }
   decode_service::Scheduler& scheduler() { return scheduler_; }
   const WatchedReceiver& link() const { return link_; }

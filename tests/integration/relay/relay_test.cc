@@ -133,6 +133,69 @@ TEST_F(RelayTest, APrefillWorkersCacheIsShippedNotComputed) {
   relay.ExpectNothingHeld();
 }
 
+TEST_F(RelayTest, AWarmRequestHasThePromptCachedAndDrawsNothing) {
+  for (const bool handed_off : {true, false}) {
+    SCOPED_TRACE(handed_off);
+    Relay relay({.chunk = 32});
+    const std::vector<TokenId> prompt = Prompt(160);
+    const std::vector<std::string> targets =
+        handed_off ? std::vector<std::string>{"a"} : std::vector<std::string>{};
+    Answer warm, again, answer;
+    relay.Ask(prompt, {.temperature = 0}, 0, warm, targets, "tenant", {},
+              {{.lease_class = kv::LeaseClass::k1h, .blocks = 4},
+               {.lease_class = kv::LeaseClass::k5m, .blocks = 10}});
+    relay.RunUntilIdle();
+    ASSERT_TRUE(warm.finished.has_value());
+    EXPECT_TRUE(warm.status->ok());
+    EXPECT_TRUE(warm.tokens.empty());
+    EXPECT_EQ(warm.finished->reason(), v1::FINISH_REASON_LENGTH);
+    EXPECT_FALSE(warm.finished->timing().has_tpot());
+    EXPECT_EQ(warm.finished->usage().completion_tokens(), 0u);
+    EXPECT_EQ(warm.finished->usage().written_1h_tokens(), 64u);
+    EXPECT_EQ(warm.finished->usage().written_5m_tokens(), 96u);
+    EXPECT_EQ(warm.finished->usage().retained_tokens(), 160u);
+    EXPECT_EQ(relay.decode().pool().counts().leased, 10);
+    EXPECT_EQ(relay.prefill_a().pool().counts().leased, handed_off ? 10 : 0);
+    relay.ExpectNothingHeld();
+    // Found, and so not written again: but for the last block, whose last token is always computed.
+    relay.Ask(prompt, {.temperature = 0}, 0, again, targets, "tenant", {},
+              {{.lease_class = kv::LeaseClass::k1h, .blocks = 10}});
+    relay.RunUntilIdle();
+    ASSERT_TRUE(again.finished.has_value());
+    EXPECT_EQ(again.finished->usage().decode_cached_tokens(), 144u);
+    EXPECT_EQ(again.finished->usage().written_1h_tokens(), 16u);
+    EXPECT_EQ(again.finished->usage().retained_tokens(), 160u);
+    relay.Ask(prompt, {.temperature = 0}, 4, answer, targets);
+    relay.RunUntilIdle();
+    ExpectSame(answer, Alone(prompt, {.temperature = 0}, 4));
+    EXPECT_EQ(answer.finished->usage().decode_cached_tokens(), 144u);
+    EXPECT_EQ(answer.finished->usage().written_5m_tokens(), 0u) << "it has no marks";
+    EXPECT_EQ(answer.finished->usage().retained_tokens(), 0u);
+    relay.ExpectNothingHeld();
+  }
+}
+
+TEST_F(RelayTest, LeasesOutlastPressureAndRefuseNobody) {
+  Relay relay({.decode_blocks = 40, .chunk = 32});
+  const std::vector<TokenId> marked = Prompt(160), unmarked = Prompt(160);
+  const auto ask = [&](const std::vector<TokenId>& prompt, std::vector<kv::PrefixLease> leases = {}) {
+    Answer answer;
+    relay.Ask(prompt, {.temperature = 0}, 2, answer, {}, "tenant", {}, std::move(leases));
+    relay.RunUntilIdle();
+    EXPECT_TRUE(answer.finished.has_value());
+    return answer.finished.value_or(v1::Finished()).usage();
+  };
+  EXPECT_EQ(ask(marked, {{.lease_class = kv::LeaseClass::k5m, .blocks = 10}}).retained_tokens(), 160u);
+  ask(unmarked);
+  for (int i = 0; i < 6; ++i) ask(Prompt(250));
+  EXPECT_EQ(ask(marked).decode_cached_tokens(), 144u);
+  EXPECT_EQ(ask(unmarked).decode_cached_tokens(), 0u);
+  // All blocks: what is leased goes too.
+  EXPECT_EQ(ask(Prompt(638)).decode_cached_tokens(), 0u);
+  EXPECT_EQ(ask(marked).decode_cached_tokens(), 0u);
+  relay.ExpectNothingHeld();
+}
+
 TEST_F(RelayTest, OnlyMissingBlocksTravel) {
   Relay relay({.chunk = 32});
   std::vector<TokenId> prompt = Prompt(128);

@@ -225,7 +225,7 @@ TEST_F(RouterTest, EveryAcceptedCallEndsWithItsUsageAlsoABadOne) {
   }
   grpc::ClientContext refused;
   v1::GenerateRequest bad = TextRequest();
-  bad.mutable_stop()->set_max_tokens(0);
+  bad.mutable_options()->set_n(0);
   EXPECT_FALSE(ReadAll(&refused, stub_->Generate(&refused, bad).get()).status.ok());
   EXPECT_EQ(refused.GetServerTrailingMetadata().count("baton-usage-bin"), 0u) << "no worker accepted it";
 }

@@ -69,7 +69,11 @@ TEST_F(RouterInputTest, SamplingOutOfRange) {
       {[](auto& r) { r.mutable_options()->set_n(0); }, "options.n: 0"},
       {[](auto& r) { r.mutable_options()->set_n(9); }, "options.n: 9"},
       {[](auto& r) { r.mutable_options()->set_priority(11); }, "options.priority: 11"},
-      {[](auto& r) { r.mutable_stop()->set_max_tokens(0); }, "stop.max_tokens: 0"},
+      {[](auto& r) {
+         r.mutable_stop()->set_max_tokens(0);
+         r.mutable_options()->set_n(2);
+       },
+       "options.n: 2 choices of no tokens"},
       {[](auto& r) { r.mutable_stop()->add_stop(""); }, "stop.stop[0]: empty"},
       {[](auto& r) { r.mutable_stop()->add_stop(std::string(300, 'x')); }, "stop.stop[0]: 300 bytes"},
       {[](auto& r) {

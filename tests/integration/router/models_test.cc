@@ -1,10 +1,12 @@
-// Several names behind one router: each has the settings of its own folder, and all go to the same workers.
+// Several models behind one router: names that share workers, and models with workers of their own.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "absl/time/clock.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/router/router_fixture.h"
@@ -125,6 +127,74 @@ TEST_F(RouterModelsTest, DifferentModelsAreRefusedAtTheStart) {
   options.models = {{.folder = kTiny}, {.folder = kTiny}};
   EXPECT_THAT(std::string(Router::Start(options).status().message()),
               HasSubstr("two models have the name \"baton-tiny\""));
+}
+
+// Two models of different configuration, each with a decode worker of its own.
+class RouterTwoModelsTest : public RouterModelsTest {
+ protected:
+  void StartTwo(RouterOptions options = {}) {
+    tiny_ = AddWorker({.id = "t"});
+    other_ = AddWorker({.id = "o"});
+    options.models = {
+        {.folder = kTiny, .name = "tiny"},
+        {.folder = CopyWith("config.json", "rope_theta", 77), .name = "other", .decode = {decode_.back()}}};
+    decode_.pop_back();
+    StartRouter(options);
+    const auto until = absl::Now() + absl::Seconds(30);
+    while (router_->fleet("other").view()->decode.empty() && absl::Now() < until) std::this_thread::yield();
+  }
+
+  v1::ListModelsResponse Models() {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    EXPECT_TRUE(stub_->ListModels(&context, {}, &models).ok());
+    return models;
+  }
+
+  FakeWorker* tiny_ = nullptr;
+  FakeWorker* other_ = nullptr;
+};
+
+TEST_F(RouterTwoModelsTest, ARequestGoesToAWorkerOfItsModel) {
+  StartTwo();
+  for (const std::string name : {"other", "tiny", "other", ""}) {
+    const Answer answer = Ask(name);
+    ASSERT_TRUE(answer.status.ok()) << answer.status;
+    EXPECT_EQ(answer.started.at(0).model(), name.empty() ? "tiny" : name);
+  }
+  EXPECT_EQ(tiny_->requests().size(), 2u);
+  EXPECT_EQ(other_->requests().size(), 2u);
+  EXPECT_TRUE(AwaitMetric("baton_router_requests_total{outcome=\"OK\"}", 4));
+  EXPECT_TRUE(AwaitMetric("baton_router_ttft_seconds_count{model=\"tiny\"}", 2));
+  EXPECT_TRUE(AwaitMetric("baton_router_ttft_seconds_count{model=\"other\"}", 2));
+  EXPECT_TRUE(AwaitMetric("baton_router_bookings{model=\"other\"}", 0));
+}
+
+TEST_F(RouterTwoModelsTest, AWorkerThatDiesTakesItsModelAwayAndNoOther) {
+  StartTwo();
+  other_->Kill();
+  const auto until = absl::Now() + absl::Seconds(30);
+  while (!router_->fleet("other").view()->decode.empty() && absl::Now() < until) std::this_thread::yield();
+  const v1::ListModelsResponse models = Models();
+  ASSERT_EQ(models.models_size(), 2);
+  EXPECT_EQ(models.models(0).ready_decode_workers(), 1u);
+  EXPECT_EQ(models.models(1).ready_decode_workers(), 0u);
+  EXPECT_TRUE(absl::IsUnavailable(Ask("other").status));
+  EXPECT_TRUE(Ask("tiny").status.ok());
+}
+
+// What a tenant may ask per minute is one number, whatever the models.
+TEST_F(RouterTwoModelsTest, ATenantsRateHoldsForAllModelsTogether) {
+  const std::string file = fmt::format("{}/models_test_tenants.{}.json", ::testing::TempDir(), getpid());
+  std::ofstream(file) << R"({"tenants": [{"name": "guest", "anonymous": true, "requests_per_minute": 2}]})";
+  RouterOptions options;
+  options.tenants.file = file;
+  StartTwo(options);
+  EXPECT_TRUE(Ask("tiny").status.ok());
+  EXPECT_TRUE(Ask("other").status.ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Ask("tiny").status));
+  EXPECT_TRUE(absl::IsResourceExhausted(Ask("other").status));
+  fs::remove(file);
 }
 
 }  // namespace

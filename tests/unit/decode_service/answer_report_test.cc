@@ -31,6 +31,29 @@ Outbox::End Stop() {
   return {.reason = v1::FINISH_REASON_STOP_TOKEN, .stop_match = "end", .stop_token = TokenId(7)};
 }
 
+TEST(AnswerReportTest, TokensUnderMarksThatAreComputedAreWrittenOnce) {
+  const std::vector<kv::PrefixLease> leases = {{.lease_class = kv::LeaseClass::k1h, .blocks = 2},
+                                               {.lease_class = kv::LeaseClass::k5m, .blocks = 5}};
+  for (const uint32_t cached : {0u, 16u, 32u, 48u, 80u, 96u}) {
+    SCOPED_TRACE(cached);
+    AnswerReport report;
+    report.Arrived(At(0), "decode-0", 100);
+    report.Marked(leases);
+    report.Reserved(At(1), cached / 32 * 16);
+    report.PrefillStarted(At(2));
+    report.LogitsArrived(At(9), Done(2, 3, cached));
+    report.Retained(64);
+    const v1::Opening opening = report.Opening();
+    const v1::Usage usage = report.Finished(0, Stop(), 1, 0).usage();
+    EXPECT_EQ(usage.decode_cached_tokens() + usage.prefill_cached_tokens(), cached);
+    EXPECT_EQ(usage.written_1h_tokens(), cached >= 32 ? 0 : 32 - cached);
+    EXPECT_EQ(usage.written_5m_tokens(), cached >= 80 ? 0 : 80 - std::max(cached, 32u));
+    EXPECT_EQ(usage.retained_tokens(), 64u);
+    EXPECT_EQ(opening.usage().written_1h_tokens(), usage.written_1h_tokens());
+    EXPECT_EQ(opening.usage().written_5m_tokens(), usage.written_5m_tokens());
+  }
+}
+
 TEST(AnswerReportTest, AHandOffsPhasesAddUp) {
   AnswerReport report;
   report.Arrived(At(0), "decode-0", 100);
@@ -126,11 +149,61 @@ TEST(AnswerReportTest, FailedHandOffsCountAsTransferAndFailovers) {
   EXPECT_EQ(finished.relay().shipped_blocks(), 5u);
 }
 
+// Name, start and end of each span, in seconds since the arrival, which is 1 s after the call came.
+std::vector<std::string> SpansOf(const AnswerReport& report, std::string_view failure = "") {
+  std::vector<std::string> texts;
+  const telemetry::RequestSpans::Sink sink = [&texts](const std::vector<telemetry::Span>& spans) {
+    for (const telemetry::Span& span : spans) {
+      const auto second = [&](absl::Time time) {
+        return std::to_string(absl::ToInt64Seconds(time - spans.front().start) - 1);
+      };
+      texts.push_back(span.name + " " + second(span.start) + " " + second(span.end) + span.error);
+    }
+  };
+  const FakeClock clock(At(20));
+  auto spans = std::make_unique<telemetry::RequestSpans>(sink, telemetry::TraceContext(), clock, "whole",
+                                                         telemetry::Span::Kind::kServer, At(-1));
+  report.AddSpans(failure, *spans);
+  spans = nullptr;
+  return texts;
+}
+
+TEST(AnswerReportTest, SpansAreThePhases) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);
+  report.Reserved(At(1), 32);
+  report.PrefillStarted(At(1));
+  report.LogitsArrived(At(9), Done(2, 3, 48));
+  report.TokenSent(At(10));
+  report.TokenSent(At(16));
+  EXPECT_EQ(SpansOf(report),
+            (std::vector<std::string>{"whole -1 20", "decode.queue 0 1", "transfer 6 9", "decode 10 16"}));
+}
+
+TEST(AnswerReportTest, SpansOfAPromptThatIsComputedHere) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);
+  report.Reserved(At(1), 32);
+  report.Fetched(At(4), "peer", 32, absl::Seconds(2), 64);
+  report.ComputedHere(absl::Seconds(3));
+  report.PromptComputed(At(9));
+  report.TokenSent(At(10));
+  EXPECT_EQ(SpansOf(report, " CANCELLED"),
+            (std::vector<std::string>{"whole -1 20 CANCELLED", "decode.queue 0 1", "fetch 2 4", "prefill 1 9",
+                                      "prefill.queue 1 6", "prefill.compute 6 9", "decode 10 10"}));
+}
+
+TEST(AnswerReportTest, ARefusedRequestHasNoPhases) {
+  AnswerReport report;
+  report.Arrived(At(0), "decode-0", 100);
+  EXPECT_EQ(SpansOf(report), std::vector<std::string>{"whole -1 20"});
+}
+
 TEST(AnswerReportTest, FetchesOnBothWorkersAddUp) {
   AnswerReport report;
   report.Arrived(At(0), "decode-0", 100);
   report.Reserved(At(0), 0);
-  report.Fetched("peer", 32, absl::Seconds(3), 32);
+  report.Fetched(At(3), "peer", 32, absl::Seconds(3), 32);
   report.PrefillStarted(At(3));
   v1::PrefillDone done = Done(1, 2, 64);
   done.set_fetched_tokens(16);
@@ -150,7 +223,7 @@ TEST(AnswerReportTest, AFetchThatBroughtNothingTakesTimeOnly) {
   AnswerReport report;
   report.Arrived(At(0), "decode-0", 100);
   report.Reserved(At(0), 16);
-  report.Fetched("peer", 0, absl::Seconds(3), 16);
+  report.Fetched(At(3), "peer", 0, absl::Seconds(3), 16);
   report.PrefillStarted(At(3));
   report.LogitsArrived(At(5), Done(0, 2, 0));
   report.TokenSent(At(5));

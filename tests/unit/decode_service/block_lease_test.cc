@@ -16,7 +16,7 @@ constexpr kv::KvLayout kLayout = {.layers = 1, .kv_heads = 1, .head_dim = 8};
 class HeldCalls final : public PrefillClient {
  public:
   std::unique_ptr<PrefillCall> Call(const std::string&, v1::PrefillRequest, absl::Time,
-                                    Callbacks callbacks) override {
+                                    const telemetry::TraceContext&, Callbacks callbacks) override {
     last = std::move(callbacks);
     class Quiet final : public PrefillCall {
       void Next() override {}

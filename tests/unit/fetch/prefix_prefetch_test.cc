@@ -8,17 +8,23 @@ namespace {
 
 class PrefixPrefetchTest : public TwoWorkersTest {
  protected:
-  PrefixPrefetchTest() { Hold(*there_, tokens_, 8); }
+  PrefixPrefetchTest() {
+    Hold(*there_, tokens_, 8);
+    trace_.trace_id = telemetry::NewTraceId();
+    trace_.span_id = telemetry::NewSpanId();
+  }
 
   void Begin(int64_t blocks = 8) {
     const auto chain = Chain(*here_, tokens_);
     prefetch_ = PrefixPrefetch::Begin(
         *fetcher_, here_->pool(), here_->RootFor(kv::TenantSalt(kSalt)), Peer(blocks), "request", tokens_,
         chain, 1, 1,
-        {.prefetched = [this](int64_t count) { prefetched_ = count; }, .ended = [this] { ended_ = true; }});
+        {.prefetched = [this](int64_t count) { prefetched_ = count; }, .ended = [this] { ended_ = true; }},
+        trace_);
   }
 
   const std::vector<TokenId> tokens_ = Tokens(3, 10);
+  telemetry::TraceContext trace_;
   std::unique_ptr<PrefixPrefetch> prefetch_;
   int64_t prefetched_ = 0;
   bool ended_ = false;
@@ -30,6 +36,7 @@ TEST_F(PrefixPrefetchTest, OnlyWhatIsNotHereIsAskedFor) {
   ASSERT_NE(prefetch_, nullptr);
   EXPECT_EQ(prefetch_->fetch().asked(), 5);
   EXPECT_EQ(prefetch_->target(), 8);
+  EXPECT_EQ(client_.last_trace(), trace_) << "the peer hears whose request it is";
   PumpAll();
   EXPECT_TRUE(ended_);
   EXPECT_EQ(prefetched_, 8);

@@ -35,8 +35,7 @@ TEST(StrictJsonTest, ReadsWhatTheLibraryReads) {
 }
 
 TEST(StrictJsonTest, RefusesWhatIsNoJson) {
-  for (const std::string text :
-       {"", "{", "{\"a\": 1,}", "[1 2]", "nul", "{} {}", "\"\xFF\"", "{a: 1}"}) {
+  for (const std::string text : {"", "{", "{\"a\": 1,}", "[1 2]", "nul", "{} {}", "\"\xFF\"", "{a: 1}"}) {
     EXPECT_THAT(Refusal(text), HasSubstr("not valid JSON at byte ")) << text;
   }
 }

@@ -237,9 +237,12 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
     const auto request = MakeRequest(1, 1, 251 * kBlockTokens);
     request->debug = true;
     request->chain = chain;
+    request->last_worker = Incarnation(takes_part ? 1 : 9);
     ASSERT_TRUE(dispatcher.Submit(request).ok());
     ASSERT_EQ(results_[1].size(), 1u);
     const Placement& first = *results_[1][0];
+    EXPECT_EQ(first.last_worker.here, takes_part) << "another incarnation is another worker";
+    EXPECT_EQ(first.last_worker.blocks, takes_part ? 250 : 0);
     ASSERT_EQ(first.prefill.size(), 1u);
     v1::Finished finished;
     if (!takes_part) {

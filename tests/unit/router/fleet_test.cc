@@ -62,10 +62,11 @@ TEST(WorkerTest, BoundsNumbersThatNoWorkerCanHave) {
   load.set_total_blocks(UINT64_MAX);
   load.set_free_blocks(UINT64_MAX / 2 + 1);
   load.set_cached_blocks(UINT64_MAX);
+  load.set_leased_blocks(UINT64_MAX);
   for (const char* router : {"a", "b", "c"}) (*load.mutable_booked())[router].set_tokens(UINT64_MAX / 2);
   worker.Report(load, "me");
   for (const int64_t number : {worker.QueuedTokens(), worker.ContextTokens(), worker.TotalBlocks(),
-                               worker.FreeBlocks(), worker.CachedBlocks()}) {
+                               worker.FreeBlocks(), worker.CachedBlocks(), worker.LeasedBlocks()}) {
     EXPECT_GT(number, 0);
     EXPECT_LT(number, int64_t{1} << 50);
   }

@@ -236,6 +236,7 @@ TEST_F(PrefixAffinityProperty, HasNoIntegerTraps) {
         spoil(worker.queued_tokens);
         spoil(worker.context_tokens);
         spoil(worker.free_blocks);
+        spoil(worker.leased_blocks);
         spoil(worker.total_blocks);
         if (draw_(3) == 0) worker.running = draw_(2) == 0 ? -1 : INT32_MAX;
       }
@@ -317,6 +318,36 @@ TEST(PrefixAffinityTest, AFullPoolCostsTheWaitForItsBlocks) {
   decode[0].cached_blocks = 50;
   decode[0].matched_blocks = 200;
   EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "what it holds it need not find room for";
+}
+
+TEST(PrefixAffinityTest, LeasesThatWouldBreakCostWhatComputingThemTakes) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(0, 10), Worker(1, 11)};
+  for (WorkerState& worker : decode) {
+    worker.total_blocks = 1000;
+    worker.cached_blocks = 600;
+  }
+  const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u);
+  decode[0].leased_blocks = 300;
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "there is room beside the leased ones";
+  decode[0].leased_blocks = 500;
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 1u);
+  decode[1].leased_blocks = 500;
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "everywhere alike";
+  decode[0].leased_blocks = 600;
+  decode[0].matched_blocks = 200;
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "what it holds needs no room";
+  // Prefill workers likewise.
+  States prefill = {Worker(2, 0), Worker(3, 0)};
+  for (WorkerState& worker : prefill) worker.cached_blocks = worker.total_blocks = 300;
+  for (const size_t full : {0u, 1u}) {
+    prefill[full].leased_blocks = 250;
+    prefill[1 - full].leased_blocks = 0;
+    const Selection selection = policy->Select(request, {decode.data() + 1, 1}, prefill);
+    ASSERT_FALSE(selection.prefill.empty());
+    EXPECT_EQ(selection.prefill.front(), 1 - full);
+  }
 }
 
 TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCount) {

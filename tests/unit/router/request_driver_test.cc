@@ -66,7 +66,8 @@ class FakeDecodeClient final : public DecodeClient {
   };
 
   std::shared_ptr<DecodeCall> Call(const fleet::Worker& worker, v1::DecodeRequest request, absl::Time,
-                                   Callbacks callbacks) override {
+                                   const telemetry::TraceContext& trace, Callbacks callbacks) override {
+    last_trace = trace;
     auto called = std::make_shared<Worker>();
     called->id = worker.identity().id;
     called->request = std::move(request);
@@ -76,6 +77,7 @@ class FakeDecodeClient final : public DecodeClient {
   }
 
   std::vector<std::shared_ptr<Worker>> calls;
+  telemetry::TraceContext last_trace;
 
  private:
   class Handle final : public DecodeCall {
@@ -115,8 +117,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     Up(0);
     OpenTenants({});
     context_.preparer = &preparer_;
-    context_.dispatcher = &dispatcher_;
-    context_.fleet = &fleet_;
+    context_.fleets = {{.dispatcher = &dispatcher_, .fleet = &fleet_, .probe = &probe_}};
     context_.decode = &workers_;
     context_.executor = executor_.get();
     context_.clock = &clock_;
@@ -249,6 +250,30 @@ TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
   Start(request);
   EXPECT_EQ(*client_->status,
             absl::NotFoundError(R"(model: "gpt-9" is not served here; use one of "m", "short")"));
+}
+
+TEST_F(RequestDriverTest, CallsOfWorkersCarryTheClientsTrace) {
+  const telemetry::Tracer tracer;
+  context_.tracer = &tracer;
+  telemetry::TraceContext trace;
+  trace.trace_id = telemetry::NewTraceId();
+  trace.span_id = telemetry::NewSpanId();
+  trace.state = "shop=7";
+  for (const telemetry::TraceContext& said : {trace, telemetry::TraceContext()}) {
+    client_ = std::make_shared<FakeClient>();
+    driver_ = RequestDriver::Create(context_, client_, absl::InfiniteFuture(), "Generate", said);
+    driver_->Start<v1::GenerateRequest>({}, 100, [](v1::GenerateRequest* request) {
+      *request = Tokens();
+      return absl::OkStatus();
+    });
+    const telemetry::TraceContext& carried = workers_.last_trace;
+    EXPECT_TRUE(carried.valid()) << "a request without a trace has one of its own";
+    EXPECT_EQ(carried.trace_id == trace.trace_id, said.valid());
+    EXPECT_NE(carried.span_id, said.span_id);
+    EXPECT_EQ(carried.state, said.state);
+    driver_->OnCancelled();
+    workers_.calls.back()->End(absl::CancelledError());
+  }
 }
 
 TEST_F(RequestDriverTest, AMessageThatCannotBeParsedIsTheAnswer) {

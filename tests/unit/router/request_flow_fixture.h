@@ -88,7 +88,8 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
                                                                .max_attempts = 2,
                                                                .arrival = clock_.Now(),
                                                                .deadline = deadline,
-                                                               .client_stall = absl::Seconds(30)},
+                                                               .client_stall = absl::Seconds(30),
+                                                               .sessions = &sessions_},
                                           clock_, probe_);
   }
 
@@ -126,6 +127,7 @@ class RequestFlowTest : public ::testing::Test, protected TwoDecodeWorkers {
 
   const ServedModel model_{.name = "m"};
   FakeClock clock_;
+  SessionPrompts sessions_;
   std::unique_ptr<RequestFlow> flow_;
 };
 

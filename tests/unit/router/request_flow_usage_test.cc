@@ -1,6 +1,10 @@
 // What a request has used, at its end, whichever end that is.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "common/base/random.h"
 #include "tests/unit/router/request_flow_fixture.h"
 
@@ -26,6 +30,84 @@ v1::DecodeEvent FirstToken(uint32_t decode_cached, uint32_t prefill_cached) {
 int64_t PromptOf(const v1::Usage& usage) {
   return int64_t{usage.cached_tokens()} + usage.written_5m_tokens() + usage.written_1h_tokens() +
          usage.plain_tokens();
+}
+
+// Of a session, a prompt of three blocks and one more token.
+Prepared InSession(Prepared prepared, const char* session, uint64_t system = 1) {
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < 3 * kBlockTokens + 1; ++i) tokens.emplace_back(i + 100 * static_cast<int>(system));
+  prepared.request.clear_token_ids();
+  for (const TokenId token : tokens) prepared.request.add_token_ids(token.value());
+  prepared.chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")), tokens);
+  prepared.session_key = SessionKey(session, kv::TenantSalt("tenant"));
+  prepared.sections.system = system;
+  return prepared;
+}
+
+TEST_F(RequestFlowTest, AMissOfASessionIsExplained) {
+  const auto run = [&](const char* session, uint64_t system, int worker, uint32_t cached,
+                       LastWorker last_worker = {}) {
+    Make();
+    const Actions begun = flow_->OnPrepared(InSession(Request(), session, system));
+    Placement placement = Place(worker);
+    placement.last_worker = last_worker;
+    flow_->OnPlaced(0, std::move(placement));
+    flow_->OnDecodeEvent(0, 1, AcceptedWith(cached));
+    flow_->OnWritten(true);
+    flow_->OnDecodeEvent(0, 1, FirstToken(cached, 0));
+    flow_->OnWritten(true);
+    v1::DecodeEvent done = Done();
+    done.mutable_finished()->mutable_usage()->set_retained_tokens(32);
+    done.mutable_finished()->mutable_cache_miss()->set_tokens(7);  // no worker knows
+    const Actions end = flow_->OnDecodeEvent(0, 1, std::move(done));
+    const v1::Finished& finished = Only<WriteLast>(end).response.finished();
+    EXPECT_EQ(finished.usage().retained_tokens(), 32u);
+    const auto& submitted = Only<Submit>(begun).request.last_worker;
+    return std::string(submitted.has_value() ? "on " + std::to_string(submitted->value()) + ": " : "") +
+           (finished.has_cache_miss() ? MissReasonName(finished.cache_miss().reason()) + " " +
+                                            std::to_string(finished.cache_miss().tokens())
+                                      : "none");
+  };
+  EXPECT_EQ(run("s", 1, 0, 0), "first 48");
+  EXPECT_EQ(run("s", 1, 0, 48), "on 1: none");
+  EXPECT_EQ(run("t", 1, 0, 48), "none") << "another session found it all";
+  EXPECT_EQ(run("s", 1, 1, 0, {.here = true, .blocks = 3}), "on 1: placement 48");
+  EXPECT_EQ(run("s", 1, 1, 16, {.here = true, .blocks = 1}), "on 2: evicted 32");
+  EXPECT_EQ(run("s", 1, 0, 0, {.here = false, .blocks = 0}), "on 2: worker_lost 48");
+  EXPECT_EQ(run("s", 2, 0, 0, {.here = true, .blocks = 0}), "on 1: system 48");
+  EXPECT_EQ(run("s", 2, 0, 48, {.here = true, .blocks = 3}), "on 1: none");
+}
+
+TEST_F(RequestFlowTest, WithoutASessionNoMissIsTold) {
+  Run();
+  flow_->OnWritten(true);
+  flow_->OnDecodeEvent(0, 1, FirstToken(0, 0));
+  flow_->OnWritten(true);
+  EXPECT_FALSE(Only<WriteLast>(flow_->OnDecodeEvent(0, 1, Done())).response.finished().has_cache_miss());
+  EXPECT_EQ(sessions_.size(), 0u);
+}
+
+TEST_F(RequestFlowTest, WhatIsWrittenUnderAMarkCountsOnceItIsComputed) {
+  for (const bool first_token : {false, true}) {
+    Make();
+    flow_->OnPrepared(InSession(Request(), "s"));
+    flow_->OnPlaced(0, Place(0));
+    flow_->OnDecodeEvent(0, 1, AcceptedWith(16));
+    flow_->OnWritten(true);
+    v1::DecodeEvent event = FirstToken(16, 0);
+    event.mutable_opening()->mutable_usage()->set_written_1h_tokens(16);
+    event.mutable_opening()->mutable_usage()->set_written_5m_tokens(16);
+    if (first_token) flow_->OnDecodeEvent(0, 1, std::move(event));
+    flow_->OnCancelled();
+    const TokenCounts expected = first_token ? TokenCounts{.decode_cached = 16,
+                                                           .written_5m = 16,
+                                                           .written_1h = 16,
+                                                           .plain = 1,
+                                                           .completion = 1}
+                                             : TokenCounts{.decode_cached = 16, .plain = 33};
+    EXPECT_EQ(flow_->account().Total(), expected);
+    if (first_token) flow_->OnWritten(true);
+  }
 }
 
 TEST_F(RequestFlowTest, ARefusedRequestHasUsedNothing) {

@@ -52,6 +52,9 @@
 {{- if $v.billing.auditLog }}
 - --audit-log=-
 {{- end }}
+{{- if $v.tracing.otlp }}
+- --trace-sample={{ $v.tracing.sample }}
+{{- end }}
 {{- if and $v.tls.enabled $v.tls.clientCaSecret }}
 - --tls-client-ca=/etc/baton/client-ca/ca.crt
 {{- end }}
@@ -92,6 +95,9 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with $v.tracing.otlp }}
+- --otlp={{ . }}
+{{- end }}
 {{- include "baton.securityFlags" $root }}
 {{- end -}}
 {{- end -}}
@@ -107,6 +113,7 @@
 {{- with $v.kv.valueDtype | default $usual }}
 - --value-dtype={{ . }}
 {{- end }}
+- --cache-lease-share={{ $v.kv.leaseShare }}
 {{- if $v.link.domain }}
 - --link-domain=$(LINK_DOMAIN)
 {{- end }}
@@ -180,6 +187,9 @@
 {{- end }}
 {{- if not (kindIs "invalid" $r.localPrefillTokens) }}
 - --local-prefill-tokens={{ int $r.localPrefillTokens }}
+{{- end }}
+{{- with $v.tracing.otlp }}
+- --otlp={{ . }}
 {{- end }}
 {{- include "baton.securityFlags" $root }}
 {{- end -}}

@@ -1,0 +1,46 @@
+// Gateway: OpenAI's and Anthropic's HTTP APIs in front of a router, as main and the tests start it.
+// Stateless: it maps requests and answers, and keeps nothing between them. Start and Stop from one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/rpc/security_options.h"
+#include "common/telemetry/metrics.h"
+#include "gateway/http/server.h"
+
+namespace baton::gateway {
+
+struct GatewayOptions {
+  // A router, host:port.
+  std::string router;
+  // What it shows to the router, and by whom it knows it.
+  rpc::SecurityOptions security;
+  http::ServerOptions http;
+  // Seconds of silence after which a waiting client gets a comment line, and until which an error still has a
+  // status line of its own.
+  absl::Duration comment_after = absl::Seconds(10);
+  absl::Duration head_after = absl::Seconds(1);
+};
+
+class Gateway {
+ public:
+  static absl::StatusOr<std::unique_ptr<Gateway>> Start(const GatewayOptions& options);
+  ~Gateway();
+
+  // host:port of the HTTP endpoint.
+  const std::string& address() const;
+  const telemetry::Metrics& metrics() const;
+
+  // No new requests; answers under way may end within `grace`.
+  void Stop(absl::Duration grace);
+
+ private:
+  struct Parts;
+  explicit Gateway(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace baton::gateway

@@ -1,0 +1,74 @@
+// baton-gateway: OpenAI's and Anthropic's HTTP APIs in front of a router.
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "common/command_line/option_types.h"
+#include "common/command_line/parse.h"
+#include "common/rpc/lifecycle.h"
+#include "common/rpc/security_flags.h"
+#include "common/telemetry/metrics.h"
+#include "gateway/gateway.h"
+
+namespace {
+
+int Fail(const absl::Status& status) {
+  spdlog::error("{}", std::string(status.message()));
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  baton::rpc::SkipLockOrderChecks();
+  baton::rpc::CatchStopSignals();
+  baton::gateway::GatewayOptions options;
+  std::string metrics_listen = "127.0.0.1:0";
+  std::string log_level = "info";
+  bool exit_with_parent = false;
+  double drain_seconds = 10;
+
+  CLI::App app("OpenAI's and Anthropic's HTTP APIs in front of a router.", "baton-gateway");
+  app.add_option("--router", options.router, "The router, host:port")
+      ->required()
+      ->type_name("ADDR")
+      ->check(baton::command_line::Address());
+  app.add_option("--listen", options.http.listen, "HTTP address; port 0 lets the system choose")
+      ->type_name("ADDR")
+      ->check(baton::command_line::Address())
+      ->capture_default_str();
+  app.add_option("--metrics", metrics_listen, "Prometheus address; port 0 lets the system choose")
+      ->type_name("ADDR")
+      ->check(baton::command_line::Address())
+      ->capture_default_str();
+  app.add_option("--max-connections", options.http.max_connections,
+                 "Clients' connections at a time; more are closed at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--max-connections-per-address", options.http.max_connections_per_address,
+                 "And from one address")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  baton::rpc::AddClientFlags(app, options.security);
+  app.add_option("--drain-seconds", drain_seconds, "Time for running answers after SIGTERM")
+      ->type_name("SECONDS")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--exit-with-parent", exit_with_parent, "Leave when standard input ends");
+  app.add_option("--log-level", log_level, "What is logged")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
+  if (const auto code = baton::command_line::Parse(app, argc, argv)) return *code;
+
+  if (absl::Status status = baton::rpc::SetUpLogging("gateway", log_level); !status.ok()) return Fail(status);
+  auto gateway = baton::gateway::Gateway::Start(options);
+  if (!gateway.ok()) return Fail(gateway.status());
+  auto metrics = baton::telemetry::MetricsServer::Start(metrics_listen, (*gateway)->metrics());
+  if (!metrics.ok()) return Fail(metrics.status());
+  baton::rpc::AnnounceReady({{"http", (*gateway)->address()}, {"metrics", (*metrics)->address()}});
+  baton::rpc::WaitForStop(exit_with_parent);
+  spdlog::info("leaving: running answers have {} s", drain_seconds);
+  (*gateway)->Stop(absl::Seconds(drain_seconds));
+  return 0;
+}

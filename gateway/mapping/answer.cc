@@ -1,0 +1,63 @@
+#include "gateway/mapping/answer.h"
+
+namespace baton::gateway {
+namespace {
+
+// Choices of a request, as the router bounds them.
+constexpr uint32_t kMaxChoices = 8;
+
+}  // namespace
+
+Answer::Choice& Answer::At(uint32_t choice) {
+  choice = std::min(choice, kMaxChoices - 1);
+  if (choices_.size() <= choice) choices_.resize(choice + 1);
+  return choices_[choice];
+}
+
+void Answer::Add(const v1::GenerateResponse& event) {
+  if (event.has_started()) {
+    started_ = event.started();
+  } else if (event.has_finished()) {
+    At(event.finished().choice()).finished = event.finished();
+  } else if (event.has_delta()) {
+    Choice& choice = At(event.delta().choice());
+    choice.text += event.delta().text();
+    choice.logprobs.insert(choice.logprobs.end(), event.delta().logprobs().begin(),
+                           event.delta().logprobs().end());
+    for (const v1::PartEvent& part : event.delta().parts()) {
+      if (part.has_start()) choice.parts.push_back({.start = part.start()});
+      if (choice.parts.empty()) continue;
+      choice.parts.back().text += part.text() + part.arguments_json();
+      if (part.has_end()) choice.parts.back().complete = part.end().complete();
+    }
+  }
+}
+
+absl::Status Answer::CheckWhole() const {
+  if (started_.request_id().empty() || choices_.empty()) {
+    return absl::InternalError("the router's stream ended before it began: try again");
+  }
+  for (const Choice& choice : choices_) {
+    if (!choice.finished.has_value()) {
+      return absl::InternalError("the router's stream ended before the answer did: try again");
+    }
+  }
+  return absl::OkStatus();
+}
+
+v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, const std::vector<Answer::Choice>& choices) {
+  if (told.has_value()) return told->usage();
+  v1::Usage sum;
+  for (const Answer::Choice& choice : choices) {
+    if (!choice.finished.has_value()) continue;
+    const v1::Usage& usage = choice.finished->usage();
+    const uint32_t completion = sum.completion_tokens() + usage.completion_tokens();
+    const uint32_t thinking = sum.thinking_tokens() + usage.thinking_tokens();
+    if (sum.prompt_tokens() == 0) sum = usage;
+    sum.set_completion_tokens(completion);
+    sum.set_thinking_tokens(thinking);
+  }
+  return sum;
+}
+
+}  // namespace baton::gateway

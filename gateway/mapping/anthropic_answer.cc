@@ -1,0 +1,169 @@
+#include "gateway/mapping/anthropic_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gateway/mapping/sse.h"
+
+namespace baton::gateway {
+namespace {
+
+// Of thinking: opaque to clients, who send it back.
+constexpr const char* kSignature = "baton";
+
+const char* StopOf(const v1::Finished& finished) {
+  switch (finished.reason()) {
+    case v1::FINISH_REASON_LENGTH:
+      return "max_tokens";
+    case v1::FINISH_REASON_CONTEXT_FULL:
+      return "model_context_window_exceeded";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_use";
+    case v1::FINISH_REASON_STOP_STRING:
+      return "stop_sequence";
+    default:
+      return "end_turn";
+  }
+}
+
+// input_tokens are those that were neither found in the cache nor written to it by request.
+Json UsageJson(const v1::Usage& usage) {
+  const uint32_t written = usage.written_5m_tokens() + usage.written_1h_tokens();
+  return {{"input_tokens",
+           usage.prompt_tokens() - std::min(usage.prompt_tokens(), usage.cached_tokens() + written)},
+          {"cache_creation_input_tokens", written},
+          {"cache_read_input_tokens", usage.cached_tokens()},
+          {"cache_creation",
+           {{"ephemeral_5m_input_tokens", usage.written_5m_tokens()},
+            {"ephemeral_1h_input_tokens", usage.written_1h_tokens()}}},
+          {"output_tokens", usage.completion_tokens()}};
+}
+
+Json StopSequence(const v1::Finished& finished) {
+  return finished.reason() == v1::FINISH_REASON_STOP_STRING ? Json(finished.stop_match()) : Json(nullptr);
+}
+
+Json Frame(const v1::Started& started) {
+  return {{"id", "msg_" + started.request_id()},
+          {"type", "message"},
+          {"role", "assistant"},
+          {"model", started.model()},
+          {"content", Json::array()},
+          {"stop_reason", nullptr},
+          {"stop_sequence", nullptr}};
+}
+
+// An empty block of its kind.
+Json BlockOf(const v1::PartStart& start) {
+  switch (start.kind()) {
+    case v1::PartStart::KIND_THINKING:
+      return {{"type", "thinking"}, {"thinking", ""}, {"signature", kSignature}};
+    case v1::PartStart::KIND_TOOL_CALL:
+      return {{"type", "tool_use"}, {"id", start.id()}, {"name", start.name()}, {"input", Json::object()}};
+    default:
+      return {{"type", "text"}, {"text", ""}};
+  }
+}
+
+}  // namespace
+
+Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
+  const Answer::Choice& choice = answer.choices().front();
+  Json message = Frame(answer.started());
+  for (const Answer::Part& part : choice.parts) {
+    Json block = BlockOf(part.start);
+    if (part.start.kind() == v1::PartStart::KIND_TOOL_CALL) {
+      Json input = Json::parse(part.text.empty() ? "{}" : part.text, nullptr, /*allow_exceptions=*/false);
+      // A call that was cut is the answer's beginning: its text says what there was.
+      if (!input.is_object()) {
+        block = {{"type", "text"}, {"text", part.text}};
+      } else {
+        block["input"] = std::move(input);
+      }
+    } else {
+      block[part.start.kind() == v1::PartStart::KIND_THINKING ? "thinking" : "text"] = part.text;
+    }
+    message["content"].push_back(std::move(block));
+  }
+  if (choice.parts.empty() && !choice.text.empty()) {
+    message["content"].push_back({{"type", "text"}, {"text", choice.text}});
+  }
+  message["stop_reason"] = StopOf(*choice.finished);
+  message["stop_sequence"] = StopSequence(*choice.finished);
+  message["usage"] = UsageJson(usage);
+  return message;
+}
+
+std::string AnthropicEvents::Begin(const v1::PartStart& start) {
+  kind_ = start.kind();
+  open_ = true;
+  return Event("content_block_start",
+               {{"type", "content_block_start"}, {"index", blocks_++}, {"content_block", BlockOf(start)}});
+}
+
+std::string AnthropicEvents::Text(const std::string& text, bool arguments) {
+  Json delta;
+  if (arguments) {
+    delta = {{"type", "input_json_delta"}, {"partial_json", text}};
+  } else if (kind_ == v1::PartStart::KIND_THINKING) {
+    delta = {{"type", "thinking_delta"}, {"thinking", text}};
+  } else {
+    delta = {{"type", "text_delta"}, {"text", text}};
+  }
+  return Event("content_block_delta",
+               {{"type", "content_block_delta"}, {"index", blocks_ - 1}, {"delta", std::move(delta)}});
+}
+
+std::string AnthropicEvents::Close() {
+  if (!std::exchange(open_, false)) return "";
+  std::string bytes;
+  if (kind_ == v1::PartStart::KIND_THINKING) {
+    bytes =
+        Event("content_block_delta", {{"type", "content_block_delta"},
+                                      {"index", blocks_ - 1},
+                                      {"delta", {{"type", "signature_delta"}, {"signature", kSignature}}}});
+  }
+  return bytes + Event("content_block_stop", {{"type", "content_block_stop"}, {"index", blocks_ - 1}});
+}
+
+std::string AnthropicEvents::Add(const v1::GenerateResponse& event) {
+  if (event.has_started()) {
+    started_ = event.started();
+    Json message = Frame(started_);
+    // What was found in the cache is known at the end: message_delta tells it.
+    v1::Usage usage;
+    usage.set_prompt_tokens(started_.prompt_tokens());
+    message["usage"] = UsageJson(usage);
+    return Event("message_start", {{"type", "message_start"}, {"message", std::move(message)}}) +
+           Event("ping", Json::object({{"type", "ping"}}));
+  }
+  if (event.has_finished()) {
+    finished_ = event.finished();
+    return Close();
+  }
+  const v1::Delta& delta = event.delta();
+  std::string bytes;
+  if (delta.parts().empty() && !delta.text().empty()) {
+    v1::PartStart text;
+    text.set_kind(v1::PartStart::KIND_TEXT);
+    if (!open_) bytes += Begin(text);
+    return bytes + Text(delta.text(), false);
+  }
+  for (const v1::PartEvent& part : delta.parts()) {
+    if (part.has_start()) bytes += Begin(part.start());
+    if (!part.text().empty()) bytes += Text(part.text(), false);
+    if (!part.arguments_json().empty()) bytes += Text(part.arguments_json(), true);
+    if (part.has_end()) bytes += Close();
+  }
+  return bytes;
+}
+
+std::string AnthropicEvents::End(const v1::Usage& usage) {
+  return Event("message_delta",
+               {{"type", "message_delta"},
+                {"delta", {{"stop_reason", StopOf(finished_)}, {"stop_sequence", StopSequence(finished_)}}},
+                {"usage", UsageJson(usage)}}) +
+         Event("message_stop", {{"type", "message_stop"}});
+}
+
+}  // namespace baton::gateway

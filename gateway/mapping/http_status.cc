@@ -1,0 +1,130 @@
+#include "gateway/mapping/http_status.h"
+
+#include <algorithm>
+
+#include "common/rpc/status.h"
+
+namespace baton::gateway {
+namespace {
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+const char* OpenAiType(int http) {
+  switch (http) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return http < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+Json OpenAiCode(const absl::Status& status, int http) {
+  if (ExceedsContext(status)) return "context_length_exceeded";
+  switch (http) {
+    case 401:
+      return "invalid_api_key";
+    case 404:
+      return "model_not_found";
+    case 429:
+      return "rate_limit_exceeded";
+    default:
+      return nullptr;
+  }
+}
+
+const char* AnthropicType(int http) {
+  switch (http) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    case 504:
+      return "timeout_error";
+    default:
+      return http < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+}  // namespace
+
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+std::string FieldOf(const absl::Status& status) {
+  const std::string message = Message(status);
+  const size_t end = message.find(": ");
+  if (end == std::string::npos || !absl::IsInvalidArgument(status)) return "";
+  const bool field = std::all_of(message.begin(), message.begin() + static_cast<ptrdiff_t>(end), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' || c == ']';
+  });
+  return field ? message.substr(0, end) : "";
+}
+
+bool ExceedsContext(const absl::Status& status) {
+  return rpc::ReasonOf(status) == rpc::kContextLengthExceeded;
+}
+
+Json OpenAiError(const absl::Status& status) {
+  const int http = HttpStatusOf(status.code());
+  const std::string field = FieldOf(status);
+  return {{"error",
+           {{"message", Message(status)},
+            {"type", OpenAiType(http)},
+            {"param", field.empty() ? Json(nullptr) : Json(field)},
+            {"code", OpenAiCode(status, http)}}}};
+}
+
+Json AnthropicError(const absl::Status& status) {
+  std::string message = Message(status);
+  // The words by which Anthropic's clients know that they have to shorten the conversation.
+  if (ExceedsContext(status)) message = "prompt is too long: " + message;
+  return {{"type", "error"},
+          {"error", {{"type", AnthropicType(HttpStatusOf(status.code()))}, {"message", message}}}};
+}
+
+std::optional<RetryAfter> RetryAfterOf(const absl::Status& status) {
+  const auto delay = rpc::RetryDelay(status);
+  if (!delay.has_value()) return std::nullopt;
+  const int64_t milliseconds = std::max<int64_t>(1, absl::ToInt64Milliseconds(*delay));
+  return RetryAfter{.seconds = (milliseconds + 999) / 1000, .milliseconds = milliseconds};
+}
+
+}  // namespace baton::gateway

@@ -1,0 +1,213 @@
+#include "gateway/mapping/openai_answer.h"
+
+#include <utility>
+
+#include "gateway/mapping/sse.h"
+
+namespace baton::gateway {
+namespace {
+
+const char* FinishOf(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_LENGTH:
+    case v1::FINISH_REASON_CONTEXT_FULL:
+      return "length";
+    case v1::FINISH_REASON_TOOL_CALLS:
+      return "tool_calls";
+    default:
+      return "stop";
+  }
+}
+
+// What stopped it: vLLM's field of that name.
+Json StopReasonOf(const v1::Finished& finished) {
+  if (!finished.stop_match().empty()) return finished.stop_match();
+  return nullptr;
+}
+
+Json Bytes(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char byte : bytes) list.push_back(static_cast<unsigned char>(byte));
+  return list;
+}
+
+Json TokenOf(const v1::TokenLogprob& token) {
+  return {{"token", token.bytes()}, {"logprob", token.logprob()}, {"bytes", Bytes(token.bytes())}};
+}
+
+Json ChatLogprobs(const auto& steps) {
+  Json content = Json::array();
+  for (const v1::StepLogprobs& step : steps) {
+    Json one = TokenOf(step.chosen());
+    one["top_logprobs"] = Json::array();
+    for (const v1::TokenLogprob& token : step.top()) one["top_logprobs"].push_back(TokenOf(token));
+    content.push_back(std::move(one));
+  }
+  return Json::object({{"content", std::move(content)}});
+}
+
+// The older form of text completions.
+Json TextLogprobs(const auto& steps, int64_t offset) {
+  Json tokens = Json::array(), chosen = Json::array(), tops = Json::array(), offsets = Json::array();
+  for (const v1::StepLogprobs& step : steps) {
+    tokens.push_back(step.chosen().bytes());
+    chosen.push_back(step.chosen().logprob());
+    Json top = Json::object();
+    for (const v1::TokenLogprob& token : step.top()) top[token.bytes()] = token.logprob();
+    tops.push_back(std::move(top));
+    offsets.push_back(offset);
+    offset += std::ssize(step.chosen().bytes());
+  }
+  return {{"text_offset", offsets}, {"token_logprobs", chosen}, {"tokens", tokens}, {"top_logprobs", tops}};
+}
+
+std::string IdOf(OpenAiKind kind, const v1::Started& started) {
+  return (kind == OpenAiKind::kChat ? "chatcmpl-" : "cmpl-") + started.request_id();
+}
+
+Json MessageOf(const Answer::Choice& choice) {
+  Json message = {{"role", "assistant"}, {"content", nullptr}, {"refusal", nullptr}};
+  std::string thinking;
+  Json calls = Json::array();
+  for (const Answer::Part& part : choice.parts) {
+    if (part.start.kind() == v1::PartStart::KIND_THINKING) thinking += part.text;
+    if (part.start.kind() != v1::PartStart::KIND_TOOL_CALL) continue;
+    calls.push_back({{"id", part.start.id()},
+                     {"type", "function"},
+                     {"function", {{"name", part.start.name()}, {"arguments", part.text}}}});
+  }
+  if (!choice.text.empty() || calls.empty()) message["content"] = choice.text;
+  if (!thinking.empty()) message["reasoning_content"] = thinking;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
+}  // namespace
+
+Json OpenAiUsage(const v1::Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens()},
+          {"completion_tokens", usage.completion_tokens()},
+          {"total_tokens", usage.prompt_tokens() + usage.completion_tokens()},
+          {"prompt_tokens_details",
+           {{"cached_tokens", usage.cached_tokens()},
+            {"cache_write_tokens", usage.written_5m_tokens() + usage.written_1h_tokens()}}},
+          {"completion_tokens_details", Json::object({{"reasoning_tokens", usage.thinking_tokens()}})}};
+}
+
+Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,
+                 const std::string& echo) {
+  const bool chat = kind == OpenAiKind::kChat;
+  Json choices = Json::array();
+  for (size_t i = 0; i < answer.choices().size(); ++i) {
+    const Answer::Choice& choice = answer.choices()[i];
+    Json made = {{"index", i}};
+    if (chat) {
+      made["message"] = MessageOf(choice);
+    } else {
+      made["text"] = echo + choice.text;
+    }
+    made["logprobs"] = nullptr;
+    if (!choice.logprobs.empty())
+      made["logprobs"] = chat ? ChatLogprobs(choice.logprobs) : TextLogprobs(choice.logprobs, 0);
+    made["finish_reason"] = FinishOf(choice.finished->reason());
+    made["stop_reason"] = StopReasonOf(*choice.finished);
+    choices.push_back(std::move(made));
+  }
+  return {{"id", IdOf(kind, answer.started())},
+          {"object", chat ? "chat.completion" : "text_completion"},
+          {"created", created},
+          {"model", answer.started().model()},
+          {"choices", std::move(choices)},
+          {"usage", OpenAiUsage(usage)}};
+}
+
+Json OpenAiChunks::Frame() const {
+  return {{"id", IdOf(kind_, started_)},
+          {"object", kind_ == OpenAiKind::kChat ? "chat.completion.chunk" : "text_completion"},
+          {"created", created_},
+          {"model", started_.model()}};
+}
+
+std::string OpenAiChunks::Chunk(Json choices) const {
+  Json chunk = Frame();
+  chunk["choices"] = std::move(choices);
+  // Null in all but the last chunk, as the reference has it.
+  if (usage_) chunk["usage"] = nullptr;
+  return Event(chunk);
+}
+
+std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
+  if (event.has_started()) {
+    started_ = event.started();
+    return "";
+  }
+  const bool chat = kind_ == OpenAiKind::kChat;
+  const uint32_t index = event.has_finished() ? event.finished().choice() : event.delta().choice();
+  Choice& choice = choices_[index];
+  std::string bytes;
+  const auto say = [&](Json fields, Json finish, Json logprobs) {
+    Json made = {{"index", index}};
+    if (chat) {
+      made["delta"] = std::move(fields);
+    } else {
+      made["text"] = std::move(fields);
+    }
+    made["logprobs"] = std::move(logprobs);
+    made["finish_reason"] = std::move(finish);
+    if (event.has_finished()) made["stop_reason"] = StopReasonOf(event.finished());
+    bytes += Chunk(Json::array({std::move(made)}));
+  };
+  if (!choice.begun) {
+    choice.begun = true;
+    if (chat) say({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    if (!chat && !echo_.empty()) say(echo_, nullptr, nullptr);
+  }
+  if (event.has_finished()) {
+    say(chat ? Json::object() : Json(""), FinishOf(event.finished().reason()), nullptr);
+    return bytes;
+  }
+  const v1::Delta& delta = event.delta();
+  Json logprobs = nullptr;
+  if (!delta.logprobs().empty())
+    logprobs = chat ? ChatLogprobs(delta.logprobs()) : TextLogprobs(delta.logprobs(), 0);
+  if (!chat) {
+    if (!delta.text().empty() || !logprobs.is_null()) say(delta.text(), nullptr, std::move(logprobs));
+    return bytes;
+  }
+  // Log probabilities of a delta go with its first chunk.
+  const auto part = [&](Json fields) { say(std::move(fields), nullptr, std::exchange(logprobs, nullptr)); };
+  const auto call = [&](Json fields) {
+    part(Json::object({{"tool_calls", Json::array({std::move(fields)})}}));
+  };
+  if (delta.parts().empty() && !delta.text().empty()) part(Json::object({{"content", delta.text()}}));
+  for (const v1::PartEvent& one : delta.parts()) {
+    if (one.has_start()) {
+      choice.thinking = one.start().kind() == v1::PartStart::KIND_THINKING;
+      if (one.start().kind() == v1::PartStart::KIND_TOOL_CALL) {
+        call({{"index", choice.calls++},
+              {"id", one.start().id()},
+              {"type", "function"},
+              {"function", {{"name", one.start().name()}, {"arguments", ""}}}});
+      }
+    } else if (!one.text().empty()) {
+      part(Json::object({{choice.thinking ? "reasoning_content" : "content", one.text()}}));
+    } else if (!one.arguments_json().empty()) {
+      call({{"index", choice.calls - 1}, {"function", Json::object({{"arguments", one.arguments_json()}})}});
+    }
+  }
+  if (!logprobs.is_null()) part(Json::object({{"content", ""}}));
+  return bytes;
+}
+
+std::string OpenAiChunks::End(const v1::Usage& usage) {
+  std::string bytes;
+  if (usage_) {
+    Json chunk = Frame();
+    chunk["choices"] = Json::array();
+    chunk["usage"] = OpenAiUsage(usage);
+    bytes = Event(chunk);
+  }
+  return bytes + "data: [DONE]\n\n";
+}
+
+}  // namespace baton::gateway

@@ -1,0 +1,54 @@
+// Answers as OpenAI's HTTP API has them: in one piece, and as the chunks of a stream. Source: its API
+// reference (chat.completion, chat.completion.chunk, text_completion). The fields `reasoning_content` and
+// `stop_reason` are those of vLLM's server. Each object is one answer's; one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "baton/v1/inference.pb.h"
+#include "gateway/mapping/answer.h"
+#include "gateway/mapping/json_object.h"
+
+namespace baton::gateway {
+
+enum class OpenAiKind { kChat, kCompletion };
+
+// {"prompt_tokens", "completion_tokens", "total_tokens", details}.
+Json OpenAiUsage(const v1::Usage& usage);
+
+// The whole body. `created`: seconds since 1970. `echo`: what the text of a completion begins with.
+Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,
+                 const std::string& echo);
+
+class OpenAiChunks {
+ public:
+  OpenAiChunks(OpenAiKind kind, int64_t created, bool usage, std::string echo)
+      : kind_(kind), created_(created), usage_(usage), echo_(std::move(echo)) {}
+
+  // Bytes of the event stream; empty: nothing to say.
+  std::string Add(const v1::GenerateResponse& event);
+  // The stream's end: the usage if it is asked for, and [DONE].
+  std::string End(const v1::Usage& usage);
+
+ private:
+  struct Choice {
+    bool begun = false;
+    bool thinking = false;  // the part under way is
+    int calls = 0;
+  };
+
+  std::string Chunk(Json choices) const;
+  Json Frame() const;
+
+  const OpenAiKind kind_;
+  const int64_t created_;
+  const bool usage_;
+  const std::string echo_;
+  v1::Started started_;
+  std::map<uint32_t, Choice> choices_;
+};
+
+}  // namespace baton::gateway

@@ -1,0 +1,110 @@
+#include "gateway/mapping/anthropic_request.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <gtest/gtest.h>
+
+namespace baton::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+std::string Shown(const google::protobuf::Message& message) {
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  EXPECT_TRUE(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
+  return text;
+}
+
+AnthropicMessages Read(const std::string& body) {
+  auto read = ReadAnthropicMessages(Json::parse(body));
+  EXPECT_TRUE(read.ok()) << read.status() << "\n" << body;
+  return read.ok() ? *read : AnthropicMessages{};
+}
+
+std::string With(const std::string& more) {
+  return R"({"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}])" +
+         (more.empty() ? "" : ", " + more) + "}";
+}
+
+TEST(AnthropicRequestTest, AConversationWithResultsOfTools) {
+  const AnthropicMessages read = Read(R"({"model": "m", "max_tokens": 5, "system": "S", "messages": [
+      {"role": "user", "content": "hi"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"},
+          {"type": "text", "text": "Let me see."}, {"type": "tool_use", "id": "t1", "name": "f", "input": {"b": 1, "a": 2}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "42"}]},
+          {"type": "text", "text": "Well?"}]}]})");
+  EXPECT_EQ(
+      Shown(read.request.conversation()),
+      R"({"messages":[{"role":"system","content":"S"},{"role":"user","content":"hi"},)"
+      R"({"role":"assistant","content":"Let me see.","reasoning_content":"hm","tool_calls":[{"id":"t1","name":"f","arguments_json":"{\"b\":1,\"a\":2}"}]},)"
+      R"({"role":"tool","content":"42","tool_call_id":"t1"},{"role":"user","content":"Well?"}]})");
+}
+
+TEST(AnthropicRequestTest, MarksStandWhereTheClientPutThem) {
+  const AnthropicMessages read = Read(R"({"max_tokens": 5, "cache_control": {"type": "ephemeral"},
+      "system": [{"type": "text", "text": "A"}, {"type": "text", "text": "B", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+                 {"type": "text", "text": "C"}],
+      "tools": [{"name": "f", "input_schema": {}, "cache_control": {"type": "ephemeral"}}],
+      "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral", "ttl": "5m"}}]}]})");
+  EXPECT_EQ(
+      Shown(read.request.conversation()),
+      R"({"messages":[{"role":"system","parts":[{"text":"A"},{"text":"B","cache":{"ttl":"CACHE_TTL_1H"}},{"text":"C"}]},)"
+      R"({"role":"user","parts":[{"text":"hi","cache":{"ttl":"CACHE_TTL_5M"}}]}],)"
+      R"("tools":[{"name":"f","parameters_json":"{}"}],"tools_cache":{"ttl":"CACHE_TTL_5M"}})");
+  EXPECT_TRUE(read.request.options().has_cache());
+}
+
+TEST(AnthropicRequestTest, ALineThatDiffersWithEveryRequestIsLeftOut) {
+  const AnthropicMessages read = Read(R"({"max_tokens": 5, "messages": [], "system": [
+      {"type": "text", "text": "x-anthropic-billing-header: cch=123;"}, {"type": "text", "text": "S"}]})");
+  EXPECT_EQ(Shown(read.request.conversation()), R"({"messages":[{"role":"system","content":"S"}]})");
+}
+
+TEST(AnthropicRequestTest, SamplingToolsAndThinking) {
+  const AnthropicMessages read = Read(With(
+      R"("temperature": 0.5, "top_p": 0.75, "top_k": 3, "stop_sequences": ["x"], "stream": true,
+         "metadata": {"user_id": "u"}, "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+         "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": true},
+         "thinking": {"type": "enabled", "budget_tokens": 7}, "beam_width": 2)"));
+  EXPECT_EQ(Shown(read.request.sampling()), R"({"temperature":0.5,"top_k":3,"top_p":0.75})");
+  EXPECT_EQ(Shown(read.request.stop()), R"({"max_tokens":5,"stop":["x"]})");
+  EXPECT_EQ(Shown(read.request.tool_choice()), R"({"mode":"MODE_REQUIRED","names":["f"],"parallel":false})");
+  EXPECT_EQ(Shown(read.request.thinking()), R"({"enabled":true,"budget_tokens":7})");
+  EXPECT_TRUE(read.stream);
+  EXPECT_THAT(read.ignored, ElementsAre("beam_width"));
+}
+
+TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
+  const std::pair<std::string, const char*> wrong[] = {
+      {R"({"messages": []})", "max_tokens: "},
+      {R"({"max_tokens": 5})", "messages: "},
+      {R"({"max_tokens": 5, "messages": [{"role": "tool", "content": "x"}]})", "messages[0].role: "},
+      {R"({"max_tokens": 5, "messages": [{"role": "user"}]})", "messages[0].content: "},
+      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+       "messages[0].content[0].type: "},
+      {With(R"("system": 3)"), "system: "},
+      {With(R"("tools": [{"type": "web_search_20250305", "name": "w"}])"), "tools[0].type: "},
+      {With(R"("thinking": {"type": "much"})"), "thinking.type: "},
+      {With(R"("cache_control": {"type": "ephemeral", "ttl": "1d"})"), "cache_control.ttl: "},
+      {With(R"("mcp_servers": [])"), "mcp_servers: "},
+  };
+  for (const auto& [body, field] : wrong) {
+    const auto read = ReadAnthropicMessages(Json::parse(body));
+    ASSERT_TRUE(absl::IsInvalidArgument(read.status())) << read.status() << body;
+    EXPECT_THAT(std::string(read.status().message()), StartsWith(field)) << body;
+  }
+}
+
+TEST(AnthropicRequestTest, CountsNeedNoLimit) {
+  const auto read = ReadAnthropicCount(
+      Json::parse(R"({"messages": [{"role": "user", "content": "hi"}], "thinking": {"type": "disabled"}})"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->conversation().messages_size(), 1);
+  EXPECT_FALSE(read->conversation().enable_thinking());
+}
+
+}  // namespace
+}  // namespace baton::gateway

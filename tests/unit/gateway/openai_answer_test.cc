@@ -1,0 +1,182 @@
+#include "gateway/mapping/openai_answer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/gateway/events.h"
+
+namespace baton::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+
+// The events of a stream, as a client of server-sent events reads them.
+std::vector<std::string> Data(const std::string& stream) {
+  std::vector<std::string> events;
+  for (size_t at = 0; at < stream.size();) {
+    const size_t end = stream.find("\n\n", at);
+    EXPECT_NE(end, std::string::npos) << "an event that does not end";
+    const std::string event = stream.substr(at, end - at);
+    EXPECT_EQ(event.find("data: "), 0u) << event;
+    EXPECT_EQ(event.find('\n'), std::string::npos) << event;
+    events.push_back(event.substr(6));
+    at = end + 2;
+  }
+  return events;
+}
+
+struct Both {
+  std::vector<std::string> chunks;
+  Json whole;
+};
+
+Both Write(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events, bool usage = false,
+           const std::string& echo = "") {
+  OpenAiChunks chunks(kind, 77, usage, echo);
+  Answer answer;
+  std::string stream;
+  for (const v1::GenerateResponse& event : events) {
+    stream += chunks.Add(event);
+    answer.Add(event);
+  }
+  EXPECT_TRUE(answer.CheckWhole().ok());
+  const v1::Usage used = UsageOf(std::nullopt, answer.choices());
+  stream += chunks.End(used);
+  return {Data(stream), OpenAiWhole(kind, answer, used, 77, echo)};
+}
+
+// What all chunks begin with is checked once, elsewhere.
+std::vector<std::string> Choices(const std::vector<std::string>& chunks) {
+  std::vector<std::string> choices;
+  for (const std::string& chunk : chunks) {
+    if (chunk != "[DONE]") choices.push_back(Json::parse(chunk)["choices"].dump());
+  }
+  return choices;
+}
+
+TEST(OpenAiAnswerTest, PartsAsChunks) {
+  const Both both = Write(OpenAiKind::kChat, AnswerInParts());
+  EXPECT_THAT(
+      Choices(both.chunks),
+      ElementsAre(
+          R"([{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}])",
+          R"([{"index":0,"delta":{"reasoning_content":"hm"},"logprobs":null,"finish_reason":null}])",
+          R"([{"index":0,"delta":{"content":"Let me see."},"logprobs":null,"finish_reason":null}])",
+          R"([{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_2","type":"function","function":{"name":"f","arguments":""}}]},"logprobs":null,"finish_reason":null}])",
+          R"([{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{\"x\":"}}]},"logprobs":null,"finish_reason":null}])",
+          R"([{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]},"logprobs":null,"finish_reason":null}])",
+          R"([{"index":0,"delta":{},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null}])"));
+  EXPECT_EQ(both.chunks.back(), "[DONE]");
+  const Json first = Json::parse(both.chunks.front());
+  EXPECT_EQ(first["id"], "chatcmpl-r1");
+  EXPECT_EQ(first["object"], "chat.completion.chunk");
+  EXPECT_EQ(first["created"], 77);
+  EXPECT_EQ(first["model"], "m");
+  EXPECT_FALSE(first.contains("usage")) << "nobody asked for it";
+}
+
+TEST(OpenAiAnswerTest, PartsInOnePiece) {
+  const Json whole = Write(OpenAiKind::kChat, AnswerInParts()).whole;
+  EXPECT_EQ(
+      whole["choices"].dump(),
+      R"([{"index":0,"message":{"role":"assistant","content":"Let me see.","refusal":null,"reasoning_content":"hm",)"
+      R"("tool_calls":[{"id":"call_2","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},)"
+      R"("logprobs":null,"finish_reason":"tool_calls","stop_reason":null}])");
+  EXPECT_EQ(
+      whole["usage"].dump(),
+      R"({"prompt_tokens":10,"completion_tokens":3,"total_tokens":13,"prompt_tokens_details":{"cached_tokens":4,)"
+      R"("cache_write_tokens":1},"completion_tokens_details":{"reasoning_tokens":1}})");
+}
+
+TEST(OpenAiAnswerTest, UsageComesLastAndOnlyIfAskedFor) {
+  const Both both =
+      Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
+            /*usage=*/true);
+  ASSERT_GE(both.chunks.size(), 3u);
+  for (size_t i = 0; i + 2 < both.chunks.size(); ++i) {
+    EXPECT_TRUE(Json::parse(both.chunks[i])["usage"].is_null()) << both.chunks[i];
+    EXPECT_FALSE(Json::parse(both.chunks[i])["choices"].empty());
+  }
+  const Json last = Json::parse(both.chunks[both.chunks.size() - 2]);
+  EXPECT_TRUE(last["choices"].empty());
+  EXPECT_EQ(last["usage"]["total_tokens"], 13);
+}
+
+TEST(OpenAiAnswerTest, ReasonsOfTheEnd) {
+  const std::pair<v1::FinishReason, const char*> reasons[] = {{v1::FINISH_REASON_STOP_TOKEN, "stop"},
+                                                              {v1::FINISH_REASON_STOP_STRING, "stop"},
+                                                              {v1::FINISH_REASON_LENGTH, "length"},
+                                                              {v1::FINISH_REASON_CONTEXT_FULL, "length"},
+                                                              {v1::FINISH_REASON_TOOL_CALLS, "tool_calls"}};
+  for (const auto& [reason, word] : reasons) {
+    EXPECT_EQ(Write(OpenAiKind::kChat, {StartedEvent(), FinishedEvent(reason)})
+                  .whole["choices"][0]["finish_reason"],
+              word);
+  }
+}
+
+TEST(OpenAiAnswerTest, SeveralChoicesAreMixedAndTold) {
+  const Both both =
+      Write(OpenAiKind::kChat,
+            {StartedEvent(), TextEvent("a", 0), TextEvent("b", 1), TextEvent("c", 0),
+             FinishedEvent(v1::FINISH_REASON_STOP_TOKEN, 1), FinishedEvent(v1::FINISH_REASON_LENGTH, 0)});
+  EXPECT_EQ(both.whole["choices"][0]["message"]["content"], "ac");
+  EXPECT_EQ(both.whole["choices"][1]["message"]["content"], "b");
+  // The prompt counts once.
+  EXPECT_EQ(both.whole["usage"]["prompt_tokens"], 10);
+  EXPECT_EQ(both.whole["usage"]["completion_tokens"], 6);
+  std::string texts[2];
+  for (const std::string& chunk : both.chunks) {
+    if (chunk == "[DONE]") continue;
+    const Json choice = Json::parse(chunk)["choices"][0];
+    texts[choice["index"].get<size_t>()] += choice["delta"].value("content", "");
+  }
+  EXPECT_EQ(texts[0], "ac");
+  EXPECT_EQ(texts[1], "b");
+}
+
+TEST(OpenAiAnswerTest, LogProbabilitiesWithBytesThatAreNoCharacter) {
+  v1::GenerateResponse event = TextEvent("é");
+  v1::StepLogprobs& step = *event.mutable_delta()->add_logprobs();
+  step.mutable_chosen()->set_bytes("\xC3");
+  step.mutable_chosen()->set_logprob(-0.5);
+  step.add_top()->set_bytes("a");
+  const std::vector<v1::GenerateResponse> events = {StartedEvent(), event,
+                                                    FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)};
+  const Both chat = Write(OpenAiKind::kChat, events);
+  EXPECT_EQ(Json::parse(chat.chunks[1])["choices"][0]["logprobs"].dump(),
+            "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-0.5,\"bytes\":[195],\"top_logprobs\":[{"
+            "\"token\":\"a\","
+            "\"logprob\":0.0,\"bytes\":[97]}]}]}");
+  const Both text = Write(OpenAiKind::kCompletion, events);
+  EXPECT_EQ(text.whole["choices"][0]["logprobs"]["token_logprobs"].dump(), "[-0.5]");
+}
+
+TEST(OpenAiAnswerTest, Completions) {
+  const Both both =
+      Write(OpenAiKind::kCompletion,
+            {StartedEvent(), TextEvent(" upon"), FinishedEvent(v1::FINISH_REASON_LENGTH)}, false, "Once");
+  EXPECT_EQ(both.whole["choices"][0]["text"], "Once upon");
+  EXPECT_EQ(both.whole["object"], "text_completion");
+  EXPECT_EQ(both.whole["id"], "cmpl-r1");
+  std::string text;
+  for (const std::string& chunk : both.chunks) {
+    if (chunk != "[DONE]") text += Json::parse(chunk)["choices"][0]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, "Once upon");
+}
+
+TEST(AnswerTest, AStreamThatEndsTooSoonIsAnError) {
+  Answer answer;
+  EXPECT_FALSE(answer.CheckWhole().ok());
+  answer.Add(StartedEvent());
+  EXPECT_FALSE(answer.CheckWhole().ok());
+  answer.Add(TextEvent("a"));
+  EXPECT_FALSE(answer.CheckWhole().ok());
+  answer.Add(FinishedEvent(v1::FINISH_REASON_LENGTH));
+  EXPECT_TRUE(answer.CheckWhole().ok());
+}
+
+}  // namespace
+}  // namespace baton::gateway

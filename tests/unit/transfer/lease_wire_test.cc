@@ -1,0 +1,50 @@
+#include "common/transfer/lease_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace baton::transfer {
+namespace {
+
+using ::testing::HasSubstr;
+
+void AddLease(CacheLeases& leases, uint32_t tokens, v1::CacheTtl ttl) {
+  v1::CacheLease& lease = *leases.Add();
+  lease.set_tokens(tokens);
+  lease.set_ttl(ttl);
+}
+
+TEST(LeaseWireTest, FullBlocksAndClasses) {
+  CacheLeases leases;
+  AddLease(leases, 33, v1::CACHE_TTL_1H);
+  AddLease(leases, 100, v1::CACHE_TTL_UNSPECIFIED);
+  AddLease(leases, 15, v1::CACHE_TTL_5M);
+  const auto read = LeasesFromProto(leases, 100);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 2u) << "less than a block is nothing";
+  EXPECT_EQ((*read)[0].lease_class, kv::LeaseClass::k1h);
+  EXPECT_EQ((*read)[0].blocks, 2);
+  EXPECT_EQ((*read)[1].lease_class, kv::LeaseClass::k5m);
+  EXPECT_EQ((*read)[1].blocks, 6);
+}
+
+TEST(LeaseWireTest, RefusesWhatNoRouterSends) {
+  const auto complaint = [](const CacheLeases& leases) {
+    return std::string(LeasesFromProto(leases, 100).status().message());
+  };
+  CacheLeases leases;
+  AddLease(leases, 101, v1::CACHE_TTL_5M);
+  EXPECT_THAT(complaint(leases), HasSubstr("leases[0].tokens: 101 of a prompt that has 100"));
+  leases[0].set_tokens(100);
+  leases[0].set_ttl(static_cast<v1::CacheTtl>(7));
+  EXPECT_THAT(complaint(leases), HasSubstr("leases[0].ttl: 7"));
+  leases[0].set_ttl(v1::CACHE_TTL_5M);
+  EXPECT_EQ(complaint(leases), "");
+  for (int i = 0; i < kMaxCacheLeases; ++i) AddLease(leases, 16, v1::CACHE_TTL_5M);
+  EXPECT_THAT(complaint(leases), HasSubstr("leases: 9, at most 8"));
+}
+
+}  // namespace
+}  // namespace baton::transfer
