@@ -1,5 +1,6 @@
 #include "gateway/answer_call.h"
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -159,7 +160,9 @@ template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&,
 void PassOn(const http::Request& request, grpc::ClientContext* context) {
   for (const char* const name : {"authorization", "x-api-key", "traceparent", "tracestate"}) {
     const std::string_view value = request.Header(name);
-    if (!value.empty()) context->AddMetadata(name, std::string(value));
+    // gRPC ends the process over metadata that is not printable ASCII. No key and no context is.
+    const bool printable = std::ranges::all_of(value, [](char c) { return c >= ' ' && c <= '~'; });
+    if (!value.empty() && printable) context->AddMetadata(name, std::string(value));
   }
 }
 

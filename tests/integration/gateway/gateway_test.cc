@@ -175,6 +175,18 @@ TEST(GatewayTest, KeysAndTraceContextsArePassedOnAndIgnoredMembersNamed) {
   EXPECT_THAT(answer.head, HasSubstr("x-request-id: "));
 }
 
+TEST(GatewayTest, HeadersThatNoMetadataCanHoldEndNothing) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  for (const std::string value : {"Bearer \xC3\xA9", "\xFF\xFE", "a\tb"}) {
+    EXPECT_EQ(
+        Ask(*gateway, Post(kChat, kHi, "Authorization: " + value + "\r\ntraceparent: " + value + "\r\n"))
+            .status(),
+        200);
+  }
+  EXPECT_EQ(Ask(*gateway, Post("/tokenize", kHi, "x-api-key: \xC3\xA9\r\n")).status(), 200);
+}
+
 TEST(GatewayTest, WhatIsNoRequestIsRefusedInTheVendorsWords) {
   FakeInference router;
   const auto gateway = Start(router);
