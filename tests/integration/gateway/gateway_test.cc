@@ -133,7 +133,7 @@ TEST(GatewayTest, WhoLeavesWhileThePromptWaitsCancelsTheCall) {
     {
       HttpPeer peer(gateway->address());
       ASSERT_TRUE(peer.Send(Post(kChat, i == 1 ? kHi : kHiStreamed)));
-      while (router.open() == 0) {
+      while (router.chat_requests().size() < static_cast<size_t>(i)) {
       }
     }
     EXPECT_TRUE(router.WaitForCancelled(i));
