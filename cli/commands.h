@@ -30,6 +30,7 @@ Command AddChat(CLI::App& root, const CliContext& context);
 Command AddGenerate(CLI::App& root, const CliContext& context);
 Command AddBench(CLI::App& root, const CliContext& context);
 Command AddHealth(CLI::App& root, const CliContext& context);
+Command AddEval(CLI::App& root, const CliContext& context);
 Command AddKey(CLI::App& root, const CliContext& context);
 Command AddSimulate(CLI::App& root, const CliContext& context);
 Command AddModel(CLI::App& root, const CliContext& context);

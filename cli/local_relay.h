@@ -20,6 +20,9 @@ struct LocalRelayOptions {
   std::string backend = "cpu";
   // As the worker's --weights.
   std::string weights = "stored";
+  // As the workers' --expert-file and --expert-memory.
+  std::string expert_file = {};
+  int64_t expert_memory = 0;
   // Called while a worker converts its weights, with values so far and of all; workers load one after the
   // other. May be empty.
   std::function<void(const std::string& worker, int64_t done, int64_t all)> progress;

@@ -33,6 +33,8 @@ absl::StatusOr<LocalRelay> StartRelayInProcess(const LocalRelayOptions& options)
   for (const auto& [name, precision] : model::WeightPrecisions()) {
     if (name == options.weights) worker.engine.weights = precision;
   }
+  worker.engine.expert_file = options.expert_file;
+  worker.engine.expert_memory = options.expert_memory;
   worker.metrics_listen = "";  // its address would not be known
   if (options.kv_bytes > 0) worker.engine.kv_bytes = options.kv_bytes;
   auto relay = std::make_shared<Relay>();

@@ -1,5 +1,5 @@
 # Writes ${OUTPUT}, the source of ${HEADER}: files as text, by name, in a table. Run as:
-#   cmake -D OUTPUT= -D HEADER= -D FILES=a|b|c -P Embed.cmake
+#   cmake -D OUTPUT= -D HEADER= -D NAMESPACE= -D FILES=a|b|c -P Embed.cmake
 string(REPLACE "|" ";" files "${FILES}")
 set(rows "")
 foreach(path ${files})
@@ -9,7 +9,7 @@ foreach(path ${files})
 endforeach()
 file(WRITE ${OUTPUT} "#include \"${HEADER}\"
 
-namespace baton::cli {
+namespace ${NAMESPACE} {
 
 const std::vector<EmbeddedFile>& EmbeddedFiles() {
   static const std::vector<EmbeddedFile> files = {
@@ -17,5 +17,5 @@ ${rows}  };
   return files;
 }
 
-}  // namespace baton::cli
+}  // namespace ${NAMESPACE}
 ")

@@ -1,12 +1,16 @@
 #include "decode_service/answer_grammar.h"
 
+#include <time.h>
+
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
 
@@ -15,27 +19,64 @@ namespace {
 
 // Tokens of white space that may come between thinking and the answer, which they are no part of.
 constexpr int kMaxSpaces = 4;
+// Tokens that may come next where text is forced: its beginnings, and some that go beyond it.
+constexpr int64_t kMaxAllowed = 512;
+// An answer whose masks take longer is of the slow lane, and so is work on so many tokens at once.
+constexpr absl::Duration kSwiftCost = absl::Milliseconds(1);
+constexpr size_t kSwiftTokens = 64;
+// Of the cost of a mask, so much is expected of the next one, if that does not show more itself.
+constexpr double kCostKept = 0.9;
+
+absl::Duration ThreadCpuTime() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return absl::DurationFromTimespec(now);
+}
 
 }  // namespace
 
 struct AnswerGrammar::Work {
   explicit Work(text::GrammarMatcher started) : matcher(std::move(started)) {}
 
-  void Do(std::span<const TokenId> tokens) {
+  // after: tokens of the answer before what comes next. tokenizer: of forced text; null: none is looked for.
+  // Returns whether the mask was asked for meanwhile.
+  bool Do(std::span<const TokenId> tokens, int64_t after, const text::Tokenizer* tokenizer) {
+    const absl::Duration begin = ThreadCpuTime();
     absl::Status failed;
     for (const TokenId token : tokens) {
       if (failed.ok()) failed = matcher.Push(token);
     }
     absl::StatusOr<bool> ends = failed.ok() ? matcher.Mask(mask) : absl::StatusOr<bool>(failed);
+    Forced found{.after = after, .tokens = {}};
+    if (ends.ok() && !*ends && tokenizer != nullptr) found.tokens = FindForced(*tokenizer);
+    const absl::Duration took = ThreadCpuTime() - begin;
     absl::MutexLock lock(&mutex);
     result = std::move(ends);
+    forced = std::move(found);
+    cost = std::max(took, cost * kCostKept);
     done = true;
+    return std::exchange(asked_for, false);
+  }
+
+  std::vector<TokenId> FindForced(const text::Tokenizer& tokenizer) const {
+    // Where much is allowed nothing is forced, and the question costs more than a mask.
+    int64_t allowed = 0;
+    for (const uint32_t word : mask) allowed += std::popcount(word);
+    if (allowed == 0 || allowed > kMaxAllowed) return {};
+    auto tokens = tokenizer.Encode(matcher.Forced(), false);
+    if (!tokens.ok()) return {};  // it ends inside a character
+    // What follows may belong to the last token.
+    if (tokens->size() > 1) tokens->pop_back();
+    return *std::move(tokens);
   }
 
   text::GrammarMatcher matcher;
   text::TokenMask mask;
   absl::Mutex mutex;
   bool done ABSL_GUARDED_BY(mutex) = true;
+  bool asked_for ABSL_GUARDED_BY(mutex) = false;
+  absl::Duration cost ABSL_GUARDED_BY(mutex);  // what a mask is expected to take of a thread
+  Forced forced ABSL_GUARDED_BY(mutex);
   absl::StatusOr<bool> result ABSL_GUARDED_BY(mutex) = absl::InternalError("no mask yet");
 };
 
@@ -57,7 +98,7 @@ absl::Status AnswerGrammar::Check(const Options& options, bool thinks) {
 }
 
 void AnswerGrammar::Begin(std::shared_ptr<const text::GrammarVocabulary> vocabulary,
-                          text::GrammarMatcher matcher, engine::Loop& masks) {
+                          text::GrammarMatcher matcher, MaskPool& masks) {
   vocabulary_ = std::move(vocabulary);
   const size_t mask_words = vocabulary_->mask_words();
   work_ = std::make_shared<Work>(std::move(matcher));
@@ -65,10 +106,12 @@ void AnswerGrammar::Begin(std::shared_ptr<const text::GrammarVocabulary> vocabul
   mask_.resize(mask_words);
   masks_ = &masks;
   Start();
+  Wake();
 }
 
 void AnswerGrammar::Push(TokenId token, bool thinking, bool asleep) {
   if (options_.markers != nullptr && options_.markers->format().channels) thinking = asleep = false;
+  ++pushed_;
   const bool between = thought_ && !started_ && spaces_ < kMaxSpaces && IsSpace(token);
   if (thinking) {
     thought_ = true;
@@ -87,13 +130,44 @@ void AnswerGrammar::Push(TokenId token, bool thinking, bool asleep) {
 }
 
 void AnswerGrammar::Start() {
+  std::vector<TokenId> tokens = std::exchange(waiting_, {});
+  bool swift = tokens.size() <= kSwiftTokens;
   {
     absl::MutexLock lock(&work_->mutex);
     work_->done = false;
+    swift = swift && work_->cost <= kSwiftCost;
   }
-  auto tokens = std::make_shared<std::vector<TokenId>>(std::exchange(waiting_, {}));
-  // A thread that has ended computes nothing: the process is leaving.
-  if (!masks_->PostAlways([work = work_, tokens] { work->Do(*tokens); })) work_->Do(*tokens);
+  // Nobody waits for the mask of an answer that is gone.
+  MaskPool::Work job = [weak = std::weak_ptr(work_), tokens = std::move(tokens), after = pushed_,
+                        tokenizer = looks_for_forced_ ? options_.tokenizer : nullptr, masks = masks_] {
+    const std::shared_ptr<Work> work = weak.lock();
+    if (work != nullptr && work->Do(tokens, after, tokenizer.get())) masks->TellReady();
+  };
+  // A pool that has stopped computes nothing: the process is leaving.
+  if (!masks_->Post(swift ? MaskPool::Lane::kSwift : MaskPool::Lane::kSlow, job)) job();
+}
+
+bool AnswerGrammar::Ready(absl::Duration& patience) {
+  BATON_CHECK(work_ != nullptr) << " no mask before Begin";
+  if (asleep_) return true;
+  while (true) {
+    {
+      absl::MutexLock lock(&work_->mutex);
+      if (!work_->done) Wake();
+      if (!work_->done && work_->cost <= patience && masks_->has_threads()) {
+        const absl::Time begin = absl::Now();
+        work_->mutex.AwaitWithTimeout(absl::Condition(&work_->done), patience);
+        patience =
+            std::max(absl::ZeroDuration(), patience - std::max(absl::ZeroDuration(), absl::Now() - begin));
+      }
+      if (!work_->done) {
+        work_->asked_for = true;
+        return false;
+      }
+      if (!work_->result.ok() || waiting_.empty()) return true;
+    }
+    Start();
+  }
 }
 
 absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
@@ -112,6 +186,7 @@ absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
   for (bool again = true; again;) {
     {
       absl::MutexLock lock(&work_->mutex);
+      if (!work_->done) Wake();
       work_->mutex.Await(absl::Condition(&work_->done));
       again = work_->result.ok() && !waiting_.empty();
       if (!again) {
@@ -134,6 +209,12 @@ absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
     for (size_t i = 0; i < mask_.size(); ++i) mask_[i] |= spaces[i];
   }
   return mask_;
+}
+
+AnswerGrammar::Forced AnswerGrammar::ForcedTokens() const {
+  if (work_ == nullptr || asleep_) return {};
+  absl::MutexLock lock(&work_->mutex);
+  return work_->forced;
 }
 
 void AnswerGrammar::Allow(TokenId token, bool allowed) {

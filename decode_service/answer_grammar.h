@@ -1,8 +1,9 @@
 // AnswerGrammar: which tokens may come next in an answer under a grammar. It sleeps while the model thinks:
 // then any token may come but one that would end the answer or begin a call. (With channels it does not:
-// there the grammar says what thinking looks like.) Masks are computed on another thread while the next step
-// is computed; the draw waits for them. Where it stands follows from the tokens alone, so an answer that was
-// begun elsewhere goes on under its grammar. One per sequence, engine thread.
+// there the grammar says what thinking looks like.) Masks are computed on other threads (MaskPool) while the
+// next step is computed; a draw whose mask is not there waits, and the batch does not. Where it stands
+// follows from the tokens alone, so an answer that was begun elsewhere goes on under its grammar. One per
+// sequence, engine thread.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +13,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/base/ids.h"
-#include "common/engine/loop.h"
 #include "common/output/marker_table.h"
 #include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
+#include "decode_service/mask_pool.h"
 
 namespace baton::decode_service {
 
@@ -39,24 +41,43 @@ class AnswerGrammar {
 
   const std::string& lark() const { return options_.lark; }
 
-  // Once, before the first mask: the model's tokens, what `lark` compiles to over them, and the thread that
-  // computes masks, which outlives the answer.
+  // Once, before the first mask: the model's tokens, what `lark` compiles to over them, and who computes
+  // masks, which outlives the answer.
   void Begin(std::shared_ptr<const text::GrammarVocabulary> vocabulary, text::GrammarMatcher matcher,
-             engine::Loop& masks);
+             MaskPool& masks);
 
   // A token of the answer, before or after Begin. thinking: it is part of thinking, or a marker of it.
   // asleep: so may be what follows.
   void Push(TokenId token, bool thinking, bool asleep);
 
-  // The tokens of which the next one is (text::Allows). Waits for the other thread, as long as a mask may
-  // take. INVALID_ARGUMENT: the grammar takes more work here than is allowed. Valid until the next call.
+  // What Push has left to other threads is done from now on. Ready and Mask say so too, where they wait.
+  void Wake() {
+    if (masks_ != nullptr) masks_->Wake();
+  }
+  // Whether Mask has the next mask without waiting. Waits up to `patience` for it, and takes what that took
+  // from it, if this answer's masks have lately taken less. False: the pool says when it is there.
+  bool Ready(absl::Duration& patience);
+  // The tokens of which the next one is (text::Allows). Waits, as long as a mask may take, unless Ready.
+  // INVALID_ARGUMENT: the grammar takes more work here than is allowed. Valid until the next call.
   absl::StatusOr<std::span<const uint32_t>> Mask();
 
+  // From the next token on, text that the grammar leaves no choice about is looked for, too.
+  void LookForForced() { looks_for_forced_ = true; }
+  struct Forced {
+    int64_t after = 0;  // tokens of the answer
+    std::vector<TokenId> tokens;
+  };
+  // What the other threads have found last, which may be some tokens ago; it is not waited for. The tokens
+  // are how the tokenizer writes the text: the model may write it otherwise.
+  Forced ForcedTokens() const;
+  // Tokens of the answer.
+  int64_t pushed() const { return pushed_; }
+
  private:
-  // What the other thread works on; the engine thread looks at it between jobs.
+  // What the other threads work on, one at a time; the engine thread looks at it between pieces of work.
   struct Work;
 
-  // Has the other thread take the tokens that wait and compute what follows.
+  // Has another thread take the tokens that wait and compute what follows.
   void Start();
   void Allow(TokenId token, bool allowed);
   bool IsSpace(TokenId token) const;
@@ -64,8 +85,10 @@ class AnswerGrammar {
   const Options options_;
   std::shared_ptr<const text::GrammarVocabulary> vocabulary_;  // null before Begin
   std::shared_ptr<Work> work_;                                 // null before Begin
-  engine::Loop* masks_ = nullptr;                              // null before Begin
-  std::vector<TokenId> waiting_;                               // tokens that no job has taken
+  MaskPool* masks_ = nullptr;                                  // null before Begin
+  std::vector<TokenId> waiting_;                               // tokens that no work has taken
+  int64_t pushed_ = 0;
+  bool looks_for_forced_ = false;
   bool asleep_;
   bool thought_ = false;  // some tokens were thinking
   bool started_ = false;  // some tokens were the grammar's

@@ -71,8 +71,9 @@ AnswerParts::AnswerParts(Options options, const std::vector<std::string>& stops)
       stops_(no_text_),
       parser_(*options_.markers, options_.parser) {}
 
-void AnswerParts::Push(TokenId token, std::string_view text, v1::Delta& delta) {
+void AnswerParts::Push(TokenId token, std::string_view text, bool whole, v1::Delta& delta) {
   const std::optional<TokenId> forced = Forced();
+  whole_ = whole;
   parser_.Push(token, text, &events_);
   thinking_tokens_ += parser_.thinking() ? 1 : 0;
   cut_ = forced == token ? cut_ + 1 : 0;
@@ -89,7 +90,7 @@ void AnswerParts::Finish(std::string_view text, v1::Delta& delta) {
 std::optional<TokenId> AnswerParts::Forced() const {
   if (!options_.thinking_budget.has_value() || was_cut_) return std::nullopt;
   const std::vector<TokenId>& cut = options_.markers->think_cut();
-  const bool over = parser_.in_thinking() && thinking_tokens_ >= *options_.thinking_budget;
+  const bool over = parser_.in_thinking() && whole_ && thinking_tokens_ >= *options_.thinking_budget;
   if (cut.empty() || (cut_ == 0 && !over)) return std::nullopt;
   return cut[cut_];
 }

@@ -39,8 +39,9 @@ class AnswerParts {
 
   AnswerParts(Options options, const std::vector<std::string>& stops);
 
-  // The next token and the text that it completed. Not after the end.
-  void Push(TokenId token, std::string_view text, v1::Delta& delta);
+  // The next token and the text that it completed. whole: no character is begun and not ended. Not after the
+  // end.
+  void Push(TokenId token, std::string_view text, bool whole, v1::Delta& delta);
   // The answer ends here; `text` is what the detokenizer still held. Not after the end.
   void Finish(std::string_view text, v1::Delta& delta);
 
@@ -54,6 +55,8 @@ class AnswerParts {
   std::optional<TokenId> Forced() const;
   // There may be one after the next token, too.
   bool MayForce() const;
+  // There may be one after any token.
+  bool CanForce() const { return options_.thinking_budget.has_value() && !was_cut_; }
 
   // The last token is part of thinking, or a marker of it; and the next one may be, unless it ends it.
   bool thinking() const { return parser_.thinking(); }
@@ -78,6 +81,7 @@ class AnswerParts {
   bool ended_by_call_ = false;
   std::optional<std::string> stop_match_;
   int64_t thinking_tokens_ = 0;
+  bool whole_ = true;
   size_t cut_ = 0;        // of the tokens that cut thinking: how many came
   bool was_cut_ = false;  // all of them: what the model thinks after them it may think
 };

@@ -37,9 +37,10 @@ v1::Usage AnswerReport::PromptUsage() const {
 void AnswerReport::Fetched(absl::Time now, const std::string& peer, int64_t tokens, absl::Duration took,
                            int64_t cached_tokens) {
   fetch_ended_ = now;
-  fetch_ = absl::ToDoubleSeconds(took);
+  // From the disk, and then from a peer.
+  fetch_ += absl::ToDoubleSeconds(took);
   if (tokens == 0) return;
-  relay_.set_fetched_tokens(static_cast<uint32_t>(tokens));
+  relay_.set_fetched_tokens(relay_.fetched_tokens() + static_cast<uint32_t>(tokens));
   relay_.set_fetched_from(peer);
   relay_.set_fetch_seconds(fetch_);
   usage_.set_decode_cached_tokens(

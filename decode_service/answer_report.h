@@ -26,9 +26,12 @@ class AnswerReport {
   void Reserved(absl::Time now, int64_t cached_tokens);
   // The prompt's marks ask for these leases.
   void Marked(std::span<const kv::PrefixLease> leases);
+  // So many tokens of the prompt have the KV that their reusable spans give alone.
+  void Approximate(int64_t tokens) { usage_.set_approximate_reused_tokens(static_cast<uint32_t>(tokens)); }
   // So many tokens of the prompt have a lease.
   void Retained(int64_t tokens) { usage_.set_retained_tokens(static_cast<uint32_t>(tokens)); }
-  // A peer sent the KV of leading tokens, or nothing; `cached_tokens` are here now, those included.
+  // The disk or a peer sent the KV of leading tokens, or nothing; `cached_tokens` are here now, those
+  // included.
   void Fetched(absl::Time now, const std::string& peer, int64_t tokens, absl::Duration took,
                int64_t cached_tokens);
   // The prompt was handed off, or its first chunk was planned. Only the first call counts.
@@ -45,6 +48,15 @@ class AnswerReport {
   // The last of those rows. Counts only before the first token.
   void PromptComputed(absl::Time now);
   void Preempted() { relay_.set_preemptions(relay_.preemptions() + 1); }
+
+  // The model has checked so many drafted tokens.
+  void Drafted(int64_t tokens) {
+    usage_.set_drafted_tokens(usage_.drafted_tokens() + static_cast<uint32_t>(tokens));
+  }
+  // It drew one of them itself.
+  void Accepted() { usage_.set_accepted_tokens(usage_.accepted_tokens() + 1); }
+  uint32_t drafted_tokens() const { return usage_.drafted_tokens(); }
+  uint32_t accepted_tokens() const { return usage_.accepted_tokens(); }
 
   // A token left. Returns how long it took: since the arrival for the first token, since the token before for
   // others.

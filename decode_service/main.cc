@@ -1,6 +1,10 @@
 // baton-decode: a decode worker.
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
+#include "absl/strings/str_join.h"
+#include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/open_nccl.h"
@@ -40,6 +44,25 @@ int main(int argc, char** argv) {
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  app.add_option(
+         "--speculation", options.speculation,
+         fmt::format(
+             "What answers are drafted with, for the model to check several tokens in a step: "
+             "whatever is right is kept, so no answer changes; off, or some of {} with commas between "
+             "them; auto: all that there are, and none with --backend cuda, whose bits depend on a "
+             "step's rows",
+             absl::StrJoin(decode_service::SpeculationNames(), ", ")))
+      ->type_name("HOW")
+      ->check(command_line::OneOrSeveral({"off", "auto"}, decode_service::SpeculationNames()))
+      ->capture_default_str();
+  app.add_option("--draft-model", options.draft_model,
+                 "A folder with a smaller model of the same tokenizer, which drafts answers: its seconds are "
+                 "spent where they save more")
+      ->type_name("DIR");
+  app.add_flag(
+      "--self-draft", options.self_draft,
+      "A copy of the model's own weights in 4 bits drafts answers, and takes a quarter of the memory of "
+      "bf16 weights besides");
   app.add_option("--link-peers", options.link_check.peers,
                  "Prefill workers (host:port) to test the link with before this worker is ready")
       ->delimiter(',')

@@ -1,6 +1,24 @@
 #include "decode_service/outbox.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace baton::decode_service {
+namespace {
+
+constexpr size_t kLongestBeginning = 3;  // of a character in UTF-8
+
+// Whether a character has begun and not ended with these bytes.
+bool EndsInsideCharacter(std::string_view bytes) {
+  for (size_t size = 1; size <= std::min(bytes.size(), kLongestBeginning); ++size) {
+    const auto byte = static_cast<uint8_t>(bytes[bytes.size() - size]);
+    if ((byte & 0xC0) == 0x80) continue;  // it goes on
+    return size < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : byte >= 0xC0 ? 2u : 1u);
+  }
+  return false;
+}
+
+}  // namespace
 
 Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, const v1::StopConditions& stop,
                const v1::OutputOptions& output, uint32_t choice, std::span<const TokenId> eos,
@@ -47,7 +65,7 @@ v1::TokenLogprob Outbox::Describe(TokenId token, float logprob) const {
 std::optional<Outbox::End> Outbox::Push(const sampling::Draw& draw, uint32_t logits_digest,
                                         v1::Delta& delta) {
   delta.set_choice(choice_);
-  delta.set_tokens(1);
+  delta.set_tokens(delta.tokens() + 1);
   if (output_.token_ids()) delta.add_token_ids(draw.token.value());
   if (output_.logits_digest()) delta.add_logits_digests(logits_digest);
   if (draw.logprob.has_value()) {
@@ -70,7 +88,11 @@ std::optional<Outbox::End> Outbox::Advance(TokenId token, v1::Delta& delta) {
 
 std::optional<Outbox::End> Outbox::AdvanceParts(TokenId token, v1::Delta& delta) {
   const bool stops = stop_tokens_.contains(token);
-  if (!stops) parts_->Push(token, detokenizer_.Push(token), delta);
+  if (!stops) {
+    last_bytes_ += tokenizer_->TokenBytes(token);
+    last_bytes_.erase(0, last_bytes_.size() - std::min(last_bytes_.size(), kLongestBeginning));
+    parts_->Push(token, detokenizer_.Push(token), !EndsInsideCharacter(last_bytes_), delta);
+  }
   const bool by_call = parts_->ended_by_call();
   if (!parts_->ended() && (stops || tokens_ >= max_tokens_)) parts_->Finish(detokenizer_.Flush(), delta);
   if (parts_->stop_match().has_value()) {

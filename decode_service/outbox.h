@@ -42,7 +42,7 @@ class Outbox {
   // the answer if the last of them is one; INVALID_ARGUMENT if an earlier one is.
   absl::StatusOr<std::optional<End>> Resume(std::span<const TokenId> tokens);
 
-  // The next token. Fills `delta` with what may leave, and says if and why the answer ends with it.
+  // The next token. Adds to `delta` what may leave, and says if and why the answer ends with it.
   std::optional<End> Push(const sampling::Draw& draw, uint32_t logits_digest, v1::Delta& delta);
 
   // The client is told something of the logits, beside the token.
@@ -51,6 +51,10 @@ class Outbox {
   // (AnswerParts).
   std::optional<TokenId> forced() const { return parts_.has_value() ? parts_->Forced() : std::nullopt; }
   bool may_force() const { return parts_.has_value() && parts_->MayForce(); }
+  // The same of any later token.
+  bool can_force() const { return parts_.has_value() && parts_->CanForce(); }
+  // The answer ends with this token, wherever it comes.
+  bool Stops(TokenId token) const { return stop_tokens_.contains(token); }
   // Null: the answer is text.
   const AnswerParts* parts() const { return parts_.has_value() ? &*parts_ : nullptr; }
   // Null: the answer is free.
@@ -75,6 +79,7 @@ class Outbox {
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
   std::optional<AnswerParts> parts_;
+  std::string last_bytes_;                        // of the tokens, as many as a character may begin with
   const std::unique_ptr<AnswerGrammar> grammar_;  // null: the answer is free
   int64_t tokens_ = 0;
 };

@@ -25,6 +25,7 @@ prometheus::Gauge& Blocks(telemetry::Metrics& metrics, const char* state) {
 
 Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
     : metrics_(metrics),
+      drafts_(metrics),
       ttft_seconds_(metrics.Histogram("baton_decode_ttft_seconds",
                                       "Arrival at the decode worker to its first token.",
                                       telemetry::TtftBuckets())),
@@ -54,6 +55,8 @@ Probe::Probe(telemetry::Metrics& metrics, std::string_view link)
       output_tokens_(metrics.Counter("baton_output_tokens_total", "Tokens generated.")),
       preemptions_(metrics.Counter("baton_preemptions_total",
                                    "Sequences that gave up their KV blocks because none were left.")),
+      draws_waited_(metrics.Counter("baton_decode_mask_waits_total",
+                                    "Tokens that waited for their grammar's mask while the batch went on.")),
       ok_(OutcomeCounter(metrics, "ok")),
       cancelled_(OutcomeCounter(metrics, "cancelled")),
       failed_(OutcomeCounter(metrics, "failed")),
@@ -82,6 +85,7 @@ void Probe::HandedOff(int64_t blocks, int64_t bytes, absl::Duration transfer) {
 
 void Probe::HandOffFailed() { handoffs_failed_.Increment(); }
 void Probe::LateWriteRefused() { late_writes_.Increment(); }
+void Probe::DrawWaits() { draws_waited_.Increment(); }
 void Probe::Preempted() { preemptions_.Increment(); }
 
 void Probe::Stepped(int64_t decode_rows, int64_t prefill_rows, absl::Duration took) {

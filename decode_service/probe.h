@@ -8,6 +8,7 @@
 #include "common/kv/index/block_pool.h"
 #include "common/output/parser.h"
 #include "common/telemetry/metrics.h"
+#include "decode_service/draft_probe.h"
 
 namespace baton::decode_service {
 
@@ -26,6 +27,8 @@ class Probe {
   void LateWriteRefused();
   void Preempted();
   void Stepped(int64_t decode_rows, int64_t prefill_rows, absl::Duration took);
+  // A token could not be drawn when its step was complete: its mask was not there.
+  void DrawWaits();
   // The first token left, `since` after the request came.
   void FirstToken(absl::Duration since);
   // A further token left, `since` after the one before.
@@ -41,10 +44,12 @@ class Probe {
     size_t running = 0;
     size_t preempted = 0;
   };
+  DraftProbe& drafts() { return drafts_; }
   void Observe(const SequenceCounts& sequences, const kv::BlockPool::Counts& blocks);
 
  private:
   telemetry::Metrics& metrics_;
+  DraftProbe drafts_;
   prometheus::Histogram& ttft_seconds_;
   prometheus::Histogram& itl_seconds_;
   prometheus::Histogram& e2e_seconds_;
@@ -60,6 +65,7 @@ class Probe {
   prometheus::Counter& local_tokens_;
   prometheus::Counter& output_tokens_;
   prometheus::Counter& preemptions_;
+  prometheus::Counter& draws_waited_;
   prometheus::Counter& ok_;
   prometheus::Counter& cancelled_;
   prometheus::Counter& failed_;

@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/transfer/fingerprint_wire.h"
 #include "common/transfer/lease_wire.h"
+#include "common/transfer/reusable_wire.h"
 
 namespace baton::decode_service {
 namespace {
@@ -84,6 +85,8 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
       std::min<uint32_t>(sequence->peer.blocks(), static_cast<uint32_t>((size - 1) / kBlockTokens)));
   sequence->priority = request.priority();
   sequence->choice = request.choice();
+  sequence->speculation = request.speculation();
+  sequence->even_frames = request.output().even_frames();
   std::optional<AnswerParts::Options> parts;
   if (request.has_answer_format()) {
     const auto prompt = std::span(sequence->tokens).first(sequence->prompt_tokens);
@@ -111,8 +114,10 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   for (TokenId token : resumed) sequence->history.AddOutput(token);
   BATON_ASSIGN_OR_RETURN(sequence->pending_end, sequence->outbox->Resume(resumed));
   sequence->resumed_tokens = request.resumed_tokens();
-  sequence->lease.kv =
-      std::make_unique<engine::SequenceKv>(engine.pool(), engine.RootFor(kv::TenantSalt(request.salt())));
+  BATON_ASSIGN_OR_RETURN(std::vector<kv::ReusableSpan> reusable,
+                         transfer::ReusableFromProto(request.reusable(), sequence->prompt_tokens));
+  sequence->chain = kv::PromptChain(engine.RootFor(kv::TenantSalt(request.salt())), std::move(reusable));
+  sequence->lease.kv = std::make_unique<engine::SequenceKv>(engine.pool(), sequence->chain);
   return sequence;
 }
 

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/check.h"
 #include "common/base/digest.h"
 #include "common/fetch/peer_server.h"
 #include "common/rpc/status.h"
 #include "common/transfer/prompt_checksum.h"
+#include "common/transfer/reusable_wire.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::decode_service {
@@ -32,7 +34,10 @@ Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, tr
       clock_(clock),
       probe_(probe),
       peer_fetch_(peer_fetch),
-      forecast_(options.step_cost) {}
+      forecast_(options.step_cost) {
+  if (options_.draft_model.engine == nullptr) return;
+  models_.emplace(options_.draft_model, options_.draft_model.engine == &engine_, clock_);
+}
 
 Scheduler::~Scheduler() {
   if (in_flight_.has_value()) engine_.Finish();
@@ -66,6 +71,12 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
                     "lower max_tokens",
                     sequence.prompt_tokens, sequence.max_tokens, max_blocks, options_.worker_id, total));
   }
+  BATON_CHECK(sequence.chain.root() != kv::BlockHash());
+  if (!sequence.chain.spans().empty() && !options_.chunk_reuse) {
+    return absl::FailedPreconditionError(fmt::format(
+        "reusable: decode worker {} takes no reusable spans: start it with --chunk-reuse, or mark none",
+        options_.worker_id));
+  }
   if (sequences_.size() >= options_.max_sequences) {
     return rpc::WithRetryDelay(
         absl::ResourceExhaustedError(fmt::format("decode worker {} runs {} sequences, as many as it may",
@@ -74,8 +85,10 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
   }
   sequence.report.Arrived(arrival, options_.worker_id, sequence.prompt_tokens);
   sequence.report.Marked(sequence.leases);
+  sequence.report.Approximate(kv::LandedTokens(sequence.chain.spans()));
   engine_.pool().Advance(arrival);
   sequence.kv().Lease(sequence.leases, arrival);
+  BeginDrafts(sequence);
   if (sequence.pending_end.has_value()) {  // nothing is left to compute
     sequence.report.Reserved(arrival, 0);
     probe_.Admitted(0, 0);
@@ -112,8 +125,14 @@ absl::Status Scheduler::Submit(SequenceId id, std::unique_ptr<Sequence> owned) {
 }
 
 void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
-  if (sequence.next_target >= sequence.targets.size() ||
-      sequence.remaining() <= options_.local_prefill_tokens) {
+  const bool asked_all = sequence.next_target >= sequence.targets.size();
+  if (sequence.lands()) {
+    if (asked_all) {
+      sequence.phase = Phase::kHandoff;  // of nobody
+      stranded_.push_back(id);
+      return;
+    }
+  } else if (asked_all || sequence.remaining() <= options_.local_prefill_tokens) {
     sequence.phase = Phase::kPrefilling;
     return;
   }
@@ -130,6 +149,7 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
   request.mutable_token_ids()->Reserve(static_cast<int>(sequence.size()));
   for (TokenId token : sequence.tokens) request.add_token_ids(token.value());
   request.set_salt(sequence.salt);
+  transfer::ToProto(sequence.chain.spans(), request.mutable_reusable());
   request.set_prompt_crc32c(transfer::PromptChecksum(request));
   request.set_priority(sequence.priority);
   for (const kv::PrefixLease& lease : sequence.leases) {
@@ -153,12 +173,23 @@ void Scheduler::StartPrefill(SequenceId id, Sequence& sequence) {
                                 sequence.trace);
 }
 
+void Scheduler::FailStranded() {
+  for (const SequenceId id : std::exchange(stranded_, {})) {
+    const auto found = sequences_.find(id);
+    if (found == sequences_.end()) continue;
+    Fail(id, *found->second,
+         absl::UnavailableError(
+             "no prefill worker could be asked, and a prompt with reusable spans needs one"));
+  }
+}
+
 void Scheduler::OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done) {
   Sequence& sequence = *sequences_.at(id);
   sequence.handoff_explained = done.queue_seconds() + done.compute_seconds();
   sequence.report.LogitsArrived(clock_.Now(), done);
   if (sequence.warms()) return;  // it ends with the hand-off
   SampleAndEmit(id, sequence, logits);
+  if (sequences_.contains(id)) Send(sequence);
 }
 
 void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
@@ -183,6 +214,7 @@ void Scheduler::OnHandoffEnded(SequenceId id, const absl::Status& status) {
     if (sequence.pending_end.has_value()) Finish(id, sequence, *sequence.pending_end);
     return;
   }
+  sequence.undrawn.clear();  // they come again
   probe_.HandOffFailed();
   if (handoff.refused_write()) probe_.LateWriteRefused();
   spdlog::warn("request {}, trace {}: hand-off from {} failed with {} of {} blocks committed: {}",
@@ -209,6 +241,11 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
   std::span<const uint32_t> mask;
   if (AnswerGrammar* const grammar = sequence.outbox->grammar();
       grammar != nullptr && !sequence.outbox->forced().has_value()) {
+    if (!grammar->Ready(mask_patience_)) {
+      sequence.undrawn.assign(logits.begin(), logits.end());
+      probe_.DrawWaits();
+      return;
+    }
     const auto allowed = grammar->Mask();
     if (!allowed.ok()) return Fail(id, sequence, allowed.status());
     mask = *allowed;
@@ -216,6 +253,11 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
   const absl::StatusOr<sampling::Draw> draw =
       sampler_.Sample(logits, sequence.sampling, sequence.history, static_cast<uint64_t>(sequence.size()),
                       sequence.outbox->logprobs(), sequence.outbox->forced(), mask);
+  if (draw.ok() && options_.replay) {
+    if (const auto token = options_.replay(sequence); token.has_value()) {
+      return Emit(id, sequence, {.token = *token}, 0);
+    }
+  }
   if (!draw.ok()) {  // no logit is a number: this request ends, not the worker
     Fail(id, sequence, draw.status());
     return;
@@ -223,20 +265,44 @@ void Scheduler::SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const
   Emit(id, sequence, *draw, sequence.outbox->shows_logits() ? Crc32c(std::as_bytes(logits)) : 0);
 }
 
+void Scheduler::DrawWaiting() {
+  for (auto next = sequences_.begin(); next != sequences_.end();) {
+    const auto [id, sequence] = std::pair(next->first, next->second.get());
+    ++next;  // before its answer ends
+    if (!sequence->draw_waits() || !sequence->outbox->grammar()->Ready(mask_patience_)) continue;
+    const std::vector<float> logits = std::exchange(sequence->undrawn, {});
+    SampleAndEmit(id, *sequence, logits);
+    if (sequences_.contains(id)) Send(*sequence);
+  }
+  WakeMasks();
+}
+
+void Scheduler::WakeMasks() {
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence->outbox->grammar() == nullptr) continue;
+    sequence->outbox->grammar()->Wake();
+    return;  // one pool computes them all
+  }
+}
+
 void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest) {
   sequence.history.AddOutput(draw.token);
   sequence.tokens.push_back(draw.token);
-  v1::DecodeEvent event;
+  if (sequence.even_frames) Send(sequence);
+  v1::DecodeEvent& event = sequence.unsent;
   const auto end = sequence.outbox->Push(draw, logits_digest, *event.mutable_delta());
   const bool first = !sequence.report.first_token_sent();
   if (first && sequence.resumed_tokens == 0) *event.mutable_opening() = sequence.report.Opening();
-  if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
-    event.set_thinking_tokens(static_cast<uint32_t>(parts->thinking_tokens()));
+  if (sequence.checks.has_value() && draw.token == sequence.draft.tokens[*sequence.checks]) {
+    sequence.report.Accepted();
+    DraftAccepted(sequence);
   }
-  sequence.send(std::move(event));
   const absl::Duration took = sequence.report.TokenSent(clock_.Now());
   first ? probe_.FirstToken(took) : probe_.NextToken(took);
-  if (!end.has_value()) return;
+  if (!end.has_value()) {
+    FollowDrafts(sequence);
+    return;
+  }
   if (sequence.phase == Phase::kHandoff) {
     sequence.pending_end = end;
   } else {
@@ -244,11 +310,24 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
   }
 }
 
+void Scheduler::Send(Sequence& sequence) {
+  if (!sequence.unsent.has_delta()) return;
+  v1::DecodeEvent event = std::exchange(sequence.unsent, {});
+  if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
+    event.set_thinking_tokens(static_cast<uint32_t>(parts->thinking_tokens()));
+  }
+  event.set_drafted_tokens(sequence.report.drafted_tokens());
+  event.set_accepted_tokens(sequence.report.accepted_tokens());
+  sequence.send(std::move(event));
+}
+
 void Scheduler::FinishWarm(SequenceId id, Sequence& sequence) {
   Finish(id, sequence, {.reason = v1::FINISH_REASON_LENGTH, .stop_match = {}, .stop_token = {}});
 }
 
 void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end) {
+  Send(sequence);
+  RememberAnswer(sequence);
   v1::DecodeEvent event;
   sequence.report.Retained(sequence.kv().leased_tokens());
   *event.mutable_finished() =
@@ -266,6 +345,7 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
 }
 
 void Scheduler::Fail(SequenceId id, Sequence& sequence, const absl::Status& status) {
+  Send(sequence);
   sequence.finish(status);
   End(id, Probe::Outcome::kFailed, absl::StatusCodeToString(status.code()));
 }
@@ -301,10 +381,11 @@ void Scheduler::Pause() {
 
 void Scheduler::Preempt(Sequence& sequence) {
   leases_.Release(std::move(sequence.lease));
-  sequence.lease.kv =
-      std::make_unique<engine::SequenceKv>(engine_.pool(), engine_.RootFor(kv::TenantSalt(sequence.salt)));
+  sequence.lease.kv = std::make_unique<engine::SequenceKv>(engine_.pool(), sequence.chain);
   sequence.kv().Lease(sequence.leases, sequence.report.arrival());
   sequence.penalty_slot = nullptr;
+  sequence.undrawn.clear();  // they are computed again
+  if (sequence.model_drafter != nullptr) sequence.model_drafter->GiveBack();
   sequence.phase = Phase::kPreempted;
   sequence.report.Preempted();
   probe_.Preempted();

@@ -13,11 +13,16 @@
 //   kPreempted ----blocks are free again---------------------------> kHandoff or kPrefilling
 // clang-format on
 //
+// A running sequence under a grammar whose mask is not there when its token is to be drawn keeps the logits,
+// and has no rows until it was drawn: it waits, and the batch goes on without it.
+//
 // Everything that a sequence holds ends in one place, BlockLeases::Release (block_lease.h), which waits for
 // writes that have begun. No gRPC, no thread of its own: engine thread, tested by calling Step().
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,12 +40,30 @@
 #include "common/sampling/sampler.h"
 #include "common/transfer/link.h"
 #include "decode_service/block_lease.h"
+#include "decode_service/drafting/past_answers.h"
+#include "decode_service/model_drafts.h"
 #include "decode_service/prefill_client.h"
 #include "decode_service/probe.h"
 #include "decode_service/sequence.h"
 #include "decode_service/step_planner.h"
 
 namespace baton::decode_service {
+
+// What a worker drafts answers with (drafting/drafter.h).
+struct Speculation {
+  bool ngram = false;
+  bool past_answers = false;
+  bool grammar = false;
+  bool draft_model = false;
+  bool self = false;
+  // Drafters in place of those, for tests.
+  std::function<std::vector<std::unique_ptr<drafting::Drafter>>(const Sequence&)> make = {};
+};
+
+// The names that the worker's flag takes beside off and auto, and what it means: one of those two, or names
+// with commas between them.
+std::vector<std::string> SpeculationNames();
+Speculation SpeculationOf(std::string_view how);
 
 struct SchedulerOptions {
   std::string worker_id;
@@ -53,6 +76,13 @@ struct SchedulerOptions {
   StepLimits step;
   // What a step takes here, until some were seen.
   forecast::StepCost step_cost;
+  Speculation speculation;
+  // What drafts beside the worker's own steps, if `speculation` has it.
+  DraftModelOptions draft_model;
+  // For benchmarks: the token that stands in place of the sequence's next draw, which is made all the same.
+  std::function<std::optional<TokenId>(const Sequence&)> replay = {};
+  // Whether prompts may have reusable spans (--chunk-reuse).
+  bool chunk_reuse = false;
   // A client that takes nothing for so long loses its answer: it holds blocks that others wait for.
   absl::Duration stall_patience = absl::Seconds(60);
 };
@@ -67,7 +97,7 @@ class Scheduler {
 
   // Reserves blocks for the sequence and starts it, or refuses before anything is computed:
   // RESOURCE_EXHAUSTED (with a retry delay) if blocks or places are lacking now, FAILED_PRECONDITION if it
-  // could never fit.
+  // could never fit, or has reusable spans and this worker takes none.
   absl::Status Submit(SequenceId id, std::unique_ptr<Sequence> sequence);
   // Ends a sequence without a message to its caller. Unknown ids are ignored.
   void Cancel(SequenceId id);
@@ -91,11 +121,15 @@ class Scheduler {
  private:
   using Sequences = std::map<SequenceId, std::unique_ptr<Sequence>>;  // in order of arrival
 
-  // scheduler_fetch.cc: blocks from peers, and blocks that peers give up.
+  // scheduler_fetch.cc: blocks from the disk and from peers, and blocks that peers give up.
   //
-  // A sequence with reserved blocks: has a peer fill what it holds of them, if that is worth it. Otherwise
-  // false, and nothing has changed.
+  // A sequence with reserved blocks: loads what a tier has of them, or has a peer fill what that holds, if it
+  // is worth it. Otherwise false, and nothing has changed. Each is asked once: the disk, a peer, the shared
+  // tier.
   bool StartFetch(SequenceId id, Sequence& sequence);
+  bool StartLoad(SequenceId id, Sequence& sequence, fetch::DiskSource* tier, bool& asked);
+  bool StartFetchFrom(SequenceId id, Sequence& sequence, fetch::Fetcher& fetcher,
+                      const v1::PeerPrefix& source);
   void OnFetchEnded(SequenceId id);
   // Seconds of computing that a prefix of so many tokens spares.
   double Saved(const Sequence& sequence, int64_t prefix) const;
@@ -106,14 +140,22 @@ class Scheduler {
 
   // scheduler.cc: the life of a sequence.
   //
-  // A sequence with reserved blocks: hands its prompt off, or has it prefilled here.
+  // A sequence with reserved blocks: hands its prompt off, or has it prefilled here. Tokens of reusable spans
+  // land on prefill workers alone: without one to ask, the sequence is ended at the next step.
   void StartPrefill(SequenceId id, Sequence& sequence);
+  void FailStranded();
   void OnLogits(SequenceId id, std::span<const float> logits, const v1::PrefillDone& done);
   void OnHandoffEnded(SequenceId id, const absl::Status& status);
-  // Draws the next token and sends it.
+  // Draws the next token and emits it; if its mask is not there, the sequence keeps the logits (undrawn).
   void SampleAndEmit(SequenceId id, Sequence& sequence, std::span<const float> logits);
-  // Sends a token that was drawn. Ends the sequence if that was its last.
+  // Draws the tokens that wait for a mask that is there now.
+  void DrawWaiting();
+  // The masks that come next are computed while the next step is.
+  void WakeMasks();
+  // Adds a token that was drawn to what is sent. Ends the sequence if that was its last.
   void Emit(SequenceId id, Sequence& sequence, const sampling::Draw& draw, uint32_t logits_digest);
+  // Sends the tokens that were emitted and are not sent.
+  void Send(Sequence& sequence);
   // Ends a sequence that draws no token: its prompt is computed.
   void FinishWarm(SequenceId id, Sequence& sequence);
   void Finish(SequenceId id, Sequence& sequence, const Outbox::End& end);
@@ -142,14 +184,61 @@ class Scheduler {
   std::optional<InFlightStep> Launch();
   // Waits for a step and sends its tokens.
   void Complete(const InFlightStep& step);
-  // Sends the token of a sequence's logit rows in a complete step.
-  void EmitFrom(const engine::StepResult& result, int64_t share, SequenceId id, Sequence& sequence);
+  // Sends the tokens of a sequence's logit rows in a complete step.
+  void EmitFrom(const engine::StepResult& result, int64_t share, const PlannedRows& planned,
+                Sequence& sequence);
+  // Emits the token of one of those rows.
+  void EmitRow(const engine::StepResult& result, int64_t share, int64_t row, SequenceId id,
+               Sequence& sequence);
   // Counts the step's rows: as computed, and as each prompt's share of the time.
   void Count(const InFlightStep& step, absl::Duration took);
   // Adds a planned sequence to the batch.
   void AddRows(const PlannedRows& planned);
+  // The mask of the token that a backend is to draw from the planned rows, if it is known before they are
+  // computed.
+  std::optional<std::span<const uint32_t>> MaskBefore(const PlannedRows& planned, AnswerGrammar& grammar);
   // What the planner sees of the sequences, in order of arrival.
   std::vector<PlannerSequence> PlannerView() const;
+
+  // scheduler_drafts.cc: drafted tokens.
+  //
+  // Gives a sequence its drafters.
+  void BeginDrafts(Sequence& sequence);
+  // The sequence's tokens have changed.
+  void FollowDrafts(Sequence& sequence);
+  // The likeliest draft of at most `most` tokens.
+  void Guess(Sequence& sequence, int64_t most);
+  // Has each sequence that runs guess, and says in its view what the next step checks of that; takes blocks
+  // for it.
+  void PlanDrafts(std::vector<PlannerSequence>& view);
+  // Drafts are worth more than launching the next step before the tokens of this one are there.
+  bool DraftsWait();
+  // Blocks for drafted tokens. Returns for how many there are some.
+  int64_t GrowForDraft(Sequence& sequence, int64_t drafted);
+  // The sequence's first drafted tokens were computed; and the model has drawn the one that was compared.
+  void DraftChecked(Sequence& sequence, int64_t drafted);
+  void DraftAccepted(const Sequence& sequence);
+  // What the step's drafts have saved, by kind.
+  void CountSavings(const InFlightStep& step);
+  // The answer is one that later ones may be copied from.
+  void RememberAnswer(const Sequence& sequence);
+
+  // scheduler_models.cc: drafts of a model.
+  //
+  // Sequences for which one may draft now, and how many tokens it should.
+  struct ModelPlan {
+    std::vector<ModelDrafts::Job> jobs;
+    bool empty() const { return jobs.empty(); }
+  };
+  // in_flight: of the sequences as they will be after the step in flight.
+  ModelPlan PlanModelDrafts(bool in_flight);
+  // Has the model draft for the next step, of sequences that have no row in flight.
+  void DraftWithModel();
+  // The blocks that drafting took and no row needs.
+  void TrimAfterModel(std::span<const PlannerSequence> view);
+  // Computes a piece of what the draft model lacks of a sequence, if that is worth the others' wait. False:
+  // there is none.
+  bool PrefillDraftModel();
   // The draw of the step in flight that gives the sequence its next token.
   std::optional<int32_t> FutureDraw(SequenceId id) const;
   void ObserveSequences();
@@ -162,15 +251,26 @@ class Scheduler {
   const Clock& clock_;
   Probe& probe_;
   const fetch::PeerFetch peer_fetch_;
+  drafting::PastAnswers past_answers_;
+  // Of the step that is completed, by kind.
+  struct Drafts {
+    int64_t drafted = 0;
+    int64_t accepted = 0;
+    double seconds = 0;  // that a model took for them
+  };
+  std::array<Drafts, drafting::kDrafterKinds.size()> step_drafts_{};
+  std::optional<ModelDrafts> models_;  // none: no model drafts
   sampling::Sampler sampler_;
   forecast::StepForecast forecast_;
   forecast::TransferForecast rates_;  // of hand-offs that succeeded
   engine::Batch batch_;
   Sequences sequences_;
+  std::vector<SequenceId> stranded_;  // have tokens that land, and no prefill worker to ask
   BlockLeases leases_;
   uint64_t next_ticket_ = 1;
   forecast::StepLoad last_load_;
   absl::Time last_completion_;
+  absl::Duration mask_patience_;           // for which the step at hand still waits for masks
   std::optional<InFlightStep> in_flight_;  // at most one between two calls of Step (Engine::overlaps)
 };
 

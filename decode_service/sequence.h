@@ -12,14 +12,19 @@
 #include "absl/time/time.h"
 #include "baton/v1/decode.pb.h"
 #include "common/engine/penalty_slots.h"
+#include "common/fetch/fetcher.h"
+#include "common/kv/index/prompt_chain.h"
 #include "common/rpc/event_sink.h"
 #include "common/sampling/sampler.h"
 #include "common/telemetry/tracer.h"
 #include "decode_service/answer_report.h"
 #include "decode_service/block_lease.h"
+#include "decode_service/drafting/drafter.h"
 #include "decode_service/outbox.h"
 
 namespace baton::decode_service {
+
+class ModelDrafter;
 
 // The base is the way back to the router, whose client may read slowly: see rpc::EventSink.
 struct Sequence : rpc::EventSink<v1::DecodeEvent> {
@@ -29,9 +34,11 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   std::string request_id;
   int64_t prompt_tokens = 0;  // without resumed ones
   std::string salt;
+  // How its blocks are hashed, with its reusable spans.
+  kv::PromptChain chain{kv::BlockHash()};
   v1::Fingerprint fingerprint;
   std::vector<v1::PrefillTarget> targets;
-  v1::PeerPrefix peer;                  // where its leading blocks can be fetched; 0 blocks: nowhere
+  v1::PeerPrefix peer;  // where its leading blocks can be fetched; 0 blocks: nowhere, or asked
   std::vector<kv::PrefixLease> leases;  // of the prompt
   int priority = 0;
   int64_t max_tokens = 0;      // 0: the prompt is computed, and no token is drawn
@@ -42,6 +49,10 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   // What calls carry that it causes, and its spans: null if it is not recorded.
   telemetry::TraceContext trace;
   std::unique_ptr<telemetry::RequestSpans> spans;
+  // Which drafters it may have, of those that the worker has.
+  v1::Speculation speculation = v1::SPECULATION_UNSPECIFIED;
+  // Each token leaves in an event of its own.
+  bool even_frames = false;
 
   // Where it is.
   Phase phase = Phase::kPreempted;
@@ -50,8 +61,19 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   std::vector<TokenId> tokens;  // prompt and answer
   sampling::History history;
   std::unique_ptr<Outbox> outbox;
+  v1::DecodeEvent unsent;  // tokens of the step that is being emitted
+  // Logits of the next token, of which the mask is not there yet: it is drawn when that is, and the sequence
+  // has no rows until then. Empty: none.
+  std::vector<float> undrawn;
+  std::vector<std::unique_ptr<drafting::Drafter>> drafters;
+  ModelDrafter* model_drafter = nullptr;              // one of them; null: no model drafts for it
+  drafting::Draft draft;                              // what its rows in the step check
+  std::optional<size_t> checks;                       // which token of it the next one is compared with
   BlockLease lease;                                   // its kv is never null
   std::unique_ptr<engine::PenaltySlot> penalty_slot;  // null until the backend draws with penalties
+  bool asked_disk = false, asked_shared = false;      // which of its blocks they have
+  v1::PeerPrefix source;                              // where the fetch in progress is from, and who runs it
+  fetch::Fetcher* fetcher = nullptr;                  // null before the first
   int64_t handoff_tokens = 0;                         // length of `tokens` when the hand-off was asked for
   absl::Time handoff_started;
   double handoff_explained = 0;  // seconds of it in which the prompt waited or was computed
@@ -66,9 +88,18 @@ struct Sequence : rpc::EventSink<v1::DecodeEvent> {
   const engine::SequenceKv& kv() const { return *lease.kv; }
   // It has the prompt computed and cached, and nothing drawn.
   bool warms() const { return max_tokens == 0; }
+  bool draw_waits() const { return !undrawn.empty(); }
+  // It runs, and has no rows in the next step.
+  bool stands() const { return paused || draw_waits(); }
   // Tokens that it has blocks for before its next step: its own, and the one that is drawn.
   int64_t capacity() const { return size() + (warms() ? 0 : 1); }
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  // Tokens that it may have in all.
+  int64_t limit() const { return prompt_tokens + max_tokens; }
+  // Tokens are missing that land from reusable spans, which prefill workers do.
+  bool lands() const {
+    return !chain.spans().empty() && kv::LandedPart(chain.spans().back()).end > kv().computed_tokens();
+  }
   // Tokens whose KV is still to be computed; the last row gives the next token's logits.
   int64_t remaining() const { return size() - kv().computed_tokens(); }
 };

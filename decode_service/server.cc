@@ -1,13 +1,19 @@
 #include "decode_service/server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/engine/measure.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/worker_runtime.h"
+#include "decode_service/draft_engine.h"
 #include "decode_service/meeting_calls.h"
 #include "decode_service/service.h"
+#include "spdlog/spdlog.h"
 
 namespace baton::decode_service {
 
@@ -59,16 +65,50 @@ class DecodeRole final : public worker::Stepper {
   DecodeService service_;
 };
 
+// What drafts by name is there, and what is there may draft.
+absl::Status CheckSpeculation(const ServerOptions& options) {
+  const std::string& how = options.speculation;
+  if (!options.draft_model.empty() && options.self_draft) {
+    return absl::InvalidArgumentError(
+        "--draft-model and --self-draft: one of the two drafts, leave out the other");
+  }
+  const auto check = [&](bool is_there, bool may_draft, std::string_view flag,
+                         std::string_view name) -> absl::Status {
+    if (how != "auto" && may_draft && !is_there) {
+      return absl::InvalidArgumentError(
+          fmt::format("--speculation {}: {} has nothing to draft with: add {}", how, name, flag));
+    }
+    if (is_there && !may_draft) {
+      const std::string with = how == "off" ? std::string(name) : fmt::format("{},{}", how, name);
+      return absl::InvalidArgumentError(fmt::format(
+          "{} does not draft with --speculation {}: use --speculation {}, or leave it out", flag, how, with));
+    }
+    return absl::OkStatus();
+  };
+  const Speculation& has = options.scheduler.speculation;
+  BATON_RETURN_IF_ERROR(check(!options.draft_model.empty(), has.draft_model, "--draft-model", "draft-model"));
+  return check(options.self_draft, has.self, "--self-draft", "self");
+}
+
 }  // namespace
 
 struct DecodeServer::Parts {
   std::unique_ptr<worker::WorkerRuntime> runtime;
+  std::unique_ptr<engine::Engine> draft_engine;  // null: no draft model
   std::unique_ptr<DecodeRole> role;
   std::unique_ptr<LinkCheck> link_check;
 };
 
 absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions options) {
   auto parts = std::make_unique<Parts>();
+  // Kernels of GPUs give a row other bits in a step with more rows: there, drafts have to be asked for.
+  const bool exact = options.worker.engine.backend != "cuda";
+  if (options.speculation == "auto" && !exact) options.speculation = "off";
+  auto make = std::move(options.scheduler.speculation.make);
+  options.scheduler.speculation = SpeculationOf(options.speculation);
+  options.scheduler.speculation.make = std::move(make);
+  BATON_RETURN_IF_ERROR(CheckSpeculation(options));
+  if (options.self_draft) options.worker.engine.draft_weights = model::WeightPrecision::kInt4;
   options.worker.chunk_tokens =
       std::min(options.scheduler.step.chunk_tokens, options.scheduler.step.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->runtime,
@@ -78,6 +118,24 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
   options.scheduler.worker_id = runtime.worker_id();
   options.scheduler.incarnation = runtime.incarnation();
   options.scheduler.step_cost = runtime.step_cost();
+  options.scheduler.chunk_reuse = !options.worker.chunk_reuse.empty();
+  if (!options.draft_model.empty()) {
+    engine::EngineOptions target = options.worker.engine;
+    target.cores = runtime.cores();
+    BATON_ASSIGN_OR_RETURN(parts->draft_engine,
+                           LoadDraftEngine(options.draft_model, target, runtime.engine(), *tokenizer));
+  }
+  if (options.self_draft || parts->draft_engine != nullptr) {
+    engine::Engine& drafts = options.self_draft ? runtime.engine() : *parts->draft_engine;
+    options.scheduler.draft_model = {
+        .engine = &drafts,
+        .cost = engine::MeasureStepCost(
+            drafts, {.chunk_tokens = options.worker.chunk_tokens, .drafts = options.self_draft},
+            MonotonicClock())};
+    spdlog::info(
+        "{} drafts, {:.3g} ms a draft step", options.self_draft ? "a copy in 4 bits" : options.draft_model,
+        1e3 * (options.scheduler.draft_model.cost.base + options.scheduler.draft_model.cost.sequence));
+  }
   parts->role = std::make_unique<DecodeRole>(options.scheduler, std::move(tokenizer), runtime);
   const bool tested = !options.link_check.peers.empty();
   BATON_RETURN_IF_ERROR(runtime.Serve({parts->role.get()}, !tested));

@@ -17,6 +17,12 @@ struct ServerOptions {
   worker::Options worker;
   // worker_id and incarnation are filled in by Start.
   SchedulerOptions scheduler;
+  // As SpeculationOf takes it.
+  std::string speculation = "auto";
+  // A folder with a smaller model of the same tokenizer, which drafts answers; empty: none.
+  std::string draft_model;
+  // A copy of the model's own weights in 4 bits drafts answers. At most one of the two.
+  bool self_draft = false;
   LinkCheckOptions link_check;
 };
 

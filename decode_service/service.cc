@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/device/thread_pool.h"
 #include "common/rpc/trace_metadata.h"
 #include "common/telemetry/semantic_conventions.h"
 #include "decode_service/request.h"
@@ -15,6 +16,9 @@ constexpr size_t kMaxOutboxBytes = 256 << 10;
 // Requests whose grammars wait to be compiled, and compiled grammars that are kept.
 constexpr size_t kMaxGrammarsWaiting = 256;
 constexpr size_t kMaxGrammarsKept = 32;
+
+// A mask takes some 10 us: a second thread pays where batches are large.
+int SwiftThreads() { return device::UsableCores() >= 8 ? 2 : 1; }
 
 }  // namespace
 
@@ -33,10 +37,11 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
       tracer_(tracer),
       calls_(peers, loop, kMaxOutboxBytes),
       vocabulary_(text::GrammarVocabulary::Make(*tokenizer_)),
-      masks_(kMaxGrammarsWaiting),
+      // The engine's thread draws what waits before its next step.
+      masks_({.swift = SwiftThreads(), .ready = [&loop] { (void)loop.PostAlways([] {}); }}),
       grammars_(kMaxGrammarsWaiting) {
-  masks_.Start([] { return false; });
   grammars_.Start([] { return false; });
+  (void)grammars_.PostAlways(LowerThreadPriority);
 }
 
 absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {

@@ -1,6 +1,6 @@
 // DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and
 // returns; everything else happens there, but for grammars: they are compiled on a thread of their own before
-// their requests are admitted, and masks are computed on another. gRPC callback threads.
+// their requests are admitted, and masks are computed on others (MaskPool). gRPC callback threads.
 #pragma once
 
 #include <atomic>
@@ -56,7 +56,7 @@ class DecodeService final : public v1::Decode::CallbackService {
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
   absl::flat_hash_set<SequenceId> compiling_;                        // engine thread
   absl::flat_hash_map<std::string, text::GrammarMatcher> compiled_;  // the grammars' thread
-  engine::Loop masks_;
+  MaskPool masks_;
   engine::Loop grammars_;
 };
 

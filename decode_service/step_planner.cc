@@ -26,15 +26,21 @@ StepPlan StepPlanner::Plan(std::span<const PlannerSequence> sequences, bool answ
       planned.first = sequence.size;
       planned.future_draw = sequence.future_draw;
     }
+    planned.drafted = sequence.drafted;
+    planned.rows += sequence.drafted;
+    planned.logit_rows += sequence.drafted;
     plan.sequences.push_back(planned);
     ++plan.load.running;
     plan.load.context += sequence.size;
+    plan.load.AddDrafted(sequence.size, sequence.drafted);
   }
   // Running sequences never wait for the budget. Prompts take what they leave, and at least one block a step.
+  // What rows of prompts add is known by the line, so what they add it to is, too.
   engine::ChunkLimits limits = {
       .chunk_tokens = limits_.chunk_tokens,
-      .token_budget = std::max<int64_t>(limits_.token_budget - plan.load.running, kBlockTokens)};
-  if (plan.load.running > 0 || answers_wait) limits.seconds = limits_.slo_tpot - forecast.Seconds(plan.load);
+      .token_budget =
+          std::max<int64_t>(limits_.token_budget - plan.load.running - plan.load.drafted, kBlockTokens)};
+  if (plan.load.running > 0 || answers_wait) limits.seconds = limits_.slo_tpot - forecast.Line(plan.load);
   engine::ChunkPlanner chunks(limits, forecast.cost());
   for (const PlannerSequence& sequence : sequences) {
     if (sequence.state != State::kPrefilling) continue;

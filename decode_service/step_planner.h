@@ -1,7 +1,8 @@
 // StepPlanner: which rows the decode worker's next step computes. Every running sequence goes on by one
-// token; prompts that this worker prefills itself get chunks beside them, under the token budget and within
-// the seconds that the step may take while answers wait. It sees numbers only: no engine, no pool, no clock,
-// no I/O. The scheduler reserves the blocks, fills the batch and hands out the tokens.
+// token, and has rows for those drafted tokens that are to be checked; prompts that this worker prefills
+// itself get chunks beside them, under the token budget and within the seconds that the step may take while
+// answers wait. It sees numbers only: no engine, no pool, no clock, no I/O. The scheduler reserves the
+// blocks, fills the batch and hands out the tokens.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,9 @@ struct PlannerSequence {
   int64_t max_tokens = 0;  // of prompt and answer together
   // Its next token is a future token: the one that this draw of the step in flight gives.
   std::optional<int32_t> future_draw;
+  // Tokens after its last one that are drafted and to be checked, for which it has blocks. 0 with a future
+  // draw.
+  int64_t drafted = 0;
   // It may give up its blocks for others, and be computed again later.
   bool preemptible = false;
 };
@@ -49,6 +53,7 @@ struct PlannedRows {
   int64_t rows = 0;
   int64_t logit_rows = 0;              // as in engine::BatchRows
   std::optional<int32_t> future_draw;  // the row's token, if it is a future token
+  int64_t drafted = 0;                 // of `rows`, the last so many are of drafted tokens
 };
 
 struct StepPlan {
@@ -57,6 +62,7 @@ struct StepPlan {
 
   bool empty() const { return sequences.empty(); }
   bool has_prompts() const { return load.rows > 0; }
+  bool has_drafts() const { return load.drafted > 0; }
 };
 
 class StepPlanner {

@@ -1,11 +1,20 @@
 #include "gateway/answer_call.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "common/rpc/client_stream.h"
-#include "gateway/mapping/http_status.h"
+#include "gateway/mapping/answer.h"
 #include "gateway/mapping/sse.h"
 
 namespace baton::gateway {
@@ -13,6 +22,13 @@ namespace {
 
 // The trailer in which the router tells what a request used (generation.proto, RequestUsage).
 constexpr char kUsageTrailer[] = "baton-usage-bin";
+
+// Bytes of an answer that are asked for before the client has taken them.
+constexpr size_t kAhead = 64 << 10;
+
+// Calls of one answer at a time: a request with many prompts takes no more of the service than so many
+// clients.
+constexpr size_t kCallsAtATime = 8;
 
 std::optional<v1::RequestUsage> UsageIn(const grpc::ClientContext& context) {
   const auto& trailers = context.GetServerTrailingMetadata();
@@ -25,41 +41,39 @@ std::optional<v1::RequestUsage> UsageIn(const grpc::ClientContext& context) {
   return usage;
 }
 
+// Which of several prompts it is about.
+absl::Status OfPrompt(size_t which, const absl::Status& status) {
+  absl::Status named(status.code(), absl::StrCat("prompt[", which, "]: ", status.message()));
+  status.ForEachPayload(
+      [&named](absl::string_view type, const absl::Cord& payload) { named.SetPayload(type, payload); });
+  return named;
+}
+
 template <typename Request>
 class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
  public:
-  AnswerCall(std::shared_ptr<http::Exchange> exchange, AnswerFormat format, const CallTimes& times,
-             Probe& probe)
-      : exchange_(std::move(exchange)), format_(std::move(format)), times_(times), probe_(probe) {
+  AnswerCall(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
+             std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe)
+      : exchange_(std::move(exchange)),
+        router_(router),
+        requests_(std::move(requests)),
+        choices_(std::clamp<uint32_t>(requests_.front().options().n(), 1, kMaxChoices)),
+        format_(std::move(format)),
+        times_(times),
+        probe_(probe),
+        calls_(requests_.size()),
+        told_(requests_.size()),
+        answer_(static_cast<uint32_t>(requests_.size()) * choices_) {
     probe_.Streams(1);
   }
   ~AnswerCall() { probe_.Streams(-1); }
 
-  void Start(v1::Inference::Stub& router, Request request) {
+  void Start() {
+    StartCalls();
     const auto self = this->shared_from_this();
-    auto context = std::make_unique<grpc::ClientContext>();
-    PassOn(exchange_->request(), context.get());
-    typename Stream::Callbacks callbacks{
-        .event =
-            [self](v1::GenerateResponse event) {
-              self->exchange_->Post([self, event = std::move(event)] { self->OnEvent(event); });
-            },
-        .done =
-            [self](const absl::Status& status) {
-              self->exchange_->Post([self, status] { self->OnDone(status); });
-            },
-        .ending = [self](const grpc::ClientContext& ended) { self->told_ = UsageIn(ended); }};
-    stream_ = Stream::Call(std::move(request), std::move(context), std::move(callbacks),
-                           [&router](auto* ctx, auto* message, auto* reactor) {
-                             if constexpr (std::is_same_v<Request, v1::ChatRequest>) {
-                               router.async()->Chat(ctx, message, reactor);
-                             } else {
-                               router.async()->Generate(ctx, message, reactor);
-                             }
-                           });
     exchange_->OnGone([self] {
       self->gone_ = true;
-      self->stream_->Cancel();
+      self->CancelCalls();
     });
     if (!format_.whole) {
       exchange_->After(Milliseconds(times_.head_after), [self] { self->BeginStream(); });
@@ -69,52 +83,183 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
  private:
   using Stream = rpc::ClientStream<Request, v1::GenerateResponse>;
 
+  struct Call {
+    std::shared_ptr<Stream> stream;  // null: not started
+    bool waits = false;              // the next event has not been asked for
+  };
+
   static int Milliseconds(absl::Duration duration) {
     return static_cast<int>(absl::ToInt64Milliseconds(duration));
   }
 
-  void OnEvent(const v1::GenerateResponse& event) {
-    if (format_.whole) {
-      answer_.Add(event);
-      stream_->Next();
-      return;
-    }
-    // Of the text only the client has a copy.
-    if (!event.has_delta()) answer_.Add(event);
-    BeginStream();
-    std::string bytes = format_.piece(event);
-    if (bytes.empty()) {
-      stream_->Next();
-      return;
-    }
-    quiet_ = false;
-    exchange_->Write(std::move(bytes), [self = this->shared_from_this()] { self->stream_->Next(); });
+  bool several() const { return requests_.size() > 1; }
+
+  void StartCalls() {
+    for (; running_ < kCallsAtATime && next_ < requests_.size(); ++next_, ++running_) StartCall(next_);
   }
 
-  void OnDone(absl::Status status) {
-    if (gone_) return;
-    if (status.ok()) status = answer_.CheckWhole();
-    const v1::Usage usage = UsageOf(told_, answer_.choices());
-    if (!began_ && (format_.whole || !status.ok())) {
-      exchange_->Answer(status.ok() ? Whole(usage) : ErrorResponse(status, format_));
-      return;
+  void StartCall(size_t which) {
+    const auto self = this->shared_from_this();
+    auto context = std::make_unique<grpc::ClientContext>();
+    PassOn(exchange_->request(), context.get());
+    typename Stream::Callbacks callbacks{
+        .event = [self, which](v1::GenerateResponse event) { self->Keep(which, std::move(event)); },
+        .done =
+            [self, which](const absl::Status& status) {
+              self->exchange_->Post([self, which, status] { self->OnDone(which, status); });
+            },
+        .ending = [self, which](const grpc::ClientContext& ended) { self->told_[which] = UsageIn(ended); }};
+    const auto stream = Stream::Call(std::move(requests_[which]), std::move(context), std::move(callbacks),
+                                     [this](auto* ctx, auto* message, auto* reactor) {
+                                       if constexpr (std::is_same_v<Request, v1::ChatRequest>) {
+                                         router_.async()->Chat(ctx, message, reactor);
+                                       } else {
+                                         router_.async()->Generate(ctx, message, reactor);
+                                       }
+                                     });
+    {
+      absl::MutexLock lock(&mutex_);
+      calls_[which].stream = stream;
     }
-    exchange_->Write(status.ok() ? format_.last(usage) : format_.error_event(status), nullptr);
+    Took(0);  // the first event may have come already
+  }
+
+  void CancelCalls() {
+    std::vector<std::shared_ptr<Stream>> streams;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (const Call& call : calls_) {
+        if (call.stream != nullptr) streams.push_back(call.stream);
+      }
+    }
+    for (const auto& stream : streams) stream->Cancel();
+  }
+
+  // Its choices come after those of the prompts before.
+  void Renumber(size_t which, v1::GenerateResponse* event) const {
+    const auto number = [&](uint32_t choice) {
+      return static_cast<uint32_t>(which) * choices_ + std::min(choice, choices_ - 1);
+    };
+    if (event->has_delta()) event->mutable_delta()->set_choice(number(event->delta().choice()));
+    if (event->has_finished()) event->mutable_finished()->set_choice(number(event->finished().choice()));
+  }
+
+  // On a thread of gRPC's. Events that come while the server's thread has others to see to are seen to
+  // together, and leave in one piece.
+  void Keep(size_t which, v1::GenerateResponse event) {
+    std::shared_ptr<Stream> next;
+    bool first = false;
+    if (several()) Renumber(which, &event);
+    {
+      absl::MutexLock lock(&mutex_);
+      ahead_ += event.ByteSizeLong();
+      first = events_.empty();
+      events_.push_back(std::move(event));
+      Call& call = calls_[which];
+      call.waits = ahead_ > kAhead || call.stream == nullptr;
+      if (!call.waits) next = call.stream;
+    }
+    if (first) exchange_->Post([self = this->shared_from_this()] { self->OnEvents(); });
+    if (next != nullptr) next->Next();
+  }
+
+  // So many bytes of events are dealt with.
+  void Took(size_t bytes) {
+    std::vector<std::shared_ptr<Stream>> next;
+    {
+      absl::MutexLock lock(&mutex_);
+      ahead_ -= bytes;
+      if (ahead_ > kAhead) return;
+      for (Call& call : calls_) {
+        if (call.stream != nullptr && std::exchange(call.waits, false)) next.push_back(call.stream);
+      }
+    }
+    for (const auto& stream : next) stream->Next();
+  }
+
+  void OnEvents() {
+    std::vector<v1::GenerateResponse> events;
+    {
+      absl::MutexLock lock(&mutex_);
+      events.swap(events_);
+    }
+    if (ended_) return;
+    size_t size = 0;
+    std::string bytes;
+    for (const v1::GenerateResponse& event : events) {
+      size += event.ByteSizeLong();
+      // The first of several calls to begin names the request.
+      if (event.has_started() && !answer_.started().request_id().empty()) continue;
+      if (event.has_delta() && !std::exchange(answering_, true)) probe_.FirstPart(absl::Now() - begun_at_);
+      // Of a stream's text only the client has a copy.
+      if (format_.whole || !event.has_delta()) answer_.Add(event);
+      if (!format_.whole) bytes += format_.piece(event);
+    }
+    if (!format_.whole) BeginStream();
+    if (bytes.empty()) return Took(size);
+    quiet_ = false;
+    exchange_->Write(std::move(bytes), [self = this->shared_from_this(), size] { self->Took(size); });
+  }
+
+  void OnDone(size_t which, const absl::Status& status) {
+    --running_;
+    if (gone_ || ended_) return;
+    if (!status.ok()) return Fail(several() ? OfPrompt(which, status) : status);
+    StartCalls();
+    if (running_ > 0) return;
+    const absl::Status whole = answer_.CheckWhole(several() ? requests_.size() * choices_ : 1);
+    if (!whole.ok()) return Fail(whole);
+    ended_ = true;
+    const v1::Usage usage = Used();
+    if (format_.whole) return exchange_->Answer(Whole(usage));
+    exchange_->Write(format_.last(usage), nullptr);
     exchange_->End();
+  }
+
+  void Fail(const absl::Status& status) {
+    ended_ = true;
+    CancelCalls();
+    if (!began_) return exchange_->Answer(Failed(status));
+    exchange_->Write(format_.error_event(status, RequestId()), nullptr);
+    exchange_->End();
+  }
+
+  v1::Usage Used() const {
+    if (!several()) return UsageOf(told_.front(), answer_.choices());
+    v1::Usage sum;
+    const std::span<const Answer::Choice> choices = answer_.choices();
+    for (size_t i = 0; i < told_.size(); ++i) {
+      AddUsage(UsageOf(told_[i], choices.subspan(i * choices_, choices_)), &sum);
+    }
+    return sum;
+  }
+
+  http::Response Failed(const absl::Status& status) const {
+    AnswerFormat format = format_;
+    format.request_id = RequestId();
+    return ErrorResponse(status, format);
   }
 
   http::Response Whole(const v1::Usage& usage) const {
     http::Response response{.headers = format_.headers, .body = format_.whole(answer_, usage)};
-    // OpenAI's name, and Anthropic's.
-    for (const char* const name : {"x-request-id", "request-id"}) {
-      response.headers.emplace_back(name, answer_.started().request_id());
-    }
+    NameRequest(&response);
     return response;
+  }
+
+  // As the router's logs name it, if the router has seen it.
+  const std::string& RequestId() const {
+    const std::string& id = answer_.started().request_id();
+    return id.empty() ? format_.request_id : id;
+  }
+
+  void NameRequest(http::Response* response) const {
+    for (const char* const name : kRequestIdHeaders) response->headers.emplace_back(name, RequestId());
   }
 
   void BeginStream() {
     if (std::exchange(began_, true)) return;
     http::Response head{.headers = format_.headers, .content_type = kEventStream};
+    NameRequest(&head);
     head.headers.emplace_back("Cache-Control", "no-cache");
     // Proxies that collect an answer first would hold it back.
     head.headers.emplace_back("X-Accel-Buffering", "no");
@@ -132,30 +277,44 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   }
 
   const std::shared_ptr<http::Exchange> exchange_;
+  v1::Inference::Stub& router_;
+  std::vector<Request> requests_;  // empty ones: that have been started
+  const uint32_t choices_;         // of each
   const AnswerFormat format_;
   const CallTimes times_;
   Probe& probe_;
-  std::shared_ptr<Stream> stream_;
-  std::optional<v1::RequestUsage> told_;
-  Answer answer_;  // of a stream: without its texts
+  absl::Mutex mutex_;
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // as requests_
+  // That came, and were not seen to.
+  std::vector<v1::GenerateResponse> events_ ABSL_GUARDED_BY(mutex_);
+  size_t ahead_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of events that the client has not taken
+  // As requests_. Each is written once, before its call is done.
+  std::vector<std::optional<v1::RequestUsage>> told_;
+  size_t next_ = 0;     // the first that has not been started
+  size_t running_ = 0;  // calls
+  Answer answer_;       // of a stream: without its texts
+  const absl::Time begun_at_ = absl::Now();
+  bool answering_ = false;  // the first part has come
   bool began_ = false;
   bool gone_ = false;
-  bool quiet_ = true;  // nothing was written since the last look
+  bool ended_ = false;  // all is said
+  bool quiet_ = true;   // nothing was written since the last look
 };
 
 }  // namespace
 
 template <typename Request>
-void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router, Request request,
-                 AnswerFormat format, const CallTimes& times, Probe& probe) {
-  std::make_shared<AnswerCall<Request>>(std::move(exchange), std::move(format), times, probe)
-      ->Start(router, std::move(request));
+void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
+                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe) {
+  std::make_shared<AnswerCall<Request>>(std::move(exchange), router, std::move(requests), std::move(format),
+                                        times, probe)
+      ->Start();
 }
 
-template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&, v1::ChatRequest,
+template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&, std::vector<v1::ChatRequest>,
                           AnswerFormat, const CallTimes&, Probe&);
-template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&, v1::GenerateRequest,
-                          AnswerFormat, const CallTimes&, Probe&);
+template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&,
+                          std::vector<v1::GenerateRequest>, AnswerFormat, const CallTimes&, Probe&);
 
 void PassOn(const http::Request& request, grpc::ClientContext* context) {
   for (const char* const name : {"authorization", "x-api-key", "traceparent", "tracestate"}) {
@@ -164,16 +323,6 @@ void PassOn(const http::Request& request, grpc::ClientContext* context) {
     const bool printable = std::ranges::all_of(value, [](char c) { return c >= ' ' && c <= '~'; });
     if (!value.empty() && printable) context->AddMetadata(name, std::string(value));
   }
-}
-
-http::Response ErrorResponse(const absl::Status& status, const AnswerFormat& format) {
-  http::Response response{
-      .status = HttpStatusOf(status.code()), .headers = format.headers, .body = format.error(status)};
-  if (const auto retry = RetryAfterOf(status); retry.has_value()) {
-    response.headers.emplace_back("Retry-After", std::to_string(retry->seconds));
-    response.headers.emplace_back("retry-after-ms", std::to_string(retry->milliseconds));
-  }
-  return response;
 }
 
 }  // namespace baton::gateway

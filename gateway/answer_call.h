@@ -1,49 +1,34 @@
 // AnswerCall: one streamed answer, from the router's stream to the client's. It reads the next event of the
-// router only when the client has taken what came of the one before, so a slow client slows the engine down
-// and fills no memory here. A client that goes away cancels the call, also while its prompt waits. All of it
-// runs on the HTTP server's thread.
+// router only while the client has less than 64 KiB to take, so a slow client slows the engine down and fills
+// little memory here. A client that goes away cancels the call, also while its prompt waits. An answer to
+// several prompts is one of several calls, some of them at a time; it fails with the first that fails. All
+// of it but the arrival of events runs on the HTTP server's thread.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
+#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "baton/v1/inference.grpc.pb.h"
+#include "gateway/answer_format.h"
 #include "gateway/http/exchange.h"
-#include "gateway/mapping/answer.h"
 #include "gateway/probe.h"
 
 namespace baton::gateway {
-
-// How a vendor writes an answer. Either `whole` or both of the others.
-struct AnswerFormat {
-  std::function<std::string(const Answer&, const v1::Usage&)> whole;
-  std::function<std::string(const v1::GenerateResponse&)> piece;
-  std::function<std::string(const v1::Usage&)> last;
-  // The body of an answer that failed, and its event in the middle of a stream.
-  std::function<std::string(const absl::Status&)> error;
-  std::function<std::string(const absl::Status&)> error_event;
-  // Of every answer.
-  http::Headers headers;
-};
 
 struct CallTimes {
   absl::Duration comment_after;
   absl::Duration head_after;
 };
 
-// Starts it. Request: ChatRequest or GenerateRequest. `probe` outlives the server's thread.
+// Starts it. Request: ChatRequest or GenerateRequest; at least one. Several ask for equally many choices
+// (RequestOptions.n), and those of the second come after those of the first. `router` and `probe` outlive the
+// server's thread.
 template <typename Request>
-void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router, Request request,
-                 AnswerFormat format, const CallTimes& times, Probe& probe);
+void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
+                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe);
 
 // The metadata of a call: the client's key and trace context.
 void PassOn(const http::Request& request, grpc::ClientContext* context);
-
-// The whole answer is an error.
-http::Response ErrorResponse(const absl::Status& status, const AnswerFormat& format);
 
 }  // namespace baton::gateway

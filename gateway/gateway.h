@@ -1,5 +1,6 @@
-// Gateway: OpenAI's and Anthropic's HTTP APIs in front of a router, as main and the tests start it.
-// Stateless: it maps requests and answers, and keeps nothing between them. Start and Stop from one thread.
+// Gateway: OpenAI's and Anthropic's HTTP APIs, and gRPC, in front of a router, as main and the tests start
+// it. Stateless: it maps requests and answers, and keeps nothing between them. Start and Stop from one
+// thread.
 #pragma once
 
 #include <memory>
@@ -16,9 +17,14 @@ namespace baton::gateway {
 struct GatewayOptions {
   // A router, host:port.
   std::string router;
-  // What it shows to the router, and by whom it knows it.
+  // By whom it knows the router. The certificate is shown to clients, who then reach it by TLS alone, and to
+  // a router that asks for one.
   rpc::SecurityOptions security;
   http::ServerOptions http;
+  // Leave out the line with which Claude Code begins its system prompt (AnthropicRules).
+  bool drop_billing_header = true;
+  // Serve a page for people at /.
+  bool page = false;
   // Seconds of silence after which a waiting client gets a comment line, and until which an error still has a
   // status line of its own.
   absl::Duration comment_after = absl::Seconds(10);

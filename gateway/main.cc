@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "absl/strings/strip.h"
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/rpc/lifecycle.h"
@@ -18,6 +19,15 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
+CLI::Validator RouterAddress() {
+  return CLI::Validator(
+      [](std::string& text) {
+        std::string address(absl::StripPrefix(text, "dns:///"));
+        return baton::command_line::Address()(address);
+      },
+      "");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -30,10 +40,11 @@ int main(int argc, char** argv) {
   double drain_seconds = 10;
 
   CLI::App app("OpenAI's and Anthropic's HTTP APIs in front of a router.", "baton-gateway");
-  app.add_option("--router", options.router, "The router, host:port")
+  app.add_option("--router", options.router,
+                 "The router: host:port, or dns:///name:port for all addresses of a name, each in turn")
       ->required()
       ->type_name("ADDR")
-      ->check(baton::command_line::Address());
+      ->check(RouterAddress());
   app.add_option("--listen", options.http.listen, "HTTP address; port 0 lets the system choose")
       ->type_name("ADDR")
       ->check(baton::command_line::Address())
@@ -50,7 +61,23 @@ int main(int argc, char** argv) {
                  "And from one address")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
-  baton::rpc::AddClientFlags(app, options.security);
+  app.add_flag_callback(
+      "--keep-billing-header", [&options] { options.drop_billing_header = false; },
+      "Leave the line x-anthropic-billing-header in Claude Code's system prompts: it differs with every "
+      "request, so that nothing is found in the cache");
+  app.add_option("--max-streams", options.http.max_streams, "Streams of HTTP/2 at a time; more are refused")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--max-streams-per-address", options.http.max_streams_per_address, "And from one address")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--max-held-bytes", options.http.max_held_bytes,
+                 "What clients may have the process hold: bodies, messages, answers that they do not take")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE")
+      ->default_str("512MiB");
+  app.add_flag("--page", options.page, "Serve a page to chat with at /");
+  baton::rpc::AddGatewayFlags(app, options.security);
   app.add_option("--drain-seconds", drain_seconds, "Time for running answers after SIGTERM")
       ->type_name("SECONDS")
       ->check(CLI::NonNegativeNumber)
@@ -64,7 +91,8 @@ int main(int argc, char** argv) {
   if (absl::Status status = baton::rpc::SetUpLogging("gateway", log_level); !status.ok()) return Fail(status);
   auto gateway = baton::gateway::Gateway::Start(options);
   if (!gateway.ok()) return Fail(gateway.status());
-  auto metrics = baton::telemetry::MetricsServer::Start(metrics_listen, (*gateway)->metrics());
+  auto metrics =
+      baton::telemetry::MetricsServer::Start(metrics_listen, (*gateway)->metrics(), options.security.cert);
   if (!metrics.ok()) return Fail(metrics.status());
   baton::rpc::AnnounceReady({{"http", (*gateway)->address()}, {"metrics", (*metrics)->address()}});
   baton::rpc::WaitForStop(exit_with_parent);

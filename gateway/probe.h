@@ -1,10 +1,11 @@
-// Probe: what the gateway tells of itself. Any thread.
+// Probe: what the gateway tells of itself. Any thread, but for Connections.
 #pragma once
 
 #include <string>
 
 #include "absl/time/time.h"
 #include "common/telemetry/metrics.h"
+#include "gateway/http/server.h"
 
 namespace baton::gateway {
 
@@ -14,12 +15,21 @@ class Probe {
 
   // A request has its answer: by endpoint and HTTP status. 499: the client went away.
   void Answered(const std::string& endpoint, int status, absl::Duration took);
+  // A gRPC call has ended, with this status.
+  void Called(int code, absl::Duration took);
   // Members of requests that were ignored.
   void Ignored(size_t members);
   void Streams(int change);
+  // The answer's first part has come.
+  void FirstPart(absl::Duration took);
+  // How the server's connections stand. On the server's thread.
+  void Connections(const http::ServerCounts& counts);
+  // How many there may be.
+  void MostConnections(size_t limit);
 
  private:
   telemetry::Metrics& metrics_;
+  http::ServerCounts counted_;
 };
 
 }  // namespace baton::gateway

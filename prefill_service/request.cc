@@ -8,6 +8,7 @@
 #include "common/transfer/fingerprint_wire.h"
 #include "common/transfer/lease_wire.h"
 #include "common/transfer/prompt_checksum.h"
+#include "common/transfer/reusable_wire.h"
 
 namespace baton::prefill_service {
 
@@ -60,6 +61,7 @@ absl::StatusOr<Job> ParseRequest(const v1::PrefillRequest& request, const engine
   job.root = engine.RootFor(kv::TenantSalt(request.salt()));
   job.priority = request.priority();
   BATON_ASSIGN_OR_RETURN(job.leases, transfer::LeasesFromProto(request.leases(), size));
+  BATON_ASSIGN_OR_RETURN(job.reusable, transfer::ReusableFromProto(request.reusable(), size));
   job.peer = request.fetch();
   // The last token is computed here in any case.
   job.peer.set_blocks(

@@ -8,7 +8,6 @@
 #include "common/base/check.h"
 #include "common/base/digest.h"
 #include "common/engine/chunk_planner.h"
-#include "common/fetch/fetcher.h"
 #include "common/fetch/peer_server.h"
 #include "common/telemetry/semantic_conventions.h"
 
@@ -44,24 +43,30 @@ Scheduler::Scheduler(const SchedulerOptions& options, engine::Engine& engine, tr
 Scheduler::~Scheduler() = default;
 
 absl::Status Scheduler::Submit(JobId id, Job job) {
-  const auto needed = BlocksFor(static_cast<int64_t>(job.tokens.size()));
-  if (const int64_t total = engine_.pool().counts().total; needed > total) {
+  if (!job.reusable.empty() && !options_.chunk_reuse) {
     return absl::FailedPreconditionError(
-        fmt::format("prompt of {} tokens takes {} KV blocks, this prefill worker has {}: raise --kv-memory",
-                    job.tokens.size(), needed, total));
+        "reusable: this prefill worker takes no reusable spans: start it with --chunk-reuse, or mark none");
+  }
+  int64_t needed = BlocksFor(static_cast<int64_t>(job.tokens.size()));
+  for (const kv::ReusableSpan& span : job.reusable) needed += kv::CanonicalBlocks(span);
+  if (const int64_t total = engine_.pool().counts().total; needed > total) {
+    return absl::FailedPreconditionError(fmt::format(
+        "prompt of {} tokens{} takes {} KV blocks, this prefill worker has {}: raise --kv-memory",
+        job.tokens.size(), job.reusable.empty() ? "" : " with its reusable spans", needed, total));
   }
   if (queued_.size() >= options_.max_queued) {
     return absl::ResourceExhaustedError(fmt::format("{} prompts are queued already", queued_.size()));
   }
-  Prompt prompt;
-  prompt.id = id;
-  prompt.job = std::move(job);
+  Prompt prompt(id, std::move(job));
+  if (!prompt.rule.spans().empty()) {
+    prompt.reused = std::make_unique<engine::ReusedSpans>(engine_, prompt.rule, prompt.job.tokens);
+  }
   prompt.arrival = clock_.Now();
   v1::PrefillEvent event;
   event.mutable_progress()->set_state(v1::PrefillProgress::STATE_QUEUED);
   event.mutable_progress()->set_queue_position(static_cast<uint32_t>(queued_.size()));
   prompt.job.send(std::move(event));
-  prompt.chain = kv::HashChain(prompt.job.root, prompt.job.tokens);
+  prompt.chain = prompt.rule.Hashes(prompt.job.tokens);
   prompt.matched_blocks = engine_.pool().MatchPrefix(prompt.chain);
   prompt.due = DueTime(prompt);
   order_.Add(id, prompt.due);
@@ -71,77 +76,14 @@ absl::Status Scheduler::Submit(JobId id, Job job) {
   return absl::OkStatus();
 }
 
-void Scheduler::BeginFetch(Prompt& prompt) {
-  const int64_t target = prompt.job.peer.blocks();
-  if (peer_fetch_.fetcher == nullptr || target <= prompt.matched_blocks) return;
-  // Room for all of the prompt, or it would be fetched in vain.
-  if (engine_.pool().available() < BlocksFor(prompt.size())) return;
-  const absl::Time now = clock_.Now();
-  double wait = 0;
-  for (const Prompt& other : computing_) {
-    wait += forecast_.Seconds(other.remaining(), other.kv->computed_tokens());
-  }
-  for (const Prompt& other : queued_) {
-    if (other.id == prompt.id || other.due.At(now) > prompt.due.At(now)) continue;
-    const int64_t cached = std::min(other.matched_blocks * kBlockTokens, other.size() - 1);
-    wait += forecast_.Seconds(other.size() - cached, cached);
-  }
-  const double saved = Saved(prompt);
-  if (!peer_fetch_.fetcher->Worthwhile(prompt.job.peer, target - prompt.matched_blocks, wait, saved)) return;
-  prompt.matched_before_fetch = prompt.matched_blocks;
-  const JobId id = prompt.id;
-  prompt.prefetch =
-      fetch::PrefixPrefetch::Begin(*peer_fetch_.fetcher, engine_.pool(), prompt.job.root, prompt.job.peer,
-                                   prompt.job.request_id, prompt.job.tokens, prompt.chain, wait, saved,
-                                   {.prefetched = [this, id](int64_t blocks) { OnPrefetched(id, blocks); },
-                                    .ended = [this, id] { ReleasePrefetch(*waiting_.at(id)); }},
-                                   prompt.job.trace);
-  prompt.due = DueTime(prompt);
-  order_.Move(id, prompt.due);
-}
-
-void Scheduler::OnPrefetched(JobId id, int64_t blocks) {
-  Prompt& prompt = *waiting_.at(id);
-  prompt.matched_blocks = std::max(prompt.matched_blocks, blocks);
-  prompt.prefetched_blocks = blocks;
-  prompt.last_prefetched = clock_.Now();
-  more_cached_ = true;  // for others too
-}
-
-double Scheduler::Saved(const Prompt& prompt) const {
-  const int64_t now = std::min(prompt.matched_blocks * kBlockTokens, prompt.size() - 1);
-  const int64_t then = std::max<int64_t>(now, int64_t{prompt.job.peer.blocks()} * kBlockTokens);
-  return forecast_.Seconds(prompt.size() - now, now) - forecast_.Seconds(prompt.size() - then, then);
-}
-
-bool Scheduler::AwaitsBlocks(Prompt& prompt) {
-  if (peer_fetch_.fetcher->WorthWaiting(prompt.prefetch->fetch(), Saved(prompt))) return true;
-  ReleasePrefetch(prompt);
-  return false;
-}
-
-void Scheduler::ReleasePrefetch(Prompt& prompt) {
-  if (prompt.prefetch == nullptr) return;
-  prompt.prefetch->Release();
-  if (prompt.prefetched_blocks > 0) {
-    prompt.fetch_seconds = absl::ToDoubleSeconds(prompt.last_prefetched - prompt.prefetch->fetch().started());
-  }
-  released_prefetches_.push_back(std::move(prompt.prefetch));
-  prompt.due = DueTime(prompt);
-  if (waiting_.contains(prompt.id)) order_.Move(prompt.id, prompt.due);
-}
-
-bool Scheduler::MakeRoom() {
-  const int64_t before = engine_.pool().available();
-  if (peer_fetch_.server != nullptr) peer_fetch_.server->MakeRoom();
-  for (Prompt& prompt : queued_) ReleasePrefetch(prompt);
-  return engine_.pool().available() > before;
-}
-
 forecast::VirtualDeadline Scheduler::DueTime(const Prompt& prompt) const {
-  const int64_t blocks =
-      std::max(prompt.matched_blocks, prompt.prefetch != nullptr ? prompt.prefetch->target() : 0);
-  const int64_t cached = std::min(blocks * kBlockTokens, prompt.size() - 1);
+  int64_t blocks = prompt.matched_blocks;
+  if (prompt.prefetch != nullptr && !prompt.fetching_span.has_value()) {
+    blocks = std::max(blocks, prompt.prefetch->target());
+  }
+  int64_t cached = blocks * kBlockTokens;
+  if (prompt.reused != nullptr) cached += prompt.reused->CachedTokens(cached);
+  cached = std::min(cached, prompt.size() - 1);
   return forecast::DeadlineOf(prompt.arrival, forecast_.Seconds(prompt.size() - cached, cached),
                               forecast::QueueTargets::For(options_.slo_ttft, options_.tail_share),
                               prompt.job.priority);
@@ -196,6 +138,7 @@ bool Scheduler::Step() {
   std::erase_if(released_prefetches_, [](const auto& prefetch) { return !prefetch->writing(); });
   engine_.pool().Advance(clock_.Now());
   Admit();
+  const bool landed = Land();
   const bool shipped = ShipCached();
   std::vector<Planned> plan = Plan();
   const bool computed = !plan.empty();
@@ -203,7 +146,7 @@ bool Scheduler::Step() {
   Retire();
   probe_.Observe(queued_.size(), computing_.size(), pending_tokens(), engine_.pool().counts());
   // Without progress all prompts wait for a peer to take what was sent; its outbox wakes the loop.
-  return shipped || computed;
+  return landed || shipped || computed;
 }
 
 // One more if the next step has rows to spare, or if it is due before all that run: then it goes between
@@ -235,9 +178,11 @@ void Scheduler::Admit() {
       continue;
     }
     if (!WantsAnother(prompt)) break;
-    auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.job.root);
+    auto kv = std::make_unique<engine::SequenceKv>(engine_.pool(), prompt.rule);
     kv->Lease(prompt.job.leases, prompt.arrival);
-    if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok()) {
+    if (!kv->Reserve(prompt.job.tokens, prompt.size()).ok() ||
+        (prompt.reused != nullptr && !prompt.reused->Reserve(kv->cached_tokens()).ok())) {
+      kv = nullptr;
       if (MakeRoom()) continue;
       break;
     }
@@ -253,11 +198,15 @@ void Scheduler::Admit() {
                                                            options_.max_chunk_bytes);
     // What lies before the ticket is on the other side already.
     prompt.cached_shipped = std::min(prompt.job.ticket.first_block, prompt.cached_blocks());
+    if (prompt.reused != nullptr) {
+      prompt.found_tokens = prompt.reused->FoundTokens(
+          std::max(prompt.kv->cached_tokens(), prompt.job.ticket.first_block * kBlockTokens));
+    }
     v1::PrefillEvent event;
     event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
     event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->cached_tokens()));
     prompt.job.send(std::move(event));
-    probe_.Began(now - prompt.arrival, prompt.size(), prompt.kv->cached_tokens());
+    probe_.Began(now - prompt.arrival, prompt.size(), prompt.cached_tokens());
     order_.Remove(*id);
     waiting_.erase(*id);
     const auto behind = std::find_if(computing_.begin(), computing_.end(),
@@ -311,6 +260,10 @@ std::vector<Scheduler::Planned> Scheduler::Plan() {
       {.chunk_tokens = options_.chunk_tokens, .token_budget = options_.token_budget, .whole_blocks = true});
   for (auto prompt = computing_.begin(); prompt != computing_.end(); ++prompt) {
     if (prompt->remaining() == 0 || prompt->job.congested()) continue;
+    if (prompt->reused != nullptr) {
+      if (!PlanSpans(prompt, chunks, plan) || !PlanRuns(prompt, chunks, plan)) break;
+      continue;
+    }
     const int64_t first = prompt->kv->computed_tokens();
     int64_t rows = chunks.Take(first, prompt->remaining());
     if (rows == 0) break;
@@ -322,7 +275,7 @@ std::vector<Scheduler::Planned> Scheduler::Plan() {
       prompt->shipment->Unreserve();
       continue;
     }
-    plan.push_back({.prompt = prompt, .rows = rows});
+    plan.push_back({.prompt = prompt, .first = first, .rows = rows, .end = first + rows});
   }
   return plan;
 }
@@ -331,11 +284,14 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   batch_.Clear();
   for (const Planned& planned : plan) {
     const Prompt& prompt = *planned.prompt;
-    const int64_t first = prompt.kv->computed_tokens();
-    batch_.Add({.tokens = std::span(prompt.job.tokens).subspan(first, planned.rows),
-                .first_position = first,
+    if (planned.span.has_value()) {
+      batch_.Add(prompt.reused->RowsOf(*planned.span, planned.rows));
+      continue;
+    }
+    batch_.Add({.tokens = std::span(prompt.job.tokens).subspan(planned.first, planned.rows),
+                .first_position = planned.first,
                 .blocks = prompt.kv->blocks(),
-                .logit_rows = planned.rows == prompt.remaining() ? 1 : 0});
+                .logit_rows = planned.first + planned.rows == prompt.size() ? 1 : 0});
   }
   std::vector<absl::Status> shipped(plan.size());
   const absl::Time begin = clock_.Now();
@@ -343,11 +299,10 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
     // This layer leaves while the next is computed.
     for (size_t i = 0; i < plan.size(); ++i) {
       Prompt& prompt = *plan[i].prompt;
-      if (!shipped[i].ok()) continue;
-      const int64_t first = prompt.kv->computed_tokens();
-      const int64_t first_block = first / kBlockTokens;
+      if (!plan[i].end.has_value() || !shipped[i].ok()) continue;
+      const int64_t first_block = prompt.kv->computed_tokens() / kBlockTokens;
       shipped[i] = prompt.shipment->Ship(prompt.kv->blocks(), first_block,
-                                         BlocksFor(first + plan[i].rows) - first_block, layer, 1,
+                                         CompleteBlocks(prompt, *plan[i].end) - first_block, layer, 1,
                                          SendChunks(prompt.job));
     }
   });
@@ -356,16 +311,20 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
   more_cached_ = true;
   for (size_t i = 0; i < plan.size(); ++i) {
     Prompt& prompt = *plan[i].prompt;
-    prompt.shipment->Unreserve();
-    prompt.kv->Computed(prompt.job.tokens, prompt.kv->computed_tokens() + plan[i].rows);
     prompt.compute_seconds +=
         absl::ToDoubleSeconds(step) * static_cast<double>(plan[i].rows) / static_cast<double>(batch_.rows());
+    if (plan[i].span.has_value()) {
+      prompt.reused->Computed(*plan[i].span, plan[i].rows);
+    } else if (plan[i].end.has_value()) {
+      prompt.shipment->Unreserve();
+      prompt.kv->Computed(prompt.job.tokens, *plan[i].end);
+    }
     const auto sequence = static_cast<int64_t>(i);
     if (!shipped[i].ok()) {
       Fail(plan[i].prompt, shipped[i]);
     } else if (result.logit_rows(sequence) > 0) {
       SendLogits(prompt, result.logits(sequence));
-    } else {
+    } else if (plan[i].end.has_value() || plan[i].span.has_value()) {
       v1::PrefillEvent event;
       event.mutable_progress()->set_state(v1::PrefillProgress::STATE_COMPUTING);
       event.mutable_progress()->set_tokens_done(static_cast<uint32_t>(prompt.kv->computed_tokens()));
@@ -375,18 +334,19 @@ void Scheduler::Compute(std::vector<Planned>& plan) {
 }
 
 void Scheduler::SendLogits(Prompt& prompt, std::span<const float> logits) {
-  const int64_t cached = prompt.kv->cached_tokens();
-  forecast_.Observe(prompt.size() - cached, cached, prompt.compute_seconds);
+  const int64_t cached = prompt.cached_tokens();
+  // With spans that land, time does not follow from these two.
+  if (prompt.reused == nullptr) forecast_.Observe(prompt.size() - cached, cached, prompt.compute_seconds);
   v1::PrefillEvent event;
   v1::PrefillDone& done = *event.mutable_done();
   done.set_logits(logits.data(), logits.size_bytes());
   done.set_logits_crc32c(Crc32c(done.logits()));
-  done.set_cached_tokens(static_cast<uint32_t>(prompt.kv->cached_tokens()));
-  done.set_computed_tokens(static_cast<uint32_t>(prompt.size() - prompt.kv->cached_tokens()));
+  done.set_cached_tokens(static_cast<uint32_t>(cached));
+  done.set_computed_tokens(static_cast<uint32_t>(prompt.size() - cached));
   if (prompt.fetched_tokens > 0) {
     done.set_fetched_tokens(static_cast<uint32_t>(prompt.fetched_tokens));
     done.set_fetch_seconds(prompt.fetch_seconds);
-    done.set_fetched_from(prompt.job.peer.worker());
+    done.set_fetched_from(prompt.fetched_from);
   }
   // Not the time from its first chunk to its last: what other prompts took in between is not its own cost,
   // and adding up the prompts that wait before another one would count it twice.
@@ -407,11 +367,11 @@ void Scheduler::AddSpans(Prompt& prompt, absl::Time computed) const {
   const absl::Time computed_from = std::max(prompt.arrival, computed - absl::Seconds(prompt.compute_seconds));
   spans.Add("prefill.queue", prompt.arrival, computed_from);
   spans.Add("prefill.compute", computed_from, computed).attributes = {
-      {names::kTokens, prompt.size() - prompt.kv->cached_tokens()}};
+      {names::kTokens, prompt.size() - prompt.cached_tokens()}};
   if (prompt.fetched_tokens > 0) {
     const absl::Time fetched_from = prompt.last_prefetched - absl::Seconds(prompt.fetch_seconds);
     spans.Add("fetch", fetched_from, prompt.last_prefetched).attributes = {
-        {names::kWorker, prompt.job.peer.worker()}, {names::kTokens, prompt.fetched_tokens}};
+        {names::kWorker, prompt.fetched_from}, {names::kTokens, prompt.fetched_tokens}};
   }
   spans.End(computed);
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "baton/v1/prefill.pb.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
+#include "common/engine/reused_spans.h"
 #include "common/engine/sequence_kv.h"
 #include "common/fetch/peer_fetch.h"
 #include "common/fetch/prefix_prefetch.h"
@@ -36,6 +38,10 @@
 #include "common/transfer/shipment.h"
 #include "prefill_service/probe.h"
 #include "prefill_service/queue.h"
+
+namespace baton::engine {
+class ChunkPlanner;
+}
 
 namespace baton::prefill_service {
 
@@ -58,6 +64,10 @@ struct SchedulerOptions {
   forecast::StepCost step_cost;
   // Payload of one chunk message.
   int64_t max_chunk_bytes = 4 << 20;
+  // Tokens of reusable spans that land between two steps.
+  int64_t landing_tokens = 4096;
+  // Whether prompts may have reusable spans (--chunk-reuse).
+  bool chunk_reuse = false;
 };
 
 // One prompt to prefill. The base is the way back to the decode worker.
@@ -70,6 +80,8 @@ struct Job : rpc::EventSink<v1::PrefillEvent> {
   int priority = 0;
   // What of the prompt stays cached here in preference to other blocks.
   std::vector<kv::PrefixLease> leases;
+  // Its spans whose KV is taken from their canonical sequences.
+  std::vector<kv::ReusableSpan> reusable;
   // Where its leading blocks can be fetched; 0 blocks: nowhere. At least one token follows them.
   v1::PeerPrefix peer;
   // What calls carry that it causes, and its spans: null if it is not recorded.
@@ -85,7 +97,8 @@ class Scheduler {
   ~Scheduler();
 
   // Queues a prompt that the service has validated. RESOURCE_EXHAUSTED: the queue is full;
-  // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone.
+  // FAILED_PRECONDITION: the prompt would not fit in the pool even if it were alone, or it has reusable spans
+  // and this worker takes none.
   absl::Status Submit(JobId id, Job job);
   // Ends a prompt without a message, whatever its state. Unknown ids are ignored.
   void Cancel(JobId id);
@@ -106,12 +119,23 @@ class Scheduler {
     absl::Time arrival;
     absl::Time started;
     forecast::VirtualDeadline due;  // fixed when it begins
+    kv::PromptChain rule;
+    std::unique_ptr<engine::ReusedSpans> reused;  // null: it has no reusable spans
     // While it waits: the chain of its full blocks, and how many of them are cached here.
     std::vector<kv::BlockHash> chain;
     int64_t matched_blocks = 0;
-    // Its fetch, if it has one; and what came of it.
+    bool asked_disk = false, asked_shared = false;  // which of its blocks they have
+    // Its fetch, if it has one: where it is from, and who runs it; and what came of all.
     std::unique_ptr<fetch::PrefixPrefetch> prefetch;
-    int64_t matched_before_fetch = 0;
+    v1::PeerPrefix source;
+    fetch::Fetcher* fetcher = nullptr;  // null before the first
+    // Of a fetch for a reusable span: which, and what it spares. And how many of spans times tiers were
+    // asked.
+    std::optional<size_t> fetching_span;
+    double span_saved = 0;
+    size_t asked_spans = 0;
+    std::string fetched_from;
+    int64_t matched_before_fetch = 0;  // before the first
     int64_t prefetched_blocks = 0;
     absl::Time last_prefetched;  // the last of them
     double fetch_seconds = 0;
@@ -120,22 +144,49 @@ class Scheduler {
     std::unique_ptr<engine::SequenceKv> kv;
     std::unique_ptr<transfer::Shipment> shipment;
     int64_t cached_shipped = 0;  // blocks of the cached prefix that have left
+    int64_t found_tokens = 0;    // of reusable spans, behind what is cached here or on the other side
     bool logits_sent = false;
 
+    Prompt(JobId number, Job prompt)
+        : id(number), job(std::move(prompt)), rule(job.root, std::move(job.reusable)) {}
+
     int64_t size() const { return static_cast<int64_t>(job.tokens.size()); }
-    int64_t remaining() const { return size() - (kv ? kv->computed_tokens() : 0); }
+    // Rows still to compute: of the prompt itself, and of its spans' canonical sequences.
+    int64_t own_rows() const {
+      const int64_t computed = kv ? kv->computed_tokens() : 0;
+      return reused == nullptr ? size() - computed : reused->OwnRows(computed);
+    }
+    int64_t remaining() const {
+      return kv == nullptr ? size() : own_rows() + (reused ? reused->remaining() : 0);
+    }
     int64_t cached_blocks() const { return kv->cached_tokens() / kBlockTokens; }
+    // Of the prompt's tokens, those that are here or on the other side when it begins, or are found.
+    int64_t cached_tokens() const;
   };
+  // Rows of a step: of a prompt, or of the canonical sequence of one of its spans. With the last of a
+  // prompt's own, how many of its tokens are computed or landed after the step.
   struct Planned {
     std::list<Prompt>::iterator prompt;
-    int64_t rows;
+    int64_t first = 0;
+    int64_t rows = 0;
+    std::optional<int64_t> end = {};
+    std::optional<size_t> span = {};
   };
 
   forecast::VirtualDeadline DueTime(const Prompt& prompt) const;
+  // scheduler_fetch.cc.
+  //
+  // Loads what a tier has of a waiting prompt, or has a peer send what that holds, if it is worth it. Each is
+  // asked once: the disk, a peer, the shared tier.
   void BeginFetch(Prompt& prompt);
+  bool BeginLoad(Prompt& prompt, fetch::DiskSource* tier, bool& asked);
+  bool BeginFetchFrom(Prompt& prompt, fetch::Fetcher& fetcher, const v1::PeerPrefix& source);
+  // Seconds that a waiting prompt will wait for others.
+  double WaitOf(const Prompt& prompt) const;
+  void OnPrefetchEnded(JobId id);
   void OnPrefetched(JobId id, int64_t blocks);
-  // What its fetch spares, if all comes that it was asked for. Seconds.
-  double Saved(const Prompt& prompt) const;
+  // What a fetch of so many leading blocks spares, if all come. Seconds.
+  double Saved(const Prompt& prompt, int64_t blocks) const;
   // Whether a prompt with a prefetch should wait for it, rather than compute. Ends the prefetch if not.
   bool AwaitsBlocks(Prompt& prompt);
   // The one place where prefetches are released.
@@ -151,6 +202,20 @@ class Scheduler {
   // Ships what is left of cached prefixes, as long as the peer takes it. True if anything left.
   bool ShipCached();
   std::vector<Planned> Plan();
+  // scheduler_reuse.cc: prompts with reusable spans.
+  //
+  // Loads what a tier has of canonical sequences, one after the other, if it is worth it. False: nothing
+  // more.
+  bool BeginSpanFetch(Prompt& prompt);
+  bool BeginSpanFetchFrom(Prompt& prompt, size_t span, fetch::DiskSource& tier);
+  // Lands tokens whose canonical sequences are computed. True if any did.
+  bool Land();
+  // Adds rows of a prompt's spans, and of the prompt. False: the step has no room for more.
+  bool PlanSpans(std::list<Prompt>::iterator prompt, engine::ChunkPlanner& chunks,
+                 std::vector<Planned>& plan);
+  bool PlanRuns(std::list<Prompt>::iterator prompt, engine::ChunkPlanner& chunks, std::vector<Planned>& plan);
+  // Blocks of the prompt that nothing is added to once so many tokens are computed.
+  static int64_t CompleteBlocks(const Prompt& prompt, int64_t computed);
   void Compute(std::vector<Planned>& plan);
   void SendLogits(Prompt& prompt, std::span<const float> logits);
   // The spans of a prompt that is computed, if it is recorded.

@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<PrefillServer>> PrefillServer::Start(ServerOption
   options.worker.chunk_tokens = std::min(options.scheduler.chunk_tokens, options.scheduler.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->runtime,
                          worker::WorkerRuntime::Create(options.worker, v1::ROLE_PREFILL, "prefill"));
+  options.scheduler.chunk_reuse = !options.worker.chunk_reuse.empty();
   options.scheduler.step_cost = parts->runtime->step_cost();
   options.scheduler.max_chunk_bytes = rpc::kMaxChunkBytes;
   parts->role = std::make_unique<PrefillRole>(options.scheduler, *parts->runtime);

@@ -15,6 +15,7 @@
 #include "common/telemetry/metrics.h"
 #include "router/models_file.h"
 #include "router/router.h"
+#include "router/store/store_address.h"
 
 namespace {
 
@@ -40,6 +41,7 @@ int main(int argc, char** argv) {
   std::string metrics_listen = "127.0.0.1:0";
   std::string log_level = "info";
   bool exit_with_parent = false;
+  std::string store, store_password_file;
   double queue_seconds = 120, drain_seconds = 10, resolve_seconds = 5, stall_seconds = 30;
   double ping_after = absl::ToDoubleSeconds(options.client_keepalive.interval);
   double ping_timeout = absl::ToDoubleSeconds(options.client_keepalive.timeout);
@@ -58,7 +60,8 @@ int main(int argc, char** argv) {
   app.add_option(
          "--models", models_file,
          "JSON file of more models, each with its workers: {\"models\": [{\"name\", \"folder\", "
-         "\"decode\": [...], \"prefill\": [...], \"fleet_file\", \"output_format\"}]}. The default is "
+         "\"decode\": [...], \"prefill\": [...], \"fleet_file\", \"output_format\", \"classifier\"}], "
+         "\"moderation\": {\"policy\"}}. The default is "
          "--model, else the first of them; one without workers is served by those of the flags")
       ->type_name("FILE");
   app.add_option("--output-format", model.output_format,
@@ -93,6 +96,9 @@ int main(int argc, char** argv) {
       ->type_name("ADDR")
       ->check(baton::command_line::Address())
       ->capture_default_str();
+  app.add_flag("--vllm-metrics", options.vllm_metrics,
+               "Show the workers' load in metrics under vLLM's names too, for inference gateways and "
+               "autoscalers that know those");
   app.add_option("--policy", options.policy, "How requests are placed")
       ->check(CLI::IsMember({"prefix_affinity", "least_loaded", "round_robin"}))
       ->capture_default_str();
@@ -162,9 +168,22 @@ int main(int argc, char** argv) {
                  "JSON file of tenants, their keys and limits, read again when it changes; none: open to all")
       ->type_name("FILE");
   app.add_option(
+         "--store", store,
+         "Redis or Valkey server by which several routers share rates and quotas of tenants: "
+         "redis://[USER@]HOST[:PORT][/DATABASE] or unix:///PATH; none: each router has limits of its own")
+      ->type_name("URL")
+      ->check(CLI::Validator(
+          [](std::string& url) {
+            return std::string(baton::router::store::ParseStoreAddress(url).status().message());
+          },
+          ""));
+  app.add_option("--store-password-file", store_password_file, "File with the password of the store")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  app.add_option(
          "--ledger", options.ledger,
          "File that keeps the sums of what was used, by day, tenant, key and model (`baton usage` prints "
-         "it); none: no sums are kept")
+         "it), or `store`: they are kept in --store; none: no sums are kept")
       ->type_name("FILE");
   app.add_option(
          "--audit-log", options.audit_log,
@@ -240,7 +259,8 @@ int main(int argc, char** argv) {
   if (!models_file.empty()) {
     const auto more = baton::router::ReadModels(models_file);
     if (!more.ok()) return Fail(more.status());
-    options.models.insert(options.models.end(), more->begin(), more->end());
+    options.models.insert(options.models.end(), more->models.begin(), more->models.end());
+    options.moderation = more->moderation;
   }
   const bool flags_workers = std::any_of(options.models.begin(), options.models.end(),
                                          [](const auto& one) { return !one.HasWorkers(); });
@@ -252,6 +272,14 @@ int main(int argc, char** argv) {
   if (flags_workers && options.decode.empty() && options.fleet_file.empty()) {
     return baton::command_line::Misused(
         app, "there is no worker to place requests on: give --decode or --fleet-file");
+  }
+  if (store.empty() && !store_password_file.empty()) {
+    return baton::command_line::Misused(app, "--store-password-file is of --store, which is missing");
+  }
+  if (!store.empty()) {
+    const auto address = baton::router::store::ParseStoreAddress(store);
+    if (!address.ok()) return Fail(address.status());
+    options.store = {.address = *address, .password_file = store_password_file};
   }
   options.dispatcher.max_wait = absl::Seconds(queue_seconds);
   const double ttft_seconds = default_ttft.value_or(options.slo.ttft_seconds);

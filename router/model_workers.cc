@@ -13,7 +13,9 @@ ModelWorkers::ModelWorkers(Options options, std::unique_ptr<placement::Policy> p
       probe_(metrics, options_.slo, options_.label),
       index_({.max_bytes = options_.index_bytes}),
       fleet_(options_.fleet, probe_, &index_),
-      dispatcher_(options_.dispatcher, fleet_, std::move(policy), clock, probe_, &index_) {}
+      dispatcher_(options_.dispatcher, fleet_, std::move(policy), clock, probe_, &index_) {
+  if (!options_.vllm_name.empty()) probe_.NameAsVllm(options_.vllm_name);
+}
 
 absl::Status ModelWorkers::Start(std::function<void()> changed) {
   fleet_.SetListener([this, changed = std::move(changed)] {

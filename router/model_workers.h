@@ -23,7 +23,8 @@ namespace baton::router {
 class ModelWorkers {
  public:
   struct Options {
-    std::string label;  // in metrics, as `model`; empty: they have no such label
+    std::string label;      // in metrics, as `model`; empty: they have no such label
+    std::string vllm_name;  // the model's name in metrics under vLLM's names; empty: there are none
     Slo slo;
     int64_t index_bytes = 0;
     fleet::Fleet::Options fleet;

@@ -6,9 +6,14 @@
 //      "folder": "/srv/llama",          or a GGUF file
 //      "name": "llama",                 that requests use; absent: the folder's name
 //      "output_format": "llama3_json",  absent: found by the template
-//      "decode": ["10.0.0.1:8470"],     as --decode; likewise "prefill"
-//      "prefill": [],
-//      "fleet_file": "llama.json"}]}    as --fleet-file
+//      "classifier": "llama_guard",     it judges texts (moderation/classifier_format.h); absent: it is none
+//      "tenants": ["search", "ads"],    that may use it, and see it; absent: all
+//      "max_tokens": 1024,              of an answer, at most; this and the following 0 or absent: no limit
+//      "requests_per_minute": 600,      of all tenants together, by router; likewise
+//      "prompt_tokens_per_minute" "output_tokens_per_minute": 0,   and "output_tokens_per_minute" "decode":
+//      ["10.0.0.1:8470"],     as --decode; likewise "prefill" "prefill": [], "fleet_file": "llama.json"}], as
+//      --fleet-file
+//    "moderation": {"policy": "block"}}  of all tenants that have none of their own (moderation/rules.h)
 //
 // A model without "decode", "prefill" and "fleet_file" is served by the workers of the router's flags. Models
 // with the same three share one fleet; they are names of one model.
@@ -23,10 +28,15 @@
 
 namespace baton::router {
 
-// At least one model. `file` is for messages.
-absl::StatusOr<std::vector<RouterOptions::Model>> ParseModels(std::string_view text, std::string_view file);
+struct ModelsFile {
+  std::vector<RouterOptions::Model> models;  // at least one
+  moderation::Rules moderation;
+};
+
+// `file` is for messages.
+absl::StatusOr<ModelsFile> ParseModels(std::string_view text, std::string_view file);
 
 // Reads the file at `path`, of at most 1 MiB. NOT_FOUND if there is none.
-absl::StatusOr<std::vector<RouterOptions::Model>> ReadModels(const std::string& path);
+absl::StatusOr<ModelsFile> ReadModels(const std::string& path);
 
 }  // namespace baton::router

@@ -15,6 +15,8 @@
 #include "common/base/status.h"
 #include "common/rpc/security.h"
 #include "common/rpc/server.h"
+#include "router/api/classifier.h"
+#include "router/api/classifiers.h"
 #include "router/api/executor.h"
 #include "router/api/grpc_decode_client.h"
 #include "router/api/model_registry.h"
@@ -24,11 +26,19 @@
 #include "router/api/validation.h"
 #include "router/billing/ledger.h"
 #include "router/billing/price_file.h"
+#include "router/kserve/service.h"
 #include "router/model_workers.h"
+#include "router/store/redis_ledger.h"
+#include "router/store/shared_limits.h"
+#include "router/store/store_probe.h"
 #include "router/tenancy/authenticator.h"
+#include "router/vllm/service.h"
 
 namespace baton::router {
 namespace {
+
+// Of verdicts. Tenants of the file count up from 1.
+constexpr admission::TenantId kModerationTenant{~uint32_t{0}};
 
 // The workers of some of the models.
 using Finding = discovery::Discovery::Options;
@@ -46,12 +56,35 @@ bool SameWorkers(const Finding& a, const Finding& b) {
   return a.decode == b.decode && a.prefill == b.prefill && a.fleet_file == b.fleet_file;
 }
 
+admission::TenantLimits RatesOf(const RouterOptions::Model& model) {
+  admission::TenantLimits rates;
+  rates.requests_per_minute = model.requests_per_minute;
+  rates.prompt_tokens_per_minute = model.prompt_tokens_per_minute;
+  rates.output_tokens_per_minute = model.output_tokens_per_minute;
+  return rates;
+}
+
+// Of the model with this number.
+void SetLimits(const RouterOptions::Model& model, size_t number, ServedModel* served) {
+  served->tenants.insert(model.tenants.begin(), model.tenants.end());
+  served->max_tokens = model.max_tokens;
+  if (model.max_tokens > 0) {
+    auto& otherwise = served->defaults.max_new_tokens;
+    const int most = static_cast<int>(model.max_tokens);
+    otherwise = std::min(otherwise.value_or(most), most);
+  }
+  if (RatesOf(model) != admission::TenantLimits()) {
+    served->meter = admission::TenantId(static_cast<uint32_t>(number));
+  }
+}
+
 // `fleets`: where the workers of each fleet are, in the order of their first models.
 absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vector<Finding>* fleets) {
   std::vector<ServedModel> served;
   for (const RouterOptions::Model& model : options.models) {
-    BATON_ASSIGN_OR_RETURN(served.emplace_back(),
-                           ServedModel::Load(model.folder, model.name, model.output_format));
+    BATON_ASSIGN_OR_RETURN(served.emplace_back(), ServedModel::Load(model.folder, model.name,
+                                                                    model.output_format, model.classifier));
+    SetLimits(model, served.size() - 1, &served.back());
     const output::FormatChoice& choice = served.back().output;
     spdlog::info("model {}: output format {}, {} tool calls, {} thinking", served.back().name,
                  choice.format->name, choice.tools ? "with" : "without",
@@ -62,6 +95,10 @@ absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vect
           "an answer with it "
           "is not found again in the next turn (ModelInfo.unstable_history)",
           served.back().name, part);
+    }
+    if (served.back().classifier != nullptr) {
+      spdlog::info("model {}: a classifier of the format {}, {} bytes of text per verdict",
+                   served.back().name, served.back().classifier->name, served.back().classifier_room);
     }
     const Finding workers = WorkersOf(options, model);
     const auto fleet = std::find_if(fleets->begin(), fleets->end(),
@@ -111,6 +148,7 @@ ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedMod
                                    const std::string& router_id, Finding finding, size_t fleets) {
   ModelWorkers::Options result;
   if (fleets > 1) result.label = model.name;
+  if (options.vllm_metrics) result.vllm_name = model.name;
   result.slo = options.slo;
   result.index_bytes = options.index_bytes / static_cast<int64_t>(fleets);
   result.fleet.router_id = router_id;
@@ -121,6 +159,9 @@ ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedMod
   return result;
 }
 
+// New grammars that wait to be compiled, each for up to 200 ms, and the bytes of their requests.
+constexpr size_t kMaxGrammarsWaiting = 256, kMaxGrammarBytesWaiting = size_t{64} << 20;
+
 }  // namespace
 
 // In the order in which they are built; destroyed the other way round.
@@ -129,12 +170,19 @@ struct Router::Parts {
       : drain(options.drain),
         models(std::move(registry)),
         preparer(models, [] { return RandomU64(); }),
-        executor({.threads = options.tokenizer_threads, .clock = &clock, .dropped = [this] {
-                    context.probe->PreparationDropped();
-                  }}) {
+        executor({.threads = options.tokenizer_threads,
+                  .clock = &clock,
+                  .dropped = [this] { context.probe->PreparationDropped(); }}),
+        grammars({.threads = 1,
+                  .capacity = kMaxGrammarsWaiting,
+                  .capacity_bytes = kMaxGrammarBytesWaiting,
+                  .clock = &clock,
+                  .what = "new grammars wait to be compiled",
+                  .dropped = [this] { context.probe->PreparationDropped(); }}) {
     context.preparer = &preparer;
     context.decode = &decode_client;
     context.executor = &executor;
+    context.grammars = &grammars;
     context.clock = &clock;
     context.live = &live;
     context.sessions = &sessions;
@@ -152,7 +200,12 @@ struct Router::Parts {
   // One fleet for each of `places`; they follow no worker yet.
   absl::Status MakeFleets(const RouterOptions& options, const std::vector<Finding>& places) {
     auto shared = options;
-    shared.dispatcher.meters = std::make_shared<admission::Meters>();
+    shared.dispatcher.meters = meters;
+    shared.dispatcher.models = model_meters;
+    for (size_t i = 0; i < options.models.size(); ++i) {
+      const admission::TenantId number(static_cast<uint32_t>(i));
+      model_meters->Configure(number, RatesOf(options.models[i]), clock.Now());
+    }
     for (const Finding& place : places) {
       BATON_ASSIGN_OR_RETURN(
           auto policy,
@@ -170,6 +223,61 @@ struct Router::Parts {
           {.dispatcher = &made.dispatcher(), .fleet = &made.fleet(), .probe = &made.probe()});
     }
     context.probe = &workers.front()->probe();
+    return absl::OkStatus();
+  }
+
+  void OpenStore(const RouterOptions& options) {
+    if (!options.store.has_value()) return;
+    store_probe.emplace(metrics);
+    shared_limits = std::make_unique<store::SharedLimits>(
+        store::SharedLimits::Options{.store = *options.store, .router_id = context.router_id}, meters, clock,
+        *store_probe);
+  }
+
+  absl::Status OpenLedger(const RouterOptions& options) {
+    if (options.ledger.empty() && options.audit_log.empty()) return absl::OkStatus();
+    billing::Ledger::Options files = {.ledger_file = options.ledger, .audit_file = options.audit_log};
+    std::unique_ptr<billing::LedgerStore> shared;
+    if (options.ledger == RouterOptions::kStoreLedger) {
+      if (!options.store.has_value()) {
+        return absl::InvalidArgumentError(
+            "the ledger is to be kept in the store, and none is named: give --store, or a file");
+      }
+      files.ledger_file.clear();
+      BATON_ASSIGN_OR_RETURN(shared, store::RedisLedger::Open(*options.store));
+    }
+    BATON_ASSIGN_OR_RETURN(ledger, billing::Ledger::Open(files, ledger_probe, std::move(shared)));
+    return absl::OkStatus();
+  }
+
+  // The classifiers among the models, with the rules of tenants that have none of their own.
+  absl::Status MakeClassifiers(const moderation::Rules& rules) {
+    internal = context;
+    internal.internal = true;
+    internal.ledger = nullptr;
+    internal.prices = nullptr;
+    internal.sessions = nullptr;
+    internal.tracer = nullptr;
+    const auto tenant =
+        std::make_shared<const Tenant>(Tenant{.id = kModerationTenant,
+                                              .name = "moderation",
+                                              .label = "moderation",
+                                              .salt = kv::TenantSalt("baton/moderation"),
+                                              .limits = {.concurrency = Classifier::kConcurrency},
+                                              .internal = true});
+    std::vector<std::unique_ptr<moderation::Moderator>> moderators;
+    for (const auto& model : models.models()) {
+      if (model->classifier == nullptr) continue;
+      workers[model->fleet]->dispatcher().SetTenant(tenant->id, tenant->label, tenant->limits);
+      moderators.push_back(std::make_unique<Classifier>(internal, *model, tenant, moderation_probe));
+    }
+    if (moderators.empty() && rules.policy != moderation::Policy::kOff) {
+      return absl::InvalidArgumentError(
+          "answers are to be moderated, and no model is a classifier: give one \"classifier\" (--models)");
+    }
+    classifiers = std::make_unique<Classifiers>(models, rules, std::move(moderators));
+    context.classifiers = classifiers.get();
+    context.moderation = &moderation_probe;
     return absl::OkStatus();
   }
 
@@ -195,8 +303,15 @@ struct Router::Parts {
   GrpcDecodeClient decode_client{clock};
   LiveCalls live{clock};
   SessionPrompts sessions;
-  CallContext context;
-  Executor executor;
+  vllm::RunningRequests vllm_running;
+  CallContext context, internal;
+  moderation::Probe moderation_probe{metrics};
+  std::unique_ptr<Classifiers> classifiers;
+  Executor executor, grammars;
+  const std::shared_ptr<admission::Meters> meters = std::make_shared<admission::Meters>();
+  const std::shared_ptr<admission::Meters> model_meters = std::make_shared<admission::Meters>();
+  std::optional<store::StoreProbe> store_probe;        // none without a store
+  std::unique_ptr<store::SharedLimits> shared_limits;  // null: each router has its own limits
   std::unique_ptr<Tenants> tenants;
   billing::LedgerProbe ledger_probe{metrics};
   // Calls end on its thread: it goes after the server.
@@ -204,6 +319,9 @@ struct Router::Parts {
   std::unique_ptr<billing::PriceFile> prices;  // null: no model has a price
   std::unique_ptr<Authenticator> authenticator;
   std::unique_ptr<InferenceService> service;
+  std::unique_ptr<kserve::KserveService> kserve;
+  std::unique_ptr<vllm::InferenceService> vllm_inference;
+  std::unique_ptr<vllm::ControlService> vllm_control;
   absl::Mutex health_mutex;
   std::unique_ptr<rpc::Server> server;
   bool said_serving ABSL_GUARDED_BY(health_mutex) = true;  // what a new server says
@@ -222,7 +340,11 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->context.tracer = &all->tracing->tracer();
   BATON_RETURN_IF_ERROR(all->MakeFleets(options, places));
   all->live.Watch(options.client_stall);
+  all->OpenStore(options);
   BATON_ASSIGN_OR_RETURN(all->tenants, Tenants::Open(options.tenants, [all](const Tenant& tenant) {
+                           if (all->shared_limits != nullptr) {
+                             all->shared_limits->SetTenant(tenant.id, tenant.name);
+                           }
                            for (const auto& fleet : all->workers) {
                              fleet->dispatcher().SetTenant(tenant.id, tenant.label, tenant.limits);
                            }
@@ -230,19 +352,20 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   all->tenants->Watch();
   all->authenticator = std::make_unique<Authenticator>(*all->tenants, *all->context.probe);
   all->context.authenticator = all->authenticator.get();
-  if (!options.ledger.empty() || !options.audit_log.empty()) {
-    BATON_ASSIGN_OR_RETURN(
-        all->ledger, billing::Ledger::Open({.ledger_file = options.ledger, .audit_file = options.audit_log},
-                                           all->ledger_probe));
-  }
+  if (all->shared_limits != nullptr) all->shared_limits->Start();
+  BATON_RETURN_IF_ERROR(all->OpenLedger(options));
   all->context.ledger = all->ledger.get();
   BATON_ASSIGN_OR_RETURN(all->prices, OpenPrices(options.prices, all->models));
   if (all->prices != nullptr) all->prices->Watch();
   all->context.prices = all->prices.get();
+  BATON_RETURN_IF_ERROR(all->MakeClassifiers(options.moderation));
   for (const auto& fleet : all->workers) {
     BATON_RETURN_IF_ERROR(fleet->Start([all] { all->FollowFleets(); }));
   }
   all->service = std::make_unique<InferenceService>(all->context);
+  all->kserve = std::make_unique<kserve::KserveService>(all->context);
+  all->vllm_inference = std::make_unique<vllm::InferenceService>(all->context, all->vllm_running);
+  all->vllm_control = std::make_unique<vllm::ControlService>(all->context, all->vllm_running);
   rpc::ServerOptions listening;
   listening.listen = options.listen;
   listening.health_listen = options.health_listen;
@@ -250,7 +373,9 @@ absl::StatusOr<std::unique_ptr<Router>> Router::Start(const RouterOptions& optio
   listening.is_public = true;
   listening.keepalive = options.client_keepalive;
   listening.connections = options.connections;
-  BATON_ASSIGN_OR_RETURN(auto server, rpc::Server::Start(listening, {all->service.get()}));
+  BATON_ASSIGN_OR_RETURN(auto server,
+                         rpc::Server::Start(listening, {all->service.get(), all->kserve.get(),
+                                                        all->vllm_inference.get(), all->vllm_control.get()}));
   {
     absl::MutexLock lock(&all->health_mutex);
     all->server = std::move(server);

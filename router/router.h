@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "common/telemetry/tracing.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/fleet/fleet.h"
+#include "router/moderation/rules.h"
+#include "router/store/redis.h"
 #include "router/tenancy/tenants.h"
 
 namespace baton::router {
@@ -27,6 +30,15 @@ struct RouterOptions {
     std::string name;  // that requests use; empty: the folder's name
     // How it writes thinking and tool calls (docs/output-formats.md); empty: found by its template.
     std::string output_format;
+    // It judges texts, and writes verdicts of this format (docs/moderation.md); empty: it is no classifier.
+    std::string classifier;
+    // The tenants that may use it and see it; empty: all.
+    std::vector<std::string> tenants;
+    // The most tokens of an answer, and what all tenants together may ask of it in this router; 0: no limit.
+    int64_t max_tokens = 0;
+    int64_t requests_per_minute = 0;
+    int64_t prompt_tokens_per_minute = 0;
+    int64_t output_tokens_per_minute = 0;
     // Its own workers, written as below. None: those below.
     std::vector<std::string> decode;
     std::vector<std::string> prefill;
@@ -36,6 +48,9 @@ struct RouterOptions {
   // What it serves, by name; the first is for requests that name no model. Those with the same workers share
   // one fleet: they are names of one model, and their folders have one configuration.
   std::vector<Model> models;
+  // What every tenant's requests have at least, if the tenants file has nothing else for it; by the first
+  // classifier of the models.
+  moderation::Rules moderation;
   // Of the models that name none: addresses and DNS names of workers, a file of more of them, and how often
   // names are resolved (discovery/). At least one decode entry or a file.
   std::vector<std::string> decode;
@@ -49,7 +64,11 @@ struct RouterOptions {
   Tenants::Options tenants;
   // What models cost (billing/price.h), by a file; empty: nothing has a price.
   std::string prices;
-  // The sums of what was used, and a line for each request (billing/ledger.h); empty: none are kept.
+  // By what several routers share tenants' rates and quotas (store/shared_limits.h); none: each has its own.
+  std::optional<store::StoreOptions> store;
+  // The sums of what was used, and a line for each request (billing/ledger.h); empty: none are kept. A ledger
+  // of kStoreLedger is kept in the store.
+  static constexpr std::string_view kStoreLedger = "store";
   std::string ledger;
   std::string audit_log;
   // Where spans go, and of which requests.
@@ -65,6 +84,8 @@ struct RouterOptions {
   absl::Duration client_stall = absl::Seconds(30);
   // What baton_router_answers_total judges by; prefill workers have the same TTFT.
   Slo slo;
+  // The load of each fleet is shown under vLLM's names too (docs/inference-gateway.md).
+  bool vllm_metrics = false;
   // Of the order of prefill queues (forecast::QueueTargets).
   double tail_share = forecast::kDefaultTailShare;
   Dispatcher::Options dispatcher;

@@ -4,7 +4,7 @@
 
 namespace baton {
 
-#ifdef BATON_PATIENCE  // of builds with sanitizers (cmake/BatonRoom.cmake)
+#if defined(BATON_PATIENCE) && BATON_PATIENCE > 1  // of builds with sanitizers (cmake/BatonRoom.cmake)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;

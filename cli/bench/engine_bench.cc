@@ -208,7 +208,7 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
   result.numerics = engine->fingerprint().numerics;
   result.weight_bytes = engine->weight_bytes();
   const model::ModelConfig& config = engine->config();
-  result.token_products = summary.matrix_values - summary.lookup_values - config.vocabulary * config.hidden;
+  result.token_products = summary.matrix_values - summary.IdleValues() - config.vocabulary * config.hidden;
   BATON_ASSIGN_OR_RETURN(const auto limits,
                          Limits::Make(MainPrecision(summary, loading.weights), result.threads));
   Runs runs(*engine, blocks, clock);

@@ -14,6 +14,7 @@
 #include "cli/show/live_line.h"
 #include "cli/show/print.h"
 #include "common/base/build_info.h"
+#include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
 
 namespace baton::cli {
@@ -81,6 +82,7 @@ Command AddBenchEngine(CLI::App& bench, const CliContext& context) {
   app->add_option("--weights", flags->weights, "Precision of matrices: stored, or bf16, int8 or int4")
       ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
       ->capture_default_str();
+  command_line::AddExpertFlags(*app, flags->options.engine.expert_file, flags->options.engine.expert_memory);
   app->add_option("--kv-dtype", flags->kv_dtype, "Precision of keys and values")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();

@@ -39,7 +39,9 @@ Json UsageToJson(const v1::Usage& usage) {
           {"completion_tokens", usage.completion_tokens()},
           {"decode_cached_tokens", usage.decode_cached_tokens()},
           {"prefill_cached_tokens", usage.prefill_cached_tokens()},
-          {"thinking_tokens", usage.thinking_tokens()}};
+          {"thinking_tokens", usage.thinking_tokens()},
+          {"drafted_tokens", usage.drafted_tokens()},
+          {"accepted_tokens", usage.accepted_tokens()}};
 }
 
 Json TimingToJson(const v1::Timing& timing) {
@@ -77,6 +79,8 @@ std::string_view ReasonName(v1::FinishReason reason) {
       return "context_full";
     case v1::FINISH_REASON_TOOL_CALLS:
       return "tool_calls";
+    case v1::FINISH_REASON_CONTENT_FILTER:
+      return "content_filter";
     default:
       return "unspecified";
   }

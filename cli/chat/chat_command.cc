@@ -60,11 +60,13 @@ struct Flags {
   std::string system;
   std::vector<std::string> messages;
   ConstraintFlags constraint;
+  SpeculationFlags speculation;
   std::string tools_file;
   bool thinking = false;
   bool hide_thinking = false;
   std::optional<uint32_t> thinking_budget;
   std::string overflow = "drop-oldest";
+  bool moderate = false;
   bool echo = false;
   bool show_timing = false;
 };
@@ -103,6 +105,14 @@ std::string DescribeContext(const v1::ContextReport& report) {
     return fmt::format("the thinking of {} old answers is left out", report.cleared_thinking());
   }
   return "";
+}
+
+std::string DescribeBlock(const v1::ModerationResult& result) {
+  std::string names;
+  for (const v1::ModerationCategory& category : result.categories()) {
+    names += (names.empty() ? "" : ", ") + category.name();
+  }
+  return fmt::format("({} blocked: {})\n", result.input() ? "your message was" : "the answer was", names);
 }
 
 class Chat {
@@ -179,9 +189,13 @@ class Chat {
     for (const v1::AnswerPart& part : answer.choices()[0].parts) {
       if (part.has_tool_call() && part.complete()) calls_.push_back(part.tool_call());
     }
-    history_.Add(asked, AssistantMessage(answer.choices()[0].text, calls_));
+    const v1::Finished& end = answer.choices()[0].end;
+    const bool blocked = end.reason() == v1::FINISH_REASON_CONTENT_FILTER;
+    // What was blocked would be judged again, and blocked again, with each further turn.
+    if (!blocked) history_.Add(asked, AssistantMessage(answer.choices()[0].text, calls_));
     for (const v1::Warning& warning : answer.choices()[0].end.warnings()) Tell("({})\n", warning.message());
     last_ = answer.choices()[0].end;
+    if (blocked) Tell("{}", DescribeBlock(last_->moderation()));
     if (flags_.show_timing) PrintStats();
     const v1::Usage& usage = last_->usage();
     // A server that leaves something out has room for the next turn.
@@ -257,8 +271,13 @@ class Chat {
     if (flags_.hide_thinking) request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
     *request.mutable_sampling() = flags_.sampling.Sampling();
     *request.mutable_stop() = flags_.sampling.Stop();
+    flags_.speculation.Set(*request.mutable_options(), *request.mutable_output());
     if (constraint_.has_value()) *request.mutable_constraint() = *constraint_;
     request.mutable_overflow()->set_mode(OverflowOf(flags_.overflow));
+    if (flags_.moderate) {
+      request.mutable_options()->mutable_moderation()->set_policy(v1::Moderation::POLICY_BLOCK);
+      request.mutable_options()->mutable_moderation()->set_input(true);
+    }
     return request;
   }
 
@@ -433,11 +452,15 @@ Command AddChat(CLI::App& root, const CliContext& context) {
       ->check(CLI::IsMember(OverflowNames()))
       ->type_name("HOW")
       ->capture_default_str();
+  app->add_flag("--moderate", flags->moderate,
+                "Let the server's classifier judge what you write and what is answered, and block what is "
+                "harmful");
   app->add_flag("--echo", flags->echo, "Print each message or line of a pipe before its answer");
   app->add_flag("--show-timing", flags->show_timing,
                 "After each answer: cache, shipped blocks, TTFT by phase, TPOT");
   flags->target.AddTo(*app);
   flags->sampling.AddTo(*app);
+  flags->speculation.AddTo(*app);
   return {app, [flags, &context] { return Run(*flags, context); }};
 }
 

@@ -38,6 +38,7 @@ struct Flags {
   TargetFlags target;
   SamplingFlags sampling;
   ConstraintFlags constraint;
+  SpeculationFlags speculation;
   std::optional<std::string> prompt;
   std::vector<int32_t> token_ids;
   bool literal = false;
@@ -70,6 +71,7 @@ v1::GenerateRequest MakeRequest(const Flags& flags) {
   output.set_special_tokens(flags.special_tokens);
   output.set_logits_digest(flags.digest);
   request.mutable_options()->set_n(flags.n);
+  flags.speculation.Set(*request.mutable_options(), output);
   return request;
 }
 
@@ -166,6 +168,7 @@ Command AddGenerate(CLI::App& root, const CliContext& context) {
   flags->target.AddTo(*app);
   flags->constraint.AddTo(*app);
   flags->sampling.AddTo(*app);
+  flags->speculation.AddTo(*app);
   app->add_option("-n,--n", flags->n, "Independent answers; answer i samples with seed + i")->type_name("N");
   const std::string output = "Output";
   app->add_flag("--json", flags->json, "Print one JSON object at the end")->group(output);

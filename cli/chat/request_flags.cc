@@ -13,11 +13,22 @@
 #include "cli/show/quantity.h"
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
 #include "common/rpc/security.h"
 #include "common/rpc/security_flags.h"
 
 namespace baton::cli {
+namespace {
+
+// What --speculation takes.
+constexpr std::pair<const char*, v1::Speculation> kSpeculation[] = {
+    {"off", v1::SPECULATION_OFF},         {"auto", v1::SPECULATION_AUTO},
+    {"ngram", v1::SPECULATION_NGRAM},     {"past-answers", v1::SPECULATION_PAST_ANSWERS},
+    {"grammar", v1::SPECULATION_GRAMMAR}, {"draft-model", v1::SPECULATION_DRAFT_MODEL},
+    {"self", v1::SPECULATION_SELF}};
+
+}  // namespace
 
 void TargetFlags::AddTo(CLI::App& app) {
   app.add_option("--server", server, fmt::format("A router, host:port (default {})", kDefaultServer))
@@ -52,6 +63,9 @@ void TargetFlags::AddTo(CLI::App& app) {
       ->needs("--model")
       ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
       ->group(local);
+  for (CLI::Option* option : command_line::AddExpertFlags(app, expert_file, expert_memory)) {
+    option->needs("--model")->group(local);
+  }
 }
 
 absl::Status TargetFlags::Check() const {
@@ -78,6 +92,8 @@ absl::StatusOr<Target> Reach(const TargetFlags& flags, int cancel_fd, const CliC
     }
     options.backend = flags.backend;
     options.weights = flags.weights;
+    options.expert_file = flags.expert_file;
+    options.expert_memory = flags.expert_memory;
     const MonotonicClock clock;
     std::optional<Progress> shown;
     std::string of;  // the worker that `shown` is about
@@ -158,6 +174,28 @@ v1::StopConditions SamplingFlags::Stop() const {
   for (const int32_t id : stop_token_ids) conditions.add_stop_token_ids(id);
   conditions.set_ignore_eos(ignore_eos);
   return conditions;
+}
+
+void SpeculationFlags::AddTo(CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : kSpeculation) names.emplace_back(name);
+  app.add_option("--speculation", speculation,
+                 "How the server drafts tokens for the model to check; the answer is the same in any case "
+                 "(default: as "
+                 "the server does)")
+      ->type_name("HOW")
+      ->check(CLI::IsMember(names));
+  app.add_flag(
+      "--even-frames", even_frames,
+      "One token in each message of the server, also where it accepted several drafted ones at once: "
+      "sizes of messages then do not tell how many");
+}
+
+void SpeculationFlags::Set(v1::RequestOptions& options, v1::OutputOptions& output) const {
+  for (const auto& [name, value] : kSpeculation) {
+    if (speculation == name) options.set_speculation(value);
+  }
+  output.set_even_frames(even_frames);
 }
 
 void ConstraintFlags::AddTo(CLI::App& app) {

@@ -27,6 +27,8 @@ struct TargetFlags {
   std::string kv_memory;
   std::string backend = "cpu";
   std::string weights = "stored";
+  std::string expert_file;
+  int64_t expert_memory = 0;
   std::string wait = "0";
   std::string timeout;
   rpc::SecurityOptions security;
@@ -66,6 +68,16 @@ struct SamplingFlags {
   void AddTo(CLI::App& app);
   v1::SamplingParams Sampling() const;
   v1::StopConditions Stop() const;
+};
+
+// Whether the worker drafts tokens, and whether it shows: how long an answer takes and in what pieces it
+// comes, not what it says.
+struct SpeculationFlags {
+  std::string speculation;  // empty: as the server has it
+  bool even_frames = false;
+
+  void AddTo(CLI::App& app);
+  void Set(v1::RequestOptions& options, v1::OutputOptions& output) const;
 };
 
 // What the answer must look like.

@@ -82,8 +82,21 @@ std::string DescribeShape(const model::ModelConfig& c) {
   text += c.kv_heads == c.heads
               ? ", MHA"
               : fmt::format(", {} KV heads (GQA, {} to 1)", c.kv_heads, c.heads / c.kv_heads);
-  if (c.qk_norm) text += ", qk-norm";
+  if (c.qk_norm) text += c.wide_qk_norm ? ", qk-norm of all heads" : ", qk-norm";
   if (c.qkv_bias) text += ", qkv bias";
+  return text;
+}
+
+std::string DescribeExperts(const model::ModelConfig& c) {
+  const model::ExpertConfig& e = c.experts;
+  const auto layers = std::count(c.expert_layers.begin(), c.expert_layers.end(), true);
+  std::string text = fmt::format("{} of {} chosen, width {}, in {} of {} layers; by {}", e.chosen, e.experts,
+                                 ShowCount(e.width), layers, c.layers, e.sigmoid ? "sigmoid" : "softmax");
+  if (e.groups > 1) text += fmt::format(" in {} of {} groups", e.chosen_groups, e.groups);
+  if (e.shared_width > 0) {
+    text += fmt::format(", {} shared one of width {}", e.shared_gated ? "a gated" : "a",
+                        ShowCount(e.shared_width));
+  }
   return text;
 }
 
@@ -101,13 +114,14 @@ std::string DescribeContext(const model::ModelConfig& c) {
 
 }  // namespace
 
-std::string RenderModel(const std::string& name, const model::ModelSummary& summary,
-                        const std::vector<int64_t>& memories, const Terminal& terminal) {
+std::string RenderModel(const std::string& name, const model::ModelSummary& summary, const Budgets& budgets,
+                        const Terminal& terminal) {
   const model::ModelConfig& c = summary.config;
   std::string out = fmt::format("{}: {}\n", Paint(terminal, Style::kBold, name), c.architecture);
   out += Row(terminal, "loads",
              summary.loads.ok() ? "yes" : fmt::format("no: {}", std::string(summary.loads.message())));
   out += Row(terminal, "shape", DescribeShape(c));
+  if (c.experts.experts > 0) out += Row(terminal, "experts", DescribeExperts(c));
   out += Row(terminal, "vocabulary",
              fmt::format("{} tokens, {} embeddings", ShowCount(c.vocabulary),
                          c.tied_embeddings ? "tied" : "separate"));
@@ -115,6 +129,12 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   out += Row(terminal, "parameters",
              fmt::format("{} ({})", ShowMagnitude(static_cast<double>(summary.parameters)),
                          ShowCount(summary.parameters)));
+  if (c.experts.experts > 0) {
+    out += Row(terminal, "active",
+               fmt::format("{} parameters per token ({})",
+                           ShowMagnitude(static_cast<double>(summary.active_parameters)),
+                           ShowCount(summary.active_parameters)));
+  }
   std::string precisions;
   for (const auto& [type, values] : summary.values_by_type) {
     precisions += fmt::format(", {} {}", ShowCount(values), type);
@@ -129,15 +149,31 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   if (!summary.quantization.empty()) {
     out += Row(terminal, "quantized", fmt::format("{}; of the matrices {}", summary.quantization, matrices));
   }
-  std::string kept, read;
+  std::string kept, read, expert;
   for (const auto& [precision, value] : model::WeightPrecisions()) {
     kept +=
         fmt::format("{}{} {}", kept.empty() ? "" : ", ", precision, ShowBytes(summary.WeightBytes(value)));
     read +=
         fmt::format("{}{} {}", read.empty() ? "" : ", ", precision, ShowBytes(summary.BytesPerToken(value)));
+    expert += fmt::format("{}{} {}", expert.empty() ? "" : ", ", precision,
+                          ShowBytes(summary.BytesPerExpert(value)));
   }
   out += Row(terminal, "in memory", fmt::format("with --weights {}", kept));
   out += Row(terminal, "per token", fmt::format("of weights read, one sequence alone: {}", read));
+  if (c.experts.experts > 0) {
+    out += Row(terminal, "per expert", fmt::format("of one layer: {}", expert));
+    for (const int64_t memory : budgets.experts) {
+      std::string resident;
+      for (const auto& [precision, value] : model::WeightPrecisions()) {
+        const int64_t experts = summary.ExpertsIn(memory, value);
+        resident += fmt::format("{}{} {} of {} ({:.0f}%, weights {})", resident.empty() ? "" : ", ",
+                                precision, ShowCount(experts), ShowCount(summary.Experts()),
+                                100.0 * static_cast<double>(experts) / static_cast<double>(summary.Experts()),
+                                ShowBytes(summary.WeightBytesWith(memory, value)));
+      }
+      out += Row(terminal, "", fmt::format("--expert-memory {} holds {}", ShowBytes(memory), resident));
+    }
+  }
   for (const KvPrecision& precision : kKvPrecisions) {
     const int64_t per_token = summary.KvBytesPerToken(precision.keys, precision.values);
     out += Row(terminal, fmt::format("KV in {}", precision.name()),
@@ -146,7 +182,7 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
         Row(terminal, "",
             fmt::format("{} per block of {} tokens, {} per full context", ShowBytes(per_token * kBlockTokens),
                         kBlockTokens, ShowBytes(summary.KvBytesOfContext(precision.keys, precision.values))));
-    for (const int64_t memory : memories) {
+    for (const int64_t memory : budgets.kv) {
       const int64_t tokens = TokensIn(memory, per_token);
       out += Row(terminal, "",
                  fmt::format("{} holds {} tokens, {} full contexts", ShowBytes(memory), ShowCount(tokens),
@@ -156,8 +192,7 @@ std::string RenderModel(const std::string& name, const model::ModelSummary& summ
   return out;
 }
 
-Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
-                 const std::vector<int64_t>& memories) {
+Json ModelToJson(const std::string& name, const model::ModelSummary& summary, const Budgets& budgets) {
   const model::ModelConfig& c = summary.config;
   Json json = {{"name", name},
                {"architecture", c.architecture},
@@ -176,6 +211,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
                {"qk_norm", c.qk_norm},
                {"tied_embeddings", c.tied_embeddings},
                {"parameters", summary.parameters},
+               {"active_parameters", summary.active_parameters},
                {"tensors", summary.tensors},
                {"weight_bytes", summary.weight_bytes},
                {"weights", Json::array()},
@@ -184,6 +220,22 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
     json["weights"].push_back({{"precision", precision},
                                {"bytes", summary.WeightBytes(value)},
                                {"bytes_per_token", summary.BytesPerToken(value)}});
+    if (c.experts.experts == 0) continue;
+    json["weights"].back()["bytes_per_expert"] = summary.BytesPerExpert(value);
+    for (const int64_t memory : budgets.experts) {
+      json["weights"].back()["expert_memory"].push_back({{"memory_bytes", memory},
+                                                         {"resident", summary.ExpertsIn(memory, value)},
+                                                         {"bytes", summary.WeightBytesWith(memory, value)}});
+    }
+  }
+  if (c.experts.experts > 0) {
+    json["experts"] = {{"experts", c.experts.experts},
+                       {"chosen", c.experts.chosen},
+                       {"width", c.experts.width},
+                       {"groups", c.experts.groups},
+                       {"shared_width", c.experts.shared_width},
+                       {"all", summary.Experts()},
+                       {"layers", std::count(c.expert_layers.begin(), c.expert_layers.end(), true)}};
   }
   if (!summary.quantization.empty()) {
     json["quantization"] = summary.quantization;
@@ -199,7 +251,7 @@ Json ModelToJson(const std::string& name, const model::ModelSummary& summary,
                {"bytes_per_block", per_token * kBlockTokens},
                {"bytes_per_context", summary.KvBytesOfContext(precision.keys, precision.values)},
                {"fits", Json::array()}};
-    for (const int64_t memory : memories) {
+    for (const int64_t memory : budgets.kv) {
       kv["fits"].push_back({{"memory_bytes", memory}, {"tokens", TokensIn(memory, per_token)}});
     }
     json["kv"].push_back(std::move(kv));

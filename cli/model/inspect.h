@@ -11,12 +11,18 @@
 
 namespace baton::cli {
 
-// Several lines. `memories`: how many tokens' KV fit into so many bytes?
-std::string RenderModel(const std::string& name, const model::ModelSummary& summary,
-                        const std::vector<int64_t>& memories, const Terminal& terminal);
+// Of what size a person thinks of giving to a worker.
+struct Budgets {
+  std::vector<int64_t> kv = {};       // how many tokens' KV fit?
+  std::vector<int64_t> experts = {};  // how many of a mixture's experts are in memory at once?
+};
+
+// Several lines.
+std::string RenderModel(const std::string& name, const model::ModelSummary& summary, const Budgets& budgets,
+                        const Terminal& terminal);
 
 // Bytes and tokens.
 nlohmann::ordered_json ModelToJson(const std::string& name, const model::ModelSummary& summary,
-                                   const std::vector<int64_t>& memories);
+                                   const Budgets& budgets);
 
 }  // namespace baton::cli

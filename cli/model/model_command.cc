@@ -1,4 +1,5 @@
-// `baton model`: looks into model folders, fetches them, and writes them with quantized weights.
+// `baton model`: looks into model folders, fetches them, writes them with quantized weights or fewer experts,
+// and packs experts for workers that keep them on a disk.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,10 +13,12 @@
 #include "cli/commands.h"
 #include "cli/exit_code.h"
 #include "cli/model/inspect.h"
+#include "cli/model/prune.h"
 #include "cli/model/pull.h"
 #include "cli/show/quantity.h"
 #include "common/base/secret.h"
 #include "common/device/thread_pool.h"
+#include "common/model/expert_packing.h"
 #include "common/model/quantized_folder.h"
 #include "router/api/served_model.h"
 
@@ -50,18 +53,39 @@ Examples:
 
 The folder is one of compressed-tensors, which other programs read too. Workers pair if all of them have it.)";
 
+constexpr char kPruneExamples[] = R"(
+Examples:
+  baton model prune /srv/qwen3-30b-a3b /srv/qwen3-23b-a3b --keep 0.75 --calibration code.txt
+      three quarters of the experts of each layer, those that matter most for code.txt
+  baton model prune /srv/qwen3-30b-a3b /srv/pruned --keep 0.5 --calibration code.txt --max-loss 0.03
+      exits with 1 if the loss on text that was held out has grown by more than 3%
+
+Scores are those of REAP: the mean, over the tokens that chose an expert, of its weight times the norm of what it
+gave. Every tenth window of the text is held out. prune.json in the new folder has scores and ids.)";
+
+constexpr char kPackExamples[] = R"(
+Examples:
+  baton model pack --model /srv/qwen3-30b-a3b --weights int4 --out /nvme/qwen3-30b-a3b.experts
+      the experts of all layers, in the form that workers of --backend cpu compute with
+
+Memory: the rest of the model, and one expert. The file is there once it is whole; a full disk leaves nothing. A file
+that has these weights already is checked and left as it is.)";
+
 struct InspectFlags {
   std::string folder;
-  std::vector<std::string> memories = {"1GiB"};
+  std::vector<std::string> memories = {"1GiB"}, expert_memories = {};
   bool json = false;
 };
 
 int Inspect(const InspectFlags& flags, const CliContext& context) {
-  std::vector<int64_t> memories;
-  for (const std::string& text : flags.memories) {
-    const absl::StatusOr<int64_t> bytes = ParseBytes(text);
-    if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
-    memories.push_back(*bytes);
+  Budgets budgets;
+  for (const auto& [texts, sizes] :
+       {std::pair(&flags.memories, &budgets.kv), std::pair(&flags.expert_memories, &budgets.experts)}) {
+    for (const std::string& text : *texts) {
+      const absl::StatusOr<int64_t> bytes = ParseBytes(text);
+      if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
+      sizes->push_back(*bytes);
+    }
   }
   absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
   if (!summary.ok()) return Fail(fmt::format("does not load: {}", std::string(summary.status().message())));
@@ -69,12 +93,35 @@ int Inspect(const InspectFlags& flags, const CliContext& context) {
   summary->loads.Update(router::ServedModel::Load(flags.folder, "").status());
   const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();
   if (flags.json) {
-    fmt::print("{}\n", ModelToJson(name, *summary, memories).dump(2));
+    fmt::print("{}\n", ModelToJson(name, *summary, budgets).dump(2));
   } else {
-    fmt::print("{}", RenderModel(name, *summary, memories, context.out));
+    fmt::print("{}", RenderModel(name, *summary, budgets, context.out));
   }
   return summary->loads.ok() ? kExitOk : kExitError;
 }
+
+// A line of a terminal that says how many values are converted.
+class ValuesLine {
+ public:
+  explicit ValuesLine(const CliContext& context) : interactive_(context.err.interactive) {}
+  model::ConversionProgress progress() {
+    if (!interactive_) return {};
+    return [this](int64_t done, int64_t all) {
+      const int64_t percent = 100 * done / std::max<int64_t>(1, all);
+      if (percent == shown_) return;
+      shown_ = percent;
+      fmt::print(stderr, "\r{:3}% of {} values", percent, ShowMagnitude(static_cast<double>(all)));
+      std::fflush(stderr);
+    };
+  }
+  void End() const {
+    if (shown_ >= 0) fmt::print(stderr, "\n");
+  }
+
+ private:
+  const bool interactive_;
+  int64_t shown_ = -1;
+};
 
 struct QuantizeFlags {
   model::QuantizeOptions options;
@@ -87,20 +134,67 @@ int Quantize(const QuantizeFlags& flags, const CliContext& context) {
     if (name == flags.weights) options.precision = precision;
   }
   options.threads = device::UsableCores();
-  int64_t shown = -1;
+  ValuesLine line(context);
+  options.progress = line.progress();
+  const absl::Status status = model::WriteQuantized(options);
+  line.End();
+  if (!status.ok()) return Fail(status);
+  fmt::print(stderr, "{} is in {}\n", flags.weights, options.target);
+  return kExitOk;
+}
+
+struct PackFlags {
+  model::PackOptions options;
+  std::string weights = "stored";
+};
+
+int Pack(const PackFlags& flags, const CliContext& context) {
+  model::PackOptions options = flags.options;
+  for (const auto& [name, precision] : model::WeightPrecisions()) {
+    if (name == flags.weights) options.precision = precision;
+  }
+  options.threads = device::UsableCores();
+  ValuesLine line(context);
+  options.progress = line.progress();
+  const absl::StatusOr<model::PackedExperts> packed = model::PackExperts(options);
+  line.End();
+  if (!packed.ok()) return Fail(packed.status());
+  fmt::print(stderr, "{} experts {} in {}: {}\n", packed->experts,
+             packed->were_there ? "were already, whole and of these weights," : "are", options.file,
+             ShowBytes(packed->bytes));
+  return kExitOk;
+}
+
+struct PruneFlags {
+  model::PruneOptions options;
+  std::string calibration, held_out;
+  double max_loss = -1;  // none
+};
+
+int Prune(const PruneFlags& flags, const CliContext& context) {
+  const absl::StatusOr<PruneTexts> texts =
+      ReadPruneTexts(flags.options.source, flags.calibration, flags.held_out, flags.options.window);
+  if (!texts.ok()) return Fail(texts.status());
+  model::PruneOptions options = flags.options;
+  options.calibration = texts->calibration;
+  options.held_out = texts->held_out;
+  options.calibration_digest = texts->digest;
+  options.threads = device::UsableCores();
+  bool shown = false;
   if (context.err.interactive) {
     options.progress = [&shown](int64_t done, int64_t all) {
-      const int64_t percent = 100 * done / std::max<int64_t>(1, all);
-      if (percent == shown) return;
-      shown = percent;
-      fmt::print(stderr, "\r{:3}% of {} values", percent, ShowMagnitude(static_cast<double>(all)));
+      shown = true;
+      fmt::print(stderr, "\r{} of {} windows", done, all);
       std::fflush(stderr);
     };
   }
-  const absl::Status status = model::WriteQuantized(options);
-  if (shown >= 0) fmt::print(stderr, "\n");
-  if (!status.ok()) return Fail(status);
-  fmt::print(stderr, "{} is in {}\n", flags.weights, options.target);
+  const absl::StatusOr<model::Pruned> pruned = model::PruneExperts(options);
+  if (shown) fmt::print(stderr, "\n");
+  if (!pruned.ok()) return Fail(pruned.status());
+  fmt::print("{}", RenderPruned(*pruned));
+  if (flags.max_loss >= 0) {
+    if (const absl::Status status = CheckLoss(*pruned, flags.max_loss); !status.ok()) return Fail(status);
+  }
   return kExitOk;
 }
 
@@ -132,7 +226,8 @@ int PullModel(PullFlags flags, const CliContext& context) {
 }  // namespace
 
 Command AddModel(CLI::App& root, const CliContext& context) {
-  CLI::App* app = root.add_subcommand("model", "Fetch a model, inspect its folder or file, or quantize it");
+  CLI::App* app = root.add_subcommand(
+      "model", "Fetch a model, inspect its folder or file, quantize it, or prune or pack its experts");
   app->require_subcommand(1);
   CLI::App* inspect = app->add_subcommand(
       "inspect",
@@ -145,6 +240,11 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   inspect
       ->add_option("--memory", flags->memories,
                    "KV memory for which to show the number of tokens (default: 1GiB)")
+      ->type_name("SIZE")
+      ->allow_extra_args(false);
+  inspect
+      ->add_option("--expert-memory", flags->expert_memories,
+                   "Memory for experts for which to show how many of a mixture's are in it at once")
       ->type_name("SIZE")
       ->allow_extra_args(false);
   inspect->add_flag("--json", flags->json, "As JSON: bytes and tokens");
@@ -178,8 +278,56 @@ Command AddModel(CLI::App& root, const CliContext& context) {
   quantize->add_option("--weights", quantizing->weights, "Precision of matrices")
       ->check(CLI::IsMember({"int8", "int4"}))
       ->capture_default_str();
-  return {app, [inspect, quantize, flags, pulling, quantizing, &context] {
+  CLI::App* prune = app->add_subcommand(
+      "prune", "Write a copy of a mixture of experts without the experts that matter least for a text");
+  prune->footer(kPruneExamples);
+  auto pruning = std::make_shared<PruneFlags>();
+  prune->add_option("source", pruning->options.source, "Model folder, not quantized")
+      ->type_name("DIR")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  prune->add_option("target", pruning->options.target, "Folder to write; new")->type_name("DIR")->required();
+  prune->add_option("--calibration", pruning->calibration, "Text of the kind that the model is for")
+      ->type_name("FILE")
+      ->required()
+      ->check(CLI::ExistingFile);
+  prune->add_option("--keep", pruning->options.keep, "Part of the experts of each layer, and group, to keep")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  prune
+      ->add_option("--held-out", pruning->held_out,
+                   "Text to measure the loss on (default: every tenth window of the calibration text)")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile);
+  prune
+      ->add_option("--max-loss", pruning->max_loss,
+                   "Fail if the loss on held-out text grows by more than this part of it")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(0.0, 1000.0));
+  prune->add_option("--window", pruning->options.window, "Tokens that are read together")
+      ->type_name("TOKENS")
+      ->check(CLI::Range(16, 1 << 20))
+      ->capture_default_str();
+  CLI::App* pack = app->add_subcommand("pack", "Write the experts of a mixture to a file that workers read");
+  pack->footer(kPackExamples);
+  auto packing = std::make_shared<PackFlags>();
+  pack->add_option("--model", packing->options.folder, "Model folder")
+      ->type_name("DIR")
+      ->required()
+      ->check(CLI::ExistingPath);
+  pack->add_option("--out", packing->options.file, "File to write; one of other experts is replaced")
+      ->type_name("FILE")
+      ->required();
+  std::vector<std::string> precisions;
+  for (const auto& [name, precision] : model::WeightPrecisions()) precisions.emplace_back(name);
+  pack->add_option("--weights", packing->weights, "Precision of matrices, as the workers' --weights")
+      ->check(CLI::IsMember(precisions))
+      ->capture_default_str();
+  return {app, [inspect, quantize, prune, pack, flags, pulling, quantizing, pruning, packing, &context] {
+            if (pack->parsed()) return Pack(*packing, context);
             if (inspect->parsed()) return Inspect(*flags, context);
+            if (prune->parsed()) return Prune(*pruning, context);
             return quantize->parsed() ? Quantize(*quantizing, context) : PullModel(*pulling, context);
           }};
 }

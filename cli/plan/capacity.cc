@@ -17,7 +17,7 @@ constexpr double kPercentile = 0.95;
 constexpr double kMaxBusy = 0.85;
 // Of KV memory: sequences come and go, and none should be set aside.
 constexpr double kMaxKv = 0.85;
-// Of a link that also carries what a burst brings.
+// Of a link, or a disk, that also carries what a burst brings.
 constexpr double kMaxLink = 0.7;
 constexpr int kMaxWorkers = 100000;
 
@@ -40,20 +40,25 @@ double ErlangC(int servers, double offered) {
 
 absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   Pools pools;
-  std::vector<double> seconds;
+  std::vector<double> seconds, loads;
   seconds.reserve(kDraws);
-  double sum = 0, squares = 0, bytes = 0;
+  loads.reserve(kDraws);
+  double sum = 0, squares = 0, bytes = 0, read = 0;
   for (uint64_t i = 0; i < kDraws; ++i) {
     const auto prompt =
         static_cast<double>(load.prompt_tokens.SampleCount(0, bench::Purpose::kPromptLength, i));
     const auto output =
         static_cast<double>(load.output_tokens.SampleCount(0, bench::Purpose::kOutputLength, i));
-    const double cached = prompt * load.hit_rate;
+    const double on_disk = prompt * load.disk_hit_rate;
+    const double cached = prompt * load.hit_rate + on_disk;
     const double took = profile.PrefillSeconds(prompt - cached, cached);
     seconds.push_back(took);
     sum += took;
     squares += took * took;
-    bytes += (prompt - cached) * static_cast<double>(profile.kv_bytes_per_token);
+    // What comes from a disk is shipped too.
+    bytes += (prompt - cached + on_disk) * static_cast<double>(profile.kv_bytes_per_token);
+    read += on_disk * static_cast<double>(profile.kv_bytes_per_token);
+    loads.push_back(on_disk * static_cast<double>(profile.kv_bytes_per_token) / load.disk_bandwidth);
     pools.uncached_mean += (prompt - cached) / kDraws;
     pools.output_mean += output / kDraws;
     // A sequence is met in the middle of its answer, and long answers are met for longer.
@@ -105,16 +110,17 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
   const double variability =
       std::max(0.0, squares / kDraws / (prefill.seconds_mean * prefill.seconds_mean) - 1);
   pools.ship_seconds = bytes / kDraws / profile.link_bandwidth;
+  pools.disk_seconds = Percentile(loads, kPercentile);
   // Shipping overlaps computing, but for the last layers; a step of the running batch goes before the first
-  // token.
-  const double rest = prefill.seconds_p95 + pools.ship_seconds + decode.tpot;
+  // token. Computing begins where reading ends.
+  const double rest = prefill.seconds_p95 + pools.disk_seconds + pools.ship_seconds + decode.tpot;
   if (rest > load.slo_ttft) {
-    return absl::FailedPreconditionError(
-        fmt::format("a TTFT of {} can't be met for 95%: their prompts take {} to compute, {} to ship and {} "
-                    "for the first step, "
-                    "without any wait. Shorten prompts, raise the hit rate or the objective",
-                    ShowSeconds(load.slo_ttft), ShowSeconds(prefill.seconds_p95),
-                    ShowSeconds(pools.ship_seconds), ShowSeconds(decode.tpot)));
+    return absl::FailedPreconditionError(fmt::format(
+        "a TTFT of {} can't be met for 95%: their prompts take {} to read from disk, {} to "
+        "compute, {} to ship and {} for the first step, "
+        "without any wait. Shorten prompts, raise the hit rate or the objective",
+        ShowSeconds(load.slo_ttft), ShowSeconds(pools.disk_seconds), ShowSeconds(prefill.seconds_p95),
+        ShowSeconds(pools.ship_seconds), ShowSeconds(decode.tpot)));
   }
   const double offered = load.rate * prefill.seconds_mean;
   const double ship = load.rate * bytes / kDraws;
@@ -123,7 +129,9 @@ absl::StatusOr<Pools> PlanPools(const Profile& profile, const Load& load) {
     prefill.utilization = offered / count;
     pools.ship_rate = ship / count;
     pools.link_used = pools.ship_rate / profile.link_bandwidth;
-    if (prefill.utilization > kMaxBusy || pools.link_used > kMaxLink) continue;
+    pools.disk_rate = load.rate * read / kDraws / count;
+    pools.disk_used = pools.disk_rate / load.disk_bandwidth;
+    if (prefill.utilization > kMaxBusy || std::max(pools.link_used, pools.disk_used) > kMaxLink) continue;
     // Those that wait do so exponentially long (M/M/c), scaled for the service's own variability (Allen and
     // Cunneen).
     const double waits = ErlangC(count, offered);

@@ -20,6 +20,9 @@ struct Load {
   bench::Distribution output_tokens = bench::Distribution::Fixed(1);
   // Share of each prompt found in caches.
   double hit_rate = 0;
+  // And the share of it that is read from the prefill worker's disk, at so many bytes per second.
+  double disk_hit_rate = 0;
+  double disk_bandwidth = 2e9;
   // The TTFT that 95% of requests should meet.
   double slo_ttft = 2;
   double slo_tpot = 0.05;
@@ -55,6 +58,10 @@ struct Pools {
   double ship_rate = 0;
   double link_used = 0;
   double ship_seconds = 0;
+  // Likewise from the disk of one prefill worker.
+  double disk_rate = 0;
+  double disk_used = 0;
+  double disk_seconds = 0;  // of the longest 5% of prompts, the least
   double uncached_mean = 0, context_mean = 0, output_mean = 0;
 };
 

@@ -35,6 +35,8 @@ struct Flags {
   std::string prompt_tokens = "256";
   std::string output_tokens = "64";
   double hit_rate = 0;
+  double disk_hit_rate = 0;
+  std::string disk_bandwidth = "2GB";
   std::string slo_ttft = "2s";
   std::string slo_tpot = "50ms";
   std::string kv_memory;
@@ -52,13 +54,16 @@ void Print(const Flags& flags, const Profile& profile, const Load& load, const P
   fmt::print(
       "load      {:g} requests/s; {:.0f} prompt tokens to compute and {:.0f} to generate each, {:.0f}% of "
       "prompts cached\n",
-      load.rate, pools.uncached_mean, pools.output_mean, 100 * load.hit_rate);
+      load.rate, pools.uncached_mean, pools.output_mean, 100 * (load.hit_rate + load.disk_hit_rate));
   fmt::print("prefill   a prompt takes {} (95%: {}); {} worker(s) are {:.0f}% busy\n",
              ShowSeconds(prefill.seconds_mean), ShowSeconds(prefill.seconds_p95),
              prefill.workers - load.spare, 100 * prefill.utilization);
-  fmt::print("          TTFT 95%: wait {} + compute {} + ship {} + step {} = {} of {}\n",
-             ShowSeconds(prefill.wait_p95), ShowSeconds(prefill.seconds_p95), ShowSeconds(pools.ship_seconds),
-             ShowSeconds(decode.tpot), ShowSeconds(prefill.ttft_p95), flags.slo_ttft);
+  const std::string read =
+      load.disk_hit_rate > 0 ? fmt::format("read {} + ", ShowSeconds(pools.disk_seconds)) : "";
+  fmt::print("          TTFT 95%: wait {} + {}compute {} + ship {} + step {} = {} of {}\n",
+             ShowSeconds(prefill.wait_p95), read, ShowSeconds(prefill.seconds_p95),
+             ShowSeconds(pools.ship_seconds), ShowSeconds(decode.tpot), ShowSeconds(prefill.ttft_p95),
+             flags.slo_ttft);
   fmt::print(
       "decode    {} worker(s) run {:.1f} sequences each of {:.0f} tokens: TPOT {} of {}, KV {:.0f}% of {}\n",
       decode.workers - load.spare, decode.batch, pools.context_mean, ShowSeconds(decode.tpot), flags.slo_tpot,
@@ -69,6 +74,11 @@ void Print(const Flags& flags, const Profile& profile, const Load& load, const P
   fmt::print("link      {}/s out of a prefill worker, {:.0f}% of {}/s\n",
              ShowBytes(static_cast<int64_t>(pools.ship_rate)), 100 * pools.link_used,
              ShowBytes(static_cast<int64_t>(profile.link_bandwidth)));
+  if (load.disk_hit_rate > 0) {
+    fmt::print("disk      {}/s from that of a prefill worker, {:.0f}% of {}/s\n",
+               ShowBytes(static_cast<int64_t>(pools.disk_rate)), 100 * pools.disk_used,
+               ShowBytes(static_cast<int64_t>(load.disk_bandwidth)));
+  }
   fmt::print("spare     {} of each pool is for a rollout or a failure (--spare)\n", load.spare);
   fmt::print("\nHelm: --set prefill.replicas={} --set decode.replicas={}\n", prefill.workers, decode.workers);
 }
@@ -89,7 +99,11 @@ std::string ToJson(const Pools& pools) {
         {"kv_used", pools.decode.kv_used},
         {"batch_by_tpot", pools.decode.batch_by_tpot},
         {"batch_by_kv", pools.decode.batch_by_kv}}},
-      {"link", {{"bytes_per_second", pools.ship_rate}, {"used", pools.link_used}}}};
+      {"link", {{"bytes_per_second", pools.ship_rate}, {"used", pools.link_used}}},
+      {"disk",
+       {{"bytes_per_second", pools.disk_rate},
+        {"used", pools.disk_used},
+        {"seconds_p95", pools.disk_seconds}}}};
   return json.dump(2);
 }
 
@@ -97,6 +111,10 @@ int Run(const Flags& flags, const CliContext& context) {
   Load load;
   load.rate = flags.rate;
   load.hit_rate = flags.hit_rate;
+  load.disk_hit_rate = flags.disk_hit_rate;
+  if (load.hit_rate + load.disk_hit_rate > 1) {
+    return Misused("--hit-rate and --disk-hit-rate are shares of the same prompts: together at most 1");
+  }
   load.spare = flags.spare;
   for (const auto& [text, into] : {std::pair{&flags.prompt_tokens, &load.prompt_tokens},
                                    std::pair{&flags.output_tokens, &load.output_tokens}}) {
@@ -113,6 +131,10 @@ int Run(const Flags& flags, const CliContext& context) {
   const auto bytes = ParseBytes(flags.kv_memory);
   if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
   load.kv_bytes = *bytes;
+  const auto disk_bandwidth = ParseBytes(flags.disk_bandwidth);
+  if (!disk_bandwidth.ok()) return Misused(std::string(disk_bandwidth.status().message()));
+  if (*disk_bandwidth <= 0) return Misused("--disk-bandwidth must be more than 0");
+  load.disk_bandwidth = static_cast<double>(*disk_bandwidth);
   const auto profile = plan::ReadProfile(flags.profile);
   if (!profile.ok()) return Fail(profile.status());
   const auto pools = plan::PlanPools(*profile, load);
@@ -148,6 +170,14 @@ Command AddPlan(CLI::App& root, const CliContext& context) {
   app->add_option("--hit-rate", flags->hit_rate, "Share of prompt tokens that caches hold, 0 to 1")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app->add_option("--disk-hit-rate", flags->disk_hit_rate,
+                  "Share of prompt tokens that prefill workers read from their disks, 0 to 1")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app->add_option("--disk-bandwidth", flags->disk_bandwidth, "Bytes per second that such a disk reads")
+      ->type_name("SIZE")
       ->capture_default_str();
   app->add_option("--slo-ttft", flags->slo_ttft, "TTFT that 95% of requests should meet")
       ->type_name("TIME")

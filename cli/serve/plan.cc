@@ -3,17 +3,21 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/command_line/option_types.h"
+#include "nlohmann/json.hpp"
 
 namespace baton::cli {
 namespace {
 
 using Arguments = std::vector<std::string>;
+
+constexpr int64_t kModeratorKvBytes = int64_t{64} << 20;
 
 absl::StatusOr<std::string> FindBinary(const std::string& folder, const std::string& name) {
   std::string path = folder + "/" + name;
@@ -95,6 +99,7 @@ Arguments WorkerArguments(const ServePlan& plan, const Place& place, const Addre
   set("--threads", std::to_string(plan.threads > 0 ? plan.threads : share));
   if (!plan.core_shares.empty()) set("--share-cores", plan.core_shares.at(static_cast<size_t>(place.of_all)));
   if (plan.kv_bytes > 0) set("--kv-memory", std::to_string(plan.kv_bytes));
+  if (!plan.kv_disk.empty()) set("--kv-disk", fmt::format("{}/{}", plan.kv_disk, name));
   if (plan.chunk_tokens > 0) set("--chunk-tokens", std::to_string(plan.chunk_tokens));
   if (plan.token_budget > 0) set("--token-budget", std::to_string(plan.token_budget));
   if (!decode && plan.slo_ttft_seconds > 0) set("--slo-ttft", fmt::format("{}", plan.slo_ttft_seconds));
@@ -102,12 +107,43 @@ Arguments WorkerArguments(const ServePlan& plan, const Place& place, const Addre
   if (decode && plan.local_prefill_tokens >= 0) {
     set("--local-prefill-tokens", std::to_string(plan.local_prefill_tokens));
   }
+  if (decode && !plan.speculation.empty()) set("--speculation", plan.speculation);
+  if (decode && !plan.draft_model.empty()) set("--draft-model", plan.draft_model);
+  if (decode && plan.self_draft) arguments.emplace_back("--self-draft");
   if (!decode && plan.tail_share >= 0) set("--tail-share", fmt::format("{}", plan.tail_share));
   if (decode && plan.max_running > 0) set("--max-running", std::to_string(plan.max_running));
   arguments.insert(arguments.end(), plan.worker_flags.begin(), plan.worker_flags.end());
   const auto& own = decode ? plan.decode_flags : plan.prefill_flags;
   arguments.insert(arguments.end(), own.begin(), own.end());
   return arguments;
+}
+
+// The classifier's worker: one thread and little memory, for texts of a few hundred tokens.
+Arguments ModeratorArguments(const ServePlan& plan, int place, const AddressBook& book) {
+  Arguments arguments = {"--exit-with-parent"};
+  const auto set = [&](const char* flag, const std::string& value) {
+    arguments.emplace_back(flag);
+    arguments.push_back(value);
+  };
+  set("--model", plan.moderation_model);
+  set("--worker-id",
+      plan.worker_prefix.empty() ? kModeratorName : fmt::format("{}-{}", plan.worker_prefix, kModeratorName));
+  set("--listen", ListenAt(book, kModeratorName, "grpc", plan.worker_listen, place));
+  set("--metrics", ListenAt(book, kModeratorName, "metrics", plan.worker_metrics, place));
+  set("--threads", "1");
+  set("--kv-memory", std::to_string(kModeratorKvBytes));
+  set("--log-level", plan.log_level);
+  AddSecurity(plan.security, &arguments);
+  return arguments;
+}
+
+// One that can't be written is missed by the router, which says so.
+void WriteModerationFile(const ServePlan& plan, const AddressBook& book) {
+  const nlohmann::json models = {{"models",
+                                  {{{"folder", plan.moderation_model},
+                                    {"classifier", "auto"},
+                                    {"decode", {Known(book, kModeratorName, "grpc", "")}}}}}};
+  std::ofstream(plan.moderation_file) << models;
 }
 
 std::string Addresses(const AddressBook& book, const std::vector<std::string>& names) {
@@ -123,7 +159,8 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
   if (plan.router) {
     BATON_ASSIGN_OR_RETURN(router, FindBinary(binary_folder, "baton-router"));
   }
-  const int last = plan.prefill + plan.decode - 1;
+  const bool moderates = plan.router && !plan.moderation_model.empty();
+  const int last = plan.prefill + plan.decode - 1 + (moderates ? 1 : 0);
   BATON_RETURN_IF_ERROR(PortAfter("--worker-listen", plan.worker_listen, last).status());
   BATON_RETURN_IF_ERROR(PortAfter("--worker-metrics", plan.worker_metrics, last).status());
   BATON_ASSIGN_OR_RETURN(const std::string prefill, FindBinary(binary_folder, "baton-prefill"));
@@ -144,6 +181,13 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
   for (int i = 0; i < plan.prefill; ++i) add_worker(fmt::format("prefill-{}", i), prefill, false);
   for (int i = 0; i < plan.decode; ++i) add_worker(fmt::format("decode-{}", i), decode, true);
   if (!plan.router) return specs;
+  if (moderates) {
+    specs.push_back({kModeratorName, decode,
+                     [plan, place = static_cast<int>(specs.size())](const AddressBook& book) {
+                       return ModeratorArguments(plan, place, book);
+                     },
+                     /*stage=*/0, /*vital_group=*/""});
+  }
   specs.push_back({kRouterName, router,
                    [plan, prefill_names, decode_names](const AddressBook& book) {
                      Arguments arguments = {"--exit-with-parent"};
@@ -155,6 +199,10 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      set("--model-name", plan.model_name);
                      if (!plan.output_format.empty()) set("--output-format", plan.output_format);
                      set("--decode", Addresses(book, decode_names));
+                     if (!plan.moderation_model.empty()) {
+                       WriteModerationFile(plan, book);
+                       set("--models", plan.moderation_file);
+                     }
                      if (!prefill_names.empty()) set("--prefill", Addresses(book, prefill_names));
                      set("--listen", Known(book, kRouterName, "grpc", plan.listen));
                      set("--metrics", Known(book, kRouterName, "metrics", plan.metrics));
@@ -171,6 +219,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      if (!plan.security.client_ca.empty()) set("--tls-client-ca", plan.security.client_ca);
                      if (!plan.tenants.empty()) set("--tenants", plan.tenants);
                      if (!plan.prices.empty()) set("--prices", plan.prices);
+                     if (plan.vllm_metrics) arguments.emplace_back("--vllm-metrics");
                      if (!plan.ledger.empty()) set("--ledger", plan.ledger);
                      if (!plan.audit_log.empty()) set("--audit-log", plan.audit_log);
                      if (!plan.otlp.empty()) {
@@ -183,27 +232,28 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                    /*vital_group=*/kRouterName});
   if (plan.http.empty()) return specs;
   BATON_ASSIGN_OR_RETURN(const std::string gateway, FindBinary(binary_folder, "baton-gateway"));
-  specs.push_back(
-      {kGatewayName, gateway,
-       [plan](const AddressBook& book) {
-         Arguments arguments = {"--exit-with-parent", "--router", Known(book, kRouterName, "grpc", "")};
-         const auto set = [&](const char* flag, const std::string& value) {
-           if (value.empty()) return;
-           arguments.emplace_back(flag);
-           arguments.push_back(value);
-         };
-         set("--listen", Known(book, kGatewayName, "http", plan.http));
-         set("--metrics", Known(book, kGatewayName, "metrics", "127.0.0.1:0"));
-         set("--log-level", plan.log_level);
-         // The router is met as its other clients meet it.
-         set("--tls-ca", plan.security.ca);
-         set("--tls-cert", plan.security.ca.empty() ? "" : plan.security.cert);
-         set("--tls-key", plan.security.ca.empty() ? "" : plan.security.key);
-         set("--tls-server-name", plan.security.peer_name);
-         return arguments;
-       },
-       /*stage=*/2,
-       /*vital_group=*/kGatewayName});
+  specs.push_back({kGatewayName, gateway,
+                   [plan](const AddressBook& book) {
+                     Arguments arguments = {"--exit-with-parent", "--page", "--router",
+                                            Known(book, kRouterName, "grpc", "")};
+                     const auto set = [&](const char* flag, const std::string& value) {
+                       if (value.empty()) return;
+                       arguments.emplace_back(flag);
+                       arguments.push_back(value);
+                     };
+                     set("--listen", Known(book, kGatewayName, "http", plan.http));
+                     set("--metrics", Known(book, kGatewayName, "metrics", "127.0.0.1:0"));
+                     set("--log-level", plan.log_level);
+                     // The router is met as its other clients meet it.
+                     set("--tls-ca", plan.security.ca);
+                     // And clients meet both alike.
+                     set("--tls-cert", plan.security.cert);
+                     set("--tls-key", plan.security.key);
+                     set("--tls-server-name", plan.security.peer_name);
+                     return arguments;
+                   },
+                   /*stage=*/2,
+                   /*vital_group=*/kGatewayName});
   return specs;
 }
 

@@ -1,5 +1,5 @@
 // Which processes `baton serve` runs, and with which flags. Pure, except that it checks whether the binaries
-// exist.
+// exist, and writes the list of the classifier when the router is started, which needs its worker's address.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,10 @@ struct ServePlan {
   std::string model_folder;
   std::string model_name;
   std::string output_format;  // of the router; empty: found by the model's template
+  // A classifier beside it, with a worker of its own (docs/moderation.md); empty: none. `moderation_file` is
+  // where the router's list of it is written (--models).
+  std::string moderation_model;
+  std::string moderation_file;
   int prefill = 1;
   int decode = 1;
   // Without it, routers elsewhere find the workers.
@@ -42,9 +46,14 @@ struct ServePlan {
   std::vector<std::string> core_shares;
   // 0 or empty: the worker's own default.
   int64_t kv_bytes = 0;
+  // Each worker has a folder in this one, by its name.
+  std::string kv_disk;
   int chunk_tokens = 0;
   int token_budget = 0;
   int local_prefill_tokens = -1;
+  std::string speculation;
+  std::string draft_model;
+  bool self_draft = false;
   int max_running = 0;
   // Limit for the predicted TTFT of a request without a deadline; 0: none. A user of one machine
   // would rather wait than be refused.
@@ -64,6 +73,8 @@ struct ServePlan {
   rpc::SecurityOptions security;
   std::string tenants;
   std::string prices;
+  // The router shows its load under vLLM's names too.
+  bool vllm_metrics = false;
   std::string ledger;
   std::string audit_log;
   // Where the router's spans go, which is in worker_flags for the workers, and of which share of requests.
@@ -73,6 +84,7 @@ struct ServePlan {
 
 inline constexpr char kRouterName[] = "router";
 inline constexpr char kGatewayName[] = "gateway";
+inline constexpr char kModeratorName[] = "moderator";
 
 // Workers first, then the router, which needs their addresses, then the gateway, which needs the router's.
 // NOT_FOUND if a binary is not in `binary_folder`; INVALID_ARGUMENT if there are fewer ports than workers.

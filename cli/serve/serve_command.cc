@@ -184,7 +184,8 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
         process.metrics.empty() ? "" : fmt::format("http://{}/metrics", process.metrics);
     Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", process.name, process.pid, process.grpc, metrics);
     if (!process.http.empty())
-      Print(stdout, "  {:<12}{:>8}  OpenAI and Anthropic: http://{}/v1\n", "", "", process.http);
+      Print(stdout, "  {:<12}{:>8}  OpenAI and Anthropic: http{}://{}/v1, and a page to chat with at /\n", "",
+            "", flags.plan.security.cert.empty() ? "" : "s", process.http);
   }
   if (!announcement.has_router) {
     Print(stdout, "\nRouters elsewhere find them: baton-router --prefill ... --decode ...\n");
@@ -214,8 +215,15 @@ int Run(Flags flags, const CliContext& context) {
   if (flags.plan.listen == flags.plan.metrics && !flags.plan.listen.ends_with(":0")) {
     return Misused("--listen and --metrics are the same address: gRPC and HTTP need a port each");
   }
+  if (flags.no_router && !flags.plan.moderation_model.empty())
+    return Misused("--moderation-model needs a router: leave --no-router out");
   if (flags.no_router && !flags.plan.http.empty())
     return Misused("--http needs a router: leave --no-router out");
+  if (!flags.plan.kv_disk.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(flags.plan.kv_disk, error);
+    if (error) return Misused(fmt::format("--kv-disk {}: {}", flags.plan.kv_disk, error.message()));
+  }
   flags.plan.worker_flags = Given(flags.worker_options);
   flags.plan.otlp = flags.worker.otlp;
   flags.plan.router = !flags.no_router;
@@ -251,6 +259,14 @@ int Run(Flags flags, const CliContext& context) {
     if (!made.ok()) return Fail(made.status());
     key = *std::move(made);
     flags.plan.security.fleet_key_file = key.file();
+  }
+  // Likewise: a file that its owner alone can read.
+  FleetKey moderation;
+  if (!flags.plan.moderation_model.empty()) {
+    absl::StatusOr<FleetKey> made = FleetKey::Make();
+    if (!made.ok()) return Fail(made.status());
+    moderation = *std::move(made);
+    flags.plan.moderation_file = moderation.file();
   }
   absl::StatusOr<std::vector<ProcessSpec>> specs = MakeSpecs(flags.plan, context.binary_folder);
   if (!specs.ok()) return Fail(specs.status());
@@ -352,6 +368,12 @@ Command AddServe(CLI::App& root, const CliContext& context) {
          "--output-format", plan.output_format,
          "How the model writes thinking and tool calls (default: found by what its template renders)")
       ->type_name("FORMAT");
+  app->add_option(
+         "--moderation-model", plan.moderation_model,
+         "Folder of a classifier that judges answers for requests that ask for it, with a small worker "
+         "of its own; models/baton-guard is one (docs/moderation.md)")
+      ->type_name("DIR")
+      ->check(CLI::ExistingPath);
   flags->prefill_count = app->add_option("--prefill", plan.prefill,
                                          "Prefill workers; with 0, decode workers compute prompts themselves")
                              ->type_name("N")
@@ -384,6 +406,12 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->group(workers);
   app->add_option("--kv-memory", flags->kv_memory, "KV memory per worker, for example 512MiB")
       ->type_name("SIZE")
+      ->group(workers);
+  app->add_option(
+         "--kv-disk", plan.kv_disk,
+         "Folder for KV blocks beyond --kv-memory, in which each worker has one of its own, found again "
+         "after a restart (default: none)")
+      ->type_name("DIR")
       ->group(workers);
   command_line::AddNumbers(*app, "--prefill-devices", flags->prefill_devices,
                            "GPUs of the prefill workers, --tp for each, as 0,2-3 (default: from 0 on)")
@@ -428,12 +456,27 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->type_name("N")
       ->check(CLI::NonNegativeNumber)
       ->group(workers);
+  app->add_option(
+         "--speculation", plan.speculation,
+         "What decode workers draft answers with: off, auto, or some of ngram, past-answers, grammar, "
+         "draft-model and self with commas between them")
+      ->type_name("HOW")
+      ->check(command_line::OneOrSeveral({"off", "auto"},
+                                         {"ngram", "past-answers", "grammar", "draft-model", "self"}))
+      ->group(workers);
+  app->add_option("--draft-model", plan.draft_model,
+                  "A folder with a smaller model of the same tokenizer, which drafts answers")
+      ->type_name("DIR")
+      ->group(workers);
+  app->add_flag("--self-draft", plan.self_draft, "A copy of the model's weights in 4 bits drafts answers")
+      ->group(workers);
   app->add_option("--max-running", plan.max_running, "Sequences in a decode batch")
       ->type_name("N")
       ->check(CLI::PositiveNumber)
       ->group(workers);
   const std::vector<CLI::Option*> before = app->get_options();
   worker::AddEngineFlags(*app, flags->worker);
+  worker::RequireTierForKey(*app);
   for (CLI::Option* option : app->get_options()) {
     if (std::find(before.begin(), before.end(), option) != before.end()) continue;
     option->group(workers);
@@ -472,6 +515,9 @@ Command AddServe(CLI::App& root, const CliContext& context) {
                   "Seconds per token after it: for metrics and the steps of decode workers")
       ->type_name("SECONDS")
       ->check(CLI::PositiveNumber);
+  app->add_flag(
+      "--vllm-metrics", plan.vllm_metrics,
+      "The router shows the workers' load in metrics under vLLM's names too, for inference gateways");
   app->add_option("--prices", plan.prices,
                   "JSON file of what models cost per million tokens; none: nothing has a price")
       ->type_name("FILE");

@@ -115,8 +115,14 @@ std::string RenderSummary(const v1::Finished& finished, const Terminal& terminal
                       ? ""
                       : fmt::format(", {} of them thinking", ShowCount(finished.usage().thinking_tokens())),
                   DescribeReason(finished)));
+  if (finished.usage().drafted_tokens() > 0) {
+    out += Row(terminal, "drafts",
+               fmt::format("{} tokens drafted, {} of them the answer's",
+                           ShowCount(finished.usage().drafted_tokens()),
+                           ShowCount(finished.usage().accepted_tokens())));
+  }
   if (finished.has_cost()) {
-    constexpr int64_t kPicos = 1'000'000'000'000;
+    constexpr int64_t kPicos = router::billing::kPicosPerUnit;
     const v1::Cost& cost = finished.cost();
     out +=
         Row(terminal, "cost",

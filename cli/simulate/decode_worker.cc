@@ -11,7 +11,11 @@
 namespace baton::cli::simulate {
 
 DecodeWorker::DecodeWorker(const FleetModel& model, Setup setup, Events& events)
-    : model_(model), setup_(std::move(setup)), events_(events), pool_(model.decode_blocks) {}
+    : model_(model),
+      setup_(std::move(setup)),
+      events_(events),
+      pool_(model.decode_blocks),
+      disk_(model, model.disk_blocks(), events, pool_) {}
 
 int64_t DecodeWorker::BlocksFor(const Request& request) const {
   return (request.prompt_tokens + request.output_tokens + model_.block_tokens - 1) / model_.block_tokens;
@@ -33,11 +37,22 @@ int64_t DecodeWorker::waiting_local_tokens() const {
 }
 
 void DecodeWorker::PrefillLocally(RequestRecord& record) {
-  const int64_t cached =
-      std::min(record.decode_matched * model_.block_tokens, record.request->prompt_tokens - 1);
-  record.cached_tokens = cached;
-  local_.push_back({&record, cached});
-  if (!busy_) Begin();
+  const Request& request = *record.request;
+  const auto reused = [&](int64_t blocks) {
+    return std::min(blocks * model_.block_tokens, request.prompt_tokens - 1);
+  };
+  record.cached_tokens = reused(record.decode_matched);
+  const auto begin = [this, &record] {
+    local_.push_back({&record, record.cached_tokens});
+    if (!busy_) Begin();
+  };
+  // What its disk has beyond its memory, if the router counted on it.
+  const int64_t there = disk_.Match(request.chain);
+  if (there <= record.decode_matched || record.plan.cached_tokens <= record.cached_tokens) return begin();
+  const auto blocks = std::span(request.chain).first(there).subspan(record.decode_matched);
+  record.loaded_tokens = reused(there) - record.cached_tokens;
+  record.cached_tokens = reused(there);
+  events_.At(disk_.Read(blocks), begin);
 }
 
 // The prompt's KV is here: from now on others can use it.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/simulate/disk.h"
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/request_record.h"
@@ -40,6 +41,7 @@ class DecodeWorker {
   void Join(RequestRecord& record);
 
   kv::BlockPool& pool() { return pool_; }
+  Disk& disk() { return disk_; }
   int64_t waiting_local_tokens() const;
 
  private:
@@ -71,6 +73,7 @@ class DecodeWorker {
   const Setup setup_;
   Events& events_;
   kv::BlockPool pool_;
+  Disk disk_;
   std::priority_queue<Running> running_;
   std::vector<RequestRecord*> joining_;
   std::deque<Local> local_;

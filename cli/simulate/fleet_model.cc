@@ -35,6 +35,9 @@ void ForEachNumber(Model& model, Visit visit) {
   visit("block_tokens", model.block_tokens, 1.0, 1e6);
   visit("prefill_blocks", model.prefill_blocks, 1.0, 1e8);
   visit("decode_blocks", model.decode_blocks, 1.0, 1e8);
+  visit("disk_bytes", model.disk_bytes, 0.0, 1e15);
+  visit("disk_bandwidth", model.disk_bandwidth, 1.0, 1e15);
+  visit("disk_latency", model.disk_latency, 0.0, 1e3);
   visit("local_chunk_tokens", model.local_chunk_tokens, 1.0, 1e6);
   visit("local_token_budget", model.local_token_budget, 1.0, 1e6);
   visit("decode_concurrency", model.decode_concurrency, 1.0, 1e6);

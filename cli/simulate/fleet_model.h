@@ -36,6 +36,11 @@ struct FleetModel {
   int64_t block_tokens = 512;
   int64_t prefill_blocks = 4000;
   int64_t decode_blocks = 16000;
+  // Every worker's disk for blocks, in bytes; 0: none. It reads at this rate (an NVMe drive on PCIe 4), and
+  // at once writes at it, and a read read takes so long besides.
+  int64_t disk_bytes = 0;
+  double disk_bandwidth = 7e9;
+  double disk_latency = 1e-3;
   // Decode workers keep the blocks of prompts as cached ones when they have ended, as real ones do.
   bool decode_cache = true;
   // Rows of one prompt in a decode step, and of all prompts and running requests together: the workers' own
@@ -56,6 +61,9 @@ struct FleetModel {
   }
   // The domain of the n-th worker of its role, from 1; 0: none.
   int Domain(int n) const { return link_domains > 0 ? 1 + n % link_domains : 0; }
+  int64_t block_bytes() const { return block_tokens * kv_bytes_per_token; }
+  // That a worker's disk holds.
+  int64_t disk_blocks() const { return block_bytes() > 0 ? disk_bytes / block_bytes() : 0; }
   double PrefillSeconds(int64_t uncached, int64_t cached) const;
   double StepSeconds(int64_t batch, int64_t context) const;
 };

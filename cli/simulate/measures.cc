@@ -27,7 +27,7 @@ Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo
   measures.policy = policy;
   std::vector<double> ttft, tpot, wait;
   int64_t good = 0, in_time = 0, local = 0;
-  double prompt_tokens = 0, cached_tokens = 0, fetched_tokens = 0;
+  double prompt_tokens = 0, cached_tokens = 0, fetched_tokens = 0, loaded_tokens = 0;
   for (const RequestRecord& record : run.records) {
     ++measures.requests;
     if (record.refused) {
@@ -46,6 +46,7 @@ Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo
     prompt_tokens += static_cast<double>(record.request->prompt_tokens);
     cached_tokens += static_cast<double>(record.cached_tokens);
     fetched_tokens += static_cast<double>(record.fetched_tokens);
+    loaded_tokens += static_cast<double>(record.loaded_tokens);
     ++measures.reasons[std::string(ReasonName(record.plan.selection.reason))];
   }
   const double requests = std::max(1.0, static_cast<double>(measures.requests));
@@ -57,6 +58,7 @@ Measures Measure(const std::string& policy, const RunResult& run, const Slo& slo
   measures.hit_rate = cached_tokens / std::max(1.0, prompt_tokens);
   measures.hit_share = ideal.hit_rate() > 0 ? measures.hit_rate / ideal.hit_rate() : 1;
   measures.fetched_share = fetched_tokens / std::max(1.0, prompt_tokens);
+  measures.loaded_share = loaded_tokens / std::max(1.0, prompt_tokens);
   measures.local_share = static_cast<double>(local) / requests;
   measures.ttft = PercentilesOf(std::move(ttft));
   measures.tpot = PercentilesOf(std::move(tpot));

@@ -31,7 +31,8 @@ struct Measures {
   double ttft_share = 0;     // that met the TTFT's half of it
   double hit_rate = 0;       // prompt tokens that were not computed
   double hit_share = 0;      // of what one infinite cache would have given to the requests that were served
-  double fetched_share = 0;  // prompt tokens that came from a peer
+  double fetched_share = 0;  // prompt tokens that came from a peer,
+  double loaded_share = 0;   // or from the worker's own disk
   double local_share = 0;    // requests prefilled on their decode worker
   Percentiles ttft, tpot, wait;
   double imbalance = 0;    // most over mean of the prefill workers' busy seconds

@@ -8,8 +8,8 @@
 namespace baton::cli::simulate {
 
 PrefillWorker::PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links,
-                             kv::BlockPool& pool)
-    : model_(model), setup_(std::move(setup)), events_(events), links_(links), pool_(pool) {}
+                             kv::BlockPool& pool, Disk& disk)
+    : model_(model), setup_(std::move(setup)), events_(events), links_(links), pool_(pool), disk_(disk) {}
 
 // Tokens of the prompt that need no computing if its first `blocks` blocks are there: the last one always
 // does, for its logits.
@@ -30,6 +30,7 @@ void PrefillWorker::Submit(RequestRecord& record, std::optional<Peer> source) {
   job.record = &record;
   job.matched = record.known_blocks >= 0 ? record.known_blocks : pool_.MatchPrefix(record.request->chain);
   if (source.has_value() && record.plan.selection.fetch_blocks > job.matched) Fetch(job, *source);
+  if (!job.fetching) Load(job);
   queue_.Add(record.id, Due(job));
   TryBegin();
 }
@@ -43,29 +44,60 @@ void PrefillWorker::Fetch(Job& job, const Peer& source) {
     source.pool->Release(theirs);
     return;
   }
-  job.fetched = pool_.AcquirePrefix(wanted.first(job.matched));
-  auto room = pool_.Allocate(std::ssize(theirs) - job.matched);
-  if (!room.ok()) {
-    pool_.Release(job.fetched);
+  if (!MakeRoom(job, std::ssize(theirs))) {
     source.pool->Release(theirs);
-    job.fetched.clear();
     return;
   }
-  job.fetched.insert(job.fetched.end(), room->begin(), room->end());
-  job.fetched_blocks = std::ssize(theirs) - job.matched;
-  job.matched = std::ssize(theirs);
-  job.fetching = true;
-  const int64_t bytes = job.fetched_blocks * model_.block_tokens * model_.kv_bytes_per_token;
-  const double arrives = links_.Send(events_.now(), source.port, setup_.number, bytes);
+  const double arrives =
+      links_.Send(events_.now(), source.port, setup_.number, job.fetched_blocks * model_.block_bytes());
   events_.At(arrives, [this, id = job.record->id, theirs = std::move(theirs), from = source.pool] {
     from->Release(theirs);
-    Job& ready = jobs_.at(id);
-    ready.fetching = false;
-    for (size_t i = 0; i < ready.fetched.size(); ++i) {
-      pool_.Publish(ready.fetched[i], ready.record->request->chain[i]);
-    }
-    TryBegin();
+    Arrived(id);
   });
+}
+
+// What its disk has beyond its memory, if reading that is quicker than computing it.
+void PrefillWorker::Load(Job& job) {
+  const RequestRecord& record = *job.record;
+  if (record.known_blocks >= 0) return;
+  const auto& chain = record.request->chain;
+  const int64_t there = disk_.Match(chain);
+  if (there <= job.matched) return;
+  const int64_t prompt = record.request->prompt_tokens;
+  const int64_t with = Reused(job, there), without = Reused(job, job.matched);
+  const double spared =
+      model_.PrefillSeconds(prompt - without, without) - model_.PrefillSeconds(prompt - with, with);
+  const int64_t here = job.matched;
+  if (disk_.ReadSeconds(there - here) >= spared * model_.Slowness(setup_.number)) return;
+  const auto blocks = std::span(chain).first(there).subspan(here);
+  disk_.Touch(blocks);
+  if (!MakeRoom(job, there)) return;
+  job.from_disk = true;
+  events_.At(disk_.Read(blocks), [this, id = record.id] { Arrived(id); });
+}
+
+bool PrefillWorker::MakeRoom(Job& job, int64_t blocks) {
+  job.fetched = pool_.AcquirePrefix(std::span(job.record->request->chain).first(job.matched));
+  auto room = pool_.Allocate(blocks - job.matched);
+  if (!room.ok()) {
+    pool_.Release(job.fetched);
+    job.fetched.clear();
+    return false;
+  }
+  job.fetched.insert(job.fetched.end(), room->begin(), room->end());
+  job.fetched_blocks = blocks - job.matched;
+  job.matched = blocks;
+  job.fetching = true;
+  return true;
+}
+
+void PrefillWorker::Arrived(uint64_t id) {
+  Job& ready = jobs_.at(id);
+  ready.fetching = false;
+  for (size_t i = 0; i < ready.fetched.size(); ++i) {
+    pool_.Publish(ready.fetched[i], ready.record->request->chain[i]);
+  }
+  TryBegin();
 }
 
 void PrefillWorker::TryBegin() {
@@ -115,7 +147,8 @@ bool PrefillWorker::Begin(Job& job) {
   }
   blocks.insert(blocks.end(), rest->begin(), rest->end());
   record.cached_tokens = Reused(job, reused);
-  record.fetched_tokens = std::min(record.cached_tokens, fetched * model_.block_tokens);
+  (job.from_disk ? record.loaded_tokens : record.fetched_tokens) =
+      std::min(record.cached_tokens, fetched * model_.block_tokens);
   const int64_t uncached = record.request->prompt_tokens - record.cached_tokens;
   const double seconds =
       model_.PrefillSeconds(uncached, record.cached_tokens) * model_.Slowness(setup_.number);

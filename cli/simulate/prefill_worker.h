@@ -1,15 +1,17 @@
 // PrefillWorker: a simulated prefill worker. The queue, the block pool and its eviction are the real ones
 // (prefill_service/queue.h, common/kv/index); the time that a prompt takes is the model's. It serves one
-// prompt at a time. A prefix that is fetched from a peer travels while the prompt waits.
+// prompt at a time. A prefix that is fetched from a peer, or read from its disk, travels while the prompt
+// waits.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "cli/simulate/disk.h"
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/links.h"
@@ -33,7 +35,8 @@ class PrefillWorker {
     std::function<void(RequestRecord&)> done;
   };
   // All outlive it.
-  PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links, kv::BlockPool& pool);
+  PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links, kv::BlockPool& pool,
+                Disk& disk);
 
   // A worker, of either kind, that a prefix is fetched from: its cache and its port.
   struct Peer {
@@ -52,13 +55,19 @@ class PrefillWorker {
     RequestRecord* record = nullptr;
     int64_t matched = 0;  // blocks cached here when last looked
     bool fetching = false;
-    std::vector<BlockId> fetched;  // held: the prefix, whether it was here or came from a peer
-    int64_t fetched_blocks = 0;    // of those, from a peer
+    std::vector<BlockId> fetched;  // held: the prefix, whether it was here or came
+    int64_t fetched_blocks = 0;    // of those, what came
+    bool from_disk = false;        // and not from a peer
   };
 
   int64_t Reused(const Job& job, int64_t blocks) const;
   forecast::VirtualDeadline Due(const Job& job) const;
   void Fetch(Job& job, const Peer& source);
+  void Load(Job& job);
+  // Holds room for the first `blocks` blocks of the prompt, those that are cached here among them. False:
+  // there is none.
+  bool MakeRoom(Job& job, int64_t blocks);
+  void Arrived(uint64_t id);
   void TryBegin();
   bool Begin(Job& job);
   void Finish(RequestRecord& record, std::vector<BlockId> blocks);
@@ -69,8 +78,9 @@ class PrefillWorker {
   Events& events_;
   Links& links_;
   kv::BlockPool& pool_;
+  Disk& disk_;
   prefill_service::Queue queue_;
-  absl::flat_hash_map<uint64_t, Job> jobs_;
+  std::map<uint64_t, Job> jobs_;  // in order: what happens to several happens in the same order in each run
   forecast::PrefillForecast forecast_;
   bool busy_ = false;
   double busy_seconds_ = 0;

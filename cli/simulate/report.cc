@@ -23,14 +23,14 @@ Json PercentilesToJson(const Percentiles& percentiles) {
 
 std::string RenderTable(const std::vector<Measures>& policies) {
   std::vector<std::vector<std::string>> rows = {{"policy", "goodput", "in SLO", "cached", "of ideal",
-                                                 "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "load",
-                                                 "max/mn"}};
+                                                 "from disk", "TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99",
+                                                 "load", "max/mn"}};
   for (const Measures& m : policies) {
     rows.push_back({m.policy, fmt::format("{:.2f}/s", m.goodput), fmt::format("{:.1f}%", 100 * m.good_share),
                     fmt::format("{:.1f}%", 100 * m.hit_rate), fmt::format("{:.1f}%", 100 * m.hit_share),
-                    ShowSeconds(m.ttft.p50), ShowSeconds(m.ttft.p99), ShowSeconds(m.tpot.p50),
-                    ShowSeconds(m.tpot.p99), fmt::format("{:.0f}%", 100 * m.utilisation),
-                    fmt::format("{:.2f}", m.imbalance)});
+                    fmt::format("{:.1f}%", 100 * m.loaded_share), ShowSeconds(m.ttft.p50),
+                    ShowSeconds(m.ttft.p99), ShowSeconds(m.tpot.p50), ShowSeconds(m.tpot.p99),
+                    fmt::format("{:.0f}%", 100 * m.utilisation), fmt::format("{:.2f}", m.imbalance)});
   }
   std::vector<size_t> widths(rows.front().size());
   for (const auto& row : rows) {
@@ -67,6 +67,7 @@ Json ToJson(const Measures& m) {
   json["hit_rate"] = m.hit_rate;
   json["hit_share_of_ideal"] = m.hit_share;
   json["fetched_share"] = m.fetched_share;
+  json["loaded_share"] = m.loaded_share;
   json["local_share"] = m.local_share;
   json["ttft_seconds"] = PercentilesToJson(m.ttft);
   json["tpot_seconds"] = PercentilesToJson(m.tpot);

@@ -33,7 +33,8 @@ struct RequestRecord {
   double first_token = -1;
   double end = -1;
   int64_t cached_tokens = 0;   // reused where it was prefilled
-  int64_t fetched_tokens = 0;  // of those, brought from a peer
+  int64_t fetched_tokens = 0;  // of those, brought from a peer,
+  int64_t loaded_tokens = 0;   // and read from the worker's own disk
   bool refused = false;        // too long for a worker's cache, or its first token could not come in time
   bool too_long = false;
   std::optional<router::admission::EntryId> account;

@@ -35,6 +35,8 @@ Examples:
       faster and faster: where does each policy stop keeping the SLO?
   baton simulate --trace conversation.jsonl --copies 4 --policies prefix_affinity --fleet fleet.json
       four times the users on the fleet that you have; --print-fleet shows what a fleet file can say
+  baton simulate --trace conversation.jsonl --policies prefix_affinity --prefill-blocks 1000 --disk 0,100GiB,1TiB
+      what would a disk of such a size for blocks be worth on each worker?
   baton simulate --trace conversation.jsonl --json result.json
 
 A trace has one JSON object a line: timestamp (ms), input_length, output_length and hash_ids, one per 512 tokens.
@@ -51,6 +53,7 @@ struct Flags {
   int64_t limit = 0;
   uint64_t seed = 1;
   int64_t prefill_blocks = 0;
+  std::vector<std::string> disks;
   std::string slo_ttft = fmt::format("{}s", forecast::kDefaultSloTtft), slo_tpot = "50ms";
   std::string default_ttft;  // empty: as the router, which takes slo_ttft
   double tail_share = forecast::kDefaultTailShare;
@@ -76,6 +79,13 @@ std::string DescribeRefusals(absl::Duration default_ttft) {
                      : "no request is refused";
 }
 
+// A policy on a fleet: a row of the table.
+struct Contestant {
+  std::string label;
+  FleetModel model;
+  PolicyUnderTest under_test = {};
+};
+
 int Compare(const Flags& flags, const CliContext& context) {
   FleetModel model;
   if (!flags.fleet.empty()) {
@@ -84,6 +94,14 @@ int Compare(const Flags& flags, const CliContext& context) {
     model = *std::move(read);
   }
   if (flags.prefill_blocks > 0) model.prefill_blocks = flags.prefill_blocks;
+  std::vector<Contestant> disks;  // one for each size of disk
+  for (const std::string& size : flags.disks) {
+    const auto bytes = ParseBytes(size);
+    if (!bytes.ok()) return Misused(std::string(bytes.status().message()));
+    disks.push_back({.label = *bytes > 0 ? ", disk " + size : ", no disk", .model = model});
+    disks.back().model.disk_bytes = *bytes;
+  }
+  if (disks.empty()) disks.push_back({.label = "", .model = model});
   if (flags.print_fleet) {
     fmt::print("{}\n", ToJson(model));
     return kExitOk;
@@ -96,12 +114,14 @@ int Compare(const Flags& flags, const CliContext& context) {
   }
   const Slo slo = {.ttft = absl::ToDoubleSeconds(*ttft), .tpot = absl::ToDoubleSeconds(*tpot)};
   const auto targets = forecast::QueueTargets::For(slo.ttft, flags.tail_share);
-  std::vector<PolicyUnderTest> policies;
+  std::vector<Contestant> contestants;
   for (const std::string& name : flags.policies) {
     absl::StatusOr<PolicyUnderTest> under_test = FindPolicy(name, model, targets, slo.tpot);
     if (!under_test.ok()) return Misused(std::string(under_test.status().message()));
     under_test->default_ttft = absl::ToDoubleSeconds(*default_ttft);
-    policies.push_back(*std::move(under_test));
+    for (const Contestant& disk : disks) {
+      contestants.push_back({.label = name + disk.label, .model = disk.model, .under_test = *under_test});
+    }
   }
   const absl::StatusOr<std::vector<bench::TraceEntry>> trace = bench::ReadTrace(flags.trace, flags.limit);
   if (!trace.ok()) return Fail(trace.status());
@@ -109,33 +129,34 @@ int Compare(const Flags& flags, const CliContext& context) {
   if (rates.empty()) rates.push_back(RateOf(*trace) * flags.copies);
   std::sort(rates.begin(), rates.end());
 
-  if (!flags.record.empty() && (rates.size() != 1 || policies.size() != 1)) {
-    return Misused("--record takes one rate and one of --policies");
+  if (!flags.record.empty() && (rates.size() != 1 || contestants.size() != 1)) {
+    return Misused("--record takes one rate, one of --policies and at most one --disk");
   }
 
   const MonotonicClock clock;
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   std::vector<Curve> curves;
-  for (const PolicyUnderTest& under_test : policies)
-    curves.push_back({.name = under_test.name, .points = {}});
+  for (const Contestant& contestant : contestants) curves.push_back({.name = contestant.label, .points = {}});
   for (const double rate : rates) {
     const Scale scale = {
         .speed = rate / (RateOf(*trace) * flags.copies), .copies = flags.copies, .seed = flags.seed};
     const std::vector<Request> load = MakeLoad(*trace, scale, model.block_tokens);
     const double ideal = IdealHitRate(load, model.block_tokens);
     std::vector<Measures> measured;
-    for (size_t i = 0; i < policies.size(); ++i) {
-      Progress progress(fmt::format("{} at {:g}/s", policies[i].name, rate), std::ssize(load), stderr,
+    for (size_t i = 0; i < contestants.size(); ++i) {
+      const Contestant& contestant = contestants[i];
+      Progress progress(fmt::format("{} at {:g}/s", contestant.label, rate), std::ssize(load), stderr,
                         context.err, clock);
-      Simulation simulation(model, policies[i], load, flags.seed);
+      Simulation simulation(contestant.model, contestant.under_test, load, flags.seed);
       const RunResult run = simulation.Run([&](int64_t ended) { progress.Update(ended); });
       if (!flags.record.empty()) {
         const absl::Status status = Write(RenderRequests(run), flags.record);
         if (!status.ok()) return Fail(status);
       }
-      measured.push_back(Measure(policies[i].name, run, slo, model.block_tokens));
+      measured.push_back(Measure(contestant.label, run, slo, model.block_tokens));
       curves[i].points.emplace_back(rate, measured.back().goodput);
       results.push_back(ToJson(measured.back()));
+      results.back()["disk_bytes"] = contestant.model.disk_bytes;
     }
     if (flags.json != "-") {
       fmt::print("\n{} requests at {:.2f}/s; an endless cache would save {:.1f}% of prompt tokens; {}\n{}",
@@ -197,6 +218,10 @@ Command AddSimulate(CLI::App& root, const CliContext& context) {
   app->add_option("--prefill-blocks", flags->prefill_blocks,
                   "Cache of a prefill worker, instead of the fleet's")
       ->check(CLI::NonNegativeNumber);
+  app->add_option("--disk", flags->disks,
+                  "Compare disks of these sizes for blocks on every worker, instead of the fleet's; 0: none")
+      ->delimiter(',')
+      ->type_name("SIZE,SIZE,...");
   app->add_option("--seed", flags->seed, "Arrivals within a bucket, and choices between equals")
       ->type_name("N")
       ->transform(command_line::WholeNumber())

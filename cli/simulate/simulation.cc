@@ -55,6 +55,8 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
     if (!under_test_.shared_cache)
       pools_.push_back(std::make_unique<kv::BlockPool>(model_.prefill_blocks, under_test_.eviction));
     if (pools_.empty()) pools_.push_back(std::make_unique<kv::BlockPool>(all_blocks));
+    disks_.push_back(std::make_unique<Disk>(model_, under_test_.shared_cache ? 0 : model_.disk_blocks(),
+                                            events_, *pools_.back()));
     prefill_.push_back(std::make_unique<PrefillWorker>(
         model_,
         PrefillWorker::Setup{.number = i,
@@ -68,10 +70,11 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                                        MissingBytes(model_, record));
                                  },
                              .done = [this](RequestRecord& record) { Computed(record); }},
-        events_, links_, *pools_.back()));
+        events_, links_, *pools_.back(), *disks_.back()));
     prefill_states_[i].slot = *index_.Join();
     prefill_states_[i].key = static_cast<uint64_t>(i) + 1;
     if (under_test_.tells_links) prefill_states_[i].link_domain = static_cast<uint64_t>(model_.Domain(i));
+    JoinDisk(prefill_states_[i]);
     prefill_states_[i].can_fetch = prefill_states_[i].serves_fetches = under_test_.fetch != Fetch::kNever;
   }
   decode_states_.resize(model_.decode_workers);
@@ -84,7 +87,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                             .prefilled =
                                 [this](RequestRecord& record) {
                                   record.computed = events_.now();
-                                  Tell(*decode_[record.decode], decode_states_[record.decode].slot);
+                                  Tell(*decode_[record.decode], decode_states_[record.decode]);
                                   FirstToken(record);
                                 },
                             .finished = [this](RequestRecord& record) { Finished(record); },
@@ -101,6 +104,7 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
         events_));
     decode_states_[i].slot = *index_.Join();
     if (under_test_.tells_links) decode_states_[i].link_domain = static_cast<uint64_t>(model_.Domain(i));
+    JoinDisk(decode_states_[i]);
     decode_states_[i].serves_fetches = under_test_.fetch == Fetch::kFromAll;
     decode_states_[i].chunk_tokens = std::min(model_.local_chunk_tokens, model_.local_token_budget);
   }
@@ -261,7 +265,7 @@ Simulation::Placing Simulation::Place(RequestRecord& record) {
   }
   DecodeWorker& decode = *decode_[record.decode];
   decode.Reserve(record);
-  Tell(decode, decode_states_[record.decode].slot);
+  Tell(decode, decode_states_[record.decode]);
   if (record.prefill < 0) {
     decode.PrefillLocally(record);
     return Placing::kPlaced;
@@ -331,7 +335,7 @@ void Simulation::Computed(RequestRecord& record) {
   events_.At(arrives, [this, &record] {
     FirstToken(record);
     decode_[record.decode]->Join(record);
-    Tell(*decode_[record.decode], decode_states_[record.decode].slot);
+    Tell(*decode_[record.decode], decode_states_[record.decode]);
   });
 }
 
@@ -365,7 +369,7 @@ void Simulation::Finished(RequestRecord& record) {
   WorkerState& decode = decode_states_[record.decode];
   --decode.running;
   decode.context_tokens -= record.request->prompt_tokens;
-  Tell(*decode_[record.decode], decode.slot);
+  Tell(*decode_[record.decode], decode);
   router::placement::Outcome outcome;
   outcome.prefill = outcome.decode = decode.slot;
   outcome.output_tokens = record.request->output_tokens;
@@ -379,19 +383,30 @@ void Simulation::Finished(RequestRecord& record) {
   if (!admission_.queue().empty()) Pump();
 }
 
+void Simulation::JoinDisk(WorkerState& state) {
+  if (model_.disk_blocks() == 0 || under_test_.shared_cache) return;
+  state.disk_slot = *index_.Join();
+  state.disk_cost = {.base = model_.disk_latency,
+                     .token = static_cast<double>(model_.kv_bytes_per_token) / model_.disk_bandwidth};
+}
+
 // The worker's event stream.
 void Simulation::Tell(int worker) {
-  if (!under_test_.shared_cache) Tell(prefill_[worker]->pool(), prefill_states_[worker].slot);
+  if (!under_test_.shared_cache) Tell(prefill_[worker]->pool(), *disks_[worker], prefill_states_[worker]);
 }
 
-void Simulation::Tell(DecodeWorker& worker, router::WorkerSlot slot) {
-  if (model_.decode_cache) Tell(worker.pool(), slot);
+void Simulation::Tell(DecodeWorker& worker, const WorkerState& state) {
+  if (model_.decode_cache) Tell(worker.pool(), worker.disk(), state);
 }
 
-void Simulation::Tell(kv::BlockPool& pool, router::WorkerSlot slot) {
-  const kv::BlockPool::Changes changes = pool.TakeChanges();
-  index_.Evict(slot, changes.evicted);
-  index_.Store(slot, changes.stored);
+void Simulation::Tell(kv::BlockPool& pool, Disk& disk, const WorkerState& state) {
+  disk.WriteBehind();
+  const auto tell = [this](const kv::BlockPool::Changes& changes, router::WorkerSlot slot) {
+    index_.Evict(slot, changes.evicted);
+    index_.Store(slot, changes.stored);
+  };
+  tell(pool.TakeChanges(), state.slot);
+  if (state.disk_slot.has_value()) tell(disk.TakeChanges(), *state.disk_slot);
 }
 
 }  // namespace baton::cli::simulate

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/simulate/decode_worker.h"
+#include "cli/simulate/disk.h"
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/links.h"
@@ -82,8 +83,10 @@ class Simulation {
   // The decode worker's forecast of hand-offs, from one whose last block came at `arrives`.
   void Learn(const RequestRecord& record, double arrives);
   void Tell(int prefill_worker);
-  void Tell(DecodeWorker& worker, router::WorkerSlot slot);
-  void Tell(kv::BlockPool& pool, router::WorkerSlot slot);
+  void Tell(DecodeWorker& worker, const WorkerState& state);
+  // Of one with a disk.
+  void JoinDisk(WorkerState& state);
+  void Tell(kv::BlockPool& pool, Disk& disk, const WorkerState& state);
   absl::Time Now() const { return absl::UnixEpoch() + absl::Seconds(events_.now()); }
 
   const FleetModel& model_;
@@ -97,6 +100,7 @@ class Simulation {
   absl::flat_hash_map<router::admission::EntryId, RequestRecord*> entries_;
 
   std::vector<std::unique_ptr<kv::BlockPool>> pools_;
+  std::vector<std::unique_ptr<Disk>> disks_;  // of the prefill workers
   std::vector<std::unique_ptr<PrefillWorker>> prefill_;
   std::vector<std::unique_ptr<DecodeWorker>> decode_;
 

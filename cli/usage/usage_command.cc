@@ -12,7 +12,9 @@
 #include "cli/show/print.h"
 #include "cli/usage/usage_table.h"
 #include "common/base/status.h"
-#include "router/billing/ledger_store.h"
+#include "router/billing/sqlite_ledger.h"
+#include "router/store/redis_ledger.h"
+#include "router/store/store_address.h"
 
 namespace baton::cli {
 namespace {
@@ -26,10 +28,15 @@ Examples:
   baton usage --ledger ledger.db --by tenant --from 2026-11-01 --to 2026-11-30 --json
       a month's sums for another program
 
-A file is what a router's --ledger names; the router may be running.)";
+  baton usage --store redis://redis.prod:6379
+      of all routers that keep their ledger in a store
+
+A file is what a router's --ledger names; the router may be running. --store and --store-password-file are the router's.)";
 
 struct Flags {
   std::vector<std::string> ledgers;
+  std::string store;
+  std::string store_password_file;
   std::vector<std::string> by = {"day", "tenant", "model"};
   std::string from;
   std::string to;
@@ -46,8 +53,19 @@ std::string CheckDay(const std::string& text) {
 
 absl::Status ShowUsage(const Flags& flags) {
   router::billing::LedgerSheet all;
+  if (flags.ledgers.empty() && flags.store.empty()) {
+    return absl::InvalidArgumentError("no ledger is named: give --ledger FILE, or --store URL");
+  }
   for (const std::string& file : flags.ledgers) {
-    BATON_ASSIGN_OR_RETURN(const auto store, router::billing::LedgerStore::OpenToRead(file));
+    BATON_ASSIGN_OR_RETURN(const auto store, router::billing::SqliteLedger::OpenToRead(file));
+    BATON_ASSIGN_OR_RETURN(const router::billing::LedgerSheet sheet, store->Read(flags.from, flags.to));
+    for (const auto& [key, sums] : sheet) all[key].Add(sums);
+  }
+  if (!flags.store.empty()) {
+    BATON_ASSIGN_OR_RETURN(const auto address, router::store::ParseStoreAddress(flags.store));
+    BATON_ASSIGN_OR_RETURN(
+        const auto store,
+        router::store::RedisLedger::Open({.address = address, .password_file = flags.store_password_file}));
     BATON_ASSIGN_OR_RETURN(const router::billing::LedgerSheet sheet, store->Read(flags.from, flags.to));
     for (const auto& [key, sums] : sheet) all[key].Add(sums);
   }
@@ -63,8 +81,15 @@ Command AddUsage(CLI::App& root, const CliContext& context) {
   usage->footer(kExamples);
   auto flags = std::make_shared<Flags>();
   usage->add_option("--ledger", flags->ledgers, "Files of ledgers, one of each router; they are added up")
+      ->type_name("FILE");
+  usage
+      ->add_option("--store", flags->store,
+                   "Redis or Valkey server in which routers keep their ledger (--ledger store)")
+      ->type_name("URL");
+  usage
+      ->add_option("--store-password-file", flags->store_password_file, "File with the password of the store")
       ->type_name("FILE")
-      ->required();
+      ->check(CLI::ExistingFile);
   usage
       ->add_option("--by", flags->by, "What sums are kept apart by, comma separated: day, tenant, key, model")
       ->delimiter(',')

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
@@ -83,6 +85,25 @@ CLI::Option* AddNumbers(CLI::App& app, const std::string& name, std::vector<int>
                        : fmt::format("\"{}\" is no list of numbers, for example 0,2-5", text);
           },
           ""));
+}
+
+CLI::Validator OneOrSeveral(std::vector<std::string> alone, std::vector<std::string> together) {
+  return CLI::Validator(
+      [alone = std::move(alone), together = std::move(together)](std::string& text) {
+        if (std::ranges::find(alone, text) != alone.end()) return std::string();
+        const std::vector<std::string> parts = absl::StrSplit(text, ',');
+        for (size_t i = 0; i < parts.size(); ++i) {
+          const bool twice = std::find(parts.begin(), parts.begin() + static_cast<std::ptrdiff_t>(i),
+                                       parts[i]) != parts.begin() + static_cast<std::ptrdiff_t>(i);
+          if (twice) return fmt::format("\"{}\" has {} twice", text, parts[i]);
+          if (std::ranges::find(together, parts[i]) == together.end()) {
+            return fmt::format("\"{}\" is neither {}, nor some of {} with commas between them", text,
+                               absl::StrJoin(alone, " nor "), absl::StrJoin(together, ", "));
+          }
+        }
+        return std::string();
+      },
+      "");
 }
 
 std::string SizeText(int64_t bytes) {

@@ -28,6 +28,9 @@ std::string NumbersText(const std::vector<int>& numbers);
 CLI::Option* AddNumbers(CLI::App& app, const std::string& name, std::vector<int>& into,
                         const std::string& description);
 
+// One of `alone`, or some of `together` with commas between them, none twice.
+CLI::Validator OneOrSeveral(std::vector<std::string> alone, std::vector<std::string> together);
+
 // "1GiB": a number of bytes in the largest unit that it is whole in, as sizes may be given.
 std::string SizeText(int64_t bytes);
 

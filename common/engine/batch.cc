@@ -26,7 +26,8 @@ void Batch::AddFuture(int32_t draw, int64_t position, std::span<const BlockId> b
   Add({.tokens = std::span(&unknown, 1), .first_position = position, .blocks = blocks, .logit_rows = 1});
 }
 
-void Batch::Draw(const sampling::Params& params, int64_t position, const PenaltyHistory& history) {
+void Batch::Draw(const sampling::Params& params, int64_t position, const PenaltyHistory& history,
+                 std::span<const uint32_t> mask) {
   BATON_CHECK(!sequences_.empty());
   const kernels::SequenceRows& sequence = sequences_.back();
   // Position p is drawn from the row of position p - 1.
@@ -61,6 +62,9 @@ void Batch::Draw(const sampling::Params& params, int64_t position, const Penalty
   draw.first_bias = static_cast<int32_t>(biases_.size());
   draw.bias_count = static_cast<int32_t>(params.logit_bias.size());
   for (const auto& [token, bias] : params.logit_bias) biases_.push_back({token.value(), bias});
+  draw.first_mask = static_cast<int32_t>(masks_.size());
+  draw.mask_words = static_cast<int32_t>(mask.size());
+  masks_.insert(masks_.end(), mask.begin(), mask.end());
   draws_.push_back(draw);
 }
 
@@ -73,6 +77,7 @@ void Batch::Clear() {
   futures_.clear();
   biases_.clear();
   histories_.clear();
+  masks_.clear();
 }
 
 }  // namespace baton::engine

@@ -43,8 +43,10 @@ class Batch {
   // the row before it: that must be one of its logit rows, and later than rows drawn from already. The
   // StepResult then has the token, and not the logits. With penalties the row is drawn from only if the
   // backend counts the sequence's tokens, and only one row of a sequence per step: otherwise the logits come.
-  // A slot that lacks tokens is filled from `history`. The batch must be launched next.
-  void Draw(const sampling::Params& params, int64_t position, const PenaltyHistory& history = {});
+  // A slot that lacks tokens is filled from `history`. mask: as sampling::Sampler takes it; copied. The batch
+  // must be launched next.
+  void Draw(const sampling::Params& params, int64_t position, const PenaltyHistory& history = {},
+            std::span<const uint32_t> mask = {});
   void Clear();
 
   bool empty() const { return tokens_.empty(); }
@@ -61,7 +63,8 @@ class Batch {
             .draws = draws_,
             .taken = futures_,
             .biases = biases_,
-            .seen = histories_};
+            .seen = histories_,
+            .masks = masks_};
   }
 
  private:
@@ -73,6 +76,7 @@ class Batch {
   std::vector<kernels::TakenToken> futures_;
   std::vector<kernels::TokenBias> biases_;
   std::vector<kernels::SeenTokens> histories_;
+  std::vector<uint32_t> masks_;
 };
 
 }  // namespace baton::engine

@@ -68,9 +68,8 @@ kv::KvLayout LayoutOf(const EngineOptions& options, const model::Decoder& decode
 
 // Bits depend on how many ranks a sum is split over, unless it is exact; where the backend promises bits,
 // that is told.
-std::string Numerics(const kernels::Kernels& kernels, const model::Decoder& decoder, const kv::KvLayout& kv,
-                     size_t ranks, bool tolerant) {
-  std::string numerics = kernels.numerics();
+std::string Numerics(std::string numerics, const kernels::Kernels& kernels, const model::Decoder& decoder,
+                     const kv::KvLayout& kv, size_t ranks, bool tolerant) {
   if (const std::string of_kv = kernels.KvNumerics(kv); !of_kv.empty()) numerics += "+" + of_kv;
   if (tolerant && kernels.exact()) return numerics + "~";
   if (ranks > 1 && kernels.exact() && !decoder.exact_sums()) numerics += fmt::format("+tp{}", ranks);
@@ -87,6 +86,21 @@ kv::KvLayout WholeLayout(kv::KvLayout shard, size_t ranks) {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& options) {
   if (options.tp < 1) return absl::InvalidArgumentError(fmt::format("--tp {}: at least 1", options.tp));
   BATON_RETURN_IF_ERROR(CheckDevices(options));
+  if (options.draft_weights.has_value() && *options.draft_weights == options.weights) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the weights are kept as {} already (--weights), and a copy of them for drafts would be no quicker: "
+        "leave out --self-draft",
+        Name(options.weights)));
+  }
+  if (options.expert_file.empty() != (options.expert_memory == 0)) {
+    return absl::InvalidArgumentError(
+        "--expert-file and --expert-memory belong together: a file of `baton model pack`, and how many bytes "
+        "of it are in memory at once");
+  }
+  if (!options.expert_file.empty() && options.draft_weights.has_value()) {
+    return absl::InvalidArgumentError(
+        "--self-draft keeps all experts in memory: leave it out, or --expert-file");
+  }
   auto threads = std::make_unique<RankThreads>(options.tp);
   std::vector<Rank> ranks(static_cast<size_t>(options.tp));
   device::CoreShare* shared = options.tp == 1 ? options.cores : nullptr;  // null: threads of its own
@@ -99,6 +113,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
     cuda.device = options.devices.empty() ? r : options.devices[static_cast<size_t>(r)];
     BATON_ASSIGN_OR_RETURN(
         rank.kernels, kernels::MakeKernels(options.backend, std::max(1, cores / options.tp), cuda, shared));
+    if (options.draft_weights.has_value() && !rank.kernels->memory().host()) {
+      return absl::InvalidArgumentError(
+          fmt::format("--self-draft needs a backend that computes on the host, and --backend is {}: leave it "
+                      "out, or give "
+                      "a --draft-model",
+                      options.backend));
+    }
     kernels.push_back(rank.kernels.get());
   }
   if (options.tp > 1) {
@@ -113,9 +134,22 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
                                              {.precision = options.weights,
                                               .threads = std::max(1, cores / options.tp),
                                               .cores = shared,
-                                              .progress = r == 0 ? options.weights_progress : nullptr});
+                                              .progress = r == 0 ? options.weights_progress : nullptr,
+                                              .expert_file = options.expert_file,
+                                              .expert_memory = options.expert_memory});
     loaded[static_cast<size_t>(r)] = decoder.status();
-    if (decoder.ok()) rank.decoder = *std::move(decoder);
+    if (!decoder.ok()) return;
+    rank.decoder = *std::move(decoder);
+    rank.numerics = rank.kernels->numerics();
+    if (!options.draft_weights.has_value()) return;
+    auto draft = model::Decoder::LoadShard(options.model_folder, *rank.kernels, rank.group.get(),
+                                           {.precision = *options.draft_weights,
+                                            .threads = std::max(1, cores / options.tp),
+                                            .cores = shared,
+                                            .progress = r == 0 ? options.weights_progress : nullptr,
+                                            .digest = false});
+    loaded[static_cast<size_t>(r)] = draft.status();
+    if (draft.ok()) rank.draft = *std::move(draft);
   });
   for (const absl::Status& status : loaded) BATON_RETURN_IF_ERROR(status);
   // Every rank holds its heads of the same blocks, so the fullest GPU decides.
@@ -137,10 +171,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Load(const EngineOptions& option
 Engine::Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant)
     : ranks_(std::move(ranks)),
       threads_(std::move(threads)),
-      fingerprint_(model::MakeFingerprint(config(), ranks_.front().decoder->weights_digest(),
-                                          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
-                                          Numerics(*ranks_.front().kernels, *ranks_.front().decoder,
-                                                   ranks_.front().store->layout(), ranks_.size(), tolerant))),
+      fingerprint_(model::MakeFingerprint(
+          config(), ranks_.front().decoder->weights_digest(),
+          WholeLayout(ranks_.front().store->layout(), ranks_.size()),
+          Numerics(ranks_.front().numerics, *ranks_.front().kernels, *ranks_.front().decoder,
+                   ranks_.front().store->layout(), ranks_.size(), tolerant))),
       pool_(ranks_.front().store->blocks()) {
   if (ranks_.size() == 1) return;
   std::vector<kv::KvStore*> shards;
@@ -162,7 +197,9 @@ std::vector<device::Memory*> Engine::memories() const {
 
 int64_t Engine::weight_bytes() const {
   int64_t bytes = 0;
-  for (const Rank& rank : ranks_) bytes += rank.decoder->weight_bytes();
+  for (const Rank& rank : ranks_) {
+    bytes += rank.decoder->weight_bytes() + (rank.draft != nullptr ? rank.draft->weight_bytes() : 0);
+  }
   return bytes;
 }
 
@@ -175,7 +212,19 @@ StepResult Engine::Forward(const Batch& batch, absl::FunctionRef<void(int layer)
   return Finish();
 }
 
+StepResult Engine::ForwardDraft(const Batch& batch) {
+  BATON_CHECK(drafts() && in_flight_.empty());
+  LaunchOn(&Rank::draft, batch, [](int) {});
+  return FinishOn(&Rank::draft);
+}
+
 void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
+  LaunchOn(&Rank::decoder, batch, layer_done);
+}
+
+StepResult Engine::Finish() { return FinishOn(&Rank::decoder); }
+
+void Engine::LaunchOn(DecoderOf decoder, const Batch& batch, absl::FunctionRef<void(int layer)> layer_done) {
   const model::ForwardBatch view = batch.View();
   logits_.resize(batch.logit_count() * config().vocabulary);
   InFlightStep& step = in_flight_.emplace_back();
@@ -186,18 +235,18 @@ void Engine::Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const auto ignore = [](int) {};
     const absl::FunctionRef<void(int)> done = r == 0 ? layer_done : absl::FunctionRef<void(int)>(ignore);
-    rank.decoder->Launch(view, *rank.store, logits_, done);
+    (rank.*decoder)->Launch(view, *rank.store, logits_, done);
   });
 }
 
-StepResult Engine::Finish() {
+StepResult Engine::FinishOn(DecoderOf decoder) {
   BATON_CHECK(!in_flight_.empty());
   InFlightStep step = std::move(in_flight_.front());
   in_flight_.pop_front();
   std::vector<std::vector<TokenId>> tokens(ranks_.size(), std::vector<TokenId>(step.drawn.size()));
   threads_->Run([&](int r) {
     const auto rank = static_cast<size_t>(r);
-    ranks_[rank].decoder->Finish(logits_, tokens[rank]);
+    (ranks_[rank].*decoder)->Finish(logits_, tokens[rank]);
   });
   std::vector<TokenId> drawn(static_cast<size_t>(step.logit_rows), StepResult::kNotDrawn);
   for (size_t i = 0; i < step.drawn.size(); ++i) {
@@ -207,6 +256,23 @@ StepResult Engine::Finish() {
   const std::span<const float> logits =
       in_flight_.empty() ? std::span<const float>(logits_) : std::span<const float>();
   return StepResult(std::move(step.shares), std::move(drawn), logits, config().vocabulary);
+}
+
+void Engine::Land(const model::Landing& landing) {
+  BATON_CHECK(in_flight_.empty());
+  threads_->Run([&](int r) {
+    Rank& rank = ranks_[static_cast<size_t>(r)];
+    rank.decoder->Land(landing, *rank.store);
+  });
+}
+
+absl::Status Engine::CheckLands() const {
+  const kernels::Kernels& kernels = *ranks_.front().kernels;
+  if (ranks_.front().store->memory().host()) return absl::OkStatus();
+  return absl::UnimplementedError(fmt::format(
+      "--chunk-reuse: the backend \"{}\" can't rotate keys that are computed already: use cpu, or "
+      "leave the flag out",
+      std::string(kernels.name())));
 }
 
 bool Engine::ReservePenaltySlots(int32_t slots) {

@@ -44,6 +44,12 @@ struct EngineOptions {
   std::optional<tensor::DType> key_dtype, value_dtype;
   // What matrices are kept as; a matrix is converted at load, by all threads.
   model::WeightPrecision weights = model::WeightPrecision::kStored;
+  // Where a mixture's experts lie instead of memory (model::PackExperts), and the most bytes of them that are
+  // in memory at once; empty: all are in memory. One rank, on "cpu", without draft_weights.
+  std::string expert_file;
+  int64_t expert_memory = 0;
+  // A second copy of the weights in this precision, for ForwardDraft. Unset: none.
+  std::optional<model::WeightPrecision> draft_weights;
   // Called while matrices are converted, by the thread that loads the first rank's part. Empty: a worker logs
   // it.
   model::ConversionProgress weights_progress = {};
@@ -69,6 +75,8 @@ class Engine {
   kv::BlockHash RootFor(const kv::TenantSalt& salt) const;
   // Over all ranks.
   int64_t weight_bytes() const;
+  // Of the experts outside memory; null if all are in memory. Its stats are for any thread.
+  const model::ExpertStore* expert_store() const { return ranks_.front().decoder->expert_store(); }
 
   kv::BlockPool& pool() { return pool_; }
   // Where each rank keeps its part of the blocks.
@@ -86,6 +94,15 @@ class Engine {
   void Launch(const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
   StepResult Finish();
   bool overlaps() const { return ranks_.front().decoder->draws(); }
+  // A step with the second copy of the weights, over the same KV store: what it writes there is not the KV of
+  // the model, and is to be written over before anything reads it as that. No step is in flight.
+  StepResult ForwardDraft(const Batch& batch);
+  bool drafts() const { return ranks_.front().draft != nullptr; }
+  // Has KV of one sequence land in another one's blocks (model/landing.h), on all ranks. No step is in
+  // flight.
+  void Land(const model::Landing& landing);
+  // UNIMPLEMENTED: the backend keeps KV where the host can't look into it.
+  absl::Status CheckLands() const;
   // A place where the backend counts the tokens of a sequence with penalties, for Batch::Draw. Null: it
   // can't.
   std::unique_ptr<PenaltySlot> TakePenaltySlot() { return penalty_slots_.Take(); }
@@ -95,9 +112,14 @@ class Engine {
     std::unique_ptr<kernels::Kernels> kernels;
     std::unique_ptr<kernels::Collective> group;  // null if there is one rank
     std::unique_ptr<model::Decoder> decoder;
+    std::string numerics;                   // of the decoder's own weights alone
+    std::unique_ptr<model::Decoder> draft;  // null: none
     std::optional<kv::KvStore> store;
   };
+  using DecoderOf = std::unique_ptr<model::Decoder> Rank::*;
   Engine(std::vector<Rank> ranks, std::unique_ptr<RankThreads> threads, bool tolerant);
+  void LaunchOn(DecoderOf decoder, const Batch& batch, absl::FunctionRef<void(int layer)> layer_done);
+  StepResult FinishOn(DecoderOf decoder);
   // Makes room for `slots` penalty slots on every rank. If one rank can't, false, and no new slot is used.
   bool ReservePenaltySlots(int32_t slots);
 

@@ -5,7 +5,7 @@
 
 namespace baton::engine {
 
-void Loop::Start(std::function<bool()> step, std::function<void()> rest) {
+void Loop::Start(std::function<bool()> step, std::function<absl::Duration()> rest) {
   BATON_CHECK(!thread_.joinable());
   thread_ = std::thread([this, step = std::move(step), rest = std::move(rest)] {
     // One step before any mail: what it publishes is the state of a worker that has had no work yet.
@@ -13,8 +13,8 @@ void Loop::Start(std::function<bool()> step, std::function<void()> rest) {
     while (true) {
       // Closed is read before the mail is taken: what was posted before the close is still run.
       const bool closed = mailbox_.closed();
-      if (!busy) rest();
-      auto tasks = busy || closed ? mailbox_.TakeAll() : mailbox_.WaitAndTakeAll(absl::InfiniteDuration());
+      const absl::Duration wait = busy ? absl::ZeroDuration() : rest();
+      auto tasks = busy || closed ? mailbox_.TakeAll() : mailbox_.WaitAndTakeAll(wait);
       for (Task& task : tasks) task();
       if (closed && tasks.empty()) return;
       busy = step();

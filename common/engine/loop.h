@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/time/time.h"
 #include "common/base/mailbox.h"
 
 namespace baton::engine {
@@ -20,9 +21,10 @@ class Loop {
   ~Loop() { Stop(); }
 
   // Starts the thread. step() does one piece of work and says whether there is more to do at once; if not,
-  // rest() is called before the thread waits for mail.
+  // rest() is called before the thread waits for mail, and says for how long at most.
   void Start(
-      std::function<bool()> step, std::function<void()> rest = [] {});
+      std::function<bool()> step,
+      std::function<absl::Duration()> rest = [] { return absl::InfiniteDuration(); });
   // Runs what was posted, then ends the thread. Any thread but the loop's own; idempotent.
   void Stop();
 

@@ -34,8 +34,12 @@ struct Step {
 // What is attended to lies in the first blocks; each sequence writes into a block of its own behind them.
 class Bench {
  public:
-  Bench(Engine& engine, std::vector<BlockId> blocks, const Clock& clock)
-      : engine_(engine), blocks_(std::move(blocks)), clock_(clock), tokens_(blocks_.size() * kBlockTokens) {}
+  Bench(Engine& engine, std::vector<BlockId> blocks, bool drafts, const Clock& clock)
+      : engine_(engine),
+        blocks_(std::move(blocks)),
+        drafts_(drafts),
+        clock_(clock),
+        tokens_(blocks_.size() * kBlockTokens) {}
 
   double Seconds(const Step& step) {
     batch_.Clear();
@@ -56,13 +60,14 @@ class Bench {
       }
     }
     const absl::Time begin = clock_.Now();
-    engine_.Forward(batch_, [](int) {});
+    drafts_ ? engine_.ForwardDraft(batch_) : engine_.Forward(batch_, [](int) {});
     return absl::ToDoubleSeconds(clock_.Now() - begin);
   }
 
  private:
   Engine& engine_;
   const std::vector<BlockId> blocks_;
+  const bool drafts_;
   const Clock& clock_;
   const std::vector<TokenId> tokens_;
   std::vector<std::vector<BlockId>> tables_;
@@ -91,7 +96,7 @@ forecast::StepCost MeasureStepCost(Engine& engine, const MeasureOptions& options
   if (chunk > 256) steps.push_back({.rows = chunk});
   constexpr size_t kAlways = 2;
 
-  Bench bench(engine, *blocks, clock);
+  Bench bench(engine, *blocks, options.drafts, clock);
   const absl::Time begin = clock.Now();
   const auto left = [&] { return absl::ToDoubleSeconds(options.budget - (clock.Now() - begin)); };
   std::vector<forecast::StepForecast::Measured> quickest;

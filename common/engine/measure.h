@@ -18,6 +18,8 @@ struct MeasureOptions {
   // Rows of the longest chunk: the most that a step of this worker has.
   int64_t chunk_tokens = 512;
   absl::Duration budget = absl::Seconds(2);
+  // Steps of Engine::ForwardDraft rather than the model's own.
+  bool drafts = false;
 };
 
 // The prior if the pool has no block for it.

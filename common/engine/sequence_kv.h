@@ -7,18 +7,21 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/ids.h"
 #include "common/kv/index/block_pool.h"
+#include "common/kv/index/prompt_chain.h"
 
 namespace baton::engine {
 
 class SequenceKv {
  public:
-  SequenceKv(kv::BlockPool& pool, const kv::BlockHash& root) : pool_(&pool), root_(root) {}
+  // chain: how its blocks are hashed.
+  SequenceKv(kv::BlockPool& pool, kv::PromptChain chain) : pool_(&pool), chain_(std::move(chain)) {}
   ~SequenceKv() { Release(); }
   SequenceKv(const SequenceKv&) = delete;
   SequenceKv& operator=(const SequenceKv&) = delete;
@@ -27,13 +30,24 @@ class SequenceKv {
   // computed. Before Reserve.
   void Lease(std::vector<kv::PrefixLease> leases, absl::Time since);
 
+  // The blocks from the `first`-th on come from a worker that has these leases of them. A lease of a block is
+  // one of all before it: those that are here are leased now, and others as they are computed, for what is
+  // left at `now`.
+  void Inherit(std::span<const kv::HeldLease> leases, int64_t first, absl::Time now);
+
   // Takes the published prefix of `tokens`, at most up to the block before the last token (its logits are
   // needed), and blocks for `capacity` tokens in all. All or nothing: RESOURCE_EXHAUSTED leaves the pool as
   // it was.
   absl::Status Reserve(std::span<const TokenId> tokens, int64_t capacity);
+  // The same of tokens that are full blocks, all of which may be found: nobody needs logits.
+  absl::Status ReserveWhole(std::span<const TokenId> tokens);
 
   // Blocks for `capacity` tokens in all. RESOURCE_EXHAUSTED changes nothing.
   absl::Status Grow(int64_t capacity);
+
+  // Gives back the last blocks that are not needed for `capacity` tokens, which are all that are computed or
+  // more: those taken for tokens that were drafted and refused. No step in flight has rows in them.
+  void Trim(int64_t capacity);
 
   // The KV of tokens [0, computed) is in the blocks: publishes the full ones. `tokens` is the whole sequence
   // so far.
@@ -45,25 +59,33 @@ class SequenceKv {
   std::span<const BlockId> blocks() const { return blocks_; }
   // Tokens that Reserve found, a multiple of the block size.
   int64_t cached_tokens() const { return cached_; }
-  // Tokens of the leading blocks that have got a lease; what the pool has no room for is left out.
-  int64_t leased_tokens() const { return leased_ * kBlockTokens; }
+  // Tokens of the leading blocks that have got a lease by Lease; what the pool has no room for is left out.
+  int64_t leased_tokens() const { return own_.leased * kBlockTokens; }
   // Tokens whose KV is in the blocks.
   int64_t computed_tokens() const { return computed_; }
 
  private:
+  absl::Status Reserve(const std::vector<kv::BlockHash>& findable, int64_t capacity);
   void GiveUpReplaced();
+  // Leases to be had, and how far they are.
+  struct Asked {
+    struct Since : kv::PrefixLease {
+      absl::Time since;
+    };
+    std::vector<Since> leases;
+    int64_t leased = 0;    // blocks
+    bool refused = false;  // the pool has room for no more
+  };
   // Leases the published blocks that are to have a lease and have none yet.
   void LeasePublished();
+  void LeasePublished(Asked& asked);
 
   kv::BlockPool* pool_;
-  kv::BlockHash root_;
+  kv::PromptChain chain_;
   std::vector<BlockId> blocks_;
   std::vector<kv::BlockHash> hashes_;  // of the published run, in order
   std::vector<BlockId> replaced_;      // by equal blocks of other sequences; still held
-  std::vector<kv::PrefixLease> leases_;
-  absl::Time leased_since_;
-  int64_t leased_ = 0;          // blocks
-  bool lease_refused_ = false;  // the pool has room for no more
+  Asked own_, inherited_;              // by the prompt's marks; from where blocks were fetched
   int64_t cached_ = 0;
   int64_t computed_ = 0;
 };

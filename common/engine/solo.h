@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/engine/engine.h"
+#include "common/kv/index/reusable_span.h"
 #include "common/sampling/sampler.h"
 
 namespace baton::engine {
@@ -19,9 +21,13 @@ struct SoloRun {
 };
 
 // Prefills `prompt` in chunks of `chunk` tokens (0: at once) and generates `max_tokens` tokens, stopping
-// after one of `stops`. RESOURCE_EXHAUSTED if the pool is too small.
+// after one of `stops`. RESOURCE_EXHAUSTED if the pool is too small. The tokens of `spans`, which passed
+// CheckReusable, land (reused_spans.h); their canonical blocks stay in the prefix cache. seen: called with
+// the logits of each token.
 absl::StatusOr<SoloRun> GenerateSolo(Engine& engine, std::span<const TokenId> prompt,
                                      const sampling::Params& params, int64_t max_tokens,
-                                     std::span<const TokenId> stops, int64_t chunk);
+                                     std::span<const TokenId> stops, int64_t chunk,
+                                     std::vector<kv::ReusableSpan> spans = {},
+                                     const std::function<void(std::span<const float>)>& seen = nullptr);
 
 }  // namespace baton::engine

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "common/transfer/lease_wire.h"
+
 namespace baton::fetch {
 
 Fetch::Fetch(std::string worker, transfer::Ticket ticket, std::span<const BlockId> blocks, kv::KvStore& store,
@@ -33,7 +35,7 @@ void Fetch::Start(FetchClient& client, const std::string& address, v1::FetchRequ
 absl::Status Fetch::OnEvent(const std::shared_ptr<const v1::FetchEvent>& event) {
   switch (event->event_case()) {
     case v1::FetchEvent::kFound:
-      return OnFound(event->found().blocks());
+      return OnFound(event->found());
     case v1::FetchEvent::kChunk:
       if (!found_.has_value()) {
         return absl::InternalError(fmt::format("worker {} sends blocks that it has not announced", worker_));
@@ -46,12 +48,18 @@ absl::Status Fetch::OnEvent(const std::shared_ptr<const v1::FetchEvent>& event) 
   return absl::OkStatus();
 }
 
-absl::Status Fetch::OnFound(int64_t blocks) {
+absl::Status Fetch::OnFound(const v1::FetchFound& found) {
+  const int64_t blocks = found.blocks();
   if (found_.has_value() || blocks > asked()) {
     return absl::InternalError(fmt::format("worker {} says that it found {} blocks of {}{}", worker_, blocks,
                                            asked(), found_.has_value() ? " after it had said so" : ""));
   }
+  const auto leases = transfer::HeldLeasesFromProto(found.leases(), blocks);
+  if (!leases.ok()) {
+    return absl::InternalError(fmt::format("worker {} {}", worker_, std::string(leases.status().message())));
+  }
   found_ = blocks;
+  if (callbacks_.leased && !leases->empty()) callbacks_.leased(*leases);
   return absl::OkStatus();
 }
 

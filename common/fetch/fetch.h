@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/fetch/fetch_client.h"
+#include "common/kv/index/lease_table.h"
 #include "common/transfer/kv_receiver.h"
 
 namespace baton::fetch {
@@ -22,6 +23,9 @@ namespace baton::fetch {
 class Fetch {
  public:
   struct Callbacks {
+    // The leases of what the peer has found, at most once and before anything is in place. Empty: nobody
+    // asks.
+    std::function<void(std::span<const kv::HeldLease>)> leased = nullptr;
     // Blocks [0, blocks) of those asked for are in place.
     std::function<void(int64_t blocks)> committed;
     // Once, last, unless released before, and with no write in progress. OK: all that the peer had is here,
@@ -55,7 +59,7 @@ class Fetch {
 
  private:
   absl::Status OnEvent(const std::shared_ptr<const v1::FetchEvent>& event);
-  absl::Status OnFound(int64_t blocks);
+  absl::Status OnFound(const v1::FetchFound& found);
   void OnWritten();
   absl::Status Complete() const;
 

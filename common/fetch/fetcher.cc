@@ -10,9 +10,6 @@
 namespace baton::fetch {
 namespace {
 
-// A mid-size model's block over 10 Gbit/s, after a few round trips; right after a few fetches whatever the
-// truth is.
-constexpr forecast::LinearFit<3>::Features kPrior = {3e-3, 1e-4, 0};
 constexpr forecast::LinearFit<3>::Features kScale = {1, 256, 1};
 
 forecast::LinearFit<3>::Features Features(int64_t blocks) { return {1, static_cast<double>(blocks), 0}; }
@@ -20,7 +17,7 @@ forecast::LinearFit<3>::Features Features(int64_t blocks) { return {1, static_ca
 }  // namespace
 
 Fetcher::Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkReceiver& link,
-                 FetchClient& client, const Clock& clock, Probe& probe)
+                 FetchClient& client, const Clock& clock, FetchProbe& probe)
     : options_(std::move(options)),
       engine_(engine),
       link_(link),
@@ -28,7 +25,7 @@ Fetcher::Fetcher(FetcherOptions options, engine::Engine& engine, transfer::LinkR
       clock_(clock),
       probe_(probe),
       fingerprint_(transfer::ToProto(engine.fingerprint())),
-      seconds_(kPrior, kScale) {}
+      seconds_({options_.first_base, options_.first_block, 0}, kScale) {}
 
 double Fetcher::Seconds(int64_t blocks) const { return seconds_.Predict(Features(blocks)); }
 
@@ -79,24 +76,24 @@ std::unique_ptr<Fetch> Fetcher::Start(const v1::PeerPrefix& peer, const std::str
 void Fetcher::Over(const Fetch& fetch, const absl::Status& status) {
   --running_;
   const absl::Duration took = clock_.Now() - fetch.started();
-  Probe::Outcome outcome = Probe::Outcome::kFailed;
+  FetchProbe::Outcome outcome = FetchProbe::Outcome::kFailed;
   if (status.ok()) {
-    outcome = fetch.committed() == fetch.asked() ? Probe::Outcome::kComplete
-              : fetch.committed() > 0            ? Probe::Outcome::kPartial
-                                                 : Probe::Outcome::kMissed;
+    outcome = fetch.committed() == fetch.asked() ? FetchProbe::Outcome::kComplete
+              : fetch.committed() > 0            ? FetchProbe::Outcome::kPartial
+                                                 : FetchProbe::Outcome::kMissed;
     if (fetch.committed() > 0) {
       seconds_.Observe(Features(fetch.committed()), absl::ToDoubleSeconds(took));
     }
   } else if (absl::IsCancelled(status)) {
-    outcome = Probe::Outcome::kGivenUp;
+    outcome = FetchProbe::Outcome::kGivenUp;
   } else if (absl::IsDeadlineExceeded(status)) {
     // It took at least this long.
     if (absl::ToDoubleSeconds(took) > Seconds(fetch.asked())) {
       seconds_.Observe(Features(fetch.asked()), absl::ToDoubleSeconds(took));
     }
-    outcome = Probe::Outcome::kGivenUp;
+    outcome = FetchProbe::Outcome::kGivenUp;
   } else if (absl::IsResourceExhausted(status)) {
-    outcome = Probe::Outcome::kRefused;
+    outcome = FetchProbe::Outcome::kRefused;
   } else {
     spdlog::warn("fetch from {} failed with {} of {} blocks here, the rest is computed: {}", fetch.worker(),
                  fetch.committed(), fetch.asked(), status.ToString());

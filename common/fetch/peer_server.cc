@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/transfer/lease_wire.h"
+
 namespace baton::fetch {
 
 PeerServer::PeerServer(const PeerServerOptions& options, engine::Engine& engine, transfer::LinkSender& link,
@@ -27,7 +29,9 @@ absl::Status PeerServer::Submit(FetchId id, ServedFetch fetch) {
       std::make_unique<transfer::Shipment>(fetch.ticket, link_, engine_.store(), options_.max_chunk_bytes);
   serving.fetch = std::move(fetch);
   v1::FetchEvent event;
-  event.mutable_found()->set_blocks(static_cast<uint32_t>(serving.blocks.size()));
+  v1::FetchFound& found = *event.mutable_found();
+  found.set_blocks(static_cast<uint32_t>(serving.blocks.size()));
+  transfer::ToProto(engine_.pool().LeasesOf(serving.blocks), found.mutable_leases());
   serving.fetch.send(std::move(event));
   serving_.emplace(id, std::move(serving));
   probe_.Serving(serving_.size());

@@ -53,7 +53,8 @@ class PeerServer {
              Probe& probe);
   ~PeerServer();
 
-  // Pins the blocks of the run that are here. RESOURCE_EXHAUSTED: the most fetches are being served already.
+  // Pins the blocks of the run that are here, and tells how many they are and their leases, which the peer
+  // takes on. RESOURCE_EXHAUSTED: the most fetches are being served already.
   absl::Status Submit(FetchId id, ServedFetch fetch);
   // Ends one without a message. Unknown ids are ignored.
   void Cancel(FetchId id);

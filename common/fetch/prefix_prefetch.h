@@ -27,9 +27,10 @@ class PrefixPrefetch {
   };
 
   // The blocks [0, peer.blocks()) of `tokens`, as far as they are not here: at least one, and one token
-  // follows them. Null if there is no room for them. `trace`: of the prompt's request.
+  // follows them. `rule` is how they are hashed, `chain` their hashes. Null if there is no room for them.
+  // `trace`: of the prompt's request.
   static std::unique_ptr<PrefixPrefetch> Begin(Fetcher& fetcher, kv::BlockPool& pool,
-                                               const kv::BlockHash& root, const v1::PeerPrefix& peer,
+                                               const kv::PromptChain& rule, const v1::PeerPrefix& peer,
                                                const std::string& request_id, std::span<const TokenId> tokens,
                                                std::span<const kv::BlockHash> chain, double wait,
                                                double saved, Callbacks callbacks,
@@ -44,7 +45,7 @@ class PrefixPrefetch {
   int64_t target() const { return target_; }
 
  private:
-  PrefixPrefetch(kv::BlockPool& pool, const kv::BlockHash& root, std::span<const TokenId> tokens,
+  PrefixPrefetch(kv::BlockPool& pool, const kv::PromptChain& rule, std::span<const TokenId> tokens,
                  int64_t target, Callbacks callbacks);
   void OnCommitted(int64_t blocks);
   void OnEnded();

@@ -10,12 +10,16 @@ namespace {
 constexpr LinearFit<5>::Features kScale = {1, 8, 8e3, 512, 256e3};
 
 LinearFit<5>::Features FeaturesOf(const StepLoad& load) {
-  return {1, static_cast<double>(load.running), static_cast<double>(load.context),
-          static_cast<double>(load.rows), load.pairs};
+  return {1, static_cast<double>(load.running + load.drafted), static_cast<double>(load.context),
+          static_cast<double>(load.rows), load.pairs + load.drafted_pairs};
 }
 
 LinearFit<5>::Features WeightsOf(const StepCost& cost) {
   return {cost.base, cost.sequence, cost.context, cost.token, cost.pair};
+}
+
+double Pairs(int64_t first, int64_t count) {
+  return static_cast<double>(count) * (static_cast<double>(first) + static_cast<double>(count) / 2);
 }
 
 }  // namespace
@@ -31,12 +35,21 @@ bool Plausible(const StepCost& cost) {
 
 void StepLoad::AddRows(int64_t first, int64_t count) {
   rows += count;
-  pairs += static_cast<double>(count) * (static_cast<double>(first) + static_cast<double>(count) / 2);
+  pairs += Pairs(first, count);
+}
+
+void StepLoad::AddDrafted(int64_t first, int64_t count) {
+  drafted += count;
+  drafted_pairs += Pairs(first, count);
 }
 
 StepForecast::StepForecast(const StepCost& prior) : fit_(WeightsOf(prior), kScale) {}
 
-double StepForecast::Seconds(const StepLoad& load) const { return fit_.Predict(FeaturesOf(load)); }
+double StepForecast::Line(const StepLoad& load) const { return fit_.Predict(FeaturesOf(load)); }
+
+double StepForecast::Seconds(const StepLoad& load) const {
+  return load.rows > 0 ? Line(load) : Line(load) * rows_.Factor(load.running + load.drafted);
+}
 
 double StepCost::PromptSeconds(const StepLoad& load) const {
   return token * static_cast<double>(load.rows) + pair * load.pairs;
@@ -44,7 +57,10 @@ double StepCost::PromptSeconds(const StepLoad& load) const {
 
 double StepForecast::PromptSeconds(const StepLoad& load) const { return cost().PromptSeconds(load); }
 
-void StepForecast::Observe(const StepLoad& load, double seconds) { fit_.Observe(FeaturesOf(load), seconds); }
+void StepForecast::Observe(const StepLoad& load, double seconds) {
+  fit_.Observe(FeaturesOf(load), seconds);
+  if (load.rows == 0) rows_.Observe(load.running + load.drafted, seconds, Line(load));
+}
 
 void StepForecast::Fit(std::span<const Measured> measured) {
   std::vector<LinearFit<5>::Observation> observations;

@@ -1,7 +1,12 @@
 // StepForecast: how long a worker's next step takes, by what is in it:
 //
-//     seconds = base + sequence * running + context * (tokens that they attend to)
+//     seconds = base + sequence * (running + drafted) + context * (tokens that running ones attend to)
 //             + token * rows + pair * (pairs of a computed row of a prompt and a token that it attends to)
+//
+// A row of a drafted token costs what a running sequence's does, logits included, but that the sequence's KV
+// is read for all its rows at once: there it counts like a row of a prompt.
+//
+// Of steps without prompts, it learns besides how far each number of rows is from that line (row_curve.h).
 //
 // Workers measure the five at their start (engine/measure.h) and learn them from every step; routers begin
 // with the costs that workers report. Plain data, one thread at a time.
@@ -12,6 +17,7 @@
 
 #include "common/forecast/linear_fit.h"
 #include "common/forecast/prefill_forecast.h"
+#include "common/forecast/row_curve.h"
 
 namespace baton::forecast {
 
@@ -40,15 +46,21 @@ struct StepLoad {
   int64_t context = 0;  // tokens that those attend to
   int64_t rows = 0;     // of prompts
   double pairs = 0;     // that those make
+  int64_t drafted = 0;  // rows of drafted tokens of running sequences
+  double drafted_pairs = 0;
 
   // `count` further rows of a prompt behind `first` tokens.
   void AddRows(int64_t first, int64_t count);
+  // `count` further rows of drafted tokens behind `first` tokens.
+  void AddDrafted(int64_t first, int64_t count);
 };
 
 class StepForecast {
  public:
   explicit StepForecast(const StepCost& prior);
   double Seconds(const StepLoad& load) const;
+  // By cost() alone, to which the cost of more rows adds up.
+  double Line(const StepLoad& load) const;
   // The part of it that the rows of prompts take.
   double PromptSeconds(const StepLoad& load) const;
   void Observe(const StepLoad& load, double seconds);
@@ -62,6 +74,7 @@ class StepForecast {
 
  private:
   LinearFit<5> fit_;
+  RowCurve rows_;  // of steps without prompts
 };
 
 // The maximum number of rows of a prompt, after its first `first` tokens, that take no longer than `seconds`,

@@ -130,6 +130,12 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 template <typename Json>
 absl::StatusOr<Json> Parse(std::string_view text, const Limits& limits, int64_t* values) {
+  // The library takes a NUL for the text's end, and reads nothing behind it.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    const std::string_view before = text.substr(0, nul);
+    return absl::InvalidArgumentError(fmt::format("not valid JSON at byte {}, in line {}", nul + 1,
+                                                  1 + std::count(before.begin(), before.end(), '\n')));
+  }
   Builder<Json> builder(text, limits);
   Json::sax_parse(text, &builder);
   if (values != nullptr) *values = builder.values();

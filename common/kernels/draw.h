@@ -1,9 +1,9 @@
 // StepDraws: how a DeviceSampler draws tokens from rows of logits. RowDraw and TokenBias are plain data,
 // which device code reads as it is.
 //
-// The order is that of sampling::Sampler (sampler.h): penalties and bias, temperature, top-k, top-p, min-p,
-// inverse transform over the kept tokens in descending order of logits, ties by ascending id. Devices compute
-// no log probabilities: rows that ask for them are sampled on the host.
+// The order is that of sampling::Sampler (sampler.h): penalties and bias, mask, temperature, top-k, top-p,
+// min-p, inverse transform over the kept tokens in descending order of logits, ties by ascending id. Devices
+// compute no log probabilities: rows that ask for them are sampled on the host.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,10 @@ struct RowDraw {
   float frequency_penalty = 0;
   int32_t first_bias = 0;  // of StepDraws::biases
   int32_t bias_count = 0;
+  int32_t first_mask = 0;  // of StepDraws::masks
+  // Words of the row's mask: bit i % 32 of word i / 32 says that token i may be drawn, and what lies beyond
+  // them may not. 0: all may.
+  int32_t mask_words = 0;
 };
 
 struct TokenBias {
@@ -47,6 +51,7 @@ struct StepDraws {
   std::span<const RowDraw> rows;
   std::span<const TokenBias> biases = {};
   std::span<const SeenTokens> seen = {};  // counted before anything is drawn
+  std::span<const uint32_t> masks = {};
 };
 
 }  // namespace baton::kernels

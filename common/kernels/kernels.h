@@ -29,6 +29,7 @@
 #include "common/device/core_share.h"
 #include "common/device/memory.h"
 #include "common/kernels/device_sampler.h"
+#include "common/kernels/experts.h"
 #include "common/kernels/matrix.h"
 #include "common/kernels/weight_view.h"
 #include "common/kv/store/kv_store.h"
@@ -63,6 +64,15 @@ class PackedMatrix {
   // Whether its products add up integers, exactly: Kernels::MatMulSum then has the same bits whatever the
   // number of ranks.
   virtual bool exact_sums() const { return false; }
+  // The bytes that its products read, whole and the same for equal weights; empty if they have no place, or
+  // the backend can't say: then it can't place them, either.
+  virtual std::span<const std::byte> image() const { return {}; }
+  // From now on products read them there: an equal image, aligned to 64 bytes, which stays as long as they
+  // do. Empty: nowhere, and the memory is given back. The kernels' thread.
+  virtual void Place(std::span<const std::byte> image) {}
+  // A matrix of `rows` rows, and otherwise of this one's form, whose bytes have no place yet; null if the
+  // backend can't place any.
+  virtual std::unique_ptr<PackedMatrix> Unplaced(int64_t rows) const { return nullptr; }
 
  protected:
   PackedMatrix(int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {}
@@ -73,8 +83,8 @@ class PackedMatrix {
 };
 
 // Rotary position embedding (arXiv 2104.09864), rotate-half form as in Hugging Face transformers: cosine and
-// sine of position * inverse_frequency, already scaled, for positions [0, context), [context][head_dim / 2]
-// each.
+// sine of position * inverse_frequency, already scaled, for positions [0, context), [context][half_dim] each.
+// Of a head, the first 2 * half_dim values turn (all of them, but for Glm4Moe).
 struct RopeTable {
   std::span<const float> cos;
   std::span<const float> sin;
@@ -97,6 +107,8 @@ struct AttentionShape {
   int head_dim = 0;
   float scale = 0;     // usually 1 / sqrt(head_dim)
   int64_t window = 0;  // attend to the last `window` positions, self included; 0: to all
+  // [heads], or empty: a score that joins each softmax of a head, without a key or a value (gpt-oss).
+  std::span<const float> sinks = {};
 };
 
 // A row whose token the host does not know yet: what draw number `draw` of the sampler's last Launch gives.
@@ -114,7 +126,7 @@ struct StepRows {
   int group = 1;                            // query heads per KV head
   int heads = 0;  // query heads of a row, and values of each: what Attention will get
   int head_dim = 0;
-  // Every sequence has one row and wants its logits: the steady state of a decode worker.
+  // All rows are wanted, one of each sequence or a few (verify_rows.h): a decode worker's steady state.
   bool decode = false;
 };
 
@@ -218,6 +230,29 @@ class Kernels {
 
   // gate_up [n, 2 * width] -> out [n, width] = silu(gate) * up (arXiv 2002.05202).
   virtual void SwiGlu(Matrix gate_up, Matrix out) = 0;
+
+  // Whether Route and Experts are there. INVALID_ARGUMENT names the backend.
+  virtual absl::Status CheckExperts() const {
+    return absl::InvalidArgumentError(
+        std::string("the backend \"").append(name()).append("\" runs no mixtures of experts: use cpu"));
+  }
+
+  // Each row's experts by its router logits [n, routing.logits()], in float32 (experts.h). choice_bias
+  // [routing.experts], or empty. choices: [n][routing.per_row()].
+  virtual void Route(Matrix logits, const Routing& routing, std::span<const float> choice_bias,
+                     Choices choices) {
+    BATON_CHECK(false) << name() << " has no experts";
+  }
+
+  // out [n, hidden] = the sum of each row's experts, as its `choices` say: weight * expert(x), added up in
+  // ascending order of ids in float32. With a group, every rank has a part of each expert's width and all of
+  // its down_bias, which is added once, and out is summed over the ranks: the bits of one rank alone if
+  // layer.exact_sums. norms: the L2 norm of what each expert gave, before its weight, [n][per_row], or empty;
+  // not with a group.
+  virtual void Experts(Matrix x, Choices choices, const ExpertLayer& layer, Matrix out, Collective* group,
+                       std::span<double> norms) {
+    BATON_CHECK(false) << name() << " has no experts";
+  }
 
   // Draws tokens from logits where they are; null if the backend leaves that to the host.
   virtual DeviceSampler* sampler() { return nullptr; }

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/kernels/collective.h"
 #include "common/kernels/kernels.h"
 #include "common/kernels/reference_sampler.h"
+#include "common/kernels/routing.h"
 #include "common/kv/store/kv_codec.h"
 
 namespace baton::kernels {
@@ -49,6 +51,27 @@ void Rotate(float* x, const RopeTable& rope, int64_t position) {
     x[i] = a * cos[i] - b * sin[i];
     x[i + rope.half_dim] = b * cos[i] + a * sin[i];
   }
+}
+
+// y = w x (+ bias, if not empty)
+void Multiply(const ReferenceMatrix& w, const float* x, std::span<const float> bias, std::vector<float>& y) {
+  y.resize(static_cast<size_t>(w.rows()));
+  for (int64_t o = 0; o < w.rows(); ++o) {
+    double sum = bias.empty() ? 0 : bias[static_cast<size_t>(o)];
+    for (int64_t i = 0; i < w.cols(); ++i) sum += double{x[i]} * w.row(o)[i];
+    y[static_cast<size_t>(o)] = static_cast<float>(sum);
+  }
+}
+
+// 1 / (1 + exp(-x))
+float Sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-double{x}))); }
+
+// An expert's activation (ExpertLayer::limit).
+float Act(float gate, float up, const ExpertLayer& layer) {
+  if (layer.limit == 0) return gate / (1 + std::exp(-gate)) * up;
+  gate = std::min(gate, layer.limit);
+  up = std::clamp(up, -layer.limit, layer.limit);
+  return gate / (1 + std::exp(-layer.slope * gate)) * (up + 1);
 }
 
 class ReferenceKernels final : public Kernels {
@@ -166,7 +189,8 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
-  // out = sum over t of p[t] v[t],  p = softmax(scale * q . k[t]),  t in (position - window, position].
+  // out = sum over t of p[t] v[t],  p = softmax(scale * q . k[t]),  t in (position - window, position]; with
+  // a sink, it is one more score of that softmax, and adds nothing to the sum.
   // The scores of one row and head are held at a time, never the matrix.
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
                  const kv::KvStore& store, Matrix out) override {
@@ -178,7 +202,8 @@ class ReferenceKernels final : public Kernels {
         const int64_t first = shape.window == 0 ? 0 : std::max<int64_t>(0, position - shape.window + 1);
         for (int h = 0; h < shape.heads; ++h) {
           AttendHead(q.row(row) + h * shape.head_dim, shape, sequence.blocks, first, position, layer,
-                     h / group, store, out.row(row) + h * shape.head_dim);
+                     h / group, shape.sinks.empty() ? -INFINITY : shape.sinks[static_cast<size_t>(h)], store,
+                     out.row(row) + h * shape.head_dim);
         }
       }
     }
@@ -193,15 +218,82 @@ class ReferenceKernels final : public Kernels {
     }
   }
 
+  absl::Status CheckExperts() const override { return absl::OkStatus(); }
+
+  void Route(Matrix logits, const Routing& routing, std::span<const float> choice_bias,
+             Choices choices) override {
+    const auto experts = static_cast<size_t>(routing.experts), chosen = static_cast<size_t>(routing.chosen);
+    std::vector<float> scores(experts), scratch(experts);
+    for (int64_t r = 0; r < logits.rows; ++r) {
+      const std::span<const float> row(logits.row(r), experts);
+      const std::span<ExpertChoice> to = choices.row(r);
+      if (routing.score == Routing::Score::kSigmoid) {
+        for (size_t e = 0; e < experts; ++e) scores[e] = Sigmoid(row[e]);
+      } else {
+        scores.assign(row.begin(), row.end());
+        Softmax(scores);
+      }
+      ChooseExperts(routing, row, scores, choice_bias, scratch, to);
+      if (routing.late_softmax) {
+        scores.resize(chosen);
+        for (size_t k = 0; k < chosen; ++k) scores[k] = to[k].weight;
+        Softmax(scores);
+        for (size_t k = 0; k < chosen; ++k) to[k].weight = scores[k];
+        scores.resize(experts);
+      }
+      FinishWeights(routing, to.first(chosen));
+      if (routing.shared) {
+        to[chosen] = {.expert = routing.experts,
+                      .weight = routing.shared_gated ? Sigmoid(logits.row(r)[experts]) : 1.0f};
+      }
+    }
+  }
+
+  void Experts(Matrix x, Choices choices, const ExpertLayer& layer, Matrix out, Collective* group,
+               std::span<double> norms) override {
+    BATON_CHECK(norms.empty() || group == nullptr);
+    std::vector<float> gate_up, activated, given;
+    std::vector<double> sum(static_cast<size_t>(out.cols));
+    for (int64_t r = 0; r < x.rows; ++r) {
+      std::ranges::fill(sum, 0.0);
+      for (int k = 0; k < choices.per_row; ++k) {
+        const auto& [id, weight] = choices.row(r)[static_cast<size_t>(k)];
+        const Expert& expert = layer.experts[static_cast<size_t>(id)];
+        Multiply(Own(*expert.gate_up), x.row(r), expert.gate_up_bias, gate_up);
+        const size_t width = gate_up.size() / 2;
+        activated.resize(width);
+        for (size_t i = 0; i < width; ++i) activated[i] = Act(gate_up[i], gate_up[width + i], layer);
+        const bool biased = group == nullptr || group->rank() == 0;
+        Multiply(Own(*expert.down), activated.data(), biased ? expert.down_bias : std::span<const float>(),
+                 given);
+        double squares = 0;
+        for (size_t i = 0; i < given.size(); ++i) {
+          sum[i] += double{weight} * given[i];
+          squares += double{given[i]} * given[i];
+        }
+        if (!norms.empty()) norms[static_cast<size_t>(r * choices.per_row + k)] = std::sqrt(squares);
+      }
+      for (size_t i = 0; i < sum.size(); ++i) out.row(r)[i] = static_cast<float>(sum[i]);
+    }
+    if (group != nullptr) group->AllReduce(out);
+  }
+
   DeviceSampler* sampler() override { return &sampler_; }
 
  private:
+  static void Softmax(std::span<float> values) {
+    const float max = *std::ranges::max_element(values);
+    double sum = 0;
+    for (const float value : values) sum += std::exp(double{value} - max);
+    for (float& value : values) value = static_cast<float>(std::exp(double{value} - max) / sum);
+  }
+
   void AttendHead(const float* q, const AttentionShape& shape, std::span<const BlockId> blocks, int64_t first,
-                  int64_t last, int layer, int kv_head, const kv::KvStore& store, float* out) {
+                  int64_t last, int layer, int kv_head, float sink, const kv::KvStore& store, float* out) {
     const kv::KvLayer& at = store.layer(layer);
     scores_.resize(static_cast<size_t>(last - first + 1));
     std::vector<float> vector(static_cast<size_t>(shape.head_dim));
-    float max = -INFINITY;
+    float max = sink;
     for (int64_t t = first; t <= last; ++t) {
       const std::byte* keys =
           store.block(blocks[static_cast<size_t>(t / kBlockTokens)]) + at.key_offset(kv_head);
@@ -212,7 +304,7 @@ class ReferenceKernels final : public Kernels {
       score = static_cast<float>(dot * shape.scale);
       max = std::max(max, score);
     }
-    double total = 0;
+    double total = std::exp(double{sink} - max);
     weighted_.assign(static_cast<size_t>(shape.head_dim), 0.0);
     for (int64_t t = first; t <= last; ++t) {
       const double weight = std::exp(scores_[static_cast<size_t>(t - first)] - max);

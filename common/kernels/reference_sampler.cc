@@ -61,7 +61,7 @@ void ReferenceSampler::Launch(Matrix logits, const StepDraws& draws) {
   for (const RowDraw& draw : draws.rows) {
     // Other ranks read the same row.
     std::vector<float> row(logits.row(draw.row), logits.row(draw.row) + logits.cols);
-    Adjust(row, draw, draws.biases);
+    Adjust(row, draw, draws);
     last_.push_back(DrawOne(row, draw));
     if (draw.slot >= 0) ++slots_.at(static_cast<size_t>(draw.slot)).output[last_.back()];
   }
@@ -75,8 +75,7 @@ void ReferenceSampler::Await(std::span<TokenId> tokens) {
 }
 
 // The formulas of sampling::Sampler's order, token by token.
-void ReferenceSampler::Adjust(std::vector<float>& row, const RowDraw& draw,
-                              std::span<const TokenBias> biases) const {
+void ReferenceSampler::Adjust(std::vector<float>& row, const RowDraw& draw, const StepDraws& draws) const {
   constexpr float kLargest = std::numeric_limits<float>::max();
   const Seen none;
   const Seen& seen = draw.slot < 0 ? none : slots_.at(static_cast<size_t>(draw.slot));
@@ -92,8 +91,15 @@ void ReferenceSampler::Adjust(std::vector<float>& row, const RowDraw& draw,
     if (count > 0) row[i] -= draw.presence_penalty + draw.frequency_penalty * static_cast<float>(count);
   }
   for (const TokenBias& bias :
-       biases.subspan(static_cast<size_t>(draw.first_bias), static_cast<size_t>(draw.bias_count))) {
+       draws.biases.subspan(static_cast<size_t>(draw.first_bias), static_cast<size_t>(draw.bias_count))) {
     row[static_cast<size_t>(bias.token)] += bias.bias;
+  }
+  if (draw.mask_words == 0) return;
+  const auto mask =
+      draws.masks.subspan(static_cast<size_t>(draw.first_mask), static_cast<size_t>(draw.mask_words));
+  for (size_t i = 0; i < row.size(); ++i) {
+    const bool allowed = i / 32 < mask.size() && (mask[i / 32] >> (i % 32) & 1) != 0;
+    if (!allowed) row[i] = -INFINITY;
   }
 }
 

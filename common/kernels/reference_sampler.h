@@ -29,7 +29,7 @@ class ReferenceSampler final : public DeviceSampler {
     std::map<TokenId, int> output;
   };
 
-  void Adjust(std::vector<float>& row, const RowDraw& draw, std::span<const TokenBias> biases) const;
+  void Adjust(std::vector<float>& row, const RowDraw& draw, const StepDraws& draws) const;
 
   std::vector<Seen> slots_;
   std::vector<TokenId> last_;

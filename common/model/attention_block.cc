@@ -1,6 +1,7 @@
 #include "common/model/attention_block.h"
 
 #include <cmath>
+#include <utility>
 
 namespace baton::model {
 
@@ -11,11 +12,13 @@ AttentionBlock::AttentionBlock(const ModelConfig& config, int layer, const Atten
                                const kernels::RopeTable& rope, const Rank& rank)
     : layer_(layer),
       rms_eps_(config.rms_eps),
+      wide_norm_(config.wide_qk_norm),
       shape_({.heads = config.heads / rank.shard.ranks,
               .kv_heads = config.kv_heads / rank.shard.ranks,
               .head_dim = config.head_dim,
               .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config.head_dim))),
-              .window = config.windows[static_cast<size_t>(layer)]}),
+              .window = config.windows[static_cast<size_t>(layer)],
+              .sinks = weights.sinks.view()}),
       weights_(weights),
       rope_(rope),
       rank_(rank) {}
@@ -30,9 +33,16 @@ AttentionBlock::Scratch AttentionBlock::Take(Arena& arena, int64_t rows) const {
 void AttentionBlock::StoreKv(Matrix normed, std::span<const SequenceRows> sequences, kv::KvStore& store,
                              const Scratch& scratch) const {
   rank_.kernels.MatMul(normed, *weights_.qkv, weights_.qkv_bias.view(), scratch.qkv);
-  rank_.kernels.RotateAndStore(scratch.qkv, shape_,
-                               {.q = weights_.q_norm.view(), .k = weights_.k_norm.view(), .eps = rms_eps_},
-                               rope_, sequences, layer_, store);
+  kernels::Kernels::QkNorm norm = {.q = weights_.q_norm.view(), .k = weights_.k_norm.view(), .eps = rms_eps_};
+  if (wide_norm_) {
+    // Over all heads together.
+    for (const auto& [first, weight] : {std::pair{int64_t{0}, norm.q}, std::pair{q_width(), norm.k}}) {
+      const Matrix heads = scratch.qkv.Columns(first, std::ssize(weight));
+      rank_.kernels.RmsNorm(heads, weight, rms_eps_, heads);
+    }
+    norm = {};
+  }
+  rank_.kernels.RotateAndStore(scratch.qkv, shape_, norm, rope_, sequences, layer_, store);
 }
 
 void AttentionBlock::Attend(std::span<const SequenceRows> sequences, const kv::KvStore& store,

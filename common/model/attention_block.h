@@ -1,8 +1,9 @@
 // AttentionBlock: the attention of one layer. It issues kernels and keeps nothing but where its weights are.
 // The decoder's thread only.
 //
-//   q, k, v = h Wqkv + b        of each head: q and k normed (Qwen3) and turned by their positions
-//   out     = softmax(q k^T scale) v Wo + b
+//   q, k, v = h Wqkv + b        of each head: q and k normed (Qwen3; OLMoE: all heads as one) and turned by
+//   their positions out     = softmax(q k^T scale) v Wo + b
+//   (with sinks, one more score of each head joins the softmax)
 //
 // The two halves are apart because the last layer computes k and v of all rows, and the rest of few.
 #pragma once
@@ -47,6 +48,7 @@ class AttentionBlock {
 
   const int layer_;
   const float rms_eps_;
+  const bool wide_norm_;
   const kernels::AttentionShape shape_;  // of this rank's heads
   const AttentionWeights& weights_;
   const kernels::RopeTable& rope_;

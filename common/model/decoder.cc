@@ -5,14 +5,19 @@
 #include <algorithm>
 #include <deque>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "common/base/check.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
+#include "common/kernels/verify_rows.h"
 #include "common/model/arena.h"
 #include "common/model/attention_block.h"
 #include "common/model/checkpoint.h"
+#include "common/model/expert_block.h"
+#include "common/model/expert_packing.h"
+#include "common/model/expert_store.h"
 #include "common/model/feed_forward.h"
 #include "common/model/head.h"
 #include "common/model/rank.h"
@@ -25,6 +30,9 @@ using kernels::Matrix;
 using kernels::SequenceRows;
 
 namespace {
+
+// Threads that read experts together: they wait for a disk, which is quickest with several reads to do.
+constexpr int kExpertReaders = 8;
 
 // The rows whose logits are wanted, as batches of one row each: what remains to compute once the last layer's
 // KV is stored. [logit_rows]
@@ -42,26 +50,14 @@ std::vector<SequenceRows> OneByOne(const ForwardBatch& batch) {
   return singles;
 }
 
-// Every sequence goes on by one token and wants its logits.
-bool IsDecodeStep(const ForwardBatch& batch) {
-  return batch.tokens.size() == batch.sequences.size() && batch.logit_rows.size() == batch.tokens.size();
-}
-
-// Of a checkpoint's bytes and of how they were converted: the name of a precision, or nothing. Another rule
-// for the same name needs another version.
-std::string DigestOf(const Checkpoint& checkpoint, std::string_view conversion) {
-  if (conversion.empty()) return checkpoint.Digest();
-  Sha256 sha;
-  sha.Update(checkpoint.Digest());
-  sha.Update(fmt::format("{}/1", conversion));
-  const Sha256Digest digest = sha.Finish();
-  return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
-}
-
-// One layer: its two blocks. A mixture of experts would be another block in the place of the second.
+// One layer: its two blocks.
 struct Layer {
   AttentionBlock attention;
-  FeedForward feed_forward;
+  std::variant<FeedForward, ExpertBlock> feed_forward;
+
+  template <typename Block, typename... Arguments>
+  Layer(AttentionBlock first, std::in_place_type_t<Block> second, Arguments&&... arguments)
+      : attention(std::move(first)), feed_forward(second, std::forward<Arguments>(arguments)...) {}
 };
 
 }  // namespace
@@ -70,30 +66,38 @@ struct Decoder::Impl {
   ModelConfig config;
   Rank rank;
   Weights weights;
-  kernels::Values cos, sin;  // [context][head_dim / 2]
+  std::unique_ptr<ExpertStore> experts;  // null: all are in memory
+  kernels::Values cos, sin;              // [context][head_dim / 2]
   std::string weights_digest;
   Arena arena;
   int64_t arena_growths = 0;  // when steps were recorded
   kernels::RopeTable rope;
   std::vector<Layer> layers;
   Head head;
+  ExpertObserver* observer = nullptr;
 
-  Impl(ModelConfig model, const Rank& part, Weights packed, kernels::Values cosines, kernels::Values sines,
-       std::string digest)
+  Impl(ModelConfig model, const Rank& part, Weights packed, std::unique_ptr<ExpertStore> outside,
+       kernels::Values cosines, kernels::Values sines, std::string digest)
       : config(std::move(model)),
         rank(part),
         weights(std::move(packed)),
+        experts(std::move(outside)),
         cos(std::move(cosines)),
         sin(std::move(sines)),
         weights_digest(std::move(digest)),
         arena(rank.kernels.memory()),
-        rope({cos.view(), sin.view(), config.head_dim / 2}),
+        rope({cos.view(), sin.view(), config.rotary_dim / 2}),
         head(weights.head(), config.vocabulary, rank) {
     layers.reserve(weights.layers.size());
     for (const LayerWeights& layer : weights.layers) {
       const auto index = static_cast<int>(layers.size());
-      layers.push_back({.attention = {config, index, layer.attention, rope, rank},
-                        .feed_forward = {layer.feed_forward, rank}});
+      const AttentionBlock attention(config, index, layer.attention, rope, rank);
+      if (const auto* dense = std::get_if<FeedForwardWeights>(&layer.feed_forward)) {
+        layers.emplace_back(attention, std::in_place_type<FeedForward>, *dense, rank);
+      } else {
+        layers.emplace_back(attention, std::in_place_type<ExpertBlock>, config, index,
+                            std::get<ExpertWeights>(layer.feed_forward), rank, experts.get());
+      }
     }
   }
   Impl(const Impl&) = delete;  // blocks point into it
@@ -105,9 +109,10 @@ struct Decoder::Impl {
     Matrix normed;  // [rows, hidden] what a block reads
     Matrix delta;   // [rows, hidden] what a block adds to x
     AttentionBlock::Scratch attention;
-    FeedForward::Scratch feed_forward;
-    Matrix last_x, last_qkv;  // of the rows that go on after the last layer's KV
-    Matrix logits;            // of these rows, all columns
+    FeedForward::Scratch feed_forward;  // of the dense layers, if there are any
+    ExpertBlock::Scratch experts;       // of the mixtures
+    Matrix last_x, last_qkv;            // of the rows that go on after the last layer's KV
+    Matrix logits;                      // of these rows, all columns
   };
   // A step between Launch and Finish.
   struct InFlightStep {
@@ -159,7 +164,17 @@ Decoder::Impl::Activations Decoder::Impl::Take(int64_t rows, int64_t kept, int64
   at.normed = arena.Take(rows, config.hidden, precision);
   at.delta = arena.Take(rows, config.hidden, precision);
   at.attention = layers.front().attention.Take(arena, rows);
-  at.feed_forward = layers.front().feed_forward.Take(arena, rows);
+  bool dense = false, mixtures = false;  // have their memory
+  for (const Layer& layer : layers) {
+    if (const auto* block = std::get_if<FeedForward>(&layer.feed_forward); block != nullptr && !dense) {
+      at.feed_forward = block->Take(arena, rows);
+      dense = true;
+    } else if (const auto* mixture = std::get_if<ExpertBlock>(&layer.feed_forward);
+               mixture != nullptr && !mixtures) {
+      at.experts = mixture->Take(arena, rows);
+      mixtures = true;
+    }
+  }
   at.last_x = arena.Take(kept, config.hidden);
   at.last_qkv = arena.Take(kept, at.attention.qkv.cols, precision);
   at.logits = head.Place(logits, wanted, kept, arena);
@@ -182,7 +197,7 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
   CheckLaunch(batch, store, logits);
   kernels::Kernels& kernels = rank.kernels;
   const auto wanted = std::ssize(batch.logit_rows);
-  const bool decode = IsDecodeStep(batch);
+  const bool decode = kernels::IsDecodeStep(std::ssize(batch.tokens), batch.sequences, batch.logit_rows);
   const bool on_host = kernels.memory().host();
   const kernels::AttentionShape& heads = layers.front().attention.shape();
   // Rows to compute: what a backend adds to make shapes repeat takes part in everything and is then ignored.
@@ -224,9 +239,12 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
         }
       }
       attention.Attend(sequences, store, at.attention, at.delta);
-      kernels.AddRmsNorm(at.x, at.delta, weights.layers[l].feed_forward.norm.view(), config.rms_eps,
-                         at.normed);
-      feed_forward.Forward(at.normed, at.feed_forward, at.delta);
+      kernels.AddRmsNorm(at.x, at.delta, weights.layers[l].second_norm().view(), config.rms_eps, at.normed);
+      if (const auto* dense = std::get_if<FeedForward>(&feed_forward)) {
+        dense->Forward(at.normed, at.feed_forward, at.delta);
+      } else {
+        std::get<ExpertBlock>(feed_forward).Forward(at.normed, at.experts, at.delta, observer);
+      }
       kernels.AddRmsNorm(at.x, at.delta, NormAfter(l).view(), config.rms_eps, at.normed);
     }
     head.Compute(at.normed, at.logits);
@@ -238,9 +256,11 @@ void Decoder::Impl::Launch(const ForwardBatch& batch, kv::KvStore& store, std::s
                                 at.attention.attended,
                                 at.feed_forward.gate_up,
                                 at.feed_forward.activated,
+                                at.experts.logits,
+                                at.experts.choices,
                                 at.logits};
   kernels::DeviceSampler* const draws = batch.draws.empty() ? nullptr : sampler();
-  const kernels::StepDraws step_draws = {batch.draws, batch.biases, batch.seen};
+  const kernels::StepDraws step_draws = {batch.draws, batch.biases, batch.seen, batch.masks};
   if (draws != nullptr) draws->Prepare(step_draws);
   kernels.Prepare(activations, compute);
   // From here on sums may be waiting for other ranks.
@@ -300,19 +320,39 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::LoadShard(const std::string& f
   Quantizer quantizer = options.cores != nullptr ? Quantizer(options.precision, *options.cores)
                                                  : Quantizer(options.precision, options.threads);
   quantizer.Report(options.progress);
-  BATON_ASSIGN_OR_RETURN(Weights weights,
-                         PackWeights(folder, checkpoint, config, stored, rank.shard, kernels, quantizer));
+  std::unique_ptr<ExpertFile> file;  // null: experts stay in memory
+  if (!options.expert_file.empty()) {
+    if (config.experts.experts == 0) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}: is no mixture of experts: leave out --expert-file", folder));
+    }
+    if (group != nullptr) {
+      return absl::InvalidArgumentError(
+          "experts outside memory are for one rank: leave out --tp, or --expert-file");
+    }
+    BATON_ASSIGN_OR_RETURN(
+        file, ExpertFile::Open(options.expert_file, ExpertFingerprint(config, options.precision)));
+  }
+  BATON_ASSIGN_OR_RETURN(Weights weights, PackWeights(folder, checkpoint, config, stored, rank.shard, kernels,
+                                                      quantizer, {.outside = file != nullptr}));
   std::string digest;
-  if (rank.shard.first()) {
-    // How tensors are read is part of what they are.
-    digest = DigestOf(checkpoint,
-                      stored.Describe() + std::string(weights.converted ? Name(options.precision) : ""));
+  if (rank.shard.first() && (options.digest || file != nullptr)) {
+    digest = WeightsDigest(checkpoint, stored, weights.converted, options.precision);
+  }
+  std::unique_ptr<ExpertStore> experts;
+  if (file != nullptr) {
+    BATON_RETURN_IF_ERROR(CheckFits(*file, digest, weights));
+    ExpertIndex index = file->index();
+    BATON_ASSIGN_OR_RETURN(experts, ExpertStore::Create(std::move(file), std::move(index),
+                                                        options.expert_memory, kExpertReaders));
+    BATON_RETURN_IF_ERROR(experts->ReadAll());
   }
   BATON_ASSIGN_OR_RETURN(RopeAngles angles, RopeAngles::Create(config));
   BATON_ASSIGN_OR_RETURN(kernels::Values cos, kernels::Values::Place(angles.TakeCos(), kernels.memory()));
   BATON_ASSIGN_OR_RETURN(kernels::Values sin, kernels::Values::Place(angles.TakeSin(), kernels.memory()));
-  return std::unique_ptr<Decoder>(new Decoder(std::make_unique<Impl>(
-      std::move(config), rank, std::move(weights), std::move(cos), std::move(sin), std::move(digest))));
+  return std::unique_ptr<Decoder>(
+      new Decoder(std::make_unique<Impl>(std::move(config), rank, std::move(weights), std::move(experts),
+                                         std::move(cos), std::move(sin), std::move(digest))));
 }
 
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -321,6 +361,8 @@ Decoder::~Decoder() = default;
 const ModelConfig& Decoder::config() const { return impl_->config; }
 const std::string& Decoder::weights_digest() const { return impl_->weights_digest; }
 int64_t Decoder::weight_bytes() const { return impl_->weights.bytes; }
+const ExpertStore* Decoder::expert_store() const { return impl_->experts.get(); }
+void Decoder::Observe(ExpertObserver* observer) { impl_->observer = observer; }
 bool Decoder::exact_sums() const { return impl_->weights.exact_sums(); }
 
 kv::KvLayout Decoder::LayoutFor(tensor::DType keys, tensor::DType values) const {
@@ -345,6 +387,11 @@ void Decoder::Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<fl
 }
 
 void Decoder::Finish(std::span<float> logits, std::span<TokenId> tokens) { impl_->Finish(logits, tokens); }
+
+void Decoder::Land(const Landing& landing, kv::KvStore& store) const {
+  BATON_CHECK(impl_->in_flight.empty());
+  LandKv(impl_->rope, landing, store);
+}
 
 bool Decoder::draws() const { return impl_->sampler() != nullptr; }
 

@@ -15,9 +15,13 @@
 #include "common/kernels/kernels.h"
 #include "common/kv/store/kv_store.h"
 #include "common/model/config/config.h"
+#include "common/model/landing.h"
 #include "common/model/quantizer.h"
 
 namespace baton::model {
+
+class ExpertObserver;
+class ExpertStore;
 
 // Rows of several sequences, stacked. The caller has checked ids, positions and blocks.
 struct ForwardBatch {
@@ -32,6 +36,7 @@ struct ForwardBatch {
   // What the draws refer to (kernels::StepDraws).
   std::span<const kernels::TokenBias> biases = {};
   std::span<const kernels::SeenTokens> seen = {};
+  std::span<const uint32_t> masks = {};
 };
 
 // How matrices are kept.
@@ -43,6 +48,13 @@ struct WeightOptions {
   device::CoreShare* cores = nullptr;
   // Called after each matrix that is converted, if it is there.
   ConversionProgress progress = {};
+  // Whether weights_digest is wanted, which reads everything once more.
+  bool digest = true;
+  // Where routed experts lie instead of memory (expert_file.h), as PackExperts wrote it of this folder and
+  // precision; empty: they are in memory. On one rank only. At most so many bytes of them are in memory at
+  // once.
+  std::string expert_file = {};
+  int64_t expert_memory = 0;
 };
 
 class Decoder {
@@ -64,12 +76,18 @@ class Decoder {
   // Of the whole model.
   const ModelConfig& config() const;
   // SHA-256 (32 bytes) over names, shapes, dtypes and bytes of all tensors, sharding aside, and over how they
-  // were converted. Empty but on rank 0, which alone reads them all.
+  // were converted. Empty but on rank 0, which alone reads them all, or
+  // if it was not asked for.
   const std::string& weights_digest() const;
   // Bytes of packed weights, of this rank.
   int64_t weight_bytes() const;
   // Whether bits do not depend on the number of ranks (Weights::exact_sums).
   bool exact_sums() const;
+  // Of the experts outside memory; null if all are in memory.
+  const ExpertStore* expert_store() const;
+  // From now on it is told what mixtures of experts do; null: nobody is. Of a decoder on one rank; the
+  // observer outlives its steps.
+  void Observe(ExpertObserver* observer);
   // The layout that this rank's KV takes at the given precisions.
   kv::KvLayout LayoutFor(tensor::DType keys, tensor::DType values) const;
 
@@ -91,6 +109,9 @@ class Decoder {
   void Launch(const ForwardBatch& batch, kv::KvStore& store, std::span<float> logits,
               absl::FunctionRef<void(int layer)> layer_done);
   void Finish(std::span<float> logits, std::span<TokenId> tokens);
+  // LandKv with the model's table, in this rank's part of the KV. No step is in flight, and the host may look
+  // into `store`.
+  void Land(const Landing& landing, kv::KvStore& store) const;
   // Whether the backend has a sampler for this model's vocabulary.
   bool draws() const;
   // Memory for the penalty slots [0, slots) (kernels::DeviceSampler). False if there is none, or no sampler.

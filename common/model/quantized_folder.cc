@@ -2,17 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cctype>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <map>
-#include <memory>
 #include <set>
 #include <span>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -21,6 +15,7 @@
 #include "common/model/config/config.h"
 #include "common/model/config/json_fields.h"
 #include "common/model/config/quantization.h"
+#include "common/model/folder_writer.h"
 #include "common/model/lattice.h"
 #include "common/model/stored_matrix.h"
 #include "common/model/weights.h"
@@ -29,45 +24,10 @@
 namespace baton::model {
 namespace {
 
-namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
-
-static_assert(std::endian::native == std::endian::little);
 
 constexpr int64_t kMostConfigBytes = 10'000'000;
 constexpr char kWeight[] = "weight";
-
-// A file that is written from its beginning to its end; it is removed unless Close succeeded.
-class OutputFile {
- public:
-  explicit OutputFile(std::string path) : path_(std::move(path)), file_(std::fopen(path_.c_str(), "wb")) {}
-  ~OutputFile() {
-    if (file_ == nullptr) return;
-    std::fclose(file_);
-    std::remove(path_.c_str());
-  }
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
-
-  absl::Status Write(std::span<const std::byte> bytes) {
-    if (file_ == nullptr || std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
-      return Failed();
-    return absl::OkStatus();
-  }
-  absl::Status Close() {
-    if (file_ == nullptr || std::fflush(file_) != 0 || std::ferror(file_) != 0) return Failed();
-    const int closed = std::fclose(std::exchange(file_, nullptr));
-    return closed == 0 ? absl::OkStatus() : Failed();
-  }
-
- private:
-  absl::Status Failed() const {
-    return absl::UnavailableError(
-        fmt::format("{}: can't be written: {}", path_, std::generic_category().message(errno)));
-  }
-  const std::string path_;
-  std::FILE* file_;
-};
 
 struct TensorEntry {
   std::string name, dtype;
@@ -157,7 +117,7 @@ OrderedJson SchemeOf(WeightPrecision precision, std::vector<std::string> targets
 }
 
 // What other programs need to know.
-OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices) {
+OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices, const std::set<std::string>& routers) {
   std::map<WeightPrecision, std::set<std::string>> modules;  // by the last parts of their names
   for (const PlannedMatrix& matrix : matrices) {
     std::string module = matrix.prefix.substr(0, matrix.prefix.size() - 1);
@@ -169,6 +129,10 @@ OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices) {
     groups[fmt::format("group_{}", groups.size())] =
         SchemeOf(precision, std::vector<std::string>(targets.begin(), targets.end()));
   }
+  OrderedJson ignored = OrderedJson::array();
+  for (const std::string& name : routers) {
+    ignored.push_back(name.substr(0, name.size() - std::strlen(kWeight) - 1));
+  }
   const bool mixed = modules.size() > 1;
   const bool int8 = modules.contains(WeightPrecision::kInt8);
   return {{"quant_method", "compressed-tensors"},
@@ -177,32 +141,7 @@ OrderedJson ConfigOf(const std::vector<PlannedMatrix>& matrices) {
                             : "pack-quantized"},
           {"quantization_status", "compressed"},
           {"config_groups", groups},
-          {"ignore", OrderedJson::array()}};
-}
-
-absl::Status CopyOthers(const fs::path& source, const fs::path& target) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(source, error)) {
-    const std::string name = entry.path().filename();
-    if (!entry.is_regular_file() || name == "config.json" || name.ends_with(".safetensors") ||
-        name.ends_with(".safetensors.index.json")) {
-      continue;
-    }
-    fs::copy_file(entry.path(), target / name, fs::copy_options::none, error);
-    if (error)
-      return absl::UnavailableError(fmt::format("{}: {}", (target / name).string(), error.message()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MakeTarget(const std::string& target) {
-  std::error_code error;
-  if (fs::exists(target, error) && !fs::is_empty(target, error)) {
-    return absl::AlreadyExistsError(fmt::format("{}: is there already; name a new folder", target));
-  }
-  fs::create_directories(target, error);
-  if (error) return absl::UnavailableError(fmt::format("{}: {}", target, error.message()));
-  return absl::OkStatus();
+          {"ignore", ignored}};
 }
 
 }  // namespace
@@ -214,14 +153,25 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
     return absl::InvalidArgumentError(fmt::format("{}: is quantized already ({}): start from the original",
                                                   options.source, stored.Describe()));
   }
+  if (config.experts.fused) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: {} keeps the experts of a layer in one tensor, for which no quantized folder is "
+                    "known: convert them "
+                    "when they are loaded, by --weights {}",
+                    options.source, config.architecture, Name(options.precision)));
+  }
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.source));
   BATON_RETURN_IF_ERROR(CheckWeights(options.source, checkpoint, config, stored));
 
   std::vector<PlannedMatrix> matrices;
-  std::set<std::string> converted;
+  std::set<std::string> converted, routers;
   int64_t all = 0, done = 0;
   for (const MatrixShape& shape : MatricesOf(checkpoint, config)) {
     const WeightPrecision precision = PrecisionOf(options.precision, shape.name);
+    if (precision == WeightPrecision::kStored) {
+      routers.insert(shape.name);
+      continue;
+    }
     if (precision == WeightPrecision::kInt4 && shape.cols % kLatticeGroup != 0) {
       return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\": {} columns are no whole groups of {}",
                                                     options.source, shape.name, shape.cols, kLatticeGroup));
@@ -232,31 +182,21 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
   }
   BATON_RETURN_IF_ERROR(MakeTarget(options.target));
 
-  OrderedJson header = {{"__metadata__", {{"format", "pt"}}}};
-  int64_t at = 0;
-  const auto announce = [&](const TensorEntry& entry) {
-    header[entry.name] = {
-        {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {at, at + entry.bytes}}};
-    at += entry.bytes;
-  };
+  SafetensorsHeader header;
   for (const PlannedMatrix& matrix : matrices) {
-    for (const TensorEntry& entry : EntriesOf(matrix)) announce(entry);
+    for (const TensorEntry& e : EntriesOf(matrix)) header.Add(e.name, e.dtype, e.shape, e.bytes);
   }
   std::vector<const StoredTensor*> kept;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     // A tied model may carry its embedding a second time, under the head's name.
-    if (converted.contains(name) || tensor->shape.size() == 2) continue;
+    if (converted.contains(name) || (tensor->shape.size() == 2 && !routers.contains(name))) continue;
     kept.push_back(tensor);
     std::string type = tensor->TypeName();
     for (char& letter : type) letter = static_cast<char>(std::toupper(letter));
-    announce({name, type, tensor->shape, std::ssize(tensor->bytes)});
+    header.Add(name, type, tensor->shape, std::ssize(tensor->bytes));
   }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  const uint64_t length = text.size();
   OutputFile file(options.target + "/model.safetensors");
-  BATON_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(&length, 1))));
-  BATON_RETURN_IF_ERROR(file.Write(std::as_bytes(std::span(text))));
+  BATON_RETURN_IF_ERROR(file.Write(header.Bytes()));
   Quantizer quantizer(options.precision, options.threads);
   for (const PlannedMatrix& matrix : matrices) {
     const StoredTensor& tensor = *checkpoint.Find(matrix.shape.name);
@@ -279,10 +219,10 @@ absl::Status WriteQuantized(const QuantizeOptions& options) {
   BATON_ASSIGN_OR_RETURN(const std::string json, ReadTextFile(source_config, kMostConfigBytes));
   OrderedJson changed = OrderedJson::parse(json, nullptr, /*allow_exceptions=*/false);
   if (!changed.is_object()) return absl::InvalidArgumentError(source_config + ": is not a JSON object");
-  changed["quantization_config"] = ConfigOf(matrices);
+  changed["quantization_config"] = ConfigOf(matrices, routers);
   const std::string dumped = changed.dump(2) + "\n";
   OutputFile config_file(options.target + "/config.json");
-  BATON_RETURN_IF_ERROR(config_file.Write(std::as_bytes(std::span(dumped))));
+  BATON_RETURN_IF_ERROR(config_file.Write(dumped));
   return config_file.Close();
 }
 

@@ -31,6 +31,10 @@ constexpr int64_t kMostColumns = std::numeric_limits<int32_t>::max() / (127 * 25
 constexpr std::string_view kInt8InInt4[] = {"lm_head.weight", "embed_tokens.weight", "q_proj.weight",
                                             "k_proj.weight", "v_proj.weight"};
 
+// Routers of mixtures: small, and what they round decides which experts are chosen.
+constexpr std::string_view kRouters[] = {"mlp.gate.weight", "mlp.router.weight",
+                                         "block_sparse_moe.gate.weight", "mlp.shared_expert_gate.weight"};
+
 // Row `r` of a matrix as floats.
 void ReadRow(const WeightView& matrix, int64_t r, std::span<float> out) {
   if (matrix.quantized()) {
@@ -85,14 +89,17 @@ const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions() {
 }
 
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor) {
+  if (std::ranges::any_of(kRouters, [tensor](std::string_view ending) { return tensor.ends_with(ending); })) {
+    return WeightPrecision::kStored;
+  }
   if (precision != WeightPrecision::kInt4) return precision;
   const bool sensitive = std::ranges::any_of(
       kInt8InInt4, [tensor](std::string_view ending) { return tensor.ends_with(ending); });
   return sensitive ? WeightPrecision::kInt8 : precision;
 }
 
-bool Quantizer::Changes(DType dtype) const {
-  switch (precision_) {
+bool Quantizer::Changes(DType dtype, std::string_view name) const {
+  switch (PrecisionOf(precision_, name)) {
     case WeightPrecision::kStored:
       return false;
     case WeightPrecision::kBF16:

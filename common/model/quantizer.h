@@ -35,8 +35,9 @@ std::string_view Name(WeightPrecision precision);
 // The names and what they stand for: the choices of --weights.
 const std::vector<std::pair<std::string, WeightPrecision>>& WeightPrecisions();
 
-// What `precision` keeps a tensor as: kInt4 leaves some matrices in kInt8, by the last parts of their names.
-// Whoever changes the recipe changes the version in the digest of the weights (decoder.cc).
+// What `precision` keeps a tensor as: kInt4 leaves some matrices in kInt8, by the last parts of their names,
+// and all leave the routers of mixtures as they are stored, where rounding would make ties.
+// Whoever changes the recipe changes the version in the digest of the weights (weights.cc).
 WeightPrecision PrecisionOf(WeightPrecision precision, std::string_view tensor);
 
 // A matrix that was converted; the view points into it.
@@ -64,8 +65,8 @@ class Quantizer {
     all_ = values;
     done_ = 0;
   }
-  // Whether Convert would change a matrix of this dtype.
-  bool Changes(tensor::DType dtype) const;
+  // Whether Convert would change a matrix of this dtype, the tensor `name`.
+  bool Changes(tensor::DType dtype, std::string_view name) const;
   // The columns `own` of all rows of `matrix`, the tensor `name`, which need not be aligned. Of 4 bits,
   // columns that do not begin with a group become the int8 weights that they stand for. INVALID_ARGUMENT
   // names the first row that holds no finite number, or if integers can't have rows of this length.

@@ -29,7 +29,7 @@ double YarnScale(const RopeScaling& rope) {
 // YaRN, section 3.2: the dimension whose wave turns `rotations` times within the original context.
 double YarnDimension(const ModelConfig& config, double rotations) {
   const auto original = static_cast<double>(config.rope_scaling.original_context);
-  return config.head_dim * std::log(original / (rotations * 2 * pi)) / (2 * std::log(config.rope_theta));
+  return config.rotary_dim * std::log(original / (rotations * 2 * pi)) / (2 * std::log(config.rope_theta));
 }
 
 void ScaleYarn(const ModelConfig& config, std::vector<double>& frequencies) {
@@ -41,7 +41,7 @@ void ScaleYarn(const ModelConfig& config, std::vector<double>& frequencies) {
     high = std::ceil(high);
   }
   low = std::max(low, 0.0);
-  high = std::min(high, config.head_dim - 1.0);
+  high = std::min(high, config.rotary_dim - 1.0);
   if (low == high) high += 0.001;  // no division by zero; transformers does the same
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double slow = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
@@ -68,13 +68,13 @@ void ScaleLlama3(const RopeScaling& rope, std::vector<double>& frequencies) {
 
 RopeFrequencies FrequenciesFor(const ModelConfig& config) {
   const RopeScaling& rope = config.rope_scaling;
-  const double dim = config.head_dim;
+  const double dim = config.rotary_dim;
   double theta = config.rope_theta;
   if (rope.type == RopeScaling::Type::kDynamic && config.context > rope.original_context) {
     const double stretch = static_cast<double>(config.context) / static_cast<double>(rope.original_context);
     theta *= std::pow(rope.factor * stretch - (rope.factor - 1), dim / (dim - 2));
   }
-  std::vector<double> frequencies(static_cast<size_t>(config.head_dim / 2));
+  std::vector<double> frequencies(static_cast<size_t>(config.rotary_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
     frequencies[i] = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
   }
@@ -99,7 +99,7 @@ RopeFrequencies FrequenciesFor(const ModelConfig& config) {
 }
 
 absl::Status RopeAngles::CheckSize(const ModelConfig& config, int64_t max_bytes) {
-  if (config.context * (config.head_dim / 2) > max_bytes / static_cast<int64_t>(2 * sizeof(float))) {
+  if (config.context * (config.rotary_dim / 2) > max_bytes / static_cast<int64_t>(2 * sizeof(float))) {
     return absl::ResourceExhaustedError(
         fmt::format("rope angles for a context of {} take more than {} bytes: lower max_position_embeddings "
                     "in config.json",
@@ -111,7 +111,7 @@ absl::Status RopeAngles::CheckSize(const ModelConfig& config, int64_t max_bytes)
 absl::StatusOr<RopeAngles> RopeAngles::Create(const ModelConfig& config, int64_t max_bytes) {
   BATON_RETURN_IF_ERROR(CheckSize(config, max_bytes));
   RopeAngles angles;
-  angles.half_dim_ = config.head_dim / 2;
+  angles.half_dim_ = config.rotary_dim / 2;
   const int64_t values = config.context * angles.half_dim_;
   const RopeFrequencies frequencies = FrequenciesFor(config);
   angles.cos_.resize(static_cast<size_t>(values));

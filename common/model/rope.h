@@ -13,15 +13,15 @@
 
 namespace baton::model {
 
-// Angle per position of each pair of dimensions, [head_dim / 2], and the factor on cosines and sines (YaRN;
-// else 1).
+// Angle per position of each pair of dimensions, [dim / 2] (dim: rotary_dim of the config), and the factor on
+// cosines and sines (YaRN; else 1).
 //
-//   none     f[i] = theta^(-2i / head_dim)
+//   none     f[i] = theta^(-2i / dim)
 //   linear   f[i] / factor
 //   dynamic  NTK-aware base. transformers computes it again as a sequence grows past the trained context,
 //            which would make old KV wrong. Here the base is fixed: theta itself while
 //            context <= original_context, else the one that transformers reaches at the full context,
-//              theta * (factor * context / original - (factor - 1))^(head_dim / (head_dim - 2))
+//              theta * (factor * context / original - (factor - 1))^(dim / (dim - 2))
 //   yarn     arXiv 2309.00071: f[i] / factor for slow dimensions, f[i] for fast ones, a linear ramp between
 //   llama3   f[i] / factor for wavelengths above original / low_freq_factor,
 //            f[i] for those below original / high_freq_factor, a linear blend between

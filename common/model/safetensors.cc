@@ -46,6 +46,7 @@ absl::Status ReadDType(const Json& entry, StoredTensor& tensor) {
     if (found->get_ref<const std::string&>() != name) continue;
     tensor.dtype = dtype;
     tensor.integer_bytes = integer_bytes;
+    tensor.unsigned_bytes = name == "U8";
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -140,7 +141,8 @@ int64_t StoredTensor::FileRow(int64_t row) const {
 
 std::string StoredTensor::TypeName() const {
   if (blocks != nullptr) return std::string(blocks->name);
-  return integer_bytes == 0 ? std::string(tensor::Name(dtype)) : fmt::format("i{}", 8 * integer_bytes);
+  return integer_bytes == 0 ? std::string(tensor::Name(dtype))
+                            : fmt::format("{}{}", unsigned_bytes ? 'u' : 'i', 8 * integer_bytes);
 }
 
 std::string ShapeText(std::span<const int64_t> shape) {

@@ -26,6 +26,7 @@ struct StoredTensor {
   tensor::DType dtype = tensor::DType::kF32;
   // Of a value, if it is an integer (I8, U8, I32, I64): dtype is kI8 then. Else 0.
   int integer_bytes = 0;
+  bool unsigned_bytes = false;  // U8, which is read as I8 is
   // Of a GGUF file: rows of blocks, and dtype is kI8 then. Else null.
   const gguf::BlockFormat* blocks = nullptr;
   // Of a GGUF file: the rows of each of so many heads lie in pairs, row i of the first half of the head

@@ -384,7 +384,11 @@ std::string PrefixOf(const std::string& name) {
 
 std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const {
   std::vector<std::string> names;
-  if (config_.method == QuantizationConfig::Method::kNone) return names;
+  if (names = fused_.TensorsOf(name); !names.empty()) return names;
+  if (config_.method == QuantizationConfig::Method::kNone ||
+      config_.method == QuantizationConfig::Method::kMxfp4) {
+    return names;
+  }
   const StoredTensor* const plain = checkpoint_.Find(name);
   if (config_.method == QuantizationConfig::Method::kGguf) {
     if (plain != nullptr && (plain->blocks != nullptr || plain->paired_heads != 0)) names.push_back(name);
@@ -401,6 +405,7 @@ std::vector<std::string> MatrixReader::TensorsOf(const std::string& name) const 
 
 absl::StatusOr<ConvertedMatrix> MatrixReader::Read(const std::string& name, int64_t rows, int64_t cols,
                                                    Range own) const {
+  if (!fused_.TensorsOf(name).empty()) return fused_.Read(name, rows, cols, own);
   const MatrixSource source = {checkpoint_, PrefixOf(name), rows, cols};
   if (config_.method == QuantizationConfig::Method::kGguf) return ReadGguf(source, own);
   if (const StoredTensor* const weight = source.Find("weight"); weight != nullptr) {

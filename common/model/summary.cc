@@ -11,7 +11,7 @@
 namespace baton::model {
 
 int64_t ModelSummary::WeightBytes(WeightPrecision precision) const {
-  const int64_t rest = (parameters - matrix_values) * int64_t{sizeof(float)};
+  const int64_t rest = (parameters - matrix_values - router_values) * int64_t{sizeof(float)} + router_bytes;
   switch (precision) {
     case WeightPrecision::kStored:
       return rest + matrix_bytes;
@@ -25,16 +25,51 @@ int64_t ModelSummary::WeightBytes(WeightPrecision precision) const {
   return 0;
 }
 
-int64_t ModelSummary::BytesPerToken(WeightPrecision precision) const {
-  if (lookup_values == 0) return WeightBytes(precision);
+int64_t ModelSummary::ExpertBytes(WeightPrecision precision) const {
   switch (precision) {
     case WeightPrecision::kStored:
-      return WeightBytes(precision) - lookup_bytes;
+      return expert_bytes;
     case WeightPrecision::kBF16:
-      return WeightBytes(precision) - 2 * lookup_values;
+      return 2 * expert_values;
+    case WeightPrecision::kInt8:
+      return expert_values + expert_rows * int64_t{sizeof(float)};
+    case WeightPrecision::kInt4:
+      return expert_int4_bytes;
+  }
+  return 0;
+}
+
+int64_t ModelSummary::Experts() const {
+  int64_t experts = 0;
+  for (int l = 0; l < config.layers; ++l) experts += config.has_experts(l) ? config.experts.experts : 0;
+  return experts;
+}
+
+int64_t ModelSummary::BytesPerExpert(WeightPrecision precision) const {
+  const int64_t experts = Experts();
+  return experts == 0 ? 0 : ExpertBytes(precision) / experts;
+}
+
+int64_t ModelSummary::ExpertsIn(int64_t memory, WeightPrecision precision) const {
+  return std::min(Experts(), memory / std::max<int64_t>(1, BytesPerExpert(precision)));
+}
+
+int64_t ModelSummary::WeightBytesWith(int64_t expert_memory, WeightPrecision precision) const {
+  return WeightBytes(precision) - ExpertBytes(precision) +
+         ExpertsIn(expert_memory, precision) * BytesPerExpert(precision);
+}
+
+int64_t ModelSummary::BytesPerToken(WeightPrecision precision) const {
+  const int64_t read = WeightBytes(precision) - Idle(ExpertBytes(precision));
+  if (lookup_values == 0) return read;
+  switch (precision) {
+    case WeightPrecision::kStored:
+      return read - lookup_bytes;
+    case WeightPrecision::kBF16:
+      return read - 2 * lookup_values;
     case WeightPrecision::kInt8:
     case WeightPrecision::kInt4:
-      return WeightBytes(precision) - lookup_values - config.vocabulary * int64_t{sizeof(float)};
+      return read - lookup_values - config.vocabulary * int64_t{sizeof(float)};
   }
   return 0;
 }
@@ -58,9 +93,10 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   BATON_ASSIGN_OR_RETURN(summary.defaults, GenerationDefaults::Load(folder, summary.config));
   BATON_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(folder));
   summary.parameters = summary.config.parameters();
+  summary.active_parameters = summary.config.active_parameters();
   summary.tensors = static_cast<int64_t>(checkpoint.tensors().size());
   summary.weight_bytes = checkpoint.bytes();
-  summary.rope_bytes = summary.config.context * (summary.config.head_dim / 2) * int64_t{2 * sizeof(float)};
+  summary.rope_bytes = summary.config.context * (summary.config.rotary_dim / 2) * int64_t{2 * sizeof(float)};
   BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::Load(folder));
   summary.quantization = stored.Describe();
   summary.loads = CheckWeights(folder, checkpoint, summary.config, stored);
@@ -68,15 +104,22 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     summary.values_by_type[tensor->TypeName()] += tensor->values();
   }
-  const MatrixReader reader(checkpoint, stored);
+  const MatrixReader reader(checkpoint, stored,
+                            summary.config.experts.fused ? summary.config.experts.experts : 0);
   for (const auto& [name, rows, cols] : MatricesOf(checkpoint, summary.config)) {
     const int64_t values = rows * cols, int8 = values + rows * int64_t{sizeof(float)};
     // A group of 4 bits has a byte for its factor and zero.
     const int64_t int4 = rows * int64_t{sizeof(float)} + rows * LatticeGroups(cols) * (kLatticeGroup / 2 + 1);
+    const StoredTensor* const plain = checkpoint.Find(name);
+    if (PrecisionOf(WeightPrecision::kInt8, name) == WeightPrecision::kStored) {
+      summary.router_values += values;
+      summary.router_bytes += (plain != nullptr && plain->dtype == tensor::DType::kBF16 ? 2 : 4) * values;
+      continue;
+    }
+    const int64_t in_int4 = PrecisionOf(WeightPrecision::kInt4, name) == WeightPrecision::kInt8 ? int8 : int4;
     summary.matrix_values += values;
     summary.matrix_rows += rows;
-    summary.int4_bytes += PrecisionOf(WeightPrecision::kInt4, name) == WeightPrecision::kInt8 ? int8 : int4;
-    const StoredTensor* const plain = checkpoint.Find(name);
+    summary.int4_bytes += in_int4;
     WeightPrecision kept = WeightPrecision::kStored;
     if (!reader.TensorsOf(name).empty()) {
       // A row shows it.
@@ -93,6 +136,12 @@ absl::StatusOr<ModelSummary> ModelSummary::Load(const std::string& folder) {
                           : kept == WeightPrecision::kBF16 ? 2 * values
                                                            : 4 * values;
     summary.matrix_bytes += bytes;
+    if (name.find(".experts.") != std::string::npos) {
+      summary.expert_values += values;
+      summary.expert_rows += rows;
+      summary.expert_bytes += bytes;
+      summary.expert_int4_bytes += in_int4;
+    }
     ++summary.stored[kept == WeightPrecision::kStored ? "f32" : std::string(Name(kept))];
     if (!summary.config.tied_embeddings && name.ends_with("embed_tokens.weight")) {
       summary.lookup_values = values;

@@ -18,6 +18,7 @@ struct ModelSummary {
   ModelConfig config;
   GenerationDefaults defaults;
   int64_t parameters = 0;                         // by the config; tied embeddings count once
+  int64_t active_parameters = 0;                  // of them, what one token uses
   int64_t tensors = 0;                            // in the files
   int64_t weight_bytes = 0;                       // in the files; what a backend packs may differ
   int64_t rope_bytes = 0;                         // of the angle table that a decoder holds
@@ -28,6 +29,10 @@ struct ModelSummary {
   int64_t int4_bytes = 0;    // and with --weights int4
   // Of the embedding, if the head is another matrix: a token reads a row of it.
   int64_t lookup_values = 0, lookup_bytes = 0;
+  // The routers of mixtures, which are no part of the matrices above: they stay as they are stored.
+  int64_t router_values = 0, router_bytes = 0;
+  // Of the matrices, the routed experts of all layers: a token reads some of them.
+  int64_t expert_values = 0, expert_rows = 0, expert_bytes = 0, expert_int4_bytes = 0;
   std::string quantization;               // of config.json: "gptq, 4 bits, groups of 128"; empty: none
   std::map<std::string, int64_t> stored;  // matrices by what they are kept as: "bf16", "int8", "int4", "f32"
   // OK, or what Decoder::Load says of these weights with this config: a missing tensor, one of another shape,
@@ -37,6 +42,17 @@ struct ModelSummary {
   // Of the cpu backend with --weights: matrices in that precision, all else in float32. Matrices of F16 are
   // kept as float32 if they stay as they are stored; padding up to whole panels is left out.
   int64_t WeightBytes(WeightPrecision precision) const;
+  // Of one expert of one layer, its three matrices. 0 if there are none.
+  int64_t BytesPerExpert(WeightPrecision precision) const;
+  // Routed experts of all layers together.
+  int64_t Experts() const;
+  // Of them, those that `memory` bytes hold at once (--expert-memory). Padding is left out.
+  int64_t ExpertsIn(int64_t memory, WeightPrecision precision) const;
+  // As WeightBytes, with so many bytes of experts in memory at most.
+  int64_t WeightBytesWith(int64_t expert_memory, WeightPrecision precision) const;
+  // Values of the matrices that a token does not read: rows of the embedding, and experts that it does not
+  // choose.
+  int64_t IdleValues() const { return lookup_values + Idle(expert_values); }
   // What a decode step of one token reads of them.
   int64_t BytesPerToken(WeightPrecision precision) const;
   // Of a block's bytes, scales included, as the cpu backend keeps it.
@@ -46,6 +62,14 @@ struct ModelSummary {
 
   // Errors as Decoder::Load has them of files that can't be read at all; the rest is in `loads`.
   static absl::StatusOr<ModelSummary> Load(const std::string& folder);
+
+ private:
+  // Of what all experts have, the part of those that a token does not choose.
+  int64_t Idle(int64_t of_experts) const {
+    const ExpertConfig& experts = config.experts;
+    return experts.experts == 0 ? 0 : of_experts / experts.experts * (experts.experts - experts.chosen);
+  }
+  int64_t ExpertBytes(WeightPrecision precision) const;
 };
 
 }  // namespace baton::model

@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> TensorLoader::Matrix(std::span<con
     if (kernels_ == nullptr) continue;
     const int64_t size = tensor::SizeOf(tensor->dtype);
     const std::byte* data = tensor->bytes.data() + part.own.begin * cols * size;
-    if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype)) {
+    if (quantizer_ != nullptr && quantizer_->Changes(tensor->dtype, part.name)) {
       absl::StatusOr<ConvertedMatrix> made = quantizer_->Convert(
           part.name, {.data = data, .dtype = tensor->dtype, .rows = part.own.count, .cols = cols}, own_cols);
       if (!made.ok()) return refused(part.name, made.status());
@@ -70,8 +70,9 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
   if (kernels_ == nullptr) return whole;
   const WeightPrecision wanted =
       quantizer_ == nullptr ? WeightPrecision::kStored : PrecisionOf(quantizer_->precision(), part.name);
-  const bool kept = whole.view.quantized() ? wanted == PrecisionOf(whole.view)
-                                           : quantizer_ == nullptr || !quantizer_->Changes(whole.view.dtype);
+  const bool kept = whole.view.quantized()
+                        ? wanted == PrecisionOf(whole.view)
+                        : quantizer_ == nullptr || !quantizer_->Changes(whole.view.dtype, part.name);
   if (wanted == WeightPrecision::kStored || kept) {
     return Columns(std::move(whole), own_cols);
   }
@@ -82,6 +83,17 @@ absl::StatusOr<ConvertedMatrix> TensorLoader::Quantized(const TensorPart& part, 
 absl::StatusOr<kernels::Values> TensorLoader::Vector(std::span<const TensorPart> parts) {
   std::vector<float> values;
   for (const TensorPart& part : parts) {
+    if (const auto names = fused_.TensorsOf(part.name); !names.empty()) {
+      taken_.insert(names.begin(), names.end());
+      const absl::StatusOr<std::vector<float>> bias =
+          fused_.ReadBias(part.name, part.rows, kernels_ != nullptr ? part.own : Range{0, 0});
+      if (!bias.ok()) {
+        return absl::Status(bias.status().code(),
+                            fmt::format("{}: {}", folder_, std::string(bias.status().message())));
+      }
+      values.insert(values.end(), bias->begin(), bias->end());
+      continue;
+    }
     const int64_t shape[] = {part.rows};
     BATON_ASSIGN_OR_RETURN(const StoredTensor* tensor, Take(part.name, shape));
     if (kernels_ == nullptr) continue;
@@ -107,12 +119,18 @@ absl::Status TensorLoader::TiedHead(const std::string& head, const std::string& 
       "{}: tie_word_embeddings is true, but \"{}\" differs from \"{}\"", folder_, head, embedding));
 }
 
-absl::Status TensorLoader::NothingLeft(std::string_view architecture) const {
+absl::Status TensorLoader::NothingLeft(const ModelConfig& config) const {
+  const auto extra = [&config](std::string_view name) {
+    for (int l = config.layers; l < config.layers + config.extra_layers; ++l) {
+      if (name.starts_with(fmt::format("model.layers.{}.", l))) return true;
+    }
+    return false;
+  };
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
-    if (taken_.contains(name) || name.ends_with(".rotary_emb.inv_freq")) continue;
+    if (taken_.contains(name) || name.ends_with(".rotary_emb.inv_freq") || extra(name)) continue;
     return absl::InvalidArgumentError(
         fmt::format("{}: tensor \"{}\" {} is not known to {} with this config.json", folder_, name,
-                    ShapeText(tensor->shape), architecture));
+                    ShapeText(tensor->shape), config.architecture));
   }
   return absl::OkStatus();
 }

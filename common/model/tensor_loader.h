@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/kernels/kernels.h"
 #include "common/model/checkpoint.h"
+#include "common/model/config/config.h"
 #include "common/model/quantizer.h"
 #include "common/model/shard.h"
 #include "common/model/stored_matrix.h"
@@ -33,13 +34,15 @@ class TensorLoader {
  public:
   // `folder` opens messages. Null kernels: nothing is packed, results are empty. Null quantizer: matrices
   // stay as they are stored. `stored`: how those are to be read that are quantized in the checkpoint.
+  // fused_experts: of a layer, if they are fused (fused_experts.h).
   TensorLoader(const std::string& folder, const Checkpoint& checkpoint, kernels::Kernels* kernels,
-               Quantizer* quantizer = nullptr, const QuantizationConfig& stored = {})
+               Quantizer* quantizer = nullptr, const QuantizationConfig& stored = {}, int fused_experts = 0)
       : folder_(folder),
         checkpoint_(checkpoint),
         kernels_(kernels),
         quantizer_(quantizer),
-        quantized_(checkpoint, stored) {}
+        quantized_(checkpoint, stored, fused_experts),
+        fused_(checkpoint, stored, fused_experts) {}
 
   // Tensors of [rows, cols] each, stacked along rows, of which this rank holds the columns `own_cols`.
   absl::StatusOr<std::unique_ptr<kernels::PackedMatrix>> Matrix(std::span<const TensorPart> parts,
@@ -53,7 +56,8 @@ class TensorLoader {
   // ignored.
   absl::Status TiedHead(const std::string& head, const std::string& embedding);
   // Every tensor must have been of use. Old checkpoints carry rope frequencies, which follow from the config.
-  absl::Status NothingLeft(std::string_view architecture) const;
+  // So do those of layers that are of no use here (ModelConfig::extra_layers).
+  absl::Status NothingLeft(const ModelConfig& config) const;
 
  private:
   // A quantized matrix of the checkpoint: this rank's part, in the precision of the quantizer.
@@ -66,6 +70,7 @@ class TensorLoader {
   kernels::Kernels* const kernels_;  // null: shapes are checked, nothing is packed
   Quantizer* const quantizer_;       // null: nothing is converted
   const MatrixReader quantized_;
+  const FusedExperts fused_;  // of which these are the biases
   bool converted_ = false;
   std::set<std::string, std::less<>> taken_;
 };

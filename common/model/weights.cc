@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/model/tensor_loader.h"
 
@@ -21,6 +22,10 @@ struct Source {
   std::vector<TensorPart> parts;
   int64_t cols = 0;  // of a matrix, in the file
   Range own_cols;    // of them, this rank's
+  // The routed expert that the matrix is of, or null; whether it is the last one of it.
+  ExpertMatrices* expert = nullptr;
+  ExpertId id = {};
+  bool last = false;
 };
 
 // Every weight of a model, in the order in which they are loaded: the one list of them.
@@ -44,7 +49,11 @@ class WeightList {
       LayerWeights& layer = weights.layers[static_cast<size_t>(l)];
       const std::string prefix = fmt::format("model.layers.{}.", l);
       AddAttention(prefix, layer.attention);
-      AddFeedForward(prefix, layer.feed_forward);
+      if (config_.has_experts(l)) {
+        AddExperts(l, prefix, layer.feed_forward.emplace<ExpertWeights>());
+      } else {
+        AddFeedForward(prefix, layer.feed_forward.emplace<FeedForwardWeights>());
+      }
     }
   }
 
@@ -70,12 +79,16 @@ class WeightList {
                                {self + "v_proj.bias", kv_rows, kv}});
     }
     if (config_.qk_norm) {
-      AddVector(&to.q_norm, {{self + "q_norm.weight", dim, head}});
-      AddVector(&to.k_norm, {{self + "k_norm.weight", dim, head}});
+      const bool wide = config_.wide_qk_norm;
+      AddVector(&to.q_norm, {{self + "q_norm.weight", wide ? q_rows : dim, wide ? q : head}});
+      AddVector(&to.k_norm, {{self + "k_norm.weight", wide ? kv_rows : dim, wide ? kv : head}});
     }
     AddMatrix(to.output, {{self + "o_proj.weight", config_.hidden, hidden_}}, q_rows, q);
     if (config_.output_bias) {
       AddVector(&to.output_bias, {{self + "o_proj.bias", config_.hidden, hidden_}});
+    }
+    if (config_.sinks) {
+      AddVector(&to.sinks, {{self + "sinks", config_.heads, shard_.Of(config_.heads)}});
     }
   }
 
@@ -90,6 +103,53 @@ class WeightList {
     if (config_.mlp_bias) {
       AddVector(&to.gate_up_bias, {{mlp + "gate_proj.bias", wide, own}, {mlp + "up_proj.bias", wide, own}});
       AddVector(&to.down_bias, {{mlp + "down_proj.bias", config_.hidden, hidden_}});
+    }
+  }
+
+  void AddExperts(int number, const std::string& prefix, ExpertWeights& to) {
+    const ExpertConfig& mixture = config_.experts;
+    const std::string block = prefix + mixture.block + ".";
+    const std::string router_name = block + mixture.router_name;
+    const bool numbered = mixture.numbered_names;
+    AddVector(&to.norm, {{prefix + "post_attention_layernorm.weight", config_.hidden, hidden_}});
+    std::vector<TensorPart> router = {{router_name + ".weight", mixture.experts, {0, mixture.experts}}};
+    if (mixture.shared_gated) router.push_back({block + "shared_expert_gate.weight", 1, {0, 1}});
+    AddMatrix(to.router, std::move(router), config_.hidden, hidden_);
+    if (mixture.biased) {
+      AddVector(&to.router_bias, {{router_name + ".bias", mixture.experts, {0, mixture.experts}}});
+    }
+    if (mixture.choice_bias) {
+      AddVector(&to.choice_bias,
+                {{router_name + ".e_score_correction_bias", mixture.experts, {0, mixture.experts}}});
+    }
+    to.experts.resize(static_cast<size_t>(mixture.experts) + (mixture.shared_width > 0 ? 1 : 0));
+    const auto add = [&](ExpertMatrices& expert, const std::string& name, int64_t width, int id) {
+      const auto of = [&](std::string_view plain, std::string_view number) {
+        return fmt::format("{}{}.{}.weight", block, name, numbered ? number : plain);
+      };
+      const auto bias = [&](std::string_view of_matrix) {
+        return fmt::format("{}{}.{}.bias", block, name, of_matrix);
+      };
+      const Range own = shard_.Of(width);
+      AddMatrix(expert.gate_up, {{of("gate_proj", "w1"), width, own}, {of("up_proj", "w3"), width, own}},
+                config_.hidden, hidden_);
+      AddMatrix(expert.down, {{of("down_proj", "w2"), config_.hidden, hidden_}}, width, own);
+      if (id < mixture.experts) {
+        for (Source* source : {&sources_.end()[-2], &sources_.back()}) {
+          source->expert = &expert;
+          source->id = {number, id};
+        }
+        sources_.back().last = true;
+      }
+      if (!mixture.biased) return;
+      AddVector(&expert.gate_up_bias, {{bias("gate_proj"), width, own}, {bias("up_proj"), width, own}});
+      AddVector(&expert.down_bias, {{bias("down_proj"), config_.hidden, hidden_}});
+    };
+    for (int e = 0; e < mixture.experts; ++e) {
+      add(to.experts[static_cast<size_t>(e)], fmt::format("experts.{}", e), mixture.width, e);
+    }
+    if (mixture.shared_width > 0) {
+      add(to.experts.back(), mixture.shared_name, mixture.shared_width, mixture.experts);
     }
   }
 
@@ -119,6 +179,32 @@ absl::StatusOr<int64_t> LoadOne(const Source& source, TensorLoader& loader) {
   return to->bytes();
 }
 
+// Whether any row of a matrix has the form of all. In what integers a quantized checkpoint is kept depends on
+// all of its numbers.
+bool RowsTellForm(const QuantizationConfig& stored) {
+  return stored.method == QuantizationConfig::Method::kNone ||
+         stored.method == QuantizationConfig::Method::kMxfp4;
+}
+
+// The shape and the form of a matrix whose bytes are elsewhere: of the first rows of its parts, or of all.
+absl::Status LoadForm(const Source& source, bool first_rows, TensorLoader& loader) {
+  Source part_of = source;
+  int64_t rows = 0;
+  for (TensorPart& part : part_of.parts) {
+    rows += part.own.count;
+    if (first_rows) part.own.count = 1;
+  }
+  BATON_RETURN_IF_ERROR(LoadOne(part_of, loader).status());
+  const kernels::PackedMatrix& pattern = **std::get<MatrixSlot>(source.to);
+  std::unique_ptr<kernels::PackedMatrix> whole = pattern.Unplaced(rows);
+  if (whole == nullptr) {
+    return absl::UnimplementedError(
+        "this backend keeps all experts in memory: use --backend cpu, or leave out --expert-file");
+  }
+  *std::get<MatrixSlot>(source.to) = std::move(whole);
+  return absl::OkStatus();
+}
+
 constexpr char kEmbedding[] = "model.embed_tokens.weight", kHead[] = "lm_head.weight";
 
 // The name of the embedding: of two names for one matrix, safetensors' save_model keeps the first in the
@@ -132,8 +218,11 @@ std::string EmbeddingOf(const Checkpoint& checkpoint, const ModelConfig& config)
 // Without kernels, checks alone.
 absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& checkpoint,
                                 const ModelConfig& config, const QuantizationConfig& stored,
-                                const Shard& shard, kernels::Kernels* kernels, Quantizer* quantizer) {
-  TensorLoader loader(folder, checkpoint, kernels, quantizer, stored);
+                                const Shard& shard, kernels::Kernels* kernels, Quantizer* quantizer,
+                                const RoutedExperts& experts) {
+  if (kernels != nullptr && config.experts.experts > 0) BATON_RETURN_IF_ERROR(kernels->CheckExperts());
+  TensorLoader loader(folder, checkpoint, kernels, quantizer, stored,
+                      config.experts.fused ? config.experts.experts : 0);
   if (config.tied_embeddings) BATON_RETURN_IF_ERROR(loader.TiedHead(kHead, kEmbedding));
   Weights weights;
   WeightList list(config, shard);
@@ -142,15 +231,26 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
     int64_t values = 0;
     for (const Source& source : list.sources()) {
       if (!std::holds_alternative<MatrixSlot>(source.to)) continue;
-      for (const TensorPart& part : source.parts) values += part.own.count * source.cols;
+      for (const TensorPart& part : source.parts) {
+        if (PrecisionOf(quantizer->precision(), part.name) == WeightPrecision::kStored) continue;
+        const bool one_row = source.expert != nullptr && experts.outside && RowsTellForm(stored);
+        values += (one_row ? 1 : part.own.count) * source.cols;
+      }
     }
     quantizer->Expect(values);
   }
   for (const Source& source : list.sources()) {
+    if (source.expert != nullptr && experts.outside) {
+      BATON_RETURN_IF_ERROR(LoadForm(source, RowsTellForm(stored), loader));
+      continue;
+    }
     BATON_ASSIGN_OR_RETURN(const int64_t bytes, LoadOne(source, loader));
     weights.bytes += bytes;
+    if (source.last && experts.packed != nullptr) {
+      BATON_RETURN_IF_ERROR(experts.packed(source.id, *source.expert));
+    }
   }
-  BATON_RETURN_IF_ERROR(loader.NothingLeft(config.architecture));
+  BATON_RETURN_IF_ERROR(loader.NothingLeft(config));
   weights.converted = loader.converted();
   return weights;
 }
@@ -159,19 +259,40 @@ absl::StatusOr<Weights> LoadAll(const std::string& folder, const Checkpoint& che
 
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
                                     const ModelConfig& config, const QuantizationConfig& stored,
-                                    const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer) {
-  return LoadAll(folder, checkpoint, config, stored, shard, &kernels, &quantizer);
+                                    const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer,
+                                    const RoutedExperts& experts) {
+  return LoadAll(folder, checkpoint, config, stored, shard, &kernels, &quantizer, experts);
+}
+
+std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig& stored, bool converted,
+                          WeightPrecision precision) {
+  const std::string conversion =
+      stored.Describe() + std::string(converted ? Name(precision) : std::string_view());
+  if (conversion.empty()) return checkpoint.Digest();
+  Sha256 sha;
+  sha.Update(checkpoint.Digest());
+  // Another rule for the same name needs another version.
+  sha.Update(fmt::format("{}/1", conversion));
+  const Sha256Digest digest = sha.Finish();
+  return {digest.begin(), digest.end()};
+}
+
+bool ExactSums(const FeedForwardWeights& block) { return block.down->exact_sums(); }
+bool ExactSums(const ExpertWeights& block) {
+  return std::ranges::all_of(block.experts,
+                             [](const ExpertMatrices& expert) { return expert.down->exact_sums(); });
 }
 
 bool Weights::exact_sums() const {
-  return std::ranges::all_of(layers, [](const LayerWeights& layer) {
-    return layer.attention.output->exact_sums() && layer.feed_forward.down->exact_sums();
+  const auto sums = [](const auto& block) { return ExactSums(block); };
+  return std::ranges::all_of(layers, [&sums](const LayerWeights& layer) {
+    return layer.attention.output->exact_sums() && std::visit(sums, layer.feed_forward);
   });
 }
 
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,
                           const QuantizationConfig& stored) {
-  return LoadAll(folder, checkpoint, config, stored, Shard{}, nullptr, nullptr).status();
+  return LoadAll(folder, checkpoint, config, stored, Shard{}, nullptr, nullptr, {}).status();
 }
 
 std::vector<MatrixShape> MatricesOf(const Checkpoint& checkpoint, const ModelConfig& config) {

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,6 +16,7 @@
 #include "common/model/checkpoint.h"
 #include "common/model/config/config.h"
 #include "common/model/config/quantization.h"
+#include "common/model/expert_store.h"
 #include "common/model/quantizer.h"
 #include "common/model/shard.h"
 
@@ -25,9 +28,10 @@ struct AttentionWeights {
   kernels::Values norm;                           // [hidden], of the block's input
   std::unique_ptr<kernels::PackedMatrix> qkv;     // [(heads + 2 kv_heads) head_dim, hidden]
   kernels::Values qkv_bias;                       // [(heads + 2 kv_heads) head_dim]
-  kernels::Values q_norm, k_norm;                 // [head_dim]
+  kernels::Values q_norm, k_norm;                 // [head_dim], or of all heads (wide_qk_norm)
   std::unique_ptr<kernels::PackedMatrix> output;  // [hidden, heads head_dim]
   kernels::Values output_bias;                    // [hidden]
+  kernels::Values sinks;                          // [heads]
 };
 
 struct FeedForwardWeights {
@@ -38,17 +42,43 @@ struct FeedForwardWeights {
   kernels::Values down_bias;                       // [hidden]
 };
 
+struct ExpertMatrices {
+  std::unique_ptr<kernels::PackedMatrix> gate_up;  // [2 width, hidden]
+  std::unique_ptr<kernels::PackedMatrix> down;     // [hidden, width]
+  kernels::Values gate_up_bias;                    // [2 width]
+  kernels::Values down_bias;                       // [hidden]
+};
+
+// In the place of a dense feed-forward block. Every rank has the whole router, and a part of each expert's
+// width.
+struct ExpertWeights {
+  kernels::Values norm;                           // [hidden], of the block's input
+  std::unique_ptr<kernels::PackedMatrix> router;  // [experts (+ 1: the shared one's gate), hidden], as stored
+  kernels::Values router_bias;                    // [experts], of the product
+  kernels::Values choice_bias;                    // [experts]
+  std::vector<ExpertMatrices> experts;            // by id; the shared one, if there is any, behind them
+};
+
 struct LayerWeights {
   AttentionWeights attention;
-  FeedForwardWeights feed_forward;
+  std::variant<FeedForwardWeights, ExpertWeights> feed_forward;
+
+  // Of the second block's input.
+  const kernels::Values& second_norm() const {
+    return std::visit([](const auto& block) -> const kernels::Values& { return block.norm; }, feed_forward);
+  }
 };
+
+// Whether its sums over the ranks of a group lose nothing.
+bool ExactSums(const FeedForwardWeights& block);
+bool ExactSums(const ExpertWeights& block);
 
 struct Weights {
   std::unique_ptr<kernels::PackedMatrix> embedding;  // [vocabulary, hidden]
   std::unique_ptr<kernels::PackedMatrix> own_head;   // [vocabulary, hidden]; null if tied
   std::vector<LayerWeights> layers;
   kernels::Values final_norm;  // [hidden]
-  int64_t bytes = 0;           // of all of these, packed
+  int64_t bytes = 0;           // of all of these, packed, but experts outside memory
   bool converted = false;      // a matrix is not as it is stored
 
   // Whether sums over the ranks of a group lose nothing: one rank or many, the bits are the same.
@@ -57,11 +87,26 @@ struct Weights {
   const kernels::PackedMatrix& head() const { return own_head ? *own_head : *embedding; }
 };
 
+// What becomes of the routed experts of a load.
+struct RoutedExperts {
+  // Their bytes are elsewhere: only the form of their matrices is found out, of a row of each, and they have
+  // no place (kernels::PackedMatrix::Unplaced).
+  bool outside = false;
+  // Or: called for each once its matrices are packed. It may take them out of memory. Empty: they stay.
+  std::function<absl::Status(ExpertId id, ExpertMatrices& expert)> packed = {};
+};
+
 // This rank's part of every tensor; CheckDivides has passed. Names as in Hugging Face
 // ("model.layers.0.self_attn.q_proj.weight"). `folder` opens messages.
 absl::StatusOr<Weights> PackWeights(const std::string& folder, const Checkpoint& checkpoint,
                                     const ModelConfig& config, const QuantizationConfig& stored,
-                                    const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer);
+                                    const Shard& shard, kernels::Kernels& kernels, Quantizer& quantizer,
+                                    const RoutedExperts& experts = {});
+
+// What a model's weights are, 32 bytes: a digest of the checkpoint's bytes, and of how they were read and
+// converted. `converted`: Weights::converted. Reads everything once.
+std::string WeightsDigest(const Checkpoint& checkpoint, const QuantizationConfig& stored, bool converted,
+                          WeightPrecision precision);
 
 // What PackWeights would refuse of the whole model, by the same checks in the same order; nothing is packed.
 absl::Status CheckWeights(const std::string& folder, const Checkpoint& checkpoint, const ModelConfig& config,

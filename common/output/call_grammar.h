@@ -1,7 +1,7 @@
-// CallGrammar: calls of tools as the text of a grammar (text/grammar.h), made of the same row of the table of
-// formats that the parser reads: what obeys the grammar, the parser finds as calls, and their arguments
-// validate against the tools' schemas. Markers that are one token are that token; others are spelled. Pure
-// functions, any thread.
+// CallGrammar: answers with calls of tools as the text of a grammar (text/grammar.h), made of the same row of
+// the table of formats that the parser reads: what obeys the grammar, the parser finds as calls, and their
+// arguments validate against the tools' schemas. Markers that are one token are that token; others are
+// spelled. Pure functions, any thread.
 #pragma once
 
 #include <span>
@@ -13,8 +13,8 @@
 
 namespace baton::output {
 
-// Whether calls in this format can be constrained: their arguments are JSON, and where a call begins shows in
-// the tokens. `thinks`: the model thinks before it answers.
+// Whether answers in this format can be constrained: where a call begins, and a channel, shows in the tokens.
+// `thinks`: the model thinks before it answers.
 bool CanConstrainCalls(const MarkerTable& markers, bool thinks);
 // Of such a format: whether no text can be taken for a call, whatever it is, so that text under a grammar of
 // its own may stand in the place of calls.
@@ -29,9 +29,11 @@ struct CallShape {
   std::string text;
 };
 
-// A grammar for the arguments of one tool alone: `schema`, a JSON schema of an object; empty: any object.
-// INVALID_ARGUMENT says what is wrong with it.
-absl::StatusOr<std::string> ArgumentsGrammar(std::string_view schema);
+// A grammar for the arguments of one tool alone, as the format writes them: `schema`, a JSON schema of an
+// object; empty: any object. `tool`: its place among the tools. INVALID_ARGUMENT says what is wrong with it.
+absl::StatusOr<std::string> ArgumentsGrammar(const MarkerTable& markers, std::string_view schema, int tool);
+// INVALID_ARGUMENT: the format can't write a call of this name.
+absl::Status CheckToolName(const OutputFormat& format, std::string_view name);
 
 struct CallableTool {
   std::string name;
@@ -41,5 +43,8 @@ struct CallableTool {
 // The whole answer, in a format of which CanConstrainCalls is true. At least one tool.
 std::string CallGrammar(const MarkerTable& markers, std::span<const CallableTool> tools,
                         const CallShape& shape);
+// An answer without calls that obeys `text`, a grammar that begins with the rule "start": itself, or behind
+// thinking in a channel. Of a format of which CanConstrainCalls is true if it has channels.
+std::string TextGrammar(const MarkerTable& markers, const std::string& text);
 
 }  // namespace baton::output

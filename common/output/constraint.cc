@@ -18,7 +18,11 @@ constexpr const char* kOptions = "x-guidance";
 // line is indented by. Models that may write as much of it as they like sometimes write nothing else.
 constexpr const char* kWhitespace = " {1,2}|\\r?\\n[ \\t]{0,64}";
 
-Json Options() { return Json{{"whitespace_pattern", kWhitespace}}; }
+Json Options(const JsonStyle& style = {}) {
+  Json options = {{"whitespace_pattern", kWhitespace}};
+  if (!style.escapes.empty()) options["json_allowed_escapes"] = style.escapes;
+  return options;
+}
 
 // Objects with more members than the compiler takes in time. As deep as the parser lets JSON nest.
 absl::Status CheckSizes(const Json& value) {
@@ -51,14 +55,6 @@ void DropDescriptions(Json& schema) {
   }
 }
 
-bool IsUtf8(std::string_view text) {
-  text::Utf8Assembler assembler;
-  std::string assembled;
-  assembler.Push(text, &assembled);
-  assembler.Flush(&assembled);
-  return assembled == text;
-}
-
 int64_t Occurrences(std::string_view text, std::string_view what) {
   int64_t count = 0;
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + what.size())) ++count;
@@ -67,7 +63,7 @@ int64_t Occurrences(std::string_view text, std::string_view what) {
 
 }  // namespace
 
-absl::StatusOr<std::string> SchemaGrammar(std::string_view schema) {
+absl::StatusOr<std::string> SchemaGrammar(std::string_view schema, const JsonStyle& style) {
   BATON_ASSIGN_OR_RETURN(Json parsed, json::Parse<Json>(schema));
   if (!parsed.is_object() && !parsed.is_boolean()) {
     return absl::InvalidArgumentError("a schema is a JSON object, true or false");
@@ -79,7 +75,7 @@ absl::StatusOr<std::string> SchemaGrammar(std::string_view schema) {
     return absl::InvalidArgumentError(
         fmt::format("the schema has the keyword {}, which is not for clients", kOptions));
   }
-  json::Append(&parsed, kOptions, Options());
+  json::Append(&parsed, kOptions, Options(style));
   return "start: %json " + parsed.dump() + "\n";
 }
 
@@ -115,7 +111,8 @@ absl::StatusOr<std::string> ChoiceGrammar(std::span<const std::string> choices) 
   std::string written = "start: CHOICE\nCHOICE: ";
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].empty()) return absl::InvalidArgumentError(fmt::format("choice {} is empty", i));
-    if (!IsUtf8(choices[i])) return absl::InvalidArgumentError(fmt::format("choice {} is not UTF-8", i));
+    if (!text::IsUtf8(choices[i]))
+      return absl::InvalidArgumentError(fmt::format("choice {} is not UTF-8", i));
     written += (i == 0 ? "" : " | ") + Json(choices[i]).dump();
   }
   return written + "\n";
@@ -136,5 +133,7 @@ absl::StatusOr<std::string> LarkGrammar(std::string_view lark) {
   }
   return std::string(lark);
 }
+
+std::string InnerGrammar(std::string_view lark) { return fmt::format("start: %lark {{\n{}\n}}\n", lark); }
 
 }  // namespace baton::output

@@ -25,12 +25,12 @@ struct Read {
 };
 
 std::optional<Read> Parse(const OutputFormat& format, const std::shared_ptr<const text::Tokenizer>& tokenizer,
-                          const std::string& written) {
-  const auto tokens = tokenizer->Encode(written, /*add_special_tokens=*/false);
+                          const Written& written) {
+  const auto tokens = tokenizer->Encode(written.answer, /*add_special_tokens=*/false);
   if (!tokens.ok()) return std::nullopt;
   text::Detokenizer detokenizer(tokenizer, /*keep_special=*/false);
   const MarkerTable markers(format, *tokenizer);
-  Parser parser(markers, {.type = TypeOf});
+  Parser parser(markers, {.thinking = OpensThinking(format, written.before), .type = TypeOf});
   std::vector<PartEvent> events;
   for (const TokenId token : *tokens) parser.Push(token, detokenizer.Push(token), &events);
   parser.Finish(detokenizer.Flush(), &events);
@@ -51,46 +51,54 @@ std::optional<Read> Parse(const OutputFormat& format, const std::shared_ptr<cons
 }
 
 bool ReadsCalls(const OutputFormat& format, const std::shared_ptr<const text::Tokenizer>& tokenizer,
-                const text::ChatTemplate& chat_template) {
-  for (const int count : {2, 1}) {  // some templates take one call in a turn
-    const Json calls = ProbeCalls(count);
-    const auto written =
-        WrittenAnswer(chat_template, {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}});
-    if (!written.has_value()) continue;
-    const auto read = Parse(format, tokenizer, *written);
-    if (!read.has_value() || read->warnings > 0 || read->calls.size() != calls.size()) return false;
-    for (size_t i = 0; i < calls.size(); ++i) {
-      const Json& function = calls[i]["function"];
-      if (read->calls[i].first != function["name"]) return false;
-      // Templates may write the members in another order.
-      if (nlohmann::json(read->calls[i].second) != nlohmann::json(function["arguments"])) return false;
-    }
-    return true;
+                const text::ChatTemplate& chat_template, bool text_arguments) {
+  const CallStyle style = {.header_ids = format.header_is_id, .text_arguments = text_arguments};
+  const auto one = WrittenAnswer(chat_template, ProbeCalling(ProbeCalls(1, style)));
+  const auto two = WrittenAnswer(chat_template, ProbeCalling(ProbeCalls(2, style)));
+  // Some templates refuse a second call in a turn, and some leave it out.
+  const bool single = !two.has_value() || (one.has_value() && one->answer == two->answer);
+  const auto& written = single ? one : two;
+  if (!written.has_value()) return false;
+  const Json calls = ProbeCalls(single ? 1 : 2);
+  const auto read = Parse(format, tokenizer, *written);
+  if (!read.has_value() || read->warnings > 0 || read->calls.size() != calls.size()) return false;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Json& function = calls[i]["function"];
+    if (read->calls[i].first != function["name"]) return false;
+    // Templates may write the members in another order.
+    if (nlohmann::json(read->calls[i].second) != nlohmann::json(function["arguments"])) return false;
   }
-  return false;
+  return true;
 }
 
 bool ReadsThinking(const OutputFormat& format, const std::shared_ptr<const text::Tokenizer>& tokenizer,
                    const text::ChatTemplate& chat_template) {
   const auto written = WrittenAnswer(
       chat_template, {{"role", "assistant"}, {"content", kProbeWords}, {"reasoning_content", kProbeThought}});
-  if (!written.has_value()) return false;
-  const auto read = Parse(format, tokenizer, *written);
-  return read.has_value() && read->thinking == kProbeThought && read->text.starts_with(kProbeWords);
+  if (written.has_value()) {
+    const auto read = Parse(format, tokenizer, *written);
+    if (read.has_value() && read->thinking == kProbeThought && read->text.starts_with(kProbeWords))
+      return true;
+  }
+  // Templates of models that always think open it in the prompt, and many of them drop it from the history.
+  return OpensThinking(format, ThinkingPrompt(chat_template));
 }
 
 }  // namespace
 
 FormatChoice TryFormat(const OutputFormat& format, std::shared_ptr<const text::Tokenizer> tokenizer,
                        const text::ChatTemplate& chat_template) {
+  const bool objects = ReadsCalls(format, tokenizer, chat_template, /*text_arguments=*/false);
+  const bool texts = !objects && ReadsCalls(format, tokenizer, chat_template, /*text_arguments=*/true);
   return {.format = &format,
-          .tools = ReadsCalls(format, tokenizer, chat_template),
-          .thinking = ReadsThinking(format, tokenizer, chat_template)};
+          .tools = objects || texts,
+          .thinking = ReadsThinking(format, tokenizer, chat_template),
+          .text_arguments = texts || (!objects && RefusesObjects(chat_template))};
 }
 
 FormatChoice ChooseFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
                           const text::ChatTemplate& chat_template) {
-  FormatChoice best = {.format = FindFormat("none")};
+  FormatChoice best = {.format = FindFormat("none"), .text_arguments = RefusesObjects(chat_template)};
   for (const OutputFormat& format : Formats()) {
     const FormatChoice choice = TryFormat(format, tokenizer, chat_template);
     if (choice.tools) return choice;

@@ -16,10 +16,11 @@ namespace baton::output {
 struct FormatChoice {
   const OutputFormat* format = nullptr;  // never null; "none" if nothing fits
   bool tools = false;                    // calls come back as they were put in
-  bool thinking = false;                 // so does thinking
+  bool thinking = false;                 // so does thinking, or the prompt opens it
+  bool text_arguments = false;           // earlier calls go into the template with their arguments as text
 };
 
-// Renders and parses some ten short conversations.
+// Renders and parses some twenty short conversations.
 FormatChoice ChooseFormat(std::shared_ptr<const text::Tokenizer> tokenizer,
                           const text::ChatTemplate& chat_template);
 // The same for one format, which an operator named: what works with this template.

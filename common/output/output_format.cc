@@ -116,6 +116,11 @@ const OutputFormat* FindFormat(std::string_view name) {
   return found == std::end(kFormats) ? nullptr : found;
 }
 
+bool OpensThinking(const OutputFormat& format, std::string_view prompt) {
+  prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+  return !format.think_open.empty() && prompt.ends_with(format.think_open);
+}
+
 std::vector<std::string_view> Markers(const OutputFormat& format) {
   std::vector<std::string_view> markers;
   const auto add = [&](std::string_view marker) {

@@ -72,6 +72,9 @@ std::span<const OutputFormat> Formats();
 // Null: no such format. "none" has neither thinking nor calls.
 const OutputFormat* FindFormat(std::string_view name);
 
+// The prompt ends with the opener of thinking, which the template wrote: the answer begins inside.
+bool OpensThinking(const OutputFormat& format, std::string_view prompt);
+
 // The markers of a format that stand anywhere in an answer, without doubles.
 std::vector<std::string_view> Markers(const OutputFormat& format);
 

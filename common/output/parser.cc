@@ -177,7 +177,8 @@ void Parser::OnMarker(const std::string& marker) {
     }
     if (marker == format_.call_open)
       return StartCall(marker, state_ == State::kSection ? State::kSection : State::kOpen);
-    if (format_.bare_name && marker == format_.name_open) {
+    // Inside thinking a name alone is words about a call.
+    if (format_.bare_name && marker == format_.name_open && state_ != State::kThinking) {
       StartCall("", State::kOpen);
       return OnText(marker);
     }

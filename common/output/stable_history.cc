@@ -28,7 +28,8 @@ bool Stays(const text::ChatTemplate& chat_template, const Json& answer, const st
 // The same for an answer that the model writes as the template writes the last turn. Where the template does
 // not even keep the prompt before the answer, nothing is written.
 bool StaysAsWritten(const text::ChatTemplate& chat_template, const Json& answer, const Json& next) {
-  return Stays(chat_template, answer, WrittenAnswer(chat_template, answer).value_or(""), next);
+  const auto written = WrittenAnswer(chat_template, answer);
+  return Stays(chat_template, answer, written.has_value() ? written->answer : "", next);
 }
 
 }  // namespace
@@ -45,8 +46,9 @@ std::vector<std::string_view> UnstableHistory(const FormatChoice& choice,
     if (!StaysAsWritten(chat_template, answer, Json::array({question}))) unstable.push_back("thinking");
   }
   if (choice.tools) {
-    const Json calls = ProbeCalls(1);
-    const Json answer = {{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}};
+    const Json calls =
+        ProbeCalls(1, {.header_ids = choice.format->header_is_id, .text_arguments = choice.text_arguments});
+    const Json answer = ProbeCalling(calls);
     const Json result = {
         {"role", "tool"}, {"tool_call_id", calls[0]["id"]}, {"name", "get_weather"}, {"content", "12 C"}};
     if (!StaysAsWritten(chat_template, answer, Json::array({result}))) unstable.push_back("tool_calls");

@@ -61,6 +61,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  // dns:///NAME:PORT means all addresses of the name, each in turn; without it a channel stays with one.
+  if (address.starts_with("dns:///")) arguments.SetLoadBalancingPolicyName("round_robin");
   if (security == nullptr) {
     return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   }

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
@@ -127,7 +128,7 @@ class Catalogue {
 };
 
 // One call: an answer is written before the next request is read, so a client that takes no answers is read
-// from no more.
+// from no more. The library calls one callback at a time, from any of its threads.
 class ReflectionStream final
     : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
@@ -135,6 +136,7 @@ class ReflectionStream final
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
+    const absl::MutexLock lock(&mutex_);
     if (request_.ByteSizeLong() > kMaxRequestBytes) {
       return Finish({grpc::StatusCode::INVALID_ARGUMENT,
                      absl::StrCat("a reflection request takes at most ", kMaxRequestBytes, " bytes")});
@@ -146,10 +148,15 @@ class ReflectionStream final
     if (!ok) return Finish(grpc::Status::CANCELLED);
     StartRead(&request_);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    // The messages were last written by a thread that may be another.
+    { const absl::MutexLock lock(&mutex_); }
+    delete this;
+  }
 
  private:
   const Catalogue& catalogue_;
+  absl::Mutex mutex_;
   ServerReflectionRequest request_;
   ServerReflectionResponse response_;
 };

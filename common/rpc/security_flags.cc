@@ -51,6 +51,17 @@ void AddPublicEndpointFlags(CLI::App& app, SecurityOptions& options) {
       ->type_name("FILE");
 }
 
+void AddGatewayFlags(CLI::App& app, SecurityOptions& options) {
+  AddCertificate(app, options, "clients, who then have to use TLS, and to a router that asks");
+  app.add_option("--tls-ca", options.ca, "Use TLS to the router; CA of its certificate, PEM")
+      ->type_name("FILE");
+  app.add_option("--tls-server-name", options.peer_name,
+                 "Name in the router's certificate, if it is not the host in --router")
+      ->type_name("NAME");
+  app.add_option("--api-key-file", options.api_key_file, "File with the API key; `baton key new` makes one")
+      ->type_name("FILE");
+}
+
 void AddClientFlags(CLI::App& app, SecurityOptions& options) {
   app.add_option("--tls-ca", options.ca, "Use TLS; CA of the server's certificate, PEM")->type_name("FILE");
   AddCertificate(app, options, "the server");

@@ -19,6 +19,9 @@ absl::Status CheckFlags(const SecurityOptions& options);
 void AddFleetFlags(CLI::App& app, SecurityOptions& options);
 // Servers that clients call: --tls-client-ca.
 void AddPublicEndpointFlags(CLI::App& app, SecurityOptions& options);
+// The gateway: --tls-cert and --tls-key, which it shows to its clients and to the router, and those of
+// clients.
+void AddGatewayFlags(CLI::App& app, SecurityOptions& options);
 // Clients: --tls-ca, --tls-cert, --tls-key, --tls-server-name, --api-key-file.
 void AddClientFlags(CLI::App& app, SecurityOptions& options);
 

@@ -51,14 +51,6 @@ constexpr PreTokenizer kPreTokenizers[] = {
     {.name = "gpt-2", .pattern = kGpt2Words},
 };
 
-bool IsUtf8(std::string_view text) {
-  Utf8Assembler assembler;
-  std::string assembled;
-  assembler.Push(text, &assembled);
-  assembler.Flush(&assembled);
-  return assembled == text;
-}
-
 // The tokens of a file, by id.
 struct Vocabulary {
   std::vector<std::string_view> tokens;

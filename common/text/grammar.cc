@@ -73,6 +73,15 @@ absl::StatusOr<bool> GrammarMatcher::Mask(std::span<uint32_t> mask) {
   return accepts != 0;
 }
 
+std::string GrammarMatcher::Forced() const {
+  baton_text_bytes forced;
+  baton_text_bytes error;
+  const int32_t code = CallRust(baton_matcher_forced, handle_.get(), &forced, &error);
+  if (code == BATON_TEXT_OK) return Take(forced);
+  TakeError(code, error).IgnoreError();  // a guess less
+  return "";
+}
+
 absl::StatusOr<std::shared_ptr<const GrammarVocabulary>> GrammarVocabulary::Make(const Tokenizer& tokenizer) {
   baton_grammar_vocabulary* handle = nullptr;
   baton_text_bytes error;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -43,6 +44,9 @@ class GrammarMatcher {
   // and no end: never, as long as the mask was obeyed. INVALID_ARGUMENT: the grammar takes more work here
   // than is allowed.
   absl::StatusOr<bool> Mask(std::span<uint32_t> mask);
+  // The text with which whatever may follow begins, up to the first control token; often empty. It may end
+  // inside a character.
+  std::string Forced() const;
 
  private:
   friend class GrammarVocabulary;

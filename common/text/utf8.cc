@@ -51,4 +51,12 @@ void Utf8Assembler::Flush(std::string* out) {
   size_ = 0;
 }
 
+bool IsUtf8(std::string_view text) {
+  Utf8Assembler assembler;
+  std::string assembled;
+  assembler.Push(text, &assembled);
+  assembler.Flush(&assembled);
+  return assembled == text;
+}
+
 }  // namespace baton::text

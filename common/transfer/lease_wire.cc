@@ -31,4 +31,39 @@ absl::StatusOr<std::vector<kv::PrefixLease>> LeasesFromProto(const CacheLeases& 
   return result;
 }
 
+absl::StatusOr<std::vector<kv::HeldLease>> HeldLeasesFromProto(const HeldLeases& leases,
+                                                               int64_t found_blocks) {
+  if (leases.size() > kMaxCacheLeases) {
+    return absl::InternalError(
+        fmt::format("tells of {} leases, more than {}", leases.size(), kMaxCacheLeases));
+  }
+  std::vector<kv::HeldLease> result;
+  for (const v1::HeldLease& lease : leases) {
+    if (lease.blocks() < 1 || lease.blocks() > found_blocks) {
+      return absl::InternalError(
+          fmt::format("tells of a lease of {} blocks of the {} that it found", lease.blocks(), found_blocks));
+    }
+    if (lease.ttl() != v1::CACHE_TTL_5M && lease.ttl() != v1::CACHE_TTL_1H) continue;
+    const auto lease_class = lease.ttl() == v1::CACHE_TTL_1H ? kv::LeaseClass::k1h : kv::LeaseClass::k5m;
+    const absl::Duration left = absl::Seconds(lease.seconds_left());
+    if (left > kv::TtlOf(lease_class)) {
+      return absl::InternalError(fmt::format("tells of a lease with {} s left, longer than its TTL of {} s",
+                                             lease.seconds_left(),
+                                             absl::ToInt64Seconds(kv::TtlOf(lease_class))));
+    }
+    if (left <= absl::ZeroDuration()) continue;
+    result.push_back({.lease_class = lease_class, .blocks = int64_t{lease.blocks()}, .left = left});
+  }
+  return result;
+}
+
+void ToProto(const std::vector<kv::HeldLease>& leases, HeldLeases* told) {
+  for (const kv::HeldLease& lease : leases) {
+    v1::HeldLease& one = *told->Add();
+    one.set_blocks(static_cast<uint32_t>(lease.blocks));
+    one.set_ttl(lease.lease_class == kv::LeaseClass::k1h ? v1::CACHE_TTL_1H : v1::CACHE_TTL_5M);
+    one.set_seconds_left(static_cast<uint32_t>(absl::ToInt64Seconds(lease.left)));
+  }
+}
+
 }  // namespace baton::transfer

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/otlp_exporter.h"
@@ -39,6 +40,7 @@ void AddEngineFlags(CLI::App& app, Options& options) {
   command_line::AddChoice(
       app, "--weights", options.engine.weights, model::WeightPrecisions(),
       "Precision of matrices: as stored, or converted at load (int8, int4: cpu, reference)");
+  command_line::AddExpertFlags(app, options.engine.expert_file, options.engine.expert_memory);
   app.add_flag(
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");
@@ -73,11 +75,37 @@ void AddEngineFlags(CLI::App& app, Options& options) {
                  "Blocks from peers: auto (where that beats computing them), always, or never, nor for peers")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
+  app.add_option(
+         "--chunk-reuse", options.chunk_reuse,
+         "Take requests with reusable spans, whose answers are approximate (docs/chunk-reuse.md): FILE "
+         "is what `baton eval chunk-reuse` wrote for this model, or the word unchecked; all workers "
+         "have it, or none (default: none)")
+      ->type_name("FILE");
   app.add_option("--cache-lease-share", options.cache_lease_share,
                  "Share of the KV blocks that clients' cache marks may keep in preference to others; 0: none")
       ->type_name("SHARE")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  app.add_option("--kv-disk-size", options.disk.bytes,
+                 fmt::format("Most bytes of the files in --kv-disk, for example 200GiB (default: {})",
+                             command_line::SizeText(options.disk.bytes)))
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  app.add_option(
+         "--kv-shared", options.disk.shared_folder,
+         "A folder for KV blocks that all workers of this machine and others have, a mounted volume for "
+         "example; it is made if it is not there (default: none)")
+      ->type_name("DIR");
+  app.add_option("--kv-shared-size", options.disk.shared_bytes,
+                 fmt::format("Most bytes of all files in --kv-shared, for example 2TiB (default: {})",
+                             command_line::SizeText(options.disk.shared_bytes)))
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::PositiveNumber);
+  app.add_option("--kv-disk-key", options.disk.key_file,
+                 "File with the key that blocks in --kv-disk and --kv-shared are encrypted with: 64 hex "
+                 "digits; keys that come "
+                 "after it, with commas between, are still read (default: not encrypted)")
+      ->type_name("FILE");
   app.add_option(
          "--otlp", options.otlp,
          "Base URL of an OpenTelemetry collector, http://HOST:4318, to which spans are sent (default: none)")
@@ -89,6 +117,18 @@ void AddEngineFlags(CLI::App& app, Options& options) {
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+}
+
+void RequireTierForKey(CLI::App& app) {
+  CLI::App* const of = &app;
+  app.get_option("--kv-disk-key")
+      ->check(CLI::Validator(
+          [of](std::string&) {
+            return of->get_option("--kv-disk")->empty() && of->get_option("--kv-shared")->empty()
+                       ? std::string("is for blocks on disk: add --kv-disk or --kv-shared")
+                       : std::string();
+          },
+          ""));
 }
 
 void AddFlags(CLI::App& app, Options& options) {
@@ -125,9 +165,15 @@ void AddFlags(CLI::App& app, Options& options) {
                      command_line::SizeText(engine::EngineOptions::kHostKvBytes)))
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::NonNegativeNumber);
+  app.add_option(
+         "--kv-disk", options.disk.folder,
+         "This worker's own folder for KV blocks beyond --kv-memory, found again after a restart; it is "
+         "made if it is not there (default: none)")
+      ->type_name("DIR");
   // From `baton serve` to its workers, and not for people.
   app.add_option("--share-cores", options.share_cores, "Share of the machine's cores, by name")->group("");
   AddEngineFlags(app, options);
+  RequireTierForKey(app);
   rpc::AddFleetFlags(app, options.security);
   app.add_flag("--exit-with-parent", options.exit_with_parent, "Leave when standard input ends");
   app.add_option("--log-level", options.log_level, "What is logged")
@@ -153,6 +199,7 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   step_cost.set_pair(cost.pair);
   info.set_chunk_tokens(static_cast<uint32_t>(options.chunk_tokens));
   info.set_peer_fetch(options.peer_fetch != "never");
+  info.set_chunk_reuse(!options.chunk_reuse.empty());
   info.set_link_domain(options.link_domain);
   // A trailing slash would leave no name.
   const auto folder = std::filesystem::path(options.engine.model_folder + "/").parent_path().filename();

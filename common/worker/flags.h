@@ -9,6 +9,7 @@
 #include "common/forecast/step_forecast.h"
 #include "common/kv/index/block_pool.h"
 #include "common/rpc/security_options.h"
+#include "common/worker/disk_cache.h"
 #include "common/worker/kv_link.h"
 
 namespace CLI {
@@ -47,6 +48,11 @@ struct Options {
   // "auto": blocks are fetched from peers where that is predicted to be faster than computing them; "always":
   // wherever a peer is named; "never", nor are peers served.
   std::string peer_fetch = "auto";
+  // Blocks on disk. They are loaded and written by prediction, or, if peer_fetch is "always", always.
+  DiskOptions disk;
+  // Whether prompts may have reusable spans: the path of a gate file, or kUncheckedReuse (chunk_gate.h).
+  // Empty: they may not.
+  std::string chunk_reuse;
   // Of all KV blocks, those that cache marks may keep, 0 to 1 (kv::LeaseTable).
   double cache_lease_share = kv::BlockPool::kLeaseShare;
 };
@@ -56,6 +62,8 @@ void AddFlags(CLI::App& app, Options& options);
 // Those of AddFlags that say how a worker computes and ships, and nothing of where it is: what one who starts
 // several workers hands on to each as it is.
 void AddEngineFlags(CLI::App& app, Options& options);
+// A key is for a tier: once all of --kv-disk, --kv-shared and --kv-disk-key are flags of `app`.
+void RequireTierForKey(CLI::App& app);
 
 // What the worker says of itself to watchers. `cost`: what it measured at its start.
 v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation incarnation,

@@ -35,7 +35,8 @@ void PrepareGpus(Options& options) {
   options.link.rdma = !set_to("NCCL_IB_DISABLE", "1") && !set_to("NCCL_NET", "Socket");
   if (options.engine.backend != "cuda") return;
   options.engine.cuda.proof_command = {"/proc/self/exe", std::string(kCheckPrefill)};
-  // An operator's own setting stays.
+  // An operator's own settings stay.
+  (void)setenv("NCCL_RAS_ENABLE", "0", 0);
   if (options.engine.tp > 1) (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 }
 

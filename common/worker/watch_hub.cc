@@ -2,6 +2,8 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -27,26 +29,42 @@ bool SameBookings(const v1::Load& a, const v1::Load& b) {
 
 }  // namespace
 
+void WatchHub::BlockNews::Add(const kv::BlockPool::Changes& changes) {
+  for (const kv::BlockHash& hash : changes.evicted) latest_[hash] = false;
+  for (const kv::BlockHash& hash : changes.stored) latest_[hash] = true;
+}
+
+void WatchHub::BlockNews::Take(std::string* stored, std::string* evicted) {
+  for (const auto& [hash, came] : latest_) (came ? stored : evicted)->append(hash.bytes());
+  latest_.clear();
+}
+
 void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
-                       absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now) {
+                       absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now,
+                       const DiskNews* disk) {
   std::vector<absl::AnyInvocable<void()>> idle;
   {
     absl::MutexLock lock(&mutex_);
     load.mutable_booked()->insert(booked_.begin(), booked_.end());
     const bool changed = changes.reset || !changes.stored.empty() || !changes.evicted.empty() ||
+                         (disk != nullptr && (disk->changes.reset || !disk->changes.stored.empty() ||
+                                              !disk->changes.evicted.empty() || disk->rate.has_value())) ||
                          !google::protobuf::util::MessageDifferencer::Equals(load, load_);
     const bool urgent =
         load.queued() != load_.queued() || load.running() != load_.running() || !SameBookings(load, load_);
     load_ = std::move(load);
     published_at_ = now;
+    if (disk != nullptr && disk->rate.has_value()) disk_rate_ = disk->rate;
     for (Watcher& watcher : watchers_) {
       if (watcher.blocks && !watcher.needs_snapshot) {
-        Append(watcher.stored, changes.stored);
-        Append(watcher.evicted, changes.evicted);
-        if (changes.reset || watcher.stored.size() + watcher.evicted.size() > kMaxPendingBytes) {
+        watcher.in_memory.Add(changes);
+        if (disk != nullptr) watcher.on_disk.Add(disk->changes);
+        if (changes.reset || (disk != nullptr && disk->changes.reset) ||
+            watcher.pending_bytes() > kMaxPendingBytes) {
           watcher.needs_snapshot = true;
         }
       }
+      watcher.disk_rate_changed |= disk != nullptr && disk->rate.has_value();
       watcher.changed |= changed;
       watcher.urgent |= urgent;
       if (watcher.needs_snapshot && !watcher.writing) {
@@ -59,18 +77,46 @@ void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes chan
         for (const v1::Role role : roles_) snapshot.add_active_roles(role);
         snapshot.mutable_peer_rates()->Assign(peer_rates_.begin(), peer_rates_.end());
         if (watcher.blocks) Append(*snapshot.mutable_stored(), published());
+        watcher.disk_rest.clear();
+        if (watcher.blocks && disk != nullptr) {
+          watcher.disk_rest = disk->stored();
+          const size_t first = watcher.disk_rest.size() - std::min(kMaxDiskHashes, watcher.disk_rest.size());
+          for (const kv::BlockHash& hash : std::span(watcher.disk_rest).subspan(first)) {
+            snapshot.mutable_disk_stored()->append(hash.bytes());
+          }
+          watcher.disk_rest.resize(first);
+        }
+        if (disk_rate_.has_value()) *snapshot.mutable_disk_rate() = *disk_rate_;
+        watcher.disk_rate_changed = false;
         watcher.needs_snapshot = watcher.changed = watcher.urgent = watcher.rates_changed = false;
         watcher.told = now;
-        watcher.stored.clear();
-        watcher.evicted.clear();
+        watcher.in_memory.Clear();
+        watcher.on_disk.Clear();
         watcher.writing = watcher.stream->Send(std::move(event));
       } else {
+        FeedDisk(watcher);
         Flush(watcher, now);
       }
     }
     if (load_.queued() == 0 && load_.running() == 0 && serves == 0) idle.swap(idle_);
   }
   for (auto& callback : idle) callback();
+}
+
+void WatchHub::SetOnDisk(std::function<bool(const kv::BlockHash&)> on_disk) {
+  absl::MutexLock lock(&mutex_);
+  on_disk_ = std::move(on_disk);
+}
+
+void WatchHub::FeedDisk(Watcher& watcher) {
+  if (watcher.disk_rest.empty() || watcher.writing || watcher.needs_snapshot || !on_disk_) return;
+  const size_t first = watcher.disk_rest.size() - std::min(kMaxDiskHashes, watcher.disk_rest.size());
+  for (const kv::BlockHash& hash : std::span(watcher.disk_rest).subspan(first)) {
+    // Those that have gone meanwhile were told to have gone.
+    if (on_disk_(hash)) watcher.on_disk.Stored(hash);
+  }
+  watcher.disk_rest.resize(first);
+  watcher.changed = watcher.urgent = true;
 }
 
 void WatchHub::Flush(Watcher& watcher, absl::Time now) {
@@ -81,10 +127,11 @@ void WatchHub::Flush(Watcher& watcher, absl::Time now) {
   v1::WatchDelta& delta = *event.mutable_delta();
   *delta.mutable_load() = load_;
   delta.set_draining(draining_ || !ready_);
-  delta.set_stored(std::exchange(watcher.stored, {}));
-  delta.set_evicted(std::exchange(watcher.evicted, {}));
+  watcher.in_memory.Take(delta.mutable_stored(), delta.mutable_evicted());
   if (watcher.rates_changed) delta.mutable_peer_rates()->Assign(peer_rates_.begin(), peer_rates_.end());
-  watcher.changed = watcher.urgent = watcher.rates_changed = false;
+  watcher.on_disk.Take(delta.mutable_disk_stored(), delta.mutable_disk_evicted());
+  if (watcher.disk_rate_changed && disk_rate_.has_value()) *delta.mutable_disk_rate() = *disk_rate_;
+  watcher.changed = watcher.urgent = watcher.rates_changed = watcher.disk_rate_changed = false;
   watcher.told = now;
   watcher.writing = watcher.stream->Send(std::move(event));
 }
@@ -121,7 +168,20 @@ void WatchHub::Attach(std::shared_ptr<Stream> stream, bool blocks) {
   }
   stream->Listen({.cancelled = [this, key] { Detach(key); }, .drained = [this, key] { Drained(key); }});
   absl::MutexLock lock(&mutex_);
-  if (closed_) stream->Finish(absl::UnavailableError("the worker is leaving"));
+  if (closed_) {
+    stream->Finish(absl::UnavailableError("the worker is leaving"));
+  } else {
+    wake_();
+  }
+}
+
+absl::Duration WatchHub::rest() const {
+  absl::MutexLock lock(&mutex_);
+  for (const Watcher& watcher : watchers_) {
+    // One that is being written to flushes when the event is out.
+    if (watcher.changed && !watcher.writing) return kPace;
+  }
+  return absl::InfiniteDuration();
 }
 
 void WatchHub::Drained(const Stream* stream) {
@@ -129,6 +189,9 @@ void WatchHub::Drained(const Stream* stream) {
   for (Watcher& watcher : watchers_) {
     if (watcher.stream.get() != stream) continue;
     watcher.writing = false;
+    // Only the engine can tell all; without work it would not come by.
+    if (watcher.needs_snapshot) wake_();
+    FeedDisk(watcher);
     Flush(watcher, published_at_);
   }
 }

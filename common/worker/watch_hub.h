@@ -5,13 +5,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/synchronization/mutex.h"
@@ -26,23 +29,40 @@ class WatchHub {
  public:
   using Stream = rpc::ServerStream<v1::WatchEvent>;
 
-  explicit WatchHub(v1::WorkerInfo info) : info_(std::move(info)) {}
+  // `wake` makes the engine publish soon, also when it has no work. Any thread, with the hub's lock held.
+  WatchHub(v1::WorkerInfo info, std::function<void()> wake)
+      : info_(std::move(info)), wake_(std::move(wake)) {}
 
   const v1::WorkerInfo& info() const { return info_; }
 
   static constexpr absl::Duration kPace = absl::Milliseconds(20);
 
+  // What has changed on the worker's disk, if it has one.
+  struct DiskNews {
+    kv::BlockPool::Changes changes;
+    absl::FunctionRef<std::vector<kv::BlockHash>()> stored;  // for snapshots
+    std::optional<v1::DiskRate> rate;                        // absent: as before
+  };
+
+  // Whether a block is on the disk, for those that a snapshot has no room for. Any thread; before Publish
+  // tells of a disk.
+  void SetOnDisk(std::function<bool(const kv::BlockHash&)> on_disk);
+
   // Engine thread, after a step. `published` is asked for all published hashes when somebody needs a
   // snapshot. What is booked is added to the load here. `serves`: fetches of peers that run; they are no load
   // of its own, but a worker that serves them is not idle.
   void Publish(v1::Load load, size_t serves, kv::BlockPool::Changes changes,
-               absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now);
+               absl::FunctionRef<std::vector<kv::BlockHash>()> published, absl::Time now,
+               const DiskNews* disk = nullptr);
 
   // A router's request is on this worker until the last copy of what this returns is gone. Counts at the next
   // Publish. The hub outlives it.
   std::shared_ptr<const void> Book(const std::string& router_id, int64_t tokens);
 
-  // A watcher; it gets its snapshot at the next Publish.
+  // How long the engine may rest at most: until what was held back for kPace has to be told.
+  absl::Duration rest() const;
+
+  // A watcher; the engine is woken to publish its snapshot.
   void Attach(std::shared_ptr<Stream> stream, bool blocks);
 
   // The roles that the worker has now, for snapshots.
@@ -64,6 +84,20 @@ class WatchHub {
   void WhenIdle(absl::AnyInvocable<void()> idle);
 
  private:
+  // What has come and what has gone since the last event: of each block the latest, as an event does not tell
+  // in which order things happened.
+  class BlockNews {
+   public:
+    void Add(const kv::BlockPool::Changes& changes);
+    void Stored(const kv::BlockHash& hash) { latest_[hash] = true; }
+    // Writes the hashes into the fields of an event, and forgets them.
+    void Take(std::string* stored, std::string* evicted);
+    void Clear() { latest_.clear(); }
+    size_t bytes() const { return latest_.size() * kv::BlockHash::kBytes; }
+
+   private:
+    absl::flat_hash_map<kv::BlockHash, bool> latest_;  // true: it has come
+  };
   struct Watcher {
     std::shared_ptr<Stream> stream;
     bool blocks = false;
@@ -74,25 +108,36 @@ class WatchHub {
     bool changed = false;
     bool urgent = false;
     bool rates_changed = false;
+    bool disk_rate_changed = false;
     absl::Time told = absl::InfinitePast();
-    std::string stored;
-    std::string evicted;
+    BlockNews in_memory;
+    BlockNews on_disk;
+    // Blocks on disk that the snapshot had no room for: they follow, as fast as the watcher reads.
+    std::vector<kv::BlockHash> disk_rest;
+    size_t pending_bytes() const { return in_memory.bytes() + on_disk.bytes(); }
   };
   // More than this many bytes of pending hashes are dropped in favour of a new snapshot.
   static constexpr size_t kMaxPendingBytes = 1 << 20;
+  // Of the disk, in one event.
+  static constexpr size_t kMaxDiskHashes = 1 << 15;
 
+  // The next of disk_rest, if the last event is out.
+  void FeedDisk(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(Watcher& watcher, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drained(const Stream* stream);
   void Detach(const Stream* stream);
   void TellAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const v1::WorkerInfo info_;
+  const std::function<void()> wake_;
   mutable absl::Mutex mutex_;
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
   absl::Time published_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::map<std::string, v1::Booked> booked_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::Role> roles_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::PeerRate> peer_rates_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::DiskRate> disk_rate_ ABSL_GUARDED_BY(mutex_);
+  std::function<bool(const kv::BlockHash&)> on_disk_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -14,10 +14,16 @@
 #include "common/fetch/fetcher.h"
 #include "common/fetch/peer_server.h"
 #include "common/rpc/channel.h"
+#include "common/worker/chunk_gate.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::worker {
 namespace {
+
+// How long a worker that leaves may write to its disk what was used lately.
+constexpr absl::Duration kDiskFlush = absl::Seconds(5);
+// How long a worker without work rests while blocks have leases.
+constexpr absl::Duration kLeaseRest = absl::Seconds(1);
 
 // Requests and events on their way to the engine thread.
 constexpr size_t kMailboxCapacity = 4096;
@@ -59,10 +65,17 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
                                                                      const std::string& role_name) {
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   auto nccl_log = KvLink::OpenLog(options.link);
+  // Before the model is loaded, which may take minutes.
+  DiskCache::Files disk_files;
+  if (DiskCache::Wanted(options.disk)) {
+    BATON_ASSIGN_OR_RETURN(disk_files, DiskCache::OpenFiles(options.disk));
+  }
   engine::EngineOptions loading = options.engine;
   if (!loading.weights_progress) {
-    loading.weights_progress = [tenths = int64_t{0}, name = Name(loading.weights)](int64_t done,
-                                                                                   int64_t all) mutable {
+    loading.weights_progress = [tenths = int64_t{0},
+                                name = Name(loading.weights == model::WeightPrecision::kStored
+                                                ? loading.draft_weights.value_or(loading.weights)
+                                                : loading.weights)](int64_t done, int64_t all) mutable {
       const int64_t now = 10 * done / std::max<int64_t>(1, all);
       if (now > std::exchange(tenths, now))
         spdlog::info("{}% of the weights are converted to {}", 10 * now, name);
@@ -71,6 +84,7 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
   std::unique_ptr<device::CoreShare> cores = JoinCores(options.share_cores);
   loading.cores = cores.get();
   BATON_ASSIGN_OR_RETURN(auto engine, engine::Engine::Load(loading));
+  if (!options.chunk_reuse.empty()) BATON_RETURN_IF_ERROR(CheckChunkReuse(options.chunk_reuse, *engine));
   engine->pool().SetLeaseShare(options.cache_lease_share);
   const Incarnation incarnation(RandomU64());
   const std::string worker_id = options.worker_id.empty()
@@ -90,6 +104,18 @@ absl::StatusOr<std::unique_ptr<WorkerRuntime>> WorkerRuntime::Create(const Optio
                          KvLink::Create(options.link, std::move(libraries), *runtime->engine_, runtime->loop_,
                                         runtime->clock_, incarnation, runtime->metrics_));
   if (options.peer_fetch != "never") runtime->fetch_parts_ = std::make_unique<PeerFetchParts>(*runtime);
+  if (DiskCache::Wanted(options.disk)) {
+    DiskOptions disk = options.disk;
+    disk.always = disk.always || options.peer_fetch == "always";
+    BATON_ASSIGN_OR_RETURN(
+        runtime->disk_, DiskCache::Create(disk, std::move(disk_files), *runtime->engine_, runtime->loop_,
+                                          runtime->link_->host_receiver(), incarnation, cost, runtime->clock_,
+                                          runtime->metrics_));
+    if (runtime->disk_->store() != nullptr) {
+      runtime->hub_.SetOnDisk(
+          [store = runtime->disk_->store()](const kv::BlockHash& hash) { return store->contains(hash); });
+    }
+  }
   return runtime;
 }
 
@@ -107,14 +133,21 @@ WorkerRuntime::WorkerRuntime(const Options& options, std::shared_ptr<const rpc::
                                       "Calls refused because they lacked the fleet's certificate or key")] {
             denied.Increment();
           }),
-      hub_(std::move(info)),
-      loop_(kMailboxCapacity) {}
+      hub_(std::move(info), [this] { loop_.PostAlways([] {}); }),
+      loop_(kMailboxCapacity) {
+  if (engine_->expert_store() != nullptr) experts_.emplace(metrics_, *engine_->expert_store());
+}
 
 WorkerRuntime::~WorkerRuntime() = default;
 
 fetch::PeerFetch WorkerRuntime::peer_fetch() const {
-  if (fetch_parts_ == nullptr) return {};
-  return {.fetcher = &fetch_parts_->fetcher, .server = &fetch_parts_->server};
+  fetch::PeerFetch fetch;
+  if (fetch_parts_ != nullptr) fetch = {.fetcher = &fetch_parts_->fetcher, .server = &fetch_parts_->server};
+  if (disk_ != nullptr) {
+    fetch.disk = disk_->disk();
+    fetch.shared = disk_->shared();
+  }
+  return fetch;
 }
 
 absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
@@ -142,6 +175,9 @@ absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
   loop_.Start([this] { return Step(); },
               [this] {
                 if (cores_ != nullptr) cores_->Rest();
+                // Leases end on a worker without work too, and watchers and metrics are to hear of it.
+                return std::min(hub_.rest(),
+                                engine_->pool().counts().leased > 0 ? kLeaseRest : absl::InfiniteDuration());
               });
   spdlog::info(
       "{} serves {} on {}, metrics on {}, {} KV blocks; measured {:.3g} ms a decode step and {:.3g} ms "
@@ -185,9 +221,20 @@ bool WorkerRuntime::Step() {
   report.load.set_total_blocks(blocks.total);
   report.load.set_leased_blocks(blocks.leased);
   leases_.Observe(pool);
+  if (experts_.has_value()) experts_->Observe();
   const size_t serves = fetch_parts_ == nullptr ? 0 : fetch_parts_->server.serving();
-  hub_.Publish(
-      std::move(report.load), serves, pool.TakeChanges(), [&pool] { return pool.Published(); }, clock_.Now());
+  const auto published = [&pool] { return pool.Published(); };
+  if (disk_ != nullptr) report.busy |= disk_->Step(report.busy);
+  // What is shared is not this worker's to tell of.
+  if (disk_ == nullptr || disk_->store() == nullptr) {
+    hub_.Publish(std::move(report.load), serves, pool.TakeChanges(), published, clock_.Now());
+    return report.busy;
+  }
+  report.load.set_disk_blocks(disk_->store()->counts().blocks);
+  const auto stored = [this] { return disk_->store()->Stored(); };
+  const WatchHub::DiskNews news{
+      .changes = disk_->store()->TakeChanges(), .stored = stored, .rate = disk_->TakeRateNews()};
+  hub_.Publish(std::move(report.load), serves, pool.TakeChanges(), published, clock_.Now(), &news);
   return report.busy;
 }
 
@@ -213,6 +260,7 @@ void WorkerRuntime::Stop(const absl::Status& status) {
     if (fetch_parts_ != nullptr) {
       fetch_parts_->server.Abort(absl::UnavailableError("this worker is leaving: compute the blocks"));
     }
+    if (disk_ != nullptr) disk_->Flush(kDiskFlush);
   });
   hub_.Close();
   // What has ended here may still be on its way: KV and last tokens leave before the process does.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@
 #include "common/rpc/server.h"
 #include "common/telemetry/metrics.h"
 #include "common/telemetry/tracing.h"
+#include "common/worker/disk_cache.h"
+#include "common/worker/expert_probe.h"
 #include "common/worker/flags.h"
 #include "common/worker/kv_link.h"
 #include "common/worker/lease_probe.h"
@@ -41,6 +44,8 @@ class WorkerRuntime {
   engine::Engine& engine() { return *engine_; }
   // As measured at the start.
   const forecast::StepCost& step_cost() const { return step_cost_; }
+  // What the engine computes on, with others of its machine; null: on cores of its own.
+  device::CoreShare* cores() { return cores_.get(); }
   engine::Loop& loop() { return loop_; }
   WatchHub& hub() { return hub_; }
   KvLink& link() { return *link_; }
@@ -50,7 +55,7 @@ class WorkerRuntime {
   // What calls to peers go out with, and what their calls are checked by.
   const rpc::Security& security() const { return *security_; }
   const rpc::PeerCheck& peers() const { return peers_; }
-  // Peer fetch, if this worker takes part.
+  // Peer fetch, if this worker takes part, and its disk, if it has one.
   fetch::PeerFetch peer_fetch() const;
   const std::string& worker_id() const { return hub_.info().worker_id(); }
   Incarnation incarnation() const { return Incarnation(hub_.info().incarnation()); }
@@ -88,11 +93,13 @@ class WorkerRuntime {
   const rpc::PeerCheck peers_;
   prometheus::Gauge& draining_ = metrics_.Gauge("baton_draining", "1: takes no new work");
   LeaseProbe leases_{metrics_};
+  std::optional<ExpertProbe> experts_;  // nothing: all are in memory
   WatchHub hub_;
   engine::Loop loop_;
   WorkerService worker_service_{hub_, loop_, peers_};
   std::unique_ptr<KvLink> link_;
   std::unique_ptr<PeerFetchParts> fetch_parts_;  // null: takes no part
+  std::unique_ptr<DiskCache> disk_;              // null: it keeps no blocks on disk
   std::unique_ptr<telemetry::MetricsServer> metrics_server_;
   std::string metrics_address_;
   std::unique_ptr<rpc::Server> server_;

@@ -60,7 +60,6 @@ grpc::ServerWriteReactor<v1::WatchEvent>* WorkerService::Watch(grpc::CallbackSer
     return reactor;
   }
   hub_.Attach(std::move(stream), request->blocks());
-  loop_.PostAlways([] {});
   return reactor;
 }
 

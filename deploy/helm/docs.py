@@ -54,7 +54,7 @@ def table():
         shown = json.dumps(value, ensure_ascii=False)
         key = ".".join(path)
         # The roles have the same keys: those that say the same are shown once.
-        if path[0] in ("router", "prefill", "decode"):
+        if path[0] in ("router", "prefill", "decode", "gateway"):
             entry = same.setdefault((path[1:], shown, comment), [len(rows), []])
             if entry[1]:
                 entry[1].append(path[0])

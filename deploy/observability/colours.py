@@ -14,18 +14,18 @@ LIGHT_BLUE, LIGHT_PURPLE, LIGHT_TEAL, DARK_RED, DARK_GREY = "#A8C9FF", "#DDB8F0"
 
 SLO = "SLO"
 _MEANING = {
-    GREEN: ["OK", "ok", "met", "complete", "well"],
-    ORANGE: ["RESOURCE_EXHAUSTED", "refused", "missed", "given_up", "preempted"],
+    GREEN: ["OK", "ok", "met", "complete", "well", "harmless"],
+    ORANGE: ["RESOURCE_EXHAUSTED", "refused", "missed", "given_up", "preempted", "flagged"],
     RED: ["INTERNAL", "UNAVAILABLE", "failed", "lost running", SLO],
-    DARK_RED: ["UNKNOWN", "DATA_LOSS", "ABORTED", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "lost before_accepted"],
-    GREY: ["CANCELLED", "cancelled"],
+    DARK_RED: ["UNKNOWN", "DATA_LOSS", "ABORTED", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "lost before_accepted", "passed unjudged"],
+    GREY: ["CANCELLED", "cancelled", "bad"],
     DARK_GREY: ["INVALID_ARGUMENT", "NOT_FOUND", "UNAUTHENTICATED", "PERMISSION_DENIED", "free"],
-    BLUE: ["prefill", "prompt", "prefilling", "prefill found"],
-    LIGHT_BLUE: ["prefill_queue", "prefill predicted"],
-    PURPLE: ["decode", "answer", "first_token", "running", "decode found", "held"],
-    LIGHT_PURPLE: ["decode_queue", "decode predicted"],
-    TEAL: ["transfer", "cached", "handoff"],
-    YELLOW: ["router", "admit", "queued"],
+    BLUE: ["prefill", "prompt", "prefilling", "prefill found", "loaded"],
+    LIGHT_BLUE: ["prefill_queue", "prefill predicted", "loaded, shared"],
+    PURPLE: ["decode", "answer", "first_token", "running", "decode found", "held", "written"],
+    LIGHT_PURPLE: ["decode_queue", "decode predicted", "written, shared"],
+    TEAL: ["transfer", "cached", "handoff", "shared"],
+    YELLOW: ["router", "admit", "queued", "verdict"],
     # Quantiles: the further out, the stronger.
     "#F2F2F2": ["p50", "mean"],
     LIGHT_TEAL: ["p95", "TTFT"],
@@ -40,7 +40,8 @@ LABELS = {
     "phase": ["admit", "decode_queue", "prefill_queue", "prefill", "transfer", "first_token"],
     "state": ["free", "held", "cached", "handoff", "prefilling", "running", "preempted"],
     "slo": ["met", "missed"],
-    "component": ["router", "prefill", "decode"],
+    "result": ["harmless", "flagged", "failed"],
+    "component": ["router", "prefill", "decode", "gateway"],
     "pool": ["prefill", "decode"],
     "when": ["running", "before_accepted"],
 }

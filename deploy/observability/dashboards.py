@@ -182,6 +182,18 @@ def decode():
             panel("Local prefill", "Prompt tokens that decode workers computed themselves: short rests, and the rest after failed hand-offs.", TOKENS, {"{{pod}}": rate("baton_local_prefill_tokens_total", "ONE", "pod")}, low=0),
             panel("Hit rate", "Share of prompt tokens found in the decode workers' caches.", "percentunit", {"{{pod}}": share(rate("baton_prefix_hit_tokens_total", 'ONE,component="decode"', "pod"), rate("baton_prefix_query_tokens_total", 'ONE,component="decode"', "pod"))}, low=0, high=1),
             panel("Draining", "Yes: the process takes no new work.", "bool_yes_no", {"{{pod}}": "max by (pod) (baton_draining{ONE})"}, low=0, high=1),
+            panel("Drafted and accepted", "Tokens that steps checked as drafts, and those of them that the model drew itself.", TOKENS, {"{{drafter}} drafted": rate("baton_decode_drafted_tokens_total", "ONE", "drafter"), "{{drafter}} accepted": rate("baton_decode_accepted_tokens_total", "ONE", "drafter")}, low=0),
+            panel("Acceptance", "Share of drafted tokens that the model drew itself, by drafter. A low share costs nothing by itself: rows are only drafted where they are expected to save time.", "percentunit", {"{{drafter}}": share(rate("baton_decode_accepted_tokens_total", "ONE", "drafter"), rate("baton_decode_drafted_tokens_total", "ONE", "drafter"))}, low=0, high=1),
+            panel("Accepted by position", "Accepted tokens by their place in the draft.", TOKENS, {"{{position}}": rate("baton_decode_accepted_tokens_by_position_total", "ONE", "position")}, stack=True, low=0),
+            panel("Not worth a row", "Drafted tokens that the controller refused: the batch, or the drafts so far, say that they would cost more than they save.", TOKENS, {"{{drafter}}": rate("baton_decode_draft_rows_refused_total", "ONE", "drafter")}, low=0),
+            panel("Saved by drafts", "Seconds of steps saved per second, as predicted from what steps cost; below zero: lost.", "s", {"{{drafter}}": "sum by (drafter) (deriv(baton_decode_draft_saved_seconds{ONE}[$__rate_interval]))"}),
+            panel("Drafting", "Share of the time in which a model drafted, or computed what it lacked of prompts (--draft-model, --self-draft).", "percentunit", {"{{pod}}": rate("baton_decode_draft_model_seconds_total", "ONE", "pod")}, low=0),
+            panel("KV of the draft model", "Blocks that it has, and those that sequences hold.", count("blocks"), {"{{pod}}": "sum by (pod) (baton_decode_draft_model_blocks{ONE})", "{{pod}} held": "sum by (pod) (baton_decode_draft_model_blocks_held{ONE})"}, low=0),
+            panel("Expert hits", "Share of the experts that steps computed with that were in memory, by worker, prefill workers too (`--expert-memory`). Low: a share of the experts that is too small for this load.", "percentunit", {"{{pod}}": share(rate("baton_expert_uses_total", 'ALL,result="hit"', "pod"), rate("baton_expert_uses_total", by="pod"))}, low=0, high=1),
+            panel("Experts read", "Bytes of experts that steps lacked, by worker; while reading: per second in which reads were under way, which is what the disk gives.", "Bps", {"{{pod}}": rate("baton_expert_read_bytes_total", by="pod"), "{{pod}} while reading": share(rate("baton_expert_read_bytes_total", by="pod"), rate("baton_expert_read_seconds_total", by="pod"))}, low=0),
+            panel("Waiting for experts", "Share of the time in which steps waited for experts and had nothing else to compute, by worker. Placement knows it: it is part of the steps that workers measure.", "percentunit", {"{{pod}}": rate("baton_expert_stall_seconds_total", by="pod")}, low=0),
+            panel("Experts in memory", "Memory of experts by worker; `--expert-memory` bounds it.", "bytes", {"{{pod}}": "sum by (pod) (baton_expert_resident_bytes{ALL})"}, low=0),
+            panel("Repeated reads", "Reads of experts that failed or gave a wrong checksum and were repeated. The third failure in a row ends the worker.", count("reads/s"), {"{{pod}}": rate("baton_expert_read_retries_total", by="pod")}, low=0),
         ],
         extra=("worker",),
     )
@@ -244,6 +256,22 @@ def kv():
             ),
             panel("Blocks", "Of all workers, by state.", count("blocks"), {"{{component}} {{state}}": "sum by (component, state) (baton_kv_blocks{ALL})"}, stack=True, low=0),
             panel("Cached share", "Share of blocks that hold reusable KV.", "percentunit", {"{{pod}}": 'sum by (pod) (baton_kv_blocks{ALL,state="cached"}) / sum by (pod) (baton_kv_blocks{ALL})'}, low=0, high=1),
+            panel("Leased blocks", "Cached blocks under a cache mark's lease, by worker. They go last when room is needed.", count("blocks"), {"{{pod}}": "sum by (pod) (baton_kv_leased_blocks{ALL})"}, low=0),
+            panel(
+                "Leases",
+                "Blocks by what became of their lease: granted, renewed by a prompt that used them, ended unused (`expired_unused`), or broken early because the room was needed (`broken`: more KV memory, or fewer marks).",
+                count("blocks/s"),
+                {"{{ttl}} {{event}}": rate("baton_cache_lease_blocks_total", by="event, ttl")},
+                low=0,
+            ),
+            panel(
+                "Why it was not found",
+                "Prompt tokens of sessions that were computed again, by what had changed since the session's last prompt: its beginning (`tools`, `system`, `messages`), or where its blocks are (`evicted`, `worker_lost`, `placement`).",
+                TOKENS,
+                {"{{reason}}": rate("baton_router_cache_miss_tokens_total", by="reason")},
+                stack=True,
+                low=0,
+            ),
             panel("Shipped", "KV bytes sent by prefill workers, by link.", "Bps", {"{{link}} sent": rate("baton_kv_shipped_bytes_total", by="link"), "{{link}} received": rate("baton_kv_received_bytes_total", by="link")}, low=0),
             panel("Transfer", "The part of shipping a prompt's KV that did not overlap with computing.", "s", quantiles("baton_kv_transfer_seconds", more="link"), low=0),
             panel(
@@ -280,6 +308,55 @@ def kv():
                 low=0,
             ),
             panel("Fetch time", "From the call to the last block, of fetches that brought blocks.", "s", quantiles("baton_peer_fetch_seconds", more="link"), low=0),
+            panel(
+                "Blocks on disk",
+                "KV blocks that workers keep on disk (`--kv-disk`), by worker, and those that it knows of in the shared folder (`--kv-shared`).",
+                count("blocks"),
+                {"{{pod}}": "sum by (pod) (baton_disk_blocks{ALL})", "{{pod}}, shared": "sum by (pod) (baton_shared_blocks{ALL})"},
+                low=0,
+            ),
+            panel(
+                "Disk space",
+                "Of the disk tier's files, by worker, and of all files in the shared folder; `--kv-disk-size` and `--kv-shared-size` bound them.",
+                "bytes",
+                {"{{pod}}": "sum by (pod) (baton_disk_bytes{ALL})", "shared": "max (baton_shared_bytes{ALL})"},
+                low=0,
+            ),
+            panel(
+                "Loaded and written",
+                "KV bytes that workers read from their disks and from the shared folder, and wrote there. Much written and nothing read: the disk is worth nothing to this load.",
+                "Bps",
+                {
+                    "loaded": rate("baton_disk_loaded_bytes_total"),
+                    "written": rate("baton_disk_written_bytes_total"),
+                    "loaded, shared": rate("baton_shared_loaded_bytes_total"),
+                    "written, shared": rate("baton_shared_written_bytes_total"),
+                },
+                low=0,
+            ),
+            panel(
+                "Loads from disk",
+                "By how they ended. `partial` and `failed`: a record was gone or no good, and what lies behind it is computed; `given_up`: computing became faster.",
+                count("loads/s"),
+                {"{{outcome}}": rate("baton_disk_loads_total", by="outcome"), "{{outcome}}, shared": rate("baton_shared_loads_total", by="outcome")},
+                stack=True,
+                low=0,
+            ),
+            panel("Load time", "From the start of a load to its last block.", "s", quantiles("baton_disk_load_seconds"), low=0),
+            panel(
+                "Not written",
+                "Cached blocks that did not go to disk: not worth the write by what reuse is likely (`not_worth_it`), no memory free for writes when they were evicted (`no_room`: the disk is too slow), or during the pause after a failed write (`failing`).",
+                count("blocks/s"),
+                {"{{reason}}": rate("baton_disk_dropped_writes_total", by="reason"), "{{reason}}, shared": rate("baton_shared_dropped_writes_total", by="reason")},
+                low=0,
+            ),
+            panel(
+                "Disk failures",
+                "Reads and writes that failed, and records whose checksum was wrong. Each is a miss: what it would have brought is computed.",
+                count("failures/s"),
+                {"{{pod}} {{kind}}": rate("baton_disk_failures_total", by="pod, kind"), "{{pod}} {{kind}}, shared": rate("baton_shared_failures_total", by="pod, kind")},
+                low=0,
+            ),
             panel("Hand-offs", "By outcome; a failed one continues elsewhere from the committed blocks.", count("hand-offs/s"), {"{{outcome}}": rate("baton_handoffs_total", by="outcome")}, stack=True, low=0),
             panel("Refused writes", "Chunks that no valid ticket covered: late, repeated, or for an earlier incarnation of the worker. They are refused and never written.", count("chunks/s"), {"{{pod}}": rate("baton_late_writes_refused_total", by="pod")}, low=0),
         ],
@@ -304,7 +381,52 @@ def router():
             panel("Refused and lost", "Choices that a decode worker refused because it had no free blocks, and choices whose worker was lost before or after it accepted.", count("choices/s"), {"refused": rate("baton_router_decode_refused_total"), "lost {{when}}": rate("baton_router_decode_lost_total", by="when")}, low=0),
             panel("Watch streams begun again", "By reason; a router keeps one per worker.", count("streams/s"), {"{{reason}}": rate("baton_router_watch_restarts_total", by="reason")}, low=0),
             panel("Workers seen", "Workers that placement may use, by role.", count("workers"), {"{{pod}} {{role}}": "sum by (pod, role) (baton_router_workers{ALL})"}, low=0),
+            panel("Verdicts", "What classifiers say of answers and prompts; failed: nothing, so that answers end with UNAVAILABLE, or pass unjudged.", count("verdicts/s"), {"{{result}}": rate("baton_router_moderation_verdicts_total", by="result"), "passed unjudged": rate("baton_router_moderation_fail_open_total"), "blocked {{what}}": rate("baton_router_moderation_blocked_total", by="what")}, low=0),
+            panel("Time of a verdict", "From a text to its verdict, and for how long text is held back until it is sent, 95th percentile.", "s", {"verdict": "histogram_quantile(0.95, sum by (le) (rate(baton_router_moderation_verdict_seconds_bucket{ALL}[$__rate_interval])))", "held": "histogram_quantile(0.95, sum by (le) (rate(baton_router_moderation_held_seconds_bucket{ALL}[$__rate_interval])))"}, low=0),
             table("Builds", "Which version runs where. During a rolling upgrade there are two.", count("processes"), {"build": "sum by (component, pod, version) (baton_build_info{ALL})"}, width=16),
+        ],
+    )
+
+
+def gateway():
+    by_status = rate("baton_gateway_requests_total", by="status")
+    return dashboard(
+        "gateway",
+        "HTTP gateway",
+        "What HTTP clients see: requests, refusals, connections, open streams, TTFT.",
+        [
+            panel("Requests", "Requests that have ended, by endpoint.", "reqps", {"{{endpoint}}": rate("baton_gateway_requests_total", by="endpoint")}, stack=True, low=0),
+            panel("Statuses", "Requests by HTTP status. 429 is load, limit or quota, 503 a fleet that is away, 499 a client that left.", "reqps", {"{{status}}": by_status}, stack=True, low=0),
+            panel(
+                "Failed",
+                "Share of requests that ended in a status of 500 or above. 5% for five minutes is an alert.",
+                "percentunit",
+                {"failed": share('(sum(rate(baton_gateway_requests_total{ALL,endpoint!~"/health|/ready",status=~"5.."}[$__rate_interval])) or vector(0))', rate("baton_gateway_requests_total", 'ALL,endpoint!~"/health|/ready"'))},
+                thresholds=steps((None, "transparent"), (0.05, "red")),
+                low=0,
+            ),
+            panel("TTFT", "From a request's last byte to the first part of its answer, streamed or not. The line is the routers' SLO.", "s", quantiles("baton_gateway_ttft_seconds"), slo="ttft", low=0),
+            panel("Answers under way", "Calls of the router that have not ended: open streams, and answers in one piece that are waited for.", count("answers"), {"{{pod}}": "sum by (pod) (baton_gateway_answers{ALL})"}, low=0),
+            panel(
+                "Connections",
+                "Clients' connections, as a share of those that a gateway holds (`--max-connections`). At 100% new ones are closed at once.",
+                "percentunit",
+                {"{{pod}}": "sum by (pod) (baton_gateway_connections{ALL}) / sum by (pod) (baton_gateway_connections_limit{ALL})"},
+                thresholds=steps((None, "transparent"), (0.9, "red")),
+                low=0,
+                high=1,
+            ),
+            panel("Open connections", "Clients' connections, idle or not.", count("connections"), {"{{pod}}": "sum by (pod) (baton_gateway_connections{ALL})"}, low=0),
+            panel(
+                "Turned away",
+                "Connections that were closed at once (too many, in all or of one address), requests that were no HTTP/1.1 or beyond its limits, and TLS handshakes that failed.",
+                count("clients/s"),
+                {"refused": rate("baton_gateway_connections_refused_total"), "bad": rate("baton_gateway_bad_requests_total"), "failed": rate("baton_gateway_tls_failures_total")},
+                low=0,
+            ),
+            panel("Ignored fields", "Members of requests that are not known here and had no effect; the answer's header names them.", count("fields/s"), {"{{pod}}": rate("baton_gateway_ignored_fields_total", by="pod")}, low=0),
+            panel("CPU", "Cores in use by the process. One thread serves all clients: at 1 it is full.", count("cores"), {"{{pod}}": rate("process_cpu_seconds_total", 'ALL,component="gateway"', "pod")}, low=0),
+            panel("Memory", "Resident memory of the process.", "bytes", {"{{pod}}": 'sum by (pod) (process_resident_memory_bytes{ALL,component="gateway"})'}, low=0),
         ],
     )
 
@@ -321,6 +443,7 @@ def tenants():
             panel("Refused", "Refused requests, by the limit or quota.", "reqps", {"{{tenant}} {{reason}}": rate("baton_router_tenant_refused_total", "TENANT", "tenant, reason")}, low=0),
             panel("Wait", "Admission to placement, 95th percentile.", "s", {"{{tenant}}": "histogram_quantile(0.95, sum by (le, tenant) (rate(baton_router_tenant_wait_seconds_bucket{TENANT}[$__rate_interval])))"}, low=0),
             panel("Queue", "Choices that wait, by tenant.", count("requests"), {"{{tenant}}": "sum by (tenant) (baton_router_tenant_queue_requests{TENANT})"}, low=0),
+            panel("Store", "Seconds until the store by which routers share limits has answered, 95th percentile, by router; none without `--store`, and none while it is away.", "s", {"{{pod}}": "histogram_quantile(0.95, sum by (le, pod) (rate(baton_router_store_seconds_bucket{ALL}[$__rate_interval])))"}, low=0),
             panel("Running", "Choices on workers, by tenant.", count("choices"), {"{{tenant}}": "sum by (tenant) (baton_router_tenant_running{TENANT})"}, low=0),
             table("Usage in the range", "Prompt and answer tokens of the range shown.", count("tokens"), {
                 "prompt": "sum by (tenant) (increase(baton_router_tenant_prompt_tokens_total{TENANT}[$__range]))",
@@ -331,4 +454,4 @@ def tenants():
     )
 
 
-ALL_DASHBOARDS = (overview, ttft, prefill, decode, kv, router, tenants)
+ALL_DASHBOARDS = (overview, ttft, prefill, decode, kv, router, gateway, tenants)

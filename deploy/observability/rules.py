@@ -84,6 +84,8 @@ def burn(name, fast):
 
 # The labels that a scrape adds.
 WHO = 'namespace="n",release="r",component="router",pod="router-0"'
+CLIENTS = 'endpoint!~"/health|/ready"'
+DOOR = 'namespace="n",release="r",component="gateway",pod="gateway-0"'
 WORKER = 'namespace="n",release="r",component="decode",pod="decode-0"'
 
 
@@ -123,10 +125,19 @@ def alerts():
         f'baton_link_measured_bytes_per_second{{{WORKER},link="nccl",peer="prefill-0:8470"}}': f"{measured:.0f}x200",
         f'baton_link_floor_bytes_per_second{{{WORKER},link="nccl"}}': f"{floor:.0f}x200",
     }
+    statuses = lambda ok, bad: {
+        f'baton_gateway_requests_total{{{DOOR},endpoint="/v1/chat/completions",status="200"}}': f"0+{ok}x200",
+        f'baton_gateway_requests_total{{{DOOR},endpoint="/v1/chat/completions",status="503"}}': f"0+{bad}x200",
+    }
+    connections = lambda open, refused: {
+        f"baton_gateway_connections{{{DOOR}}}": f"{open}x200",
+        f"baton_gateway_connections_limit{{{DOOR}}}": "10000x200",
+        f"baton_gateway_connections_refused_total{{{DOOR}}}": f"0+{refused}x200",
+    }
     rules = [
         alert(
             "BatonTargetDown",
-            'up{component=~"router|prefill|decode"} == 0',
+            'up{component=~"router|prefill|decode|gateway"} == 0',
             "2m",
             "warning",
             "{{ $labels.component }} {{ $labels.pod }} can't be scraped",
@@ -238,6 +249,43 @@ def alerts():
             quiet=link(40e9, 10e9),
         ),
         alert(
+            "BatonDiskFailing",
+            f"sum by ({BY}, pod) (increase(baton_disk_failures_total[15m])) > 10",
+            "5m",
+            "warning",
+            "The disk tier of {{ $labels.pod }} fails",
+            "{{ $value | humanize }} reads or writes failed within 15 minutes. Requests go on and compute what the disk would have brought.",
+            fires={f'baton_disk_failures_total{{{WORKER},kind="read"}}': "0+1x200"},
+            quiet={f'baton_disk_failures_total{{{WORKER},kind="read"}}': "0+1x5 5x200"},
+        ),
+        alert(
+            "BatonSharedFailing",
+            f"sum by ({BY}) (increase(baton_shared_failures_total[15m])) > 10",
+            "5m",
+            "warning",
+            "The shared folder of KV blocks fails",
+            "{{ $value | humanize }} reads or writes of workers failed within 15 minutes. Requests go on and compute what the folder would have brought.",
+            fires={f'baton_shared_failures_total{{{WORKER},kind="read"}}': "0+1x200"},
+            quiet={f'baton_shared_failures_total{{{WORKER},kind="read"}}': "0+1x5 5x200"},
+        ),
+        alert(
+            "BatonDiskDropping",
+            f'sum by ({BY}, pod) (rate(baton_disk_dropped_writes_total{{reason="no_room"}}[15m]))'
+            f" > sum by ({BY}, pod) (rate(baton_disk_written_blocks_total[15m]))",
+            "15m",
+            "warning",
+            "{{ $labels.pod }} evicts more blocks unwritten than it writes to disk",
+            "The disk is too slow for what is worth keeping: {{ $value | humanize }} blocks a second are evicted unwritten.",
+            fires={
+                f'baton_disk_dropped_writes_total{{{WORKER},reason="no_room"}}': "0+600x200",
+                f"baton_disk_written_blocks_total{{{WORKER}}}": "0+60x200",
+            },
+            quiet={
+                f'baton_disk_dropped_writes_total{{{WORKER},reason="no_room"}}': "0+60x200",
+                f"baton_disk_written_blocks_total{{{WORKER}}}": "0+600x200",
+            },
+        ),
+        alert(
             "BatonWatchReconnects",
             f"sum by ({BY}, pod) (increase(baton_router_watch_restarts_total[15m])) > 20",
             "5m",
@@ -285,6 +333,29 @@ def alerts():
             quiet={f"baton_router_queue_requests{{{WHO}}}": "7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7 0 7 7"},
         ),
         alert(
+            "BatonGatewayErrors",
+            # Kubelets ask for /ready and /health all the time.
+            f'sum by ({BY}) (rate(baton_gateway_requests_total{{status=~"5..",{CLIENTS}}}[5m]))'
+            f" / (sum by ({BY}) (rate(baton_gateway_requests_total{{{CLIENTS}}}[5m])) > 0) > 0.05",
+            "5m",
+            "critical",
+            "{{ $value | humanizePercentage }} of HTTP requests fail",
+            "Over 5% of the requests to the gateways of {{ $labels.release }} end in a status of 500 or above.",
+            fires=statuses(60, 6),
+            quiet=statuses(600, 6),
+        ),
+        alert(
+            "BatonGatewayConnections",
+            f"max by ({BY}, pod) (baton_gateway_connections / baton_gateway_connections_limit) > 0.9"
+            f" or sum by ({BY}, pod) (rate(baton_gateway_connections_refused_total[5m])) > 1",
+            "5m",
+            "warning",
+            "{{ $labels.pod }} has no room for more clients",
+            "Its connections are near their limit, or it closes more than one a second at once: too many, in all or of one address.",
+            fires=connections(9500, 0),
+            quiet=connections(5000, 6),
+        ),
+        alert(
             "BatonDrainStuck",
             "min_over_time(baton_draining[20m]) == 1",
             "1m",
@@ -314,6 +385,33 @@ def alerts():
             "The ledger or the audit log has not been written for five minutes. Requests go on; what they use waits in memory and is lost if the router ends.",
             fires={f"baton_router_ledger_failing{{{WHO}}}": "1x200"},
             quiet={f"baton_router_ledger_failing{{{WHO}}}": "0x200"},
+        ),
+        alert(
+            "BatonStoreAway",
+            "max_over_time(baton_router_store_up[2m]) == 0",
+            "1m",
+            "warning",
+            "{{ $labels.pod }} does not reach the store that routers share limits by",
+            "It goes on with its part of every tenant's limits, by the number of routers that the store saw last.",
+            fires={f"baton_router_store_up{{{WHO}}}": "0x200"},
+            quiet={f"baton_router_store_up{{{WHO}}}": "0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1 0 0 0 1"},
+        ),
+        alert(
+            "BatonModerationUnavailable",
+            f'sum by ({BY}) (rate(baton_router_moderation_verdicts_total{{result="failed"}}[5m]))'
+            f" / (sum by ({BY}) (rate(baton_router_moderation_verdicts_total[5m])) > 0) > 0.05",
+            "2m",
+            "critical",
+            "The classifier gives no verdict for {{ $value | humanizePercentage }} of the texts",
+            "Answers that are to be moderated end with UNAVAILABLE, or pass unjudged where the operator allows that (fail_open). Look at the classifier's decode workers.",
+            fires={
+                f'baton_router_moderation_verdicts_total{{{WHO},result="failed"}}': "0+10x200",
+                f'baton_router_moderation_verdicts_total{{{WHO},result="harmless"}}': "0+90x200",
+            },
+            quiet={
+                f'baton_router_moderation_verdicts_total{{{WHO},result="failed"}}': "0+1x200",
+                f'baton_router_moderation_verdicts_total{{{WHO},result="harmless"}}': "0+99x200",
+            },
         ),
     ]
     return rules

@@ -1,4 +1,4 @@
-// Exchange: one request over HTTP/1.1 and its answer, between the server, which owns the connection, and a
+// Exchange: one request over HTTP and its answer, between the server, which owns the connection, and a
 // handler, which answers when it can: in one piece, or as a stream that goes on as fast as the client takes
 // it. Any thread may call it; what it is given to run runs on the server's thread. A handler that lets go of
 // it without an answer has the connection closed.

@@ -1,15 +1,9 @@
 #include "gateway/mapping/answer.h"
 
 namespace baton::gateway {
-namespace {
-
-// Choices of a request, as the router bounds them.
-constexpr uint32_t kMaxChoices = 8;
-
-}  // namespace
 
 Answer::Choice& Answer::At(uint32_t choice) {
-  choice = std::min(choice, kMaxChoices - 1);
+  choice = std::min(choice, most_ - 1);
   if (choices_.size() <= choice) choices_.resize(choice + 1);
   return choices_[choice];
 }
@@ -33,8 +27,8 @@ void Answer::Add(const v1::GenerateResponse& event) {
   }
 }
 
-absl::Status Answer::CheckWhole() const {
-  if (started_.request_id().empty() || choices_.empty()) {
+absl::Status Answer::CheckWhole(size_t least) const {
+  if (started_.request_id().empty() || choices_.size() < least) {
     return absl::InternalError("the router's stream ended before it began: try again");
   }
   for (const Choice& choice : choices_) {
@@ -45,7 +39,7 @@ absl::Status Answer::CheckWhole() const {
   return absl::OkStatus();
 }
 
-v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, const std::vector<Answer::Choice>& choices) {
+v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, std::span<const Answer::Choice> choices) {
   if (told.has_value()) return told->usage();
   v1::Usage sum;
   for (const Answer::Choice& choice : choices) {
@@ -58,6 +52,16 @@ v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, const std::vector
     sum.set_thinking_tokens(thinking);
   }
   return sum;
+}
+
+void AddUsage(const v1::Usage& one, v1::Usage* sum) {
+  sum->set_prompt_tokens(sum->prompt_tokens() + one.prompt_tokens());
+  sum->set_completion_tokens(sum->completion_tokens() + one.completion_tokens());
+  sum->set_thinking_tokens(sum->thinking_tokens() + one.thinking_tokens());
+  sum->set_cached_tokens(sum->cached_tokens() + one.cached_tokens());
+  sum->set_approximate_reused_tokens(sum->approximate_reused_tokens() + one.approximate_reused_tokens());
+  sum->set_written_5m_tokens(sum->written_5m_tokens() + one.written_5m_tokens());
+  sum->set_written_1h_tokens(sum->written_1h_tokens() + one.written_1h_tokens());
 }
 
 }  // namespace baton::gateway

@@ -1,8 +1,10 @@
 // Answer: a stream of Chat or Generate folded into one value, from which the answers in one piece are made.
-// Every mapping folds the same stream, so an answer in one piece says what the stream said. One thread.
+// Every mapping folds the same stream, so an answer in one piece says what the stream said. The streams of
+// several prompts are folded into one, with choices whose numbers go on. One thread.
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,8 +13,14 @@
 
 namespace baton::gateway {
 
+// Choices of a prompt, as the router bounds them.
+inline constexpr uint32_t kMaxChoices = 8;
+
 class Answer {
  public:
+  // What is said of choices beyond `most` is said of the last.
+  explicit Answer(uint32_t most = kMaxChoices) : most_(most) {}
+
   struct Part {
     v1::PartStart start;
     // The text, the thinking, or a call's arguments.
@@ -27,8 +35,8 @@ class Answer {
   };
 
   void Add(const v1::GenerateResponse& event);
-  // A stream that ended well had all of it. INTERNAL otherwise.
-  absl::Status CheckWhole() const;
+  // A stream that ended well had all of it, and at least so many choices. INTERNAL otherwise.
+  absl::Status CheckWhole(size_t least = 1) const;
 
   const v1::Started& started() const { return started_; }
   const std::vector<Choice>& choices() const { return choices_; }
@@ -36,12 +44,15 @@ class Answer {
  private:
   Choice& At(uint32_t choice);
 
+  uint32_t most_;
   v1::Started started_;
   std::vector<Choice> choices_;
 };
 
 // What a request used, as both vendors want it. `told`: of the call's trailer; absent: the stream's end has
 // not been seen, and the counts are those of the choices that ended.
-v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, const std::vector<Answer::Choice>& choices);
+v1::Usage UsageOf(const std::optional<v1::RequestUsage>& told, std::span<const Answer::Choice> choices);
+// Of another prompt.
+void AddUsage(const v1::Usage& one, v1::Usage* sum);
 
 }  // namespace baton::gateway

@@ -21,6 +21,8 @@ const char* StopOf(const v1::Finished& finished) {
       return "tool_use";
     case v1::FINISH_REASON_STOP_STRING:
       return "stop_sequence";
+    case v1::FINISH_REASON_CONTENT_FILTER:
+      return "refusal";
     default:
       return "end_turn";
   }

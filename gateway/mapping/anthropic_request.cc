@@ -7,66 +7,45 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "gateway/mapping/cache_mark.h"
 
 namespace baton::gateway {
 namespace {
 
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
-// A line in the system prompt of Claude Code that differs with every request, so that no prefix would ever be
-// found in the cache. It says nothing to a model.
 constexpr std::string_view kBillingLine = "x-anthropic-billing-header";
 
-// {"type": "ephemeral", "ttl": "5m" or "1h"}; absent: no mark.
-absl::StatusOr<std::optional<v1::CacheMark>> Mark(JsonObject& block) {
-  const Json* const control = block.Find("cache_control");  // null: absent
-  if (control == nullptr) return std::nullopt;
-  BATON_ASSIGN_OR_RETURN(JsonObject fields, JsonObject::Of(*control, block.Path("cache_control")));
-  BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
-  if (type != "ephemeral") return fields.Wrong("type", "not \"ephemeral\"");
-  BATON_ASSIGN_OR_RETURN(const auto ttl, fields.Text("ttl"));
-  v1::CacheMark mark;
-  if (ttl == "1h") {
-    mark.set_ttl(v1::CACHE_TTL_1H);
-  } else if (ttl.has_value() && ttl != "5m") {
-    return fields.Wrong("ttl", "neither \"5m\" nor \"1h\"");
-  } else {
-    mark.set_ttl(v1::CACHE_TTL_5M);
-  }
-  return mark;
+// What is left of a text of the system prompt.
+std::string WithoutBillingLine(std::string text) {
+  if (!text.starts_with(kBillingLine)) return text;
+  const size_t end = text.find('\n');
+  return end == std::string::npos ? "" : text.substr(end + 1);
 }
 
-// Appends a text to a message, as its content as long as there are no marks in it.
-void AddText(const std::string& text, const std::optional<v1::CacheMark>& mark, v1::Message* message) {
-  if (message->parts().empty() && !mark.has_value()) {
-    message->mutable_content()->append(text);
-    return;
-  }
-  if (!message->content().empty()) {
-    message->add_parts()->set_text(message->content());
-    message->clear_content();
-  }
-  v1::ContentPart& part = *message->add_parts();
-  part.set_text(text);
-  if (mark.has_value()) *part.mutable_cache() = *mark;
-}
-
-// Texts: a string, or blocks of the type "text".
-absl::Status AddTexts(const Json& content, const std::string& where, v1::Message* message) {
+// Texts: a string, or blocks of the type "text". `of`: the object that they are in. `drop_billing`: they are
+// the system prompt.
+absl::Status AddTexts(const JsonObject& of, const Json& content, const std::string& where, bool drop_billing,
+                      v1::Message* message) {
+  const auto shown = [drop_billing](std::string text) {
+    return drop_billing ? WithoutBillingLine(std::move(text)) : text;
+  };
   if (content.is_string()) {
-    AddText(content.get<std::string>(), std::nullopt, message);
+    AddText(shown(content.get<std::string>()), std::nullopt, message);
     return absl::OkStatus();
   }
   if (!content.is_array()) return absl::InvalidArgumentError(where + ": neither a text nor a list of blocks");
   for (size_t i = 0; i < content.size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject block, JsonObject::Of(content[i], fmt::format("{}[{}]", where, i)));
+    BATON_ASSIGN_OR_RETURN(JsonObject block, of.Inside(content[i], fmt::format("{}[{}]", where, i)));
     BATON_ASSIGN_OR_RETURN(const auto type, block.Text("type"));
     if (type != "text")
       return block.Wrong("type", fmt::format("\"{}\" is not served here", type.value_or("")));
     BATON_ASSIGN_OR_RETURN(const auto text, block.Text("text"));
-    BATON_ASSIGN_OR_RETURN(const auto mark, Mark(block));
-    if (text.value_or("").starts_with(kBillingLine)) continue;
-    AddText(text.value_or(""), mark, message);
+    BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(block));
+    BATON_ASSIGN_OR_RETURN(const bool reusable, ReadReusable(block));
+    const std::string left = shown(text.value_or(""));
+    if (left.empty() && !text.value_or("").empty()) continue;
+    AddText(left, mark, message, reusable);
   }
   return absl::OkStatus();
 }
@@ -77,8 +56,9 @@ bool IsEmpty(const v1::Message& message) {
 }
 
 // One message may hold results of tools, which are messages of their own here.
-absl::Status ReadMessage(const Json& json, const std::string& where, v1::Conversation* conversation) {
-  BATON_ASSIGN_OR_RETURN(JsonObject message, JsonObject::Of(json, where));
+absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::string& where,
+                         v1::Conversation* conversation) {
+  BATON_ASSIGN_OR_RETURN(JsonObject message, body.Inside(json, where));
   BATON_ASSIGN_OR_RETURN(const auto role, message.Text("role"));
   if (role != "user" && role != "assistant" && role != "system")
     return message.Wrong("role", "neither \"user\" nor \"assistant\"");
@@ -94,17 +74,19 @@ absl::Status ReadMessage(const Json& json, const std::string& where, v1::Convers
   if (!content->is_array()) return message.Wrong("content", "neither a text nor a list of blocks");
   for (size_t i = 0; i < content->size(); ++i) {
     const std::string place = fmt::format("{}[{}]", message.Path("content"), i);
-    BATON_ASSIGN_OR_RETURN(JsonObject block, JsonObject::Of((*content)[i], place));
+    BATON_ASSIGN_OR_RETURN(JsonObject block, message.Inside((*content)[i], place));
     BATON_ASSIGN_OR_RETURN(const auto type, block.Text("type"));
-    BATON_ASSIGN_OR_RETURN(const auto mark, Mark(block));
+    BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(block));
     if (type == "text") {
       BATON_ASSIGN_OR_RETURN(const auto text, block.Text("text"));
-      AddText(text.value_or(""), mark, &made);
+      BATON_ASSIGN_OR_RETURN(const bool reusable, ReadReusable(block));
+      AddText(text.value_or(""), mark, &made, reusable);
     } else if (type == "thinking") {
       BATON_ASSIGN_OR_RETURN(const auto thinking, block.Text("thinking"));
+      block.Skip({"signature"});
       made.mutable_reasoning_content()->append(thinking.value_or(""));
     } else if (type == "redacted_thinking") {
-      // It was never readable.
+      block.Skip({"data"});  // it was never readable
     } else if (type == "tool_use") {
       v1::ToolCall& call = *made.add_tool_calls();
       BATON_ASSIGN_OR_RETURN(const auto id, block.Text("id"));
@@ -125,7 +107,7 @@ absl::Status ReadMessage(const Json& json, const std::string& where, v1::Convers
       BATON_ASSIGN_OR_RETURN(const auto id, block.Text("tool_use_id"));
       result.set_tool_call_id(id.value_or(""));
       if (const Json* const told = block.Find("content"); told != nullptr) {  // null: absent
-        BATON_RETURN_IF_ERROR(AddTexts(*told, place + ".content", &result));
+        BATON_RETURN_IF_ERROR(AddTexts(block, *told, place + ".content", /*drop_billing=*/false, &result));
       }
       if (mark.has_value()) *result.mutable_cache() = *mark;
     } else {
@@ -139,7 +121,7 @@ absl::Status ReadMessage(const Json& json, const std::string& where, v1::Convers
 absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
   BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
   for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject tool, JsonObject::Of((*tools)[i], fmt::format("tools[{}]", i)));
+    BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
     BATON_ASSIGN_OR_RETURN(const auto type, tool.Text("type"));
     if (type.value_or("custom") != "custom") {
       return tool.Wrong("type",
@@ -149,7 +131,7 @@ absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
     BATON_ASSIGN_OR_RETURN(const auto name, tool.Text("name"));
     BATON_ASSIGN_OR_RETURN(const auto description, tool.Text("description"));
     BATON_ASSIGN_OR_RETURN(const auto strict, tool.Flag("strict"));
-    BATON_ASSIGN_OR_RETURN(const auto mark, Mark(tool));
+    BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(tool));
     made.set_name(name.value_or(""));
     made.set_description(description.value_or(""));
     made.set_strict(strict.value_or(false));
@@ -165,7 +147,7 @@ absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
 absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
   const Json* const json = body.Find("tool_choice");  // null: absent
   if (json == nullptr || request->conversation().tools().empty()) return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(JsonObject choice, JsonObject::Of(*json, "tool_choice"));
+  BATON_ASSIGN_OR_RETURN(JsonObject choice, body.Inside(*json, "tool_choice"));
   BATON_ASSIGN_OR_RETURN(const auto type, choice.Text("type"));
   BATON_ASSIGN_OR_RETURN(const auto single, choice.Flag("disable_parallel_tool_use"));
   v1::ToolChoice& made = *request->mutable_tool_choice();
@@ -189,7 +171,7 @@ absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
 absl::Status ReadThinking(JsonObject& body, v1::Thinking* thinking) {
   const Json* const json = body.Find("thinking");  // null: absent
   if (json == nullptr) return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(JsonObject fields, JsonObject::Of(*json, "thinking"));
+  BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*json, "thinking"));
   BATON_ASSIGN_OR_RETURN(const auto type, fields.Text("type"));
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return fields.Wrong("type", "not one of enabled, disabled and adaptive");
@@ -197,23 +179,61 @@ absl::Status ReadThinking(JsonObject& body, v1::Thinking* thinking) {
   if (type != "adaptive") thinking->set_enabled(type == "enabled");
   BATON_ASSIGN_OR_RETURN(const auto budget, fields.Whole("budget_tokens", 1, kMaxTokens));
   if (budget.has_value()) thinking->set_budget_tokens(static_cast<uint32_t>(*budget));
+  BATON_ASSIGN_OR_RETURN(const auto display, fields.Text("display"));
+  if (display == "omitted") {
+    thinking->set_show(v1::Thinking::SHOW_NONE);
+  } else if (display.has_value() && display != "summarized") {
+    return fields.Wrong("display", "neither \"summarized\" nor \"omitted\"");
+  }
   return absl::OkStatus();
 }
 
-absl::Status ReadConversation(JsonObject& body, v1::ChatRequest* request) {
+// {"type": "json_schema", "schema"}.
+absl::Status ReadFormat(const JsonObject& of, const Json& json, const std::string& where,
+                        v1::ChatRequest* request) {
+  BATON_ASSIGN_OR_RETURN(JsonObject format, of.Inside(json, where));
+  BATON_ASSIGN_OR_RETURN(const auto type, format.Text("type"));
+  if (type != "json_schema") return format.Wrong("type", "not \"json_schema\"");
+  const Json* const schema = format.Find("schema");  // null: absent
+  if (schema == nullptr) return format.Wrong("schema", "absent");
+  format.Skip({"name"});
+  if (request->has_constraint()) {
+    return absl::InvalidArgumentError(where + ": output_config.format says what the answer looks like, too");
+  }
+  request->mutable_constraint()->set_json_schema(schema->dump());
+  return absl::OkStatus();
+}
+
+// What the answer must look like, and how much is thought of it; `output_format` is the older form of the
+// first.
+absl::Status ReadOutputConfig(JsonObject& body, v1::ChatRequest* request) {
+  if (const Json* const json = body.Find("output_config"); json != nullptr) {  // null: absent
+    BATON_ASSIGN_OR_RETURN(JsonObject config, body.Inside(*json, "output_config"));
+    if (const Json* const format = config.Find("format"); format != nullptr) {  // null: absent
+      BATON_RETURN_IF_ERROR(ReadFormat(config, *format, "output_config.format", request));
+    }
+    BATON_ASSIGN_OR_RETURN(const auto effort, config.Text("effort"));
+    if (effort.has_value()) request->mutable_thinking()->set_effort(*effort);
+  }
+  const Json* const format = body.Find("output_format");  // null: absent
+  if (format == nullptr) return absl::OkStatus();
+  return ReadFormat(body, *format, "output_format", request);
+}
+
+absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1::ChatRequest* request) {
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request->set_model(model.value_or(""));
   if (const Json* const system = body.Find("system"); system != nullptr) {  // null: absent
     v1::Message message;
     message.set_role("system");
-    BATON_RETURN_IF_ERROR(AddTexts(*system, "system", &message));
+    BATON_RETURN_IF_ERROR(AddTexts(body, *system, "system", rules.drop_billing_header, &message));
     if (!IsEmpty(message)) *request->mutable_conversation()->add_messages() = std::move(message);
   }
-  BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages"));
+  BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages", kMaxMessages));
   if (messages == nullptr) return body.Wrong("messages", "absent");
   for (size_t i = 0; i < messages->size(); ++i) {
     BATON_RETURN_IF_ERROR(
-        ReadMessage((*messages)[i], fmt::format("messages[{}]", i), request->mutable_conversation()));
+        ReadMessage(body, (*messages)[i], fmt::format("messages[{}]", i), request->mutable_conversation()));
   }
   BATON_RETURN_IF_ERROR(ReadTools(body, request->mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadToolChoice(body, request));
@@ -222,11 +242,12 @@ absl::Status ReadConversation(JsonObject& body, v1::ChatRequest* request) {
 
 }  // namespace
 
-absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json) {
+absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json, const AnthropicRules& rules) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   AnthropicMessages made;
   v1::ChatRequest& request = made.request;
-  BATON_RETURN_IF_ERROR(ReadConversation(body, &request));
+  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request));
+  BATON_RETURN_IF_ERROR(ReadOutputConfig(body, &request));
   BATON_ASSIGN_OR_RETURN(const auto max_tokens, body.Whole("max_tokens", 0, kMaxTokens));
   if (!max_tokens.has_value()) return body.Wrong("max_tokens", "absent");
   request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(*max_tokens));
@@ -242,7 +263,7 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json) {
     if (!(*stops)[i].is_string()) return body.Wrong("stop_sequences", "not a list of texts");
     request.mutable_stop()->add_stop((*stops)[i].get<std::string>());
   }
-  BATON_ASSIGN_OR_RETURN(const auto mark, Mark(body));
+  BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(body));
   if (mark.has_value()) *request.mutable_options()->mutable_cache() = *mark;
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   made.stream = stream.value_or(false);
@@ -254,10 +275,10 @@ absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& json) {
   return made;
 }
 
-absl::StatusOr<v1::TokenizeRequest> ReadAnthropicCount(const Json& json) {
+absl::StatusOr<v1::TokenizeRequest> ReadAnthropicCount(const Json& json, const AnthropicRules& rules) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   v1::ChatRequest request;
-  BATON_RETURN_IF_ERROR(ReadConversation(body, &request));
+  BATON_RETURN_IF_ERROR(ReadConversation(body, rules, &request));
   v1::TokenizeRequest made;
   made.set_model(request.model());
   *made.mutable_conversation() = std::move(*request.mutable_conversation());

@@ -1,5 +1,5 @@
 // What Anthropic's Messages API asks for, as requests of baton.v1. Fields that are not known are ignored and
-// named. Pure functions, any thread. Source: its API reference (messages, count_tokens).
+// named. Pure functions, any thread. Source: its API reference (messages, count_tokens, structured outputs).
 #pragma once
 
 #include <string>
@@ -11,15 +11,22 @@
 
 namespace baton::gateway {
 
+// What an operator may choose.
+struct AnthropicRules {
+  // The line with which Claude Code begins its system prompt (x-anthropic-billing-header) differs with every
+  // request, so that no prefix would ever be found in the cache, and says nothing to a model: it is left out.
+  bool drop_billing_header = true;
+};
+
 struct AnthropicMessages {
   v1::ChatRequest request;
   bool stream = false;
   std::vector<std::string> ignored;
 };
 
-absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& body);
+absl::StatusOr<AnthropicMessages> ReadAnthropicMessages(const Json& body, const AnthropicRules& rules = {});
 
 // The same body without max_tokens.
-absl::StatusOr<v1::TokenizeRequest> ReadAnthropicCount(const Json& body);
+absl::StatusOr<v1::TokenizeRequest> ReadAnthropicCount(const Json& body, const AnthropicRules& rules = {});
 
 }  // namespace baton::gateway

@@ -48,13 +48,19 @@ const char* AnthropicType(int http) {
       return "request_too_large";
     case 429:
       return "rate_limit_error";
-    case 503:
+    case 529:
       return "overloaded_error";
     case 504:
       return "timeout_error";
     default:
       return http < 500 ? "invalid_request_error" : "api_error";
   }
+}
+
+Json AnthropicBody(const char* type, const std::string& message, const std::string& request_id) {
+  Json body = {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
+  if (!request_id.empty()) body["request_id"] = request_id;
+  return body;
 }
 
 }  // namespace
@@ -88,6 +94,10 @@ int HttpStatusOf(absl::StatusCode code) {
   }
 }
 
+int AnthropicStatusOf(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable ? 529 : HttpStatusOf(code);
+}
+
 std::string FieldOf(const absl::Status& status) {
   const std::string message = Message(status);
   const size_t end = message.find(": ");
@@ -112,12 +122,19 @@ Json OpenAiError(const absl::Status& status) {
             {"code", OpenAiCode(status, http)}}}};
 }
 
-Json AnthropicError(const absl::Status& status) {
+Json OpenAiRefusal(int http, const std::string& why) {
+  return {{"error", {{"message", why}, {"type", OpenAiType(http)}, {"param", nullptr}, {"code", nullptr}}}};
+}
+
+Json AnthropicRefusal(int http, const std::string& why, const std::string& request_id) {
+  return AnthropicBody(AnthropicType(http), why, request_id);
+}
+
+Json AnthropicError(const absl::Status& status, const std::string& request_id) {
   std::string message = Message(status);
   // The words by which Anthropic's clients know that they have to shorten the conversation.
   if (ExceedsContext(status)) message = "prompt is too long: " + message;
-  return {{"type", "error"},
-          {"error", {{"type", AnthropicType(HttpStatusOf(status.code()))}, {"message", message}}}};
+  return AnthropicBody(AnthropicType(AnthropicStatusOf(status.code())), message, request_id);
 }
 
 std::optional<RetryAfter> RetryAfterOf(const absl::Status& status) {

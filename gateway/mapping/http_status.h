@@ -11,6 +11,8 @@ namespace baton::gateway {
 // 400 INVALID_ARGUMENT and FAILED_PRECONDITION, 401, 403, 404, 429 RESOURCE_EXHAUSTED, 499 CANCELLED, 501,
 // 503 UNAVAILABLE, 504 DEADLINE_EXCEEDED; else 500.
 int HttpStatusOf(absl::StatusCode code);
+// The same, but 529 for UNAVAILABLE, by which Anthropic's clients know that a service has too much to do.
+int AnthropicStatusOf(absl::StatusCode code);
 
 // Why an INVALID_ARGUMENT is one: the field that its message begins with ("stop.max_tokens: ..."); empty: it
 // names none.
@@ -20,8 +22,11 @@ bool ExceedsContext(const absl::Status& status);
 
 // {"error": {"message", "type", "param", "code"}}.
 Json OpenAiError(const absl::Status& status);
-// {"type": "error", "error": {"type", "message"}}.
-Json AnthropicError(const absl::Status& status);
+// {"type": "error", "error": {"type", "message"}, "request_id"}; without the last if it is empty.
+Json AnthropicError(const absl::Status& status, const std::string& request_id);
+// The same of what is no request of the API: no such path, not HTTP, too long.
+Json OpenAiRefusal(int http, const std::string& why);
+Json AnthropicRefusal(int http, const std::string& why, const std::string& request_id);
 
 // Seconds for Retry-After, at least 1, and milliseconds for retry-after-ms; none: the error names no delay.
 struct RetryAfter {

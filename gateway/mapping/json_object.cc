@@ -2,16 +2,51 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace baton::gateway {
+namespace {
+
+// Names of members inside that are told: a header has no room for more.
+constexpr size_t kMostInside = 64;
+
+std::string WithoutIndices(const std::string& path) {
+  std::string shown;
+  bool index = false;
+  for (const char c : path) {
+    if (c == ']') index = false;
+    if (!index) shown += c;
+    if (c == '[') index = true;
+  }
+  return shown;
+}
+
+absl::Status NoObject(const std::string& where) {
+  return absl::InvalidArgumentError(where.empty() ? "the body is not a JSON object"
+                                                  : where + ": not a JSON object");
+}
+
+}  // namespace
 
 absl::StatusOr<JsonObject> JsonObject::Of(const Json& value, std::string where) {
-  if (!value.is_object()) {
-    return absl::InvalidArgumentError(where.empty() ? "the body is not a JSON object"
-                                                    : where + ": not a JSON object");
+  if (!value.is_object()) return NoObject(where);
+  return JsonObject(value, std::move(where), std::make_shared<Names>(), /*inner=*/false);
+}
+
+absl::StatusOr<JsonObject> JsonObject::Inside(const Json& value, std::string where) const {
+  if (!value.is_object()) return NoObject(where);
+  return JsonObject(value, std::move(where), inside_, /*inner=*/true);
+}
+
+JsonObject::~JsonObject() {
+  if (inside_ == nullptr || !inner_) return;
+  for (const std::string& path : NotRead()) {
+    if (inside_->size() >= kMostInside) return;
+    std::string name = WithoutIndices(path);
+    if (std::ranges::find(*inside_, name) == inside_->end()) inside_->push_back(std::move(name));
   }
-  return JsonObject(value, std::move(where));
 }
 
 const Json* JsonObject::Find(std::string_view name) {
@@ -55,9 +90,11 @@ absl::StatusOr<std::optional<bool>> JsonObject::Flag(std::string_view name) {
   return value->get<bool>();
 }
 
-absl::StatusOr<const Json*> JsonObject::List(std::string_view name) {
+absl::StatusOr<const Json*> JsonObject::List(std::string_view name, size_t most) {
   const Json* const value = Find(name);  // null: absent
   if (value != nullptr && !value->is_array()) return Wrong(name, "not a list");
+  if (value != nullptr && value->size() > most)
+    return Wrong(name, fmt::format("{} of them; at most {} are taken", value->size(), most));
   return value;
 }
 
@@ -65,11 +102,17 @@ void JsonObject::Skip(std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) read_.emplace(name);
 }
 
-std::vector<std::string> JsonObject::Ignored() const {
-  std::vector<std::string> ignored;
+std::vector<std::string> JsonObject::NotRead() const {
+  std::vector<std::string> names;
   for (const auto& [name, value] : value_.items()) {
-    if (!value.is_null() && !read_.contains(name)) ignored.push_back(Path(name));
+    if (!value.is_null() && !read_.contains(name)) names.push_back(Path(name));
   }
+  return names;
+}
+
+std::vector<std::string> JsonObject::Ignored() const {
+  std::vector<std::string> ignored = NotRead();
+  ignored.insert(ignored.end(), inside_->begin(), inside_->end());
   return ignored;
 }
 

@@ -1,7 +1,9 @@
 #include "gateway/mapping/openai_answer.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "gateway/mapping/moderation.h"
 #include "gateway/mapping/sse.h"
 
 namespace baton::gateway {
@@ -14,6 +16,8 @@ const char* FinishOf(v1::FinishReason reason) {
       return "length";
     case v1::FINISH_REASON_TOOL_CALLS:
       return "tool_calls";
+    case v1::FINISH_REASON_CONTENT_FILTER:
+      return "content_filter";
     default:
       return "stop";
   }
@@ -23,6 +27,23 @@ const char* FinishOf(v1::FinishReason reason) {
 Json StopReasonOf(const v1::Finished& finished) {
   if (!finished.stop_match().empty()) return finished.stop_match();
   return nullptr;
+}
+
+// In seconds; the six phases add up to ttft. Who computed the prompt is empty if the other one did.
+Json TimingOf(const v1::Finished& finished) {
+  const v1::Timing& timing = finished.timing();
+  return {{"admit", timing.admit()},
+          {"decode_queue", timing.decode_queue()},
+          {"prefill_queue", timing.prefill_queue()},
+          {"prefill", timing.prefill()},
+          {"transfer", timing.transfer()},
+          {"first_token", timing.first_token()},
+          {"ttft", timing.ttft()},
+          {"tpot", timing.has_tpot() ? Json(timing.tpot()) : Json(nullptr)},
+          {"e2e", timing.e2e()},
+          {"decode_worker", finished.relay().decode_worker()},
+          {"prefill_worker", finished.relay().prefill_worker()},
+          {"link", finished.relay().link()}};
 }
 
 Json Bytes(const std::string& bytes) {
@@ -61,6 +82,11 @@ Json TextLogprobs(const auto& steps, int64_t offset) {
   return {{"text_offset", offsets}, {"token_logprobs", chosen}, {"tokens", tokens}, {"top_logprobs", tops}};
 }
 
+std::string EchoOf(const OpenAiAnswer& wanted, size_t choice) {
+  const size_t prompt = choice / std::max<size_t>(1, wanted.n);
+  return prompt < wanted.echoes.size() ? wanted.echoes[prompt] : "";
+}
+
 std::string IdOf(OpenAiKind kind, const v1::Started& started) {
   return (kind == OpenAiKind::kChat ? "chatcmpl-" : "cmpl-") + started.request_id();
 }
@@ -85,17 +111,20 @@ Json MessageOf(const Answer::Choice& choice) {
 }  // namespace
 
 Json OpenAiUsage(const v1::Usage& usage) {
+  Json prompt = {{"cached_tokens", usage.cached_tokens()},
+                 {"cache_write_tokens", usage.written_5m_tokens() + usage.written_1h_tokens()}};
+  if (usage.approximate_reused_tokens() > 0) {
+    prompt["approximate_reused_tokens"] = usage.approximate_reused_tokens();
+  }
   return {{"prompt_tokens", usage.prompt_tokens()},
           {"completion_tokens", usage.completion_tokens()},
           {"total_tokens", usage.prompt_tokens() + usage.completion_tokens()},
-          {"prompt_tokens_details",
-           {{"cached_tokens", usage.cached_tokens()},
-            {"cache_write_tokens", usage.written_5m_tokens() + usage.written_1h_tokens()}}},
+          {"prompt_tokens_details", std::move(prompt)},
           {"completion_tokens_details", Json::object({{"reasoning_tokens", usage.thinking_tokens()}})}};
 }
 
 Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,
-                 const std::string& echo) {
+                 const OpenAiAnswer& wanted) {
   const bool chat = kind == OpenAiKind::kChat;
   Json choices = Json::array();
   for (size_t i = 0; i < answer.choices().size(); ++i) {
@@ -104,21 +133,25 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
     if (chat) {
       made["message"] = MessageOf(choice);
     } else {
-      made["text"] = echo + choice.text;
+      made["text"] = EchoOf(wanted, i) + choice.text;
     }
     made["logprobs"] = nullptr;
     if (!choice.logprobs.empty())
       made["logprobs"] = chat ? ChatLogprobs(choice.logprobs) : TextLogprobs(choice.logprobs, 0);
     made["finish_reason"] = FinishOf(choice.finished->reason());
     made["stop_reason"] = StopReasonOf(*choice.finished);
+    if (wanted.timing) made["baton_timing"] = TimingOf(*choice.finished);
     choices.push_back(std::move(made));
   }
-  return {{"id", IdOf(kind, answer.started())},
-          {"object", chat ? "chat.completion" : "text_completion"},
-          {"created", created},
-          {"model", answer.started().model()},
-          {"choices", std::move(choices)},
-          {"usage", OpenAiUsage(usage)}};
+  Json whole = {{"id", IdOf(kind, answer.started())},
+                {"object", chat ? "chat.completion" : "text_completion"},
+                {"created", created},
+                {"model", answer.started().model()},
+                {"choices", std::move(choices)},
+                {"usage", OpenAiUsage(usage)}};
+  const Json moderation = ModerationJson(*answer.choices().front().finished);
+  if (!moderation.is_null()) whole["moderation"] = moderation;
+  return whole;
 }
 
 Json OpenAiChunks::Frame() const {
@@ -132,7 +165,7 @@ std::string OpenAiChunks::Chunk(Json choices) const {
   Json chunk = Frame();
   chunk["choices"] = std::move(choices);
   // Null in all but the last chunk, as the reference has it.
-  if (usage_) chunk["usage"] = nullptr;
+  if (wanted_.usage) chunk["usage"] = nullptr;
   return Event(chunk);
 }
 
@@ -154,13 +187,17 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
     }
     made["logprobs"] = std::move(logprobs);
     made["finish_reason"] = std::move(finish);
-    if (event.has_finished()) made["stop_reason"] = StopReasonOf(event.finished());
+    // A choice's end, and not what may begin it in the same event.
+    if (event.has_finished() && !made["finish_reason"].is_null()) {
+      made["stop_reason"] = StopReasonOf(event.finished());
+      if (wanted_.timing) made["baton_timing"] = TimingOf(event.finished());
+    }
     bytes += Chunk(Json::array({std::move(made)}));
   };
   if (!choice.begun) {
     choice.begun = true;
     if (chat) say({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-    if (!chat && !echo_.empty()) say(echo_, nullptr, nullptr);
+    if (const std::string echo = EchoOf(wanted_, index); !chat && !echo.empty()) say(echo, nullptr, nullptr);
   }
   if (event.has_finished()) {
     say(chat ? Json::object() : Json(""), FinishOf(event.finished().reason()), nullptr);
@@ -201,7 +238,7 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
 
 std::string OpenAiChunks::End(const v1::Usage& usage) {
   std::string bytes;
-  if (usage_) {
+  if (wanted_.usage) {
     Json chunk = Frame();
     chunk["choices"] = Json::array();
     chunk["usage"] = OpenAiUsage(usage);

@@ -7,10 +7,12 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "baton/v1/inference.pb.h"
 #include "gateway/mapping/answer.h"
 #include "gateway/mapping/json_object.h"
+#include "gateway/mapping/openai_request.h"
 
 namespace baton::gateway {
 
@@ -19,14 +21,14 @@ enum class OpenAiKind { kChat, kCompletion };
 // {"prompt_tokens", "completion_tokens", "total_tokens", details}.
 Json OpenAiUsage(const v1::Usage& usage);
 
-// The whole body. `created`: seconds since 1970. `echo`: what the text of a completion begins with.
+// The whole body. `created`: seconds since 1970.
 Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, int64_t created,
-                 const std::string& echo);
+                 const OpenAiAnswer& wanted);
 
 class OpenAiChunks {
  public:
-  OpenAiChunks(OpenAiKind kind, int64_t created, bool usage, std::string echo)
-      : kind_(kind), created_(created), usage_(usage), echo_(std::move(echo)) {}
+  OpenAiChunks(OpenAiKind kind, int64_t created, OpenAiAnswer wanted)
+      : kind_(kind), created_(created), wanted_(std::move(wanted)) {}
 
   // Bytes of the event stream; empty: nothing to say.
   std::string Add(const v1::GenerateResponse& event);
@@ -45,8 +47,7 @@ class OpenAiChunks {
 
   const OpenAiKind kind_;
   const int64_t created_;
-  const bool usage_;
-  const std::string echo_;
+  const OpenAiAnswer wanted_;
   v1::Started started_;
   std::map<uint32_t, Choice> choices_;
 };

@@ -1,48 +1,22 @@
 #include "gateway/mapping/openai_request.h"
 
 #include <fmt/format.h>
-#include <google/protobuf/struct.pb.h>
 
-#include <limits>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "common/base/status.h"
+#include "gateway/mapping/cache_mark.h"
+#include "gateway/mapping/moderation.h"
+#include "gateway/mapping/openai_constraint.h"
+#include "gateway/mapping/openai_fields.h"
 
 namespace baton::gateway {
 namespace {
 
-constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
-
-void ToValue(const Json& json, google::protobuf::Value* value) {
-  switch (json.type()) {
-    case Json::value_t::object:
-      value->mutable_struct_value();
-      for (const auto& [name, member] : json.items()) {
-        ToValue(member, &(*value->mutable_struct_value()->mutable_fields())[name]);
-      }
-      break;
-    case Json::value_t::array:
-      value->mutable_list_value();
-      for (const Json& member : json) ToValue(member, value->mutable_list_value()->add_values());
-      break;
-    case Json::value_t::string:
-      value->set_string_value(json.get<std::string>());
-      break;
-    case Json::value_t::boolean:
-      value->set_bool_value(json.get<bool>());
-      break;
-    case Json::value_t::number_integer:
-    case Json::value_t::number_unsigned:
-    case Json::value_t::number_float:
-      value->set_number_value(json.get<double>());
-      break;
-    default:
-      value->set_null_value(google::protobuf::NULL_VALUE);
-  }
-}
-
 constexpr const char* kNoTokens = "not a list of token ids";
+
+// What all prompts of a completion have in common is sent with each of them: so many bytes of it in all.
+constexpr size_t kMaxRepeatedBytes = 8 << 20;
 
 // False: it is not a list of ids.
 bool ReadTokens(const Json& list, google::protobuf::RepeatedField<int32_t>* ids) {
@@ -54,16 +28,19 @@ bool ReadTokens(const Json& list, google::protobuf::RepeatedField<int32_t>* ids)
   return true;
 }
 
-// A text, or a list of {"type": "text", "text"}.
-absl::StatusOr<std::string> Content(JsonObject& message, std::string_view name) {
+// A text, or a list of {"type": "text", "text"}, each of which may have a mark of the cache at its end.
+absl::Status ReadContent(JsonObject& message, v1::Message* made) {
+  constexpr std::string_view name = "content";
   const Json* const content = message.Find(name);  // null: absent
-  if (content == nullptr) return "";
-  if (content->is_string()) return content->get<std::string>();
+  if (content == nullptr) return absl::OkStatus();
+  if (content->is_string()) {
+    made->set_content(content->get<std::string>());
+    return absl::OkStatus();
+  }
   if (!content->is_array()) return message.Wrong(name, "neither a text nor a list of parts");
-  std::string text;
   for (size_t i = 0; i < content->size(); ++i) {
     BATON_ASSIGN_OR_RETURN(JsonObject part,
-                           JsonObject::Of((*content)[i], fmt::format("{}[{}]", message.Path(name), i)));
+                           message.Inside((*content)[i], fmt::format("{}[{}]", message.Path(name), i)));
     BATON_ASSIGN_OR_RETURN(const auto type, part.Text("type"));
     const bool refusal = type == "refusal";
     if (type != "text" && !refusal) {
@@ -72,9 +49,11 @@ absl::StatusOr<std::string> Content(JsonObject& message, std::string_view name) 
     }
     BATON_ASSIGN_OR_RETURN(const auto piece, part.Text(refusal ? "refusal" : "text"));
     if (!piece.has_value()) return part.Wrong("text", "absent");
-    text += *piece;
+    BATON_ASSIGN_OR_RETURN(const auto mark, ReadMark(part));
+    BATON_ASSIGN_OR_RETURN(const bool reusable, ReadReusable(part));
+    AddText(*piece, mark, made, reusable);
   }
-  return text;
+  return absl::OkStatus();
 }
 
 absl::Status ReadCalls(JsonObject& message, v1::Message* made) {
@@ -82,10 +61,11 @@ absl::Status ReadCalls(JsonObject& message, v1::Message* made) {
   if (calls == nullptr) return absl::OkStatus();
   for (size_t i = 0; i < calls->size(); ++i) {
     BATON_ASSIGN_OR_RETURN(JsonObject call,
-                           JsonObject::Of((*calls)[i], fmt::format("{}[{}]", message.Path("tool_calls"), i)));
+                           message.Inside((*calls)[i], fmt::format("{}[{}]", message.Path("tool_calls"), i)));
+    call.Skip({"type", "index"});
     const Json* const function = call.Find("function");  // null: absent
     if (function == nullptr) return call.Wrong("function", "absent");
-    BATON_ASSIGN_OR_RETURN(JsonObject named, JsonObject::Of(*function, call.Path("function")));
+    BATON_ASSIGN_OR_RETURN(JsonObject named, call.Inside(*function, call.Path("function")));
     BATON_ASSIGN_OR_RETURN(const auto id, call.Text("id"));
     BATON_ASSIGN_OR_RETURN(const auto name, named.Text("name"));
     BATON_ASSIGN_OR_RETURN(const auto arguments, named.Text("arguments"));
@@ -98,11 +78,10 @@ absl::Status ReadCalls(JsonObject& message, v1::Message* made) {
 }
 
 absl::Status ReadMessages(JsonObject& body, v1::Conversation* conversation) {
-  BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages"));
+  BATON_ASSIGN_OR_RETURN(const Json* const messages, body.List("messages", kMaxMessages));
   if (messages == nullptr) return body.Wrong("messages", "absent");
   for (size_t i = 0; i < messages->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject message,
-                           JsonObject::Of((*messages)[i], fmt::format("messages[{}]", i)));
+    BATON_ASSIGN_OR_RETURN(JsonObject message, body.Inside((*messages)[i], fmt::format("messages[{}]", i)));
     v1::Message& made = *conversation->add_messages();
     BATON_ASSIGN_OR_RETURN(const auto role, message.Text("role"));
     // What newer models call the system prompt.
@@ -111,7 +90,7 @@ absl::Status ReadMessages(JsonObject& body, v1::Conversation* conversation) {
       return message.Wrong("function_call", "not served here; send tool_calls");
     }
     if (message.Find("audio") != nullptr) return message.Wrong("audio", "not served here");
-    BATON_ASSIGN_OR_RETURN(*made.mutable_content(), Content(message, "content"));
+    BATON_RETURN_IF_ERROR(ReadContent(message, &made));
     BATON_ASSIGN_OR_RETURN(auto thinking, message.Text("reasoning_content"));
     if (!thinking.has_value()) {
       BATON_ASSIGN_OR_RETURN(thinking, message.Text("reasoning"));
@@ -120,6 +99,8 @@ absl::Status ReadMessages(JsonObject& body, v1::Conversation* conversation) {
     BATON_RETURN_IF_ERROR(ReadCalls(message, &made));
     BATON_ASSIGN_OR_RETURN(const auto call, message.Text("tool_call_id"));
     made.set_tool_call_id(call.value_or(""));
+    // An answer is sent back as it came.
+    message.Skip({"refusal", "annotations"});
   }
   return absl::OkStatus();
 }
@@ -132,13 +113,13 @@ absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
   BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
   if (tools == nullptr) return absl::OkStatus();
   for (size_t i = 0; i < tools->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(JsonObject tool, JsonObject::Of((*tools)[i], fmt::format("tools[{}]", i)));
+    BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
     BATON_ASSIGN_OR_RETURN(const auto type, tool.Text("type"));
     const Json* const function = tool.Find("function");  // null: absent
     if (type != "function" || function == nullptr) {
       return tool.Wrong("type", "only tools of the type \"function\" are served here");
     }
-    BATON_ASSIGN_OR_RETURN(JsonObject named, JsonObject::Of(*function, tool.Path("function")));
+    BATON_ASSIGN_OR_RETURN(JsonObject named, tool.Inside(*function, tool.Path("function")));
     v1::Tool& made = *conversation->add_tools();
     BATON_ASSIGN_OR_RETURN(const auto name, named.Text("name"));
     BATON_ASSIGN_OR_RETURN(const auto description, named.Text("description"));
@@ -153,21 +134,13 @@ absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> FunctionName(const Json& value, const std::string& where) {
-  BATON_ASSIGN_OR_RETURN(JsonObject choice, JsonObject::Of(value, where));
+absl::StatusOr<std::string> FunctionName(JsonObject& choice) {
   const Json* const function = choice.Find("function");  // null: absent
   if (function == nullptr) return choice.Wrong("function", "absent");
-  BATON_ASSIGN_OR_RETURN(JsonObject named, JsonObject::Of(*function, choice.Path("function")));
+  BATON_ASSIGN_OR_RETURN(JsonObject named, choice.Inside(*function, choice.Path("function")));
   BATON_ASSIGN_OR_RETURN(const auto name, named.Text("name"));
   if (!name.has_value()) return named.Wrong("name", "absent");
   return *name;
-}
-
-absl::StatusOr<v1::ToolChoice::Mode> ModeOf(const JsonObject& body, const std::string& word) {
-  if (word == "auto") return v1::ToolChoice::MODE_AUTO;
-  if (word == "none") return v1::ToolChoice::MODE_NONE;
-  if (word == "required") return v1::ToolChoice::MODE_REQUIRED;
-  return body.Wrong("tool_choice", fmt::format("\"{}\" is not one of auto, none and required", word));
 }
 
 absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
@@ -183,14 +156,14 @@ absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
   if (parallel.has_value()) request->mutable_tool_choice()->set_parallel(*parallel);
   if (choice == nullptr) return absl::OkStatus();
   if (choice->is_string()) {
-    BATON_ASSIGN_OR_RETURN(const auto mode, ModeOf(body, choice->get<std::string>()));
+    BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, choice->get<std::string>()));
     request->mutable_tool_choice()->set_mode(mode);
     return absl::OkStatus();
   }
-  BATON_ASSIGN_OR_RETURN(JsonObject object, JsonObject::Of(*choice, "tool_choice"));
+  BATON_ASSIGN_OR_RETURN(JsonObject object, body.Inside(*choice, "tool_choice"));
   BATON_ASSIGN_OR_RETURN(const auto type, object.Text("type"));
   if (type == "function") {
-    BATON_ASSIGN_OR_RETURN(const std::string name, FunctionName(*choice, "tool_choice"));
+    BATON_ASSIGN_OR_RETURN(const std::string name, FunctionName(object));
     request->mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
     request->mutable_tool_choice()->add_names(name);
     return absl::OkStatus();
@@ -198,121 +171,17 @@ absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
   if (type != "allowed_tools") return object.Wrong("type", "neither \"function\" nor \"allowed_tools\"");
   const Json* const allowed = object.Find("allowed_tools");  // null: absent
   if (allowed == nullptr) return object.Wrong("allowed_tools", "absent");
-  BATON_ASSIGN_OR_RETURN(JsonObject subset, JsonObject::Of(*allowed, "tool_choice.allowed_tools"));
+  BATON_ASSIGN_OR_RETURN(JsonObject subset, object.Inside(*allowed, "tool_choice.allowed_tools"));
   BATON_ASSIGN_OR_RETURN(const auto word, subset.Text("mode"));
-  BATON_ASSIGN_OR_RETURN(const auto mode, ModeOf(body, word.value_or("auto")));
+  BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, word.value_or("auto")));
   request->mutable_tool_choice()->set_mode(mode);
   BATON_ASSIGN_OR_RETURN(const Json* const tools, subset.List("tools"));
   for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
-    BATON_ASSIGN_OR_RETURN(const std::string name,
-                           FunctionName((*tools)[i], fmt::format("tool_choice.allowed_tools.tools[{}]", i)));
+    BATON_ASSIGN_OR_RETURN(JsonObject tool,
+                           subset.Inside((*tools)[i], fmt::format("tool_choice.allowed_tools.tools[{}]", i)));
+    tool.Skip({"type"});
+    BATON_ASSIGN_OR_RETURN(const std::string name, FunctionName(tool));
     request->mutable_tool_choice()->add_names(name);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Once(const JsonObject& body, std::string_view name, v1::Constraint* constraint) {
-  if (constraint->kind_case() == v1::Constraint::KIND_NOT_SET) return absl::OkStatus();
-  return body.Wrong(name, "the answer is constrained by another field too");
-}
-
-// vLLM's `structured_outputs`, and its older fields that begin with "guided_".
-absl::Status ReadGuides(JsonObject& fields, const std::string& prefix, v1::Constraint* constraint) {
-  if (const Json* const schema = fields.Find(prefix + "json"); schema != nullptr) {  // null: absent
-    BATON_RETURN_IF_ERROR(Once(fields, prefix + "json", constraint));
-    constraint->set_json_schema(schema->is_string() ? schema->get<std::string>() : schema->dump());
-  }
-  BATON_ASSIGN_OR_RETURN(const auto regex, fields.Text(prefix + "regex"));
-  if (regex.has_value()) {
-    BATON_RETURN_IF_ERROR(Once(fields, prefix + "regex", constraint));
-    constraint->set_regex(*regex);
-  }
-  BATON_ASSIGN_OR_RETURN(const auto grammar, fields.Text(prefix + "grammar"));
-  if (grammar.has_value()) {
-    BATON_RETURN_IF_ERROR(Once(fields, prefix + "grammar", constraint));
-    constraint->set_lark(*grammar);
-  }
-  BATON_ASSIGN_OR_RETURN(const auto any, fields.Flag(prefix + "json_object"));
-  if (any.value_or(false)) {
-    BATON_RETURN_IF_ERROR(Once(fields, prefix + "json_object", constraint));
-    constraint->set_json_object(true);
-  }
-  BATON_ASSIGN_OR_RETURN(const Json* const choices, fields.List(prefix + "choice"));
-  if (choices == nullptr) return absl::OkStatus();
-  BATON_RETURN_IF_ERROR(Once(fields, prefix + "choice", constraint));
-  constraint->mutable_choices();
-  for (const Json& choice : *choices) {
-    if (!choice.is_string()) return fields.Wrong(prefix + "choice", "not a list of texts");
-    constraint->mutable_choices()->add_values(choice.get<std::string>());
-  }
-  return absl::OkStatus();
-}
-
-// Of both APIs; the constraint stays unset if none is asked for.
-absl::Status ReadConstraint(JsonObject& body, v1::Constraint* constraint) {
-  if (const Json* const format = body.Find("response_format"); format != nullptr) {  // null: absent
-    BATON_ASSIGN_OR_RETURN(JsonObject wanted, JsonObject::Of(*format, "response_format"));
-    BATON_ASSIGN_OR_RETURN(const auto type, wanted.Text("type"));
-    if (type == "json_object") {
-      constraint->set_json_object(true);
-    } else if (type == "json_schema") {
-      const Json* const named = wanted.Find("json_schema");  // null: absent
-      if (named == nullptr) return wanted.Wrong("json_schema", "absent");
-      BATON_ASSIGN_OR_RETURN(JsonObject object, JsonObject::Of(*named, "response_format.json_schema"));
-      const Json* const schema = object.Find("schema");  // null: absent
-      if (schema == nullptr) return object.Wrong("schema", "absent");
-      constraint->set_json_schema(schema->dump());
-    } else if (type != "text") {
-      return wanted.Wrong("type", "not one of text, json_object and json_schema");
-    }
-  }
-  if (const Json* const guides = body.Find("structured_outputs"); guides != nullptr) {  // null: absent
-    BATON_ASSIGN_OR_RETURN(JsonObject fields, JsonObject::Of(*guides, "structured_outputs"));
-    BATON_RETURN_IF_ERROR(ReadGuides(fields, "", constraint));
-    if (!fields.Ignored().empty()) {
-      return absl::InvalidArgumentError(fmt::format("{}: not served here", fields.Ignored().front()));
-    }
-  }
-  return ReadGuides(body, "guided_", constraint);
-}
-
-template <typename T, typename Set>
-absl::Status Copy(absl::StatusOr<std::optional<T>> value, Set set) {
-  BATON_RETURN_IF_ERROR(value.status());
-  if (value->has_value()) set(**value);
-  return absl::OkStatus();
-}
-
-absl::Status ReadSampling(JsonObject& body, v1::SamplingParams* sampling) {
-  const auto number = [&body](std::string_view name, auto set) {
-    return Copy<double>(body.Number(name), set);
-  };
-  BATON_RETURN_IF_ERROR(
-      number("temperature", [&](double x) { sampling->set_temperature(static_cast<float>(x)); }));
-  BATON_RETURN_IF_ERROR(number("top_p", [&](double x) { sampling->set_top_p(static_cast<float>(x)); }));
-  BATON_RETURN_IF_ERROR(number("min_p", [&](double x) { sampling->set_min_p(static_cast<float>(x)); }));
-  BATON_RETURN_IF_ERROR(
-      number("presence_penalty", [&](double x) { sampling->set_presence_penalty(static_cast<float>(x)); }));
-  BATON_RETURN_IF_ERROR(
-      number("frequency_penalty", [&](double x) { sampling->set_frequency_penalty(static_cast<float>(x)); }));
-  BATON_RETURN_IF_ERROR(number("repetition_penalty",
-                               [&](double x) { sampling->set_repetition_penalty(static_cast<float>(x)); }));
-  // -1 is vLLM's "all".
-  BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("top_k", -1, kMaxTokens), [&](int64_t k) {
-    sampling->set_top_k(static_cast<int32_t>(std::max<int64_t>(0, k)));
-  }));
-  BATON_RETURN_IF_ERROR(Copy<int64_t>(
-      body.Whole("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()),
-      [&](int64_t seed) { sampling->set_seed(static_cast<uint64_t>(seed)); }));
-  const Json* const bias = body.Find("logit_bias");  // null: absent
-  if (bias == nullptr) return absl::OkStatus();
-  if (!bias->is_object()) return body.Wrong("logit_bias", "not a JSON object");
-  for (const auto& [token, value] : bias->items()) {
-    int32_t id = 0;
-    if (!absl::SimpleAtoi(token, &id) || !value.is_number()) {
-      return body.Wrong("logit_bias", "not a map from token ids to numbers");
-    }
-    (*sampling->mutable_logit_bias())[id] = value.get<float>();
   }
   return absl::OkStatus();
 }
@@ -352,12 +221,44 @@ absl::Status ReadOptions(JsonObject& body, v1::RequestOptions* options) {
                            [&](const std::string& key) { options->set_session_id(key); });
 }
 
+// A text, a list of token ids, or a list of prompts, each of which is one of both.
+absl::StatusOr<std::vector<v1::GenerateRequest>> ReadPrompts(JsonObject& body) {
+  const Json* const prompt = body.Find("prompt");  // null: absent
+  if (prompt == nullptr) return body.Wrong("prompt", "absent");
+  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  if (several && prompt->size() > kMaxPrompts) {
+    return body.Wrong("prompt", fmt::format("{} of them; at most {} are taken with one request",
+                                            prompt->size(), kMaxPrompts));
+  }
+  std::vector<v1::GenerateRequest> requests(several ? prompt->size() : 1);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Json& one = several ? (*prompt)[i] : *prompt;
+    if (one.is_string()) {
+      requests[i].set_text(one.get<std::string>());
+    } else if (!ReadTokens(one, requests[i].mutable_token_ids()->mutable_ids())) {
+      return body.Wrong(requests.size() > 1 ? fmt::format("prompt[{}]", i) : "prompt",
+                        "neither a text nor a list of token ids");
+    }
+  }
+  return requests;
+}
+
+absl::Status RefuseBestOf(JsonObject& body, const v1::RequestOptions& options) {
+  BATON_ASSIGN_OR_RETURN(const auto best_of, body.Whole("best_of", 1, kMaxTokens));
+  if (best_of.has_value() && *best_of != (options.has_n() ? options.n() : 1)) {
+    return body.Wrong("best_of", "not served here, unless it equals n");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadAnswer(JsonObject& body, OpenAiAnswer* answer) {
   BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
   answer->stream = stream.value_or(false);
+  BATON_ASSIGN_OR_RETURN(const auto timing, body.Flag("baton_timing"));
+  answer->timing = timing.value_or(false);
   const Json* const options = body.Find("stream_options");  // null: absent
   if (options == nullptr) return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(JsonObject fields, JsonObject::Of(*options, "stream_options"));
+  BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*options, "stream_options"));
   BATON_ASSIGN_OR_RETURN(const auto usage, fields.Flag("include_usage"));
   answer->usage = usage.value_or(false);
   return absl::OkStatus();
@@ -365,37 +266,8 @@ absl::Status ReadAnswer(JsonObject& body, OpenAiAnswer* answer) {
 
 // Accepted, and without effect: they are about OpenAI's own service.
 void SkipForeign(JsonObject& body) {
-  body.Skip(
-      {"user", "safety_identifier", "metadata", "store", "service_tier", "verbosity", "prediction_disabled"});
-}
-
-absl::Status RefuseForeign(JsonObject& body, std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    const Json* const value = body.Find(name);  // null: absent
-    if (value != nullptr && *value != false) return body.Wrong(name, "not served here");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadThinking(JsonObject& body, v1::ChatRequest* request) {
-  BATON_ASSIGN_OR_RETURN(const auto effort, body.Text("reasoning_effort"));
-  if (effort == "none") {
-    request->mutable_thinking()->set_enabled(false);
-  } else if (effort.has_value()) {
-    request->mutable_thinking()->set_effort(*effort);
-  }
-  const Json* const variables = body.Find("chat_template_kwargs");  // null: absent
-  if (variables == nullptr) return absl::OkStatus();
-  if (!variables->is_object()) return body.Wrong("chat_template_kwargs", "not a JSON object");
-  for (const auto& [name, value] : variables->items()) {
-    if (name == "enable_thinking" && value.is_boolean()) {
-      request->mutable_thinking()->set_enabled(value.get<bool>());
-    } else {
-      ToValue(value,
-              &(*request->mutable_conversation()->mutable_template_arguments()->mutable_fields())[name]);
-    }
-  }
-  return absl::OkStatus();
+  body.Skip({"user", "safety_identifier", "metadata", "store", "service_tier", "verbosity",
+             "prompt_cache_retention"});
 }
 
 }  // namespace
@@ -409,18 +281,23 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   BATON_RETURN_IF_ERROR(ReadMessages(body, request.mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadTools(body, request.mutable_conversation()));
   BATON_RETURN_IF_ERROR(ReadToolChoice(body, &request));
-  BATON_RETURN_IF_ERROR(ReadThinking(body, &request));
+  BATON_ASSIGN_OR_RETURN(const auto effort, body.Text("reasoning_effort"));
+  if (effort.has_value()) SetEffort(*effort, &request);
+  BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, &request));
+  BATON_RETURN_IF_ERROR(ReadThinkingExtras(body, &request));
   v1::Constraint constraint;
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
   if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(ReadStop(body, request.mutable_stop()));
   BATON_RETURN_IF_ERROR(ReadOptions(body, request.mutable_options()));
+  BATON_RETURN_IF_ERROR(ReadModeration(body, request.mutable_options()));
   BATON_RETURN_IF_ERROR(ReadAnswer(body, &chat.answer));
   BATON_ASSIGN_OR_RETURN(const auto logprobs, body.Flag("logprobs"));
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("top_logprobs", 0, 20));
   request.mutable_output()->set_logprobs(logprobs.value_or(false));
   request.mutable_output()->set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
+  BATON_RETURN_IF_ERROR(ReadSpecialTokens(body, request.mutable_output()));
   // A client of this API asks for more than there is room for, as a rule.
   request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
   if (const Json* const modalities = body.Find("modalities");  // null: absent
@@ -428,8 +305,13 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
     return body.Wrong("modalities", "only [\"text\"] is served here");
   }
   BATON_RETURN_IF_ERROR(
-      RefuseForeign(body, {"audio", "web_search_options", "prediction", "continue_final_message"}));
-  body.Skip({"add_generation_prompt"});
+      RefuseForeign(body, {"audio", "web_search_options", "prediction", "continue_final_message", "echo"}));
+  BATON_RETURN_IF_ERROR(RefuseUnserved(body));
+  BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));
+  BATON_ASSIGN_OR_RETURN(const auto turn, body.Flag("add_generation_prompt"));
+  if (!turn.value_or(true)) {
+    return body.Wrong("add_generation_prompt", "the answer is always a turn of its own here");
+  }
   SkipForeign(body);
   chat.answer.ignored = body.Ignored();
   return chat;
@@ -438,23 +320,11 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
 absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
   OpenAiCompletion completion;
-  v1::GenerateRequest& request = completion.request;
+  // What all prompts have in common.
+  v1::GenerateRequest request;
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));
-  const Json* prompt = body.Find("prompt");  // null: absent
-  // A list of one prompt is that prompt.
-  if (prompt != nullptr && prompt->is_array() && prompt->size() == 1 && !prompt->front().is_number()) {
-    prompt = &prompt->front();
-  }
-  if (prompt == nullptr) return body.Wrong("prompt", "absent");
-  if (prompt->is_string()) {
-    request.set_text(prompt->get<std::string>());
-  } else {
-    if (!ReadTokens(*prompt, request.mutable_token_ids()->mutable_ids())) {
-      return body.Wrong("prompt",
-                        "neither one text nor one list of token ids; send several prompts one by one");
-    }
-  }
+  BATON_ASSIGN_OR_RETURN(completion.requests, ReadPrompts(body));
   v1::Constraint constraint;
   BATON_RETURN_IF_ERROR(ReadConstraint(body, &constraint));
   if (constraint.kind_case() != v1::Constraint::KIND_NOT_SET) *request.mutable_constraint() = constraint;
@@ -467,17 +337,30 @@ absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& json) {
   BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("logprobs", 0, 20));
   request.mutable_output()->set_logprobs(top.has_value());
   request.mutable_output()->set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
+  BATON_RETURN_IF_ERROR(ReadSpecialTokens(body, request.mutable_output()));
   BATON_ASSIGN_OR_RETURN(const auto echo, body.Flag("echo"));
-  completion.echo = echo.value_or(false);
-  if (completion.echo && (!request.has_text() || top.has_value())) {
-    return body.Wrong("echo", "served here for a prompt that is text, and without logprobs");
+  if (echo.value_or(false)) {
+    if (top.has_value()) {
+      return body.Wrong("echo", "not served here together with logprobs: there are none of a prompt");
+    }
+    for (const v1::GenerateRequest& one : completion.requests) {
+      if (!one.has_text()) return body.Wrong("echo", "served here for a prompt that is text");
+      completion.answer.echoes.push_back(one.text());
+    }
   }
-  BATON_ASSIGN_OR_RETURN(const auto best_of, body.Whole("best_of", 1, kMaxTokens));
-  if (best_of.has_value() && *best_of != (request.options().has_n() ? request.options().n() : 1)) {
-    return body.Wrong("best_of", "not served here, unless it equals n");
-  }
+  BATON_RETURN_IF_ERROR(RefuseBestOf(body, request.options()));
   BATON_RETURN_IF_ERROR(RefuseForeign(body, {"suffix"}));
+  BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   SkipForeign(body);
+  const size_t repeated = request.ByteSizeLong() * completion.requests.size();
+  if (completion.requests.size() > 1 && repeated > kMaxRepeatedBytes) {
+    return body.Wrong("prompt",
+                      fmt::format("{} of them, and all else is sent with each: {} bytes, at most {}; send "
+                                  "fewer prompts, or a shorter schema or grammar",
+                                  completion.requests.size(), repeated, kMaxRepeatedBytes));
+  }
+  for (v1::GenerateRequest& one : completion.requests) one.MergeFrom(request);
+  if (request.options().has_n()) completion.answer.n = request.options().n();
   completion.answer.ignored = body.Ignored();
   return completion;
 }

@@ -4,6 +4,7 @@
 // (chat, completions).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct OpenAiAnswer {
   bool stream = false;
   // A last chunk with the usage.
   bool usage = false;
+  // With each choice's end the phases of its TTFT, and who wrote it.
+  bool timing = false;
+  // What texts of a completion begin with: the prompt of each `n` choices. Empty: nothing.
+  std::vector<std::string> echoes = {};
+  uint32_t n = 1;
   // Members of the body that were ignored.
   std::vector<std::string> ignored;
 };
@@ -28,11 +34,13 @@ struct OpenAiChat {
 };
 absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& body);
 
+// Prompts of one completion.
+inline constexpr size_t kMaxPrompts = 64;
+
 struct OpenAiCompletion {
-  v1::GenerateRequest request;
+  // One for each prompt, which differ in nothing else.
+  std::vector<v1::GenerateRequest> requests;
   OpenAiAnswer answer;
-  // The prompt's text comes before the answer.
-  bool echo = false;
 };
 absl::StatusOr<OpenAiCompletion> ReadOpenAiCompletion(const Json& body);
 

@@ -32,6 +32,9 @@ std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
   const Meter::Use use = {
       .requests = 1, .prompt_tokens = request.prompt_tokens, .output_tokens = answer * request.choices};
   if (auto refusal = meters_->Check(request.tenant, use, now)) return *std::move(refusal);
+  if (request.model.has_value()) {
+    if (auto refusal = models_->Check(*request.model, use, now, "model")) return *std::move(refusal);
+  }
 
   if (request.deadline != absl::InfiniteFuture()) {
     const absl::Duration wait =
@@ -66,13 +69,16 @@ std::variant<AdmissionController::Admitted, Refusal> AdmissionController::Admit(
     admitted.displaced.push_back(*displaced);
   }
   meters_->Charge(request.tenant, use, now);
+  if (request.model.has_value()) models_->Charge(*request.model, use, now);
   for (int choice = 0; choice < request.choices; ++choice) {
     admitted.entries.push_back(queue_.Add(entry));
     if (choice > 0) further_.emplace(admitted.entries.back(), admitted.entries.front());
   }
-  accounts_.emplace(
-      admitted.entries.front(),
-      Account{.tenant = request.tenant, .choices = request.choices, .charged = use, .entry = entry});
+  accounts_.emplace(admitted.entries.front(), Account{.tenant = request.tenant,
+                                                      .model = request.model,
+                                                      .choices = request.choices,
+                                                      .charged = use,
+                                                      .entry = entry});
   return admitted;
 }
 
@@ -138,6 +144,9 @@ void AdmissionController::Settle(EntryId id, const Meter::Use& used, absl::Time 
   Account account = found->second;
   Run(&account, -account.running);
   meters_->Settle(account.tenant, account.charged, used, account.choices, now);
+  if (account.model.has_value()) {
+    models_->Settle(*account.model, account.charged, used, account.choices, now);
+  }
   for (int choice = 1; choice < account.choices; ++choice) further_.erase(EntryId(id.value() + choice));
   accounts_.erase(found);
 }

@@ -31,6 +31,8 @@ namespace baton::router::admission {
 // A request as admission sees it.
 struct AdmissionRequest {
   TenantId tenant;
+  // Whose limits it has to keep besides: those of its model, by its number among the models' meters.
+  std::optional<TenantId> model = std::nullopt;
   int choices = 1;
   int64_t prompt_tokens = 0;  // per choice, as everything here
   int64_t max_tokens = 0;
@@ -53,8 +55,9 @@ class AdmissionController {
   };
 
   explicit AdmissionController(Queue::Limits limits,
-                               std::shared_ptr<Meters> meters = std::make_shared<Meters>())
-      : queue_(limits), meters_(std::move(meters)) {}
+                               std::shared_ptr<Meters> meters = std::make_shared<Meters>(),
+                               std::shared_ptr<Meters> models = std::make_shared<Meters>())
+      : queue_(limits), meters_(std::move(meters)), models_(std::move(models)) {}
 
   // Also changes one that is known; what it has used stays used.
   void SetTenant(TenantId tenant, const TenantLimits& limits, absl::Time now);
@@ -101,6 +104,7 @@ class AdmissionController {
   };
   struct Account {
     TenantId tenant;
+    std::optional<TenantId> model;
     int choices = 1;
     int running = 0;
     Meter::Use charged;
@@ -112,7 +116,7 @@ class AdmissionController {
   void Run(Account* account, int change);
 
   Queue queue_;
-  const std::shared_ptr<Meters> meters_;
+  const std::shared_ptr<Meters> meters_, models_;  // of tenants, and of models
   DrainRate rate_;
   absl::node_hash_map<TenantId, TenantState> tenants_;
   absl::flat_hash_map<EntryId, Account> accounts_;

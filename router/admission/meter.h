@@ -2,6 +2,10 @@
 // its period allows and refills evenly. Prompts are charged when a request is admitted; of the answer what
 // answers lately were long is reserved and, at the end, settled by what it really was, which may leave a
 // bucket in debt. Plain, without a lock or a clock.
+//
+// Several routers may share limits through a store (router/store): then a bucket is this router's copy. It
+// counts what was taken from it since that was last reported, and adopts the level that the store tells, in
+// which the others' use is counted. While the store is away, a copy is this router's part of the bucket.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +18,10 @@
 
 namespace baton::router::admission {
 
+// The limits of a tenant.
+enum class Limit { kRequests, kPromptTokens, kOutputTokens, kQuota };
+inline constexpr int kLimits = static_cast<int>(Limit::kQuota) + 1;
+
 // One limit. Unlimited until configured.
 class Bucket {
  public:
@@ -21,6 +29,7 @@ class Bucket {
   void Configure(int64_t amount, absl::Duration period, absl::Time now);
   bool limited() const { return amount_ > 0; }
   int64_t amount() const { return amount_; }
+  absl::Duration period() const { return period_; }
   // What may be taken now; negative in debt.
   double Level(absl::Time now) const;
   // How long until `want` may be taken; zero: now. Infinite: it is more than the bucket holds.
@@ -28,11 +37,31 @@ class Bucket {
   // Below zero too. A negative amount gives back.
   void Take(int64_t amount, absl::Time now);
 
+  // What was taken since the last report; less than none if more was given back.
+  int64_t unreported() const { return unreported_; }
+  // The same, and from now on it counts as reported. Of what was taken alone, no more than what the bucket
+  // has not refilled: the rest is past, and the others' copies have refilled too.
+  int64_t TakeUnreported(absl::Time now);
+  // A report that failed.
+  void PutBack(int64_t used) { unreported_ += used; }
+  // `level`: of all routers' bucket, with all that was reported taken from it.
+  void Adopt(double level, absl::Time now);
+  // From now on the bucket holds this share of the limit, and refills by it; in (0, 1]. Again does nothing.
+  void GoAlone(double share, absl::Time now);
+  // It holds the whole limit again. What was used stays used.
+  void EndAlone(absl::Time now);
+
  private:
+  double capacity() const { return static_cast<double>(amount_) * share_; }
+
   int64_t amount_ = 0;
-  double per_second_ = 0;
+  absl::Duration period_;
+  double per_second_ = 0;  // of the whole limit
+  bool alone_ = false;
+  double share_ = 1;
   double level_ = 0;
   absl::Time as_of_;
+  int64_t unreported_ = 0;
 };
 
 class Meter {
@@ -45,11 +74,13 @@ class Meter {
   };
 
   void Configure(const TenantLimits& limits, absl::Time now);
-  // The first limit that `use` would break. Takes nothing.
-  std::optional<Refusal> Check(const Use& use, absl::Time now) const;
+  // The first limit that `use` would break. Takes nothing. `whose` is for the message.
+  std::optional<Refusal> Check(const Use& use, absl::Time now, std::string_view whose = "tenant") const;
   void Charge(const Use& use, absl::Time now);
   // A request of so many choices ended: it was charged `charged` and used `used`. Never refused.
   void Settle(const Use& charged, const Use& used, int choices, absl::Time now);
+
+  Bucket& Of(Limit limit);
 
   // What to reserve for an answer of at most `max_tokens`.
   int64_t ExpectedAnswer(int64_t max_tokens) const;

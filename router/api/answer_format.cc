@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/output/raw_arguments.h"
 #include "nlohmann/json.hpp"
 
 namespace baton::router {
@@ -44,14 +45,14 @@ absl::Status CheckStrict(const ServedModel& model, std::string_view field) {
 }
 
 // The type that a schema gives to a parameter; empty: none, or several.
-std::string TypeIn(const nlohmann::json& schema) {
+std::string TypeIn(const nlohmann::ordered_json& schema) {
   if (!schema.is_object()) return "";
   const auto type = schema.find("type");
   if (type == schema.end()) return "";
   if (type->is_string()) return type->get<std::string>();
   if (!type->is_array()) return "";
   std::string only;  // of a list, the one beside null
-  for (const nlohmann::json& one : *type) {
+  for (const nlohmann::ordered_json& one : *type) {
     if (!one.is_string() || one == "null") continue;
     if (!only.empty()) return "";
     only = one.get<std::string>();
@@ -59,18 +60,23 @@ std::string TypeIn(const nlohmann::json& schema) {
   return only;
 }
 
-void AddTypes(const v1::Tool& tool, v1::AnswerFormat* format) {
-  const auto schema = nlohmann::json::parse(tool.parameters_json(), nullptr, /*allow_exceptions=*/false);
+// A value of a call whose arguments obey their schema is JSON, unless the grammar wrote a text.
+constexpr const char* kWrittenAsJson = "any";
+
+void AddTypes(const v1::Tool& tool, bool enforced, v1::AnswerFormat* format) {
+  const auto schema =
+      nlohmann::ordered_json::parse(tool.parameters_json(), nullptr, /*allow_exceptions=*/false);
   if (!schema.is_object() || !schema.contains("properties") || !schema["properties"].is_object()) return;
   auto& types = *(*format->mutable_parameters())[tool.name()].mutable_types();
   for (const auto& [name, property] : schema["properties"].items()) {
-    if (std::string type = TypeIn(property); !type.empty()) types[name] = std::move(type);
+    std::string type = TypeIn(property);
+    if (enforced && output::IsPlainText(schema, property)) {
+      type = "string";
+    } else if (enforced && (type.empty() || type == "string")) {
+      type = kWrittenAsJson;
+    }
+    if (!type.empty()) types[name] = std::move(type);
   }
-}
-
-bool EndsWith(std::string_view text, std::string_view end) {
-  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
-  return !end.empty() && text.ends_with(end);
 }
 
 }  // namespace
@@ -157,30 +163,27 @@ absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& re
     }
     BATON_RETURN_IF_ERROR(CheckStrict(model, field));
   }
-  const bool channels = HasParts(model, request) && model.output.format->channels;
-  if (channels && request.thinking().has_budget_tokens() && CallsConstrained(model, request)) {
-    return absl::UnimplementedError(fmt::format(
-        "thinking.budget_tokens: not beside constrained calls in format {}", model.output.format->name));
-  }
   if (!request.has_constraint()) return absl::OkStatus();
   if (request.output().raw_text() && model.output.thinking) {
     return absl::InvalidArgumentError(
         "constraint: where thinking ends is known in an answer in parts only, and output.raw_text asks for "
         "none");
   }
-  if (channels) {
-    return absl::UnimplementedError(fmt::format(
-        "constraint: not with the channels of format {}; use Generate", model.output.format->name));
+  if (model.text_beside_tools) return absl::OkStatus();
+  if (InChannels(model, request)) {
+    return absl::UnimplementedError(
+        fmt::format("constraint: the channels of format {} are no tokens of this model; use Generate",
+                    model.output.format->name));
   }
   if (!CallsConstrained(model, request)) return absl::OkStatus();
-  if (!model.text_beside_tools || request.constraint().has_lark()) {
-    return absl::UnimplementedError(
-        fmt::format("constraint: {} beside tools that may be called; set tool_choice.mode to MODE_NONE",
-                    model.text_beside_tools
-                        ? "no Lark grammar"
-                        : fmt::format("with this model's format {}, not", model.output.format->name)));
-  }
-  return absl::OkStatus();
+  return absl::UnimplementedError(fmt::format(
+      "constraint: with this model's format {}, not beside tools that may be called; set tool_choice.mode to "
+      "MODE_NONE",
+      model.output.format->name));
+}
+
+bool InChannels(const ServedModel& model, const v1::ChatRequest& request) {
+  return HasParts(model, request) && model.output.format->channels;
 }
 
 bool CallsConstrained(const ServedModel& model, const v1::ChatRequest& request) {
@@ -209,15 +212,16 @@ std::optional<v1::AnswerFormat> AnswerFormatOf(const ServedModel& model, const v
   format.set_name(std::string(known.name));
   if (model.output.tools && choice.mode() != Choice::MODE_NONE) {
     const absl::flat_hash_set<std::string> allowed(choice.names().begin(), choice.names().end());
+    const bool required = choice.mode() == Choice::MODE_REQUIRED;
     for (const v1::Tool& tool : request.conversation().tools()) {
       if (!allowed.empty() && !allowed.contains(tool.name())) continue;
       format.add_tools(tool.name());
-      if (known.layout == output::Layout::kTagged) AddTypes(tool, &format);
+      if (known.layout == output::Layout::kTagged) AddTypes(tool, required || tool.strict(), &format);
     }
     format.set_one_call(choice.has_parallel() && !choice.parallel());
   }
   // The template wrote the opener, so the answer begins behind it.
-  format.set_thinking_begun(EndsWith(prompt, known.think_open));
+  format.set_thinking_begun(output::OpensThinking(known, prompt));
   format.set_hide_thinking(request.thinking().show() == v1::Thinking::SHOW_NONE);
   if (request.thinking().has_budget_tokens()) format.set_thinking_budget(request.thinking().budget_tokens());
   return format;

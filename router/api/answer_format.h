@@ -22,6 +22,8 @@ absl::Status CheckThinking(const ServedModel& model, const v1::ChatRequest& requ
 // The field constraint, and tools that ask for one: whether the answers to this request can have it.
 // UNIMPLEMENTED where the model's format, or tools beside it, can't.
 absl::Status CheckConstraint(const ServedModel& model, const v1::ChatRequest& request);
+// Whether answers to such a request are written in channels, one of which is the answer's text.
+bool InChannels(const ServedModel& model, const v1::ChatRequest& request);
 // Whether calls in the answers to such a request are drawn under a grammar.
 bool CallsConstrained(const ServedModel& model, const v1::ChatRequest& request);
 // Whether an answer to such a request may begin with thinking that the prompt did not begin, and that a

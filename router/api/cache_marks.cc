@@ -119,6 +119,16 @@ absl::Status CheckCacheMarks(const v1::Conversation& conversation, const v1::Req
                   kMaxCacheMarks));
 }
 
+std::vector<v1::Conversation> ProbesAt(const v1::Conversation& conversation, int message, size_t offset) {
+  v1::Conversation begun = UpTo(conversation, message + 1);
+  v1::Message* const cut = begun.mutable_messages(message);
+  const std::string content = ContentOf(*cut);
+  cut->clear_parts();
+  cut->set_content(content.substr(0, offset) + OtherThan(std::string_view(content).substr(offset)));
+  cut->clear_tool_calls();  // they come behind the content
+  return GoOn(std::move(begun), ContentAt(conversation, message + 1));
+}
+
 std::vector<MarkProbe> MarkProbes(const v1::Conversation& conversation) {
   std::vector<MarkProbe> probes;
   if (conversation.has_tools_cache()) {
@@ -134,14 +144,8 @@ std::vector<MarkProbe> MarkProbes(const v1::Conversation& conversation) {
     for (int j = 0; j < message.parts_size(); ++j) {
       before += message.parts(j).text();
       if (!message.parts(j).has_cache()) continue;
-      v1::Conversation begun = UpTo(conversation, i + 1);
-      v1::Message* const cut = begun.mutable_messages(i);
-      const std::string rest = ContentOf(message).substr(before.size());
-      cut->clear_parts();
-      cut->set_content(before + OtherThan(rest));
-      cut->clear_tool_calls();  // they come behind the content
       probes.push_back({.ttl = TtlOf(message.parts(j).cache()),
-                        .conversations = GoOn(std::move(begun), ContentAt(conversation, i + 1))});
+                        .conversations = ProbesAt(conversation, i, before.size())});
     }
     if (message.has_cache()) {
       probes.push_back({.ttl = TtlOf(message.cache()),

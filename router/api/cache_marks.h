@@ -34,6 +34,9 @@ struct MarkProbe {
   std::vector<v1::Conversation> conversations;
 };
 
+// The conversation up to byte `offset` of a message's content, and how it could go on, the likeliest first.
+std::vector<v1::Conversation> ProbesAt(const v1::Conversation& conversation, int message, size_t offset);
+
 // A probe for each mark in the conversation.
 std::vector<MarkProbe> MarkProbes(const v1::Conversation& conversation);
 

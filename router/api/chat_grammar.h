@@ -1,6 +1,6 @@
 // The grammar under which a chat's answer is drawn: what its constraint asks for, and its calls where they
 // are required, strict, or beside a constraint. Pure but for the verdicts that GrammarCheck keeps; takes some
-// 200 ms for the worst grammars, so it runs on the executor.
+// 200 ms for the worst grammars if they are compiled.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,9 @@
 namespace baton::router {
 
 // Of a request that passed CheckToolChoice and CheckConstraint. Nothing: the answer is free. INVALID_ARGUMENT
-// names the field, and in it the keyword or the line.
+// names the field, and in it the keyword or the line. GrammarCheck::IsNew: it takes a compilation.
 absl::StatusOr<std::optional<v1::AnswerGrammar>> ChatGrammar(const ServedModel& model,
-                                                             const v1::ChatRequest& request);
+                                                             const v1::ChatRequest& request,
+                                                             GrammarCheck::Effort effort);
 
 }  // namespace baton::router

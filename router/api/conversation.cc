@@ -22,7 +22,8 @@ using Json = nlohmann::ordered_json;
 // Builds the variables of one conversation, and counts what they are made of.
 class Builder {
  public:
-  explicit Builder(int64_t max_parts) : max_parts_(max_parts), left_(max_parts) {}
+  Builder(int64_t max_parts, bool text_arguments)
+      : max_parts_(max_parts), text_arguments_(text_arguments), left_(max_parts) {}
 
   absl::StatusOr<Json> Build(const v1::Conversation& conversation) {
     BATON_ASSIGN_OR_RETURN(Json variables, FromStruct(conversation.template_arguments()));
@@ -129,6 +130,7 @@ class Builder {
       BATON_ASSIGN_OR_RETURN(
           Json arguments,
           FromText(call.arguments_json(), fmt::format("{}.tool_calls[{}].arguments_json", field, i)));
+      if (text_arguments_) arguments = call.arguments_json().empty() ? "{}" : call.arguments_json();
       Json item = Json::object();
       if (!call.id().empty()) item["id"] = call.id();
       item["type"] = "function";
@@ -149,6 +151,7 @@ class Builder {
   }
 
   const int64_t max_parts_;
+  const bool text_arguments_;
   int64_t left_;
 };
 
@@ -197,8 +200,9 @@ absl::Status CheckConversation(const v1::Conversation& conversation) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int64_t max_parts) {
-  return Builder(max_parts).Build(conversation);
+absl::StatusOr<Json> TemplateVariables(const v1::Conversation& conversation, int64_t max_parts,
+                                       bool text_arguments) {
+  return Builder(max_parts, text_arguments).Build(conversation);
 }
 
 void AddThinking(const v1::Thinking& thinking, Json* variables) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/rpc/status.h"
 
@@ -60,7 +61,7 @@ absl::Status Executor::Full() const {
   absl::MutexLock lock(&mutex_);
   const double work = static_cast<double>(all_.bytes + all_.jobs * kMinWork);
   return rpc::WithRetryDelay(
-      absl::ResourceExhaustedError("too many prompts wait to be tokenized; try again later"),
+      absl::ResourceExhaustedError(absl::StrCat("too many ", options_.what, "; try again later")),
       std::clamp(absl::Seconds(seconds_per_byte_ * work / std::max(1, options_.threads)), kMinRetry,
                  kLongestRetry));
 }
@@ -82,7 +83,7 @@ Executor::Job Executor::Take() {
   Job job = std::move(line.jobs.front());
   line.jobs.pop_front();
   --waiting_;
-  line.had += std::max(job.bytes, kMinWork);
+  line.had += std::max(job.weight.value_or(job.bytes), kMinWork);
   if (!line.jobs.empty()) turns_.emplace(line.had, id);
   return job;
 }

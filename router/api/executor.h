@@ -3,6 +3,8 @@
 // so neither a tenant nor large texts hold up the others' short ones, and no line starves. Of several threads
 // one is never given a large job. A job whose call is over is dropped before it begins.
 //
+// Grammars have an executor of their own (router.cc): one of them takes up to 200 ms, whatever its bytes.
+//
 // The jobs that wait or run are bounded in number and in bytes, and no tenant may have more of either than is
 // left free, so there is always room for a tenant that has no job here. A job that does not fit is refused
 // (TrySubmit returns false) and the caller answers RESOURCE_EXHAUSTED. Owned by Router; any thread.
@@ -12,6 +14,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -34,6 +37,8 @@ class Executor {
     size_t capacity = 8192;
     size_t capacity_bytes = size_t{256} << 20;
     const Clock* clock = nullptr;
+    // What waits here, for what a refused call is told.
+    const char* what = "prompts wait to be tokenized";
     // Called for each job that was not done, or not to its end, because its call was over. May be null.
     std::function<void()> dropped;
   };
@@ -41,6 +46,8 @@ class Executor {
     admission::TenantId tenant;
     // What the job's message takes, and what its work is in proportion to.
     size_t bytes = 0;
+    // What its work is in proportion to, if not its bytes.
+    std::optional<size_t> weight = {};
     // False once no client waits for the result; a job may ask during its work too.
     std::function<bool()> wanted;
     // False: it ended early because it isn't wanted any more.

@@ -18,27 +18,61 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start(const CallContex
                                                                 std::string_view method,
                                                                 grpc::CallbackServerContext* server_context,
                                                                 const grpc::ByteBuffer& bytes) {
-  auto call = std::shared_ptr<GenerateCall>(new GenerateCall(server_context));
+  return Run<Request>(
+      std::shared_ptr<GenerateCall>(new GenerateCall(server_context)), context, method, server_context, bytes,
+      [](const grpc::ByteBuffer& held, Request* request) { return ParseMessage(held, request); });
+}
+
+template <typename Request>
+grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run(
+    const std::shared_ptr<GenerateCall>& call, const CallContext& context, std::string_view method,
+    grpc::CallbackServerContext* server_context, const grpc::ByteBuffer& bytes,
+    std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
   call->self_ = call;
   call->driver_ = RequestDriver::Create(context, call, DeadlineOf(*server_context, *context.clock), method,
                                         rpc::TraceOf(*server_context));
+  {
+    absl::MutexLock lock(&call->mutex_);
+    call->cancels_ = call->driver_;
+  }
   // The call's own bytes go with the call, which a job on the executor may outlive.
-  call->driver_->Start<Request>(CredentialsOf(*server_context), bytes.Length(),
-                                [held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
-                                  absl::Status status = ParseMessage(*held, request);
-                                  held->Clear();
-                                  return status;
-                                });
+  call->driver_->Start<Request>(
+      CredentialsOf(*server_context), bytes.Length(),
+      [parse = std::move(parse), held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
+        absl::Status status = parse(*held, request);
+        held->Clear();
+        return status;
+      });
   return call.get();
 }
+
+void GenerateCall::Cancel() {
+  std::shared_ptr<RequestDriver> driver;
+  {
+    absl::MutexLock lock(&mutex_);
+    driver = cancels_.lock();
+  }
+  if (driver != nullptr) driver->OnCancelled();
+}
+
+std::optional<grpc::ByteBuffer> GenerateCall::Show(const v1::GenerateResponse& response) {
+  return SerializeMessage(response);
+}
+
+std::optional<grpc::ByteBuffer> GenerateCall::ShowFailure(const absl::Status&) { return std::nullopt; }
 
 template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::GenerateRequest>(
     const CallContext&, std::string_view, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
 template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Start<v1::ChatRequest>(
     const CallContext&, std::string_view, grpc::CallbackServerContext*, const grpc::ByteBuffer&);
+template grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::Run<v1::GenerateRequest>(
+    const std::shared_ptr<GenerateCall>&, const CallContext&, std::string_view, grpc::CallbackServerContext*,
+    const grpc::ByteBuffer&, std::function<absl::Status(const grpc::ByteBuffer&, v1::GenerateRequest*)>);
 
 void GenerateCall::Write(const v1::GenerateResponse& response, bool more) {
-  outgoing_ = SerializeMessage(response);
+  std::optional<grpc::ByteBuffer> shown = Show(response);
+  if (!shown.has_value()) return driver_->OnWritten(true);
+  outgoing_ = *std::move(shown);
   grpc::WriteOptions options;
   if (more) options.set_buffer_hint();  // both in one packet
   StartWrite(&outgoing_, options);
@@ -50,11 +84,12 @@ void GenerateCall::Finish(const absl::Status& status, const v1::GenerateResponse
     absl::MutexLock lock(&mutex_);
     if (server_context_ != nullptr) AddUsage(*usage, server_context_);
   }
-  if (last == nullptr) {
+  std::optional<grpc::ByteBuffer> shown = last == nullptr ? ShowFailure(status) : Show(*last);
+  if (!shown.has_value()) {
     grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(rpc::ToGrpc(status));
     return;
   }
-  outgoing_ = SerializeMessage(*last);
+  outgoing_ = *std::move(shown);
   StartWriteAndFinish(&outgoing_, grpc::WriteOptions(), grpc::Status::OK);
 }
 

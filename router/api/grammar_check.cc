@@ -7,6 +7,7 @@
 
 #include "common/base/status.h"
 #include "common/output/constraint.h"
+#include "common/output/structural_tags.h"
 
 namespace baton::router {
 namespace {
@@ -30,6 +31,14 @@ absl::StatusOr<std::string> LarkOf(const v1::Constraint& constraint) {
     }
     case v1::Constraint::kLark:
       return output::LarkGrammar(constraint.lark());
+    case v1::Constraint::kStructuralTags: {
+      std::vector<output::StructuralTag> tags;
+      for (const v1::StructuralTags::Tag& tag : constraint.structural_tags().tags()) {
+        tags.push_back({.begin = tag.begin(), .json_schema = tag.json_schema(), .end = tag.end()});
+      }
+      const auto& triggers = constraint.structural_tags().triggers();
+      return output::StructuralGrammar(tags, std::vector<std::string>(triggers.begin(), triggers.end()));
+    }
     case v1::Constraint::KIND_NOT_SET:
       break;
   }
@@ -48,6 +57,8 @@ const char* FieldOf(const v1::Constraint& constraint) {
       return "constraint.choices";
     case v1::Constraint::kLark:
       return "constraint.lark";
+    case v1::Constraint::kStructuralTags:
+      return "constraint.structural_tags";
     case v1::Constraint::KIND_NOT_SET:
       break;
   }
@@ -56,10 +67,12 @@ const char* FieldOf(const v1::Constraint& constraint) {
 
 }  // namespace
 
-absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& constraint) const {
+absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& constraint,
+                                                          Effort effort) const {
   absl::StatusOr<std::string> lark = LarkOf(constraint);
   absl::Status compiles = lark.status();
-  if (compiles.ok()) compiles = constraint.has_lark() ? Compiles(*lark) : CompilesMade(*lark);
+  if (compiles.ok()) compiles = constraint.has_lark() ? Compiles(*lark, effort) : CompilesMade(*lark, effort);
+  if (IsNew(compiles)) return compiles;
   if (!compiles.ok()) {
     return absl::Status(compiles.code(),
                         fmt::format("{}: {}", FieldOf(constraint), std::string(compiles.message())));
@@ -69,9 +82,9 @@ absl::StatusOr<v1::AnswerGrammar> GrammarCheck::GrammarOf(const v1::Constraint& 
   return grammar;
 }
 
-absl::Status GrammarCheck::CompilesMade(const std::string& lark) const {
-  const absl::Status compiles = Compiles(lark);
-  if (compiles.ok()) return compiles;
+absl::Status GrammarCheck::CompilesMade(const std::string& lark, Effort effort) const {
+  const absl::Status compiles = Compiles(lark, effort);
+  if (compiles.ok() || IsNew(compiles)) return compiles;
   // "at LINE(COLUMN): MESSAGE 1 | the first line 2 | the second", as far as there are such.
   std::string message(compiles.message());
   message = message.substr(0, message.find(" 1 | "));
@@ -81,12 +94,13 @@ absl::Status GrammarCheck::CompilesMade(const std::string& lark) const {
   return absl::Status(compiles.code(), message);
 }
 
-absl::Status GrammarCheck::Compiles(const std::string& lark) const {
+absl::Status GrammarCheck::Compiles(const std::string& lark, Effort effort) const {
   BATON_RETURN_IF_ERROR(vocabulary_.status());
   {
     absl::MutexLock lock(&mutex_);
     if (const auto found = known_.find(lark); found != known_.end()) return found->second;
   }
+  if (effort == Effort::kLookUp) return absl::AbortedError("this grammar was never compiled");
   const absl::Status compiles = (*vocabulary_)->Compile(lark).status();
   absl::MutexLock lock(&mutex_);
   if (known_.size() >= kMaxKnown) known_.clear();

@@ -1,7 +1,8 @@
 // GrammarCheck: what a request wants its answer to look like becomes the grammar that the decode worker
 // enforces, or a refusal that names the field, and in it the keyword or the line. The grammar is compiled
 // here too, so that none reaches a worker that would not compile there; what came of it is kept by the
-// grammar's text. One per model. Any thread; a check takes up to 200 ms, so it runs on the executor.
+// grammar's text. One per model. Any thread; compiling takes up to 200 ms, so it has a thread of its own, and
+// others ask for what is kept.
 #pragma once
 
 #include <memory>
@@ -20,6 +21,10 @@ namespace baton::router {
 
 class GrammarCheck {
  public:
+  // Whether a grammar that is new is compiled here and now. If not, the answer is IsNew.
+  enum class Effort { kLookUp, kCompile };
+  static bool IsNew(const absl::Status& status) { return absl::IsAborted(status); }
+
   // A tokenizer that grammars can't work with: every constraint is refused with the reason.
   explicit GrammarCheck(const text::Tokenizer& tokenizer)
       : vocabulary_(text::GrammarVocabulary::Make(tokenizer)) {}
@@ -27,11 +32,11 @@ class GrammarCheck {
   bool available() const { return vocabulary_.ok(); }
 
   // INVALID_ARGUMENT. may_think is the caller's to set.
-  absl::StatusOr<v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint) const;
+  absl::StatusOr<v1::AnswerGrammar> GrammarOf(const v1::Constraint& constraint, Effort effort) const;
   // INVALID_ARGUMENT: what is wrong with a grammar, and where.
-  absl::Status Compiles(const std::string& lark) const;
+  absl::Status Compiles(const std::string& lark, Effort effort) const;
   // The same of a grammar that no client has written: without place and lines, which say nothing to a client.
-  absl::Status CompilesMade(const std::string& lark) const;
+  absl::Status CompilesMade(const std::string& lark, Effort effort) const;
 
  private:
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;

@@ -32,13 +32,35 @@ absl::StatusOr<ModelRegistry> ModelRegistry::Create(std::vector<ServedModel> mod
 }
 
 absl::StatusOr<const ServedModel*> ModelRegistry::Find(std::string_view name) const {
-  if (name.empty()) return models_.front().get();
-  if (const auto found = by_name_.find(name); found != by_name_.end()) return found->second;
-  const std::string names = absl::StrJoin(models_, ", ", [](std::string* list, const auto& model) {
+  return FindFor(name, nullptr);
+}
+
+absl::StatusOr<const ServedModel*> ModelRegistry::Find(std::string_view name, const Tenant& tenant) const {
+  return FindFor(name, &tenant);
+}
+
+absl::StatusOr<const ServedModel*> ModelRegistry::FindFor(std::string_view name, const Tenant* tenant) const {
+  const auto may_use = [tenant](const ServedModel& model) {
+    return tenant == nullptr || model.MayUse(*tenant);
+  };
+  if (!name.empty()) {
+    const auto found = by_name_.find(name);
+    if (found != by_name_.end() && may_use(*found->second)) return found->second;
+  }
+  std::vector<const ServedModel*> usable;
+  for (const auto& model : models_) {
+    if (may_use(*model)) usable.push_back(model.get());
+  }
+  if (usable.empty()) {
+    return absl::PermissionDeniedError(
+        fmt::format("tenant {} may use no model of this router: tell the operator", Quoted(tenant->name)));
+  }
+  if (name.empty()) return usable.front();
+  const std::string names = absl::StrJoin(usable, ", ", [](std::string* list, const ServedModel* model) {
     list->append(fmt::format("\"{}\"", model->name));
   });
   return absl::NotFoundError(fmt::format("model: {} is not served here; use {}{}", Quoted(name),
-                                         models_.size() == 1 ? "" : "one of ", names));
+                                         usable.size() == 1 ? "" : "one of ", names));
 }
 
 }  // namespace baton::router

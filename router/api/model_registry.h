@@ -21,6 +21,18 @@ class ModelRegistry {
   // The model that a request means by `name`; an empty name means the default. NOT_FOUND, with the names that
   // are served, if there is no such model. The model lives as long as the registry, also when that is moved.
   absl::StatusOr<const ServedModel*> Find(std::string_view name) const;
+  // The same for this tenant: models that it may not use are not there, and its default is the first that it
+  // may use. PERMISSION_DENIED if it may use none.
+  absl::StatusOr<const ServedModel*> Find(std::string_view name, const Tenant& tenant) const;
+  // Names that model in a request that names none, if its default is another than the registry's. OK, or what
+  // Find says.
+  template <typename Request>
+  absl::Status Resolve(const Tenant& tenant, Request* request) const {
+    const auto found = Find(request->model(), tenant);
+    if (!found.ok()) return found.status();
+    if (request->model().empty() && *found != &default_model()) request->set_model((*found)->name);
+    return absl::OkStatus();
+  }
 
   const ServedModel& default_model() const { return *models_.front(); }
   // In the order in which they were given: the default is the first.
@@ -28,6 +40,8 @@ class ModelRegistry {
 
  private:
   explicit ModelRegistry(std::vector<ServedModel> models);
+  // tenant null: anyone.
+  absl::StatusOr<const ServedModel*> FindFor(std::string_view name, const Tenant* tenant) const;
 
   std::vector<std::unique_ptr<const ServedModel>> models_;  // at least one
   absl::flat_hash_map<std::string_view, const ServedModel*> by_name_;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "baton/v1/decode.pb.h"
@@ -16,8 +17,21 @@
 #include "router/api/session_prompts.h"
 #include "router/billing/price.h"
 #include "router/metrics/probe.h"
+#include "router/moderation/rules.h"
+#include "router/moderation/verdict.h"
 
 namespace baton::router {
+
+// What is done about a request's answers, and its prompt, by which classifier.
+struct ModerationPlan {
+  moderation::Moderator* moderator = nullptr;  // never null; it outlives every request
+  moderation::Policy policy = moderation::Policy::kBlock;
+  bool fail_open = false;
+  // The message that is answered, or its end.
+  std::string question;
+  // The prompt's text, if it is judged too.
+  std::optional<std::string> input;
+};
 
 struct Prepared {
   const ServedModel* model = nullptr;  // never null once it was prepared
@@ -47,6 +61,8 @@ struct Prepared {
   bool fills_context = false;
   // The client wants token ids too (the router always asks for them).
   bool token_ids = false;
+  // Nothing: no classifier looks at it.
+  std::optional<ModerationPlan> moderation;
 };
 
 }  // namespace baton::router

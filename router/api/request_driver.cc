@@ -8,9 +8,11 @@
 #include <variant>
 
 #include "absl/time/clock.h"
+#include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "common/kv/index/block_hash.h"
+#include "common/kv/index/prompt_chain.h"
+#include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
 
 namespace baton::router {
@@ -20,8 +22,11 @@ namespace {
 // the executor.
 constexpr size_t kParseAtOnceBytes = Executor::kLargeBytes;
 
-bool NeedsTokenizer(const v1::GenerateRequest& request) { return !request.has_token_ids(); }
-bool NeedsTokenizer(const v1::ChatRequest&) { return true; }
+// Nothing is to be done but to hash.
+bool IsCheap(const v1::GenerateRequest& request) {
+  return request.has_token_ids() && !request.has_constraint();
+}
+bool IsCheap(const v1::ChatRequest&) { return false; }
 
 // The hashes of the prompt's blocks as the workers make them.
 std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::string& domain) {
@@ -29,7 +34,8 @@ std::vector<kv::BlockHash> ChainOf(const v1::DecodeRequest& request, const std::
   static_assert(sizeof(TokenId) == sizeof(int32_t));
   const std::span tokens(reinterpret_cast<const TokenId*>(request.token_ids().data()),
                          request.token_ids_size() - request.resumed_tokens());
-  return kv::HashChain(kv::RootHash(domain, kv::TenantSalt(request.salt())), tokens);
+  const kv::BlockHash root = kv::RootHash(domain, kv::TenantSalt(request.salt()));
+  return kv::PromptChain(root, ReusableSpansOf(request)).Hashes(tokens);
 }
 
 }  // namespace
@@ -60,7 +66,9 @@ RequestDriver::RequestDriver(const CallContext& context, std::shared_ptr<ClientS
              .sessions = context.sessions,
              .tracer = context.tracer,
              .trace = trace,
-             .method = method},
+             .method = method,
+             .internal = context.internal,
+             .moderation = context.moderation},
             *context.clock, *context.probe) {}
 
 template <typename Request>
@@ -72,30 +80,77 @@ void RequestDriver::Start(const Credentials& credentials, size_t bytes, Parse<Re
   auto request = std::make_shared<Request>();
   if (bytes <= kParseAtOnceBytes) {
     if (absl::Status status = Read(parse, request.get()); !status.ok()) return Refuse(std::move(status));
-    if (!NeedsTokenizer(*request)) {
-      Prepare(*request);
+    if (IsCheap(*request)) {
+      Prepare(*request, std::nullopt);
       return;
     }
     parse = nullptr;
   }
+  SubmitJob(bytes, std::move(request), std::move(parse));
+}
+
+void RequestDriver::StartInternal(std::shared_ptr<const Tenant> tenant, v1::ChatRequest request) {
+  tenant_ = std::move(tenant);
+  const size_t bytes = request.ByteSizeLong();
+  SubmitJob<v1::ChatRequest>(bytes, std::make_shared<v1::ChatRequest>(std::move(request)), nullptr);
+}
+
+template <typename Request>
+void RequestDriver::SubmitJob(size_t bytes, std::shared_ptr<Request> request, Parse<Request> parse) {
+  Executor::Job job = JobOf(bytes, [this, bytes, request, parse = std::move(parse)] {
+    if (parse != nullptr) {
+      if (absl::Status status = Read(parse, request.get()); !status.ok()) {
+        Refuse(std::move(status));
+        return true;
+      }
+    }
+    return PrepareOrCompile(bytes, request);
+  });
+  if (!context_.executor->TrySubmit(std::move(job))) Refuse(context_.executor->Full());
+}
+
+template <typename Request>
+bool RequestDriver::PrepareOrCompile(size_t bytes, const std::shared_ptr<Request>& request) {
+  RequestPreparer::Grammar grammar = context_.preparer->GrammarOf(*request, GrammarCheck::Effort::kLookUp);
+  if (GrammarCheck::IsNew(grammar.status())) {
+    SubmitGrammar(bytes, request);
+  } else if (!grammar.ok()) {
+    Refuse(grammar.status());
+  } else {
+    return Prepare(*request, *std::move(grammar));
+  }
+  return true;
+}
+
+template <typename Request>
+void RequestDriver::SubmitGrammar(size_t bytes, std::shared_ptr<Request> request) {
+  Executor::Job job = JobOf(bytes, [this, bytes, request] {
+    auto grammar = std::make_shared<RequestPreparer::Grammar>(
+        context_.preparer->GrammarOf(*request, GrammarCheck::Effort::kCompile));
+    if (!grammar->ok()) {
+      Refuse(grammar->status());
+      return true;
+    }
+    Executor::Job rest =
+        JobOf(bytes, [this, request, grammar] { return Prepare(*request, std::move(**grammar)); });
+    if (!context_.executor->TrySubmit(std::move(rest))) Refuse(context_.executor->Full());
+    return true;
+  });
+  job.weight = 0;  // a small one may take as long as a large one
+  if (!context_.grammars->TrySubmit(std::move(job))) Refuse(context_.grammars->Full());
+}
+
+Executor::Job RequestDriver::JobOf(size_t bytes, std::function<bool()> work) {
   const std::shared_ptr<RequestDriver> self = shared_from_this();
   Executor::Job job;
   job.tenant = tenant_->id;
   job.bytes = bytes;
   job.wanted = [self] { return self->Wanted(); };
-  job.work = [self, request, parse = std::move(parse)] {
-    if (parse != nullptr) {
-      if (absl::Status status = self->Read(parse, request.get()); !status.ok()) {
-        self->Refuse(std::move(status));
-        return true;
-      }
-    }
-    return self->Prepare(*request);
-  };
+  job.work = [self, work = std::move(work)] { return work(); };
   job.drop = [self] {
     self->Refuse(absl::CancelledError("the call was over before its prompt was prepared"));
   };
-  if (!context_.executor->TrySubmit(std::move(job))) Refuse(context_.executor->Full());
+  return job;
 }
 
 template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::GenerateRequest>);
@@ -104,19 +159,38 @@ template void RequestDriver::Start(const Credentials&, size_t, Parse<v1::ChatReq
 template <typename Request>
 absl::Status RequestDriver::Read(const Parse<Request>& parse, Request* request) const {
   BATON_RETURN_IF_ERROR(parse(request));
+  BATON_RETURN_IF_ERROR(context_.preparer->models().Resolve(*tenant_, request));
   BATON_RETURN_IF_ERROR(context_.preparer->Check(*request));
+  if (context_.classifiers != nullptr) {
+    BATON_RETURN_IF_ERROR(context_.classifiers->CheckNone(request->model()));
+  }
+  BATON_RETURN_IF_ERROR(Classifiers::Plan(context_.classifiers, *request, *tenant_).status());
   return context_.authenticator->CheckPriority(*tenant_, request->options().priority());
 }
 
 template <typename Request>
-bool RequestDriver::Prepare(const Request& request) {
+bool RequestDriver::Prepare(const Request& request, std::optional<v1::AnswerGrammar> grammar) {
   auto prepared = std::make_shared<absl::StatusOr<Prepared>>(
-      context_.preparer->Prepare(request, *tenant_, [this] { return Wanted(); }));
+      context_.preparer->Prepare(request, *tenant_, std::move(grammar), [this] { return Wanted(); }));
   if (prepared->ok()) {
     context_.probe->Neutralised((*prepared)->neutralised);
     if (context_.prices != nullptr) (*prepared)->price = context_.prices->Find((*prepared)->model->name);
+    if (!context_.internal) {
+      auto plan = Classifiers::Plan(context_.classifiers, request, *tenant_);
+      // It was checked, and nothing that it says can have changed since.
+      BATON_CHECK(plan.ok()) << plan.status();
+      if (plan->has_value()) SetTexts(request, *(*prepared)->model, &**plan);
+      (*prepared)->moderation = *std::move(plan);
+    }
     const ModelFleet& fleet = context_.fleets[(*prepared)->model->fleet];
+    if ((*prepared)->request.reusable_size() > 0 && !fleet.fleet->view()->chunk_reuse) {
+      Refuse(absl::FailedPreconditionError(
+          "reusable: not all workers of this model take reusable spans: mark none, or start them with "
+          "--chunk-reuse"));
+      return true;
+    }
     (*prepared)->probe = fleet.probe;
+    fleet.probe->MadeToFit((*prepared)->context.removed_tokens(), (*prepared)->context.clamped_max_tokens());
     (*prepared)->chain = ChainOf((*prepared)->request, fleet.fleet->view()->block_hash_domain);
   }
   const bool finished = !absl::IsCancelled(prepared->status());
@@ -182,7 +256,35 @@ void RequestDriver::Do(Requeue& requeue) {
                        requeue.begun);
 }
 
-void RequestDriver::Do(Withdraw&) {
+void RequestDriver::Do(Judge& judge) {
+  const int choice = judge.choice;
+  // Nothing else counts a request whose prompt is refused: without this, a tenant could ask for verdicts
+  // without end.
+  if (choice == Judge::kPrompt && !judgements_.contains(choice)) {
+    Dispatcher& dispatcher = *context_.fleets[flow_.model()->fleet].dispatcher;
+    if (absl::Status status = dispatcher.AdmitCheapCall(tenant_->id); !status.ok()) {
+      Post([status](RequestFlow& flow) { return flow.OnNotAdmitted(status); });
+      return;
+    }
+  }
+  judgements_[choice] = flow_.moderator()->Judge(
+      std::move(judge.passage), deadline_, judge.trace,
+      [self = shared_from_this(), choice](absl::StatusOr<moderation::Verdict> verdict) {
+        auto held = std::make_shared<absl::StatusOr<moderation::Verdict>>(std::move(verdict));
+        self->Post([choice, held](RequestFlow& flow) { return flow.OnVerdict(choice, std::move(*held)); });
+      });
+}
+
+void RequestDriver::Do(StopJudging&) {
+  for (const auto& [choice, judgement] : judgements_) judgement->Cancel();
+  judgements_.clear();
+}
+
+void RequestDriver::Do(Withdraw& withdraw) {
+  if (withdraw.choice >= 0) {
+    dispatcher_->Withdraw(entries_[withdraw.choice]);
+    return;
+  }
   for (admission::EntryId entry : entries_) dispatcher_->Withdraw(entry);
   entries_.clear();
   request_ = nullptr;
@@ -212,13 +314,13 @@ void RequestDriver::Do(ReadNext& next) { calls_[next.choice]->Next(); }
 void RequestDriver::Do(HangUp& hang_up) { calls_[hang_up.choice]->Cancel(); }
 
 void RequestDriver::Do(Write& write) {
-  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_relaxed);
+  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_release);
   client_->Write(write.response, write.more);
 }
 
 void RequestDriver::Do(WriteLast& last) {
   Settle(last.used);
-  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_relaxed);
+  writing_since_.store(absl::ToUnixNanos(context_.clock->Now()), std::memory_order_release);
   FinishClient(absl::OkStatus(), std::move(last.response));
 }
 
@@ -277,9 +379,21 @@ billing::UsageRecord RequestDriver::RecordOf(absl::StatusCode code) const {
   }
   if (outcome.ttft.has_value()) record.ttft = absl::ToDoubleSeconds(*outcome.ttft);
   record.e2e = absl::ToDoubleSeconds(context_.clock->Now() - flow_.arrival());
+  if (outcome.moderation.has_value()) {
+    record.moderation = billing::UsageRecord::Moderation{.flagged = outcome.moderation->flagged(),
+                                                         .input = outcome.moderation->input(),
+                                                         .unavailable = outcome.moderation->unavailable(),
+                                                         .categories = {},
+                                                         .tokens = outcome.moderation_tokens};
+    for (const v1::ModerationCategory& category : outcome.moderation->categories()) {
+      record.moderation->categories.push_back(category.name());
+    }
+  }
   record.decode_worker = outcome.decode_worker;
   record.prefill_worker = outcome.prefill_worker;
   record.migrations = outcome.migrations;
+  record.removed_context_tokens = flow_.context_report().removed_tokens();
+  record.clamped_max_tokens = flow_.context_report().clamped_max_tokens();
   return record;
 }
 
@@ -287,6 +401,8 @@ std::optional<v1::RequestUsage> RequestDriver::Usage() const {
   if (!flow_.account().counted()) return std::nullopt;
   v1::RequestUsage usage;
   SetUsage(flow_.account().Total(), usage.mutable_usage());
+  usage.mutable_usage()->set_moderation_tokens(static_cast<uint32_t>(flow_.outcome().moderation_tokens));
+  usage.mutable_usage()->set_approximate_reused_tokens(flow_.outcome().approximate_reused_tokens);
   if (flow_.price() != nullptr) *usage.mutable_cost() = CostMessage(*flow_.price(), flow_.account().Total());
   return usage;
 }
@@ -308,7 +424,8 @@ void RequestDriver::OnCancelled() {
 }
 
 std::function<void()> RequestDriver::IfStalled(absl::Time now) {
-  const int64_t since = writing_since_.load(std::memory_order_relaxed);
+  // Who sees that it writes sees that it has been made.
+  const int64_t since = writing_since_.load(std::memory_order_acquire);
   if (since == 0 || now - absl::FromUnixNanos(since) < context_.client_stall) return nullptr;
   std::shared_ptr<RequestDriver> self = weak_from_this().lock();
   if (self == nullptr) return nullptr;

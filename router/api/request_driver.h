@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
+#include "router/api/classifiers.h"
 #include "router/api/client_stream.h"
 #include "router/api/decode_client.h"
 #include "router/api/executor.h"
@@ -32,6 +34,8 @@
 #include "router/billing/price_file.h"
 #include "router/dispatch/dispatcher.h"
 #include "router/metrics/probe.h"
+#include "router/moderation/probe.h"
+#include "router/moderation/verdict.h"
 #include "router/tenancy/authenticator.h"
 
 namespace baton::router {
@@ -50,6 +54,7 @@ struct CallContext {
   std::vector<ModelFleet> fleets;  // by ServedModel::fleet; at least one
   DecodeClient* decode = nullptr;
   Executor* executor = nullptr;
+  Executor* grammars = nullptr;  // compiles grammars that are new, and does nothing else
   const Clock* clock = nullptr;
   Probe* probe = nullptr;  // of calls whose model is not known
   LiveCalls* live = nullptr;
@@ -61,6 +66,10 @@ struct CallContext {
   int max_attempts = 3;
   int max_migrations = 3;
   absl::Duration client_stall = absl::InfiniteDuration();
+  const Classifiers* classifiers = nullptr;  // null: nothing can be moderated
+  moderation::Probe* moderation = nullptr;   // null: nobody counts it
+  // Of the router's own requests, for verdicts: not counted among the clients', never moderated.
+  bool internal = false;
 };
 
 class RequestDriver final : public LiveCall, public std::enable_shared_from_this<RequestDriver> {
@@ -82,6 +91,9 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   template <typename Request>
   void Start(const Credentials& credentials, size_t bytes, Parse<Request> parse);
 
+  // Begins a request of the router's own, once, in place of Start. It need not be checked.
+  void StartInternal(std::shared_ptr<const Tenant> tenant, v1::ChatRequest request);
+
   // From the client's stream: a Write has left, or (not ok) the client is gone.
   void OnWritten(bool ok);
   // From the client's stream: the client cancelled or went away, or its deadline has passed.
@@ -98,9 +110,21 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   // Parses and checks.
   template <typename Request>
   absl::Status Read(const Parse<Request>& parse, Request* request) const;
-  // Renders, tokenizes and hashes. False: it found that the call is over before it was done.
+  // On the executor.
   template <typename Request>
-  bool Prepare(const Request& request);
+  void SubmitJob(size_t bytes, std::shared_ptr<Request> request, Parse<Request> parse);
+  // Prepares a request that was read, if its grammar is none or known; otherwise has that compiled first.
+  // False: it found that the call is over before it was done.
+  template <typename Request>
+  bool PrepareOrCompile(size_t bytes, const std::shared_ptr<Request>& request);
+  // On the grammars' executor, and then on the other one.
+  template <typename Request>
+  void SubmitGrammar(size_t bytes, std::shared_ptr<Request> request);
+  // Renders, tokenizes and hashes; likewise.
+  template <typename Request>
+  bool Prepare(const Request& request, std::optional<v1::AnswerGrammar> grammar);
+  // A job of this call.
+  Executor::Job JobOf(size_t bytes, std::function<bool()> work);
   void Refuse(absl::Status status);
   // Whether the client still waits for an answer. Any thread.
   bool Wanted() const;
@@ -109,7 +133,9 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   // Performing actions: only the thread that drains the inbox.
   void Do(Submit& submit);
   void Do(Requeue& requeue);
-  void Do(Withdraw&);
+  void Do(Withdraw& withdraw);
+  void Do(Judge& judge);
+  void Do(StopJudging&);
   void Do(Dial& dial);
   void Do(ReadNext& next);
   void Do(HangUp& hang_up);
@@ -146,6 +172,8 @@ class RequestDriver final : public LiveCall, public std::enable_shared_from_this
   std::vector<admission::EntryId> entries_;         // by choice
   std::optional<admission::EntryId> account_;       // to be settled
   std::vector<std::shared_ptr<DecodeCall>> calls_;  // by choice
+  // The last of each choice, and of the prompt (Judge::kPrompt).
+  std::map<int, std::shared_ptr<moderation::Judgement>> judgements_;
 };
 
 }  // namespace baton::router

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "router/api/reusable_parts.h"
 #include "router/api/usage.h"
+#include "router/moderation/text.h"
 
 namespace baton::router {
 namespace {
@@ -25,7 +27,7 @@ RequestFlow::RequestFlow(Options options, const Clock& clock, Probe& probe)
       clock_(clock),
       probe_(probe),
       trace_(options_.tracer, options_.trace, clock, options_.arrival, options_.request_id, options_.method) {
-  probe_.RequestCame();
+  if (!options_.internal) probe_.RequestCame();
 }
 
 RequestFlow::~RequestFlow() {
@@ -44,14 +46,27 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   trace_.Submitted(prepared_);
   const v1::DecodeRequest& request = prepared_.request;
   account_ = billing::UsageAccount(request.token_ids_size(), prepared_.choices);
+  StartModeration(&actions);
+  // A prompt that may be refused is judged before anything is computed for it.
+  if (prompt_moderated_ == nullptr || prepared_.moderation->policy != moderation::Policy::kBlock) {
+    SubmitAll(&actions);
+  }
+  return actions;
+}
+
+void RequestFlow::SubmitAll(Actions* actions) {
+  const v1::DecodeRequest& request = prepared_.request;
   DispatchRequest submitted;
   submitted.tenant = prepared_.tenant;
+  submitted.model = prepared_.model->meter;
   submitted.choices = prepared_.choices;
   submitted.placement.prompt_tokens = request.token_ids_size();
   submitted.placement.max_tokens = request.stop().max_tokens();
   submitted.placement.arrival = options_.arrival;
   submitted.placement.deadline = options_.deadline;
   submitted.placement.session = prepared_.session;
+  submitted.placement.prefill_apart = request.reusable_size() > 0;
+  outcome_.approximate_reused_tokens = static_cast<uint32_t>(kv::LandedTokens(ReusableSpansOf(request)));
   if (options_.sessions != nullptr && prepared_.session_key.has_value() && !prepared_.chain.empty()) {
     last_prompt_ = options_.sessions->Find(*prepared_.session_key);
     if (last_prompt_ != nullptr) submitted.last_worker = last_prompt_->worker;
@@ -62,8 +77,7 @@ Actions RequestFlow::OnPrepared(absl::StatusOr<Prepared> prepared) {
   submitted.bytes = static_cast<int64_t>(request.token_ids_size() * sizeof(int32_t));
   submitted.priority = request.priority();
   submitted.deadline = options_.deadline;
-  actions.push_back(Submit{.request = std::move(submitted)});
-  return actions;
+  actions->push_back(Submit{.request = std::move(submitted)});
 }
 
 Actions RequestFlow::OnNotAdmitted(absl::Status status) {
@@ -76,6 +90,7 @@ Actions RequestFlow::OnPlaced(int choice, absl::StatusOr<Placement> placement) {
   Actions actions;
   if (end_.has_value()) return actions;  // a booking in it is released here
   ChoiceState& state = choices_[choice];
+  if (state.state == State::kDone) return actions;  // it was blocked meanwhile; likewise
   if (!placement.ok()) {
     EndWith(NoWorkerAccepted(state, placement.status()), &actions);
     return actions;
@@ -131,7 +146,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
   ChoiceState& state = choices_[choice];
   if (state.attempt != attempt) return actions;
   state.asked = false;
-  if (state.state == State::kDone) {  // more after Finished: not wanted
+  if (state.state == State::kDone || state.state == State::kJudging) {  // after Finished: not wanted
     actions.push_back(HangUp{choice});
     return actions;
   }
@@ -151,6 +166,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
       account_.Opened(choice, PromptReportOf(state.opening.usage()));
     }
     account_.Received(choice, event.delta().tokens(), event.thinking_tokens());
+    account_.Drafted(choice, attempt, event.drafted_tokens(), event.accepted_tokens());
     OnDelta(choice, std::move(*event.mutable_delta()), &actions);
   } else {
     OnFinished(choice, std::move(*event.mutable_finished()), &actions);
@@ -164,24 +180,29 @@ void RequestFlow::OnAccepted(int choice, Actions* actions) {
   state.lost = 0;
   state.placement.booking.Accepted();
   if (!started_) {
-    started_ = true;
     probe().PromptTokens(prepared_.request.token_ids_size());
-    v1::GenerateResponse response;
-    v1::Started* started = response.mutable_started();
-    started->set_request_id(options_.request_id);
-    started->set_model(prepared_.model->name);
-    started->set_seed(prepared_.seed);
-    started->set_prompt_tokens(prepared_.request.token_ids_size());
-    if (prepared_.context.ByteSizeLong() > 0) *started->mutable_context() = prepared_.context;
-    started->set_output_format(prepared_.request.answer_format().name());
-    Send({.response = std::move(response)}, actions);
+    SendStarted(actions);
   }
   AskForEvent(choice, actions);
+}
+
+void RequestFlow::SendStarted(Actions* actions) {
+  started_ = true;
+  v1::GenerateResponse response;
+  v1::Started* started = response.mutable_started();
+  started->set_request_id(options_.request_id);
+  started->set_model(prepared_.model->name);
+  started->set_seed(prepared_.seed);
+  started->set_prompt_tokens(prepared_.request.token_ids_size());
+  if (prepared_.context.ByteSizeLong() > 0) *started->mutable_context() = prepared_.context;
+  started->set_output_format(prepared_.request.answer_format().name());
+  Send({.response = std::move(response)}, actions);
 }
 
 void RequestFlow::AskForEvent(int choice, Actions* actions) {
   ChoiceState& state = choices_[choice];
   if (state.asked || state.held >= kHeldEvents) return;
+  if (state.state == State::kRunning && state.moderated != nullptr && state.moderated->gate.Full()) return;
   state.asked = true;
   actions->push_back(ReadNext{choice});
 }
@@ -208,79 +229,68 @@ void RequestFlow::OnDelta(int choice, v1::Delta delta, Actions* actions) {
   }
   state.sent.insert(state.sent.end(), delta.token_ids().begin(), delta.token_ids().end());
   delta.set_choice(choice);
-  if (!prepared_.token_ids) delta.clear_token_ids();
+  if (Moderated* const moderated = state.moderated.get(); moderated != nullptr) {
+    std::string text;
+    if (moderated->tokens.has_value()) {
+      for (const int32_t id : delta.token_ids()) text += moderated->tokens->Push(TokenId(id));
+    } else {
+      text = moderation::TextOf(delta);
+    }
+    if (!prepared_.token_ids) delta.clear_token_ids();
+    if (prepared_.moderation->policy == moderation::Policy::kBlock) {
+      if (!moderated->held_since.has_value()) moderated->held_since = now;
+      moderated->gate.Add(std::move(delta), text);
+    } else {
+      moderated->gate.AddText(text);
+      SendDelta(choice, std::move(delta), actions);
+    }
+    Moderate(choice, actions);
+  } else {
+    if (!prepared_.token_ids) delta.clear_token_ids();
+    SendDelta(choice, std::move(delta), actions);
+  }
+  AskForEvent(choice, actions);
+}
+
+void RequestFlow::SendDelta(int choice, v1::Delta delta, Actions* actions) {
+  ChoiceState& state = choices_[choice];
   v1::GenerateResponse response;
   *response.mutable_delta() = std::move(delta);
   ++state.held;
   Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
-  AskForEvent(choice, actions);
 }
 
 void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
   ChoiceState& state = choices_[choice];
-  const absl::Time now = clock_.Now();
-  finished.set_choice(choice);
   if (prepared_.fills_context && finished.reason() == v1::FINISH_REASON_LENGTH) {
     finished.set_reason(v1::FINISH_REASON_CONTEXT_FULL);
   }
-  if (finished.relay().decode_worker().empty()) {
-    finished.mutable_relay()->set_decode_worker(state.placement.decode->identity().id);
-  }
-  if (state.migrations > 0) {
-    // What was cached and how the first token came is told once, by the worker that began. The pace is ours.
-    finished.mutable_relay()->set_migrations(static_cast<uint32_t>(state.migrations));
-    if (!state.sent.empty()) *finished.mutable_timing() = state.opening.timing();
-    finished.mutable_timing()->clear_tpot();
-  }
   account_.Finished(choice, PromptReportOf(finished.usage()), finished.usage().thinking_tokens());
-  SetUsage(account_.Choice(choice), finished.mutable_usage());
-  DiagnoseMiss(choice, &finished);
-  finished.clear_cost();
-  if (price() != nullptr) *finished.mutable_cost() = CostMessage(*price(), account_.Charged(choice));
-  v1::Timing* timing = finished.mutable_timing();
-  const absl::Time first = state.first_token.value_or(now);
-  const PhaseSeconds phases = SplitTtft(absl::ToDoubleSeconds(first - options_.arrival),
-                                        absl::ToDoubleSeconds(state.dialed - options_.arrival), *timing);
-  timing->set_admit(phases.admit);
-  timing->set_decode_queue(phases.decode_queue);
-  timing->set_prefill_queue(phases.prefill_queue);
-  timing->set_prefill(phases.prefill);
-  timing->set_transfer(phases.transfer);
-  timing->set_first_token(phases.first_token);
-  timing->set_ttft(phases.Sum());
-  timing->set_e2e(absl::ToDoubleSeconds(now - options_.arrival));
-  if (!timing->has_tpot() && state.tokens > 1) {
-    timing->set_tpot(absl::ToDoubleSeconds(state.last_token - first) / static_cast<double>(state.tokens - 1));
-  }
-  probe().Phases(phases);
-  trace_.Finished(choice, state.dialed, first, phases.first_token);
-  if (timing->has_tpot()) probe().Pace(timing->tpot());
-  probe().Judge(timing->ttft(), timing->has_tpot() ? std::optional(timing->tpot()) : std::nullopt);
-
-  outcome_.reasons.push_back(finished.reason());
-  outcome_.decode_worker = finished.relay().decode_worker();
-  outcome_.prefill_worker = finished.relay().prefill_worker();
+  account_.Drafted(choice, state.attempt, finished.usage().drafted_tokens(),
+                   finished.usage().accepted_tokens());
+  Complete(choice, &finished);
   if (state.placement.learn) state.placement.learn(&finished);
-  state.state = State::kDone;
+  state.state = State::kJudging;
   state.placement.booking.Release();
-  v1::GenerateResponse response;
-  *response.mutable_finished() = std::move(finished);
   if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go
   state.asked = true;
-  Send({.response = std::move(response)}, actions);
+  if (state.moderated == nullptr) return EndChoice(choice, std::move(finished), actions);
+  Moderated& moderated = *state.moderated;
+  if (moderated.tokens.has_value()) moderated.gate.AddText(moderated.tokens->Flush());
+  moderated.gate.End();
+  moderated.ending = std::move(finished);
+  Moderate(choice, actions);
 }
 
-void RequestFlow::DiagnoseMiss(int choice, v1::Finished* finished) {
-  finished->clear_cache_miss();
-  if (!prompt_.has_value() || account_.charged_choice() != choice) return;
-  const Placement& placement = choices_[choice].placement;
-  prompt_->worker = placement.decode->identity().incarnation;
-  auto miss = MissOf(last_prompt_.get(), *prompt_, prepared_.request.token_ids_size(),
-                     account_.Choice(choice).cached(), placement.last_worker);
-  options_.sessions->Remember(*prepared_.session_key, *std::exchange(prompt_, std::nullopt));
-  if (!miss.has_value()) return;
-  probe().CacheMissed(MissReasonName(miss->reason()), miss->tokens());
-  *finished->mutable_cache_miss() = *std::move(miss);
+void RequestFlow::EndChoice(int choice, v1::Finished finished, Actions* actions) {
+  ChoiceState& state = choices_[choice];
+  finished.set_choice(choice);
+  if (state.moderated != nullptr || prompt_moderated_ != nullptr) TellModeration(choice, &finished);
+  outcome_.reasons.push_back(finished.reason());
+  state.state = State::kDone;
+  v1::GenerateResponse response;
+  *response.mutable_finished() = std::move(finished);
+  Send({.response = std::move(response)}, actions);
 }
 
 Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& status) {
@@ -289,7 +299,7 @@ Actions RequestFlow::OnDecodeEnd(int choice, int attempt, const absl::Status& st
   ChoiceState& state = choices_[choice];
   if (state.attempt != attempt) return actions;
   state.open = false;
-  if (state.state == State::kDone) return actions;
+  if (state.state == State::kDone || state.state == State::kJudging) return actions;
   if (status.ok()) {
     EndWith(absl::InternalError(fmt::format("decode worker {} ended after {} tokens without saying why",
                                             Describe(state), state.tokens)),
@@ -408,14 +418,6 @@ Actions RequestFlow::OnCancelled() {
   return actions;
 }
 
-admission::Meter::Use RequestFlow::Used() const {
-  admission::Meter::Use use{.requests = 1};
-  const billing::TokenCounts total = account_.Total();
-  use.prompt_tokens = total.prompt();
-  use.output_tokens = total.completion;
-  return use;
-}
-
 void RequestFlow::Send(Outgoing outgoing, Actions* actions) {
   outbox_.push_back(std::move(outgoing));
   if (!writing_) WriteFront(actions);
@@ -442,13 +444,14 @@ bool RequestFlow::AllDone() const {
 void RequestFlow::End() {
   finished_ = true;
   trace_.Ended(*end_, account_, outcome_.reasons);
-  probe().RequestEnded(end_->code(), clock_.Now() - options_.arrival);
+  if (!options_.internal) probe().RequestEnded(end_->code(), clock_.Now() - options_.arrival);
 }
 
 void RequestFlow::EndWith(absl::Status status, Actions* actions) {
   if (end_.has_value()) return;
   end_ = std::move(status);
   actions->push_back(Withdraw{});
+  if (judging_ > 0) actions->push_back(StopJudging{});
   for (size_t i = 0; i < choices_.size(); ++i) {
     ChoiceState& state = choices_[i];
     if (state.open) actions->push_back(HangUp{static_cast<int>(i)});
@@ -472,27 +475,6 @@ void RequestFlow::FinishIfDone(Actions* actions) {
 std::string RequestFlow::Describe(const ChoiceState& choice) const {
   const fleet::Worker::Identity& worker = choice.placement.decode->identity();
   return fmt::format("{} at {}", worker.id, worker.address);
-}
-
-PhaseSeconds SplitTtft(double ttft, double admit, const v1::Timing& worker) {
-  PhaseSeconds phases;
-  phases.admit = std::clamp(admit, 0.0, ttft);
-  const double rest = ttft - phases.admit;
-  phases.decode_queue = std::max(0.0, worker.decode_queue());
-  phases.prefill_queue = std::max(0.0, worker.prefill_queue());
-  phases.prefill = std::max(0.0, worker.prefill());
-  phases.transfer = std::max(0.0, worker.transfer());
-  const double reported = phases.decode_queue + phases.prefill_queue + phases.prefill + phases.transfer;
-  if (reported > rest) {
-    const double scale = rest / reported;
-    phases.decode_queue *= scale;
-    phases.prefill_queue *= scale;
-    phases.prefill *= scale;
-    phases.transfer *= scale;
-    return phases;
-  }
-  phases.first_token = rest - reported;
-  return phases;
 }
 
 }  // namespace baton::router

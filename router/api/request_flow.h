@@ -9,6 +9,10 @@
 // answer then goes on elsewhere (a migration) from prompt + tokens that came so far. Only those count: what a
 // dying worker computed and did not get here is drawn again, and is the same, because a draw is a function of
 // (logits, history, seed, position).
+//
+// A moderated choice has a moderation::Gate between its worker and the client, and one state more: Judging,
+// when its worker is done and verdicts are not. Tokens that the gate holds have come, so a migration does not
+// draw them again. What the gate holds is bounded by itself; the client's bound holds for what has passed it.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +32,7 @@
 #include "baton/v1/inference.pb.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/text/detokenizer.h"
 #include "router/admission/meter.h"
 #include "router/api/prepared.h"
 #include "router/api/request_trace.h"
@@ -37,6 +42,9 @@
 #include "router/dispatch/placement.h"
 #include "router/fleet/worker.h"
 #include "router/metrics/probe.h"
+#include "router/moderation/gate.h"
+#include "router/moderation/probe.h"
+#include "router/moderation/verdict.h"
 
 namespace baton::router {
 
@@ -51,8 +59,19 @@ struct Requeue {
   // The client has had tokens of it.
   bool begun = false;
 };
-// Take whatever still waits out of the queue.
-struct Withdraw {};
+// Take whatever still waits out of the queue: of one choice, or (-1) of all.
+struct Withdraw {
+  int choice = -1;
+};
+// Ask the classifier for a verdict about a choice, or (kPrompt) about the prompt. OnVerdict follows.
+struct Judge {
+  static constexpr int kPrompt = -1;
+  int choice;
+  moderation::Passage passage;
+  telemetry::TraceContext trace;
+};
+// No verdict is wanted any more.
+struct StopJudging {};
 // Call a decode worker. Events and the end come back with `choice` and `attempt`.
 struct Dial {
   int choice;
@@ -90,8 +109,8 @@ struct Finish {
   absl::Status status;
   admission::Meter::Use used;  // what the request is charged for
 };
-using Action =
-    std::variant<Submit, Requeue, Withdraw, Dial, ReadNext, HangUp, Write, WriteLast, Break, Finish>;
+using Action = std::variant<Submit, Requeue, Withdraw, Judge, StopJudging, Dial, ReadNext, HangUp, Write,
+                            WriteLast, Break, Finish>;
 using Actions = std::vector<Action>;
 
 class RequestFlow {
@@ -113,6 +132,9 @@ class RequestFlow {
     const telemetry::Tracer* tracer = nullptr;
     telemetry::TraceContext trace;
     std::string_view method;
+    // The request is the router's own, for a verdict: it is not counted among the clients'.
+    bool internal = false;
+    moderation::Probe* moderation = nullptr;  // null: it counts nothing
   };
   // One with the client and one behind it, so that reading and writing go on side by side.
   static constexpr int kHeldEvents = 2;
@@ -127,6 +149,8 @@ class RequestFlow {
   Actions OnPlaced(int choice, absl::StatusOr<Placement> placement);
   Actions OnDecodeEvent(int choice, int attempt, v1::DecodeEvent event);
   Actions OnDecodeEnd(int choice, int attempt, const absl::Status& status);
+  // What the classifier found, or why it has nothing to say.
+  Actions OnVerdict(int choice, absl::StatusOr<moderation::Verdict> verdict);
   // A Write left, or (ok false) the client is gone.
   Actions OnWritten(bool ok);
   // The client may have stopped reading: ends the request if a Write has waited for `client_stall`.
@@ -143,18 +167,41 @@ class RequestFlow {
     // Of the choice that was placed, or ended, last; empty: none.
     std::string decode_worker, prefill_worker;
     int migrations = 0;
+    // Of the choices that ended well, and of the prompt; nothing: it was not moderated.
+    std::optional<v1::ModerationResult> moderation;
+    int64_t moderation_tokens = 0;
+    uint32_t approximate_reused_tokens = 0;  // of the prompt
   };
   const Outcome& outcome() const { return outcome_; }
   const std::string& request_id() const { return options_.request_id; }
   const telemetry::TraceContext& trace() const { return trace_.context(); }
+  // What was done to make the conversation fit; empty: nothing.
+  const v1::ContextReport& context_report() const { return prepared_.context; }
   absl::Time arrival() const { return options_.arrival; }
   // Null: the request was refused before its model was found.
   const ServedModel* model() const { return prepared_.model; }
+  // Null: nothing is moderated.
+  moderation::Moderator* moderator() const {
+    return prepared_.moderation.has_value() ? prepared_.moderation->moderator : nullptr;
+  }
   // Null: the model has no price.
   const billing::Price* price() const { return prepared_.price.get(); }
 
  private:
-  enum class State { kWaiting, kDialing, kRunning, kDone };
+  enum class State { kWaiting, kDialing, kRunning, kJudging, kDone };
+  // What stands between a choice's worker and the client.
+  struct Moderated {
+    moderation::Gate gate;
+    // With token ids or log probabilities that the client sees: what they say, which may be ahead of the
+    // text.
+    std::optional<text::Detokenizer> tokens;
+    v1::ModerationResult result;
+    int64_t tokens_used = 0;
+    // Of the text that is held.
+    std::optional<absl::Time> held_since;
+    // From the worker; it waits for the last verdict.
+    std::optional<v1::Finished> ending;
+  };
   struct ChoiceState {
     State state = State::kWaiting;
     int attempt = 0;     // grows with every Dial; events of older ones are dropped
@@ -170,9 +217,11 @@ class RequestFlow {
     std::optional<absl::Time> first_token;
     v1::Opening opening;  // of the worker that drew the first token
     absl::Time last_token;
-    // Tokens sent so far: with the prompt, what another worker needs to go on from here.
+    // Tokens that came so far, whether the client has them or the gate: with the prompt, what another worker
+    // needs to go on from here.
     std::vector<int32_t> sent;
     int64_t tokens = 0;
+    std::unique_ptr<Moderated> moderated;  // null: its answer is not moderated
   };
   struct Outgoing {
     v1::GenerateResponse response;
@@ -181,9 +230,28 @@ class RequestFlow {
     int attempt = 0;
   };
 
+  // Hands the prepared request to the dispatcher.
+  void SubmitAll(Actions* actions);
+  void SendStarted(Actions* actions);
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
+  void SendDelta(int choice, v1::Delta delta, Actions* actions);
   void OnFinished(int choice, v1::Finished finished, Actions* actions);
+  // Fills in what the router knows about a choice that ends now, and lets go of its worker.
+  void Complete(int choice, v1::Finished* finished);
+  // Sends the last message of a choice.
+  void EndChoice(int choice, v1::Finished finished, Actions* actions);
+
+  void StartModeration(Actions* actions);
+  // Through the gate: what may be sent is, what is due is judged, and what has ended ends.
+  void Moderate(int choice, Actions* actions);
+  void JudgePrompt(Actions* actions);
+  void OnPromptVerdict(bool bad, Actions* actions);
+  // The answer ends here, by the classifier's verdict.
+  void Block(int choice, Actions* actions);
+  // What the verdicts said, into the choice's last message and the outcome.
+  void TellModeration(int choice, v1::Finished* finished);
+
   // Says what could have been found in the cache of the prompt, and remembers it for the next of its session.
   void DiagnoseMiss(int choice, v1::Finished* finished);
   void LostBeforeAccepted(int choice, const absl::Status& status, Actions* actions);
@@ -218,6 +286,9 @@ class RequestFlow {
   std::optional<SessionPrompt> prompt_;
   billing::UsageAccount account_;
   Outcome outcome_;
+  // While the prompt is judged, or has been: its text and what was found.
+  std::unique_ptr<Moderated> prompt_moderated_;
+  int judging_ = 0;              // verdicts that are out
   std::deque<Outgoing> outbox_;  // the front one is with the client while writing_
   bool writing_ = false;
   absl::Time write_began_;

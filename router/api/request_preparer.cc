@@ -14,6 +14,7 @@
 #include "router/api/chat_grammar.h"
 #include "router/api/conversation.h"
 #include "router/api/overflow.h"
+#include "router/api/reusable_parts.h"
 #include "router/api/validation.h"
 
 namespace baton::router {
@@ -49,6 +50,11 @@ absl::Status CheckCommon(const ServedModel& model, const Request& request) {
   if (request.stop().has_max_tokens() && request.stop().max_tokens() == 0 && request.options().n() > 1) {
     return absl::InvalidArgumentError(fmt::format(
         "options.n: {} choices of no tokens; with stop.max_tokens 0 it is 1", request.options().n()));
+  }
+  if (model.max_tokens > 0 && request.stop().max_tokens() > model.max_tokens) {
+    return absl::InvalidArgumentError(
+        fmt::format("stop.max_tokens: {}, and answers of model \"{}\" have at most {} here: ask for no more",
+                    request.stop().max_tokens(), model.name, model.max_tokens));
   }
   return absl::OkStatus();
 }
@@ -134,7 +140,8 @@ absl::StatusOr<Rendered> Render(const ServedModel& model, const v1::Conversation
                                 const v1::Thinking& thinking, const Tenant& tenant, int64_t contexts,
                                 const RequestPreparer::Wanted& wanted) {
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(auto variables, TemplateVariables(conversation, contexts * model.context));
+  BATON_ASSIGN_OR_RETURN(
+      auto variables, TemplateVariables(conversation, contexts * model.context, model.output.text_arguments));
   AddThinking(thinking, &variables);
   BATON_RETURN_IF_ERROR(CheckWanted(wanted));
   text::LiteralText::Marked marked;
@@ -177,6 +184,24 @@ int64_t RoomForPrompt(const ServedModel& model, const v1::StopConditions& stop) 
 
 void SetLeases(std::vector<v1::CacheLease> leases, v1::DecodeRequest* decode) {
   for (v1::CacheLease& lease : leases) *decode->add_leases() = std::move(lease);
+}
+
+void SetReusable(std::span<const kv::ReusableSpan> spans, v1::DecodeRequest* decode) {
+  for (const kv::ReusableSpan& span : spans) {
+    v1::ReusableSpan& one = *decode->add_reusable();
+    one.set_begin(static_cast<uint32_t>(span.begin));
+    one.set_end(static_cast<uint32_t>(span.end));
+  }
+}
+
+// Those that the client gives, of the prompt in `decode`.
+absl::Status SetReusable(const v1::GenerateRequest& request, v1::DecodeRequest* decode) {
+  if (request.reusable_size() > kv::kMaxReusableSpans) {
+    return absl::InvalidArgumentError(fmt::format("reusable: {} spans, at most {} are allowed",
+                                                  request.reusable_size(), kv::kMaxReusableSpans));
+  }
+  *decode->mutable_reusable() = request.reusable();
+  return kv::CheckReusable(ReusableSpansOf(*decode), decode->token_ids_size(), "reusable");
 }
 
 struct Fitted {
@@ -265,6 +290,7 @@ absl::Status RequestPreparer::Check(const v1::ChatRequest& request) const {
   BATON_RETURN_IF_ERROR(CheckConstraint(*model, request));
   BATON_RETURN_IF_ERROR(CheckOverflow(request.overflow()));
   BATON_RETURN_IF_ERROR(CheckCacheMarks(request.conversation(), request.options()));
+  BATON_RETURN_IF_ERROR(CheckReusableParts(request.conversation()));
   return CheckThinking(*model, request);
 }
 
@@ -304,6 +330,7 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   *decode.mutable_output() = request.output();
   decode.set_salt(tenant.salt.bytes());
   decode.set_priority(request.options().priority());
+  decode.set_speculation(request.options().speculation());
   prepared.request = std::move(decode);
   prepared.model = &model;
   prepared.choices = request.options().has_n() ? static_cast<int>(request.options().n()) : 1;
@@ -317,7 +344,22 @@ absl::StatusOr<Prepared> RequestPreparer::Complete(const ServedModel& model, con
   return prepared;
 }
 
+RequestPreparer::Grammar RequestPreparer::GrammarOf(const v1::GenerateRequest& request,
+                                                    GrammarCheck::Effort effort) const {
+  if (!request.has_constraint()) return std::nullopt;
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  BATON_ASSIGN_OR_RETURN(v1::AnswerGrammar grammar, model->grammars->GrammarOf(request.constraint(), effort));
+  return std::optional(std::move(grammar));
+}
+
+RequestPreparer::Grammar RequestPreparer::GrammarOf(const v1::ChatRequest& request,
+                                                    GrammarCheck::Effort effort) const {
+  BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
+  return ChatGrammar(*model, request, effort);
+}
+
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
+                                                  std::optional<v1::AnswerGrammar> grammar,
                                                   const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
@@ -330,9 +372,8 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
   } else {
     *decode.mutable_token_ids() = request.token_ids().ids();
   }
-  if (request.has_constraint()) {
-    BATON_ASSIGN_OR_RETURN(*decode.mutable_grammar(), model->grammars->GrammarOf(request.constraint()));
-  }
+  if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
+  BATON_RETURN_IF_ERROR(SetReusable(request, &decode));
   SetLeases(LeasesOf(decode.token_ids_size(), request.options()), &decode);
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode)));
   prepared.neutralised = neutralised;
@@ -340,6 +381,7 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::GenerateRequest& req
 }
 
 absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request, const Tenant& tenant,
+                                                  std::optional<v1::AnswerGrammar> grammar,
                                                   const Wanted& wanted) const {
   BATON_ASSIGN_OR_RETURN(const ServedModel* const model, models_.Find(request.model()));
   v1::DecodeRequest decode;
@@ -363,11 +405,12 @@ absl::StatusOr<Prepared> RequestPreparer::Prepare(const v1::ChatRequest& request
   BATON_ASSIGN_OR_RETURN(std::vector<v1::CacheLease> leases,
                          LeasesOf(rendered.tokens, conversation, request.options(), render_tokens));
   SetLeases(std::move(leases), &decode);
+  BATON_ASSIGN_OR_RETURN(const std::vector<kv::ReusableSpan> reusable,
+                         ReusablePartsOf(rendered.tokens, conversation, render_tokens));
+  SetReusable(reusable, &decode);
   if (auto format = AnswerFormatOf(*model, request, rendered.text); format.has_value()) {
     *decode.mutable_answer_format() = *std::move(format);
   }
-  BATON_RETURN_IF_ERROR(CheckWanted(wanted));
-  BATON_ASSIGN_OR_RETURN(auto grammar, ChatGrammar(*model, request));
   if (grammar.has_value()) *decode.mutable_grammar() = *std::move(grammar);
   const bool clamp = request.overflow().mode() == v1::Overflow::MODE_CLAMP_OUTPUT;
   BATON_ASSIGN_OR_RETURN(Prepared prepared, Complete(*model, request, tenant, std::move(decode), clamp));

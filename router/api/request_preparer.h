@@ -6,10 +6,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "baton/v1/inference.pb.h"
+#include "router/api/grammar_check.h"
 #include "router/api/model_registry.h"
 #include "router/api/prepared.h"
 #include "router/tenancy/tenants.h"
@@ -31,11 +33,28 @@ class RequestPreparer {
   // ones, which end with CANCELLED once it says false. Null: always.
   using Wanted = std::function<bool()>;
 
-  // Of a tenant's request that passed Check.
+  // The grammar that the answer is drawn under, of a request that passed Check; none: it is free. It may be a
+  // refusal, or GrammarCheck::IsNew: it takes a compilation, and is asked for again with that effort, on the
+  // grammars' thread.
+  using Grammar = absl::StatusOr<std::optional<v1::AnswerGrammar>>;
+  Grammar GrammarOf(const v1::GenerateRequest& request, GrammarCheck::Effort effort) const;
+  Grammar GrammarOf(const v1::ChatRequest& request, GrammarCheck::Effort effort) const;
+
+  // Of a tenant's request that passed Check, and its grammar.
   absl::StatusOr<Prepared> Prepare(const v1::GenerateRequest& request, const Tenant& tenant,
+                                   std::optional<v1::AnswerGrammar> grammar,
                                    const Wanted& wanted = nullptr) const;
   absl::StatusOr<Prepared> Prepare(const v1::ChatRequest& request, const Tenant& tenant,
+                                   std::optional<v1::AnswerGrammar> grammar,
                                    const Wanted& wanted = nullptr) const;
+  // The same with the grammar that the request asks for, compiled here and now.
+  template <typename Request>
+  absl::StatusOr<Prepared> Prepare(const Request& request, const Tenant& tenant,
+                                   const Wanted& wanted = nullptr) const {
+    Grammar grammar = GrammarOf(request, GrammarCheck::Effort::kCompile);
+    if (!grammar.ok()) return grammar.status();
+    return Prepare(request, tenant, *std::move(grammar), wanted);
+  }
 
   // Of a tenant's request that passed Check. Takes what a prompt can't be, up to kMaxContexts times the
   // context: "how long is it" is a fair question of a text that turns out too long.

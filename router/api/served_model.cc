@@ -8,6 +8,7 @@
 #include "common/base/status.h"
 #include "common/output/call_grammar.h"
 #include "common/output/stable_history.h"
+#include "router/api/classifier_prompt.h"
 
 namespace baton::router {
 namespace {
@@ -19,18 +20,64 @@ absl::StatusOr<output::FormatChoice> ChoiceOf(const ServedModel& served, const s
       return absl::InvalidArgumentError(fmt::format(
           "output format {}: there is none of this name (docs/output-formats.md)", Quoted(named)));
     }
+    const bool text_arguments =
+        served.chat_template != nullptr &&
+        output::TryFormat(*format, served.tokenizer, *served.chat_template).text_arguments;
     return output::FormatChoice{.format = format,
                                 .tools = format->layout != output::Layout::kNone,
-                                .thinking = !format->think_cut.empty()};
+                                .thinking = !format->think_cut.empty(),
+                                .text_arguments = text_arguments};
   }
   if (served.chat_template == nullptr) return output::FormatChoice{.format = output::FindFormat("none")};
   return output::ChooseFormat(served.tokenizer, *served.chat_template);
 }
 
+// Of classifiers: the first format whose prompts the template writes.
+constexpr std::string_view kFoundByTemplate = "auto";
+
+absl::Status MakeClassifier(const std::string& format, const std::string& folder, ServedModel* served) {
+  if (served->chat_template == nullptr) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: a classifier's prompts are written by its chat template, and it has none", folder));
+  }
+  if (format == kFoundByTemplate) {
+    for (const moderation::ClassifierFormat& one : moderation::ClassifierFormats()) {
+      const auto room = ProveClassifier(one, *served->chat_template, *served->tokenizer, served->context);
+      if (!room.ok()) continue;
+      served->classifier = &one;
+      served->classifier_room = *room;
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(fmt::format(
+        "{}: its chat template is of no family of classifiers that is known (docs/moderation.md)", folder));
+  }
+  served->classifier = moderation::FindClassifierFormat(format);
+  if (served->classifier == nullptr) {
+    std::vector<std::string_view> names;
+    for (const auto& one : moderation::ClassifierFormats()) names.push_back(one.name);
+    return absl::InvalidArgumentError(
+        fmt::format("classifier {}: there is no format of this name; use one of {}", Quoted(format),
+                    fmt::join(names, ", ")));
+  }
+  if (served->chat_template == nullptr) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: a classifier's prompts are written by its chat template, and it has none", folder));
+  }
+  auto room =
+      ProveClassifier(*served->classifier, *served->chat_template, *served->tokenizer, served->context);
+  if (!room.ok()) {
+    return absl::Status(room.status().code(),
+                        fmt::format("{}: {}", folder, std::string(room.status().message())));
+  }
+  served->classifier_room = *room;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const std::string& name,
-                                              const std::string& output_format) {
+                                              const std::string& output_format,
+                                              const std::string& classifier) {
   ServedModel served;
   served.name = name;
   if (served.name.empty()) {
@@ -58,7 +105,8 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
     return chat_template.status();
   }
   BATON_ASSIGN_OR_RETURN(served.output, ChoiceOf(served, output_format));
-  if (served.chat_template != nullptr) {
+  // Nobody goes on with a verdict.
+  if (served.chat_template != nullptr && classifier.empty()) {
     served.unstable_history = output::UnstableHistory(served.output, *served.chat_template);
   }
   served.literal = std::make_shared<text::LiteralText>(served.tokenizer, served.chat_template.get());
@@ -67,6 +115,7 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
   served.strict_tools = served.grammars->available() && served.output.tools &&
                         output::CanConstrainCalls(*served.markers, served.output.thinking);
   served.text_beside_tools = served.strict_tools && output::TellsCallsFromText(*served.markers);
+  if (!classifier.empty()) BATON_RETURN_IF_ERROR(MakeClassifier(classifier, folder, &served));
   return served;
 }
 

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "common/model/config/config.h"
 #include "common/output/format_choice.h"
@@ -16,6 +18,8 @@
 #include "common/text/literal_text.h"
 #include "common/text/tokenizer.h"
 #include "router/api/grammar_check.h"
+#include "router/moderation/classifier_format.h"
+#include "router/tenancy/tenants.h"
 
 namespace baton::router {
 
@@ -38,10 +42,26 @@ struct ServedModel {
   // Parts of an answer after which the next turn's prompt is another text (common/output/stable_history.h).
   std::vector<std::string_view> unstable_history;
 
+  // The tenants that may use it, and know of it; empty: all.
+  absl::flat_hash_set<std::string> tenants;
+  // The most tokens of an answer; 0: as many as the context takes.
+  int64_t max_tokens = 0;
+  // Its number among the models' meters, if it has rates for all tenants together.
+  std::optional<admission::TenantId> meter;
+  bool MayUse(const Tenant& tenant) const {
+    return tenants.empty() || tenant.internal || tenants.contains(tenant.name);
+  }
+
+  // It is a classifier, of this format (null: it is none), and a verdict takes so many bytes of text.
+  const moderation::ClassifierFormat* classifier = nullptr;
+  size_t classifier_room = 0;
+
   // `name` empty takes the folder's. `output_format` empty: the one whose parser reads what the model's
   // template writes, if there is one; else a name that the operator gave, which is taken without that proof.
+  // `classifier`: the name of its verdicts' format, which its template has to fit; empty: it is none.
   static absl::StatusOr<ServedModel> Load(const std::string& folder, const std::string& name,
-                                          const std::string& output_format = "");
+                                          const std::string& output_format = "",
+                                          const std::string& classifier = "");
 };
 
 }  // namespace baton::router

@@ -8,6 +8,7 @@
 #include "common/rpc/status.h"
 #include "router/api/complete_call.h"
 #include "router/api/grpc_credentials.h"
+#include "router/api/moderate_call.h"
 #include "router/api/usage.h"
 #include "router/api/wire.h"
 
@@ -81,8 +82,9 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(CallbackServerContext* cont
   return Answer<v1::TokenizeRequest>(
       context, request, response,
       [preparer = context_.preparer](
-          const v1::TokenizeRequest& parsed, const Tenant& tenant,
+          v1::TokenizeRequest& parsed, const Tenant& tenant,
           const RequestPreparer::Wanted& wanted) -> absl::StatusOr<v1::TokenizeResponse> {
+        BATON_RETURN_IF_ERROR(preparer->models().Resolve(tenant, &parsed));
         BATON_RETURN_IF_ERROR(preparer->Check(parsed));
         return preparer->Tokenize(parsed, tenant, wanted);
       });
@@ -92,17 +94,25 @@ grpc::ServerUnaryReactor* InferenceService::Detokenize(CallbackServerContext* co
                                                        const ByteBuffer* request, ByteBuffer* response) {
   return Answer<v1::DetokenizeRequest>(
       context, request, response,
-      [preparer = context_.preparer](const v1::DetokenizeRequest& parsed, const Tenant&,
-                                     const RequestPreparer::Wanted&) {
+      [preparer = context_.preparer](
+          v1::DetokenizeRequest& parsed, const Tenant& tenant,
+          const RequestPreparer::Wanted&) -> absl::StatusOr<v1::DetokenizeResponse> {
+        BATON_RETURN_IF_ERROR(preparer->models().Resolve(tenant, &parsed));
         return preparer->Detokenize(parsed);
       });
+}
+
+grpc::ServerUnaryReactor* InferenceService::Moderate(CallbackServerContext* context,
+                                                     const ByteBuffer* request, ByteBuffer* response) {
+  return ModerateCall::Start(context_, context, AuthenticateCheapCall(*context).status(), *request, response);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* context,
                                                        const ByteBuffer* request, ByteBuffer* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   v1::ListModelsRequest parsed;
-  absl::Status status = AuthenticateCheapCall(*context).status();
+  const auto tenant = AuthenticateCheapCall(*context);
+  absl::Status status = tenant.status();
   if (status.ok()) status = ParseMessage(*request, &parsed);
   if (!status.ok()) {
     reactor->Finish(rpc::ToGrpc(status));
@@ -110,6 +120,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
   }
   v1::ListModelsResponse answer;
   for (const auto& model : context_.preparer->models().models()) {
+    if (!model->MayUse(**tenant)) continue;
     v1::ModelInfo* info = answer.add_models();
     info->set_name(model->name);
     info->set_context_tokens(static_cast<uint32_t>(model->context));
@@ -120,6 +131,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     info->set_thinking(model->output.thinking);
     info->set_constraints(model->grammars != nullptr && model->grammars->available());
     info->set_strict_tools(model->strict_tools);
+    if (model->classifier != nullptr) info->set_classifier(std::string(model->classifier->name));
     if (context_.prices != nullptr) {
       if (const auto price = context_.prices->Find(model->name)) *info->mutable_prices() = PricesOf(*price);
     }
@@ -127,6 +139,7 @@ grpc::ServerUnaryReactor* InferenceService::ListModels(CallbackServerContext* co
     const auto view = context_.fleets[model->fleet].fleet->view();
     info->set_ready_prefill_workers(static_cast<uint32_t>(view->prefill.size()));
     info->set_ready_decode_workers(static_cast<uint32_t>(view->decode.size()));
+    info->set_chunk_reuse(view->chunk_reuse && !view->decode.empty());
   }
   *response = SerializeMessage(answer);
   reactor->Finish(grpc::Status::OK);

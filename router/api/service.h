@@ -9,10 +9,10 @@
 namespace baton::router {
 
 class InferenceService final
-    : public v1::Inference::WithRawCallbackMethod_Generate<
-          v1::Inference::WithRawCallbackMethod_Chat<v1::Inference::WithRawCallbackMethod_Complete<
-              v1::Inference::WithRawCallbackMethod_Tokenize<v1::Inference::WithRawCallbackMethod_Detokenize<
-                  v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>> {
+    : public v1::Inference::WithRawCallbackMethod_Generate<v1::Inference::WithRawCallbackMethod_Chat<
+          v1::Inference::WithRawCallbackMethod_Complete<v1::Inference::WithRawCallbackMethod_Tokenize<
+              v1::Inference::WithRawCallbackMethod_Detokenize<v1::Inference::WithRawCallbackMethod_Moderate<
+                  v1::Inference::WithRawCallbackMethod_ListModels<v1::Inference::Service>>>>>>> {
  public:
   explicit InferenceService(const CallContext& context) : context_(context) {}
 
@@ -26,6 +26,8 @@ class InferenceService final
                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Moderate(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
 

@@ -22,6 +22,8 @@ void SetUsage(const billing::TokenCounts& counts, v1::Usage* usage) {
   usage->set_cached_tokens(static_cast<uint32_t>(counts.cached()));
   usage->set_written_5m_tokens(static_cast<uint32_t>(counts.written_5m));
   usage->set_written_1h_tokens(static_cast<uint32_t>(counts.written_1h));
+  usage->set_drafted_tokens(static_cast<uint32_t>(counts.drafted));
+  usage->set_accepted_tokens(static_cast<uint32_t>(counts.accepted));
   usage->set_plain_tokens(static_cast<uint32_t>(counts.plain));
 }
 

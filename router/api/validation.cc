@@ -95,6 +95,10 @@ absl::Status CheckOptions(const v1::RequestOptions& options) {
     return Invalid("options.priority: {} is outside [-{}, {}]", options.priority(), kMaxPriority,
                    kMaxPriority);
   }
+  if (!v1::Speculation_IsValid(options.speculation())) {
+    return Invalid("options.speculation: {} is no value of Speculation",
+                   static_cast<int>(options.speculation()));
+  }
   if (options.session_id().size() > kMaxSessionIdBytes) {
     return Invalid("options.session_id: {} bytes, at most {} are allowed", options.session_id().size(),
                    kMaxSessionIdBytes);

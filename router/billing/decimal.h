@@ -22,6 +22,9 @@ absl::StatusOr<int64_t> ParseMillionths(std::string_view text);
 // The same number as text, without zeros at the end. ParseMillionths reads it back. Not negative.
 std::string FormatMillionths(int64_t millionths);
 
+// The picounits of a unit of a currency.
+inline constexpr int64_t kPicosPerUnit = 1'000'000'000'000;
+
 // An amount of units and of picounits (10^-12, less than one unit) as text, without zeros at the end but with
 // at least two digits behind the point. Neither is negative.
 std::string FormatAmount(int64_t units, int64_t picos);

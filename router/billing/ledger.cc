@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "router/billing/sqlite_ledger.h"
 
 namespace baton::router::billing {
 namespace {
@@ -40,11 +41,11 @@ LedgerSums SumsOf(const UsageRecord& record) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const Options& options, LedgerProbe& probe) {
-  std::unique_ptr<LedgerStore> store;
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const Options& options, LedgerProbe& probe,
+                                                     std::unique_ptr<LedgerStore> store) {
   std::unique_ptr<AuditLog> audit;
   if (!options.ledger_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(store, LedgerStore::Open(options.ledger_file));
+    BATON_ASSIGN_OR_RETURN(store, SqliteLedger::Open(options.ledger_file));
   }
   if (!options.audit_file.empty()) {
     BATON_ASSIGN_OR_RETURN(audit, AuditLog::Open(options.audit_file));

@@ -31,14 +31,16 @@ namespace baton::router::billing {
 class Ledger {
  public:
   struct Options {
-    std::string ledger_file;  // empty: no sums
+    std::string ledger_file;  // empty: no sums, or those of `store`
     std::string audit_file;   // empty: no lines
   };
   static constexpr absl::Duration kPatience = absl::Milliseconds(250);
   static constexpr size_t kMaxAuditBytes = 16 << 20;
 
   // A file that can't be used now is an error: nobody should find that out from a bill. `probe` outlives it.
-  static absl::StatusOr<std::unique_ptr<Ledger>> Open(const Options& options, LedgerProbe& probe);
+  // `store`: where the sums go if no file is named; null: nowhere.
+  static absl::StatusOr<std::unique_ptr<Ledger>> Open(const Options& options, LedgerProbe& probe,
+                                                      std::unique_ptr<LedgerStore> store = nullptr);
   // Writes what is left.
   ~Ledger();
 

@@ -1,21 +1,17 @@
-// LedgerStore: the sums of what was used, by day, tenant, key, model and currency, in one SQLite file. A
-// batch is added as a whole or not at all, and once: it carries its writer's name and number, so adding it
-// again after a doubtful failure changes nothing. The file survives the death of its process at any moment
-// (write-ahead log); a loss of power may take the last batches and never damages it. Several processes may
-// use one file. One thread; calls wait for the disk.
+// LedgerStore: where the sums of what was used are kept, by day, tenant, key, model and currency. Several
+// processes may use one. A batch is added as a whole or not at all, and once: it carries its writer's name
+// and number, so adding it again after a doubtful failure changes nothing. One thread; calls wait for the
+// disk or the network.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "router/billing/token_counts.h"
-
-struct sqlite3;
 
 namespace baton::router::billing {
 
@@ -43,41 +39,35 @@ struct LedgerSums {
 
 using LedgerSheet = std::map<LedgerKey, LedgerSums>;
 
+// The numbers of a LedgerSums, or of a constant one, in the order in which stores keep them; the cost's units
+// and picounits are last.
+template <typename Sums>
+auto LedgerColumns(Sums& sums) {
+  return std::array{&sums.requests,
+                    &sums.failed,
+                    &sums.tokens.decode_cached,
+                    &sums.tokens.prefill_cached,
+                    &sums.tokens.written_5m,
+                    &sums.tokens.written_1h,
+                    &sums.tokens.plain,
+                    &sums.tokens.completion,
+                    &sums.tokens.thinking,
+                    &sums.units,
+                    &sums.picos};
+}
+
 class LedgerStore {
  public:
-  // Opens the file, or makes it. FAILED_PRECONDITION: it is something else, or of a later version.
-  static absl::StatusOr<std::unique_ptr<LedgerStore>> Open(const std::string& path);
-  // For Read alone. NOT_FOUND if there is no file.
-  static absl::StatusOr<std::unique_ptr<LedgerStore>> OpenToRead(const std::string& path);
-  ~LedgerStore();
+  virtual ~LedgerStore() = default;
 
-  // Adds the sheet's sums to those in the file, unless the writer has added this batch, or a later one,
-  // before. `writer`: unique among all processes that ever write to the file. `day`: today's, after which
-  // writers of earlier months are forgotten. RESOURCE_EXHAUSTED: the disk is full.
-  absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
-                   const LedgerSheet& sheet);
+  // Adds the sheet's sums to those that are kept, unless the writer has added this batch, or a later one,
+  // before. `writer`: unique among all processes that ever write there. `day`: today's, after which writers
+  // of earlier months are forgotten. RESOURCE_EXHAUSTED: there is no room.
+  virtual absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
+                           const LedgerSheet& sheet) = 0;
 
   // The sums of the days from `first` to `last`, both included; empty: no limit.
-  absl::StatusOr<LedgerSheet> Read(const std::string& first, const std::string& last);
-
- private:
-  class Statement;
-  struct Closer {
-    void operator()(sqlite3* database) const;
-  };
-  using Database = std::unique_ptr<sqlite3, Closer>;
-
-  LedgerStore(Database database, std::string path);
-  static absl::StatusOr<Database> OpenFile(const std::string& path, int flags);
-  absl::Status Prepare();
-  absl::Status Run(const char* sql);
-  absl::Status AddInTransaction(const std::string& writer, int64_t batch, const std::string& day,
-                                const LedgerSheet& sheet);
-  absl::Status Failure(std::string_view doing) const;
-
-  const Database database_;
-  const std::string path_;
-  std::unique_ptr<Statement> add_;  // null: only to read
+  virtual absl::StatusOr<LedgerSheet> Read(const std::string& first, const std::string& last) = 0;
 };
 
 }  // namespace baton::router::billing

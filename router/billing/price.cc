@@ -80,7 +80,7 @@ absl::Status CheckPrice(const Price& price, int64_t most_tokens) {
   return absl::OutOfRangeError(fmt::format(
       "{} {} per million tokens is so much that a request of {} tokens could cost more than {} {}, which is "
       "the most that is counted: use a larger unit of money",
-      FormatMillionths(dearest), price.currency, most_tokens, most / 1'000'000'000'000, price.currency));
+      FormatMillionths(dearest), price.currency, most_tokens, most / kPicosPerUnit, price.currency));
 }
 
 absl::StatusOr<PriceTable> PriceTable::Parse(std::string_view text, std::string_view file) {

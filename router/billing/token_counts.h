@@ -17,6 +17,10 @@ struct TokenCounts {
   // Of the answer, and of these the tokens of thinking.
   int64_t completion = 0;
   int64_t thinking = 0;
+  // Tokens that decode workers drafted for the answer, and of these the ones that became part of it. They are
+  // in no other count and cost nothing.
+  int64_t drafted = 0;
+  int64_t accepted = 0;
 
   int64_t cached() const { return decode_cached + prefill_cached; }
   int64_t prompt() const { return cached() + written_5m + written_1h + plain; }

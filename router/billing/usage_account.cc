@@ -1,6 +1,7 @@
 #include "router/billing/usage_account.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace baton::router::billing {
 
@@ -22,6 +23,17 @@ void UsageAccount::Received(int choice, int64_t tokens, int64_t thinking) {
   if (tokens > 0 && !charged_.has_value()) charged_ = choice;
   account.completion += tokens;
   account.thinking = std::max(account.thinking, thinking);
+}
+
+void UsageAccount::Drafted(int choice, int attempt, int64_t drafted, int64_t accepted) {
+  ChoiceAccount& account = choices_[choice];
+  if (account.attempt != attempt) {
+    account.attempt = attempt;
+    account.drafted_before += std::exchange(account.drafted, 0);
+    account.accepted_before += std::exchange(account.accepted, 0);
+  }
+  account.drafted = std::max(account.drafted, drafted);
+  account.accepted = std::min(account.drafted, std::max(account.accepted, accepted));
 }
 
 void UsageAccount::Finished(int choice, const PromptReport& report, int64_t thinking) {
@@ -51,13 +63,18 @@ TokenCounts UsageAccount::Choice(int choice) const {
   TokenCounts counts = Split(account.prompt);
   counts.completion = account.completion;
   counts.thinking = std::clamp<int64_t>(account.thinking, 0, account.completion);
+  counts.drafted = account.drafted_before + account.drafted;
+  counts.accepted = account.accepted_before + account.accepted;
   return counts;
 }
 
 TokenCounts UsageAccount::Charged(int choice) const {
   const TokenCounts counts = Choice(choice);
   if (charged_ == choice) return counts;
-  return {.completion = counts.completion, .thinking = counts.thinking};
+  return {.completion = counts.completion,
+          .thinking = counts.thinking,
+          .drafted = counts.drafted,
+          .accepted = counts.accepted};
 }
 
 TokenCounts UsageAccount::Total() const {
@@ -67,6 +84,8 @@ TokenCounts UsageAccount::Total() const {
     const TokenCounts choice = Choice(i);
     total.completion += choice.completion;
     total.thinking += choice.thinking;
+    total.drafted += choice.drafted;
+    total.accepted += choice.accepted;
   }
   return total;
 }

@@ -33,6 +33,8 @@ class UsageAccount {
   void Opened(int choice, const PromptReport& report);
   // `tokens` came; of all tokens of the choice so far, `thinking` are known to be thinking.
   void Received(int choice, int64_t tokens, int64_t thinking);
+  // What the worker that has the choice by its `attempt`, a number that grows, says of its drafts so far.
+  void Drafted(int choice, int attempt, int64_t drafted, int64_t accepted);
   // The choice has ended well. `report`: of its last worker; it counts if no worker has reported before.
   void Finished(int choice, const PromptReport& report, int64_t thinking);
 
@@ -53,6 +55,10 @@ class UsageAccount {
     bool reported = false;  // by the worker that drew its first token
     int64_t completion = 0;
     int64_t thinking = 0;
+    // By workers before, and by the one of this attempt.
+    int64_t drafted_before = 0, accepted_before = 0;
+    int attempt = 0;
+    int64_t drafted = 0, accepted = 0;
   };
   TokenCounts Split(const PromptReport& report) const;
 

@@ -8,8 +8,6 @@
 namespace baton::router::billing {
 namespace {
 
-constexpr int64_t kPicosInAUnit = 1'000'000'000'000;
-
 // Microseconds are enough, and more digits would only be noise.
 double Rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
@@ -35,15 +33,27 @@ std::string AuditLine(const UsageRecord& record) {
     line["completion_tokens"] = record.tokens.completion;
     line["thinking_tokens"] = record.tokens.thinking;
     if (!record.currency.empty()) {
-      line["cost"] = FormatAmount(record.picos / kPicosInAUnit, record.picos % kPicosInAUnit);
+      line["cost"] = FormatAmount(record.picos / kPicosPerUnit, record.picos % kPicosPerUnit);
       line["currency"] = record.currency;
     }
+  }
+  if (record.moderation.has_value()) {
+    nlohmann::ordered_json& moderation = line["moderation"];
+    moderation["flagged"] = record.moderation->flagged;
+    if (record.moderation->flagged) {
+      moderation["input"] = record.moderation->input;
+      moderation["categories"] = record.moderation->categories;
+    }
+    if (record.moderation->unavailable) moderation["unavailable"] = true;
+    moderation["tokens"] = record.moderation->tokens;
   }
   if (record.ttft.has_value()) line["ttft_seconds"] = Rounded(*record.ttft);
   line["e2e_seconds"] = Rounded(record.e2e);
   if (!record.decode_worker.empty()) line["decode_worker"] = record.decode_worker;
   if (!record.prefill_worker.empty()) line["prefill_worker"] = record.prefill_worker;
   if (record.migrations > 0) line["migrations"] = record.migrations;
+  if (record.removed_context_tokens > 0) line["removed_context_tokens"] = record.removed_context_tokens;
+  if (record.clamped_max_tokens > 0) line["clamped_max_tokens"] = record.clamped_max_tokens;
   // What is no UTF-8 (a certificate's name) is replaced, not thrown at.
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

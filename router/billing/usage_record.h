@@ -33,9 +33,22 @@ struct UsageRecord {
   // Seconds.
   std::optional<double> ttft;
   double e2e = 0;
+  // What a classifier found, of all choices together; nothing: none was asked. Its tokens are in no other
+  // count.
+  struct Moderation {
+    bool flagged = false;
+    bool input = false;
+    bool unavailable = false;
+    std::vector<std::string> categories;
+    int64_t tokens = 0;
+  };
+  std::optional<Moderation> moderation;
   // Of the choice that ended last.
   std::string decode_worker, prefill_worker;
   int migrations = 0;
+  // What was done to make the conversation fit into the context (v1::Overflow); 0: nothing.
+  int64_t removed_context_tokens = 0;
+  int64_t clamped_max_tokens = 0;
 };
 
 // One line of JSON with a newline behind it. Times are in UTC, the cost is decimal text.

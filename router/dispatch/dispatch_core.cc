@@ -17,20 +17,30 @@ constexpr absl::Duration kMinExpect = absl::Seconds(5), kMaxExpect = absl::Secon
 }  // namespace
 
 void DispatchCore::Match(std::span<const kv::BlockHash> chain, std::span<placement::WorkerState> decode,
-                         std::span<placement::WorkerState> prefill) {
+                         std::span<placement::WorkerState> prefill,
+                         std::span<placement::WorkerState> leaving) {
   if (index_ == nullptr) return;
   index_->Match(chain, &matches_);
   const auto confirm = [&](placement::WorkerState& state) {
     const auto matched = chain.first(static_cast<size_t>(state.matched_blocks));
     state.confirmed_blocks = matched.empty() ? 0 : index_->Confirmed(state.slot, matched);
   };
+  const auto on_disk = [&](const placement::WorkerState& state) {
+    return state.disk_slot.has_value() ? int64_t{matches_.of(*state.disk_slot)} : 0;
+  };
   for (placement::WorkerState& state : decode) {
+    state.matched_blocks = matches_.of(state.slot);
+    state.disk_blocks = on_disk(state);
+    confirm(state);
+  }
+  for (placement::WorkerState& state : leaving) {
     state.matched_blocks = matches_.of(state.slot);
     confirm(state);
   }
   std::vector<placement::WorkerState*> holders;
   for (placement::WorkerState& state : prefill) {
     state.matched_blocks = matches_.of(state.slot);
+    state.disk_blocks = on_disk(state);
     if (state.serves_fetches && state.matched_blocks > 0) holders.push_back(&state);
   }
   const auto longest = holders.begin() + static_cast<int64_t>(std::min(kMaxPeers, holders.size()));

@@ -70,10 +70,10 @@ class DispatchCore {
   const admission::TtftDeadlines& deadlines() const { return deadlines_; }
 
   // Fills in what the index knows of the prompt `chain`: matched_blocks of each state, confirmed_blocks of
-  // decode workers, and of those prefill workers that hold most of it and serve fetches. Other states keep
-  // the confirmed_blocks that they have.
+  // decode workers and those that leave, and of those prefill workers that hold most of it and serve fetches.
+  // Other states keep the confirmed_blocks that they have.
   void Match(std::span<const kv::BlockHash> chain, std::span<placement::WorkerState> decode,
-             std::span<placement::WorkerState> prefill);
+             std::span<placement::WorkerState> prefill, std::span<placement::WorkerState> leaving = {});
   // What the last Match found.
   const index::Matches& matches() const { return matches_; }
 

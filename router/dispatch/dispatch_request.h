@@ -20,6 +20,8 @@ namespace baton::router {
 
 struct DispatchRequest {
   admission::TenantId tenant;
+  // The number of its model among the models' meters, if that has limits of its own.
+  std::optional<admission::TenantId> model;
   int choices = 1;
   // What the policy knows of it; the dispatcher fills in `now`.
   placement::Request placement;

@@ -29,7 +29,8 @@ Dispatcher::Dispatcher(Options options, fleet::Fleet& fleet, std::unique_ptr<pla
       metrics_(probe, policy_name_),
       core_(std::move(policy), options.default_ttft, index),
       admission_(options.limits,
-                 options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>()) {
+                 options.meters != nullptr ? options.meters : std::make_shared<admission::Meters>(),
+                 options.models != nullptr ? options.models : std::make_shared<admission::Meters>()) {
   SetTenant(admission::TenantId(0), "default", {});
   fleet_.SetListener([this] { Pump(); });
 }
@@ -65,6 +66,7 @@ void Dispatcher::TickUntilStopped() {
         shown = now;
         ShowLimits();
         ShowAffinity();
+        ShowLoad();
       }
     }
     if (waiting) Tick();
@@ -90,6 +92,7 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     const absl::Time now = clock_.Now();
     const TtftEstimate estimate = EstimateIfWaiting(*request, now);
     auto decided = admission_.Admit({.tenant = request->tenant,
+                                     .model = request->model,
                                      .choices = request->choices,
                                      .prompt_tokens = request->placement.prompt_tokens,
                                      .max_tokens = request->placement.max_tokens,
@@ -223,9 +226,10 @@ TtftEstimate Dispatcher::EstimateIfWaiting(const DispatchRequest& request, absl:
       admission_.queue().empty() && std::any_of(view->decode.begin(), view->decode.end(),
                                                 [&](const auto& worker) { return Takes(*worker, now); });
   if (goes_at_once || view->decode.empty() || !Busy(*view)) return unknown;
-  WorkerStates decode(view->decode), prefill(view->prefill);
-  core_.Match(request.chain, decode.workers, prefill.workers);
+  WorkerStates decode(view->decode), prefill(view->prefill), leaving(view->leaving);
+  core_.Match(request.chain, decode.workers, prefill.workers, leaving.workers);
   placement::Request placing = request.placement;
+  placing.leaving = leaving.workers;
   placing.now = now;
   const placement::Selection selection = core_.Select(placing, decode.workers, prefill.workers).selection;
   const auto& computes =
@@ -288,6 +292,19 @@ void Dispatcher::ShowLimits() {
 void Dispatcher::ShowAffinity() {
   probe_.HotPrefixes(hot_.Top(Probe::kHotPrefixes, clock_.Now()));
   metrics_.Show(*fleet_.view());
+}
+
+void Dispatcher::ShowLoad() {
+  FleetLoad load;
+  load.waiting = admission_.queue().size();
+  for (const auto& worker : fleet_.view()->decode) {
+    load.waiting += worker->ReportedQueued();
+    load.running += worker->ReportedRunning();
+    load.held_blocks +=
+        std::max<int64_t>(0, worker->TotalBlocks() - worker->FreeBlocks() - worker->CachedBlocks());
+    load.total_blocks += worker->TotalBlocks();
+  }
+  probe_.Load(load);
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
@@ -364,9 +381,10 @@ std::optional<absl::StatusOr<Placement>> Dispatcher::TryPlace(const Waiting& wai
 absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet::View& view, WorkerSpan open,
                                             absl::Time now, std::vector<SpeculativeRun>* speculative) {
   const DispatchRequest& request = *waiting.request;
-  WorkerStates decode(open), prefill(view.prefill);
-  core_.Match(request.chain, decode.workers, prefill.workers);
+  WorkerStates decode(open), prefill(view.prefill), leaving(view.leaving);
+  core_.Match(request.chain, decode.workers, prefill.workers, leaving.workers);
   placement::Request placing = request.placement;
+  placing.leaving = leaving.workers;
   placing.now = now;
   const PlacementPlan plan = core_.Select(placing, decode.workers, prefill.workers);
   const placement::Selection& selection = plan.selection;
@@ -387,7 +405,7 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   placement.decode = decoder;
   for (size_t at : selection.prefill) placement.prefill.push_back(view.prefill[at]);
   if (selection.fetch_from.has_value()) {
-    for (const WorkerSpan peers : {WorkerSpan(view.prefill), open}) {
+    for (const WorkerSpan peers : {WorkerSpan(view.prefill), open, WorkerSpan(view.leaving)}) {
       const auto peer = std::find_if(peers.begin(), peers.end(), [&](const auto& worker) {
         return worker->slot() == *selection.fetch_from;
       });

@@ -45,6 +45,8 @@ class Dispatcher {
     admission::Queue::Limits limits;
     // Of the tenants, shared with the dispatchers of other fleets; null: its own.
     std::shared_ptr<admission::Meters> meters = nullptr;
+    // Of the models that have limits for all tenants together; null: none has.
+    std::shared_ptr<admission::Meters> models = nullptr;
     // Choices that this router puts on one decode worker at a time.
     int64_t worker_concurrency = 256;
     absl::Duration max_wait = absl::Seconds(120);
@@ -142,6 +144,8 @@ class Dispatcher {
   void ShowLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Hot prefixes, and hits by worker of the fleet as it is.
   void ShowAffinity() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // How busy the fleet is, with what waits here.
+  void ShowLoad() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(std::vector<Delivery> deliveries);
   void TickUntilStopped();
 

@@ -8,6 +8,8 @@ WorkerStates::WorkerStates(WorkerSpan from) {
   for (const auto& worker : from) {
     placement::WorkerState& state = workers.emplace_back();
     state.slot = worker->slot();
+    state.disk_slot = worker->disk_slot();
+    if (state.disk_slot.has_value()) state.disk_cost = worker->disk_cost();
     state.queued_tokens = worker->QueuedTokens();
     state.running = worker->Requests();
     state.context_tokens = worker->ContextTokens();

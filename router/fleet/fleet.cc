@@ -96,6 +96,9 @@ void Fleet::Tell(const BlockNews& news) const {
   };
   if (!news.evicted.empty()) index_->Evict(news.slot, hashes(news.evicted));
   if (!news.stored.empty()) index_->Store(news.slot, hashes(news.stored));
+  if (!news.disk_slot.has_value()) return;
+  if (!news.disk_evicted.empty()) index_->Evict(*news.disk_slot, hashes(news.disk_evicted));
+  if (!news.disk_stored.empty()) index_->Store(*news.disk_slot, hashes(news.disk_stored));
 }
 
 std::optional<WorkerSlot> Fleet::JoinIndex(int endpoint) {
@@ -105,6 +108,8 @@ std::optional<WorkerSlot> Fleet::JoinIndex(int endpoint) {
 void Fleet::LeaveIndex(EndpointState& state) {
   if (state.worker == nullptr) return;
   if (index_ != nullptr) index_->Leave(state.worker->slot());
+  if (const auto disk = state.worker->disk_slot(); disk.has_value()) index_->Leave(*disk);
+  state.worker->SetDiskSlot(std::nullopt);
   state.worker->Depart();
   moves_.push_back({.slot = state.worker->slot(), .incarnation = state.worker->identity().incarnation});
 }
@@ -121,7 +126,12 @@ absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* 
   if (event.has_snapshot()) {
     state.sequence = event.sequence();
     BATON_RETURN_IF_ERROR(TakeSnapshot(endpoint, state, event.snapshot()));
-    *news = {.slot = state.worker->slot(), .stored = event.snapshot().stored(), .evicted = {}};
+    *news = {.slot = state.worker->slot(),
+             .stored = event.snapshot().stored(),
+             .evicted = {},
+             .disk_slot = state.worker->disk_slot(),
+             .disk_stored = event.snapshot().disk_stored(),
+             .disk_evicted = {}};
     return absl::OkStatus();
   }
   if (state.sequence == 0 || event.sequence() != state.sequence + 1) {
@@ -131,7 +141,13 @@ absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* 
   state.sequence = event.sequence();
   if (state.worker == nullptr) return absl::OkStatus();
   const v1::WatchDelta& delta = event.delta();
-  *news = {.slot = state.worker->slot(), .stored = delta.stored(), .evicted = delta.evicted()};
+  *news = {.slot = state.worker->slot(),
+           .stored = delta.stored(),
+           .evicted = delta.evicted(),
+           .disk_slot = state.worker->disk_slot(),
+           .disk_stored = delta.disk_stored(),
+           .disk_evicted = delta.disk_evicted()};
+  if (delta.has_disk_rate()) state.worker->ReportDisk(delta.disk_rate());
   if (delta.has_load()) state.worker->Report(delta.load(), options_.router_id);
   if (!delta.peer_rates().empty()) state.worker->ReportPeers(delta.peer_rates());
   if (delta.has_draining() && delta.draining() != state.draining) {
@@ -187,6 +203,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
                                                              .fingerprint = info.fingerprint(),
                                                              .channel = listed.channel,
                                                              .peer_fetch = info.peer_fetch(),
+                                                             .chunk_reuse = info.chunk_reuse(),
                                                              .chunk_tokens = info.chunk_tokens(),
                                                              .link_domain = info.link_domain()},
                                             *slot);
@@ -195,6 +212,12 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
     spdlog::info("{} worker {} at {} is up", Name(listed.role), info.worker_id(), listed.address);
   }
   state.worker->SetSlot(*slot);
+  if (snapshot.has_disk_rate() && index_ != nullptr) {
+    // A second slot of the index: blocks on disk are within the same bound of memory, and one walk along a
+    // chain tells both. Without a free one they go unseen.
+    state.worker->SetDiskSlot(index_->Join());
+    state.worker->ReportDisk(snapshot.disk_rate());
+  }
   moves_.push_back(
       {.slot = *slot, .incarnation = incarnation, .arrived = true, .step_cost = MeasuredBy(info)});
   state.worker->Report(snapshot.load(), options_.router_id);
@@ -274,6 +297,7 @@ void Fleet::Rebuild() {
     }
     if (state.draining) {
       state.trouble = "draining";
+      if (identity.peer_fetch) view->leaving.push_back(state.worker);
       continue;
     }
     // An incarnation of 0 is a worker that doesn't say.
@@ -285,6 +309,7 @@ void Fleet::Rebuild() {
     }
     state.usable = true;
     state.trouble.clear();
+    view->chunk_reuse = view->chunk_reuse && identity.chunk_reuse;
     (identity.role == Role::kDecode ? view->decode : view->prefill).push_back(state.worker);
   }
   probe_.Workers(static_cast<int>(view->decode.size()), static_cast<int>(view->prefill.size()));

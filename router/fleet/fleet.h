@@ -34,8 +34,12 @@ namespace baton::router::fleet {
 struct View {
   std::vector<std::shared_ptr<Worker>> decode;
   std::vector<std::shared_ptr<Worker>> prefill;
+  // Those of both roles that drain: they take no requests, and peers can fetch what they hold.
+  std::vector<std::shared_ptr<Worker>> leaving;
   // What, besides the tenant's salt, the roots of their block hashes are made of.
   std::string block_hash_domain;
+  // All workers that may be used take reusable spans.
+  bool chunk_reuse = true;
 };
 
 class Fleet {
@@ -126,6 +130,9 @@ class Fleet {
     WorkerSlot slot;
     std::string_view stored;
     std::string_view evicted;
+    std::optional<WorkerSlot> disk_slot = {};
+    std::string_view disk_stored = {};
+    std::string_view disk_evicted = {};
   };
 
   void BookingEnded() const;

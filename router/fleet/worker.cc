@@ -56,6 +56,13 @@ void Worker::ReportPeers(const google::protobuf::RepeatedPtrField<v1::PeerRate>&
   peer_costs_ = std::move(costs);
 }
 
+void Worker::ReportDisk(const v1::DiskRate& rate) {
+  const double base = rate.base(), per_second = rate.bytes_per_second();
+  if (!(base >= 0 && base <= kMaxBase) || !(per_second >= kMinRate)) return;
+  disk_base_.store(base, std::memory_order_relaxed);
+  disk_token_.store(token_bytes_ / per_second, std::memory_order_relaxed);
+}
+
 std::shared_ptr<const std::vector<placement::PeerCost>> Worker::peer_costs() const {
   absl::MutexLock lock(&peers_mutex_);
   return peer_costs_;
@@ -73,6 +80,8 @@ void Worker::Report(const v1::Load& load, std::string_view router_id) {
   reported_tokens_.store(others_tokens, std::memory_order_relaxed);
   const int64_t all = int64_t{load.running()} + load.queued();
   reported_requests_.store(std::max<int64_t>(0, all - own), std::memory_order_relaxed);
+  reported_running_.store(int64_t{load.running()}, std::memory_order_relaxed);
+  reported_queued_.store(int64_t{load.queued()}, std::memory_order_relaxed);
   queued_tokens_.store(Bounded(load.queued_tokens()), std::memory_order_relaxed);
   total_blocks_.store(Bounded(load.total_blocks()), std::memory_order_relaxed);
   free_blocks_.store(Bounded(load.free_blocks()), std::memory_order_relaxed);

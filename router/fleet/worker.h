@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,8 @@ class Worker {
     std::shared_ptr<grpc::Channel> channel = nullptr;
     // It fetches blocks from peers, and serves them.
     bool peer_fetch = false;
+    // It takes requests with reusable spans.
+    bool chunk_reuse = false;
     // Rows of the longest chunk of one prompt in a step; 0: it does not say.
     int64_t chunk_tokens = 0;
     // Names the workers among which its link is fast; empty: it does not say.
@@ -77,6 +80,21 @@ class Worker {
     departed_.store(false, std::memory_order_relaxed);
   }
 
+  // Its place in the prefix index for the blocks on its disk, and what reading them takes. Absent: it has no
+  // disk, or no place. What no disk takes is left out.
+  std::optional<WorkerSlot> disk_slot() const {
+    const uint32_t slot = disk_slot_.load(std::memory_order_relaxed);
+    return slot == kNoSlot ? std::nullopt : std::optional(WorkerSlot(slot));
+  }
+  void SetDiskSlot(std::optional<WorkerSlot> slot) {
+    disk_slot_.store(slot.has_value() ? slot->value() : kNoSlot, std::memory_order_relaxed);
+  }
+  void ReportDisk(const v1::DiskRate& rate);
+  placement::DiskCost disk_cost() const {
+    return {.base = disk_base_.load(std::memory_order_relaxed),
+            .token = disk_token_.load(std::memory_order_relaxed)};
+  }
+
   // What the worker says about itself. Also half-opens its circuit breaker, if that is open.
   void Report(const v1::Load& load, std::string_view router_id);
 
@@ -94,6 +112,10 @@ class Worker {
   // Prompt tokens of what runs or is queued on a decode worker: others' by its last report, and this
   // router's.
   int64_t ContextTokens() const;
+  // All routers' requests by its last report: those that run, and those that were accepted and do not run
+  // yet.
+  int64_t ReportedRunning() const { return reported_running_.load(std::memory_order_relaxed); }
+  int64_t ReportedQueued() const { return reported_queued_.load(std::memory_order_relaxed); }
   // 0 until reported.
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
   int64_t FreeBlocks() const { return free_blocks_.load(std::memory_order_relaxed); }
@@ -127,11 +149,18 @@ class Worker {
   const uint64_t key_;
   const uint64_t domain_key_;
   const double token_bytes_;  // of KV
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
   std::atomic<uint32_t> slot_;
+  std::atomic<uint32_t> disk_slot_{kNoSlot};
+  // Seconds: of a load, and of each token.
+  std::atomic<double> disk_base_{0};
+  std::atomic<double> disk_token_{0};
   std::atomic<bool> departed_{false};
   std::atomic<int64_t> reported_requests_{0};  // without this router's own
   std::atomic<int64_t> reported_tokens_{0};    // others' contexts
   std::atomic<int64_t> queued_tokens_{0};
+  std::atomic<int64_t> reported_running_{0};
+  std::atomic<int64_t> reported_queued_{0};
   std::atomic<int64_t> total_blocks_{0};
   std::atomic<int64_t> free_blocks_{0};
   std::atomic<int64_t> cached_blocks_{0};

@@ -74,6 +74,19 @@ Probe::Probe(telemetry::Metrics& all, Slo slo, const std::string& model)
                                 "were encoded as characters")),
       answer_tokens_(
           metrics_.Counter("baton_router_answer_tokens_total", "Tokens received from decode workers")),
+      overflow_removed_(
+          metrics_.Counter("baton_router_overflow_total",
+                           "Conversations that were too long for the context and made to fit, by "
+                           "what was done",
+                           {{"action", "removed"}})),
+      overflow_clamped_(
+          metrics_.Counter("baton_router_overflow_total",
+                           "Conversations that were too long for the context and made to fit, by "
+                           "what was done",
+                           {{"action", "clamped"}})),
+      removed_tokens_(
+          metrics_.Counter("baton_router_overflow_removed_tokens_total",
+                           "Tokens, about, that were left out of conversations to make them fit")),
       ttft_(metrics_.Histogram("baton_router_ttft_seconds", "Arrival of a request to its first token",
                                telemetry::TtftBuckets())),
       tpot_(metrics_.Histogram("baton_router_tpot_seconds", "Mean time per output token after the first",
@@ -180,6 +193,12 @@ void Probe::Phases(const PhaseSeconds& phases) {
   first_token_.Observe(phases.first_token);
 }
 
+void Probe::MadeToFit(int64_t removed_tokens, int64_t clamped_max_tokens) {
+  if (removed_tokens > 0) overflow_removed_.Increment();
+  if (clamped_max_tokens > 0) overflow_clamped_.Increment();
+  removed_tokens_.Increment(static_cast<double>(removed_tokens));
+}
+
 void Probe::Denied(const std::string& reason) {
   all_.Counter("baton_router_denied_total", "Calls that authentication refused, by reason",
                {{"reason", reason}})
@@ -231,6 +250,12 @@ void Probe::HotPrefixes(const std::vector<index::HotPrefixes::Hot>& top) {
     hot_prefixes_[i].tokens->Set(static_cast<double>(hot.blocks * kBlockTokens));
     hot_prefixes_[i].holders->Set(static_cast<double>(hot.holders));
   }
+}
+
+void Probe::NameAsVllm(const std::string& model) { vllm_.emplace(all_, model); }
+
+void Probe::Load(const FleetLoad& load) {
+  if (vllm_.has_value()) vllm_->Show(load);
 }
 
 void Probe::Workers(int decode, int prefill) {

@@ -16,6 +16,7 @@
 #include "router/admission/probe.h"
 #include "router/index/hot_prefixes.h"
 #include "router/index/prefix_index.h"
+#include "router/metrics/vllm_metrics.h"
 #include "router/metrics/worker_hits.h"
 
 namespace baton::router {
@@ -43,6 +44,9 @@ class Probe {
   void PromptTokens(int64_t tokens) { prompt_tokens_.Increment(static_cast<double>(tokens)); }
   // Control tokens in a client's text that were encoded as characters.
   void Neutralised(int64_t tokens) { neutralised_.Increment(static_cast<double>(tokens)); }
+  // A conversation was too long for the context: about so many tokens of it were left out, or its answer was
+  // limited to so many. 0: that was not done.
+  void MadeToFit(int64_t removed_tokens, int64_t clamped_max_tokens);
   void AnswerTokens(int64_t tokens) { answer_tokens_.Increment(static_cast<double>(tokens)); }
   // The first token of a request, counted from its arrival.
   void FirstToken(absl::Duration ttft);
@@ -85,6 +89,10 @@ class Probe {
   // By tenant.
   admission::Probe& admission() { return admission_; }
 
+  // From now on the fleet's load is shown under vLLM's names too, as that of this model.
+  void NameAsVllm(const std::string& model);
+  void Load(const FleetLoad& load);
+
   void Workers(int decode, int prefill);
   void Draining() { draining_.Set(1); }
   void WatchRestarted(const std::string& reason);
@@ -99,6 +107,9 @@ class Probe {
   prometheus::Counter& prompt_tokens_;
   prometheus::Counter& neutralised_;
   prometheus::Counter& answer_tokens_;
+  prometheus::Counter& overflow_removed_;
+  prometheus::Counter& overflow_clamped_;
+  prometheus::Counter& removed_tokens_;
   prometheus::Histogram& ttft_;
   prometheus::Histogram& tpot_;
   prometheus::Histogram& itl_;
@@ -142,6 +153,7 @@ class Probe {
   prometheus::Gauge& draining_;
   admission::Probe admission_;
   WorkerHits worker_hits_;
+  std::optional<VllmMetrics> vllm_;
 };
 
 }  // namespace baton::router

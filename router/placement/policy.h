@@ -22,19 +22,6 @@
 
 namespace baton::router::placement {
 
-// What is known of a request when it is placed.
-struct Request {
-  int64_t prompt_tokens = 0;
-  int64_t max_tokens = 0;
-  absl::Time arrival = absl::UnixEpoch();
-  absl::Time now = absl::UnixEpoch();  // later than the arrival, if it had to wait for a decode worker
-  absl::Time deadline = absl::InfiniteFuture();
-  // Hash of the client's session id; 0: none. A hint that breaks near ties, never more.
-  uint64_t session = 0;
-  // Tokens per block of WorkerState's counts.
-  int64_t block_tokens = kBlockTokens;
-};
-
 // A prompt that this router has booked on a prefill worker and that has given no first token yet.
 struct Booked {
   absl::Time due;      // its virtual deadline: the order in which the worker serves (prefill_service/queue.h)
@@ -52,15 +39,26 @@ struct PeerCost {
   double token = 0;
 };
 
+// What reading blocks from a worker's disk takes: seconds, and seconds per token.
+struct DiskCost {
+  double base = 0;
+  double token = 0;
+};
+
 // What is known of a worker when a request is placed.
 struct WorkerState {
   WorkerSlot slot;
+  // Its place in the prefix index for the blocks on its disk; absent: it keeps none there.
+  std::optional<WorkerSlot> disk_slot;
   // Longest prefix of the request's chain that it holds or, by an earlier placement, is expected to hold, in
   // blocks.
   int64_t matched_blocks = 0;
   // Of those, what it has said itself that it holds: what it could use, or a peer fetch, now. Known of decode
   // workers, and of prefill workers that serve fetches and hold most of the prefix; 0 of others.
   int64_t confirmed_blocks = 0;
+  // Longest prefix of the chain that it has on its disk. They may be in memory too.
+  int64_t disk_blocks = 0;
+  DiskCost disk_cost;
   // Uncached prompt tokens that wait or are computed there: reported, and booked but not yet reported.
   int64_t queued_tokens = 0;
   // Those of them that this router has booked, one by one, in any order. May be empty: then queued_tokens is
@@ -96,6 +94,23 @@ struct WorkerState {
 
 using Workers = std::span<const WorkerState>;
 
+// What is known of a request when it is placed.
+struct Request {
+  int64_t prompt_tokens = 0;
+  int64_t max_tokens = 0;
+  absl::Time arrival = absl::UnixEpoch();
+  absl::Time now = absl::UnixEpoch();  // later than the arrival, if it had to wait for a decode worker
+  absl::Time deadline = absl::InfiniteFuture();
+  // Hash of the client's session id; 0: none. A hint that breaks near ties, never more.
+  uint64_t session = 0;
+  // Its prompt is computed by a prefill worker if there is one, also where a decode worker would be sooner.
+  bool prefill_apart = false;
+  // Tokens per block of WorkerState's counts.
+  int64_t block_tokens = kBlockTokens;
+  // Workers that take no request any more, and whose blocks others can still fetch.
+  Workers leaving = {};
+};
+
 // Why a placement is as it is: a metric label and a debug field.
 enum class Reason {
   kTurn,    // it was this worker's turn
@@ -116,7 +131,7 @@ std::string_view ReasonName(Reason reason);
 struct Prediction {
   double wait = 0;
   double prefill = 0;
-  double fetch = 0;  // the part that the wait does not hide
+  double fetch = 0;  // from a peer or the disk: the part that the wait does not hide
   double ship = 0;
   double interference = 0;
 
@@ -127,7 +142,7 @@ struct Selection {
   size_t decode = 0;            // index among the decode candidates
   std::vector<size_t> prefill;  // indices among the prefill candidates, best first; empty: prefill locally
   // The worker that computes the prompt (the first prefill worker, or the decode worker if there is none)
-  // should fetch this many leading blocks from this peer, a candidate of either kind.
+  // should fetch this many leading blocks from this peer, a candidate of either kind or one that leaves.
   std::optional<WorkerSlot> fetch_from;
   int64_t fetch_blocks = 0;
   // Uncached tokens to compute on the first of them, and when they are due there: what to book.

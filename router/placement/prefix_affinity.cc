@@ -31,6 +31,12 @@ int64_t Reused(const Request& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
+// Of the prefix that its disk has beyond `here` tokens. None of it: 0.
+double LoadSeconds(const WorkerState& worker, int64_t here, int64_t there) {
+  if (there <= here) return 0;
+  return worker.disk_cost.base + worker.disk_cost.token * static_cast<double>(there - here);
+}
+
 }  // namespace
 
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
@@ -129,10 +135,22 @@ double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& wor
     const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
     const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
     if (queued > 0) cost += forecast.Seconds(queued, 0);
-    cost += forecast.Seconds(request.prompt_tokens - cached, cached);
+    double prompt = forecast.Seconds(request.prompt_tokens - cached, cached);
+    if (const int64_t there = Reused(request, worker.disk_blocks); there > cached) {
+      prompt = std::min(prompt, LoadSeconds(worker, cached, there) +
+                                    forecast.Seconds(request.prompt_tokens - there, there));
+    }
+    cost += prompt;
   } else {
-    const int64_t missing = request.prompt_tokens - Reused(request, worker.matched_blocks);
-    cost += ShipForecast(worker, prefill).Least(missing, Transfer(missing));
+    const ShipForecast ships(worker, prefill);
+    const int64_t here = Reused(request, worker.matched_blocks);
+    int64_t missing = request.prompt_tokens - here;
+    double ship = ships.Least(missing, Transfer(missing));
+    if (const int64_t there = Reused(request, worker.disk_blocks); there > here) {
+      missing = request.prompt_tokens - there;
+      ship = std::min(ship, LoadSeconds(worker, here, there) + ships.Least(missing, Transfer(missing)));
+    }
+    cost += ship;
   }
   return cost + BlockWait(request, worker, with * output_tokens_) +
          BrokenLeases(request, worker, output_tokens_);
@@ -235,29 +253,36 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
                        std::max(0.0, static_cast<double>(worker.requests()));
   const double broken = BrokenLeases(request, worker, 0);
-  const auto score = [&](int64_t blocks) {
+  const int64_t here = Reused(request, worker.matched_blocks);
+  // `peer`: what it lacks of the blocks comes from a peer, otherwise from its own disk.
+  const auto score = [&](int64_t blocks, bool peer) {
     Candidate candidate;
     candidate.worker = at;
     candidate.cached_tokens = Reused(request, blocks);
-    candidate.fetch_blocks = blocks > worker.matched_blocks ? blocks : 0;
+    candidate.fetch_blocks = peer ? blocks : 0;
     Prediction& predicted = candidate.predicted;
     predicted.prefill =
         forecast.Seconds(request.prompt_tokens - candidate.cached_tokens, candidate.cached_tokens);
     candidate.due =
         forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(request.now);
     predicted.wait = Wait(request, worker, candidate.due);
-    const double fetch = Transfer(candidate.cached_tokens - Reused(request, worker.matched_blocks));
+    const double fetch =
+        peer ? Transfer(candidate.cached_tokens - here) : LoadSeconds(worker, here, candidate.cached_tokens);
     predicted.fetch = std::max(0.0, fetch - predicted.wait);
     predicted.ship = ship;
     // Blocks that it lacks displace others, which a later request would have come back for.
-    const int64_t new_tokens = request.prompt_tokens - Reused(request, worker.matched_blocks);
+    const int64_t new_tokens = request.prompt_tokens - here;
     const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
     candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced + broken;
     return candidate;
   };
-  Candidate best = score(worker.matched_blocks);
+  Candidate best = score(worker.matched_blocks, /*peer=*/false);
+  if (worker.disk_blocks > worker.matched_blocks) {
+    const Candidate loading = score(worker.disk_blocks, /*peer=*/false);
+    if (loading.cost < best.cost) best = loading;
+  }
   if (worker.can_fetch && fetchable > worker.matched_blocks) {
-    const Candidate fetching = score(fetchable);
+    const Candidate fetching = score(fetchable, /*peer=*/true);
     if (fetching.cost < best.cost) best = fetching;
   }
   return best;
@@ -286,7 +311,8 @@ void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidate
   }
 }
 
-Prediction PrefixAffinity::Local(const Request& request, const WorkerState& decoder, int64_t blocks) const {
+Prediction PrefixAffinity::Local(const Request& request, const WorkerState& decoder, int64_t blocks,
+                                 bool from_disk) const {
   const Learnt& learnt = Of(decoder.slot);
   const int64_t cached = Reused(request, blocks);
   const int64_t uncached = request.prompt_tokens - cached;
@@ -309,7 +335,9 @@ Prediction PrefixAffinity::Local(const Request& request, const WorkerState& deco
     local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
   }
   local.interference = local.prefill * running * near * near;
-  local.fetch = std::max(0.0, Transfer(cached - Reused(request, decoder.confirmed_blocks)) - local.wait);
+  const int64_t here = Reused(request, decoder.confirmed_blocks);
+  const double fetch = from_disk ? LoadSeconds(decoder, here, cached) : Transfer(cached - here);
+  local.fetch = std::max(0.0, fetch - local.wait);
   return local;
 }
 
@@ -319,11 +347,12 @@ double PrefixAffinity::LocalCost(const Prediction& local) const {
   return local.ttft() + options_.stream_weight * local.interference + options_.lost_reuse * local.prefill;
 }
 
-std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, int64_t blocks,
-                                               const WorkerState& fetcher, uint64_t tie_key) const {
+std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, Workers leaving,
+                                               int64_t blocks, const WorkerState& fetcher,
+                                               uint64_t tie_key) const {
   std::optional<WorkerSlot> best;
   std::tuple<bool, int64_t, uint64_t> best_order;
-  for (const Workers peers : {prefill, decode}) {
+  const auto consider = [&](Workers peers) {
     for (const WorkerState& worker : peers) {
       if (worker.fetchable_blocks() < blocks) continue;
       const std::tuple order(worker.link_domain != fetcher.link_domain, worker.queued_tokens,
@@ -332,7 +361,10 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
       best = worker.slot;
       best_order = order;
     }
-  }
+  };
+  consider(prefill);
+  consider(decode);
+  if (!best.has_value()) consider(leaving);  // it may be gone before it is asked
   return best;
 }
 
@@ -347,10 +379,12 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
 
   int64_t longest = 0, fetchable = 0;
   for (const WorkerState& worker : prefill) {
-    longest = std::max(longest, worker.matched_blocks);
+    longest = std::max({longest, worker.matched_blocks, worker.disk_blocks});
     fetchable = std::max(fetchable, worker.fetchable_blocks());
   }
-  for (const WorkerState& worker : decode) fetchable = std::max(fetchable, worker.fetchable_blocks());
+  for (const Workers peers : {decode, request.leaving}) {
+    for (const WorkerState& worker : peers) fetchable = std::max(fetchable, worker.fetchable_blocks());
+  }
 
   const ShipForecast ships(decoder, prefill);
   const int64_t missing = request.prompt_tokens - Reused(request, decoder.matched_blocks);
@@ -366,6 +400,13 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   // compute again.
   Prediction local = Local(request, decoder, decoder.confirmed_blocks);
   int64_t local_blocks = decoder.confirmed_blocks;
+  if (decoder.disk_blocks > decoder.confirmed_blocks) {
+    if (const Prediction loading = Local(request, decoder, decoder.disk_blocks, /*from_disk=*/true);
+        LocalCost(loading) < LocalCost(local)) {
+      local = loading;
+      local_blocks = decoder.disk_blocks;
+    }
+  }
   if (decoder.can_fetch && fetchable > decoder.confirmed_blocks) {
     if (const Prediction fetching = Local(request, decoder, fetchable);
         LocalCost(fetching) < LocalCost(local)) {
@@ -376,11 +417,11 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   }
   const double local_cost = LocalCost(local);
 
-  if (candidates.empty() || local_cost < candidates.front().cost) {
+  if (candidates.empty() || (!request.prefill_apart && local_cost < candidates.front().cost)) {
     selection.prefill.clear();
     selection.uncached_tokens = request.prompt_tokens - Reused(request, local_blocks);
     if (selection.fetch_blocks > 0)
-      selection.fetch_from = Peer(prefill, decode, selection.fetch_blocks, decoder, tie_key);
+      selection.fetch_from = Peer(prefill, decode, request.leaving, selection.fetch_blocks, decoder, tie_key);
     selection.predicted = local;
     selection.due = request.arrival;
     selection.reason = Reason::kLocal;
@@ -392,13 +433,15 @@ Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers p
   selection.predicted = candidate.predicted;
   selection.due = candidate.due;
   if (candidate.fetch_blocks > 0) {
-    selection.fetch_from = Peer(prefill, decode, candidate.fetch_blocks, prefill[candidate.worker], tie_key);
+    selection.fetch_from =
+        Peer(prefill, decode, request.leaving, candidate.fetch_blocks, prefill[candidate.worker], tie_key);
     selection.reason = Reason::kFetch;
   } else if (longest == 0) {
     selection.reason = Reason::kCold;
   } else {
+    const WorkerState& holder = prefill[candidate.worker];
     selection.reason =
-        prefill[candidate.worker].matched_blocks == longest ? Reason::kPrefix : Reason::kSpread;
+        std::max(holder.matched_blocks, holder.disk_blocks) == longest ? Reason::kPrefix : Reason::kSpread;
   }
   return selection;
 }

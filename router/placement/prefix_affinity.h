@@ -77,7 +77,9 @@ class PrefixAffinity final : public Policy {
   // The prediction for a prefill on the decode worker itself, which holds or fetches `blocks` leading blocks
   // of the prompt: there is no queue but its own and no transfer, and every answer that runs there is held
   // up.
-  Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks) const;
+  // `from_disk`: what it lacks of the blocks comes from its disk, otherwise from a peer.
+  Prediction Local(const Request& request, const WorkerState& decoder, int64_t blocks,
+                   bool from_disk = false) const;
   double LocalCost(const Prediction& local) const;
   // `missing`: tokens whose KV the decode worker lacks.
   Candidate Score(const Request& request, Workers prefill, size_t at, int64_t fetchable,
@@ -85,8 +87,8 @@ class PrefixAffinity final : public Policy {
 
   // Of the workers that have confirmed `blocks` leading blocks of the prompt, the least loaded of those in
   // the link's domain of the one that fetches, else of all.
-  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, int64_t blocks, const WorkerState& fetcher,
-                                 uint64_t tie_key) const;
+  std::optional<WorkerSlot> Peer(Workers prefill, Workers decode, Workers leaving, int64_t blocks,
+                                 const WorkerState& fetcher, uint64_t tie_key) const;
   static void TakeBest(Workers prefill, std::vector<Candidate>& candidates, Selection& selection);
 
   // The present virtual deadline of a booked prompt that takes `seconds`.

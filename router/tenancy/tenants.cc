@@ -100,7 +100,8 @@ absl::Status Tenants::Reload() {
                                         .limits = entry.limits,
                                         .best_priority = entry.best_priority,
                                         .disabled = entry.disabled,
-                                        .control_tokens_in_text = entry.control_tokens_in_text});
+                                        .control_tokens_in_text = entry.control_tokens_in_text,
+                                        .moderation = entry.moderation});
     for (const TenantEntry::Key& key : entry.keys)
       table->keys.emplace(key.id, Key{key.digest, key.not_after, tenant});
     for (const std::string& name : entry.certificates) table->certificates.emplace(name, tenant);

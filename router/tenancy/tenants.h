@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,10 @@ struct Tenant {
   bool disabled = false;
   // Control tokens in the text of its conversations are recognised.
   bool control_tokens_in_text = false;
+  // The router's own, for what it asks in others' names: it may use every model.
+  bool internal = false;
+  // What its requests have at least; nothing: as the router has it for all.
+  std::optional<moderation::Rules> moderation = {};
 };
 
 // What a credentials shows of itself, on whichever transport.

@@ -88,9 +88,9 @@ absl::StatusOr<TenantEntry> ParseTenant(const Json& json, const std::string& whe
   if (!json.is_object()) return absl::InvalidArgumentError(fmt::format("{}: not an object", where));
   BATON_RETURN_IF_ERROR(
       CheckNames(json, where,
-                 {"name", "keys", "certificates", "anonymous", "disabled", "control_tokens_in_text", "salt",
-                  "weight", "concurrency", "best_priority", "requests_per_minute", "prompt_tokens_per_minute",
-                  "output_tokens_per_minute", "tokens_per_day", "queue"}));
+                 {"name", "keys", "certificates", "anonymous", "disabled", "control_tokens_in_text",
+                  "moderation", "salt", "weight", "concurrency", "best_priority", "requests_per_minute",
+                  "prompt_tokens_per_minute", "output_tokens_per_minute", "tokens_per_day", "queue"}));
   JsonFields fields(json, where);
   TenantEntry tenant;
   tenant.name = fields.Text("name");
@@ -109,6 +109,9 @@ absl::StatusOr<TenantEntry> ParseTenant(const Json& json, const std::string& whe
   if (const absl::Status named = CheckTenantName(tenant.name); !named.ok()) {
     return absl::InvalidArgumentError(
         fmt::format("{}: field \"name\" {}", where, std::string(named.message())));
+  }
+  if (const Json* rules = fields.Find("moderation"); rules != nullptr) {
+    BATON_ASSIGN_OR_RETURN(tenant.moderation, moderation::ParseRules(*rules, where + ".moderation"));
   }
   if (const Json* salt = fields.Find("salt"); salt != nullptr) {
     if (!salt->is_string() || salt->get_ref<const std::string&>().size() < kMinSaltBytes) {

@@ -9,6 +9,7 @@
 //      "anonymous": false,                        callers without either; at most one tenant
 //      "disabled": false,
 //      "control_tokens_in_text": false,           true: "<|im_end|>" in a message ends the turn
+//      "moderation": {"policy": "block"},         at least; absent: as the router has it (moderation/rules.h)
 //      "salt": "...",                             16 bytes or more; absent: made from the name
 //      "weight": 1, "concurrency": 0, "best_priority": -10,
 //      "requests_per_minute": 0, "prompt_tokens_per_minute": 0, "output_tokens_per_minute": 0,
@@ -26,6 +27,7 @@
 #include "absl/time/time.h"
 #include "common/base/digest.h"
 #include "router/admission/tenant_limits.h"
+#include "router/moderation/rules.h"
 
 namespace baton::router {
 
@@ -48,6 +50,7 @@ struct TenantEntry {
   bool anonymous = false;
   bool disabled = false;
   bool control_tokens_in_text = false;
+  std::optional<moderation::Rules> moderation;
   std::optional<std::string> salt;
   int best_priority = admission::kBestPriority;
   admission::TenantLimits limits;

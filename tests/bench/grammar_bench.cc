@@ -1,9 +1,13 @@
 // What grammars cost. BM_Mask: a mask for one row and taking its token, along answers under schemas of
-// several kinds, with p50_us and p99_us. BM_Rows: steps of 16 running rows on the shipped model, so many of
-// them under a grammar; its time per step against that of no such row is what they cost the batch. The
-// context lines say which machine it is.
+// several kinds, with p50_us and p99_us. BM_Rows: 16 running rows on the shipped model, in alternating rounds
+// of steps without and with grammars: all rows under one (`constrained`), or some of them under one whose
+// masks are dear (`hostile`). BM_Parsing: likewise, and all rows of one round are parsed into parts. In both,
+// `loss_percent` is what the plain round's time a token has grown by (with `hostile`, a step), the median of
+// the rounds, and `rows_a_step` how many rows had a token. BM_Refusal: the CPU time in which a hostile
+// grammar is refused, or compiled. The context lines say which machine it is.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +19,6 @@
 #include "common/base/check.h"
 #include "common/base/clock.h"
 #include "common/engine/engine.h"
-#include "common/engine/loop.h"
 #include "common/output/call_grammar.h"
 #include "common/output/constraint.h"
 #include "common/telemetry/metrics.h"
@@ -63,7 +66,8 @@ std::vector<std::string> Grammars() {
           "maximum": 14}, "unit": {"enum": ["celsius", "fahrenheit"]}}, "required": ["city", "days"],
           "additionalProperties": false})";
   const output::MarkerTables tables(*Tokens());
-  const std::vector<output::CallableTool> tools = {{"get_weather", output::ArgumentsGrammar(place).value()}};
+  const std::vector<output::CallableTool> tools = {
+      {"get_weather", output::ArgumentsGrammar(*tables.Find("hermes"), place, 0).value()}};
   return {output::SchemaGrammar(place).value(),
           output::SchemaGrammar(LongObject()).value(),
           output::AnyObjectGrammar(),
@@ -114,58 +118,163 @@ class NoPrefill final : public PrefillClient {
   }
 };
 
-v1::DecodeRequest Request(const engine::Engine& engine, int row, bool constrained) {
+enum class Kind { kPlain, kConstrained, kHostile, kParsed };
+
+// A grammar that compiles and whose masks are dear.
+constexpr char kDear[] = "start: /([a-z ]*[aeiou][a-z ]{40,60}[aeiou]){1,40}[a-z ]*/";
+
+v1::DecodeRequest Request(const engine::Engine& engine, int row, Kind kind) {
   v1::DecodeRequest request;
   *request.mutable_fingerprint() = transfer::ToProto(engine.fingerprint());
   const std::string prompt = fmt::format("Story {}: once upon a time there was", row);
   const auto tokens = Tokens()->Encode(prompt, /*add_special_tokens=*/true).value();
   for (const TokenId token : tokens) request.add_token_ids(token.value());
-  request.mutable_stop()->set_max_tokens(300);
-  request.mutable_stop()->set_ignore_eos(!constrained);
+  request.mutable_stop()->set_max_tokens(2000);
+  request.mutable_stop()->set_ignore_eos(kind == Kind::kPlain || kind == Kind::kParsed);
   request.mutable_sampling()->set_temperature(1);
   request.mutable_sampling()->set_seed(static_cast<uint64_t>(row));
-  if (constrained) request.mutable_grammar()->set_lark(output::SchemaGrammar(LongObject()).value());
+  if (kind == Kind::kConstrained)
+    request.mutable_grammar()->set_lark(output::SchemaGrammar(LongObject()).value());
+  if (kind == Kind::kHostile) request.mutable_grammar()->set_lark(kDear);
+  if (kind == Kind::kParsed) {
+    request.mutable_answer_format()->set_name("hermes");
+    request.mutable_answer_format()->add_tools("get_weather");
+  }
   return request;
 }
 
-void BM_Rows(benchmark::State& state) {
+// 16 rows that run, `odd` of them of another kind.
+class Batch {
+ public:
+  Batch(engine::Engine& engine, int odd, Kind kind) : engine_(engine) {
+    for (int row = 0; row < kRows; ++row) Submit(row, row < odd ? kind : Kind::kPlain);
+    while (scheduler_.running() < kRows) scheduler_.Step();
+  }
+  ~Batch() { scheduler_.Abort(absl::CancelledError("measured")); }
+
+  // Seconds of a step, or of a token of any row, over so many steps.
+  double Run(int steps, bool by_token) {
+    const int64_t tokens = tokens_;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int step = 0; step < steps; ++step) scheduler_.Step();
+    steps_ += steps;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    return took.count() / static_cast<double>(by_token ? tokens_ - tokens : steps);
+  }
+  bool whole() const { return scheduler_.running() == kRows; }
+  double rows_a_step() const { return static_cast<double>(tokens_) / static_cast<double>(steps_); }
+
+ private:
+  void Submit(int row, Kind kind) {
+    auto sequence = ParseRequest(Request(engine_, row, kind), engine_, Tokens(), markers_).value();
+    sequence->send = [this](const v1::DecodeEvent& event) { tokens_ += event.delta().tokens(); };
+    sequence->finish = [](const absl::Status&) {};
+    sequence->congested = [] { return false; };
+    if (AnswerGrammar* const grammar = sequence->outbox->grammar(); grammar != nullptr) {
+      grammar->Begin(SharedVocabulary(), Vocabulary().Compile(grammar->lark()).value(), masks_);
+    }
+    BATON_CHECK(scheduler_.Submit(SequenceId(static_cast<uint64_t>(row)), std::move(sequence)).ok());
+  }
+
+  engine::Engine& engine_;
+  const std::shared_ptr<output::MarkerTables> markers_ = std::make_shared<output::MarkerTables>(*Tokens());
+  transfer::HostLinkReceiver link_;
+  NoPrefill prefill_;
+  const MonotonicClock clock_;
+  telemetry::Metrics metrics_;
+  Probe probe_{metrics_, "host"};
+  MaskPool masks_{{}};
+  int64_t tokens_ = 0, steps_ = 0;
+  Scheduler scheduler_{{}, engine_, link_, prefill_, clock_, probe_};
+};
+
+// Rounds of steps of plain rows, and of rows `odd` of which are of another kind.
+void CompareRows(benchmark::State& state, int odd, Kind kind) {
+  constexpr int kRound = 20;
   auto engine = engine::Engine::Load({.model_folder = kModel, .threads = 1}).value();
-  const auto markers = std::make_shared<output::MarkerTables>(*Tokens());
-  transfer::HostLinkReceiver link;
-  NoPrefill prefill;
-  const MonotonicClock clock;
-  telemetry::Metrics metrics;
-  Probe probe(metrics, "host");
-  engine::Loop masks(kRows);
-  masks.Start([] { return false; });
+  std::vector<double> losses;
+  double rows = 0;
   for (auto _ : state) {
     state.PauseTiming();
-    auto scheduler = std::make_unique<Scheduler>(SchedulerOptions{}, *engine, link, prefill, clock, probe);
-    for (int row = 0; row < kRows; ++row) {
-      auto sequence =
-          ParseRequest(Request(*engine, row, row < state.range(0)), *engine, Tokens(), markers).value();
-      sequence->send = [](v1::DecodeEvent) {};
-      sequence->finish = [](const absl::Status&) {};
-      sequence->congested = [] { return false; };
-      if (AnswerGrammar* const grammar = sequence->outbox->grammar(); grammar != nullptr) {
-        grammar->Begin(SharedVocabulary(), Vocabulary().Compile(grammar->lark()).value(), masks);
-      }
-      BATON_CHECK(scheduler->Submit(SequenceId(static_cast<uint64_t>(row)), std::move(sequence)).ok());
-    }
-    while (scheduler->running() < kRows) scheduler->Step();
+    auto plain = std::make_unique<Batch>(*engine, 0, Kind::kPlain);
+    auto mixed = std::make_unique<Batch>(*engine, odd, kind);
     state.ResumeTiming();
-    for (int step = 0; step < 200; ++step) scheduler->Step();
+    for (int round = 0; round < 10; ++round) {
+      // Of dear masks, what matters is how long the others' steps take.
+      const bool by_token = kind != Kind::kHostile;
+      const double without = plain->Run(kRound, by_token), with = mixed->Run(kRound, by_token);
+      losses.push_back(100 * (with / without - 1));
+    }
     state.PauseTiming();
-    BATON_CHECK(scheduler->running() == kRows) << " a row ended";
-    scheduler->Abort(absl::CancelledError("measured"));
-    scheduler.reset();
+    BATON_CHECK(plain->whole()) << " a row ended";
+    rows = mixed->rows_a_step();
     state.ResumeTiming();
   }
-  state.SetItemsProcessed(state.iterations() * 200 * kRows);
+  std::ranges::sort(losses);
+  state.counters["loss_percent"] = losses[losses.size() / 2];
+  state.counters["rows_a_step"] = rows;
+}
+
+void BM_Rows(benchmark::State& state) {
+  CompareRows(state, static_cast<int>(state.range(0)),
+              state.range(1) == 0 ? Kind::kConstrained : Kind::kHostile);
+}
+
+void BM_Parsing(benchmark::State& state) {
+  CompareRows(state, static_cast<int>(state.range(0)), Kind::kParsed);
+}
+
+double ProcessCpuSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+std::string Repeated(std::string_view text, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Grammars that grow exponentially, nest, repeat or are large. Compiling has a thread of its own, and no
+// other runs: the process's time is its time.
+void BM_Refusal(benchmark::State& state) {
+  const std::vector<std::pair<std::string, std::string>> hostile = {
+      {"exponential", "start: /(a|b)*a(a|b){60}/"},
+      {"powers", "start: /((((a{1,100}){1,100}){1,100}){1,100})/"},
+      {"nested", "start: " + Repeated("(", 250) + "\"a\"" + Repeated(")", 250)},
+      {"nested_deep", "start: " + Repeated("(", 20'000) + "\"a\"" + Repeated(")", 20'000)},
+      {"optional", "start: /" + Repeated("a?", 2000) + "/"},
+      {"megabyte", "start: \"" + std::string(1 << 20, 'a') + "\""},
+  };
+  const auto& [name, grammar] = hostile[static_cast<size_t>(state.range(0))];
+  double longest = 0;
+  bool refused = false;
+  for (auto _ : state) {
+    const double begin = ProcessCpuSeconds();
+    refused = !Vocabulary().Compile(grammar).ok();
+    longest = std::max(longest, ProcessCpuSeconds() - begin);
+  }
+  state.SetLabel(fmt::format("{}: {}", name, refused ? "refused" : "compiled"));
+  state.counters["longest_cpu_ms"] = longest * 1e3;
 }
 
 BENCHMARK(BM_Mask)->Unit(benchmark::kMillisecond);
-BENCHMARK(BM_Rows)->ArgName("constrained")->Arg(0)->Arg(16)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_Refusal)->ArgName("which")->DenseRange(0, 5)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(BM_Rows)
+    ->ArgNames({"rows", "hostile"})
+    ->Args({0, 0})  // what the rounds differ by without a cause
+    ->Args({16, 0})
+    ->Args({4, 1})
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
+
+BENCHMARK(BM_Parsing)
+    ->ArgName("rows")
+    ->Arg(0)  // what the rounds differ by without a cause
+    ->Arg(16)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace baton::decode_service

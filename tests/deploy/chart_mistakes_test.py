@@ -58,7 +58,12 @@ class Mistakes(unittest.TestCase):
 
     CASES = {
         "a misspelt key": ({"decode": {"replica": 2}}, ["replica"]),
+        "keys over a gateway without TLS": ({"tls": {"enabled": True, "existingSecret": "t"}, "gateway": {"service": {"type": "LoadBalancer"}}}, ["gateway.tls.existingSecret", "LoadBalancer"]),
+        "a shared folder without a size": ({"kvShared": {"claimName": "kv"}}, ["kvShared.size"]),
+        "a shared folder outside its claim": ({"kvShared": {"claimName": "kv", "size": "1TiB", "folder": "../x"}}, ["kvShared.folder"]),
         "no worker": ({"decode": {"replicas": 0}}, ["replicas"]),
+        "a drafter that there is not": ({"decode": {"speculation": "ngram,beam"}}, ["speculation"]),
+        "all drafters and some": ({"node": {"speculation": "auto,ngram"}}, ["speculation"]),
         "a number as text": ({"decode": {"replicas": "2"}}, ["replicas"]),
         "memory in GB": ({"decode": {"kvMemory": "8GB"}}, ["kvMemory"]),
         "a claim without its name": ({"model": {"source": "pvc"}}, ["model.pvc.claimName"]),
@@ -107,16 +112,28 @@ class Mistakes(unittest.TestCase):
         "a flag twice": ({"decode": {"extraArgs": ["--backend=cuda"]}}, ["decode.extraArgs", "--backend"]),
         "KV as large as the pod": ({"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "4Gi"}}}}, ["decode.kvMemory", "decode.resources.limits.memory"]),
         "KV larger than the pod": ({"prefill": {"kvMemory": "1TiB", "resources": {"limits": {"memory": "900G"}}}}, ["prefill.kvMemory"]),
+        "a ledger in no store": ({"billing": {"ledger": {"inStore": True}}}, ["billing.ledger.inStore", "store.url"]),
+        "two ledgers": ({"store": {"url": "redis://s"}, "billing": {"ledger": {"inStore": True, "volume": {"emptyDir": {}}}}}, ["billing.ledger"]),
+        "a store of another kind": ({"store": {"url": "http://s"}}, ["store.url"]),
+        "a password of no store": ({"store": {"password": {"existingSecret": "s"}}}, ["store.password"]),
         "a route to no Gateway": ({"route": {"enabled": True}}, ["route.parentRefs"]),
+        "a route to no gateway": ({"gateway": {"enabled": False, "route": {"enabled": True, "parentRefs": [{"name": "g"}]}}}, ["gateway.route.enabled", "gateway.enabled"]),
+        "a gateway's route to no Gateway": ({"gateway": {"enabled": True, "route": {"enabled": True}}}, ["gateway.route.parentRefs"]),
+        "a gateway's flag twice": ({"gateway": {"enabled": True, "extraArgs": ["--listen=0.0.0.0:1"]}}, ["gateway.extraArgs", "--listen"]),
+        "a gateway's grace shorter than an answer": ({"gateway": {"enabled": True, "terminationGracePeriodSeconds": 30}}, ["gateway.terminationGracePeriodSeconds", "cut short"]),
+        "a gateway with a model": ({"gateway": {"kvMemory": "1GiB"}}, ["kvMemory"]),
         "a route of an unknown kind": ({"route": {"enabled": True, "kind": "TLSRoute", "parentRefs": [{"name": "g"}]}}, ["kind"]),
         "an init container without an image": ({"decode": {"extraInitContainers": [{"name": "a"}]}}, ["image"]),
     }
 
     def test_near_misses_are_not_refused(self):
         for values in (
+            {"tls": {"enabled": True, "existingSecret": "t"}, "gateway": {"service": {"type": "LoadBalancer"}, "tls": {"existingSecret": "g"}}},
+            {"tls": {"enabled": True, "existingSecret": "t"}},
             {"kv": {"keyDtype": "i8", "valueDtype": "f8"}, **each({"gpus": 1})},
             {"kv": {"keyDtype": "f16", "valueDtype": "f16"}, **each({"gpus": 1})},
             {"kv": {"keyDtype": "i8", "valueDtype": "i4"}},
+            {"store": {"url": "redis://s:6379"}, "billing": {"ledger": {"inStore": True}}},
             {"decode": {"kvMemory": "4GiB", "resources": {"limits": {"memory": "5Gi"}}}},
             {"decode": {"kvMemory": "40GiB", "gpus": 1, "resources": {"limits": {"memory": "16Gi"}}}},
             {"decode": {"extraArgs": ["--chunk-tokens=64"]}},

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The chart: every switch does what it says, and every preset renders. What it refuses is chart_mistakes_test.py's."""
+"""The chart: every switch does what it says, and every preset renders. The gateway is chart_gateway_test.py's, keys of pods are chart_pods_test.py's, what it refuses is
+chart_mistakes_test.py's."""
 import subprocess
 import sys
 import unittest
@@ -13,7 +14,7 @@ class Presets(unittest.TestCase):
             with self.subTest(path.stem):
                 done = subprocess.run([HELM, "lint", "--strict", str(CHART), "--values", str(path)], capture_output=True, text=True)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-                self.assertEqual(len(Release(preset=path.stem).workloads()), 2 if path.stem == "node-8gpu" else 3)
+                self.assertEqual(len(Release(preset=path.stem).workloads()), {"node-8gpu": 3}.get(path.stem, 4))
 
     def test_defaults_need_nothing_else(self):
         kinds = {one["apiVersion"].split("/")[0] for one in Release().objects}
@@ -88,7 +89,7 @@ class Node(unittest.TestCase):
 
     def test_replaces_both_pools(self):
         release = self.release()
-        self.assertEqual({one["metadata"]["name"] for one in release.workloads()}, {"r-baton-router", "r-baton-node"})
+        self.assertEqual({one["metadata"]["name"] for one in release.workloads()}, {"r-baton-router", "r-baton-node", "r-baton-gateway"})
         self.assertFalse([one for one in release.objects if one["metadata"]["name"].endswith(("-prefill", "-decode"))])
         self.assertFalse(Release().all("StatefulSet"))
 
@@ -121,11 +122,11 @@ class Node(unittest.TestCase):
         self.assertEqual(self.release({"gpus": 8}).container("node")["resources"]["limits"]["nvidia.com/gpu"], 8)
 
     def test_one_supervisor_and_its_workers(self):
-        release = self.release({"kvMemory": "3GiB", "chunkTokens": 2048, "tokenBudget": 4096, "maxRunning": 9, "localPrefillTokens": 7, "threads": 5}, link={"floorGbps": 2}, longestGenerationSeconds=100)
+        release = self.release({"kvMemory": "3GiB", "chunkTokens": 2048, "tokenBudget": 4096, "maxRunning": 9, "localPrefillTokens": 7, "speculation": "ngram,grammar,draft-model", "draftModel": "/models/small", "threads": 5}, link={"floorGbps": 2}, longestGenerationSeconds=100)
         container, flags = release.container("node"), release.flags("node")
         self.assertEqual(container["command"], ["/usr/local/bin/baton"])
         self.assertEqual(container["args"][:2], ["serve", "--no-router"])
-        for flag, value in {"--kv-memory": "3GiB", "--prefill-flag=--chunk-tokens": "2048", "--prefill-flag=--token-budget": "4096", "--max-running": "9", "--local-prefill-tokens": "7", "--threads": "5", "--drain-grace": "100", "--worker-prefix": "$(POD_NAME)", "--slo-ttft": "2", "--slo-tpot": "0.05"}.items():
+        for flag, value in {"--kv-memory": "3GiB", "--prefill-flag=--chunk-tokens": "2048", "--prefill-flag=--token-budget": "4096", "--max-running": "9", "--local-prefill-tokens": "7", "--speculation": "ngram,grammar,draft-model", "--draft-model": "/models/small", "--threads": "5", "--drain-grace": "100", "--worker-prefix": "$(POD_NAME)", "--slo-ttft": "2", "--slo-tpot": "0.05"}.items():
             self.assertEqual(flags[flag], value, flag)
         # Prefill workers of the same pod, each of them.
         self.assertEqual(flags["--decode-flag=--link-peers"], "127.0.0.1:8480,127.0.0.1:8481")
@@ -171,261 +172,6 @@ class Node(unittest.TestCase):
         self.assertLessEqual(selector.items(), release.workload("node")["spec"]["template"]["metadata"]["labels"].items())
 
 
-class Route(unittest.TestCase):
-    PARENT = {"name": "public", "namespace": "gateways"}
-
-    def test_one_switch(self):
-        for kind in ("GRPCRoute", "HTTPRoute"):
-            release = Release({"route": {"enabled": True, "kind": kind, "parentRefs": [self.PARENT], "hostnames": ["m.example"], "annotations": {"a": "b"}}, "router": {"service": {"port": 443}}})
-            route = release.one(kind, "r-baton")
-            self.assertEqual(route["metadata"]["annotations"], {"a": "b"})
-            self.assertEqual(route["spec"]["parentRefs"], [self.PARENT])
-            self.assertEqual(route["spec"]["hostnames"], ["m.example"])
-            (rule,) = route["spec"]["rules"]
-            self.assertEqual(rule["backendRefs"], [{"name": "r-baton", "port": 443}])
-            self.assertEqual(rule.get("timeouts"), {"request": "0s"} if kind == "HTTPRoute" else None, "a long answer would be cut")
-            service = release.one("Service", "r-baton")
-            self.assertEqual(service["spec"]["ports"][0]["port"], 443)
-
-    def test_off(self):
-        self.assertFalse(Release().all("GRPCRoute") + Release().all("HTTPRoute"))
-
-
-class Pods(unittest.TestCase):
-    def test_locked_down(self):
-        for preset, role in [("node-8gpu", "node"), *(("sockets", role) for role in ROLES)]:
-            release = Release(preset=preset)
-            pod, container = release.pod(role), release.container(role)
-            self.assertTrue(pod["securityContext"]["runAsNonRoot"])
-            self.assertFalse(pod["automountServiceAccountToken"])
-            self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
-            self.assertFalse(container["securityContext"]["allowPrivilegeEscalation"])
-            self.assertEqual(container["securityContext"]["capabilities"]["drop"], ["ALL"])
-
-    def test_probes_speak_grpc(self):
-        for role in ROLES:
-            container = Release().container(role)
-            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-            self.assertEqual(container["startupProbe"]["grpc"], {"port": ports["health"], "service": "live"})
-            self.assertEqual(container["livenessProbe"]["grpc"], {"port": ports["health"], "service": "live"})
-            self.assertEqual(container["readinessProbe"]["grpc"], {"port": ports["health"]})
-            self.assertTrue(Release().flags(role)["--health"].endswith(f":{ports['health']}"))
-
-    def test_grace_covers_the_longest_generation(self):
-        release = Release({"longestGenerationSeconds": 1000, "decode": {"preStopSeconds": 7}})
-        self.assertEqual(release.pod("decode")["terminationGracePeriodSeconds"], 1022)
-        self.assertEqual(release.flags("decode")["--drain-grace"], "1000")
-        self.assertEqual(release.flags("router")["--drain-seconds"], "1000")
-        self.assertEqual(release.container("decode")["lifecycle"]["preStop"]["sleep"]["seconds"], 7)
-
-    def test_no_pre_stop(self):
-        self.assertNotIn("lifecycle", Release({"decode": {"preStopSeconds": 0}}).container("decode"))
-
-    def test_grace_can_be_set(self):
-        release = Release({"decode": {"terminationGracePeriodSeconds": 900}})
-        self.assertEqual(release.pod("decode")["terminationGracePeriodSeconds"], 900)
-
-    def test_scheduling_keys_of_every_role(self):
-        keys = {
-            "nodeSelector": {"a": "b"},
-            "tolerations": [{"key": "x", "operator": "Exists"}],
-            "affinity": {"nodeAffinity": {}},
-            "priorityClassName": "high",
-            "runtimeClassName": "nvidia",
-            "schedulerName": "packer",
-        }
-        release = Release(each(keys))
-        for role in ROLES:
-            for key, value in keys.items():
-                self.assertEqual(release.pod(role)[key], value)
-                self.assertNotIn(key, Release().pod(role))
-
-    def test_spread_selects_its_own_role(self):
-        spread = Release().pod("decode")["topologySpreadConstraints"][0]
-        self.assertEqual(spread["labelSelector"]["matchLabels"]["app.kubernetes.io/component"], "decode")
-        own = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"a": "b"}}}
-        spread = Release({"decode": {"topologySpreadConstraints": [own]}}).pod("decode")["topologySpreadConstraints"]
-        self.assertEqual(spread[0]["labelSelector"]["matchLabels"]["a"], "b")
-
-    def test_extras_of_every_role(self):
-        extras = {
-            "extraEnv": [{"name": "A", "value": "1"}],
-            "extraArgs": ["--chunk-tokens=64"],
-            "extraVolumes": [{"name": "v", "emptyDir": {}}],
-            "extraVolumeMounts": [{"name": "v", "mountPath": "/v"}],
-            "podAnnotations": {"k": "v"},
-            "podLabels": {"l": "v"},
-        }
-        release = Release(each(extras))
-        for role in ROLES:
-            container = release.container(role)
-            self.assertIn(extras["extraEnv"][0], container["env"])
-            self.assertIn("--chunk-tokens=64", container["args"])
-            self.assertIn(extras["extraVolumes"][0], release.pod(role)["volumes"])
-            self.assertIn(extras["extraVolumeMounts"][0], container["volumeMounts"])
-            meta = release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]
-            self.assertEqual(meta["annotations"]["k"], "v")
-            self.assertEqual(meta["labels"]["l"], "v")
-
-    def test_own_init_containers_come_after_the_download(self):
-        own = {"name": "warm", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
-        for role in ROLES:
-            values = {role: {"extraInitContainers": [own], "extraVolumes": [{"name": "v", "emptyDir": {}}]}}
-            self.assertEqual(Release(values).pod(role)["initContainers"], [own])
-            self.assertEqual([one["name"] for one in Release({**values, "model": HUB}).pod(role)["initContainers"]], ["model", "warm"])
-
-    def test_images(self):
-        digest = "sha256:" + SUM
-        release = Release({"image": {"repository": "x/baton", "tag": "1"}, "prefill": {"image": {"tag": "2"}}, "decode": {"image": {"repository": "y/d", "digest": digest}}})
-        self.assertEqual(release.container("router")["image"], "x/baton:1")
-        self.assertEqual(release.container("prefill")["image"], "x/baton:2")
-        self.assertEqual(release.container("decode")["image"], f"y/d@{digest}")
-        release = Release({"image": {"repository": "x/baton", "digest": digest}, "prefill": {"image": {"tag": "2"}}})
-        self.assertEqual(release.container("router")["image"], f"x/baton@{digest}")
-        self.assertEqual(release.container("prefill")["image"], "x/baton:2", "a role's tag wins over the common digest")
-        self.assertTrue(Release().container("router")["image"].endswith(":0.1.0"))
-
-    def test_pull_secrets(self):
-        self.assertEqual(Release({"imagePullSecrets": ["s"]}).pod("decode")["imagePullSecrets"], [{"name": "s"}])
-
-    def test_gpus(self):
-        release = Release({"decode": {"gpus": 4, "tensorParallel": 4, "gpuResource": "amd.com/gpu", "resources": {"limits": {"memory": "9Gi"}}}})
-        self.assertEqual(release.container("decode")["resources"]["limits"], {"amd.com/gpu": 4, "memory": "9Gi"})
-        self.assertEqual(release.flags("decode")["--backend"], "cuda")
-        self.assertEqual(release.flags("decode")["--tp"], "4")
-        self.assertEqual(release.flags("prefill")["--backend"], "cpu")
-        self.assertNotIn("--tp", release.flags("prefill"))
-
-    def test_rdma(self):
-        release = Release({"decode": {"rdma": {"enabled": True}}})
-        self.assertNotIn("add", release.container("decode")["securityContext"]["capabilities"])
-        self.assertEqual(release.container("decode")["resources"]["limits"]["rdma/hca_shared_devices_a"], 1)
-
-    def test_memory_is_locked_by_root_alone(self):
-        """The capability reaches no other user: Kubernetes gives none that outlives the change of user."""
-        release = Release({"decode": {"rdma": {"enabled": True, "runAsRoot": True}}})
-        self.assertEqual(release.container("decode")["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["IPC_LOCK"]})
-        self.assertEqual((release.pod("decode")["securityContext"]["runAsUser"], release.pod("decode")["securityContext"]["runAsNonRoot"]), (0, False))
-        self.assertEqual(release.pod("prefill")["securityContext"]["runAsUser"], 65532)
-
-    def test_network_of_the_node(self):
-        release = Release({"decode": {"hostNetwork": True}, "networkPolicy": {"enabled": False}})
-        self.assertEqual((release.pod("decode")["hostNetwork"], release.pod("decode")["dnsPolicy"]), (True, "ClusterFirstWithHostNet"))
-        self.assertNotIn("hostNetwork", release.pod("prefill"))
-
-    def test_devices_by_claims_and_large_pages(self):
-        claims = [{"name": "nic", "resourceClaimTemplateName": "nic-beside-gpu"}]
-        release = Release({"decode": {"resourceClaims": claims, "hugepages2Mi": "5Gi"}})
-        self.assertEqual(release.pod("decode")["resourceClaims"], claims)
-        self.assertEqual(release.container("decode")["resources"]["claims"], [{"name": "nic"}])
-        self.assertEqual(release.container("decode")["resources"]["limits"], {"hugepages-2Mi": "5Gi"})
-
-    def test_where_the_link_is_fast(self):
-        for domain in ("spec.nodeName", "metadata.labels['nvidia.com/gpu.clique']"):
-            release = Release({"link": {"domain": domain}})
-            for role in ("prefill", "decode"):
-                self.assertEqual(release.flags(role)["--link-domain"], "$(LINK_DOMAIN)")
-                self.assertIn({"name": "LINK_DOMAIN", "valueFrom": {"fieldRef": {"fieldPath": domain}}}, release.container(role)["env"])
-            self.assertNotIn("LINK_DOMAIN", str(release.pod("router")))
-        self.assertNotIn("LINK_DOMAIN", str(Release({"link": {"domain": ""}}).pod("decode")))
-
-    def test_wanted_transport(self):
-        nccl = {**each({"gpus": 1}), "link": {"name": "nccl", "transport": "rdma"}}
-        flags = Release(nccl).flags("decode")
-        self.assertEqual((flags["--link-transport"], flags["--link-peers"]), ("rdma", "dns:///r-baton-prefill.ns.svc:8470"))
-        self.assertNotIn("--link-transport", Release(nccl).flags("prefill"))
-        flags = Release({"node": {"enabled": True, "gpus": 2}, "link": {"name": "nccl", "transport": "p2p"}}).flags("node")
-        self.assertEqual((flags["--decode-flag=--link-transport"], flags["--decode-flag=--link-peers"]), ("p2p", "127.0.0.1:8480"))
-        self.assertNotIn("--link-transport", str(Release({**each({"gpus": 1}), "link": {"name": "nccl", "floorGbps": 1}}).container("decode")))
-
-    def test_settings_of_nccl(self):
-        release = Release({**each({"gpus": 1}), "link": {"name": "nccl", "pairs": 40, "env": {"NCCL_IB_HCA": "mlx5", "NCCL_RAS_ENABLE": "1"}}})
-        for role in ("prefill", "decode"):
-            env = {one["name"]: one.get("value") for one in release.container(role)["env"]}
-            self.assertEqual((env["NCCL_IB_HCA"], env["NCCL_RAS_ENABLE"]), ("mlx5", "1"))
-            self.assertEqual(release.flags(role)["--link-pairs"], "40")
-        self.assertNotIn("NCCL", str(release.pod("router")))
-        self.assertNotIn("NCCL", str(Release({"link": {"env": {"NCCL_IB_HCA": "mlx5"}}}).pod("decode")), "of the nccl link alone")
-
-    def test_shared_memory(self):
-        release = Release({"decode": {"shm": {"enabled": True, "sizeLimit": "3Gi"}}})
-        self.assertIn({"name": "shm", "mountPath": "/dev/shm"}, release.container("decode")["volumeMounts"])
-        self.assertIn({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "3Gi"}}, release.pod("decode")["volumes"])
-        self.assertNotIn("/dev/shm", str(Release().pod("decode")))
-
-    def test_worker_flags(self):
-        release = Release({"decode": {"kvMemory": "3GiB", "threads": 5, "chunkTokens": 64, "tokenBudget": 128, "maxRunning": 9, "localPrefillTokens": 0, "logLevel": "debug"}})
-        flags = release.flags("decode")
-        for flag, value in {"--kv-memory": "3GiB", "--threads": "5", "--chunk-tokens": "64", "--token-budget": "128", "--max-running": "9", "--local-prefill-tokens": "0", "--log-level": "debug"}.items():
-            self.assertEqual(flags[flag], value)
-        self.assertNotIn("--chunk-tokens", Release().flags("decode"))
-        self.assertEqual(flags["--worker-id"], "$(POD_NAME)")
-
-    def test_kv_precision(self):
-        """On GPUs alone the workers choose, by the model: f16 for models in it. Where one pool has none they have to be told."""
-        cases = (
-            ({}, (None, None)),
-            (each({"gpus": 1}), (None, None)),
-            ({"decode": {"gpus": 1}}, ("bf16", "bf16")),
-            ({"decode": {"gpus": 1}, "prefill": {"enabled": False}}, (None, None)),
-            ({**each({"gpus": 1}), "kv": {"valueDtype": "i8"}}, (None, "i8")),
-            ({"kv": {"keyDtype": "bf16"}}, ("bf16", None)),
-            ({"kv": {"keyDtype": "i8", "valueDtype": "i4"}}, ("i8", "i4")),
-        )
-        for values, wanted in cases:
-            for role in ("prefill", "decode") if values.get("prefill", {}).get("enabled", True) else ("decode",):
-                flags = Release(values).flags(role)
-                self.assertEqual((flags.get("--key-dtype"), flags.get("--value-dtype")), wanted, (role, values))
-
-    def test_link(self):
-        release = Release({**each({"gpus": 1}), "link": {"name": "nccl", "floorGbps": 7.5, "timeoutSeconds": 3}})
-        for role in ("prefill", "decode"):
-            self.assertEqual((release.flags(role)["--link"], release.flags(role)["--link-timeout"]), ("nccl", "3"), role)
-        self.assertEqual(release.flags("decode")["--link-peers"], "dns:///r-baton-prefill.ns.svc:8470")
-        self.assertEqual(release.flags("decode")["--link-floor-gbps"], "7.5")
-        self.assertFalse({"--link-peers", "--link-floor-gbps"} & set(release.flags("prefill")))
-        self.assertNotIn("--link", release.flags("router"))
-        plain = Release().flags("decode")
-        self.assertEqual(plain["--link"], "host")
-        self.assertFalse({"--link-timeout", "--link-peers", "--link-floor-gbps"} & set(plain))
-
-    def test_router_flags(self):
-        flags = Release({"router": {"policy": "least_loaded", "queueRequests": 5, "queueSeconds": 2.5, "workerConcurrency": 3, "tokenizerThreads": 7}}).flags("router")
-        for flag, value in {"--policy": "least_loaded", "--queue-requests": "5", "--queue-seconds": "2.5", "--worker-concurrency": "3", "--tokenizer-threads": "7"}.items():
-            self.assertEqual(flags[flag], value)
-        self.assertNotIn("--policy", Release().flags("router"))
-
-    def test_one_slo_for_routers_and_workers(self):
-        release = Release({"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}})
-        self.assertEqual(release.flags("router")["--slo-ttft"], "0.75")
-        self.assertEqual(release.flags("router")["--slo-tpot"], "0.025")
-        self.assertEqual(release.flags("prefill")["--slo-ttft"], "0.75")
-        self.assertNotIn("--slo-ttft", release.flags("decode"))
-        self.assertEqual(release.flags("decode")["--slo-tpot"], "0.025")
-
-    def test_one_tail_share_for_routers_and_prefill_workers(self):
-        release = Release({"slo": {"tailShare": 0.75}})
-        self.assertEqual(release.flags("router")["--tail-share"], "0.75")
-        self.assertEqual(release.flags("prefill")["--tail-share"], "0.75")
-        self.assertNotIn("--tail-share", release.flags("decode"))
-
-    def test_autoscaling_aims_at_the_slo(self):
-        slo = {"slo": {"ttftSeconds": 0.75, "tpotSeconds": 0.025}}
-        for kind in ("hpa", "keda"):
-            for own, wanted in (({}, ("0.75", "0.025")), ({"targetTtftSeconds": 0.5, "targetTpotSeconds": 0.01}, ("0.5", "0.01"))):
-                on = lambda key: {"autoscaling": {"enabled": True, "kind": kind, **{k: v for k, v in own.items() if k == key}}}
-                release = Release({**slo, "prefill": on("targetTtftSeconds"), "decode": on("targetTpotSeconds")})
-                if kind == "hpa":
-                    found = [release.one("HorizontalPodAutoscaler", f"r-baton-{role}")["spec"]["metrics"][1]["external"]["target"]["value"] for role in ("prefill", "decode")]
-                else:
-                    found = [release.one("ScaledObject", f"r-baton-{role}")["spec"]["triggers"][1]["metadata"]["threshold"] for role in ("prefill", "decode")]
-                self.assertEqual(tuple(found), wanted, kind)
-
-    def test_rolling_update(self):
-        release = Release({"decode": {"strategy": {"maxSurge": "25%", "maxUnavailable": 0}}})
-        self.assertEqual(release.one("Deployment", "r-baton-decode")["spec"]["strategy"]["rollingUpdate"], {"maxSurge": "25%", "maxUnavailable": 0})
-
-
 class Discovery(unittest.TestCase):
     def test_routers_find_workers_by_headless_services(self):
         release = Release()
@@ -437,7 +183,7 @@ class Discovery(unittest.TestCase):
 
     def test_selectors_select_their_pods(self):
         release = Release(preset="many-nodes")
-        pods = {role: release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"] for role in ROLES}
+        pods = {role: release.one("Deployment", f"r-baton-{role}")["spec"]["template"]["metadata"]["labels"] for role in (*ROLES, "gateway")}
         for one in release.all("Service") + release.all("PodDisruptionBudget") + release.all("Deployment"):
             selector = one["spec"]["selector"].get("matchLabels", one["spec"]["selector"])
             hit = [role for role, labels in pods.items() if selector.items() <= labels.items()]
@@ -445,7 +191,7 @@ class Discovery(unittest.TestCase):
 
     def test_without_prefill(self):
         release = Release({"prefill": {"enabled": False}})
-        self.assertEqual(len(release.all("Deployment")), 2)
+        self.assertEqual({one["metadata"]["name"] for one in release.all("Deployment")}, {"r-baton-router", "r-baton-decode", "r-baton-gateway"})
         self.assertNotIn("--prefill", release.flags("router"))
         self.assertFalse([o for o in release.objects if o["metadata"]["name"].endswith("-prefill")])
 
@@ -552,10 +298,11 @@ class Secrets(unittest.TestCase):
         certificate = release.one("Certificate", "r-baton")["spec"]
         volume = next(v for v in release.pod("decode")["volumes"] if v["name"] == "tls")
         self.assertEqual(volume["secret"]["secretName"], certificate["secretName"])
-        for service in release.all("Service"):
-            self.assertIn(release.flags("decode")["--tls-peer-name"], certificate["dnsNames"])
-            if not service["metadata"]["name"].endswith("metrics"):
-                self.assertIn(f"{service['metadata']['name']}.ns.svc", certificate["dnsNames"])
+        self.assertIn(release.flags("decode")["--tls-peer-name"], certificate["dnsNames"])
+        self.assertIn(release.flags("gateway")["--tls-server-name"], certificate["dnsNames"])
+        for name in ("r-baton", "r-baton-prefill", "r-baton-decode"):
+            self.assertTrue(release.one("Service", name))
+            self.assertIn(f"{name}.ns.svc", certificate["dnsNames"])
 
     def test_no_flag_without_its_switch(self):
         for role in ROLES:
@@ -604,7 +351,7 @@ class Observability(unittest.TestCase):
         self.assertEqual(monitor["spec"]["endpoints"][0]["interval"], "7s")
         wanted = monitor["spec"]["selector"]["matchLabels"]
         found = {s["spec"]["selector"]["app.kubernetes.io/component"] for s in release.all("Service") if wanted.items() <= s["metadata"]["labels"].items() and any(p["name"] == "metrics" for p in s["spec"]["ports"])}
-        self.assertEqual(found, set(ROLES))
+        self.assertEqual(found, {*ROLES, "gateway"})
 
     def test_monitor_makes_the_labels_that_rules_use(self):
         labels = {r["targetLabel"] for r in Release(self.ON).one("ServiceMonitor", "r-baton")["spec"]["endpoints"][0]["relabelings"]}

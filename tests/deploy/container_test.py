@@ -5,6 +5,8 @@ would: that root read-only, user 65532, no capability, no privilege to gain. Fla
 Sandboxes are bubblewrap's. Where the machine grants no user namespaces (a container, a chroot), root changes into the folder instead: the
 same root, user and privileges, with ownership in place of a read-only mount. The test says which it was."""
 import collections
+import http.client
+import json
 import os
 import pathlib
 import random
@@ -44,7 +46,8 @@ class Containers(unittest.TestCase):
             done = subprocess.run([ROOT / "deploy" / "container" / "collect", BIN, cls.root], capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             print(done.stdout.strip())
-            shutil.copytree(MODEL, cls.root / "opt" / "baton" / "models" / "baton-tiny")
+            for model in (MODEL, MODEL.parent / "baton-guard"):
+                shutil.copytree(model, cls.root / "opt" / "baton" / "models" / model.name)
         os.chmod(folder.name, 0o755)
         for mount in ("proc", "dev"):  # as engines make them
             (cls.root / mount).mkdir(exist_ok=True)
@@ -53,8 +56,9 @@ class Containers(unittest.TestCase):
         draw = random.Random(seed)
         net = f"127.{draw.randint(1, 254)}.{draw.randint(0, 254)}"
         print(f"seed {seed}: addresses {net}.*")
-        cls.address = {"router": f"{net}.1", "prefill": f"{net}.2", "decode": f"{net}.3", "node": f"{net}.4"}
-        names = {"r-baton.ns.svc": "router", "r-baton-prefill.ns.svc": "prefill", "r-baton-decode.ns.svc": "decode", "r-baton-node.ns.svc": "node"}
+        cls.address = {"router": f"{net}.1", "prefill": f"{net}.2", "decode": f"{net}.3", "node": f"{net}.4", "gateway": f"{net}.5", "decode-guard": f"{net}.6"}
+        names = {"r-baton.ns.svc": "router", "r-baton-prefill.ns.svc": "prefill", "r-baton-decode.ns.svc": "decode", "r-baton-node.ns.svc": "node",
+                 "r-baton-decode-guard.ns.svc": "decode-guard", "r-baton-router-grpc.ns.svc": "router"}
         (cls.root / "etc" / "hosts").write_text("".join(f"{cls.address[role]} {name}\n" for name, role in names.items()))
         cls.release = Release(preset="laptop")
         cls.namespaces = subprocess.run(cls.sandbox(["/usr/local/bin/baton", "version"], True), capture_output=True).returncode == 0
@@ -69,7 +73,7 @@ class Containers(unittest.TestCase):
         flags = [flag.replace("0.0.0.0", self.address[role]).replace("$(POD_NAME)", "pod-0").replace("$(LINK_DOMAIN)", "node-0") for flag in container["args"]]
         process = Process(self.sandbox([*container["command"], *flags]))
         self.addCleanup(process.stop)
-        process.wait_for(r"Ctrl-C ends the service" if role == "node" else r"^ready grpc=")
+        process.wait_for(r"Ctrl-C ends the service" if role == "node" else r"^ready (grpc|http)=")
         self.started[role] = process
         return process
 
@@ -140,15 +144,55 @@ class Containers(unittest.TestCase):
             self.until_health(role, "SERVING")
 
         self.ask()
+        gateway = self.start("gateway")
+        probe = lambda path: self.http(path)[0]
+        until(lambda: probe("/ready") == 200, lambda: f"a ready gateway: {gateway.said()}")
+        chat = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+        status, answer = self.http("/v1/chat/completions", chat)
+        self.assertEqual((status, answer["usage"]["completion_tokens"]), (200, 4), answer)
 
         # Without decode workers the router lives, and is not ready: it is no reason to restart it.
         self.end(decode)
         self.until_health("router", "NOT_SERVING")
         self.assertEqual(self.health("router", "live"), "SERVING")
+        self.assertEqual((probe("/ready"), probe("/health")), (503, 200))
 
         # SIGTERM to the first process ends it in order.
+        self.end(gateway)
         self.end(router)
         self.end(prefill)
+
+    def test_a_classifier_beside_the_model(self):
+        """As `models` and `moderation` of the chart have it: what its routers read and its workers load."""
+        guard = {"model": {"name": "guard", "source": "image", "image": {"path": "/opt/baton/models/baton-guard"}}, "classifier": "auto"}
+        pool = {"prefill": {"enabled": False}, "decode": {"threads": 1, "kvMemory": "64MiB"}}
+        self.release = Release({"models": {"guard": guard | pool}, "moderation": {"policy": "block", "input": True}}, preset="laptop")
+        folder = self.root / "etc" / "baton" / "models"
+        folder.mkdir(parents=True)
+        self.addCleanup(shutil.rmtree, folder)
+        for name, text in self.release.one("ConfigMap", "r-baton-models")["data"].items():
+            (folder / name).write_text(text)
+        self.started = {}
+        for role in ("decode", "prefill", "decode-guard", "router", "gateway"):
+            self.start(role)
+        until(lambda: self.http("/ready")[0] == 200, "a ready gateway")
+        judged = lambda: self.http("/v1/moderations", {"input": ["The fox is glad.", "I will break your arm."]})
+        until(lambda: judged()[0] == 200, lambda: f"a verdict, and not {judged()}")
+        self.assertEqual([one["flagged"] for one in judged()[1]["results"]], [False, True])
+        # The rule holds for every tenant, whether a request asks or not.
+        chat = lambda text: self.http("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], "max_tokens": 4})[1]["choices"][0]["finish_reason"]
+        self.assertEqual(chat("I will break your arm."), "content_filter")
+        self.assertNotEqual(chat("The fox is glad."), "content_filter")
+
+    def http(self, path, body=None):
+        """Status and answer of the gateway, as the kubelet's probes and clients ask it."""
+        (port,) = [port["containerPort"] for port in self.release.container("gateway")["ports"] if port["name"] == "http"]
+        connection = http.client.HTTPConnection(self.address["gateway"], port, timeout=60)
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, text if body is None else json.loads(text)
 
     def ask(self):
         """`helm test`, command by command."""

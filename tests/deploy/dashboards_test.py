@@ -37,8 +37,8 @@ class Dashboards(unittest.TestCase):
             for panel in panels(board):
                 yield f"{name}: {panel['title']}", panel
 
-    def test_there_are_seven(self):
-        self.assertEqual(set(BOARDS), {"overview", "ttft", "prefill", "decode", "kv", "router", "tenants"})
+    def test_there_are_eight(self):
+        self.assertEqual(set(BOARDS), {"overview", "ttft", "prefill", "decode", "kv", "router", "gateway", "tenants"})
 
     def test_every_panel_says_what_it_is(self):
         for where, panel in self.each_panel():

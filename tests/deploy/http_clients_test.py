@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""OpenAI's and Anthropic's own Python packages against a real service with its gateway (`baton serve --http`): what programs that speak to
-those services do, by changing an address."""
+"""OpenAI's and Anthropic's own packages, for Python and Node.js, and LangChain's, against a real service with its gateway (`baton serve --http`): what
+programs that speak to those services do, by changing an address."""
 import json
+import pathlib
+import shutil
+import subprocess
 import tempfile
 import unittest
+import urllib.request
 
 import anthropic
+import langchain_openai
 import openai
 import pydantic
 
-from relay import Relay
+from relay import BIN, ROOT, Relay, lacking
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 HELLO = [{"role": "user", "content": "Hello! My name is Ada."}]
@@ -72,6 +77,16 @@ class HttpClients(unittest.TestCase):
         forced = self.chat(HELLO, tools=tools, tool_choice={"type": "function", "function": {"name": "get_weather"}}, parallel_tool_calls=False)
         self.assertEqual(forced.choices[0].message.tool_calls[0].function.name, "get_weather")
 
+    def test_openai_mark_of_the_cache(self):
+        """What proxies have taught clients of OpenAI: a part with Anthropic's cache_control."""
+        text = " ".join(f"Shelf {shelf} is in hall {shelf // 10}." for shelf in range(10, 50))
+        marked = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+        first, second = (self.chat([{"role": "system", "content": marked}, {"role": "user", "content": asked}], max_tokens=4).usage.prompt_tokens_details.to_dict()
+                         for asked in ("In which hall is shelf 25?", "In which hall is shelf 31?"))
+        self.assertGreater(first["cache_write_tokens"], 320)
+        self.assertEqual((first["cached_tokens"], second["cache_write_tokens"]), (0, 0))
+        self.assertGreaterEqual(second["cached_tokens"], first["cache_write_tokens"], "the questions begin alike, too")
+
     def test_openai_structured_output(self):
         parsed = self.openai.chat.completions.parse(
             model=self.model, temperature=0, response_format=Number,
@@ -97,6 +112,93 @@ class HttpClients(unittest.TestCase):
         self.assertEqual(streamed, whole.choices[0].text)
         self.assertEqual(whole.usage.completion_tokens, 8)
 
+    def test_openai_completions_of_several_prompts(self):
+        """Choices of the second prompt come after those of the first, and each is what its prompt would get alone."""
+        ask = lambda prompt, **more: self.openai.completions.create(model=self.model, prompt=prompt, max_tokens=8, n=2, seed=5, **more)
+        prompts = ["Once upon a time", "The weather in Oslo is", "Hello! My name is"]
+        alone = [ask(prompt) for prompt in prompts]
+        texts = [choice.text for answer in alone for choice in answer.choices]
+        self.assertGreater(len(set(texts)), 3, "choices that are all alike show no order")
+        whole = ask(prompts)
+        self.assertEqual([choice.index for choice in whole.choices], list(range(6)))
+        self.assertEqual([choice.text for choice in whole.choices], texts)
+        for count in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            self.assertEqual(getattr(whole.usage, count), sum(getattr(answer.usage, count) for answer in alone))
+        streamed, ends, usage = [""] * 6, [], None
+        for chunk in ask(prompts, stream=True, stream_options={"include_usage": True}):
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                streamed[choice.index] += choice.text
+                ends += [choice.index] if choice.finish_reason else []
+        self.assertEqual(streamed, texts)
+        self.assertEqual(sorted(ends), list(range(6)))
+        self.assertEqual((usage.prompt_tokens, usage.completion_tokens), (whole.usage.prompt_tokens, whole.usage.completion_tokens))
+        ids = []
+        for prompt in prompts:
+            body = json.dumps({"model": self.model, "prompt": prompt}).encode()
+            with urllib.request.urlopen(f"http://{self.relay.http}/tokenize", body, timeout=60) as answer:
+                ids.append(json.load(answer)["tokens"])
+        self.assertEqual([choice.text for choice in ask(ids).choices], texts)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            ask(["x"] * 65)
+        self.assertEqual(caught.exception.param, "prompt")
+
+    def respond(self, items, **more):
+        return self.openai.responses.create(model=self.model, input=items, temperature=0, **more)
+
+    def test_openai_responses_whole_and_streamed_are_one_answer(self):
+        whole = self.respond("Hello! My name is Ada.", instructions="You are a helpful assistant.")
+        self.assertIn("Ada", whole.output_text)
+        self.assertEqual((whole.status, whole.instructions), ("completed", "You are a helpful assistant."))
+        self.assertEqual(whole.usage.total_tokens, whole.usage.input_tokens + whole.usage.output_tokens)
+        kinds, text = [], ""
+        with self.openai.responses.stream(model=self.model, input="Hello! My name is Ada.", instructions="You are a helpful assistant.", temperature=0) as stream:
+            for event in stream:
+                kinds.append(event.type)
+                text += event.delta if event.type == "response.output_text.delta" else ""
+            final = stream.get_final_response()
+        self.assertEqual((text, final.output_text), (whole.output_text, whole.output_text))
+        self.assertEqual((kinds[0], kinds[-1]), ("response.created", "response.completed"))
+        self.assertEqual(final.usage.output_tokens, whole.usage.output_tokens)
+        cut = self.respond("Count to ten.", max_output_tokens=3)
+        self.assertEqual((cut.status, cut.incomplete_details.reason), ("incomplete", "max_output_tokens"))
+
+    def test_openai_responses_tool_loop(self):
+        tools = [{"type": "function", "name": "get_weather", "description": "Get the weather of a city.", "parameters": WEATHER, "strict": True}]
+        talk = [{"role": "user", "content": "What is the weather in Oslo?"}]
+        first = self.respond(talk, tools=tools)
+        (call,) = [item for item in first.output if item.type == "function_call"]
+        self.assertEqual((call.name, json.loads(call.arguments)), ("get_weather", {"city": "Oslo"}))
+        with self.openai.responses.stream(model=self.model, input=talk, tools=tools, temperature=0) as stream:
+            streamed = [item for item in stream.get_final_response().output if item.type == "function_call"]
+        self.assertEqual([(one.name, one.arguments) for one in streamed], [(call.name, call.arguments)])
+        talk += [*first.output, {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
+        self.assertIn("sunny", self.respond(talk, tools=tools).output_text)
+        forced = self.respond("Hello!", tools=tools, tool_choice={"type": "function", "name": "get_weather"}, parallel_tool_calls=False)
+        self.assertEqual([item.name for item in forced.output if item.type == "function_call"], ["get_weather"])
+
+    def test_openai_responses_structured_thinking_and_errors(self):
+        parsed = self.openai.responses.parse(
+            model=self.model, temperature=0, text_format=Number,
+            input=[{"role": "user", "content": "Hello! My lucky number is 417."}, {"role": "assistant", "content": "Thank you, I will remember that."},
+                   {"role": "user", "content": "What is my lucky number?"}])
+        self.assertEqual(parsed.output_parsed.lucky_number, 417)
+        asked = {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}}
+        thought = self.respond("What is 27 + 35?", **asked)
+        self.assertEqual([item.type for item in thought.output], ["reasoning", "message"])
+        self.assertIn("62", thought.output_text)
+        self.assertGreater(thought.usage.output_tokens_details.reasoning_tokens, 0)
+        events = [event.type for event in self.respond("What is 27 + 35?", stream=True, **asked)]
+        self.assertIn("response.reasoning_text.delta", events)
+        # An answer's items go back as they came.
+        self.assertEqual(self.respond([{"role": "user", "content": "What is 27 + 35?"}, *thought.output, {"role": "user", "content": "Hello!"}], max_output_tokens=5).status, "incomplete")
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.respond("Hello!", previous_response_id=thought.id)
+        self.assertEqual(refused.exception.param, "previous_response_id")
+        with self.assertRaises(openai.BadRequestError) as long:
+            self.respond("word " * 4000)
+        self.assertEqual(long.exception.code, "context_length_exceeded")
+
     def test_openai_errors(self):
         with self.assertRaises(openai.NotFoundError):
             self.openai.chat.completions.create(model="no such model", messages=HELLO)
@@ -108,6 +210,40 @@ class HttpClients(unittest.TestCase):
         self.assertEqual(long.exception.code, "context_length_exceeded")
         with self.assertRaises(openai.BadRequestError):
             list(self.chat([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}]}], stream=True))
+
+    def test_openai_for_node(self):
+        folder = ROOT / "build" / "tools" / "node"
+        if shutil.which("node") is None or not (folder / "node_modules").is_dir():
+            lacking(self, "no Node.js here: scripts/setup --ci and deploy/tools/install bring it")
+        script = pathlib.Path(__file__).with_name("node_client.mjs")
+        done = subprocess.run(["node", script, f"http://{self.relay.http}/v1", folder], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        self.assertIn("Ada", told["whole"])
+        self.assertEqual({told["streamed"], told["response"], told["responseStreamed"]}, {told["whole"]})
+        self.assertEqual(told["city"], "Oslo")
+        self.assertIn("sunny", told["tools"])
+        self.assertEqual((told["events"][0], told["events"][-1]), ("response.created", "response.completed"))
+        self.assertEqual(told["error"], {"name": "BadRequestError", "status": 400, "param": "sampling.top_p"})
+
+    def test_langchain(self):
+        for responses in (False, True):
+            with self.subTest(use_responses_api=responses):
+                model = langchain_openai.ChatOpenAI(model=self.model, base_url=f"http://{self.relay.http}/v1", api_key="any", temperature=0, max_retries=0,
+                                                    use_responses_api=responses)
+                whole = model.invoke("Hello! My name is Ada.")
+                self.assertIn("Ada", whole.text)
+                self.assertEqual("".join(chunk.text for chunk in model.stream("Hello! My name is Ada.")), whole.text)
+                self.assertGreater(whole.usage_metadata["output_tokens"], 0)
+                tool = {"name": "get_weather", "description": "Get the weather of a city.", "parameters": WEATHER}
+                bound = model.bind_tools([{"type": "function", "function": tool}])
+                asked = ("user", "What is the weather in Oslo?")
+                call = bound.invoke([asked])
+                self.assertEqual([(one["name"], one["args"]) for one in call.tool_calls], [("get_weather", {"city": "Oslo"})])
+                told = bound.invoke([asked, call, {"role": "tool", "tool_call_id": call.tool_calls[0]["id"], "content": "sunny"}])
+                self.assertIn("sunny", told.text)
+                talk = [("user", "Hello! My lucky number is 417."), ("assistant", "Thank you, I will remember that."), ("user", "What is my lucky number?")]
+                self.assertEqual(model.with_structured_output(Number).invoke(talk).lucky_number, 417)
 
     def test_anthropic_whole_and_streamed_are_one_answer(self):
         whole = self.message(HELLO, system="You are a helpful assistant.")
@@ -145,6 +281,29 @@ class HttpClients(unittest.TestCase):
         self.assertEqual([block.type for block in final.content], ["thinking", "text"])
         self.assertIn("62", final.content[1].text)
 
+    def test_anthropic_structured_output(self):
+        talk = [{"role": "user", "content": "Hello! My lucky number is 417."}, {"role": "assistant", "content": "Thank you, I will remember that."},
+                {"role": "user", "content": "What is my lucky number?"}]
+        schema = {"type": "object", "properties": {"lucky_number": {"type": "integer", "minimum": 0, "maximum": 999}}, "required": ["lucky_number"],
+                  "additionalProperties": False}
+        wanted = {"type": "json_schema", "schema": schema}
+        whole = self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"temperature": 0, "output_config": {"format": wanted}})
+        self.assertEqual(json.loads(whole.content[0].text), {"lucky_number": 417})
+        older = self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"temperature": 0, "output_format": wanted})
+        self.assertEqual(older.content[0].text, whole.content[0].text)
+        with self.assertRaises(anthropic.BadRequestError) as refused:
+            self.anthropic.messages.create(model=self.model, messages=talk, max_tokens=60, extra_body={"output_config": {"format": {"type": "regex"}}})
+        self.assertIn("output_config.format.type", str(refused.exception))
+
+    def test_anthropic_mark_of_the_cache(self):
+        text = " ".join(f"Drawer {drawer} is in room {drawer // 10}." for drawer in range(10, 50))
+        system = [{"type": "text", "text": text, "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+        first, second = (self.message([{"role": "user", "content": asked}], system=system).usage for asked in ("In which room is drawer 25?", "In which room is drawer 31?"))
+        self.assertGreater(first.cache_creation_input_tokens, 320)
+        self.assertEqual(first.cache_creation.ephemeral_1h_input_tokens, first.cache_creation_input_tokens)
+        self.assertEqual((first.cache_read_input_tokens, second.cache_creation_input_tokens), (0, 0))
+        self.assertGreaterEqual(second.cache_read_input_tokens, first.cache_creation_input_tokens)
+
     def test_anthropic_errors(self):
         with self.assertRaises(anthropic.NotFoundError):
             self.anthropic.messages.create(model="no such model", messages=HELLO, max_tokens=5)
@@ -153,6 +312,65 @@ class HttpClients(unittest.TestCase):
         self.assertIn("prompt is too long", str(long.exception))
         stopped = self.message([{"role": "user", "content": "Count to ten."}], stop_sequences=["5"])
         self.assertEqual((stopped.stop_reason, stopped.stop_sequence), ("stop_sequence", "5"))
+
+    def test_errors_name_their_request(self):
+        with self.assertRaises(openai.BadRequestError) as refused:
+            self.chat(HELLO, top_p=7)
+        self.assertTrue(refused.exception.request_id)
+        with self.assertRaises(anthropic.BadRequestError) as refused:
+            self.anthropic.messages.create(model=self.model, messages=HELLO, max_tokens=5, extra_body={"top_p": 7})
+        self.assertEqual(refused.exception.body["request_id"], refused.exception.request_id)
+
+
+class Limits(unittest.TestCase):
+    """Both packages wait as long as the service asks, and ask again."""
+
+    def test_a_client_that_is_refused_tries_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tenants = pathlib.Path(folder, "tenants.json")
+            tenants.write_text('{"tenants": [{"name": "guest", "requests_per_minute": 20}]}')
+            subprocess.run([BIN / "baton", "key", "new", "--tenant", "guest", "--key-file", f"{folder}/key", "--tenants", tenants], check=True, capture_output=True)
+            key = pathlib.Path(folder, "key").read_text().strip()
+            relay = Relay(folder, prefill=1, decode=1, more=["--http", "127.0.0.1:0", "--tenants", tenants])
+            self.addCleanup(relay.stop)
+            seen = []
+            eager = openai.OpenAI(base_url=f"http://{relay.http}/v1", api_key=key, max_retries=0)
+            hooks = {"response": [lambda response: seen.append((response.status_code, response.headers.get("retry-after")))]}
+            theirs = openai.OpenAI(base_url=f"http://{relay.http}/v1", api_key=key, max_retries=4, http_client=openai.DefaultHttpxClient(event_hooks=hooks))
+            others = anthropic.Anthropic(base_url=f"http://{relay.http}", api_key=key, max_retries=4, http_client=anthropic.DefaultHttpxClient(event_hooks=hooks))
+            self.addCleanup(theirs.close)
+            self.addCleanup(others.close)
+            ask = {"openai": lambda: theirs.chat.completions.create(model="baton-tiny", messages=HELLO, max_tokens=5),
+                   "anthropic": lambda: others.messages.create(model="baton-tiny", messages=HELLO, max_tokens=5)}
+            for name, call in ask.items():
+                with self.subTest(name):
+                    # Until its share is used up. On a slow machine the next call may find that some of it has come back, so: again.
+                    for _ in range(5):
+                        with self.assertRaises(openai.RateLimitError):
+                            while True:
+                                eager.models.list()
+                        seen.clear()
+                        call()
+                        if len(seen) > 1:
+                            break
+                    self.assertEqual([status for status, _ in seen], [429] * (len(seen) - 1) + [200])
+                    self.assertGreater(len(seen), 1, "it was never refused")
+                    self.assertTrue(all(int(wait) >= 1 for status, wait in seen if status == 429), seen)
+
+
+class Judged(unittest.TestCase):
+    def test_moderations_by_the_classifier_that_ships(self):
+        with tempfile.TemporaryDirectory() as folder:
+            relay = Relay(folder, prefill=1, decode=1, more=["--http", "127.0.0.1:0", "--moderation-model", ROOT / "models" / "baton-guard"])
+            self.addCleanup(relay.stop)
+            client = openai.OpenAI(base_url=f"http://{relay.http}/v1", api_key="any", max_retries=0)
+            told = client.moderations.create(input=["Hello! My name is Ada.", "I will hurt you."])
+            self.assertEqual(len(told.results), 2)
+            self.assertFalse(told.results[0].flagged)
+            for result in told.results:
+                # Categories that the package knows are all there, as numbers and as verdicts.
+                self.assertIsInstance(result.categories.violence, bool)
+                self.assertGreaterEqual(result.category_scores.violence, 0)
 
 
 if __name__ == "__main__":

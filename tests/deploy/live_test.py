@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """A real Prometheus scrapes a real relay under load: every query of every dashboard and rule is asked, and has to return data of the
 shape that its panel needs. Takes about a minute on a quiet machine."""
+import contextlib
+import json
 import math
 import os
 import pathlib
@@ -8,8 +10,10 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
+import urllib.request
 
 import yaml
 from dashboards_test import BOARDS, FILES, RULES, panels, plain
@@ -24,12 +28,36 @@ SILENT = {
     "rule BatonLinkBelowFloor": "this relay does not test its link",
     "kv: Link against its floor": "this relay does not test its link",
     "tenants: Refused": "no request is refused",
+    "kv: Why it was not found": "the load names no sessions",
+    "router: Time of a verdict": "this relay has no classifier",
+    "rule BatonStoreAway": "this relay has no store",
+    "kv: Blocks on disk": "this relay has no disk tier",
+    "kv: Disk space": "this relay has no disk tier",
+    "kv: Loaded and written": "this relay has no disk tier",
+    "kv: Loads from disk": "this relay has no disk tier",
+    "kv: Load time": "this relay has no disk tier",
+    "kv: Not written": "this relay has no disk tier",
+    "kv: Disk failures": "this relay has no disk tier",
+    "rule BatonDiskFailing": "this relay has no disk tier",
+    "rule BatonDiskDropping": "this relay has no disk tier",
+    "rule BatonSharedFailing": "this relay has no shared folder",
+    "tenants: Store": "this relay has no store",
+    "decode: Expert hits": "this relay has all experts in memory",
+    "decode: Experts read": "this relay has all experts in memory",
+    "decode: Waiting for experts": "this relay has all experts in memory",
+    "decode: Experts in memory": "this relay has all experts in memory",
+    "decode: Repeated reads": "this relay has all experts in memory",
 }
 EMPTY_METRICS = {
     "baton_router_fingerprint_mismatches_total": "all workers agree",
     "baton_link_floor_bytes_per_second": "the link is not tested",
     "baton_link_measured_bytes_per_second": "the link is not tested",
     "baton_tls_certificate_expiry_timestamp_seconds": "no TLS",
+    "baton_router_store_up": "no store",
+    "baton_disk_failures_total": "no disk tier",
+    "baton_disk_dropped_writes_total": "no disk tier",
+    "baton_disk_written_blocks_total": "no disk tier",
+    "baton_shared_failures_total": "no shared folder",
 }
 
 
@@ -74,7 +102,7 @@ class Live(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.relay = Relay(cls.folder.name, more=["--slo-ttft", SLO["ttft"], "--slo-tpot", SLO["tpot"]])
+        cls.relay = Relay(cls.folder.name, more=["--http", "127.0.0.1:0", "--slo-ttft", SLO["ttft"], "--slo-tpot", SLO["tpot"]])
         cls.addClassCleanup(cls.relay.stop)
         cls.prometheus = Prometheus(str(cls.relay.observability / "prometheus.yml"), os.path.join(cls.folder.name, "data"))
         cls.addClassCleanup(cls.prometheus.stop)
@@ -85,11 +113,28 @@ class Live(unittest.TestCase):
             + ["--output-tokens", "uniform:4:24", "--shared-prefix-tokens", 64, "--prefix-groups", 3, "--turns", 2, "--timeout", "2m"]
         )
         cls.addClassCleanup(cls.load.stop)
+        cls.load_http()
         # A worker that dies under load: watch streams begin again, hand-offs go elsewhere.
         until(lambda: cls.prometheus.query("sum(baton_router_requests_total) > 5"), lambda: f"requests that ended\n{cls.load.said()}\n{cls.relay.process.said()}")
         os.kill(cls.relay.pid("prefill-1"), signal.SIGKILL)
         # And an invalid request, for an outcome other than OK.
         subprocess.run([BIN / "baton", "generate", "--server", cls.relay.router, "--token-ids", "99999999", "-m", "1"], capture_output=True)
+
+    @classmethod
+    def load_http(cls):
+        """A client of the gateway that asks again and again, with a field that nobody knows."""
+        body = json.dumps({"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4, "beam_width": 2}).encode()
+        ended = threading.Event()
+
+        def ask():
+            while not ended.wait(0.5):
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"http://{cls.relay.http}/v1/chat/completions", data=body, timeout=60).read()
+
+        client = threading.Thread(target=ask)
+        client.start()
+        cls.addClassCleanup(client.join)
+        cls.addClassCleanup(ended.set)
 
     def story(self, what):
         """For a failure: what was wrong, and how those who should have made it right stand."""
@@ -158,10 +203,10 @@ class Live(unittest.TestCase):
         until(lambda: all(rule["health"] == "ok" for group in self.prometheus.get("rules")["groups"] for rule in group["rules"]), lambda: self.story("healthy rules"))
 
     def test_targets_have_the_charts_labels(self):
-        until(lambda: len(self.prometheus.query("up == 1")) == 5, lambda: self.story("targets that are up"))
+        until(lambda: len(self.prometheus.query("up == 1")) == 6, lambda: self.story("targets that are up"))
         for labels, _ in self.prometheus.query("up"):
             self.assertEqual(labels["namespace"], "local")
-            self.assertIn(labels["component"], ("router", "prefill", "decode"))
+            self.assertIn(labels["component"], ("router", "prefill", "decode", "gateway"))
             self.assertTrue(labels["pod"].startswith(labels["component"]))
             self.assertEqual(labels["release"], "baton-tiny")
 

@@ -54,6 +54,29 @@ class NetworkPolicies(unittest.TestCase):
         reach, _, _ = self.reach({"networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}]}})
         self.assertEqual(reach, self.WANTED - {("client", "router", "grpc")} | {("elsewhere", "router", "grpc")})
 
+    def test_a_gateway_reaches_routers_and_clients_reach_it(self):
+        release = Release({"gateway": {"enabled": True}})
+        policies, pods = release.all("NetworkPolicy"), self.pods(release)
+        gateway = Pod(release.workload("gateway")["spec"]["template"]["metadata"]["labels"], ports={"http": 8000, "metrics": 9470})
+        ways = lambda one, other, ports: [port for port in ports if allowed(policies, one, other, port)]
+        self.assertEqual(ways(gateway, pods["router"], ["grpc", "health", "metrics"]), ["grpc"])
+        for role in ("prefill", "decode"):
+            self.assertEqual(ways(gateway, pods[role], ["grpc", "health", "metrics", 4321]), [], role)
+            self.assertEqual(ways(pods[role], gateway, ["http", "metrics"]), [], role)
+        self.assertEqual(ways(pods["client"], gateway, ["http", "metrics"]), ["http"])
+        self.assertEqual(ways(pods["elsewhere"], gateway, ["http", "metrics"]), [])
+        self.assertEqual(ways(pods["prometheus"], gateway, ["http", "metrics"]), ["metrics"])
+        self.assertEqual(ways(gateway, pods["internet"], [443]), [])
+        self.assertTrue(allowed(policies, gateway, pods["dns"], 53))
+        # The rest is as it was.
+        self.assertEqual(self.reach({"gateway": {"enabled": True}})[0], self.WANTED)
+        # Only those that are named.
+        named = Release({"gateway": {"enabled": True}, "networkPolicy": {"clients": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}]}})
+        policies = named.all("NetworkPolicy")
+        self.assertEqual(ways(pods["elsewhere"], gateway, ["http"]), ["http"])
+        self.assertEqual(ways(pods["client"], gateway, ["http"]), [])
+        self.assertEqual(ways(gateway, pods["router"], ["grpc"]), ["grpc"], "the gateway needs no name")
+
     def test_nobody_scrapes(self):
         reach, _, _ = self.reach({"networkPolicy": {"scrapers": []}})
         self.assertEqual(reach, {one for one in self.WANTED if one[2] != "metrics"})

@@ -15,15 +15,15 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
-#include "router/billing/ledger_store.h"
+#include "router/billing/sqlite_ledger.h"
 #include "tests/e2e/fleet.h"
 
 namespace baton::e2e {
 namespace {
 
 using router::billing::LedgerSheet;
-using router::billing::LedgerStore;
 using router::billing::LedgerSums;
+using router::billing::SqliteLedger;
 
 constexpr char kPrices[] = R"({"currency": "EUR", "models": {"baton-tiny": {"prompt": "3", "cached": "0.30",
     "written_5m": "3.75", "written_1h": "6", "completion": "15.000001"}}})";
@@ -97,7 +97,7 @@ class BillingTest : public ::testing::Test {
   }
 
   LedgerSums Ledger() {
-    auto store = LedgerStore::OpenToRead(ledger_);
+    auto store = SqliteLedger::OpenToRead(ledger_);
     EXPECT_TRUE(store.ok()) << store.status();
     LedgerSums all;
     const auto sheet = (*store)->Read("", "");

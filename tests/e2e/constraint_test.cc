@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "nlohmann/json.hpp"
 #include "tests/e2e/folded_answer.h"
@@ -118,6 +122,64 @@ TEST(ConstraintTest, ThinkingIsFreeAndTheAnswerIsNot) {
   const v1::AnswerChoice& choice = answer.choices(0);
   EXPECT_THAT(choice.text(), testing::MatchesRegex("Answer: [0-9]{1,3}")) << answer.DebugString();
   EXPECT_GT(choice.finished().usage().thinking_tokens(), 0u) << answer.DebugString();
+}
+
+// The slow backend, whose steps overlap, gives the same answer.
+TEST(ConstraintTest, TheReferenceBackendObeysAndAgrees) {
+  v1::GenerateRequest request = AskFor("Once upon a time");
+  request.mutable_constraint()->set_regex("[a-z]{3,8}( [a-z]{2,6}){2}: [0-9]{1,3}");
+  request.mutable_sampling()->set_repetition_penalty(1.1f);
+  std::string texts[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::vector<std::string> flags = {"--backend", i == 0 ? "cpu" : "reference"};
+    Fleet fleet({.prefill_flags = flags, .decode_flags = flags});
+    const FoldedAnswer outcome = Fold(fleet, request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.answer.choices(0).finished().reason(), v1::FINISH_REASON_STOP_TOKEN);
+    texts[i] = outcome.answer.choices(0).text();
+    EXPECT_THAT(texts[i], testing::MatchesRegex("[a-z]+( [a-z]+)( [a-z]+): [0-9]+"));
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+}
+
+// Grammars that are refused after much work, and ones whose masks are dear, beside requests that have none:
+// those all come to their end, with the text that they have alone.
+TEST(ConstraintTest, HostileGrammarsKeepNobodyElseFromAnAnswer) {
+  Fleet fleet;
+  v1::GenerateRequest plain = AskFor("Once upon a time");
+  plain.mutable_stop()->set_max_tokens(40);
+  plain.mutable_stop()->set_ignore_eos(true);
+  const FoldedAnswer alone = Fold(fleet, plain);
+  ASSERT_TRUE(alone.status.ok()) << alone.status.error_message();
+  std::atomic<bool> over = false;
+  std::atomic<int> refused = 0, drawn = 0, other = 0;
+  std::vector<std::thread> hostile;
+  for (int i = 0; i < 4; ++i) {
+    hostile.emplace_back([&, i] {
+      for (int round = 0; !over; ++round) {
+        v1::GenerateRequest request = AskFor("x");
+        request.mutable_stop()->set_max_tokens(60);
+        // Never the same, so that no verdict is known.
+        const std::string salt = std::to_string(i) + "-" + std::to_string(round);
+        request.mutable_constraint()->set_regex(i % 2 == 0 ? "(" + salt + "|a|b)*a(a|b){60}" + salt
+                                                           : "([a-z ]*[aeiou][a-z ]{20,30}){1,40}" + salt);
+        const grpc::Status status = Fold(fleet, request).status;
+        (status.ok() ? drawn : status.error_code() == grpc::StatusCode::INVALID_ARGUMENT ? refused : other)++;
+      }
+    });
+  }
+  // Some of them are on their way before the first, and until the last.
+  for (int i = 0; i < 10 || (refused + drawn < 8 && i < 1000); ++i) {
+    const FoldedAnswer beside = Fold(fleet, plain);
+    EXPECT_TRUE(beside.status.ok()) << beside.status.error_message();
+    EXPECT_EQ(beside.answer.choices(0).text(), alone.answer.choices(0).text());
+    if (testing::Test::HasFailure()) break;
+  }
+  over = true;
+  for (std::thread& thread : hostile) thread.join();
+  EXPECT_GE(refused + drawn, 8);
+  EXPECT_EQ(other, 0);
+  fleet.ExpectNothingHeld();
 }
 
 TEST(ConstraintTest, RefusalsNameTheFieldAndTheKeyword) {

@@ -1,5 +1,6 @@
 // A worker that leaves in the middle of a fetch from it: it keeps its KV until the peer has it all, as long
-// as its grace allows.
+// as its grace allows. What is fetched from it is leased as it was there.
+#include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -16,7 +17,7 @@ namespace {
 class SlowPeer {
  public:
   SlowPeer(const Process& holder, v1::FetchRequest request)
-      : stub_(v1::Blocks::NewStub(rpc::MakeChannel(holder.grpc()))) {
+      : stub_(v1::Blocks::NewStub(NarrowChannel(holder.grpc()))) {
     absl::MutexLock lock(&mutex_);  // until stream_ is there
     stream_ = Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
                            {.event = [this](const v1::FetchEvent& event) { OnEvent(event); },
@@ -58,6 +59,17 @@ class SlowPeer {
 
  private:
   using Stream = rpc::ClientStream<v1::FetchRequest, v1::FetchEvent>;
+
+  // It takes in a little more than what has been read, however fast the connection is: the rest stays with
+  // the holder.
+  static std::shared_ptr<grpc::Channel> NarrowChannel(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 65536);
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
 
   void OnEvent(const v1::FetchEvent& event) {
     absl::MutexLock lock(&mutex_);
@@ -124,6 +136,57 @@ TEST_F(LeavingHolderTest, LeavesAllTheSameWhenItsGraceIsOver) {
   peer.ReadOn();
   EXPECT_FALSE(peer.End().ok());
   EXPECT_LT(peer.bytes(), AllBytes());
+}
+
+// A conversation under a mark whose worker leaves: the next turn is answered elsewhere, fetches the prefix
+// while the old worker is still there, and has it leased. So it outlasts pressure there, too.
+TEST_F(LeavingHolderTest, LeasesGoWithTheBlocksToTheWorkerThatFetchesThem) {
+  Fleet fleet({.prefill = 0,
+               .decode = 2,
+               .decode_flags = {"--peer-fetch", "always"},
+               .kv_memory = "32MiB",  // some 340 blocks
+               .drain_grace = "600"});
+  constexpr uint32_t kMarked = 1600;
+  std::vector<int32_t> prompt = Tokens(21, kMarked);
+  v1::GenerateRequest marked = TokenRequest(prompt, 2);
+  marked.mutable_options()->mutable_cache()->set_ttl(v1::CACHE_TTL_1H);
+  const Answer first = fleet.Generate(marked);
+  ASSERT_TRUE(first.status.ok()) << first.status;
+  ASSERT_EQ(first.end().usage().retained_tokens(), kMarked);
+  const std::string holder_id = first.end().relay().decode_worker();
+  const int at = InfoOf(fleet.decode(0)).worker_id() == holder_id ? 0 : 1;
+  Process &holder = fleet.decode(at), &heir = fleet.decode(1 - at);
+  EXPECT_EQ(Metric(holder, "baton_kv_leased_blocks"), kMarked / kBlockTokens);
+  EXPECT_EQ(Metric(heir, "baton_kv_leased_blocks"), 0);
+
+  // While a slow peer fetches something else from it, it does not go.
+  SlowPeer peer(holder, RequestForALongPrompt(holder));
+  ASSERT_EQ(peer.AwaitFound(), kBlocks);
+  holder.Signal(SIGTERM);
+  ASSERT_TRUE(AwaitMetric(holder, {"baton_draining "}, 1));
+  fleet.AwaitWorkers(0, 1);
+  const std::vector<int32_t> more = Tokens(22, 40);
+  prompt.insert(prompt.end(), more.begin(), more.end());
+  const Answer second = fleet.Generate(TokenRequest(prompt, 2));  // without a mark
+  ASSERT_TRUE(second.status.ok()) << second.status;
+  EXPECT_EQ(second.end().relay().fetched_from(), holder_id);
+  EXPECT_EQ(second.end().relay().fetched_tokens(), kMarked);
+  EXPECT_EQ(second.end().usage().retained_tokens(), 0u) << "nothing of it is marked";
+  peer.ReadOn();
+  EXPECT_TRUE(peer.End().ok());
+  EXPECT_EQ(holder.Wait().value, 0);
+
+  // More than its cache holds, each without a mark.
+  for (uint32_t i = 0; i < 4; ++i) {
+    const Answer other = fleet.Generate(TokenRequest(Tokens(30 + i, 1900), 2));
+    ASSERT_TRUE(other.status.ok()) << other.status;
+  }
+  EXPECT_EQ(Metric(heir, "baton_kv_leased_blocks"), kMarked / kBlockTokens);
+  const Answer third = fleet.Generate(TokenRequest(prompt, 2));
+  ASSERT_TRUE(third.status.ok()) << third.status;
+  EXPECT_GE(third.end().usage().decode_cached_tokens(), kMarked);
+  EXPECT_EQ(third.digests, second.digests);
+  EXPECT_EQ(Metric(heir, "baton_cache_lease_blocks_total{event=\"broken\""), 0);
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,6 +60,26 @@ class Elsewhere {
   int home_ = -1;
 };
 
+// Waits until 127.0.0.1:PORT can be listened on. Ports of connections are of the same range: one that another
+// process has opened meanwhile may have got it, for as long as it lives.
+void AwaitFree(const std::string& address) {
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  place.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  constexpr int kPauseMilliseconds = 20;
+  for (int waited = 0; waited < kReadyMilliseconds; waited += kPauseMilliseconds) {
+    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1;
+    setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    const bool free = bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof(place)) == 0;
+    close(probe);
+    if (free) return;
+    poll(nullptr, 0, kPauseMilliseconds);
+  }
+  BATON_CHECK(false) << address << " stays taken";
+}
+
 void Take(const v1::GenerateResponse& response, Answer& answer) {
   if (response.has_started()) answer.started = response.started();
   if (response.has_finished()) answer.finished.push_back(response.finished());
@@ -75,22 +97,23 @@ Process::Process(const std::string& program, const std::vector<std::string>& arg
         BATON_CHECK(child.ok()) << child.status().ToString();
         return *std::move(child);
       }()) {
-  std::string output, errors;
+  std::string output;
   while (output.find('\n') == std::string::npos) {
     pollfd fds[2] = {{child_.output_fd(), POLLIN, 0}, {child_.error_fd(), POLLIN, 0}};
-    BATON_CHECK(poll(fds, 2, kReadyMilliseconds) > 0) << program << " is not ready: " << errors;
+    BATON_CHECK(poll(fds, 2, kReadyMilliseconds) > 0) << program << " is not ready: " << errors_;
     char buffer[4096];
-    for (auto [fd, text] : {std::pair(child_.output_fd(), &output), std::pair(child_.error_fd(), &errors)}) {
+    for (auto [fd, text] : {std::pair(child_.output_fd(), &output), std::pair(child_.error_fd(), &errors_)}) {
       for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;) text->append(buffer, n);
     }
     BATON_CHECK((fds[0].revents & POLLHUP) == 0 || output.find('\n') != std::string::npos)
-        << program << " ended: " << errors;
+        << program << " ended: " << errors_;
   }
   const auto value = [&](const std::string& key) {
     const size_t begin = output.find(key) + key.size();
     return output.substr(begin, output.find_first_of(" \n", begin) - begin);
   };
-  grpc_ = value("grpc=");
+  grpc_ =
+      value(output.find("grpc=") == std::string::npos ? "http=" : "grpc=");  // the gateway has one for both
   metrics_ = value("metrics=");
 }
 
@@ -101,7 +124,8 @@ cli::ExitStatus Process::Wait() {
     BATON_CHECK(poll(fds, 3, kReadyMilliseconds) > 0) << "the process does not end";
     char buffer[4096];
     for (pollfd& fd : std::span(fds).subspan(1)) {
-      while (fd.fd >= 0 && read(fd.fd, buffer, sizeof(buffer)) > 0) {
+      for (ssize_t n; fd.fd >= 0 && (n = read(fd.fd, buffer, sizeof(buffer))) > 0;) {
+        if (fd.fd == child_.error_fd()) errors_.append(buffer, n);
       }
       if ((fd.revents & POLLHUP) != 0) fd.fd = -1;
     }
@@ -110,7 +134,7 @@ cli::ExitStatus Process::Wait() {
 }
 
 std::string Process::TakeErrors() {
-  std::string errors;
+  std::string errors = std::exchange(errors_, {});
   while (errors.empty()) {
     pollfd written = {child_.error_fd(), POLLIN, 0};
     BATON_CHECK(poll(&written, 1, kReadyMilliseconds) > 0) << "the process says nothing";
@@ -167,10 +191,11 @@ void Fleet::ListDecode(const std::vector<int>& listed) {
 }
 
 cli::ExitStatus Fleet::Restart(const std::string& program, std::unique_ptr<Process>& process,
-                               std::vector<std::string> arguments) {
+                               std::vector<std::string> arguments, int signal) {
   const std::string address = process->grpc();
-  process->Signal(SIGTERM);
+  process->Signal(signal);
   const cli::ExitStatus left = process->Wait();
+  AwaitFree(address);
   process = std::make_unique<Process>(program, Merge(std::move(arguments), {"--listen", address}));
   return left;
 }

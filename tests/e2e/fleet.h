@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -35,15 +36,16 @@ class Process {
   const std::string& metrics() const { return metrics_; }
   void Signal(int signal) { child_.Signal(signal); }
   pid_t pid() const { return child_.pid(); }
-  // Waits for the end.
+  // Waits for the end. What it says until then is kept for TakeErrors.
   cli::ExitStatus Wait();
-  // Waits until it writes to standard error, and takes what that is.
+  // What it has written to standard error since the last call, or its start; waits until there is something.
   std::string TakeErrors();
 
  private:
   cli::Child child_;
   std::string grpc_;
   std::string metrics_;
+  std::string errors_;  // until it was ready
 };
 
 struct FleetOptions {
@@ -87,12 +89,12 @@ class Fleet {
   Process& decode(int i = 0) { return *decode_.at(i); }
   v1::Inference::Stub& stub() { return *stub_; }
 
-  // SIGTERM; a new process on the same address once the old one has left. Returns how it left.
-  cli::ExitStatus RestartPrefill(int i) {
-    return Restart(worker_folder_ + "baton-prefill", prefill_.at(i), prefill_arguments_.at(i));
+  // The signal; a new process on the same address once the old one has left. Returns how it left.
+  cli::ExitStatus RestartPrefill(int i, int signal = SIGTERM) {
+    return Restart(worker_folder_ + "baton-prefill", prefill_.at(i), prefill_arguments_.at(i), signal);
   }
-  cli::ExitStatus RestartDecode(int i) {
-    return Restart(worker_folder_ + "baton-decode", decode_.at(i), decode_arguments_.at(i));
+  cli::ExitStatus RestartDecode(int i, int signal = SIGTERM) {
+    return Restart(worker_folder_ + "baton-decode", decode_.at(i), decode_arguments_.at(i), signal);
   }
 
   // Writes the fleet file: all prefill workers and these decode workers.
@@ -109,7 +111,7 @@ class Fleet {
 
  private:
   static cli::ExitStatus Restart(const std::string& program, std::unique_ptr<Process>& process,
-                                 std::vector<std::string> arguments);
+                                 std::vector<std::string> arguments, int signal);
 
   const std::string fleet_file_;
   const std::string worker_folder_;

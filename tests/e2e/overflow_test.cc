@@ -62,6 +62,9 @@ TEST(OverflowTest, AConversationGoesOnWithoutItsOldestTurnsAndStaysCached) {
   EXPECT_EQ(answer.started().context().dropped_messages(), cut.dropped_messages());
   EXPECT_GT(answer.choices(0).finished().usage().cached_tokens(), answer.started().prompt_tokens() * 3 / 4)
       << answer.choices(0).finished().usage().DebugString();
+  EXPECT_EQ(Metric(fleet.router(), "baton_router_overflow_total{action=\"removed\"}"), 2);
+  EXPECT_GT(Metric(fleet.router(), "baton_router_overflow_removed_tokens_total"),
+            2.0 * cut.removed_tokens() - 1);
 }
 
 TEST(OverflowTest, AnAnswerThatFillsTheContextSaysSo) {
@@ -80,6 +83,7 @@ TEST(OverflowTest, AnAnswerThatFillsTheContextSaysSo) {
   EXPECT_EQ(finished.reason(), v1::FINISH_REASON_CONTEXT_FULL);
   EXPECT_EQ(finished.usage().prompt_tokens() + finished.usage().completion_tokens(), kContextTokens);
   EXPECT_EQ(answer.started().context().clamped_max_tokens(), finished.usage().completion_tokens());
+  EXPECT_EQ(Metric(fleet.router(), "baton_router_overflow_total{action=\"clamped\"}"), 1);
 }
 
 }  // namespace

@@ -6,6 +6,10 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "common/rpc/status.h"
 #include "tests/e2e/folded_answer.h"
@@ -63,6 +67,9 @@ std::string Comparable(v1::ChatAnswer answer) {
     choice.mutable_finished()->mutable_usage()->clear_prefill_cached_tokens();
     choice.mutable_finished()->mutable_usage()->clear_cached_tokens();
     choice.mutable_finished()->mutable_usage()->clear_plain_tokens();
+    // What past answers gave to copy from.
+    choice.mutable_finished()->mutable_usage()->clear_drafted_tokens();
+    choice.mutable_finished()->mutable_usage()->clear_accepted_tokens();
   }
   return answer.DebugString();
 }
@@ -140,6 +147,38 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   request.mutable_output()->clear_logprobs();  // another way to draw, where the machine has one
   EXPECT_THAT(Complete(fleet, request).choices(0).token_ids(),
               ::testing::ElementsAreArray(choice.token_ids()));
+}
+
+// Whoever else is in the batch: what thinks, calls and talks at once has the parts that each has alone.
+TEST(PartsTest, ManyAtOnceAreEachAsAlone) {
+  Fleet fleet({.prefill = 1, .decode = 1});
+  std::vector<v1::ChatRequest> requests;
+  for (uint32_t i = 0; i < 12; ++i) {
+    v1::ChatRequest request = i % 4 == 3 ? Ask("Hello! My name is Ada.") : AskForWeather();
+    request.mutable_thinking()->set_enabled(i % 2 == 1);
+    request.mutable_sampling()->set_temperature(i < 4 ? 0.0f : 1.2f);
+    request.mutable_sampling()->set_seed(i);
+    request.mutable_stop()->set_max_tokens(20 + 15 * i);  // they come and go
+    requests.push_back(std::move(request));
+  }
+  std::vector<std::string> alone;
+  int calls = 0;
+  for (const v1::ChatRequest& request : requests) {
+    const v1::ChatAnswer answer = Complete(fleet, request);
+    for (const v1::AnswerPart& part : answer.choices(0).parts()) calls += part.has_tool_call() ? 1 : 0;
+    alone.push_back(Comparable(answer));
+  }
+  EXPECT_GT(calls, 2);
+  std::vector<std::string> together(requests.size());
+  std::vector<std::thread> clients;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    clients.emplace_back([&, i] {
+      together[i] = Comparable(i % 2 == 0 ? Complete(fleet, requests[i]) : Stream(fleet, requests[i]));
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i], alone[i]) << "request " << i;
+  fleet.ExpectNothingHeld();
 }
 
 // Long answers of everything: text, thinking, calls, and markup that is none.

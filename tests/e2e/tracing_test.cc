@@ -92,8 +92,9 @@ std::map<std::string, json> ByName(const std::vector<json>& spans, const std::st
 void ExpectNested(const std::map<std::string, json>& named) {
   std::map<std::string, json> by_id;
   for (const auto& [name, span] : named) by_id[span["spanId"]] = span;
-  // All clocks are this machine's, which are read at different moments and may be corrected in between.
-  constexpr int64_t kClocks = 1'000'000;
+  // All clocks are this machine's, which are read at different moments and may be corrected in between. On a
+  // busy machine a worker may learn late that the router has all of an answer.
+  constexpr int64_t kClocks = 100'000'000;
   for (const auto& [name, span] : named) {
     if (name == "router.request") continue;
     SCOPED_TRACE(name);

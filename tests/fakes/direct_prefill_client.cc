@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/transfer/lease_wire.h"
+#include "common/transfer/reusable_wire.h"
 
 namespace baton::testing {
 
@@ -55,6 +56,7 @@ std::unique_ptr<decode_service::PrefillCall> DirectPrefillClient::Call(const std
   if (auto leases = transfer::LeasesFromProto(request.leases(), request.token_ids_size()); leases.ok()) {
     job.leases = *std::move(leases);
   }
+  job.reusable = transfer::ReusableFromProto(request.reusable(), request.token_ids_size()).value();
   job.ticket = transfer::Ticket::FromProto(request.ticket());
   job.send = [call](v1::PrefillEvent event) { call->events.push_back(std::move(event)); };
   job.finish = [call](absl::Status status) {

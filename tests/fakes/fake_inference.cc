@@ -120,6 +120,19 @@ Script Echo(const v1::ChatRequest& request) {
   return script;
 }
 
+v1::ModerateResponse Judge(const v1::ModerateRequest& request) {
+  v1::ModerateResponse response;
+  response.set_model(request.model().empty() ? "fake-guard" : request.model());
+  for (const std::string& text : request.texts()) {
+    v1::ModerationResult& result = *response.add_results();
+    result.set_flagged(text.find("bad") != std::string::npos);
+    v1::ModerationCategory& category = *result.add_categories();
+    category.set_name("violence");
+    category.set_score(result.flagged() ? 0.75f : 0.25f);
+  }
+  return response;
+}
+
 }  // namespace
 
 Script AnswerWith(const std::vector<int32_t>& tokens, uint32_t prompt_tokens, absl::Duration first,
@@ -205,7 +218,16 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
     return reactor;
   }
 
+  grpc::ServerUnaryReactor* Moderate(grpc::CallbackServerContext* context, const v1::ModerateRequest* request,
+                                     v1::ModerateResponse* response) override {
+    *response = options_.moderate ? options_.moderate(*request) : Judge(*request);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
   const std::string& address() const { return server_->address(); }
+  void SetServing(bool serving) { server_->SetServing(serving); }
   std::vector<v1::GenerateRequest> generate_requests() const {
     absl::MutexLock lock(&mutex_);
     return generate_requests_;
@@ -237,6 +259,7 @@ FakeInference::FakeInference(FakeInferenceOptions options)
 FakeInference::~FakeInference() = default;
 
 const std::string& FakeInference::address() const { return service_->address(); }
+void FakeInference::SetServing(bool serving) { service_->SetServing(serving); }
 std::vector<v1::GenerateRequest> FakeInference::generate_requests() const {
   return service_->generate_requests();
 }

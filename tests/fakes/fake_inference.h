@@ -36,6 +36,8 @@ struct FakeInferenceOptions {
   std::function<Script(const v1::ChatRequest&)> chat = nullptr;
   // Tokens of a conversation, for Tokenize. Absent: one for each message.
   std::function<int(const v1::Conversation&)> tokens = nullptr;
+  // Absent: texts with "bad" in them are flagged, as "violence".
+  std::function<v1::ModerateResponse(const v1::ModerateRequest&)> moderate = nullptr;
   std::string model = "fake";
   uint32_t context_tokens = 4096;
   uint32_t vocabulary_tokens = 1000;
@@ -47,6 +49,8 @@ class FakeInference {
   ~FakeInference();
 
   const std::string& address() const;
+  // What grpc.health.v1 says of it; true at first.
+  void SetServing(bool serving);
   std::vector<v1::GenerateRequest> generate_requests() const;
   std::vector<v1::ChatRequest> chat_requests() const;
   // Streams that the client gave up. Waits for at least `count` of them; false if they don't come in time.

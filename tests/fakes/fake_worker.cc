@@ -121,7 +121,11 @@ class ScriptedCall final : public grpc::ServerWriteReactor<v1::DecodeEvent> {
     if (!writing_ && !sleeping_) End(absl::CancelledError("cancelled"));
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    // What the callbacks wrote was last written by a thread that may be another.
+    { const absl::MutexLock lock(&state_->mutex); }
+    delete this;
+  }
 
   State* const state_;
   Script script_;
@@ -154,7 +158,7 @@ class WorkerService final : public v1::Worker::CallbackService {
     v1::WatchEvent event;
     event.set_sequence(1);
     absl::MutexLock lock(&state_->mutex);
-    const FakeWorker::Options& options = state_->options;
+    const FakeWorker::Options options = state_->options;
     v1::WorkerInfo* info = event.mutable_snapshot()->mutable_info();
     info->set_worker_id(options.id);
     info->set_role(options.role);

@@ -215,8 +215,8 @@ FetchCell Try(FetchState state, FetchFault fault, const RigOptions& options) {
   return cell;
 }
 
-void RunMatrix(const RigOptions& options) {
-  TryAll(kFetchStates, kFetchFaults, [&](int state, int fault) {
+void RunMatrix(const RigOptions& options, Share share) {
+  TryAll(kFetchStates, kFetchFaults, share, [&](int state, int fault) {
     const FetchCell cell = Try(static_cast<FetchState>(state), static_cast<FetchFault>(fault), options);
     if (static_cast<FetchFault>(fault) == FetchFault::kNone) {
       EXPECT_EQ(cell.fetched, 64u) << "the table would prove little if nothing were fetched";
@@ -226,15 +226,15 @@ void RunMatrix(const RigOptions& options) {
 }
 
 TEST(FetchFaultMatrixTest, APrefillWorkersFetchSurvivesEveryFault) {
-  RunMatrix({.fetches = Fetches::kPrefill});
+  RunMatrix({.fetches = Fetches::kPrefill}, {0, 6});
 }
 
 TEST(FetchFaultMatrixTest, ADecodeWorkersFetchSurvivesEveryFault) {
-  RunMatrix({.fetches = Fetches::kDecode});
+  RunMatrix({.fetches = Fetches::kDecode}, {2, 6});
 }
 
 TEST(FetchFaultMatrixTest, ADecodeWorkersFetchSurvivesEveryFaultOverALinkWhoseWritesEndLate) {
-  RunMatrix({.write_takes = absl::Milliseconds(5), .fetches = Fetches::kDecode});
+  RunMatrix({.write_takes = absl::Milliseconds(5), .fetches = Fetches::kDecode}, {4, 6});
 }
 
 // Negative control: without the checksum a damaged block becomes tokens, and what is fetched is told to

@@ -179,13 +179,13 @@ void Apply(Fault fault, Rig& rig, Request& request, std::vector<std::shared_ptr<
 
 }  // namespace
 
-const Expected& Alone(uint32_t seed) {
-  static std::map<uint32_t, Expected> all;
-  Expected& expected = all[seed];
+const Expected& Alone(uint32_t seed, bool of_ranks) {
+  static std::map<std::pair<uint32_t, bool>, Expected> all;
+  Expected& expected = all[{seed, of_ranks}];
   if (expected.prompt.empty()) {
     expected.prompt = Prompt(seed, kPromptTokens);
     const engine::SoloRun run =
-        engine::GenerateSolo(Rig::SoloEngine(), expected.prompt, kSampling, kAnswer, {}, 0).value();
+        engine::GenerateSolo(Rig::SoloEngine(of_ranks), expected.prompt, kSampling, kAnswer, {}, 0).value();
     for (TokenId token : run.tokens) expected.tokens.push_back(token.value());
     expected.digests = run.logits_digests;
   }
@@ -222,7 +222,7 @@ std::string Judge(const Seen& seen, const Expected& expected, bool may_end) {
 
 Cell TryCell(State state, Fault fault, const RigOptions& options) {
   Cell cell;
-  const Expected& expected = Alone(1);
+  const Expected& expected = Alone(1, options.of_ranks());
   absl::Time deadline = absl::InfiniteFuture();
   if (fault == Fault::kDeadline) {
     // Time is virtual, so a rehearsal tells when the state is reached.
@@ -265,7 +265,7 @@ Cell TryCell(State state, Fault fault, const RigOptions& options) {
   cell.wrong += Judge(request.seen, expected, EndsTheRequest(fault));
 
   // Whatever happened, the next request is served, and served right.
-  const Expected& next = Alone(2);
+  const Expected& next = Alone(2, options.of_ranks());
   Request& follower = rig.Ask(next.prompt, kSampling, kAnswer);
   const absl::Time asked = rig.now();
   while (!follower.seen.status.has_value() && rig.now() - asked < absl::Seconds(20)) rig.Turn();

@@ -72,8 +72,9 @@ struct Expected {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> digests;
 };
-// A prompt of kPromptTokens made of `seed`, and what the engine alone answers with kSampling.
-const Expected& Alone(uint32_t seed);
+// A prompt of kPromptTokens made of `seed`, and what the engine alone answers with kSampling. of_ranks:
+// RigOptions::of_ranks.
+const Expected& Alone(uint32_t seed, bool of_ranks = false);
 
 // What is wrong with an answer that should be `expected`, or, with may_end, a beginning of it. Empty:
 // nothing.

@@ -12,16 +12,25 @@
 namespace baton::fault {
 namespace {
 
-void RunMatrix(const RigOptions& options) {
-  TryAll(kStates, kFaults, [&](int state, int fault) {
+void RunMatrix(const RigOptions& options, Share share) {
+  TryAll(kStates, kFaults, share, [&](int state, int fault) {
     return TryCell(static_cast<State>(state), static_cast<Fault>(fault), options);
   });
 }
 
-TEST(FaultMatrixTest, EveryStateSurvivesEveryFault) { RunMatrix({}); }
+TEST(FaultMatrixTest, EveryStateSurvivesEveryFault) { RunMatrix({}, {0, 4}); }
 
 TEST(FaultMatrixTest, EveryStateSurvivesEveryFaultOverALinkWhoseWritesEndLate) {
-  RunMatrix({.write_takes = absl::Milliseconds(5)});
+  RunMatrix({.write_takes = absl::Milliseconds(5)}, {2, 4});
+}
+
+// Each rank holds its heads of a block; messages carry the heads of all.
+TEST(FaultMatrixTest, EveryStateSurvivesEveryFaultBetweenGroupsOfRanks) {
+  RunMatrix({.prefill_tp = 2, .decode_tp = 2}, {.one = 1, .of = 36, .of_all = 9});
+}
+
+TEST(FaultMatrixTest, EveryStateSurvivesEveryFaultFromTwoRanksToOne) {
+  RunMatrix({.prefill_tp = 2, .decode_tp = 1}, {.one = 4, .of = 36, .of_all = 9});
 }
 
 // Anchor 13: memory is not freed while something in flight may still write it.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "common/base/check.h"
@@ -25,17 +26,22 @@ constexpr int64_t kFetched = 4;
 // A request takes this long to arrive.
 constexpr absl::Duration kWire = absl::Milliseconds(4);
 
-std::unique_ptr<engine::Engine> MakeEngine() {
-  auto engine =
-      engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = kBlocks * kBlockBytes});
+std::unique_ptr<engine::Engine> MakeEngine(int tp, bool of_ranks) {
+  auto engine = engine::Engine::Load(
+      {.model_folder = kModel,
+       .threads = tp,
+       .tp = tp,
+       .kv_bytes = kBlocks * kBlockBytes,
+       .weights = of_ranks ? model::WeightPrecision::kInt8 : model::WeightPrecision::kStored});
   BATON_CHECK(engine.ok()) << engine.status().ToString();
   return *std::move(engine);
 }
 
-engine::Engine& SharedEngine(int index) {
-  static std::map<int, std::unique_ptr<engine::Engine>> engines;  // as long as the process
-  auto& engine = engines[index];
-  if (engine == nullptr) engine = MakeEngine();
+engine::Engine& SharedEngine(int index, int tp, bool of_ranks) {
+  static std::map<std::tuple<int, int, bool>, std::unique_ptr<engine::Engine>>
+      engines;  // as long as the process
+  auto& engine = engines[{index, tp, of_ranks}];
+  if (engine == nullptr) engine = MakeEngine(tp, of_ranks);
   return *engine;
 }
 
@@ -75,7 +81,7 @@ void SlowReceiver::Close() {
   for (Write& write : std::exchange(writes_, {})) write.done(absl::UnavailableError("the link is gone"));
 }
 
-engine::Engine& Rig::SoloEngine() { return SharedEngine(4); }
+engine::Engine& Rig::SoloEngine(bool of_ranks) { return SharedEngine(4, 1, of_ranks); }
 
 void Rig::Empty(engine::Engine& engine) {
   kv::BlockPool& pool = engine.pool();
@@ -94,9 +100,9 @@ Rig::Rig(const RigOptions& options)
   client.name = "client";
   for (int i = 0; i < 2; ++i) {
     prefill[i].name = fmt::format("prefill-{}", i);
-    prefill[i].engine = &SharedEngine(i);
+    prefill[i].engine = &SharedEngine(i, options.prefill_tp, options.of_ranks());
     decode[i].name = fmt::format("decode-{}", i);
-    decode[i].engine = &SharedEngine(2 + i);
+    decode[i].engine = &SharedEngine(2 + i, options.decode_tp, options.of_ranks());
     Boot(prefill[i]);
     Boot(decode[i]);
   }

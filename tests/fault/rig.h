@@ -46,6 +46,11 @@ struct RigOptions {
   // How long a write into the pool takes; 0: it is done when the chunk has been taken.
   absl::Duration write_takes;
   Fetches fetches = Fetches::kNobody;
+  // Ranks of each worker. With more than one of either kind all matrices are 8 bit integers, whose sums are
+  // exact, so that an answer's bits do not depend on who computed what.
+  int prefill_tp = 1, decode_tp = 1;
+
+  bool of_ranks() const { return prefill_tp > 1 || decode_tp > 1; }
 };
 
 // A link of its own beside the call, as between GPUs: a write ends a while after the message that announced
@@ -149,7 +154,8 @@ class Rig {
   ~Rig();
 
   // Engines are shared by all rigs of the process, their caches emptied for each.
-  static engine::Engine& SoloEngine();
+  // of_ranks: RigOptions::of_ranks.
+  static engine::Engine& SoloEngine(bool of_ranks = false);
 
   Request& Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, uint32_t max_tokens,
                absl::Time deadline = absl::InfiniteFuture());

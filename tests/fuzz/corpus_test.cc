@@ -19,11 +19,15 @@
 #include "tests/fuzz/admission_operations.h"
 #include "tests/fuzz/block_pool_operations.h"
 #include "tests/fuzz/decode_scheduler_operations.h"
+#include "tests/fuzz/disk_store_operations.h"
 #include "tests/fuzz/fleet_operations.h"
 #include "tests/fuzz/gateway_bytes.h"
 #include "tests/fuzz/gguf_bytes.h"
 #include "tests/fuzz/grammar_bytes.h"
+#include "tests/fuzz/http2_bytes.h"
+#include "tests/fuzz/http_bytes.h"
 #include "tests/fuzz/intake_operations.h"
+#include "tests/fuzz/kserve_bytes.h"
 #include "tests/fuzz/log_nothing.h"
 #include "tests/fuzz/model_bytes.h"
 #include "tests/fuzz/operator_files.h"
@@ -32,6 +36,7 @@
 #include "tests/fuzz/prefix_index_operations.h"
 #include "tests/fuzz/request_bytes.h"
 #include "tests/fuzz/rpc_bytes.h"
+#include "tests/fuzz/shared_store_operations.h"
 #include "tests/fuzz/text_bytes.h"
 #include "tests/fuzz/trace_bytes.h"
 
@@ -72,11 +77,15 @@ const std::vector<Target>& Targets() {
       {"chat_template", RunChatTemplate, 300, 4000},
       {"config", Run<model::FuzzConfig>, 300, 4000},
       {"decode_scheduler", Run<fuzz::RunDecodeSchedulerOperations>, 40, 600},
+      {"disk_store", Run<kv::tier::RunDiskStoreOperations>, 100, 1000},
       {"fleet", Run<router::fleet::RunFleetOperations>, 40, 1000},
       {"gateway", Run<gateway::FuzzGateway>, 1000, 4000},
       {"gguf", Run<gguf::FuzzGguf>, 300, 4000},
       {"grammar", Run<output::FuzzGrammar>, 1000, 1000},
+      {"http", Run<gateway::http::FuzzHttp>, 300, 4000},
+      {"http2", Run<gateway::http::FuzzHttp2>, 1000, 1000},
       {"intake", Run<transfer::RunIntakeOperations>, 100, 1000},
+      {"kserve", Run<router::FuzzForeignRequest>, 5000, 1000},
       {"operator_files", Run<router::RunOperatorFiles>, 300, 4000},
       {"output", Run<output::FuzzOutput>, 1000, 1000},
       {"prefill_scheduler", Run<fuzz::RunPrefillSchedulerOperations>, 40, 600},
@@ -84,6 +93,7 @@ const std::vector<Target>& Targets() {
       {"request", Run<RunRequestBytes>, 100, 1000},
       {"rpc", Run<fuzz::RunRpcBytes>, 60, 1000},
       {"safetensors", Run<model::FuzzSafetensors>, 300, 4000},
+      {"shared_store", Run<kv::tier::RunSharedStoreOperations>, 100, 1000},
       {"tokenizer", Run<text::FuzzTokenizer>, 300, 4000},
       {"trace", Run<cli::bench::FuzzTrace>, 300, 4000},
   };

@@ -18,6 +18,7 @@
 #include "decode_service/scheduler.h"
 #include "tests/fuzz/operation_sequence.h"
 #include "tests/fuzz/scripted_prefill.h"
+#include "tests/fuzz/source_folder.h"
 #include "tests/fuzz/tiny_engine.h"
 
 namespace baton::fuzz {
@@ -26,7 +27,7 @@ namespace {
 using decode_service::Scheduler;
 using decode_service::SchedulerOptions;
 
-constexpr char kTokenizer[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr char kTokenizer[] = "models/baton-tiny";
 constexpr int64_t kLongest = 100;
 constexpr int kPatience = 4000;  // turns in which everything must have ended
 
@@ -44,10 +45,35 @@ struct Client {
   bool over = false;
 };
 
+// The right answer's tokens, up to one that is not.
+class HalfRight final : public decode_service::drafting::Drafter {
+ public:
+  HalfRight(std::vector<TokenId> prompt, bool penalised, uint8_t right)
+      : prompt_(std::move(prompt)), penalised_(penalised), right_(right) {}
+  decode_service::drafting::DrafterKind kind() const override {
+    return decode_service::drafting::DrafterKind::kNgram;
+  }
+  void Follow(std::span<const TokenId>) override {}
+  void Guess(std::span<const TokenId> tokens, size_t most, decode_service::drafting::Draft& draft) override {
+    const auto& answer = TheSoloAnswers().Answer(prompt_, penalised_).tokens;
+    for (size_t i = 0; i < most; ++i) {
+      const size_t at = tokens.size() - prompt_.size() + i;
+      const TokenId right = at < answer.size() ? answer[at] : TokenId(5);
+      draft.tokens.push_back(i < right_ ? right : TokenId((right.value() + 1) % 60));
+      draft.survival.push_back(1);
+    }
+  }
+
+ private:
+  const std::vector<TokenId> prompt_;
+  const bool penalised_;
+  const size_t right_;
+};
+
 class Interpreter final : public OperationSequence {
  public:
   explicit Interpreter(std::span<const uint8_t> bytes) : OperationSequence(bytes, 24) {
-    static const auto tokenizer = text::Tokenizer::Load(kTokenizer).value();
+    static const auto tokenizer = text::Tokenizer::Load(InSource(kTokenizer)).value();
     tokenizer_ = tokenizer;
     engine_ = MakeTinyEngine(4 + Next() % 16);
     link_.emplace(engine_->store(), engine_->pool());
@@ -66,6 +92,19 @@ class Interpreter final : public OperationSequence {
     options_.local_prefill_tokens = Next() % 3 * kBlockTokens;
     options_.step.chunk_tokens = kBlockTokens + Next() % 32;
     options_.step.token_budget = kBlockTokens + Next() % 64;
+    options_.speculation = {};
+    const uint8_t drafts = Next() % 6;
+    if (drafts == 1) options_.speculation = decode_service::SpeculationOf("auto");
+    if (drafts > 1) {
+      options_.speculation.make = [right = (drafts - 2) * 3](const decode_service::Sequence& sequence) {
+        std::vector<std::unique_ptr<decode_service::drafting::Drafter>> drafters;
+        const auto prompt = std::span(sequence.tokens).first(static_cast<size_t>(sequence.prompt_tokens));
+        drafters.push_back(std::make_unique<HalfRight>(std::vector<TokenId>(prompt.begin(), prompt.end()),
+                                                       sequence.sampling.Penalises(),
+                                                       static_cast<uint8_t>(right)));
+        return drafters;
+      };
+    }
     scheduler_ = std::make_unique<Scheduler>(options_, *engine_, *link_, prefill_, clock_, probe_);
   }
 

@@ -10,8 +10,11 @@
 #include "gateway/mapping/anthropic_answer.h"
 #include "gateway/mapping/anthropic_request.h"
 #include "gateway/mapping/http_status.h"
+#include "gateway/mapping/moderation.h"
 #include "gateway/mapping/openai_answer.h"
 #include "gateway/mapping/openai_request.h"
+#include "gateway/mapping/responses_answer.h"
+#include "gateway/mapping/responses_request.h"
 
 namespace baton::gateway {
 namespace {
@@ -29,7 +32,7 @@ absl::Status Judge(const absl::Status& status) {
 absl::Status ReadBody(uint8_t kind, std::string_view text) {
   const auto body = json::Parse<Json>(text, {.values = 10000});
   if (!body.ok()) return absl::OkStatus();
-  switch (kind % 5) {
+  switch (kind % 8) {
     case 0: {
       const auto chat = ReadOpenAiChat(*body);
       if (chat.ok() && chat->request.ByteSizeLong() > 64 * text.size() + 1024)
@@ -42,6 +45,16 @@ absl::Status ReadBody(uint8_t kind, std::string_view text) {
       return Judge(ReadAnthropicMessages(*body).status());
     case 3:
       return Judge(ReadTokenize(*body).status());
+    case 7:
+      return Judge(ReadDetokenize(*body).status());
+    case 5:
+      return Judge(ReadModerations(*body).status());
+    case 4: {
+      const auto responses = ReadResponses(*body);
+      if (responses.ok() && responses->request.ByteSizeLong() > 64 * text.size() + 1024)
+        return Unsound("a request out of nothing");
+      return Judge(responses.status());
+    }
     default:
       return Judge(ReadAnthropicCount(*body).status());
   }
@@ -66,16 +79,20 @@ absl::Status CheckEvents(std::string_view stream) {
 }
 
 absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
-  OpenAiChunks chunks(kind % 2 == 0 ? OpenAiKind::kChat : OpenAiKind::kCompletion, 1, true, "");
+  OpenAiChunks chunks(kind % 2 == 0 ? OpenAiKind::kChat : OpenAiKind::kCompletion, 1,
+                      {.usage = true, .timing = true, .echoes = {"a", "b"}});
   AnthropicEvents events;
+  ResponsesEvents typed(1, Json::object()), broken(1, Json::object());
   Answer answer;
-  std::string openai, anthropic;
+  std::string openai, anthropic, responses, failed;
   while (!bytes.empty()) {
     const size_t size = std::min<size_t>(bytes[0], bytes.size() - 1);
     v1::GenerateResponse event;
     if (event.ParseFromArray(bytes.data() + 1, static_cast<int>(size))) {
       openai += chunks.Add(event);
       anthropic += events.Add(event);
+      responses += typed.Add(event);
+      failed += broken.Add(event);
       answer.Add(event);
     }
     bytes = bytes.subspan(size + 1);
@@ -83,13 +100,16 @@ absl::Status WriteStream(uint8_t kind, std::span<const uint8_t> bytes) {
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   openai += chunks.End(usage);
   anthropic += events.End(usage);
-  for (const std::string& stream : {openai, anthropic}) {
+  responses += typed.End(usage);
+  failed += broken.Fail(absl::UnavailableError("gone"));
+  for (const std::string& stream : {openai, anthropic, responses, failed}) {
     if (const absl::Status sound = CheckEvents(stream); !sound.ok()) return sound;
   }
   if (!answer.CheckWhole().ok()) return absl::OkStatus();
-  OpenAiWhole(OpenAiKind::kChat, answer, usage, 1, "");
-  OpenAiWhole(OpenAiKind::kCompletion, answer, usage, 1, "");
+  OpenAiWhole(OpenAiKind::kChat, answer, usage, 1, {.timing = true});
+  OpenAiWhole(OpenAiKind::kCompletion, answer, usage, 1, {.echoes = {"a", "b"}, .n = 2});
   AnthropicWhole(answer, usage);
+  ResponsesWhole(answer, usage, 1, Json::object());
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "common/output/constraint.h"
 #include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
+#include "tests/fuzz/source_folder.h"
 
 namespace baton::output {
 namespace {
@@ -24,7 +25,7 @@ absl::Status Unsound(const std::string& what) { return absl::InternalError(what)
 
 struct Model {
   std::shared_ptr<const text::Tokenizer> tokenizer =
-      text::Tokenizer::Load(BATON_SOURCE_DIR "/tests/golden/text/tokenizers/qwen_like").value();
+      text::Tokenizer::Load(fuzz::InSource("tests/golden/text/tokenizers/qwen_like")).value();
   std::shared_ptr<const text::GrammarVocabulary> vocabulary =
       text::GrammarVocabulary::Make(*tokenizer).value();
   MarkerTables tables = MarkerTables(*tokenizer);
@@ -52,9 +53,13 @@ absl::StatusOr<std::string> Grammar(std::span<const uint8_t> bytes) {
   const OutputFormat& format = Formats()[bytes[1] / 4 % Formats().size()];
   const MarkerTable& markers = *TheModel().tables.Find(format.name);
   if (!CanConstrainCalls(markers, /*thinks=*/false)) return absl::InvalidArgumentError("not this format");
-  auto arguments = ArgumentsGrammar(text);
-  if (!arguments.ok()) return arguments;
-  const std::vector<CallableTool> tools = {{"f", *arguments}, {"get_weather", *arguments}};
+  std::vector<CallableTool> tools = {{.name = "f", .arguments = ""},
+                                     {.name = "get_weather", .arguments = ""}};
+  for (int i = 0; i < 2; ++i) {
+    auto arguments = ArgumentsGrammar(markers, text, i);
+    if (!arguments.ok()) return arguments;
+    tools[i].arguments = *std::move(arguments);
+  }
   return CallGrammar(markers, tools, {.required = (bytes[1] & 1) != 0, .one_call = (bytes[1] & 2) != 0});
 }
 

@@ -14,6 +14,7 @@
 #include "common/output/parser.h"
 #include "common/text/tokenizer.h"
 #include "nlohmann/json.hpp"
+#include "tests/fuzz/source_folder.h"
 
 namespace baton::output {
 namespace {
@@ -47,7 +48,7 @@ absl::Status Unsound(const std::string& what) { return absl::InternalError(what)
 // Knows <tool_call>, </tool_call>, <|start|> and <|end|>, and spells every other marker.
 const text::Tokenizer& Tokens() {
   static const auto tokenizer =
-      text::Tokenizer::Load(BATON_SOURCE_DIR "/tests/golden/text/tokenizers/qwen_like");
+      text::Tokenizer::Load(fuzz::InSource("tests/golden/text/tokenizers/qwen_like"));
   BATON_CHECK(tokenizer.ok()) << tokenizer.status();
   return **tokenizer;
 }

@@ -32,6 +32,7 @@ constexpr int kPatience = 2000;  // steps in which everything must have ended
 // One prompt and what its peer has seen of it.
 struct Peer {
   std::vector<TokenId> tokens;
+  std::vector<kv::ReusableSpan> reusable;
   transfer::Ticket ticket;
   // It takes nothing; or it takes what comes when it is told to, and is full with so many chunks.
   bool congested = false;
@@ -55,6 +56,8 @@ class Interpreter final : public OperationSequence {
     options_.token_budget = kBlockTokens + Next() % 64;
     options_.max_queued = 1 + Next() % 6;
     options_.max_chunk_bytes = 1 + Next() % 4 * 1500;
+    options_.landing_tokens = 1 + 7 * (options_.token_budget % 5);
+    options_.chunk_reuse = true;
     scheduler_ = std::make_unique<Scheduler>(options_, *engine_, link_, clock_, probe_);
   }
 
@@ -92,10 +95,24 @@ class Interpreter final : public OperationSequence {
     return &std::next(peers_.begin(), Next() % peers_.size())->second;
   }
 
+  // Every other prompt has some, which follow from its number: no byte of old inputs means another thing.
+  static std::vector<kv::ReusableSpan> SpansOf(JobId id, int64_t tokens) {
+    std::vector<kv::ReusableSpan> spans;
+    const auto draw = static_cast<int64_t>(id * 2654435761u % 1021);
+    if (id % 2 == 0) return spans;
+    for (int64_t begin = draw % 7; begin + kv::kLeastReusableTokens < tokens;) {
+      const int64_t end = std::min(tokens - 1, begin + kv::kLeastReusableTokens + draw % 23);
+      spans.push_back({begin, end});
+      begin = end + draw % 3;
+    }
+    return spans;
+  }
+
   void Submit() {
     const JobId id = next_id_++;
     Peer& peer = peers_[id];
     peer.tokens = TinyPrompt(Next() % 3, 1 + Next() % kLongest);
+    peer.reusable = SpansOf(id, std::ssize(peer.tokens));
     const int64_t blocks = BlocksFor(static_cast<int64_t>(peer.tokens.size()));
     const int64_t first = Next() % blocks;
     peer.ticket = {Incarnation(9), TicketId(id), first,
@@ -103,6 +120,7 @@ class Interpreter final : public OperationSequence {
     peer.shipped.assign(blocks - first, std::vector<bool>(kLayers));
     Job job;
     job.tokens = peer.tokens;
+    job.reusable = peer.reusable;
     job.root = engine_->RootFor(kv::TenantSalt(Next() % 2 == 0 ? "a" : "b"));
     job.ticket = peer.ticket;
     job.priority = Next() % 5 - 2;
@@ -115,7 +133,9 @@ class Interpreter final : public OperationSequence {
       if (full && peer.eager) peer.untaken = 0;  // read before the next check
       return peer.congested || full;
     };
-    const bool fits = blocks <= engine_->pool().counts().total;
+    int64_t needed = blocks;
+    for (const kv::ReusableSpan& span : peer.reusable) needed += kv::CanonicalBlocks(span);
+    const bool fits = needed <= engine_->pool().counts().total;
     const bool room = scheduler_->queued() < options_.max_queued;
     const absl::Status status = scheduler_->Submit(id, std::move(job));
     if (!status.ok()) peer.over = true;
@@ -160,7 +180,7 @@ class Interpreter final : public OperationSequence {
     if (!event.has_done()) return;
     if (peer.logits) return Wrong("logits twice");
     peer.logits = true;
-    const auto& right = TheSoloAnswers().Prefill(peer.tokens).logits;
+    const auto& right = TheSoloAnswers().Prefill(peer.tokens, peer.reusable).logits;
     const v1::PrefillDone& done = event.done();
     if (done.logits() !=
         std::string_view(reinterpret_cast<const char*>(right.data()), right.size() * sizeof(float))) {
@@ -172,7 +192,7 @@ class Interpreter final : public OperationSequence {
 
   void Chunk(Peer& peer, const v1::KvChunk& chunk) {
     ++peer.untaken;
-    const auto& right = TheSoloAnswers().Prefill(peer.tokens);
+    const auto& right = TheSoloAnswers().Prefill(peer.tokens, peer.reusable);
     if (chunk.incarnation() != peer.ticket.incarnation.value() ||
         chunk.ticket_id() != peer.ticket.id.value() || chunk.crc32c() != Crc32c(chunk.data())) {
       return Wrong("a chunk of another ticket, or its checksum is wrong");

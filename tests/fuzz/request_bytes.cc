@@ -21,11 +21,12 @@
 #include "prefill_service/scheduler.h"
 #include "router/api/request_preparer.h"
 #include "router/api/wire.h"
+#include "tests/fuzz/source_folder.h"
 
 namespace baton {
 namespace {
 
-constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr char kModel[] = "models/baton-tiny";
 constexpr int kSteps = 4;
 
 // No worker is there.
@@ -42,8 +43,9 @@ class NoPrefillClient final : public decode_service::PrefillClient {
 
 struct Workers {
   std::unique_ptr<engine::Engine> engine =
-      engine::Engine::Load({.model_folder = kModel, .threads = 1, .kv_bytes = 16 << 20}).value();
-  std::shared_ptr<const text::Tokenizer> tokenizer = text::Tokenizer::Load(kModel).value();
+      engine::Engine::Load({.model_folder = fuzz::InSource(kModel), .threads = 1, .kv_bytes = 16 << 20})
+          .value();
+  std::shared_ptr<const text::Tokenizer> tokenizer = text::Tokenizer::Load(fuzz::InSource(kModel)).value();
   std::shared_ptr<const output::MarkerTables> markers = std::make_shared<output::MarkerTables>(*tokenizer);
   MonotonicClock clock;
   telemetry::Metrics metrics;
@@ -174,7 +176,7 @@ absl::Status Answered(const absl::StatusOr<Answer>& answer) {
 
 absl::Status Public(Workers& workers, uint8_t method, std::span<const uint8_t> bytes) {
   static const auto* models = new router::ModelRegistry(
-      router::ModelRegistry::Create({router::ServedModel::Load(kModel, "").value()}).value());
+      router::ModelRegistry::Create({router::ServedModel::Load(fuzz::InSource(kModel), "").value()}).value());
   static const auto* preparer = new router::RequestPreparer(*models, [] { return uint64_t{1}; });
   grpc::Slice slice(bytes.data(), bytes.size());
   const grpc::ByteBuffer buffer(&slice, 1);
@@ -254,6 +256,9 @@ std::string GoodRequestBytes(bool decode) {
   to_decode.mutable_output()->set_logprobs(true);
   to_decode.mutable_output()->set_top_logprobs(3);
   to_decode.add_prefill()->set_address("nowhere");
+  to_decode.add_reusable()->set_begin(1);
+  to_decode.mutable_reusable(0)->set_end(35);
+  *to_prefill.mutable_reusable() = to_decode.reusable();
   v1::Ticket& ticket = *to_prefill.mutable_ticket();
   ticket.set_incarnation(1);
   ticket.set_id(2);
@@ -279,6 +284,11 @@ std::string GoodPublicRequestBytes(int method) {
   v1::Message& message = *conversation.add_messages();
   message.set_role("user");
   message.set_content("What is the colour?");
+  v1::Message& parts = *conversation.add_messages();
+  parts.set_role("user");
+  for (int i = 0; i < 2; ++i)
+    parts.add_parts()->set_text("One two three four five six seven eight nine ten. ");
+  parts.mutable_parts(1)->set_reusable(true);
   v1::TokenizeRequest tokenize;
   *tokenize.mutable_conversation() = conversation;
   v1::DetokenizeRequest detokenize;

@@ -23,11 +23,12 @@
 #include "prefill_service/server.h"
 #include "router/router.h"
 #include "tests/fuzz/log_nothing.h"
+#include "tests/fuzz/source_folder.h"
 
 namespace baton::fuzz {
 namespace {
 
-constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+constexpr char kModel[] = "models/baton-tiny";
 constexpr auto kPatience = std::chrono::seconds(120);
 
 // A caller that may be killed by its deadline does not wait for it.
@@ -45,13 +46,15 @@ struct Servers {
   Servers() {
     LogNothing();
     worker::Options worker;
-    worker.engine = {.model_folder = kModel, .threads = 1, .kv_bytes = 16 << 20};
+    worker.engine = {.model_folder = InSource(kModel), .threads = 1, .kv_bytes = 16 << 20};
     worker.log_level = "off";
     prefill = prefill_service::PrefillServer::Start({.worker = worker}).value();
-    decode = decode_service::DecodeServer::Start({.worker = worker}).value();
-    spare = decode_service::DecodeServer::Start({.worker = worker}).value();
+    decode_service::ServerOptions decodes;
+    decodes.worker = worker;
+    decode = decode_service::DecodeServer::Start(decodes).value();
+    spare = decode_service::DecodeServer::Start(decodes).value();
     router::RouterOptions options;
-    options.models = {{.folder = kModel}};
+    options.models = {{.folder = InSource(kModel)}};
     options.prefill = {prefill->address()};
     options.decode = {decode->address()};
     router = router::Router::Start(options).value();

@@ -47,14 +47,6 @@ const ChatTemplate::Json& Conversation() {
   return conversation;
 }
 
-bool IsUtf8(std::string_view text) {
-  Utf8Assembler assembler;
-  std::string out;
-  assembler.Push(text, &out);
-  assembler.Flush(&out);
-  return out == text;
-}
-
 absl::StatusOr<bool> Rendered(const absl::StatusOr<std::shared_ptr<const ChatTemplate>>& made) {
   if (!made.ok()) return Refused(made.status());
   const auto text = (*made)->Render(Conversation(), absl::UnixEpoch());

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/str_replace.h"
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/engine/sequence_kv.h"
@@ -18,19 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVocabulary = 60;
 constexpr int kHidden = 16, kHeads = 2, kKvHeads = 1, kHeadDim = 8, kInner = 16, kLayers = 2;
 
 constexpr char kConfig[] =
     R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16,
         "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-        "head_dim": 8, "vocab_size": 60, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+        "head_dim": 8, "vocab_size": VOCABULARY, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": true, "eos_token_id": 2,
         "torch_dtype": "float32"})";
 
 // Appends a tensor of draws around `mean` to header and data.
-void AddTensor(const std::string& name, std::vector<int> shape, float mean, std::string& header,
-               std::string& data) {
+void AddTensor(uint64_t seed, const std::string& name, std::vector<int> shape, float mean,
+               std::string& header, std::string& data) {
   int64_t count = 1;
   std::string extents;
   for (int extent : shape) {
@@ -40,7 +40,7 @@ void AddTensor(const std::string& name, std::vector<int> shape, float mean, std:
   const size_t begin = data.size();
   for (int64_t i = 0; i < count; ++i) {
     // Wide enough that greedy answers don't fall into one token for ever.
-    const auto value = mean + static_cast<float>(UniformAt(7, begin + i) - 0.5);
+    const auto value = mean + static_cast<float>(UniformAt(seed, begin + i) - 0.5);
     data.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
   header += fmt::format("{}\"{}\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
@@ -50,26 +50,27 @@ void AddTensor(const std::string& name, std::vector<int> shape, float mean, std:
 // A folder that lives as long as the process.
 class Folder {
  public:
-  Folder() {
+  Folder(int vocabulary, uint64_t seed) {
     std::string pattern = fs::temp_directory_path() / "baton-fuzz-XXXXXX";
     BATON_CHECK(mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
-    std::ofstream(path_ / "config.json") << kConfig;
+    std::ofstream(path_ / "config.json")
+        << absl::StrReplaceAll(kConfig, {{"VOCABULARY", fmt::format("{}", vocabulary)}});
     std::string header, data;
-    AddTensor("model.embed_tokens.weight", {kVocabulary, kHidden}, 0, header, data);
+    AddTensor(seed, "model.embed_tokens.weight", {vocabulary, kHidden}, 0, header, data);
     for (int layer = 0; layer < kLayers; ++layer) {
       const std::string prefix = fmt::format("model.layers.{}.", layer);
-      AddTensor(prefix + "input_layernorm.weight", {kHidden}, 1, header, data);
-      AddTensor(prefix + "self_attn.q_proj.weight", {kHeads * kHeadDim, kHidden}, 0, header, data);
-      AddTensor(prefix + "self_attn.k_proj.weight", {kKvHeads * kHeadDim, kHidden}, 0, header, data);
-      AddTensor(prefix + "self_attn.v_proj.weight", {kKvHeads * kHeadDim, kHidden}, 0, header, data);
-      AddTensor(prefix + "self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim}, 0, header, data);
-      AddTensor(prefix + "post_attention_layernorm.weight", {kHidden}, 1, header, data);
-      AddTensor(prefix + "mlp.gate_proj.weight", {kInner, kHidden}, 0, header, data);
-      AddTensor(prefix + "mlp.up_proj.weight", {kInner, kHidden}, 0, header, data);
-      AddTensor(prefix + "mlp.down_proj.weight", {kHidden, kInner}, 0, header, data);
+      AddTensor(seed, prefix + "input_layernorm.weight", {kHidden}, 1, header, data);
+      AddTensor(seed, prefix + "self_attn.q_proj.weight", {kHeads * kHeadDim, kHidden}, 0, header, data);
+      AddTensor(seed, prefix + "self_attn.k_proj.weight", {kKvHeads * kHeadDim, kHidden}, 0, header, data);
+      AddTensor(seed, prefix + "self_attn.v_proj.weight", {kKvHeads * kHeadDim, kHidden}, 0, header, data);
+      AddTensor(seed, prefix + "self_attn.o_proj.weight", {kHidden, kHeads * kHeadDim}, 0, header, data);
+      AddTensor(seed, prefix + "post_attention_layernorm.weight", {kHidden}, 1, header, data);
+      AddTensor(seed, prefix + "mlp.gate_proj.weight", {kInner, kHidden}, 0, header, data);
+      AddTensor(seed, prefix + "mlp.up_proj.weight", {kInner, kHidden}, 0, header, data);
+      AddTensor(seed, prefix + "mlp.down_proj.weight", {kHidden, kInner}, 0, header, data);
     }
-    AddTensor("model.norm.weight", {kHidden}, 1, header, data);
+    AddTensor(seed, "model.norm.weight", {kHidden}, 1, header, data);
     header += "}";
     std::string length(8, '\0');
     for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(uint64_t{header.size()} >> (8 * i));
@@ -96,14 +97,17 @@ constexpr size_t kMaxRemembered = 4096;
 
 }  // namespace
 
-std::unique_ptr<engine::Engine> MakeTinyEngine(int64_t blocks) {
-  static const Folder folder;
+std::unique_ptr<engine::Engine> MakeTinyEngine(int64_t blocks, int vocabulary, const std::string& backend,
+                                               uint64_t seed, bool drafts) {
+  static std::map<std::pair<int, uint64_t>, std::unique_ptr<Folder>> folders;
+  std::unique_ptr<Folder>& folder = folders[{vocabulary, seed}];
+  if (folder == nullptr) folder = std::make_unique<Folder>(vocabulary, seed);
   static const int64_t block_bytes =
       kv::KvLayout{.layers = kLayers, .kv_heads = kKvHeads, .head_dim = kHeadDim}.block_bytes();
-  auto engine = engine::Engine::Load({.model_folder = folder.path(),
-                                      .backend = "reference",
-                                      .threads = 1,
-                                      .kv_bytes = blocks * block_bytes});
+  engine::EngineOptions options = {
+      .model_folder = folder->path(), .backend = backend, .threads = 1, .kv_bytes = blocks * block_bytes};
+  if (drafts) options.draft_weights = model::WeightPrecision::kInt4;
+  auto engine = engine::Engine::Load(options);
   BATON_CHECK(engine.ok()) << engine.status();
   return *std::move(engine);
 }
@@ -116,19 +120,53 @@ std::vector<TokenId> TinyPrompt(int which, int64_t size) {
   return tokens;
 }
 
-SoloAnswers::SoloAnswers() : engine_(MakeTinyEngine(BlocksFor(kMaxPrompt + 2 * kMaxAnswer))) {}
+SoloAnswers::SoloAnswers() : engine_(MakeTinyEngine(2 * BlocksFor(kMaxPrompt + 2 * kMaxAnswer))) {}
 
-const SoloAnswers::Prefilled& SoloAnswers::Prefill(const std::vector<TokenId>& tokens) {
-  const auto key = Key(tokens);
+std::span<const float> SoloAnswers::Forward(std::span<const TokenId> tokens, int64_t first, int64_t end,
+                                            std::span<const BlockId> blocks) {
+  engine::Batch batch;
+  batch.Add({.tokens = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first)),
+             .first_position = first,
+             .blocks = blocks,
+             .logit_rows = 1});
+  return engine_->Forward(batch, [](int) {}).logits(0);
+}
+
+void SoloAnswers::Land(std::span<const TokenId> tokens, const kv::ReusableSpan& span,
+                       std::span<const BlockId> blocks) {
+  const std::vector<TokenId> canonical = kv::CanonicalTokens(span, tokens);
+  const std::vector<BlockId> own = engine_->pool().Allocate(kv::CanonicalBlocks(span)).value();
+  Forward(canonical, 0, std::ssize(canonical), own);
+  const kv::ReusableSpan landed = kv::LandedPart(span);
+  engine_->Land({.from = own,
+                 .from_position = kv::CanonicalPosition(span, landed.begin),
+                 .to = blocks,
+                 .to_position = landed.begin,
+                 .tokens = landed.tokens()});
+  engine_->pool().Release(own);
+}
+
+const SoloAnswers::Prefilled& SoloAnswers::Prefill(const std::vector<TokenId>& tokens,
+                                                   const std::vector<kv::ReusableSpan>& spans) {
+  auto key = Key(tokens);
+  for (const kv::ReusableSpan& span : spans) {
+    key.push_back(-static_cast<int32_t>(span.begin) - 1);
+    key.push_back(-static_cast<int32_t>(span.end) - 1);
+  }
   if (const auto found = prefilled_.find(key); found != prefilled_.end()) return found->second;
   if (prefilled_.size() >= kMaxRemembered) prefilled_.clear();
   Prefilled& prefilled = prefilled_[key];
   const auto size = static_cast<int64_t>(tokens.size());
   const std::vector<BlockId> blocks = engine_->pool().Allocate(BlocksFor(size)).value();
   for (BlockId block : blocks) std::ranges::fill(engine_->store().layers(block, 0, kLayers), std::byte{0});
-  engine::Batch batch;
-  batch.Add({.tokens = tokens, .blocks = blocks, .logit_rows = 1});
-  const std::span<const float> logits = engine_->Forward(batch, [](int) {}).logits(0);
+  int64_t computed = 0;
+  for (const kv::ReusableSpan& span : spans) {
+    const kv::ReusableSpan landed = kv::LandedPart(span);
+    Forward(tokens, computed, landed.begin, blocks);
+    Land(tokens, span, blocks);
+    computed = landed.end;
+  }
+  const std::span<const float> logits = Forward(tokens, computed, size, blocks);
   prefilled.logits.assign(logits.begin(), logits.end());
   for (BlockId block : blocks) {
     auto& layers = prefilled.layers.emplace_back();

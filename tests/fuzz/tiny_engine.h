@@ -11,11 +11,18 @@
 
 #include "common/engine/engine.h"
 #include "common/engine/solo.h"
+#include "common/kv/index/reusable_span.h"
 
 namespace baton::fuzz {
 
-// A new engine with so many KV blocks. The same weights each time.
-std::unique_ptr<engine::Engine> MakeTinyEngine(int64_t blocks);
+// Which random weights a tiny model has: two of different seeds agree about nothing.
+inline constexpr uint64_t kTinySeed = 7;
+
+// A new engine with so many KV blocks. The same weights each time, for one vocabulary and seed. drafts: with
+// a copy of them in 4 bits (Engine::ForwardDraft).
+std::unique_ptr<engine::Engine> MakeTinyEngine(int64_t blocks, int vocabulary = 60,
+                                               const std::string& backend = "reference",
+                                               uint64_t seed = kTinySeed, bool drafts = false);
 
 // Texts that share their first block and differ after it: token `i` of text `which`.
 std::vector<TokenId> TinyPrompt(int which, int64_t size);
@@ -30,7 +37,9 @@ class SoloAnswers {
 
   SoloAnswers();
 
-  const Prefilled& Prefill(const std::vector<TokenId>& tokens);
+  // With reusable spans: what docs/chunk-reuse.md defines, one thing after the other.
+  const Prefilled& Prefill(const std::vector<TokenId>& tokens,
+                           const std::vector<kv::ReusableSpan>& spans = {});
   // kMaxAnswer tokens, greedy, or so with penalties and a bias.
   const engine::SoloRun& Answer(const std::vector<TokenId>& prompt, bool penalised = false);
   static sampling::Params ParamsOf(bool penalised);
@@ -44,6 +53,12 @@ class SoloAnswers {
                  std::string_view bytes) const;
 
  private:
+  // Computes tokens [first, end) of a sequence; the logits of the last.
+  std::span<const float> Forward(std::span<const TokenId> tokens, int64_t first, int64_t end,
+                                 std::span<const BlockId> blocks);
+  // Computes and lands a span of the prompt whose blocks these are.
+  void Land(std::span<const TokenId> tokens, const kv::ReusableSpan& span, std::span<const BlockId> blocks);
+
   std::unique_ptr<engine::Engine> engine_;
   std::map<std::vector<int32_t>, Prefilled> prefilled_;
   std::map<std::vector<int32_t>, engine::SoloRun> answers_[2];  // without and with penalties

@@ -27,6 +27,8 @@ TEST(DrawGpuTest, CountsWhatSequencesHaveSeen) {
       kernels::ExpectPenaltiesOfTheSampler(*kernels, vocabulary, 12, seed);
     }
   }
+  // Rows that several blocks of threads share.
+  kernels::ExpectPenaltiesOfTheSampler(*kernels, 9001, 4, kDrawSeed);
 }
 
 TEST(DrawGpuTest, ABorderBelongsToTheUpperToken) {

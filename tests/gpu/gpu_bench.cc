@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/device/cuda/status.h"
 #include "common/kernels/cuda/cuda_kernels.h"
+#include "common/kernels/cuda/gemm.h"
 #include "tests/gpu/figures.h"
 
 namespace baton {
@@ -83,8 +84,8 @@ class Bench {
     return *cuda_->Pack({&view, 1});
   }
 
-  // Seconds of one `issue`.
-  double Seconds(const std::function<void()>& issue) {
+  // Seconds of one `issue`. longest: of one measurement, without --quick.
+  double Seconds(const std::function<void()>& issue, double longest = 0.1) {
     auto begin = *device::cuda::MakeEvent(true), end = *device::cuda::MakeEvent(true);
     const auto time = [&](int repetitions) {
       CheckOk(cudaEventRecord(begin.get(), cuda_->stream()), "timing");
@@ -96,7 +97,7 @@ class Bench {
       return milliseconds / 1e3 / repetitions;
     };
     time(3);
-    const int repetitions = std::clamp(static_cast<int>((quick_ ? 0.02 : 0.1) / time(3)), 1, 10000);
+    const int repetitions = std::clamp(static_cast<int>((quick_ ? 0.02 : longest) / time(3)), 1, 10000);
     double best = time(repetitions);
     for (int i = 0; i < 4; ++i) best = std::min(best, time(repetitions));
     return best;
@@ -321,6 +322,8 @@ class Bench {
     std::normal_distribution<float> normal(0, 3);
     std::vector<float> row(static_cast<size_t>(kVocabulary));
     for (float& logit : row) logit = normal(random);
+    constexpr auto kMaskWords = static_cast<int32_t>(kVocabulary / 32);
+    const std::vector<uint32_t> mask(kMaskWords, 0x5555FFFF);
     for (const int64_t rows : {1, 8, 64}) {
       auto logits = Take(rows * kVocabulary * 4);
       for (int64_t r = 0; r < rows; ++r) {
@@ -329,11 +332,11 @@ class Bench {
         BATON_CHECK(filled.ok()) << " " << filled.ToString();
       }
       BATON_CHECK(sampler.ReservePenaltySlots(static_cast<int32_t>(rows), kVocabulary));
-      for (const auto& [what, draw] :
-           {std::pair<const char*, kernels::RowDraw>("greedy", {.temperature = 0}),
-            {"top-p 0.95", {.uniform = 0.5, .top_p = 0.95f}},
-            {"top-k 50", {.uniform = 0.5, .top_k = 50}},
-            {"penalties", {.uniform = 0.5, .slot = 0, .presence_penalty = 1e-3f}}}) {
+      for (const auto& [what, draw] : {std::pair<const char*, kernels::RowDraw>("greedy", {.temperature = 0}),
+                                       {"top-p 0.95", {.uniform = 0.5, .top_p = 0.95f}},
+                                       {"top-k 50", {.uniform = 0.5, .top_k = 50}},
+                                       {"penalties", {.uniform = 0.5, .slot = 0, .presence_penalty = 1e-3f}},
+                                       {"mask", {.uniform = 0.5, .mask_words = kMaskWords}}}) {
         std::vector<kernels::RowDraw> draws(static_cast<size_t>(rows), draw);
         std::vector<TokenId> tokens(draws.size());
         for (int64_t r = 0; r < rows; ++r) {
@@ -341,7 +344,8 @@ class Bench {
           if (draw.slot >= 0) draws[static_cast<size_t>(r)].slot = static_cast<int32_t>(r);
         }
         const double seconds = Seconds([&] {
-          sampler.Launch({logits.get(), rows, kVocabulary, kVocabulary, DType::kF32}, {.rows = draws});
+          sampler.Launch({logits.get(), rows, kVocabulary, kVocabulary, DType::kF32},
+                         {.rows = draws, .masks = mask});
           sampler.Await(tokens);
         });
         Row("draw, " + std::string(what) + ", " + std::to_string(rows) +
@@ -352,9 +356,11 @@ class Bench {
   }
 
   // The products of decode steps one by one, by the weights that they read. Each layer in turn, so that no
-  // weight is found in a cache.
+  // weight is found in a cache. Behind each, what the quickest of the algorithms that cuBLASLt suggests would
+  // gain on the first, which is the one that is taken.
   void Products() {
     MakeModel();
+    const auto gemm = *kernels::cuda::Gemm::Create(cuda_->stream(), cuda_->memory(), kSuggestions);
     const auto measure = [&](const char* name, int64_t features, int64_t depth, DType result, auto&& weight) {
       for (const int64_t rows : {1, 2, 4, 8, 16, 64}) {
         auto x = TakeRandom(rows * depth, 1), out = Take(rows * features * 4);
@@ -365,6 +371,8 @@ class Bench {
         });
         Row("product, " + std::string(name) + ", " + std::to_string(rows) + " rows",
             static_cast<double>(features * depth * 2) / seconds / 1e9, "GB/s", bandwidth_ / 1e9, "copy");
+        Suggestions(*gemm, name, {x.get(), rows, depth, depth, DType::kBF16}, features,
+                    {out.get(), rows, features, features, result});
       }
     };
     using Weight = kernels::PackedMatrix;
@@ -376,6 +384,30 @@ class Bench {
     measure("down", kHidden, kIntermediate, DType::kBF16,
             [&](size_t l) -> const Weight& { return *layers_[l].down; });
     measure("head", kVocabulary, kHidden, DType::kF32, [&](size_t) -> const Weight& { return *head_; });
+  }
+
+  // The quickest of the suggestions for a product against the first, in one run.
+  void Suggestions(kernels::cuda::Gemm& gemm, const char* name, Matrix x, int64_t features, Matrix out) {
+    const int64_t bytes = features * x.cols * 2;
+    // As many weights by turns as no cache holds.
+    const int64_t copies = std::max<int64_t>(1, (int64_t{256} << 20) / bytes);
+    auto weights = TakeRandom(copies * features * x.cols, 0.02f);
+    double first = 0, best = 0;
+    size_t quickest = 0, found = 0;
+    for (; gemm.RunBy(found, x, weights.get(), features, out); ++found) {
+      int64_t copy = 0;
+      const double seconds = Seconds(
+          [&] { (void)gemm.RunBy(found, x, weights.get() + copy++ % copies * bytes, features, out); }, 0.02);
+      if (found == 0) first = best = seconds;
+      if (seconds < best) {
+        best = seconds;
+        quickest = found;
+      }
+    }
+    Row("product, " + std::string(name) + ", " + std::to_string(x.rows) + " rows: number " +
+            std::to_string(quickest + 1) + " of " + std::to_string(found),
+        static_cast<double>(bytes) / best / 1e9, "GB/s", static_cast<double>(bytes) / first / 1e9,
+        "first choice");
   }
 
   // Of several layers, so that the KV of one is not still in the cache when its turn comes again.
@@ -410,6 +442,8 @@ class Bench {
     cuda_->End();
     return seconds;
   }
+
+  static constexpr int kSuggestions = 8;
 
   const bool quick_;
   std::unique_ptr<kernels::cuda::CudaKernels> cuda_;

@@ -1,6 +1,6 @@
-// Attacks of strangers who reach a port and have no key, on a router and a decode worker, without TLS and
-// open to all, and with TLS and keys. While each runs others are served; memory stays bounded, and memory and
-// descriptors come back.
+// Attacks of strangers who reach a port and have no key, on a router, a decode worker and a gateway, without
+// TLS and open to all, and with TLS and keys. While each runs others are served; memory stays bounded, and
+// memory and descriptors come back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/sha.h>
@@ -109,18 +109,29 @@ class Deployment {
     flags.insert(flags.end(), {"--decode", decode_->grpc(), "--default-ttft-deadline", "0"});
     flags.insert(flags.end(), tenants.begin(), tenants.end());
     router_.emplace("baton-router", flags);
+    flags = {"--router", router_->grpc(), "--log-level", "error", "--exit-with-parent"};
+    if (secured) {
+      flags.insert(flags.end(), {"--tls-cert", worker.cert, "--tls-key", worker.key, "--tls-ca",
+                                 authority_.ca(), "--tls-server-name", "party"});
+    }
+    gateway_.emplace("baton-gateway", flags);
     worker_security_ = Load(worker);
     client_security_ = Load(client);
-    BATON_CHECK(Becomes([this] { return Generate().ok(); }));
+    BATON_CHECK(Becomes([this] { return Generate(*router_).ok() && Generate(*gateway_).ok(); }));
   }
   ~Deployment() { fs::remove_all(folder_); }
 
   bool secured() const { return secured_; }
   std::vector<Victim> victims() {
-    return {
-        {"router", router_->grpc(), router_->pid(), "/baton.v1.Inference/Generate",
-         [this] { return Generate(); }},
-        {"decode", decode_->grpc(), decode_->pid(), "/baton.v1.Worker/Watch", [this] { return Watch(); }}};
+    return {{"router", router_->grpc(), router_->pid(), "/baton.v1.Inference/Generate",
+             [this] { return Generate(*router_); }},
+            {"decode", decode_->grpc(), decode_->pid(), "/baton.v1.Worker/Watch", [this] { return Watch(); }},
+            gateway()};
+  }
+  // Where strangers are meant to be.
+  Victim gateway() {
+    return {"gateway", gateway_->grpc(), gateway_->pid(), "/baton.v1.Inference/Generate",
+            [this] { return Generate(*gateway_); }};
   }
 
  private:
@@ -132,11 +143,11 @@ class Deployment {
   static void SetDeadline(grpc::ClientContext& context) {
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kPatience));
   }
-  grpc::Status Generate() {
+  grpc::Status Generate(const e2e::Process& door) {
     grpc::ClientContext context;
     SetDeadline(context);
-    const auto stub = v1::Inference::NewStub(
-        rpc::MakeChannel(router_->grpc(), rpc::kPublicKeepalive, client_security_.get()));
+    const auto stub =
+        v1::Inference::NewStub(rpc::MakeChannel(door.grpc(), rpc::kPublicKeepalive, client_security_.get()));
     const auto reader = stub->Generate(&context, e2e::TokenRequest({20, 21, 22}, 2));
     for (v1::GenerateResponse response; reader->Read(&response);) {
     }
@@ -158,7 +169,7 @@ class Deployment {
   const bool secured_;
   const fs::path folder_;
   rpc::Authority authority_{"fleet"};
-  std::optional<e2e::Process> decode_, router_;
+  std::optional<e2e::Process> decode_, router_, gateway_;
   std::shared_ptr<const rpc::Security> worker_security_, client_security_;
 };
 
@@ -308,6 +319,107 @@ TEST_P(AttacksTest, SilentConnections) {
         << DescriptorsOf(victim.pid) << " descriptors, " << before << " before";
     EXPECT_TRUE(victim.call().ok()) << "and it accepts on";
   }
+}
+
+// --- What only the gateway stands: nothing in gRPC 1.51 counts it.
+
+// A call with an empty message, complete.
+std::string CompleteCall(const std::string& path, uint32_t stream) {
+  return Frame(kHeaders, kEndHeaders, stream, CallHeaders(path)) +
+         Frame(kData, kEndStream, stream, std::string(5, '\0'));
+}
+
+// Sends what `frames` gives for stream 1, 3, 5 ... . True if the server hung up before so many.
+bool SendUntilCut(const Victim& victim, bool tls, int most,
+                  const std::function<std::string(uint32_t)>& frames) {
+  RawClient client(victim.address, tls);
+  if (!client.Open()) return true;
+  for (int i = 0; i < most; i += 50) {
+    std::string bytes;
+    for (int j = i; j < i + 50; ++j) bytes += frames(static_cast<uint32_t>(2 * j + 1));
+    if (!client.Send(bytes)) return true;
+  }
+  return client.AwaitClose(absl::Now() + absl::Seconds(1));
+}
+
+TEST_P(AttacksTest, RapidReset) {
+  Deployment deployment(GetParam());
+  const Victim victim = deployment.gateway();
+  Withstand(victim, "rapid reset", 96 * kMiB, [&] {
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_TRUE(SendUntilCut(victim, GetParam(), 50'000, [&](uint32_t stream) {
+        return CompleteCall(victim.path, stream) + Frame(kReset, 0, stream, std::string("\0\0\0\x8", 4));
+      }));
+    }
+  });
+}
+
+// The client resets nothing: it makes the server do so, while the call goes on behind it.
+TEST_P(AttacksTest, MadeYouReset) {
+  Deployment deployment(GetParam());
+  const Victim victim = deployment.gateway();
+  constexpr uint8_t kPriority = 2, kWindowUpdate = 8;
+  const auto self = [](uint32_t stream) {
+    return std::string{0, 0, static_cast<char>(stream >> 8), static_cast<char>(stream), 1};
+  };
+  const std::vector<std::pair<std::string, std::function<std::string(uint32_t)>>> ways = {
+      {"no window update",
+       [](uint32_t stream) { return Frame(kWindowUpdate, 0, stream, std::string(4, '\0')); }},
+      {"too much window",
+       [](uint32_t stream) { return Frame(kWindowUpdate, 0, stream, "\x7f\xff\xff\xff"); }},
+      {"its own parent", [&](uint32_t stream) { return Frame(kPriority, 0, stream, self(stream)); }},
+      {"more data", [](uint32_t stream) { return Frame(kData, 0, stream, "x"); }},
+      {"more headers",
+       [](uint32_t stream) { return Frame(kHeaders, kEndHeaders, stream, Literal("a", "b")); }}};
+  for (const auto& [name, provoke] : ways) {
+    Withstand(victim, name, 48 * kMiB, [&] {
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_TRUE(SendUntilCut(victim, GetParam(), 50'000, [&](uint32_t stream) {
+          return CompleteCall(victim.path, stream) + provoke(stream);
+        }));
+      }
+    });
+  }
+}
+
+TEST_P(AttacksTest, ControlFrames) {
+  Deployment deployment(GetParam());
+  const Victim victim = deployment.gateway();
+  const std::vector<std::pair<std::string, std::string>> floods = {
+      {"pings", Frame(kPing, 0, 0, std::string(8, 'x'))},
+      {"settings", Frame(kSettings, 0, 0, std::string("\0\4\0\0\1\0", 6))},
+      {"empty settings", Frame(kSettings, 0, 0, "")},
+      {"windows", Frame(8, 0, 0, std::string("\0\0\0\1", 4))}};
+  for (const auto& [name, frame] : floods) {
+    Withstand(victim, name, 32 * kMiB, [&, frame = frame] {
+      for (int i = 0; i < 4; ++i)
+        EXPECT_TRUE(SendUntilCut(victim, GetParam(), 200'000, [&](uint32_t) { return frame; }));
+    });
+  }
+}
+
+// Answers that are there, and windows that never open.
+TEST_P(AttacksTest, SlowReaders) {
+  Deployment deployment(GetParam());
+  const Victim victim = deployment.gateway();
+  Withstand(victim, "slow readers", 128 * kMiB, [&] {
+    std::vector<RawClient> clients;
+    for (uint32_t i = 0; i < 16; ++i) {
+      RawClient& client = clients.emplace_back(victim.address, GetParam(), 2 + i % 4);
+      // No window for data.
+      client.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" +
+                  Frame(kSettings, 0, 0, std::string("\0\4\0\0\0\0", 6)));
+      for (uint32_t stream = 1; stream < 2 * 200; stream += 2)
+        client.Send(CompleteCall("/baton.v1.Inference/ListModels", stream));
+    }
+    for (RawClient& client : clients) {
+      // Their heads have come, or their refusals.
+      while (const auto frame = client.Receive(absl::Now() + kPatience)) {
+        if (frame->type == kHeaders) break;
+      }
+    }
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(victim.call().ok());
+  });
 }
 
 }  // namespace

@@ -326,6 +326,11 @@ void AttendHead(const QueryTile& queries, const PagedHead& kv, const IntegerProd
     }
     for (int lane = 0; lane < kSumLanes; ++lane) pass.sum[i * kSumLanes + lane] = 0;
     pass.max[i] = -std::numeric_limits<float>::infinity();
+    if (queries.sinks != nullptr) {
+      // The first of the scores: 2^(sink - maximum) is 1.
+      pass.max[i] = queries.sinks[vector % queries.group] * kLog2E;
+      pass.sum[i * kSumLanes] = 1;
+    }
     if (kv.key_dtype == tensor::DType::kI4) kv::Rotate(pass.q + i * head_dim, head_dim);
     if (pass.score == nullptr) QuantizeQuery(pass, i);
   }

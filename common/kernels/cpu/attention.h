@@ -4,7 +4,8 @@
 // KV is taken in tiles of 64 tokens that are aligned to absolute positions, and a query at position p goes
 // through the tiles that hold (p - window, p], in order, and through exactly these tokens. Its running
 // maximum, sum and output change at those borders only, so its bits depend on its own position and KV, never
-// on which queries share the pass. Scores live in a buffer of one tile.
+// on which queries share the pass. Scores live in a buffer of one tile. Maximum and sum begin with the head's
+// sink, if it has one.
 //
 // Keys and values in floats (f32, bf16) are multiplied as such; in integers (i8, i4), they are multiplied as
 // integers with a query or with probabilities that are rounded to integers, too: integer_attention-inl.h has
@@ -50,6 +51,8 @@ struct QueryTile {
   int head_dim;   // a multiple of 8, up to kMaxHeadDim
   float scale;
   int64_t window;  // 0: none
+  // [group], or null: a score of each head that joins its softmax, without a key or a value.
+  const float* sinks;
 };
 
 // Whether keys or values may be kept as `dtype`.

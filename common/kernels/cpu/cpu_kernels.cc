@@ -13,6 +13,7 @@
 #include "common/kernels/collective.h"
 #include "common/kernels/cpu/attention.h"
 #include "common/kernels/cpu/elementwise.h"
+#include "common/kernels/cpu/experts.h"
 #include "common/kernels/cpu/isa.h"
 #include "common/kernels/cpu/panels.h"
 #include "common/kernels/kernels.h"
@@ -90,6 +91,15 @@ class CpuKernels final : public Kernels {
   void Attention(Matrix q, const AttentionShape& shape, std::span<const SequenceRows> sequences, int layer,
                  const kv::KvStore& store, Matrix out) override;
   void SwiGlu(Matrix gate_up, Matrix out) override;
+  absl::Status CheckExperts() const override { return absl::OkStatus(); }
+  void Route(Matrix logits, const Routing& routing, std::span<const float> choice_bias,
+             Choices choices) override {
+    experts_.Route(logits, routing, choice_bias, choices);
+  }
+  void Experts(Matrix x, Choices choices, const ExpertLayer& layer, Matrix out, Collective* group,
+               std::span<double> norms) override {
+    experts_.Run(x, choices, layer, out, group, norms);
+  }
 
  private:
   // ParallelFor, unless all of it together is too little work.
@@ -115,6 +125,7 @@ class CpuKernels final : public Kernels {
   const cpu::ElementwiseTable& elementwise_;
   device::CoreShare* const cores_;  // null: threads of its own
   device::ThreadPool pool_;
+  cpu::ExpertProducts experts_{elementwise_, pool_};
   // Of the product that is computed.
   std::vector<std::byte> quantized_;  // rows of x
   std::vector<int32_t> largest_;      // of each of them
@@ -261,7 +272,7 @@ void CpuKernels::RotateAndStore(Matrix qkv, const AttentionShape& shape, const Q
   CheckStore(shape, layer, store);
   const kv::KvLayer& at = store.layer(layer);
   BATON_CHECK_EQ(qkv.cols, int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim);
-  BATON_CHECK_EQ(rope.half_dim * 2, shape.head_dim);
+  BATON_CHECK(rope.half_dim > 0 && rope.half_dim * 2 <= shape.head_dim) << " rotated dimensions";
   // A task is the rows of one block, so that no two threads write to the same one.
   struct Task {
     int64_t row, rows, position;
@@ -311,6 +322,7 @@ void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<cons
   const int64_t dim = shape.head_dim;
   const int group = shape.heads / shape.kv_heads;
   BATON_CHECK(q.cols >= shape.heads * dim) << " columns " << q.cols;
+  BATON_CHECK(shape.sinks.empty() || std::ssize(shape.sinks) == shape.heads) << " sinks";
   CheckShape(out, q.rows, shape.heads * dim);
   struct Task {
     const SequenceRows* sequence;
@@ -343,7 +355,8 @@ void CpuKernels::Attention(Matrix q, const AttentionShape& shape, std::span<cons
              .count = static_cast<int>(std::min<int64_t>(cpu::kQueryTile, left)),
              .head_dim = shape.head_dim,
              .scale = shape.scale,
-             .window = shape.window},
+             .window = shape.window,
+             .sinks = shape.sinks.empty() ? nullptr : shape.sinks.data() + task.head * group},
             {.pool = store.block(BlockId(0)),
              .block_bytes = store.layout().block_bytes(),
              .key_offset = at.key_offset(task.head),

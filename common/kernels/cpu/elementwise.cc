@@ -82,6 +82,58 @@ void SwiGlu(const float* gate, const float* up, int64_t n, float* out) {
   }
 }
 
+// NaN stays NaN: the bound is the first operand, as in Exp2.
+HWY_INLINE Vec ClampedValue(Vec gate, Vec up, Vec limit, Vec slope) {
+  const Vec one = hn::Set(F(), 1.0f);
+  const Vec low = hn::Min(limit, gate);
+  const Vec within = hn::Min(limit, hn::Max(hn::Neg(limit), up));
+  const Vec exp = Exp2(F(), hn::Mul(low, slope));
+  return hn::Mul(hn::Div(low, hn::Add(one, exp)), hn::Add(within, one));
+}
+
+void ClampedSwiGlu(const float* gate, const float* up, float limit, float slope, int64_t n, float* out) {
+  const Vec bound = hn::Set(F(), limit), by = hn::Set(F(), -slope * kLog2E);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    hn::StoreU(ClampedValue(hn::LoadU(F(), gate + i), hn::LoadU(F(), up + i), bound, by), F(), out + i);
+  }
+  if (i < n) {
+    Tail gates(gate + i, n - i);
+    const Tail ups(up + i, n - i);
+    hn::StoreU(ClampedValue(hn::LoadU(F(), gates.values), hn::LoadU(F(), ups.values), bound, by), F(),
+               gates.values);
+    gates.CopyTo(out + i);
+  }
+}
+
+void AddScaled(float* x, float weight, const float* y, int64_t n) {
+  const Vec by = hn::Set(F(), weight);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(hn::MulAdd(by, hn::LoadU(F(), y + i), hn::LoadU(F(), x + i)), F(), x + i);
+  if (i < n) {
+    Tail sums(x + i, n - i);
+    const Tail values(y + i, n - i);
+    hn::StoreU(hn::MulAdd(by, hn::LoadU(F(), values.values), hn::LoadU(F(), sums.values)), F(), sums.values);
+    sums.CopyTo(x + i);
+  }
+}
+
+HWY_INLINE Vec Exponential(Vec x, Vec shift) {
+  return Exp2(F(), hn::Mul(hn::Sub(x, shift), hn::Set(F(), kLog2E)));
+}
+
+void Exponentials(const float* x, float shift, int64_t n, float* out) {
+  const Vec by = hn::Set(F(), shift);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(Exponential(hn::LoadU(F(), x + i), by), F(), out + i);
+  if (i < n) {
+    Tail values(x + i, n - i);
+    hn::StoreU(Exponential(hn::LoadU(F(), values.values), by), F(), values.values);
+    values.CopyTo(out + i);
+  }
+}
+
 HWY_INLINE void RotatePairs(float* low, float* high, const float* cos, const float* sin) {
   const Vec a = hn::LoadU(F(), low), b = hn::LoadU(F(), high);
   const Vec c = hn::LoadU(F(), cos), s = hn::LoadU(F(), sin);
@@ -103,7 +155,8 @@ void Rotate(float* x, const float* cos, const float* sin, int64_t half) {
 }  // namespace
 
 const ElementwiseTable& Elementwise() {
-  static constexpr ElementwiseTable table = {&RmsNorm, &Add, &SwiGlu, &Rotate};
+  static constexpr ElementwiseTable table = {&RmsNorm,   &Add,          &SwiGlu, &ClampedSwiGlu,
+                                             &AddScaled, &Exponentials, &Rotate};
   return table;
 }
 

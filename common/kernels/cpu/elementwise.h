@@ -15,6 +15,12 @@ struct ElementwiseTable {
   void (*add)(float* x, const float* y, int64_t n);
   // out = silu(gate) * up, all [n].
   void (*swiglu)(const float* gate, const float* up, int64_t n, float* out);
+  // out = g * sigmoid(slope g) * (u + 1), g = min(gate, limit), u = up within +-limit, all [n].
+  void (*clamped_swiglu)(const float* gate, const float* up, float limit, float slope, int64_t n, float* out);
+  // x += weight * y, both [n].
+  void (*add_scaled)(float* x, float weight, const float* y, int64_t n);
+  // out = exp(x - shift), all [n]. out may be x.
+  void (*exponentials)(const float* x, float shift, int64_t n, float* out);
   // x [2 * half]: the pair (x[i], x[i + half]) turns by the angle of cos[i], sin[i].
   void (*rotate)(float* x, const float* cos, const float* sin, int64_t half);
 };

@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
     return absl::ResourceExhaustedError(fmt::format("no memory for {} bytes of weights", rounded));
   }
   packed->memory_.reset(memory);
+  packed->data_ = memory;
   // Fewer TLB misses while streaming; a refusal costs nothing but speed.
   if (alignment == kHugePage) madvise(memory, rounded, MADV_HUGEPAGE);
 
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
     next += part.rows;
   }
   pool.ParallelFor(packed->panels(), [&](int64_t i) {
-    std::byte* panel = packed->panel(i);
+    std::byte* panel = memory + i * packed->panel_bytes_;
     std::memset(panel, 0, static_cast<size_t>(packed->panel_bytes_));
     for (int64_t row = i * kPanelRows; row < std::min(rows, (i + 1) * kPanelRows); ++row) {
       const auto part =
@@ -57,6 +58,13 @@ absl::StatusOr<std::unique_ptr<Panels>> Panels::Pack(std::span<const WeightView>
     }
   });
   return packed;
+}
+
+void Panels::Place(std::span<const std::byte> image) {
+  BATON_CHECK(image.empty() ||
+              (std::ssize(image) == bytes() && reinterpret_cast<uintptr_t>(image.data()) % kCacheLine == 0));
+  data_ = image.empty() ? nullptr : image.data();
+  memory_.reset();
 }
 
 PanelProduct Panels::Product(Matrix x, int64_t panel, std::span<const float> bias, Matrix out,

@@ -1,6 +1,6 @@
 // Panels: a packed weight matrix [rows, cols] of the cpu backend: panels of 64 rows, one after the other,
 // each as the matrix's WeightFormat lays it out, zeros where the matrix has fewer rows. It knows its own
-// product. Immutable once packed.
+// product. Immutable once packed, but for the place of its bytes.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "common/base/check.h"
 #include "common/device/thread_pool.h"
 #include "common/kernels/cpu/format.h"
 #include "common/kernels/kernels.h"
@@ -29,6 +30,14 @@ class Panels final : public PackedMatrix {
   int64_t panels() const { return (rows() + kPanelRows - 1) / kPanelRows; }
   int64_t bytes() const override { return panels() * panel_bytes_; }
   bool exact_sums() const override { return integers_ != nullptr; }
+  std::span<const std::byte> image() const override {
+    if (data_ == nullptr) return {};
+    return {data_, static_cast<size_t>(bytes())};
+  }
+  void Place(std::span<const std::byte> image) override;
+  std::unique_ptr<PackedMatrix> Unplaced(int64_t rows) const override {
+    return std::unique_ptr<PackedMatrix>(new Panels(rows, cols(), format_, isa_));
+  }
 
   // The product of the rows of x and panel `panel`, into its 64 (or fewer) columns of `out`, which has the
   // same rows. bias [rows()], or empty; `quantized`: the rows of x, if there are integers(). Any thread;
@@ -46,16 +55,22 @@ class Panels final : public PackedMatrix {
   Panels(int64_t rows, int64_t cols, const WeightFormat& format, Isa isa)
       : PackedMatrix(rows, cols),
         format_(format),
+        isa_(isa),
         product_(format.ProductFor(isa)),
         integers_(format.IntegersFor(isa)),
         panel_bytes_(format.PanelBytes(cols)) {}
-  std::byte* panel(int64_t i) const { return memory_.get() + i * panel_bytes_; }
+  const std::byte* panel(int64_t i) const {
+    BATON_DCHECK(data_ != nullptr);
+    return data_ + i * panel_bytes_;
+  }
 
   const WeightFormat& format_;
+  const Isa isa_;
   const WeightFormat::Product product_;
   const IntegerKernel* const integers_;  // null: the product reads floats
   const int64_t panel_bytes_;
-  std::unique_ptr<std::byte[], Free> memory_;
+  const std::byte* data_ = nullptr;            // null: nowhere
+  std::unique_ptr<std::byte[], Free> memory_;  // null: they are not this matrix's own
 };
 
 }  // namespace baton::kernels::cpu

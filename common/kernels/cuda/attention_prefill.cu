@@ -34,6 +34,61 @@ struct PrefillShared {
   } stages[kStages];
 };
 
+// The softmax so far of a lane's two rows of a tile of the tensor cores, `lane / 4` and + 8.
+struct Rows {
+  float maximum[2] = {-INFINITY, -INFINITY};  // of the scores, before `scale`
+  float weight[2] = {0, 0};                   // this lane's part
+};
+
+// Keys that a row at `position` does not see get no weight. s[4 n + 2 half], ...: its scores of two keys. Apart
+// from Softmax, because few tiles need it.
+template <int kKeys>
+__device__ void Mask(float (&s)[kKeys / 8][4], int half, int position, int first_key, int64_t window) {
+  const int first = window > 0 && position >= window ? static_cast<int>(position - window + 1) : 0;
+#pragma unroll
+  for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int key = first_key + n * 8 + i;
+      if (key < first || key > position) s[n][half * 2 + i] = -INFINITY;
+    }
+  }
+}
+
+// Scores become probabilities, up to the common factor: 2^(scale s), with `scale` > 0 applied by the same
+// instruction that subtracts the maximum. `o`, what the tiles before have given, fades with it.
+template <int kKeys, int D>
+__device__ void Softmax(float (&s)[kKeys / 8][4], float (&o)[D / 8][4], Rows& rows, float scale) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float best = -INFINITY;
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) best = fmaxf(best, fmaxf(s[n][half * 2], s[n][half * 2 + 1]));
+    best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
+    best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
+    const float next = fmaxf(rows.maximum[half], best);
+    const float base = next == -INFINITY ? 0 : __fmul_rn(next, scale);  // nothing seen yet, under a window
+    // Rounded as the base is: exactly 1 for a tile of which the row sees nothing.
+    const float fade = Exp2(__fmul_rn(rows.maximum[half], scale) - base);
+    rows.maximum[half] = next;
+    rows.weight[half] *= fade;
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j) {
+      o[j][half * 2] *= fade;
+      o[j][half * 2 + 1] *= fade;
+    }
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = s[n][half * 2 + i];
+        score = Exp2(fmaf(score, scale, -base));
+        rows.weight[half] += score;
+      }
+    }
+  }
+}
+
 template <typename T, int D>
 __global__ void __launch_bounds__(kThreads)
     PrefillKernel(const T* q, int64_t q_stride, HeadShape shape, StepView step, KvView kv, T* out,
@@ -86,20 +141,8 @@ __global__ void __launch_bounds__(kThreads)
   };
 
   // Of this lane's rows: 16 r + lane / 4 and + 8 within the warp's.
-  int position[kRowTiles][2];
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = tile.first + (warp * kRowTiles + r) * 16 + half * 8 + lane / 4;
-      position[r][half] = tile.first_position + min(row, packed - 1) / group;
-    }
-  }
+  Rows rows[kRowTiles];
   float o[kRowTiles][D / 8][4] = {};
-  float maximum[kRowTiles][2];
-  float weight[kRowTiles][2] = {};
-#pragma unroll
-  for (int r = 0; r < kRowTiles; ++r) maximum[r][0] = maximum[r][1] = -INFINITY;
   const float scale = shape.scale * kLog2E;
 
   load(0);
@@ -134,49 +177,20 @@ __global__ void __launch_bounds__(kThreads)
     const int first_key = begin + index * kKeys;
     const bool masked = first_key + kKeys - 1 > first_position ||
                         (shape.window > 0 && first_key <= last_position - shape.window);
+    if (masked) {
 #pragma unroll
-    for (int r = 0; r < kRowTiles; ++r) {
+      for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float best = -INFINITY;
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            float& score = s[r][n][half * 2 + i];
-            score *= scale;
-            if (masked) {
-              const int key = first_key + n * 8 + (lane % 4) * 2 + i;
-              const bool seen = key <= position[r][half] &&
-                                (shape.window == 0 || key > position[r][half] - shape.window);
-              if (!seen) score = -INFINITY;
-            }
-            best = fmaxf(best, score);
-          }
-        }
-        best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 1));
-        best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, 2));
-        const float next = fmaxf(maximum[r][half], best);
-        const float base = next == -INFINITY ? 0 : next;  // nothing seen yet, under a window
-        const float fade = Exp2(maximum[r][half] - base);
-        maximum[r][half] = next;
-        weight[r][half] *= fade;
-#pragma unroll
-        for (int j = 0; j < D / 8; ++j) {
-          o[r][j][half * 2] *= fade;
-          o[r][j][half * 2 + 1] *= fade;
-        }
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            float& score = s[r][n][half * 2 + i];
-            score = Exp2(score - base);
-            weight[r][half] += score;
-          }
+        for (int half = 0; half < 2; ++half) {
+          // Positions are computed here, as registers that hold them would be short all the way.
+          const int row = tile.first + (warp * kRowTiles + r) * 16 + half * 8 + lane / 4;
+          const int position = tile.first_position + min(row, packed - 1) / group;
+          Mask<kKeys>(s[r], half, position, first_key + (lane % 4) * 2, shape.window);
         }
       }
     }
+#pragma unroll
+    for (int r = 0; r < kRowTiles; ++r) Softmax<kKeys, D>(s[r], o[r], rows[r], scale);
 
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -206,7 +220,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int r = 0; r < kRowTiles; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float total = weight[r][half];
+      float total = rows[r].weight[half];
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 1);
       total += __shfl_xor_sync(0xFFFFFFFFu, total, 2);
       const int row = tile.first + (warp * kRowTiles + r) * 16 + half * 8 + lane / 4;

@@ -122,7 +122,8 @@ int64_t CudaKernels::Begin(const StepRows& step) {
 }
 
 void CudaKernels::Reserve() {
-  // The last layer attends for the rows whose logits are wanted, each as a sequence of one row.
+  // Where other rows are in the step, its last layer attends for those whose logits are wanted, each as a
+  // sequence of one row.
   int64_t words = kTableSlack, longest = 0;
   auto sequence = step_->sequences.begin();
   for (const int64_t row : step_->logit_rows) {

@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kThreads)
 // what overflows is read as the largest number (LogitAt), from which no penalty takes anything. `counts` are the row's
 // slot's.
 __device__ void Adjust(float* logits, int begin, int end, const RowDraw& draw, const uint32_t* counts,
-                       const TokenBias* biases) {
+                       const TokenBias* biases, const uint32_t* masks) {
   if (draw.slot >= 0) {
     for (int id = begin + static_cast<int>(threadIdx.x); id < end; id += kPartThreads) {
       const uint32_t seen = counts[id];
@@ -349,6 +349,13 @@ __device__ void Adjust(float* logits, int begin, int end, const RowDraw& draw, c
     logit = __fadd_rn(logit, bias.bias);
   }
   if (draw.bias_count > 0) __syncthreads();
+  if (draw.mask_words == 0) return;
+  const uint32_t* const mask = masks + draw.first_mask;
+  for (int id = begin + static_cast<int>(threadIdx.x); id < end; id += kPartThreads) {
+    const uint32_t word = id / 32 < draw.mask_words ? mask[id / 32] : 0;
+    if ((word >> (id % 32) & 1) == 0) logits[id] = -INFINITY;
+  }
+  __syncthreads();
 }
 
 struct Draws {
@@ -357,6 +364,7 @@ struct Draws {
   int vocabulary;
   const RowDraw* rows;
   const TokenBias* biases;
+  const uint32_t* masks;
   uint32_t* counts;
   int32_t* tokens;
   std::byte* states;
@@ -390,7 +398,7 @@ __global__ void __launch_bounds__(kPartThreads) BestKernel(Draws draws) {
     state.mass[b] = 0;
     state.count[b] = 0;
   }
-  Adjust(logits, begin, end, draw, draws.CountsOf(draw), draws.biases);
+  Adjust(logits, begin, end, draw, draws.CountsOf(draw), draws.biases, draws.masks);
   float values[kPartValues];
 #pragma unroll
   for (int i = 0; i < kPartValues; ++i) {
@@ -548,7 +556,7 @@ void CountSeen(const DrawView& draws, int vocabulary, uint32_t* counts, cudaStre
 void Draw(float* logits, int64_t stride, int vocabulary, const DrawView& view, uint32_t* counts, int32_t* tokens,
           std::byte* states, cudaStream_t stream) {
   if (view.row_count == 0) return;
-  const Draws draws{logits, stride, vocabulary, view.rows, view.biases, counts, tokens, states};
+  const Draws draws{logits, stride, vocabulary, view.rows, view.biases, view.masks, counts, tokens, states};
   const dim3 parts(static_cast<unsigned>((vocabulary + kPart - 1) / kPart), static_cast<unsigned>(view.row_count));
   BestKernel<<<parts, kPartThreads, 0, stream>>>(draws);
   CheckLaunch("best token");

@@ -38,10 +38,12 @@ DrawTable::DrawTable(const StepDraws& draws)
   biases_ = Append(draws.biases, bytes_);
   seen_ = Append(std::span<const SeenRun>(runs), bytes_);
   tokens_ = Append(std::span<const int32_t>(tokens), bytes_);
+  masks_ = Append(draws.masks, bytes_);
 }
 
 int64_t DrawTable::BytesOf(const StepDraws& draws) {
-  size_t bytes = draws.rows.size_bytes() + draws.biases.size_bytes() + draws.seen.size() * sizeof(SeenRun);
+  size_t bytes = draws.rows.size_bytes() + draws.biases.size_bytes() + draws.seen.size() * sizeof(SeenRun) +
+                 draws.masks.size_bytes();
   for (const SeenTokens& seen : draws.seen)
     bytes += (seen.prompt.size() + seen.output.size()) * sizeof(int32_t);
   return static_cast<int64_t>(bytes);
@@ -54,7 +56,8 @@ DrawView DrawTable::View(const std::byte* base) const {
           .biases = reinterpret_cast<const TokenBias*>(base + biases_),
           .seen = reinterpret_cast<const SeenRun*>(base + seen_),
           .seen_count = seen_count_,
-          .tokens = reinterpret_cast<const int32_t*>(base + tokens_)};
+          .tokens = reinterpret_cast<const int32_t*>(base + tokens_),
+          .masks = reinterpret_cast<const uint32_t*>(base + masks_)};
 }
 
 }  // namespace baton::kernels::cuda

@@ -28,6 +28,7 @@ struct DrawView {
   const SeenRun* seen = nullptr;
   int seen_count = 0;
   const int32_t* tokens = nullptr;  // of all runs
+  const uint32_t* masks = nullptr;
 };
 
 class DrawTable {
@@ -44,7 +45,7 @@ class DrawTable {
   int row_count_;
   bool all_greedy_;
   int seen_count_;
-  size_t biases_ = 0, seen_ = 0, tokens_ = 0;  // where they begin
+  size_t biases_ = 0, seen_ = 0, tokens_ = 0, masks_ = 0;  // where they begin
   std::vector<std::byte> bytes_;
 };
 

@@ -1,6 +1,7 @@
 #include "common/kernels/cuda/gemm.h"
 
 #include <bit>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/status.h"
@@ -41,7 +42,7 @@ uint32_t AlignmentOf(const void* data) {
 struct Gemm::Plan {
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
-  cublasLtMatmulAlgo_t algorithm;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // the one that is said to be best comes first
 
   Plan() = default;
   Plan(const Plan&) = delete;
@@ -54,14 +55,15 @@ struct Gemm::Plan {
   }
 };
 
-absl::StatusOr<std::unique_ptr<Gemm>> Gemm::Create(cudaStream_t stream, device::Memory& memory) {
+absl::StatusOr<std::unique_ptr<Gemm>> Gemm::Create(cudaStream_t stream, device::Memory& memory,
+                                                   int suggestions) {
   BATON_ASSIGN_OR_RETURN(device::cuda::Blas blas, device::cuda::MakeBlas());
   BATON_ASSIGN_OR_RETURN(device::Memory::Buffer workspace, memory.Allocate(kWorkspaceBytes));
-  return std::unique_ptr<Gemm>(new Gemm(stream, std::move(blas), std::move(workspace)));
+  return std::unique_ptr<Gemm>(new Gemm(stream, std::move(blas), std::move(workspace), suggestions));
 }
 
-Gemm::Gemm(cudaStream_t stream, device::cuda::Blas blas, device::Memory::Buffer workspace)
-    : stream_(stream), blas_(std::move(blas)), workspace_(std::move(workspace)) {}
+Gemm::Gemm(cudaStream_t stream, device::cuda::Blas blas, device::Memory::Buffer workspace, int suggestions)
+    : stream_(stream), blas_(std::move(blas)), workspace_(std::move(workspace)), suggestions_(suggestions) {}
 Gemm::~Gemm() = default;
 
 const Gemm::Plan& Gemm::PlanFor(const Matrix& x, int64_t features, const Matrix& out) {
@@ -102,26 +104,29 @@ const Gemm::Plan& Gemm::PlanFor(const Matrix& x, int64_t features, const Matrix&
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &aligned, sizeof aligned);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out_aligned, sizeof out_aligned);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out_aligned, sizeof out_aligned);
-  cublasLtMatmulHeuristicResult_t best;
+  std::vector<cublasLtMatmulHeuristicResult_t> best(static_cast<size_t>(suggestions_));
   int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      blas_.get(), plan->product, plan->w, plan->x, plan->out, plan->out, preference, 1, &best, &found);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(blas_.get(), plan->product, plan->w, plan->x, plan->out, plan->out,
+                                     preference, suggestions_, best.data(), &found);
   (void)cublasLtMatmulPreferenceDestroy(preference);
   CheckOk(status, "choosing an algorithm");
-  BATON_CHECK(found == 1) << " cuBLASLt knows no algorithm for [" << rows << ", " << depth << "] x [" << depth
+  BATON_CHECK(found >= 1) << " cuBLASLt knows no algorithm for [" << rows << ", " << depth << "] x [" << depth
                           << ", " << wide << "]";
-  plan->algorithm = best.algo;
+  for (int i = 0; i < found; ++i) plan->algorithms.push_back(best[static_cast<size_t>(i)].algo);
   return *plans_.emplace(key, std::move(plan)).first->second;
 }
 
-void Gemm::Run(Matrix x, const void* w, int64_t features, Matrix out) {
-  if (x.rows == 0) return;
+bool Gemm::RunBy(size_t suggestion, Matrix x, const void* w, int64_t features, Matrix out) {
+  if (x.rows == 0) return suggestion == 0;
   const Plan& plan = PlanFor(x, features, out);
+  if (suggestion >= plan.algorithms.size()) return false;
   const float one = 1, zero = 0;
-  CheckOk(
-      cublasLtMatmul(blas_.get(), plan.product, &one, w, plan.w, x.data, plan.x, &zero, out.data, plan.out,
-                     out.data, plan.out, &plan.algorithm, workspace_.get(), kWorkspaceBytes, stream_),
-      "multiplying");
+  CheckOk(cublasLtMatmul(blas_.get(), plan.product, &one, w, plan.w, x.data, plan.x, &zero, out.data,
+                         plan.out, out.data, plan.out, &plan.algorithms[suggestion], workspace_.get(),
+                         kWorkspaceBytes, stream_),
+          "multiplying");
+  return true;
 }
 
 }  // namespace baton::kernels::cuda

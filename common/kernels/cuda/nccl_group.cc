@@ -12,6 +12,7 @@
 #include "common/device/cuda/status.h"
 #include "common/kernels/collective.h"
 #include "common/kernels/cuda/cuda_kernels.h"
+#include "common/kernels/cuda/nccl_communicators.h"
 
 namespace baton::kernels {
 namespace {
@@ -24,15 +25,17 @@ absl::Status ToStatus(ncclResult_t result, std::string_view doing) {
 
 class NcclMember final : public Collective {
  public:
-  NcclMember(ncclComm_t communicator, cudaStream_t stream, int rank, std::shared_ptr<std::barrier<>> barrier,
-             int ranks)
-      : communicator_(communicator),
+  NcclMember(std::shared_ptr<cuda::NcclCommunicators> group, cudaStream_t stream, int rank,
+             std::shared_ptr<std::barrier<>> barrier, int ranks)
+      : group_(std::move(group)),
+        communicator_(group_->communicators()[static_cast<size_t>(rank)]),
         stream_(stream),
         rank_(rank),
         ranks_(ranks),
         barrier_(std::move(barrier)) {}
-  // Never destroyed in an orderly way: that waits for all ranks, which end one after the other.
-  ~NcclMember() override { (void)ncclCommAbort(communicator_); }
+  // The first one to go ends the whole group, while the streams of all ranks are still there. Never in an
+  // orderly way: that waits for all ranks, which end one after the other.
+  ~NcclMember() override { group_->Abort(); }
 
   int rank() const override { return rank_; }
   int ranks() const override { return ranks_; }
@@ -50,6 +53,7 @@ class NcclMember final : public Collective {
   void Barrier() override { barrier_->arrive_and_wait(); }
 
  private:
+  const std::shared_ptr<cuda::NcclCommunicators> group_;
   const ncclComm_t communicator_;
   const cudaStream_t stream_;
   const int rank_;
@@ -97,16 +101,14 @@ absl::StatusOr<std::vector<std::unique_ptr<Collective>>> MakeCudaGroup(std::span
   BATON_RETURN_IF_ERROR(
       ToStatus(ncclCommInitAll(communicators.data(), static_cast<int>(ranks.size()), devices.data()),
                fmt::format("joining {} GPUs by NCCL", ranks.size())));
-  if (absl::Status warm = WarmUp(communicators, ranks); !warm.ok()) {
-    for (ncclComm_t communicator : communicators) (void)ncclCommAbort(communicator);
-    return warm;
-  }
+  const auto group = std::make_shared<cuda::NcclCommunicators>(std::move(communicators));
+  BATON_RETURN_IF_ERROR(WarmUp(group->communicators(), ranks));
   const auto barrier = std::make_shared<std::barrier<>>(static_cast<std::ptrdiff_t>(ranks.size()));
   std::vector<std::unique_ptr<Collective>> members;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    members.push_back(
-        std::make_unique<NcclMember>(communicators[r], static_cast<cuda::CudaKernels*>(ranks[r])->stream(),
-                                     static_cast<int>(r), barrier, static_cast<int>(ranks.size())));
+    members.push_back(std::make_unique<NcclMember>(group, static_cast<cuda::CudaKernels*>(ranks[r])->stream(),
+                                                   static_cast<int>(r), barrier,
+                                                   static_cast<int>(ranks.size())));
   }
   return members;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/kernels/verify_rows.h"
 
 namespace baton::kernels::cuda {
 
@@ -33,6 +34,7 @@ StepTable::StepTable(std::span<const TokenId> tokens, std::span<const SequenceRo
   for (const TakenToken& token : taken) words_[static_cast<size_t>(token.row)] = TakenWord(token.draw);
   std::fill_n(words_.begin() + positions_at(), rows_, -1);
   int64_t rows = 0;
+  auto wanted = logit_rows.begin();
   for (const SequenceRows& sequence : sequences) {
     BATON_CHECK(sequence.first_row == rows && sequence.rows >= 1);
     const auto first_block = static_cast<int32_t>(blocks.size());
@@ -46,9 +48,14 @@ StepTable::StepTable(std::span<const TokenId> tokens, std::span<const SequenceRo
           static_cast<int32_t>(sequence.first_position + i);
       words_[static_cast<size_t>(row_blocks_at() + rows + i)] = first_block;
     }
-    if (sequence.rows == 1) {
-      words_[static_cast<size_t>(decode_rows_at() + decode_rows_++)] = static_cast<int32_t>(rows);
-      longest_decode_ = std::max(longest_decode_, sequence.first_position + 1);
+    const auto first_wanted = wanted;
+    while (wanted != logit_rows.end() && *wanted < rows + sequence.rows) ++wanted;
+    const bool verify = sequence.rows <= kMaxVerifyRows && wanted - first_wanted == sequence.rows;
+    if (sequence.rows == 1 || verify) {
+      for (int64_t i = 0; i < sequence.rows; ++i) {
+        words_[static_cast<size_t>(decode_rows_at() + decode_rows_++)] = static_cast<int32_t>(rows + i);
+      }
+      longest_decode_ = std::max(longest_decode_, sequence.first_position + sequence.rows);
     } else {
       // The last tile attends to the most: it goes first, so that the short ones fill the gaps at the end.
       const int64_t packed = sequence.rows * group;

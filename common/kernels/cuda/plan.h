@@ -26,15 +26,17 @@ int SplitBucket(int64_t longest);
 // id, or TakenWord(i): draw number i of the step before gives it.
 class StepTable {
  public:
-  // `tokens` and `logit_rows` may be empty. Rows from the sequences' end to `padded_rows` are padding:
-  // position -1. `group`: query heads per KV head.
+  // `tokens` and `logit_rows` (ascending) may be empty; a sequence all of whose rows are wanted is decode
+  // rows (verify_rows.h). Rows from the sequences' end to `padded_rows` are padding: position -1. `group`:
+  // query heads per KV head.
   StepTable(std::span<const TokenId> tokens, std::span<const SequenceRows> sequences,
             std::span<const int64_t> logit_rows, int64_t padded_rows, int group,
             std::span<const TakenToken> taken = {});
 
   std::span<const int32_t> words() const { return words_; }
   int64_t rows() const { return rows_; }
-  // Rows that are a sequence of one row: those go to the split-KV kernel. In a padded step, all of them.
+  // Rows that are a sequence of one row, or of a verify step: those go to the split-KV kernel. In a padded
+  // step, all of them.
   int64_t decode_rows() const { return decode_rows_; }
   int64_t tiles() const { return tiles_; }
   // Keys that the longest decode row attends to, windows aside.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 
@@ -82,7 +83,7 @@ int64_t BlockPool::MatchPrefix(std::span<const BlockHash> chain) const {
   return length;
 }
 
-BlockId BlockPool::Publish(BlockId id, const BlockHash& hash) {
+BlockId BlockPool::Publish(BlockId id, const BlockHash& hash, const BlockHash& root) {
   Block& block = At(id);
   BATON_CHECK(block.references > 0) << "block " << id.value() << " is published by nobody";
   BATON_CHECK(!block.published || block.hash == hash)
@@ -91,6 +92,7 @@ BlockId BlockPool::Publish(BlockId id, const BlockHash& hash) {
   if (inserted) {
     block.published = true;
     block.hash = hash;
+    block.root = root;
     block.uses = 1;
     if (const auto memory = evicted_.Take(hash)) {
       block.uses = std::min<uint8_t>(kMaxUses, memory->uses + 1);
@@ -125,7 +127,38 @@ void BlockPool::Release(std::span<const BlockId> blocks) {
       free_.push_back(blocks[i]);
     }
   }
+  if (evicting_) {
+    for (const BlockId id : blocks) {
+      Block& block = At(id);
+      if (block.references > 0 || !block.published || block.recent) continue;
+      block.recent = true;
+      recent_.push_back(id);
+    }
+  }
   CheckAfterOperation();
+}
+
+void BlockPool::TrackCached(std::function<void(const Cached&)> evicting) { evicting_ = std::move(evicting); }
+
+std::optional<BlockPool::Cached> BlockPool::NextCached() {
+  while (!recent_.empty()) {
+    const BlockId id = recent_.front();
+    recent_.pop_front();
+    Block& block = At(id);
+    block.recent = false;
+    if (block.published) return Describe(id);
+  }
+  return std::nullopt;
+}
+
+BlockPool::Cached BlockPool::Describe(BlockId id) const {
+  const Block& block = At(id);
+  return {.block = id,
+          .hash = block.hash,
+          .root = block.root,
+          .uses = block.uses,
+          .leased = leases_.contains(id),
+          .reuse = cached_.ReuseShare(KindOf(block.uses, block.uses > 1))};
 }
 
 int64_t BlockPool::Lease(std::span<const BlockId> blocks, int64_t first, LeaseClass lease_class,
@@ -249,6 +282,7 @@ void BlockPool::AddReference(BlockId id) {
 
 void BlockPool::Evict(BlockId id) {
   Block& block = At(id);
+  if (evicting_) evicting_(Describe(id));
   if (leases_.contains(id)) {
     leases_.Break(id);
   } else {

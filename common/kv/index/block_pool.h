@@ -12,6 +12,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -47,6 +49,15 @@ class BlockPool {
     std::vector<BlockHash> evicted;
   };
   static constexpr size_t kMaxPendingChanges = 16384;
+
+  // A published block, as whoever keeps copies of such blocks elsewhere wants to know it (the disk tier).
+  struct Cached {
+    BlockId block;
+    BlockHash hash, root;
+    int uses = 0;  // by prompts, as far as is remembered
+    bool leased = false;
+    double reuse = 0;  // the chance that a block of its kind is used again
+  };
   // Of all blocks, those that may have a lease.
   static constexpr double kLeaseShare = 0.5;
 
@@ -66,8 +77,8 @@ class BlockPool {
 
   // Makes a held block findable under `hash`. If the hash is published already, by another block, nothing
   // changes and that block's id is returned, else `block`. A block has one hash for as long as it is held or
-  // cached.
-  BlockId Publish(BlockId block, const BlockHash& hash);
+  // cached. `root` is the root of its chain.
+  BlockId Publish(BlockId block, const BlockHash& hash, const BlockHash& root = {});
 
   // Adds a reference to a held or cached block. After Publish returned another block, Retain of that one and
   // Release of one's own leaves a single copy of the same bytes.
@@ -87,12 +98,23 @@ class BlockPool {
   // share for leases is used up.
   int64_t Lease(std::span<const BlockId> blocks, int64_t first, LeaseClass lease_class,
                 const LeaseTable::Tenant& tenant, absl::Time since);
+  // The leases of a run of blocks that are held, the strongest first.
+  std::vector<HeldLease> LeasesOf(std::span<const BlockId> run) const { return leases_.LeasesOf(run, now_); }
   // The share of all blocks that may have a lease, 0 to 1, from now on.
   void SetLeaseShare(double share);
   // The time is `now`, or later already: leases of cached blocks end whose time has passed. That of a block
   // in use ends when it is released.
   void Advance(absl::Time now);
   const LeaseCounts& lease_counts(LeaseClass lease_class) const { return leases_.counts(lease_class); }
+
+  // From now on NextCached knows blocks, and `evicting` is called with each cached block right before its
+  // bytes may be written again: it may read them and must not touch the pool.
+  void TrackCached(std::function<void(const Cached&)> evicting);
+  // Blocks that have become cached, each once for each time, the head of a chain before its tail; those that
+  // were evicted since are left out. Their bytes stay until the next Allocate, or change of the pool.
+  std::optional<Cached> NextCached();
+  // Whether NextCached may have some.
+  bool HasNextCached() const { return !recent_.empty(); }
 
   // Zero before the block was first given out.
   Generation generation(BlockId block) const;
@@ -116,7 +138,8 @@ class BlockPool {
     bool published = false;
     // Prompts that used it since it was first computed, as far as is remembered; at most kMaxUses.
     uint8_t uses = 0;
-    BlockHash hash;
+    bool recent = false;  // in recent_
+    BlockHash hash, root;
   };
 
   static constexpr uint8_t kMaxUses = 31;
@@ -131,6 +154,7 @@ class BlockPool {
   BlockId Victim() { return cached_.size() > 0 ? cached_.First() : leases_.First(); }
   int64_t cached() const { return cached_.size() + leases_.cached_size(); }
   void NoteChange(const BlockHash& hash, bool stored);
+  Cached Describe(BlockId id) const;
   // Debug builds: the sum always; everything when the pool is small, else at every 1,024th operation.
   void CheckAfterOperation();
 
@@ -145,6 +169,8 @@ class BlockPool {
   // Net changes since the last TakeChanges: true for stored, false for evicted.
   absl::flat_hash_map<BlockHash, bool> changes_;
   bool changes_lost_ = false;
+  std::function<void(const Cached&)> evicting_;  // empty: nobody keeps track
+  std::deque<BlockId> recent_;                   // have become cached
   uint64_t operations_ = 0;
 };
 

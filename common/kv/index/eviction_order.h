@@ -45,6 +45,9 @@ class EvictionOrder {
   // A block that was evicted is wanted again.
   void ReusedAfterEviction(Kind kind, uint64_t entered) { forecast_.Reused(kind, clock_ - entered); }
 
+  // The chance that a block of this kind is used again.
+  double ReuseShare(Kind kind) const { return forecast_.ReuseShare(kind); }
+
   // CHECK-fails if runs and links disagree. O(size).
   void CheckRuns() const;
 

@@ -114,6 +114,24 @@ void LeaseTable::Remove(BlockId block) {
   if (--share->second.blocks == 0) tenants_.erase(share);
 }
 
+std::vector<HeldLease> LeaseTable::LeasesOf(std::span<const BlockId> run, absl::Time now) const {
+  std::array<HeldLease, kLeaseClasses> leases;
+  for (int64_t i = 0; i < std::ssize(run); ++i) {
+    const auto found = leases_.find(run[i]);
+    if (found == leases_.end() || found->second.until <= now) continue;
+    const Entry& entry = found->second;
+    HeldLease& lease = leases[static_cast<size_t>(entry.lease_class)];
+    const absl::Duration left = std::min(entry.until - now, TtlOf(entry.lease_class));
+    lease = {.lease_class = entry.lease_class, .blocks = i + 1, .left = std::max(lease.left, left)};
+  }
+  std::vector<HeldLease> told;
+  for (auto lease = leases.rbegin(); lease != leases.rend(); ++lease) {
+    const bool adds = told.empty() || lease->blocks > told.back().blocks;
+    if (lease->blocks > 0 && adds) told.push_back(*lease);
+  }
+  return told;
+}
+
 bool LeaseTable::cached(BlockId block) const {
   const auto found = leases_.find(block);
   return found != leases_.end() && found->second.cached;

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -33,6 +34,15 @@ absl::Duration TtlOf(LeaseClass lease_class);
 struct PrefixLease {
   LeaseClass lease_class = LeaseClass::k5m;
   int64_t blocks = 0;
+};
+
+// The lease of the first blocks of a run, as one worker tells another that fetches them: what is left of it.
+struct HeldLease {
+  LeaseClass lease_class = LeaseClass::k5m;
+  int64_t blocks = 0;
+  absl::Duration left;
+
+  bool operator==(const HeldLease&) const = default;
 };
 
 // In blocks, since the start.
@@ -82,6 +92,9 @@ class LeaseTable {
   void Break(BlockId block);
 
   bool contains(BlockId block) const { return leases_.contains(block); }
+  // The leases of a run of blocks, the strongest first. Those of a class end together here, when the last of
+  // them ends: a lease of a block is one of all before it.
+  std::vector<HeldLease> LeasesOf(std::span<const BlockId> run, absl::Time now) const;
   bool cached(BlockId block) const;
   // The cached block to evict first; there is one.
   BlockId First() const;

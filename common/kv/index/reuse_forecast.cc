@@ -49,6 +49,13 @@ void ReuseForecast::Entered(Kind kind) {
 
 void ReuseForecast::Reused(Kind kind, uint64_t age) { reused_[kind][Bucket(age)] += 1; }
 
+double ReuseForecast::ReuseShare(Kind kind) const {
+  const double prior = kPriorShare * static_cast<double>(blocks_);
+  double reused = prior * kPriorReuse;
+  for (const double count : reused_[kind]) reused += count;
+  return std::min(1.0, reused / (entered_[kind] + prior));
+}
+
 void ReuseForecast::Learn() {
   const int last = Bucket(4 * static_cast<uint64_t>(blocks_));
   const double prior = kPriorShare * static_cast<double>(blocks_);

@@ -35,6 +35,8 @@ class ReuseForecast {
   void Entered(Kind kind);
   // One was used again at this age, cached still or evicted.
   void Reused(Kind kind, uint64_t age);
+  // The chance that a block of this kind is used again at all, cached still or not.
+  double ReuseShare(Kind kind) const;
   double Worth(Kind kind, uint64_t age) const { return worth_[kind][Bucket(age)]; }
 
  private:

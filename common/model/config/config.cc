@@ -7,8 +7,10 @@
 #include "absl/algorithm/container.h"
 #include "common/base/digest.h"
 #include "common/base/status.h"
+#include "common/model/config/bounds.h"
 #include "common/model/config/gguf_config.h"
 #include "common/model/config/json_fields.h"
+#include "common/model/config/mixture.h"
 #include "common/model/config/quantization.h"
 
 namespace baton::model {
@@ -17,26 +19,33 @@ namespace {
 constexpr char kConfigFile[] = "config.json";
 constexpr int64_t kMaxConfigBytes = 16 << 20;
 
-// Bounds that no model of today comes near; they keep products of sizes far from overflow.
-constexpr int64_t kMaxVocabulary = 1 << 24;
-constexpr int64_t kMaxWidth = 1 << 20;
-constexpr int64_t kMaxHeads = 1 << 14;
-constexpr int64_t kMaxHeadDim = 1 << 12;
-constexpr int64_t kMaxLayers = 1 << 12;
-constexpr int64_t kMaxContext = 1 << 26;
-
 // What a family has beyond the plain Llama, and what it assumes where config.json is silent (as transformers
 // does).
 struct Family {
   std::string_view architecture;
   std::string_view model_type;           // transformers' name for the configuration
   bool optional_attention_bias = false;  // reads attention_bias: Q, K, V and O
+  bool attention_bias = false;           // where that is missing
   bool optional_mlp_bias = false;        // reads mlp_bias
   bool qkv_bias = false;                 // always has biases on Q, K and V
   bool qk_norm = false;
   bool always_windowed = false;   // sliding_window holds for all layers (Mistral)
+  int64_t window = 0;             // where sliding_window is missing then; 0: none
   bool optional_windows = false;  // use_sliding_window, max_window_layers, layer_types (Qwen)
+  bool alternating = false;       // layer_types; without them every other layer, from the first, has `window`
   int head_dim = 0;               // where head_dim is missing; 0: hidden / heads
+  bool optional_qk_norm = false;  // use_qk_norm
+  bool wide_qk_norm = false;
+  bool optional_qkv_bias = false;  // qkv_bias, by default true (Qwen2-MoE)
+  bool output_bias = true;         // attention_bias means that of O, too
+  bool clips_qkv = false;          // reads clip_qkv
+  double rotary_part = 1;          // where partial_rotary_factor is missing
+  bool optional_rotary_part = false;
+  double rope_theta = 10000;
+  bool needs_rope_scaling = false;
+  bool sinks = false;
+  // A mixture of experts, or null.
+  const MixtureFamily* mixture = nullptr;
 };
 
 constexpr Family kFamilies[] = {
@@ -44,7 +53,7 @@ constexpr Family kFamilies[] = {
      .model_type = "llama",
      .optional_attention_bias = true,
      .optional_mlp_bias = true},
-    {.architecture = "MistralForCausalLM", .model_type = "mistral", .always_windowed = true},
+    {.architecture = "MistralForCausalLM", .model_type = "mistral", .always_windowed = true, .window = 4096},
     {.architecture = "Qwen2ForCausalLM", .model_type = "qwen2", .qkv_bias = true, .optional_windows = true},
     {.architecture = "Qwen3ForCausalLM",
      .model_type = "qwen3",
@@ -52,6 +61,46 @@ constexpr Family kFamilies[] = {
      .qk_norm = true,
      .optional_windows = true,
      .head_dim = 128},
+    {.architecture = "Qwen2MoeForCausalLM",
+     .model_type = "qwen2_moe",
+     .optional_qkv_bias = true,
+     .mixture = &kQwen2Moe},
+    {.architecture = "Qwen3MoeForCausalLM",
+     .model_type = "qwen3_moe",
+     .optional_attention_bias = true,
+     .qk_norm = true,
+     .mixture = &kQwen3Moe},
+    {.architecture = "MixtralForCausalLM",
+     .model_type = "mixtral",
+     .always_windowed = true,
+     .rope_theta = 1e6,
+     .mixture = &kMixtral},
+    {.architecture = "OlmoeForCausalLM",
+     .model_type = "olmoe",
+     .optional_attention_bias = true,
+     .qk_norm = true,
+     .wide_qk_norm = true,
+     .clips_qkv = true,
+     .mixture = &kOlmoe},
+    {.architecture = "Glm4MoeForCausalLM",
+     .model_type = "glm4_moe",
+     .optional_attention_bias = true,
+     .optional_qk_norm = true,
+     .output_bias = false,
+     .rotary_part = 0.5,
+     .optional_rotary_part = true,
+     .mixture = &kGlm4Moe},
+    {.architecture = "GptOssForCausalLM",
+     .model_type = "gpt_oss",
+     .optional_attention_bias = true,
+     .attention_bias = true,
+     .window = 128,
+     .alternating = true,
+     .head_dim = 64,
+     .rope_theta = 150000,
+     .needs_rope_scaling = true,
+     .sinks = true,
+     .mixture = &kGptOss},
 };
 
 // By "architectures". Where that is missing, null or empty, as a configuration has it that was saved without
@@ -136,16 +185,32 @@ void ReadRopeFactors(JsonFields& rope, RopeScaling& scaling, int64_t context) {
 
 // transformers 4 writes rope_theta and rope_scaling, transformers 5 writes both into rope_parameters; where
 // an edited file has both, rope_scaling wins, as in transformers.
-absl::Status ReadRope(JsonFields& fields, ModelConfig& config) {
-  config.rope_theta = fields.Number("rope_theta", {.low = 1, .low_open = true}, 10000);
-  if (fields.Number("partial_rotary_factor", {.low = 0}, 1) != 1) {
-    fields.Refuse("partial_rotary_factor", "other than 1 is not supported");
-  }
+absl::Status ReadRope(JsonFields& fields, const Family& family, ModelConfig& config) {
+  config.rope_theta = fields.Number("rope_theta", {.low = 1, .low_open = true}, family.rope_theta);
+  const auto read_part = [&](JsonFields& from, double fallback) {
+    const double part = from.Number("partial_rotary_factor", {.low = 0}, fallback);
+    const double rotated = part * config.head_dim;
+    if (!family.optional_rotary_part && part != 1) {
+      from.Refuse("partial_rotary_factor", "other than 1 is not supported");
+    } else if (part > 1 || rotated < 2 || static_cast<int>(rotated) % 2 != 0) {
+      from.Refuse(
+          "partial_rotary_factor",
+          fmt::format("is {}, which leaves no even number of {} values to turn", part, config.head_dim));
+    } else {
+      config.rotary_dim = static_cast<int>(rotated);
+    }
+    return part;
+  };
+  const double rotary_part = read_part(fields, family.rotary_part);
   config.rope_scaling.original_context =
       fields.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
   const std::string name = fields.Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   const Json* json = fields.Find(name);
-  if (json == nullptr) return absl::OkStatus();
+  if (json == nullptr) {
+    // transformers takes factors of its own then, of which each release may have others.
+    if (family.needs_rope_scaling) fields.Refuse(name, "is missing: set it as the published model has it");
+    return absl::OkStatus();
+  }
 
   JsonFields rope(*json, fmt::format("{}: {}", kConfigFile, name));
   BATON_RETURN_IF_ERROR(rope.status());
@@ -164,9 +229,7 @@ absl::Status ReadRope(JsonFields& fields, ModelConfig& config) {
                 fmt::format("is {}: known are default, linear, dynamic, yarn, llama3", Shown(type)));
   }
   config.rope_theta = rope.Number("rope_theta", {.low = 1, .low_open = true}, config.rope_theta);
-  if (rope.Number("partial_rotary_factor", {.low = 0}, 1) != 1) {
-    rope.Refuse("partial_rotary_factor", "other than 1 is not supported");
-  }
+  read_part(rope, rotary_part);
   if (!fields.Has("original_max_position_embeddings")) {
     config.rope_scaling.original_context =
         rope.Integer("original_max_position_embeddings", 1, kMaxContext, config.context);
@@ -182,13 +245,20 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
   int first_windowed = 0;
   if (family.always_windowed) {
     // Absent means transformers' default, null means none.
-    window = fields.Present("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext, 0) : 4096;
+    window = fields.Present("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext, 0)
+                                              : family.window;
   } else if (family.optional_windows && fields.Flag("use_sliding_window", false)) {
     window = fields.Integer("sliding_window", 1, kMaxContext, 0);
     first_windowed = static_cast<int>(fields.Integer("max_window_layers", 0, kMaxLayers, 28));
+  } else if (family.alternating) {
+    window = fields.Present("sliding_window") ? fields.Integer("sliding_window", 1, kMaxContext, 0)
+                                              : family.window;
+  } else if (!family.optional_windows && family.mixture != nullptr &&
+             fields.Flag("use_sliding_window", false)) {
+    fields.Refuse("use_sliding_window", fmt::format("is not supported for {}", family.architecture));
   }
   for (int layer = first_windowed; layer < config.layers; ++layer) {
-    config.windows[static_cast<size_t>(layer)] = window;
+    config.windows[static_cast<size_t>(layer)] = family.alternating && layer % 2 != 0 ? 0 : window;
   }
   const Json* types = fields.Find("layer_types");
   if (types == nullptr) return;
@@ -198,9 +268,10 @@ void ReadWindows(JsonFields& fields, const Family& family, ModelConfig& config) 
   }
   for (size_t layer = 0; layer < types->size(); ++layer) {
     const Json& type = (*types)[layer];
-    if (type == "full_attention" && family.optional_windows) {
+    const bool by_layer = family.optional_windows || family.alternating;
+    if (type == "full_attention" && by_layer) {
       config.windows[layer] = 0;
-    } else if (type == "sliding_attention" && family.optional_windows && window > 0) {
+    } else if (type == "sliding_attention" && by_layer && window > 0) {
       config.windows[layer] = window;
     } else if (type != (config.windows[layer] == 0 ? "full_attention" : "sliding_attention")) {
       fields.Refuse("layer_types",
@@ -248,11 +319,16 @@ void ReadOptions(JsonFields& fields, const Family& family, ModelConfig& config) 
     fields.Refuse("hidden_act", fmt::format("is {}: only silu is known", Shown(act)));
   }
   config.tied_embeddings = fields.Flag("tie_word_embeddings", false);
-  const bool attention_bias = family.optional_attention_bias && fields.Flag("attention_bias", false);
-  config.qkv_bias = family.qkv_bias || attention_bias;
-  config.output_bias = attention_bias;
+  const bool attention_bias =
+      family.optional_attention_bias && fields.Flag("attention_bias", family.attention_bias);
+  config.qkv_bias =
+      family.qkv_bias || attention_bias || (family.optional_qkv_bias && fields.Flag("qkv_bias", true));
+  config.output_bias = attention_bias && family.output_bias;
   config.mlp_bias = family.optional_mlp_bias && fields.Flag("mlp_bias", false);
-  config.qk_norm = family.qk_norm;
+  config.qk_norm = family.qk_norm || (family.optional_qk_norm && fields.Flag("use_qk_norm", false));
+  config.wide_qk_norm = family.wide_qk_norm;
+  config.sinks = family.sinks;
+  if (family.clips_qkv && fields.Has("clip_qkv")) fields.Refuse("clip_qkv", "is not supported");
   for (int64_t id : fields.Integers("eos_token_id", 0, config.vocabulary - 1)) {
     config.eos.emplace_back(static_cast<int32_t>(id));
   }
@@ -269,11 +345,19 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(const std::string& text) {
   ModelConfig config;
   config.architecture = family.architecture;
   BATON_RETURN_IF_ERROR(ReadShape(fields, family, config));
-  BATON_RETURN_IF_ERROR(ReadRope(fields, config));
+  BATON_RETURN_IF_ERROR(ReadRope(fields, family, config));
   ReadWindows(fields, family, config);
   ReadOptions(fields, family, config);
+  if (family.mixture != nullptr) ReadExperts(fields, *family.mixture, config);
   BATON_RETURN_IF_ERROR(fields.status());
-  BATON_RETURN_IF_ERROR(QuantizationConfig::FromJson(json).status());
+  BATON_ASSIGN_OR_RETURN(const QuantizationConfig stored, QuantizationConfig::FromJson(json));
+  const bool mxfp4 = stored.method == QuantizationConfig::Method::kMxfp4;
+  if (mxfp4 != config.experts.fused && stored.method != QuantizationConfig::Method::kNone) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: quantization_config: {} of {} is not known: mxfp4 goes with GptOssForCausalLM, and "
+                    "the others with all else",
+                    kConfigFile, stored.Describe(), config.architecture));
+  }
   return config;
 }
 
@@ -329,6 +413,29 @@ std::string ModelConfig::Canonical() const {
   line("mlp_bias", mlp_bias ? 1 : 0);
   line("qk_norm", qk_norm ? 1 : 0);
   for (int64_t window : windows) line("window", window);
+  // Models without these keep the text, and with it the fingerprint, that they had before these were known.
+  if (rotary_dim != head_dim) line("rotary_dim", rotary_dim);
+  if (wide_qk_norm) line("wide_qk_norm", 1);
+  if (sinks) line("sinks", 1);
+  if (experts.experts == 0) return text;
+  line("experts", experts.experts);
+  line("chosen", experts.chosen);
+  line("expert_width", experts.width);
+  line("sigmoid", experts.sigmoid ? 1 : 0);
+  line("choice_bias", experts.choice_bias ? 1 : 0);
+  line("normalize", experts.normalize ? 1 : 0);
+  line("expert_scale", exact(experts.scale));
+  line("groups", experts.groups);
+  line("chosen_groups", experts.chosen_groups);
+  line("shared_width", experts.shared_width);
+  line("shared_gated", experts.shared_gated ? 1 : 0);
+  if (experts.late_softmax) line("late_softmax", 1);
+  if (experts.biased) line("biased_experts", 1);
+  if (experts.limit != 0) {
+    line("swiglu_limit", exact(experts.limit));
+    line("swiglu_slope", exact(experts.slope));
+  }
+  for (const bool has : expert_layers) line("expert_layer", has ? 1 : 0);
   return text;
 }
 
@@ -339,20 +446,44 @@ std::string ModelConfig::Digest() const {
   return std::string(digest.begin(), digest.end());
 }
 
+namespace {
+
+// Of all layers, with `used` experts in those that have any.
+int64_t LayerParameters(const ModelConfig& c, int64_t used) {
+  const int64_t q = int64_t{c.heads} * c.head_dim;
+  const int64_t kv = int64_t{c.kv_heads} * c.head_dim;
+  int64_t common = c.hidden * (q + 2 * kv) + q * c.hidden + 2 * c.hidden;
+  if (c.qkv_bias) common += q + 2 * kv;
+  if (c.output_bias) common += c.hidden;
+  if (c.sinks) common += c.heads;
+  if (c.qk_norm) common += c.wide_qk_norm ? q + kv : 2 * c.head_dim;
+  int64_t dense = 3 * c.hidden * c.intermediate;
+  if (c.mlp_bias) dense += 2 * c.intermediate + c.hidden;
+  const ExpertConfig& e = c.experts;
+  int64_t mixture = e.experts * c.hidden + used * 3 * c.hidden * e.width + 3 * c.hidden * e.shared_width;
+  if (e.choice_bias) mixture += e.experts;
+  if (e.biased) mixture += e.experts + used * (2 * e.width + c.hidden);
+  if (e.shared_gated) mixture += c.hidden;
+  int64_t sum = 0;
+  for (int l = 0; l < c.layers; ++l) sum += common + (c.has_experts(l) ? mixture : dense);
+  return sum;
+}
+
+}  // namespace
+
 int64_t ModelConfig::parameters() const {
-  const int64_t q = int64_t{heads} * head_dim;
-  const int64_t kv = int64_t{kv_heads} * head_dim;
-  int64_t layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * intermediate + 2 * hidden;
-  if (qkv_bias) layer += q + 2 * kv;
-  if (output_bias) layer += hidden;
-  if (mlp_bias) layer += 2 * intermediate + hidden;
-  if (qk_norm) layer += 2 * head_dim;
-  return layers * layer + hidden + vocabulary * hidden * (tied_embeddings ? 1 : 2);
+  return LayerParameters(*this, experts.experts) + hidden + vocabulary * hidden * (tied_embeddings ? 1 : 2);
+}
+
+int64_t ModelConfig::active_parameters() const {
+  return LayerParameters(*this, experts.chosen) + hidden + vocabulary * hidden * (tied_embeddings ? 1 : 2);
 }
 
 std::string ModelConfig::Describe() const {
-  return fmt::format("{}, {} layers, hidden {}, {} heads, {} KV heads, vocabulary {}, context {}",
-                     architecture, layers, hidden, heads, kv_heads, vocabulary, context);
+  const std::string mixture =
+      experts.experts == 0 ? "" : fmt::format(", {} of {} experts", experts.chosen, experts.experts);
+  return fmt::format("{}, {} layers, hidden {}, {} heads, {} KV heads, vocabulary {}, context {}{}",
+                     architecture, layers, hidden, heads, kv_heads, vocabulary, context, mixture);
 }
 
 }  // namespace baton::model

@@ -3,6 +3,7 @@
 // Plain data, any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,9 +33,34 @@ struct RopeScaling {
   bool truncate = true;
 };
 
+// The layers that are mixtures of experts: all the same, but for their weights. What the fields of routing
+// compute is in common/kernels/experts.h.
+struct ExpertConfig {
+  int experts = 0;  // 0: the model has none
+  int chosen = 0;
+  int64_t width = 0;  // of each expert
+  bool sigmoid = false;
+  bool choice_bias = false;  // e_score_correction_bias
+  bool normalize = false;
+  double scale = 1;
+  int groups = 1, chosen_groups = 1;
+  int64_t shared_width = 0;  // 0: no shared expert
+  bool shared_gated = false;
+  // gpt-oss: softmax over the chosen alone, biases of the router and of each expert, a clamped activation
+  // (kernels::ExpertLayer), and the experts of a layer in tensors of all of them (fused_experts.h).
+  bool late_softmax = false;
+  bool biased = false;
+  double limit = 0, slope = 1;  // 0: no clamp
+  bool fused = false;
+  // Names below "model.layers.N.": "mlp" or "block_sparse_moe", and whether gate, up and down are w1, w3, w2.
+  std::string block;
+  bool numbered_names = false;
+  std::string shared_name;  // "shared_expert", "shared_experts"
+  std::string router_name;  // "gate", "router"
+};
+
 struct ModelConfig {
-  std::string
-      architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+  std::string architecture;  // "LlamaForCausalLM": config.cc has all of them
   int64_t vocabulary = 0;
   int64_t hidden = 0;
   int64_t intermediate = 0;
@@ -42,6 +68,7 @@ struct ModelConfig {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
+  int rotary_dim = 0;   // of a head, the first values that turn by their position: all, but for Glm4Moe
   int64_t context = 0;  // max_position_embeddings, prompt and answer together
   float rms_eps = 0;
   double rope_theta = 10000;
@@ -51,6 +78,11 @@ struct ModelConfig {
   bool output_bias = false;  // of o_proj (Llama attention_bias)
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool wide_qk_norm = false;  // over all heads together (OLMoE), not each alone
+  bool sinks = false;         // a score of each head that joins its softmax (gpt-oss)
+  ExpertConfig experts;
+  std::vector<bool> expert_layers;  // [layers], or empty: has experts, in the place of `intermediate`
+  int extra_layers = 0;             // stored behind the layers, of no use here: multi-token prediction
   // Per layer: attend to the last `window` positions, 0 for all.
   std::vector<int64_t> windows;
   std::vector<TokenId> eos;
@@ -67,6 +99,11 @@ struct ModelConfig {
   std::string Digest() const;
   // Weights and biases, all of them; tied embeddings count once.
   int64_t parameters() const;
+  // Of them, what a token uses: of the experts those that it chooses.
+  int64_t active_parameters() const;
+  bool has_experts(int layer) const {
+    return !expert_layers.empty() && expert_layers[static_cast<size_t>(layer)];
+  }
   // For people: "LlamaForCausalLM, 6 layers, hidden 192, 6 heads, 2 KV heads, vocabulary 4096, context 2048".
   std::string Describe() const;
   // 2 x layers x kv_heads x head_dim x bytes.

@@ -122,7 +122,8 @@ absl::StatusOr<QuantizationConfig> QuantizationConfig::FromJson(const Json& json
   if (found == json.end() || found->is_null()) return config;
   if (!found->is_object()) return absl::InvalidArgumentError(fmt::format("{}: is not an object", kWhere));
   JsonFields fields(*found, kWhere);
-  const std::string method = OneOf(fields, "quant_method", {"compressed-tensors", "gptq", "awq", "fp8"}, "");
+  const std::string method =
+      OneOf(fields, "quant_method", {"compressed-tensors", "gptq", "awq", "fp8", "mxfp4"}, "");
   absl::Status status = fields.status();
   if (method == "compressed-tensors") {
     config.method = Method::kCompressedTensors;
@@ -136,6 +137,8 @@ absl::StatusOr<QuantizationConfig> QuantizationConfig::FromJson(const Json& json
   } else if (method == "fp8") {
     config.method = Method::kFp8;
     ReadFp8(fields, config);
+  } else if (method == "mxfp4") {
+    config.method = Method::kMxfp4;
   }
   status.Update(fields.status());
   if (!status.ok()) return status;
@@ -166,6 +169,8 @@ std::string QuantizationConfig::Describe() const {
       return fmt::format("awq, {} bits, {}", bits, groups);
     case Method::kGguf:
       return "gguf";
+    case Method::kMxfp4:
+      return "mxfp4";
     case Method::kFp8:
       return block_rows == 0 ? "fp8" : fmt::format("fp8, blocks of {} x {}", block_rows, block_cols);
   }

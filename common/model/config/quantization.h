@@ -1,7 +1,7 @@
 // QuantizationConfig: what a config.json says of how its weights were quantized: as compressed-tensors
-// (github.com/vllm-project/compressed-tensors), GPTQ, AutoAWQ and the FP8 checkpoints write it. It says how
-// bytes are to be read; which matrices are quantized, the tensors' names tell. What is not known is refused
-// by name. Plain data, any thread.
+// (github.com/vllm-project/compressed-tensors), GPTQ, AutoAWQ, the FP8 checkpoints and gpt-oss write it. It
+// says how bytes are to be read; which matrices are quantized, the tensors' names tell. What is not known is
+// refused by name. Plain data, any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ struct QuantizationConfig {
     kAwq,                // of the gemm kernels: qweight packed along rows, in its own order
     kGguf,               // what each tensor of a GGUF file says of itself
     kFp8,                // float8 e4m3 with scales per tensor, row or block
+    kMxfp4,              // E2M1 in groups of 32 with an E8M0 scale: experts of gpt-oss (fused_experts.h)
   };
   Method method = Method::kNone;
   int bits = 0;       // of a packed value: 4 or 8 (gptq, awq); of compressed-tensors each matrix shows it

@@ -146,6 +146,9 @@ int32_t baton_matcher_push(baton_matcher* matcher, uint32_t token, baton_text_by
  * the answer may end here, else 0. BATON_TEXT_INVALID if that takes more than it may. */
 int32_t baton_matcher_mask(baton_matcher* matcher, uint32_t* words, size_t size, int32_t* accepts,
                            baton_text_bytes* error);
+/* The text with which whatever may follow begins, up to the first control token; often empty, and not always
+ * of whole characters. */
+int32_t baton_matcher_forced(const baton_matcher* matcher, baton_text_bytes* out, baton_text_bytes* error);
 
 #ifdef __cplusplus
 }

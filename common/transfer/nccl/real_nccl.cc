@@ -137,6 +137,11 @@ NcclApi RealNccl::Api() {
             config.blocking = 0;
             config.minCTAs = 1;
             config.maxCTAs = impl->options.channels;
+            // Two ranks send and receive: no reductions in the network, and no multicast memory beyond the
+            // least.
+            config.collnetEnable = 0;
+            config.nvlsCTAs = 1;
+            config.commName = "baton-pair";
             auto stream = device::cuda::MakeStream(true);
             if (!stream.ok()) return NcclState::kFailed;
             auto open = std::make_unique<Open>();

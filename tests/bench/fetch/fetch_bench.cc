@@ -14,14 +14,10 @@
 #include "decode_service/server.h"
 #include "prefill_service/server.h"
 #include "spdlog/spdlog.h"
+#include "tests/bench/timing.h"
 
 namespace baton::bench {
 namespace {
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.at(values.size() / 2);
-}
 
 v1::WorkerInfo InfoOf(const std::string& address) {
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel(address));
@@ -43,6 +39,13 @@ v1::Finished Run(v1::Decode::Stub& stub, const v1::DecodeRequest& request) {
   const grpc::Status status = reader->Finish();
   BATON_CHECK(status.ok()) << status.error_message();
   return finished;
+}
+
+// By itself: GCC 12 takes what it inlines into a larger function for uninitialized.
+[[gnu::noinline]] std::unique_ptr<decode_service::DecodeServer> StartDecode(const worker::Options& worker) {
+  decode_service::ServerOptions options;
+  options.worker = worker;
+  return decode_service::DecodeServer::Start(std::move(options)).value();
 }
 
 int Main(int argc, char** argv) {
@@ -68,7 +71,7 @@ int Main(int argc, char** argv) {
   std::unique_ptr<v1::Decode::Stub> stubs[2];
   for (int i = 0; i < 2; ++i) {
     prefill[i] = prefill_service::PrefillServer::Start({.worker = worker}).value();
-    decode[i] = decode_service::DecodeServer::Start({.worker = worker}).value();
+    decode[i] = StartDecode(worker);
     stubs[i] = v1::Decode::NewStub(rpc::MakeChannel(decode[i]->address()));
   }
   const v1::WorkerInfo info = InfoOf(decode[0]->address());

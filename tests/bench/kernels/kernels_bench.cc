@@ -18,6 +18,7 @@
 #include "common/kernels/kernels.h"
 #include "common/tensor/dtype.h"
 #include "tests/bench/kernels/peer.h"
+#include "tests/bench/timing.h"
 
 namespace baton::bench {
 namespace {
@@ -56,12 +57,6 @@ double SecondsPerCall(const std::function<void()>& work) {
            for (int i = 0; i < calls; ++i) work();
          }) /
          calls;
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 std::vector<float> Normals(int64_t count) {

@@ -18,6 +18,7 @@
 #include "common/engine/sequence_kv.h"
 #include "common/sampling/sampler.h"
 #include "tests/bench/relay/synthetic_model.h"
+#include "tests/bench/timing.h"
 
 namespace baton::bench {
 namespace {
@@ -32,12 +33,6 @@ double Seconds(const std::function<void()>& work) {
   const auto begin = Clock::now();
   work();
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 std::string CpuModel() {

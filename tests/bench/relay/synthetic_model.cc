@@ -14,40 +14,46 @@
 namespace baton::bench {
 namespace {
 
-constexpr int64_t kHidden = 1024, kWide = 2816, kLayers = 12, kHeads = 16, kKvHeads = 4, kVocabulary = 16384;
-constexpr int64_t kHeadDim = kHidden / kHeads;
+constexpr int64_t kHeadDim = 64, kKvHeads = 4;
 
-std::vector<std::pair<std::string, std::vector<int64_t>>> Tensors() {
+struct Shape {
+  int64_t hidden, wide, layers, vocabulary;
+};
+constexpr Shape kSmall = {.hidden = 1024, .wide = 2816, .layers = 12, .vocabulary = 16384};
+constexpr Shape kLarge = {.hidden = 1280, .wide = 3520, .layers = 20, .vocabulary = 32768};
+
+std::vector<std::pair<std::string, std::vector<int64_t>>> Tensors(const Shape& shape) {
   std::vector<std::pair<std::string, std::vector<int64_t>>> tensors = {
-      {"model.embed_tokens.weight", {kVocabulary, kHidden}}, {"model.norm.weight", {kHidden}}};
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
+      {"model.embed_tokens.weight", {shape.vocabulary, shape.hidden}}, {"model.norm.weight", {shape.hidden}}};
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-    tensors.push_back({prefix + "input_layernorm.weight", {kHidden}});
-    tensors.push_back({prefix + "post_attention_layernorm.weight", {kHidden}});
-    tensors.push_back({prefix + "self_attn.q_proj.weight", {kHidden, kHidden}});
-    tensors.push_back({prefix + "self_attn.k_proj.weight", {kKvHeads * kHeadDim, kHidden}});
-    tensors.push_back({prefix + "self_attn.v_proj.weight", {kKvHeads * kHeadDim, kHidden}});
-    tensors.push_back({prefix + "self_attn.o_proj.weight", {kHidden, kHidden}});
-    tensors.push_back({prefix + "mlp.gate_proj.weight", {kWide, kHidden}});
-    tensors.push_back({prefix + "mlp.up_proj.weight", {kWide, kHidden}});
-    tensors.push_back({prefix + "mlp.down_proj.weight", {kHidden, kWide}});
+    tensors.push_back({prefix + "input_layernorm.weight", {shape.hidden}});
+    tensors.push_back({prefix + "post_attention_layernorm.weight", {shape.hidden}});
+    tensors.push_back({prefix + "self_attn.q_proj.weight", {shape.hidden, shape.hidden}});
+    tensors.push_back({prefix + "self_attn.k_proj.weight", {kKvHeads * kHeadDim, shape.hidden}});
+    tensors.push_back({prefix + "self_attn.v_proj.weight", {kKvHeads * kHeadDim, shape.hidden}});
+    tensors.push_back({prefix + "self_attn.o_proj.weight", {shape.hidden, shape.hidden}});
+    tensors.push_back({prefix + "mlp.gate_proj.weight", {shape.wide, shape.hidden}});
+    tensors.push_back({prefix + "mlp.up_proj.weight", {shape.wide, shape.hidden}});
+    tensors.push_back({prefix + "mlp.down_proj.weight", {shape.hidden, shape.wide}});
   }
   return tensors;
 }
 
 }  // namespace
 
-SyntheticModel::SyntheticModel() {
+SyntheticModel::SyntheticModel(Size size) {
+  const Shape& model = size == k390M ? kLarge : kSmall;
   std::string name = (std::filesystem::temp_directory_path() / "baton-bench-XXXXXX").string();
   BATON_CHECK(mkdtemp(name.data()) != nullptr) << name;
   folder_ = name;
   const nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
                                  {"model_type", "llama"},
-                                 {"vocab_size", kVocabulary},
-                                 {"hidden_size", kHidden},
-                                 {"intermediate_size", kWide},
-                                 {"num_hidden_layers", kLayers},
-                                 {"num_attention_heads", kHeads},
+                                 {"vocab_size", model.vocabulary},
+                                 {"hidden_size", model.hidden},
+                                 {"intermediate_size", model.wide},
+                                 {"num_hidden_layers", model.layers},
+                                 {"num_attention_heads", model.hidden / kHeadDim},
                                  {"num_key_value_heads", kKvHeads},
                                  {"hidden_act", "silu"},
                                  {"max_position_embeddings", 4096},
@@ -58,21 +64,21 @@ SyntheticModel::SyntheticModel() {
   std::ofstream(folder_ / "config.json") << config;
   nlohmann::json header;
   int64_t offset = 0;
-  for (const auto& [tensor, shape] : Tensors()) {
+  for (const auto& [tensor, shape] : Tensors(model)) {
     int64_t bytes = 2;
-    for (int64_t size : shape) bytes *= size;
+    for (int64_t dim : shape) bytes *= dim;
     header[tensor] = {{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::ofstream file(folder_ / "model.safetensors", std::ios::binary);
-  const uint64_t size = text.size();
-  file.write(reinterpret_cast<const char*>(&size), sizeof(size));
+  const uint64_t length = text.size();
+  file.write(reinterpret_cast<const char*>(&length), sizeof(length));
   file << text;
   std::minstd_rand random(1);
   std::vector<uint16_t> values;
-  for (const auto& [tensor, shape] : Tensors()) {
+  for (const auto& [tensor, shape] : Tensors(model)) {
     int64_t count = 1;
     for (int64_t dim : shape) count *= dim;
     values.resize(count);

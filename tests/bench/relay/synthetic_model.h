@@ -9,8 +9,9 @@ namespace baton::bench {
 // A temporary folder that goes with the object.
 class SyntheticModel {
  public:
-  // About 190 million parameters, 370 MB.
-  SyntheticModel();
+  // 152 million parameters, 304 MB, or 391 million, 782 MB.
+  enum Size { k150M, k390M };
+  explicit SyntheticModel(Size size = k150M);
   ~SyntheticModel();
   std::string folder() const { return folder_.string(); }
 

@@ -6,6 +6,10 @@
 // fake worker directly. CPU is the router's own, user and system, from /proc. Prompts are random: nobody
 // holds a prefix. With --held-blocks every worker says that it holds the beginning of every prompt and that
 // peers can fetch it, so that each placement asks the index who holds it for certain.
+//
+// With --billing it measures something else: the CPU of a router with prices, ledger and audit log whose
+// requests have a session and a cache mark, against that of a router without any of it, in alternating
+// rounds.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -90,8 +94,9 @@ int HostWorkers(int count, int held_blocks) {
 
 // The shipped model's folder but for a context that long prompts fit in; the router reads no weights.
 std::string LongModel() {
+  static std::atomic<int> made = 0;
   const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / fmt::format("router_bench_model_{}", getpid());
+      std::filesystem::temp_directory_path() / fmt::format("router_bench_model_{}_{}", getpid(), ++made);
   std::filesystem::create_directories(folder);
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"}) {
@@ -157,15 +162,18 @@ double At(std::vector<double> values, double share) {
 class Bench {
  public:
   Bench(int workers, int held_blocks, const std::string& self, const std::string& router,
-        const std::string& policy)
+        const std::string& policy, const std::vector<std::string>& more = {})
       : model_(LongModel()),
         prefix_(SharedPrefix(held_blocks)),
         hosts_(Spawn(self, {"--host-workers", std::to_string(workers), "--held-blocks",
                             std::to_string(held_blocks)})) {
     const std::string addresses = AwaitLine(hosts_, "workers ").substr(8);
-    router_.emplace(Spawn(
-        router, {"--model", model_, "--decode", addresses, "--policy", policy, "--listen", "127.0.0.1:0",
-                 "--metrics", "127.0.0.1:0", "--log-level", "error", "--exit-with-parent"}));
+    std::vector<std::string> flags = {"--model",           model_,        "--decode",    addresses,
+                                      "--policy",          policy,        "--listen",    "127.0.0.1:0",
+                                      "--metrics",         "127.0.0.1:0", "--log-level", "error",
+                                      "--exit-with-parent"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    router_.emplace(Spawn(router, flags));
     process_.pid = router_->pid();
     address_ = AwaitGrpcAddress(*router_);
     stub_ = NewStub();
@@ -209,6 +217,30 @@ class Bench {
     v1::TokenizeResponse response;
     if (stub_->Tokenize(&context, tokenize, &response).ok()) tokens = response.token_ids_size();
     Show(fmt::format("{} ({} tokens)", what, tokens), requests, through, 0, used);
+  }
+
+  // Seconds of the router's CPU for each of so many requests. `billed`: with a session and a mark.
+  double CpuEach(int clients, int tokens, int64_t requests, bool billed) {
+    std::atomic<int64_t> left = requests;
+    const double cpu = process_.CpuSeconds();
+    {
+      std::vector<std::jthread> threads;
+      for (int client = 0; client < clients; ++client) {
+        threads.emplace_back([&, client] {
+          std::mt19937 random(client + 1);
+          const auto stub = NewStub();
+          while (left.fetch_sub(1) > 0) {
+            v1::GenerateRequest request = IdsRequest(random, tokens, prefix_);
+            if (billed) {
+              request.mutable_options()->set_session_id(fmt::format("s-{}", client));
+              request.mutable_options()->mutable_cache()->set_ttl(v1::CACHE_TTL_1H);
+            }
+            Call(*stub, request);
+          }
+        });
+      }
+    }
+    return (process_.CpuSeconds() - cpu) / static_cast<double>(requests);
   }
 
   void Saturation(int clients, int tokens, int64_t requests) {
@@ -292,6 +324,54 @@ class Bench {
   std::mt19937 random_{1};
 };
 
+// A router that bills against one that does not.
+void CompareBilling(int workers, const std::string& router, const std::string& policy, int clients,
+                    int64_t requests) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("router_bench_bills_{}", getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "prices.json")
+      << R"({"currency": "EUR", "models": {"m": {"prompt": "3", "cached": "0.3", "written_5m": "3.75",)"
+         R"( "written_1h": "6", "completion": "15"}}})";
+  const std::vector<std::string> priced = {"--model-name", "m", "--prices", folder / "prices.json"};
+  std::vector<std::string> recorded = priced;
+  for (const std::string& flag : {std::string("--ledger"), (folder / "ledger.db").string(),
+                                  std::string("--audit-log"), (folder / "audit.log").string()}) {
+    recorded.push_back(flag);
+  }
+  {
+    Bench plain(workers, 0, "/proc/self/exe", router, policy, {"--model-name", "m"});
+    Bench marked(workers, 0, "/proc/self/exe", router, policy, priced);
+    Bench billed(workers, 0, "/proc/self/exe", router, policy, recorded);
+    constexpr int kRounds = 7;
+    constexpr int kTokens = 1000;
+    struct Arm {
+      const char* name;
+      Bench* bench;
+      bool marks;
+      std::vector<double> seconds = {}, ratios = {};
+    };
+    Arm arms[] = {{"without", &plain, false},
+                  {"marks, sessions and prices", &marked, true},
+                  {"and a ledger and an audit log", &billed, true}};
+    for (int round = 0; round <= kRounds; ++round) {
+      for (Arm& arm : arms) {
+        const double each = arm.bench->CpuEach(clients, kTokens, requests / kRounds, arm.marks);
+        if (round == 0) continue;  // warms all
+        arm.seconds.push_back(each);
+        arm.ratios.push_back(each / arms[0].seconds.back());
+      }
+    }
+    for (const Arm& arm : arms) {
+      fmt::print(
+          "  {} clients, {} tokens, {}: router {:.1f} us of CPU each, {:.3f} times ({:.3f} to {:.3f})\n",
+          clients, kTokens, arm.name, At(arm.seconds, 0.5) * 1e6, At(arm.ratios, 0.5), At(arm.ratios, 0),
+          At(arm.ratios, 1));
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace baton
 
@@ -299,6 +379,7 @@ int main(int argc, char** argv) {
   int workers = 10, held_blocks = 0, host = 0, clients = 16;
   int64_t requests = 20'000;
   double share = 1;
+  bool billing = false;
   std::string policy = "prefix_affinity", router = BATON_BINARY_DIR "/bin/baton-router";
   CLI::App app("Measures the router's process between real gRPC clients and fake workers.");
   app.add_option("--workers", workers, "Fake decode workers")->capture_default_str();
@@ -311,6 +392,7 @@ int main(int argc, char** argv) {
   app.add_option("--policy", policy, "Placement")->capture_default_str();
   app.add_option("--router", router, "The router to measure, to compare two builds of it")
       ->capture_default_str();
+  app.add_flag("--billing", billing, "Compare a router that bills with one that does not, and nothing else");
   app.add_option("--host-workers", host)->group("");
   CLI11_PARSE(app, argc, argv);
   rlimit files{};
@@ -321,6 +403,10 @@ int main(int argc, char** argv) {
 
   fmt::print("commit {}, policy {}, {} cores\n", baton::GetBuildInfo().commit, policy,
              std::thread::hardware_concurrency());
+  if (billing) {
+    baton::CompareBilling(workers, router, policy, clients, requests);
+    return 0;
+  }
   baton::Bench bench(workers, held_blocks, "/proc/self/exe", router, policy);
   const auto times = [share](int count) { return std::max(1, static_cast<int>(count * share)); };
   bench.Latency("ids, 200 tokens", 200, times(2000));

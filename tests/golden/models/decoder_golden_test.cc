@@ -165,6 +165,19 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
       {"qwen2", [](Json& config) { config["rope_parameters"]["rope_theta"] = 900000.0; }},
       {"qwen2-window", [](Json& config) { config["max_window_layers"] = 2; }},
       {"qwen3-window", [](Json& config) { config["layer_types"][0] = "full_attention"; }},
+      {"qwen3-moe", [](Json& config) { config["norm_topk_prob"] = false; }},
+      {"qwen3-moe", [](Json& config) { config["num_experts_per_tok"] = 2; }},
+      {"glm4-moe", [](Json& config) { config["n_group"] = 1, config["topk_group"] = 1; }},
+      {"glm4-moe", [](Json& config) { config["topk_group"] = 3; }},
+      {"glm4-moe", [](Json& config) { config["routed_scaling_factor"] = 1.4; }},
+      {"glm4-moe", [](Json& config) { config["rope_parameters"]["partial_rotary_factor"] = 1.0; }},
+      {"gpt-oss", [](Json& config) { config["swiglu_limit"] = 1.6; }},
+      {"gpt-oss", [](Json& config) { config["swiglu_alpha"] = 1.65; }},
+      {"gpt-oss", [](Json& config) { config["sliding_window"] = 25; }},
+      {"gpt-oss", [](Json& config) { config["layer_types"][1] = "sliding_attention"; }},
+      {"gpt-oss", [](Json& config) { config["rope_parameters"]["truncate"] = true; }},
+      {"gpt-oss-mxfp4", [](Json& config) { config["rope_scaling"]["factor"] = 3.5; }},
+      {"gpt-oss-mxfp4", [](Json& config) { config["num_experts_per_tok"] = 2; }},
   };
   const auto kernels = kernels::MakeReferenceKernels();
   for (const Mistake& mistake : mistakes) {
@@ -201,9 +214,12 @@ TEST(GoldenNegativeControlTest, EveryOptionMovesTheLogitsFarBeyondTheTolerance) 
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const char* backend : {"reference", "cpu"}) {
-    for (const char* model : {"llama-mha", "llama-gqa-tied", "llama3-rope", "llama-linear", "llama-dynamic",
-                              "llama-yarn", "llama-bias", "llama-sharded", "mistral-window",
-                              "mistral-null-window", "qwen2", "qwen2-window", "qwen3", "qwen3-window"}) {
+    for (const char* model :
+         {"llama-mha",    "llama-gqa-tied", "llama3-rope",   "llama-linear",   "llama-dynamic",
+          "llama-yarn",   "llama-bias",     "llama-sharded", "mistral-window", "mistral-null-window",
+          "qwen2",        "qwen2-window",   "qwen3",         "qwen3-window",   "qwen3-moe",
+          "qwen2-moe",    "mixtral",        "olmoe",         "glm4-moe",       "gpt-oss",
+          "gpt-oss-mxfp4"}) {
       cases.push_back({backend, model});
     }
   }

@@ -3,27 +3,33 @@
 
     pip install -r requirements.txt
     ./make_goldens.py            # writes data/<case>/ anew, and data/rope.json
+    ./make_goldens.py CASE...    # writes these alone
 
 Each case gets config.json and weights as a Hugging Face folder has them, golden.json (prompt and greedy tokens) and
 golden.safetensors (logits [positions, vocabulary] of the prompt's last positions and of 32 greedy steps), computed in
 float32 with eager attention. Weights are drawn much wider than a fresh model's, so that the logits are far apart; a
 seed whose two best logits ever come closer than MARGIN is skipped, so that equal greedy tokens can be asked of any
-backend within tolerance.
+backend within tolerance. Of mixtures of experts, neither the choice of experts nor that of groups may come close.
 """
 
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
-from safetensors.torch import save_file
-from transformers import (AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+from safetensors.torch import load_file, save_file
+from transformers import (AutoModelForCausalLM, Glm4MoeConfig, GptOssConfig, LlamaConfig, MistralConfig,
+                          MixtralConfig, Mxfp4Config, OlmoeConfig, Qwen2Config, Qwen2MoeConfig, Qwen3Config,
+                          Qwen3MoeConfig)
+from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 DATA = pathlib.Path(__file__).parent / "data"
 STEPS = 32
 PREFILL_POSITIONS = 4
 MARGIN = 0.05
+CHOICE_MARGIN = 2e-4
 
 SHAPE = dict(vocab_size=150, hidden_size=64, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
@@ -32,6 +38,11 @@ SHAPE = dict(vocab_size=150, hidden_size=64, intermediate_size=80, num_hidden_la
 def rope(kind, theta=10000.0, **options):
     return dict(rope_type=kind, rope_theta=theta, **options)
 
+
+GPT_OSS = dict(**{**SHAPE, "num_hidden_layers": 3, "intermediate_size": 64}, head_dim=32, sliding_window=24,
+               num_local_experts=8, num_experts_per_tok=3, rope_parameters=rope(
+                   "yarn", 150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
+                   original_max_position_embeddings=64))
 
 # name: (config, prompt length, dtype of the weights, options)
 # v4: config.json as transformers 4 wrote it (rope_theta, rope_scaling, torch_dtype, no layer_types).
@@ -59,6 +70,22 @@ CASES = {
                                  sliding_window=18, attention_bias=True, tie_word_embeddings=True,
                                  layer_types=["sliding_attention", "full_attention", "sliding_attention"]), 80,
                      torch.bfloat16, {}),
+    "qwen3-moe": (Qwen3MoeConfig(**{**SHAPE, "num_hidden_layers": 3}, head_dim=32, num_experts=8,
+                                 num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True,
+                                 mlp_only_layers=[1], rope_parameters=rope("default", 1e6)), 60, torch.bfloat16, {}),
+    "qwen2-moe": (Qwen2MoeConfig(**{**SHAPE, "num_hidden_layers": 3}, num_experts=6, num_experts_per_tok=2,
+                                 moe_intermediate_size=24, shared_expert_intermediate_size=40, decoder_sparse_step=2),
+                  55, torch.bfloat16, {"v4": True}),
+    "mixtral": (MixtralConfig(**{**SHAPE, "intermediate_size": 48}, num_local_experts=4, num_experts_per_tok=2,
+                              rope_parameters=rope("default", 1e6)), 52, torch.bfloat16, {"v4": True}),
+    "olmoe": (OlmoeConfig(**{**SHAPE, "intermediate_size": 32}, pad_token_id=0, num_experts=8, num_experts_per_tok=3),
+              50, torch.float32, {"shard": "100KB"}),
+    "glm4-moe": (Glm4MoeConfig(**{**SHAPE, "num_hidden_layers": 3}, head_dim=32, n_routed_experts=12,
+                               num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2, n_group=4,
+                               topk_group=2, routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True,
+                               first_k_dense_replace=1), 58, torch.bfloat16, {}),
+    "gpt-oss": (GptOssConfig(**GPT_OSS, swiglu_limit=1.5), 75, torch.bfloat16, {}),
+    "gpt-oss-mxfp4": (GptOssConfig(**GPT_OSS), 75, torch.bfloat16, {"mxfp4": True, "v4": True}),
 }
 
 
@@ -71,13 +98,66 @@ def draw(config, seed, dtype):
             noise = torch.randn(tensor.shape, generator=generator)
             if name.endswith("norm.weight"):
                 tensor.copy_(1 + 0.2 * noise)
+            elif name.endswith("sinks"):
+                tensor.copy_(2 * noise)
             elif name.endswith("bias"):
                 tensor.copy_(0.3 * noise)
             elif "embed_tokens" in name or "lm_head" in name:
                 tensor.copy_(0.5 * noise)
             else:
-                tensor.copy_(1.5 * noise / tensor.shape[1] ** 0.5)
+                tensor.copy_(1.5 * noise / tensor.shape[-1] ** 0.5)
+        for name, tensor in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                tensor.copy_(0.2 * torch.randn(tensor.shape, generator=generator))
     return model.to(dtype)
+
+
+def watch_choices(model):
+    """The smallest distances between what routers chose and what they did not, as they come."""
+    found = []
+
+    def distance(values, chosen):
+        best = values.sort(-1, descending=True).values
+        if chosen < values.shape[-1]:
+            found.append((best[..., chosen - 1] - best[..., chosen]).min().item())
+
+    def watch(router, _, output):
+        logits = output[0]
+        bias = getattr(router, "e_score_correction_bias", None)
+        if bias is None:
+            return distance(logits.softmax(-1), router.top_k)
+        values = logits.sigmoid() + bias
+        groups = values.view(-1, router.num_group, router.num_experts // router.num_group)
+        sums = groups.topk(2, -1).values.sum(-1)
+        distance(sums, router.topk_group)
+        kept = torch.zeros_like(sums).scatter_(1, sums.topk(router.topk_group).indices, 1).bool()
+        distance(groups.masked_fill(~kept[..., None], float("-inf")).flatten(1), router.top_k)
+
+    for module in model.modules():
+        if type(module).__name__.lower().endswith("topkrouter"):
+            module.register_forward_hook(watch)
+    return found
+
+
+def to_mxfp4(tensor):
+    """[experts, in, out] as blocks and scales: the nearest of E2M1, with the largest power of two that uses it all."""
+    groups = tensor.float().transpose(1, 2).unflatten(-1, (-1, 32))
+    exponent = torch.floor(torch.log2(groups.abs().amax(-1, keepdim=True))) - 2
+    codes = ((groups / 2 ** exponent)[..., None] - torch.tensor(FP4_VALUES)).abs().argmin(-1).to(torch.uint8)
+    blocks = codes[..., ::2] | codes[..., 1::2] << 4
+    return blocks.contiguous(), (exponent.squeeze(-1) + 127).to(torch.uint8).contiguous()
+
+
+def as_mxfp4(folder):
+    """Experts as OpenAI published them."""
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        tensors[name + "_blocks"], tensors[name + "_scales"] = to_mxfp4(tensors.pop(name))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def as_v4(folder):
@@ -101,7 +181,13 @@ def make(name, config, length, dtype, options):
         (folder / "generation_config.json").unlink(missing_ok=True)
         if options.get("v4"):
             as_v4(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        loading = {}
+        if options.get("mxfp4"):
+            as_mxfp4(folder)
+            loading = {"quantization_config": Mxfp4Config(dequantize=True)}
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                     **loading).eval().float()
+        choices = watch_choices(model)
         generator = torch.Generator().manual_seed(1000 + seed)
         tokens = torch.randint(3, config.vocab_size, (1, length), generator=generator)
         with torch.no_grad():
@@ -110,7 +196,7 @@ def make(name, config, length, dtype, options):
             logits = model(tokens, use_cache=False).logits[0, length - PREFILL_POSITIONS:].contiguous()
         best = logits[PREFILL_POSITIONS - 1:].topk(2).values
         margin = (best[:, 0] - best[:, 1]).min().item()
-        if margin < MARGIN:
+        if margin < MARGIN or min(choices, default=1) < CHOICE_MARGIN:
             continue
         following = logits[-1].argmax().item()
         golden = {"seed": seed, "margin": round(margin, 4), "prompt": tokens[0, :length].tolist(),
@@ -146,6 +232,20 @@ ROPES = {
 }
 
 
+def make_mxfp4():
+    """Every pair of values, and every scale: what transformers makes of them, [experts, in, out]."""
+    generator = torch.Generator().manual_seed(5)
+    blocks = torch.randint(0, 256, (3, 8, 22, 16), generator=generator, dtype=torch.uint8)
+    blocks[0, 0, :16] = torch.arange(256, dtype=torch.uint8).view(16, 16)
+    scales = torch.randint(0, 255, (3, 8, 22), generator=generator, dtype=torch.uint8)
+    scales.view(-1)[:255] = torch.arange(255, dtype=torch.uint8)
+    folder = DATA / "mxfp4"
+    folder.mkdir(exist_ok=True)
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    save_file({f"{name}_blocks": blocks, f"{name}_scales": scales,
+               "expected": convert_moe_packed_tensors(blocks, scales).contiguous()}, folder / "model.safetensors")
+
+
 def make_ropes():
     out = {}
     for name, (shape, parameters, length) in ROPES.items():
@@ -164,5 +264,8 @@ def make_ropes():
 if __name__ == "__main__":
     DATA.mkdir(exist_ok=True)
     for case, (case_config, prompt, weights, extra) in CASES.items():
-        make(case, case_config, prompt, weights, extra)
-    make_ropes()
+        if case in sys.argv[1:] or len(sys.argv) == 1:
+            make(case, case_config, prompt, weights, extra)
+    if len(sys.argv) == 1:
+        make_ropes()
+        make_mxfp4()

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -118,6 +119,43 @@ TEST_P(QuantizedMatricesTest, AMissingTensorIsNamed) {
               std::string::npos)
         << status;
   }
+}
+
+// Experts as gpt-oss has them, every scale and pair of values, against transformers' own reading
+// (../models/make_goldens.py): output features are columns there, gate and up in turn.
+TEST(Mxfp4Test, IsWhatTransformersReads) {
+  const std::string folder = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/data/mxfp4";
+  const auto checkpoint = Checkpoint::Open(folder);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const StoredTensor& expected = *checkpoint->Find("expected");
+  const int64_t experts = expected.shape[0], cols = expected.shape[1], features = expected.shape[2];
+  const MatrixReader reader(*checkpoint, {.method = QuantizationConfig::Method::kMxfp4},
+                            static_cast<int>(experts));
+  int64_t seen = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    for (const char* half : {"gate_proj", "up_proj"}) {
+      const std::string name = "model.layers.0.mlp.experts." + std::to_string(e) + "." + half + ".weight";
+      EXPECT_EQ(reader.TensorsOf(name).size(), 2u);
+      for (const Range own : {Range{0, features / 2}, Range{1, 2}}) {
+        const auto matrix = reader.Read(name, features / 2, cols, own);
+        ASSERT_TRUE(matrix.ok()) << matrix.status();
+        ASSERT_EQ(matrix->view.dtype, tensor::DType::kBF16);
+        for (int64_t r = 0; r < own.count; ++r) {
+          const int64_t feature = 2 * (own.begin + r) + (half[0] == 'u' ? 1 : 0);
+          for (int64_t c = 0; c < cols; ++c, ++seen) {
+            uint16_t found, wanted;
+            std::memcpy(&found, matrix->values.data() + 2 * (r * cols + c), 2);
+            std::memcpy(&wanted, expected.bytes.data() + 2 * ((e * cols + c) * features + feature), 2);
+            ASSERT_EQ(found, wanted) << "expert " << e << " " << half << " " << r << ", " << c;
+          }
+        }
+      }
+      const absl::Status other = reader.Read(name, features / 2 + 1, cols, {0, 1}).status();
+      EXPECT_NE(std::string(other.message()).find("gate_up_proj_blocks\" has shape"), std::string::npos)
+          << other;
+    }
+  }
+  EXPECT_GT(seen, 10000);
 }
 
 TEST_P(QuantizedMatricesTest, DamagedFilesAreReadOrRefused) {

@@ -11,9 +11,9 @@
 
 #include "common/base/digest.h"
 #include "common/device/cuda/cuda_memory.h"
-#include "common/engine/engine.h"
 #include "common/transfer/nccl/cuda_payload.h"
 #include "common/transfer/staged_host_link.h"
+#include "tests/gpu/emulation/engine_sequence.h"
 #include "tests/gpu/emulation/runtime.h"
 
 namespace baton::gpu {
@@ -22,75 +22,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr uint32_t kSeeds = 6;
-
-std::unique_ptr<engine::Engine> Load(int tp) {
-  auto engine = engine::Engine::Load({.model_folder = BATON_SOURCE_DIR "/models/baton-tiny",
-                                      .backend = "cuda",
-                                      .threads = tp,
-                                      .tp = tp,
-                                      .kv_bytes = 1 << 20,
-                                      .key_dtype = tensor::DType::kBF16,
-                                      .value_dtype = tensor::DType::kBF16});
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return engine.ok() ? *std::move(engine) : nullptr;
-}
-
-// A sequence of random tokens that the engine computes step by step.
-class Sequence {
- public:
-  Sequence(engine::Engine& engine, int64_t tokens)
-      : engine_(engine),
-        tokens_(static_cast<size_t>(tokens)),
-        blocks_(*engine.pool().Allocate(BlocksFor(tokens))) {
-    Restart(7);
-  }
-  ~Sequence() { engine_.pool().Release(blocks_); }
-
-  // Another sequence of as many tokens, in the same blocks.
-  void Restart(uint32_t seed) {
-    std::mt19937 random(seed);
-    const auto vocabulary = static_cast<uint32_t>(engine_.config().vocabulary);
-    for (TokenId& token : tokens_) token = TokenId(static_cast<int32_t>(random() % vocabulary));
-    computed_ = 0;
-  }
-
-  // The next `rows` tokens; logits of the last of them, or none.
-  std::vector<float> Step(
-      int64_t rows, bool logits, absl::FunctionRef<void(int)> layer_done = [](int) {}) {
-    engine::Batch batch;
-    batch.Add(
-        {.tokens = std::span(tokens_).subspan(static_cast<size_t>(computed_), static_cast<size_t>(rows)),
-         .first_position = computed_,
-         .blocks = blocks_,
-         .logit_rows = logits ? 1 : 0});
-    const engine::StepResult result = engine_.Forward(batch, layer_done);
-    computed_ += rows;
-    return {result.logits().begin(), result.logits().end()};
-  }
-  // Where a layer of all blocks lies.
-  std::vector<std::span<std::byte>> Pieces(int layer) const {
-    std::vector<std::span<std::byte>> pieces;
-    for (const BlockId block : blocks_) engine_.store().AppendPieces(block, layer, 1, pieces);
-    return pieces;
-  }
-
- private:
-  engine::Engine& engine_;
-  std::vector<TokenId> tokens_;
-  std::vector<BlockId> blocks_;
-  int64_t computed_ = 0;
-};
-
-std::string Contents(engine::Engine& engine, std::span<const std::span<std::byte>> pieces) {
-  std::string bytes;
-  for (const auto piece : pieces) {
-    std::string part(piece.size(), '\0');
-    EXPECT_TRUE(
-        engine.store().memory().Download(piece.data(), part.data(), static_cast<int64_t>(part.size())).ok());
-    bytes += part;
-  }
-  return bytes;
-}
 
 // Ships layers in one of two ways, and afterwards compares what left with what the blocks hold in the end.
 class Shipper {

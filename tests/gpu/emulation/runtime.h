@@ -2,11 +2,12 @@
 // the ranks of one process (scripted_nccl.cc). A test that links it runs the real host code of the backend.
 //
 // It behaves as badly as the real one may. Nothing runs before it must: operations wait in their streams, and
-// a thread that waits runs some of them, of any stream whose turn comes, in an order drawn from the seed; for
-// a while one stream may stand still while others go on. An allocation, a release or the making of a graph
-// may wait for the work of all GPUs and keep other threads from issuing anything meanwhile. Memory that was
-// released may be given out again, or not. What can't be done while a stream is captured ends the process. So
-// does a standstill: if all wait and nothing can run, it says what waits for what.
+// a thread that waits, or asks for an event now and then, runs some of them, of any stream whose turn comes,
+// in an order drawn from the seed; for a while one stream may stand still while others go on. An allocation,
+// a release or the making of a graph may wait for the work of all GPUs and keep other threads from issuing
+// anything meanwhile. Memory that was released may be given out again, or not. What can't be done while a
+// stream is captured ends the process. So does a standstill: if all wait and nothing can run, it says what
+// waits for what.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,11 +1,16 @@
-// NCCL between the ranks of one process, on the emulated runtime. A sum occupies its stream until all ranks
+// NCCL between the ranks of one process. A sum occupies its stream until all ranks
 // have come to it. It is strict where NCCL hangs or gives wrong sums: a sum is captured on all ranks or on
-// none, with equal sizes; and an abort of the last rank waits for all graphs that hold a sum, which here ends
-// the process.
+// none, with equal sizes; an abort of the last rank waits for all graphs that hold a sum, and an abort
+// outside of a group for the ranks that have not been told to stop: either ends the process here.
+#include "tests/gpu/emulation/scripted_nccl.h"
+
 #include <nccl.h>
 
+#include <condition_variable>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "common/tensor/dtype.h"
@@ -39,7 +44,30 @@ void Set(void* data, size_t i, ncclDataType_t type, float value) {
   }
 }
 
+std::mutex aborts_mutex;
+std::condition_variable aborts_changed;
+bool aborts_block = false;
+int aborts_waiting = 0;
+
+thread_local int groups = 0;                    // begun and not ended
+thread_local std::vector<ncclComm_t> to_abort;  // by the group's end
+
 }  // namespace
+
+namespace emulation {
+
+void BlockAborts(bool block) {
+  const std::scoped_lock lock(aborts_mutex);
+  aborts_block = block;
+  aborts_changed.notify_all();
+}
+
+void AwaitABlockedAbort() {
+  std::unique_lock lock(aborts_mutex);
+  aborts_changed.wait(lock, [] { return aborts_waiting > 0; });
+}
+
+}  // namespace emulation
 
 struct ncclComm {
   std::shared_ptr<Clique> clique;
@@ -50,8 +78,10 @@ extern "C" {
 
 const char* ncclGetErrorString(ncclResult_t) { return "an error"; }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
-ncclResult_t ncclGroupStart() { return ncclSuccess; }
-ncclResult_t ncclGroupEnd() { return ncclSuccess; }
+ncclResult_t ncclGroupStart() {
+  ++groups;
+  return ncclSuccess;
+}
 
 ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int ranks, const int*) {
   const auto clique = std::make_shared<Clique>();
@@ -61,14 +91,35 @@ ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int ranks, const int*) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  emulation::Exclusively([&] {
-    Clique& clique = *communicator->clique;
-    if (++clique.aborted == clique.ranks && clique.graphs > 0) {
-      emulation::Refuse("ncclCommAbort waits for graphs that hold " + std::to_string(clique.graphs) +
-                        " sums");
-    }
-  });
-  delete communicator;
+  if (groups == 0) {
+    if (communicator->clique->ranks > 1) emulation::Refuse("ncclCommAbort waits for the other ranks");
+    delete communicator;
+    return ncclSuccess;
+  }
+  to_abort.push_back(communicator);
+  return ncclSuccess;
+}
+
+// All are told to stop before any is waited for.
+ncclResult_t ncclGroupEnd() {
+  if (--groups > 0 || to_abort.empty()) return ncclSuccess;
+  {
+    std::unique_lock lock(aborts_mutex);
+    ++aborts_waiting;
+    aborts_changed.notify_all();
+    aborts_changed.wait(lock, [] { return !aborts_block; });
+    --aborts_waiting;
+  }
+  for (ncclComm_t communicator : std::exchange(to_abort, {})) {
+    emulation::Exclusively([&] {
+      Clique& clique = *communicator->clique;
+      if (++clique.aborted == clique.ranks && clique.graphs > 0) {
+        emulation::Refuse("ncclCommAbort waits for graphs that hold " + std::to_string(clique.graphs) +
+                          " sums");
+      }
+    });
+    delete communicator;
+  }
   return ncclSuccess;
 }
 

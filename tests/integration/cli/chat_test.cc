@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/cli/baton_process.h"
@@ -37,6 +40,34 @@ TEST(ChatTest, MessagesAreTurnsOfOneConversation) {
   EXPECT_TRUE(requests[1].conversation().enable_thinking());
 }
 
+TEST(ChatTest, ModerationIsAskedForWithEachTurnOnlyIfSaid) {
+  FakeInference server;
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address(), "--moderate"}, "one\ntwo\n").code, 0);
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address()}, "three\n").code, 0);
+  const std::vector<v1::ChatRequest> requests = server.chat_requests();
+  ASSERT_EQ(requests.size(), 3u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(requests[i].options().moderation().policy(), v1::Moderation::POLICY_BLOCK);
+    EXPECT_TRUE(requests[i].options().moderation().input());
+  }
+  EXPECT_FALSE(requests[2].options().has_moderation());
+}
+
+TEST(ChatTest, HowItIsDraftedGoesWithEachTurn) {
+  FakeInference server;
+  EXPECT_EQ(
+      RunBaton({"chat", "--server", server.address(), "--speculation", "off", "--even-frames"}, "one\ntwo\n")
+          .code,
+      0);
+  EXPECT_EQ(RunBaton({"chat", "--server", server.address()}, "three\n").code, 0);
+  const std::vector<v1::ChatRequest> requests = server.chat_requests();
+  ASSERT_EQ(requests.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(requests[i].output().even_frames(), i < 2);
+    EXPECT_EQ(requests[i].options().speculation(), i < 2 ? v1::SPECULATION_OFF : v1::SPECULATION_UNSPECIFIED);
+  }
+}
+
 TEST(ChatTest, ASchemaGoesWithEachTurn) {
   FakeInference server;
   const std::string file = testing::TempDir() + "/answer.schema.json";
@@ -51,6 +82,53 @@ TEST(ChatTest, ASchemaGoesWithEachTurn) {
       RunBaton({"chat", "--server", server.address(), "--schema", file + ".not"}, "one\n");
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.err, HasSubstr("--schema"));
+}
+
+// Once for each cut, and of each kind of it.
+TEST(ChatTest, SaysWhatIsLeftOutOfALongConversation) {
+  std::atomic<int> turn = 0;
+  fakes::FakeInferenceOptions options;
+  options.chat = [&turn](const v1::ChatRequest&) {
+    fakes::Script script = AnswerWith({1}, 10);
+    v1::ContextReport& context = *script.steps.front().event.mutable_started()->mutable_context();
+    switch (turn++) {
+      case 0:
+        break;
+      case 1:
+      case 2:
+        context.set_dropped_messages(2);
+        break;
+      case 3:
+        context.set_dropped_messages(4);
+        break;
+      case 4:
+        context.set_cleared_tool_results(3);
+        break;
+      default:
+        context.set_cleared_thinking(5);
+    }
+    return script;
+  };
+  FakeInference server(options);
+  const Outcome outcome = RunBaton({"chat", "--server", server.address(), "--overflow", "drop-oldest"},
+                                   "one\ntwo\nthree\nfour\nfive\nsix\n");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const auto times = [&](const std::string& words) {
+    int count = 0;
+    for (size_t at = outcome.err.find(words); at != std::string::npos; at = outcome.err.find(words, at + 1)) {
+      ++count;
+    }
+    return count;
+  };
+  const std::string why = "the conversation is longer than the model's context: ";
+  EXPECT_EQ(times(why), 4) << outcome.err;
+  EXPECT_EQ(times(why + "its 2 oldest messages are left out"), 1) << outcome.err;
+  EXPECT_EQ(times(why + "its 4 oldest messages are left out"), 1) << outcome.err;
+  EXPECT_EQ(times(why + "3 old results of tools are left out"), 1) << outcome.err;
+  EXPECT_EQ(times(why + "the thinking of 5 old answers is left out"), 1) << outcome.err;
+  for (const v1::ChatRequest& request : server.chat_requests()) {
+    EXPECT_EQ(request.overflow().mode(), v1::Overflow::MODE_DROP_OLDEST);
+  }
 }
 
 TEST(ChatTest, APipeIsOneTurnPerLineAndTakesCommands) {

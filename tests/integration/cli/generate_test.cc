@@ -79,6 +79,21 @@ TEST(GenerateTest, SendsEveryFlag) {
   EXPECT_EQ(request.output().top_logprobs(), 4u);
 }
 
+TEST(GenerateTest, HowItIsDraftedIsSentOnlyIfSaid) {
+  FakeInference server;
+  const std::vector<std::string> plain = {"generate", "--server", server.address(), "-p", "x", "-m", "1"};
+  std::vector<std::string> drafted = plain;
+  drafted.insert(drafted.end(), {"--speculation", "ngram", "--even-frames"});
+  EXPECT_EQ(RunBaton(plain).code, 0);
+  EXPECT_EQ(RunBaton(drafted).code, 0);
+  const std::vector<v1::GenerateRequest> requests = server.generate_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].options().speculation(), v1::SPECULATION_UNSPECIFIED);
+  EXPECT_FALSE(requests[0].output().even_frames());
+  EXPECT_EQ(requests[1].options().speculation(), v1::SPECULATION_NGRAM);
+  EXPECT_TRUE(requests[1].output().even_frames());
+}
+
 TEST(GenerateTest, ReadsThePromptFromAPipe) {
   FakeInference server;
   const Outcome outcome = RunBaton({"generate", "--server", server.address(), "-m", "1"}, "two\nlines\n");

@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <sstream>
+#include <tuple>
 
 #include "tests/integration/cli/baton_process.h"
 
@@ -24,6 +25,23 @@ std::vector<std::string> Words(const std::string& line) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
+// A file without a bound, or a bound without a file.
+TEST(MisuseTest, ExpertsOutsideMemoryTakeBothFlags) {
+  for (const auto& [flag, value, lacks] : {std::tuple("--expert-file", "x", "--expert-memory"),
+                                           std::tuple("--expert-memory", "1GiB", "--expert-file")}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"baton-prefill"},
+                                                    {"baton-decode"},
+                                                    {"baton", "serve"},
+                                                    {"baton", "chat"}}) {
+      std::vector<std::string> arguments(command.begin() + 1, command.end());
+      arguments.insert(arguments.end(), {"--model", kModel, flag, value});
+      const Outcome outcome = RunProgram(command[0], arguments);
+      EXPECT_EQ(outcome.code, 2) << command.back();
+      EXPECT_THAT(outcome.err, HasSubstr(std::string(flag) + " requires " + lacks)) << command.back();
+    }
+  }
+}
+
 TEST(MisuseTest, EveryBinarySaysItsVersion) {
   for (const std::string program : {"baton", "baton-router", "baton-prefill", "baton-decode"}) {
     const Outcome outcome = RunProgram(program, {"--version"});
@@ -35,9 +53,10 @@ TEST(MisuseTest, EveryBinarySaysItsVersion) {
 TEST(MisuseTest, HelpHasNoneOfTheParsersOwnWords) {
   std::vector<std::pair<std::string, std::vector<std::string>>> pages;
   for (const std::string& server : kServers) pages.push_back({server, {"--help"}});
-  for (const char* page : {"--help", "serve --help", "chat --help", "generate --help", "bench --help",
-                           "health --help", "key --help", "key new --help", "model --help",
-                           "model inspect --help", "plan --help", "simulate --help", "version --help"}) {
+  for (const char* page :
+       {"--help", "serve --help", "chat --help", "generate --help", "bench --help", "health --help",
+        "key --help", "key new --help", "model --help", "model inspect --help", "model prune --help",
+        "plan --help", "simulate --help", "version --help"}) {
     pages.push_back({"baton", Words(page)});
   }
   // A text is what these take; nothing else is.

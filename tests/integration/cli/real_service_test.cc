@@ -80,6 +80,24 @@ TEST_F(RealServiceTest, CtrlCEndsItAtOnce) {
   EXPECT_LT(absl::Now() - asked, kSoon) << serve.seen();
 }
 
+// The shipped classifier beside the shipped model: what is blocked is no turn of the conversation.
+TEST_F(RealServiceTest, AClassifierServesBesideTheModel) {
+  std::vector<std::string> arguments = Serve();
+  arguments.insert(arguments.end(), {"--moderation-model", BATON_SOURCE_DIR "/models/baton-guard"});
+  BatonOnTerminal serve(arguments);
+  ASSERT_TRUE(serve.WaitFor("Ctrl-C ends the service")) << serve.seen();
+  const std::string router = Addresses()["router"].get<std::string>();
+  EXPECT_NE(Worker("moderator"), "");
+  const Outcome outcome =
+      RunBaton({"chat", "--server", router, "--wait", "30s", "--temperature", "0", "--moderate", "--message",
+                "I will break your arm tomorrow.", "--message", "Hello!"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("(your message was blocked: threat)"));
+  EXPECT_THAT(outcome.out, HasSubstr("Hello!"));
+  serve.Type("\x03");
+  EXPECT_EQ(serve.Wait(), 0) << serve.seen();
+}
+
 TEST_F(RealServiceTest, GenerateEndsWhenItHasAnswered) {
   auto child = Child::Spawn(BATON_BINARY_DIR "/bin/baton",
                             {"generate", "--model", kModel, "--threads", "1", "--kv-memory", "64MiB",

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "common/rpc/status.h"
 #include "tests/fakes/fake_inference.h"
+#include "tests/integration/gateway/ask.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::gateway {
@@ -22,24 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
-std::unique_ptr<Gateway> Start(const FakeInference& router, GatewayOptions options = {}) {
-  options.router = router.address();
-  auto gateway = Gateway::Start(options);
-  EXPECT_TRUE(gateway.ok()) << gateway.status();
-  return *std::move(gateway);
-}
-
-std::string Post(const std::string& path, const std::string& body, const std::string& more = "") {
-  return "POST " + path + " HTTP/1.1\r\nHost: h\r\n" + more +
-         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-
-HttpAnswer Ask(const Gateway& gateway, const std::string& request) {
-  HttpPeer peer(gateway.address());
-  EXPECT_TRUE(peer.Send(request));
-  return peer.Receive();
-}
-
 constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kHi = R"({"messages": [{"role": "user", "content": "hi"}]})";
 constexpr const char* kHiStreamed = R"({"messages": [{"role": "user", "content": "hi"}], "stream": true})";
@@ -47,6 +32,14 @@ constexpr const char* kHiStreamed = R"({"messages": [{"role": "user", "content":
 // A router whose answer to everything is this.
 FakeInference Ending(const absl::Status& status) {
   return FakeInference({.chat = [status](const v1::ChatRequest&) { return Script{.end = status}; }});
+}
+
+// An answer that breaks off.
+Script LoseTheWorker(const v1::ChatRequest&) {
+  Script script = AnswerWith({1, 2, 3}, 4);
+  script.steps.resize(2);
+  script.end = absl::UnavailableError("the worker is lost");
+  return script;
 }
 
 TEST(GatewayTest, AnswersInOnePieceAndStreamed) {
@@ -64,6 +57,79 @@ TEST(GatewayTest, AnswersInOnePieceAndStreamed) {
   EXPECT_THAT(stream, HasSubstr("data: [DONE]\n\n"));
   EXPECT_THAT(stream, testing::EndsWith("0\r\n\r\n"));
   EXPECT_EQ(router.chat_requests().size(), 2u);
+}
+
+TEST(GatewayTest, ResponsesInOnePieceAndStreamed) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  const HttpAnswer whole =
+      Ask(*gateway, Post("/v1/responses", R"({"input": "hi", "instructions": "i", "beam": 1})"));
+  EXPECT_EQ(whole.status(), 200);
+  EXPECT_THAT(whole.head, HasSubstr("x-baton-ignored: beam\r\n"));
+  const Json answer = Json::parse(whole.body);
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"], "you said: hi");
+  EXPECT_EQ(answer["instructions"], "i");
+  EXPECT_EQ(router.chat_requests()[0].conversation().messages(0).role(), "system");
+  HttpPeer peer(gateway->address());
+  ASSERT_TRUE(
+      peer.Send(Post("/v1/responses", R"({"input": "hi", "stream": true})", "Connection: close\r\n")));
+  const std::string stream = peer.ReadToEnd();
+  EXPECT_THAT(stream, HasSubstr("event: response.created\n"));
+  EXPECT_THAT(stream, HasSubstr(R"("delta":"you said: hi")"));
+  EXPECT_THAT(stream, HasSubstr("event: response.incomplete\n"));  // the fake ends by length
+  const HttpAnswer refused =
+      Ask(*gateway, Post("/v1/responses", R"({"input": "hi", "previous_response_id": "resp_1"})"));
+  EXPECT_EQ(refused.status(), 400);
+  EXPECT_EQ(Json::parse(refused.body)["error"]["param"], "previous_response_id");
+}
+
+TEST(GatewayTest, AResponseThatFailsInTheMiddleSaysSo) {
+  FakeInference router({.chat = LoseTheWorker});
+  const auto gateway = Start(router);
+  HttpPeer peer(gateway->address());
+  ASSERT_TRUE(
+      peer.Send(Post("/v1/responses", R"({"input": "hi", "stream": true})", "Connection: close\r\n")));
+  const std::string stream = peer.ReadToEnd();
+  EXPECT_THAT(stream, HasSubstr("event: response.failed\n"));
+  EXPECT_EQ(stream.find("response.completed"), std::string::npos);
+}
+
+TEST(GatewayTest, APageIsServedToThoseWhoAskForOne) {
+  FakeInference router;
+  const auto gateway = Start(router, {.page = true});
+  const std::pair<const char*, const char*> files[] = {{"/", "text/html; charset=utf-8"},
+                                                       {"/page.css", "text/css; charset=utf-8"},
+                                                       {"/page.js", "text/javascript; charset=utf-8"}};
+  for (const auto& [path, type] : files) {
+    const HttpAnswer file = Ask(*gateway, "GET " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n\r\n");
+    EXPECT_EQ(file.status(), 200) << path;
+    EXPECT_THAT(file.head, HasSubstr("Content-Type: " + std::string(type) + "\r\n"));
+    EXPECT_THAT(file.head, HasSubstr("Content-Security-Policy: default-src 'none'; script-src 'self'; "));
+    EXPECT_THAT(file.head, HasSubstr("frame-ancestors 'none'"));
+    EXPECT_THAT(file.head, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+    // Nothing from elsewhere, and no script between the lines, which the policy would not run.
+    EXPECT_EQ(file.body.find("http://"), std::string::npos) << path;
+    EXPECT_EQ(file.body.find("https://"), std::string::npos) << path;
+    EXPECT_EQ(file.body.find("<script>"), std::string::npos) << path;
+    EXPECT_EQ(file.body.find("innerHTML"), std::string::npos) << path;
+    EXPECT_EQ(file.body.find("localStorage"), std::string::npos) << path;
+  }
+  EXPECT_EQ(Ask(*gateway, Post("/", "{}")).status(), 404);
+  EXPECT_EQ(Ask(*gateway, "GET /page.map HTTP/1.1\r\nHost: h\r\n\r\n").status(), 404);
+  EXPECT_EQ(Ask(*Start(router), "GET / HTTP/1.1\r\nHost: h\r\n\r\n").status(), 404) << "nobody asked for it";
+}
+
+TEST(GatewayTest, TextsAreJudged) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  const HttpAnswer answer = Ask(*gateway, Post("/v1/moderations", R"({"input": ["good", "bad"]})"));
+  EXPECT_EQ(answer.status(), 200);
+  const Json json = Json::parse(answer.body);
+  EXPECT_THAT(json["id"].get<std::string>(), StartsWith("modr-"));
+  EXPECT_EQ(json["model"], "fake-guard");
+  EXPECT_EQ(json["results"][0]["flagged"], false);
+  EXPECT_EQ(json["results"][1]["categories"]["violence"], true);
+  EXPECT_EQ(Ask(*gateway, Post("/v1/moderations", "{}")).status(), 400);
 }
 
 TEST(GatewayTest, ErrorsBeforeTheAnswerHaveAStatusAlsoForStreams) {
@@ -85,12 +151,7 @@ TEST(GatewayTest, ErrorsBeforeTheAnswerHaveAStatusAlsoForStreams) {
 }
 
 TEST(GatewayTest, AnErrorInTheMiddleIsAnEventAndNoEnd) {
-  FakeInference router({.chat = [](const v1::ChatRequest&) {
-    Script script = AnswerWith({1, 2, 3}, 4);
-    script.steps.resize(2);
-    script.end = absl::UnavailableError("the worker is lost");
-    return script;
-  }});
+  FakeInference router({.chat = LoseTheWorker});
   const auto gateway = Start(router);
   HttpPeer peer(gateway->address());
   ASSERT_TRUE(peer.Send(Post(kChat, kHiStreamed, "Connection: close\r\n")));
@@ -156,6 +217,10 @@ TEST(GatewayTest, ASlowClientSlowsTheRouterDown) {
   ASSERT_TRUE(slow.Readable(20000));
   // Others are served meanwhile, and the slow one's stream stays open: nobody has taken it all.
   EXPECT_EQ(Ask(*gateway, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
+  // As long as another takes for all of it.
+  HttpPeer fast(gateway->address());
+  ASSERT_TRUE(fast.Send(Post(kChat, kHiStreamed, "Connection: close\r\n")));
+  EXPECT_THAT(fast.ReadToEnd(), HasSubstr("data: [DONE]\n\n"));
   EXPECT_EQ(router.open(), 1);
   const std::string stream = slow.ReadToEnd();
   EXPECT_GT(stream.size(), size_t{kPieces} << 17);
@@ -214,6 +279,96 @@ TEST(GatewayTest, EveryPrefixOfABodyIsRefusedOrServed) {
   }
 }
 
+// Of a body, with a byte that may stand nowhere in JSON, or bytes that are no UTF-8, put in at every place:
+// each is a 400, and the connection serves the next.
+TEST(GatewayTest, ABodyThatIsBrokenAnywhereIsRefusedAndNothingElseIs) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  const std::pair<const char*, std::string> bodies[] = {
+      {kChat,
+       R"({"messages": [{"role": "user", "content": "h\u0041i \u00e9"}], "n": 1, "x": {"y": [1.5e3, null]}})"},
+      {"/v1/messages", R"({"max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]})"},
+      {"/v1/responses", R"({"input": "hi", "tools": []})"}};
+  const std::string broken[] = {
+      std::string(1, '\0'), "\x01", "\xFF", "\xC3", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82",
+      "\xF5\x80\x80\x80",   "\x80"};
+  for (const auto& [path, body] : bodies) {
+    HttpPeer peer(gateway->address());
+    for (size_t at = 0; at <= body.size(); ++at) {
+      for (const std::string& bytes : broken) {
+        std::string mutated = body;
+        mutated.insert(at, bytes);
+        ASSERT_TRUE(peer.Send(Post(path, mutated)));
+        ASSERT_EQ(peer.Receive().status(), 400) << path << " at " << at;
+        if (at == body.size()) continue;
+        mutated = body;
+        mutated.replace(at, 1, bytes);
+        ASSERT_TRUE(peer.Send(Post(path, mutated)));
+        ASSERT_EQ(peer.Receive().status(), 400) << path << " at " << at;
+      }
+    }
+    ASSERT_TRUE(peer.Send(Post(path, body)));
+    EXPECT_EQ(peer.Receive().status(), 200) << path;
+  }
+  EXPECT_EQ(router.chat_requests().size(), std::size(bodies));
+}
+
+TEST(GatewayTest, RefusalsAtAnthropicsPathsAreInItsForm) {
+  FakeInference router;
+  GatewayOptions options;
+  options.http.max_body_bytes = 100;
+  const auto gateway = Start(router, options);
+  const std::string head = "POST /v1/messages?beta=true HTTP/1.1\r\nHost: h\r\n";
+  const std::tuple<std::string, int, const char*> refused[] = {
+      {head + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, "invalid_request_error"},
+      {head + "Content-Length: 1000\r\n\r\n", 413, "request_too_large"},
+      {head + "x: " + std::string(20000, 'x') + "\r\n\r\n", 431, "invalid_request_error"},
+      {Post("/v1/messages", "{"), 400, "invalid_request_error"},
+      {Post("/v1/messages/batches", "{}"), 404, "not_found_error"},
+      {"GET /v1/messages HTTP/1.1\r\nHost: h\r\n\r\n", 405, "invalid_request_error"}};
+  for (const auto& [request, status, type] : refused) {
+    const HttpAnswer answer = Ask(*gateway, request);
+    EXPECT_EQ(answer.status(), status) << request.substr(0, 80);
+    const Json body = Json::parse(answer.body);
+    EXPECT_EQ(body["type"], "error");
+    EXPECT_EQ(body["error"]["type"], type);
+    EXPECT_THAT(answer.head, HasSubstr("\r\nrequest-id: " + body["request_id"].get<std::string>() + "\r\n"));
+  }
+  const HttpAnswer other =
+      Ask(*gateway, "POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n");
+  EXPECT_EQ(other.status(), 413);
+  EXPECT_EQ(Json::parse(other.body)["error"]["type"], "invalid_request_error");
+}
+
+TEST(GatewayTest, EveryAnswerNamesItsRequestInBothVendorsWays) {
+  FakeInference router;
+  FakeInference failing = Ending(absl::UnavailableError("no worker"));
+  const auto served = Start(router), failed = Start(failing);
+  const std::string body = R"("messages": [{"role": "user", "content": "hi"}], "max_tokens": 1)";
+  for (const char* const path : {kChat, "/v1/messages"}) {
+    for (const char* const more : {"", R"(, "stream": true)"}) {
+      const std::string asked = Post(path, "{" + body + more + "}", "Connection: close\r\n");
+      for (const Gateway* gateway : {served.get(), failed.get()}) {
+        HttpPeer peer(gateway->address());
+        ASSERT_TRUE(peer.Send(asked));
+        const std::string all = peer.ReadToEnd();
+        EXPECT_THAT(all, HasSubstr("\r\nx-request-id: ")) << path << more;
+        EXPECT_THAT(all, HasSubstr("\r\nrequest-id: ")) << path << more;
+      }
+      const HttpAnswer error = Ask(*failed, asked);
+      const bool anthropic = path == std::string("/v1/messages");
+      EXPECT_EQ(error.status(), anthropic ? 529 : 503);
+      if (!anthropic) continue;
+      const Json told = Json::parse(error.body);
+      EXPECT_EQ(told["error"]["type"], "overloaded_error");
+      EXPECT_THAT(error.head, HasSubstr("HTTP/1.1 529 Overloaded\r\n"));
+      EXPECT_THAT(error.head, HasSubstr("\r\nrequest-id: " + told["request_id"].get<std::string>() + "\r\n"));
+    }
+  }
+  EXPECT_THAT(Ask(*served, "GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n").head,
+              HasSubstr("\r\nx-request-id: req_"));
+}
+
 TEST(GatewayTest, ModelsTokensAndTheStateOfThings) {
   FakeInference router({.tokens = [](const v1::Conversation&) { return 7; }, .model = "m"});
   const auto gateway = Start(router);
@@ -236,6 +391,62 @@ TEST(GatewayTest, WithoutARouterItSaysSoAndLives) {
   EXPECT_EQ(Ask(**gateway, Post(kChat, kHi)).status(), 503);
   EXPECT_EQ(Ask(**gateway, "GET /ready HTTP/1.1\r\nHost: h\r\n\r\n").status(), 503);
   EXPECT_EQ(Ask(**gateway, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
+}
+
+TEST(GatewayTest, ItIsReadyWhenTheRouterIs) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  EXPECT_EQ(Ask(*gateway, "GET /ready HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
+  router.SetServing(false);
+  EXPECT_EQ(Ask(*gateway, "GET /ready HTTP/1.1\r\nHost: h\r\n\r\n").status(), 503);
+  EXPECT_EQ(Ask(*gateway, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
+}
+
+TEST(GatewayTest, OnItsWayOutOpenStreamsEndAndNobodyElseIsLetIn) {
+  absl::Notification go_on;
+  FakeInference router({.chat = [&](const v1::ChatRequest&) {
+    go_on.WaitForNotification();
+    return AnswerWith({1, 2}, 4);
+  }});
+  auto gateway = Start(router, {.head_after = absl::Milliseconds(1)});
+  HttpPeer stream(gateway->address()), idle(gateway->address());
+  ASSERT_TRUE(idle.Send("GET /health HTTP/1.1\r\nHost: h\r\n\r\n"));
+  EXPECT_THAT(idle.Receive().head, testing::Not(HasSubstr("Connection: close")));
+  ASSERT_TRUE(stream.Send(Post(kChat, kHiStreamed)));
+  EXPECT_THAT(stream.Receive(/*head_only=*/true).head, StartsWith("HTTP/1.1 200 "));
+  HttpPeer waiting(gateway->address());
+  ASSERT_TRUE(waiting.Send(Post(kChat, kHi)));
+  while (router.chat_requests().size() < 2) absl::SleepFor(absl::Milliseconds(1));
+  std::thread leaving([&] { gateway->Stop(absl::Minutes(1)); });
+  // Who asks for nothing is let go, and nobody comes in.
+  EXPECT_EQ(idle.ReadToEnd(), "");
+  EXPECT_FALSE(HttpPeer().TryConnect(gateway->address()));
+  go_on.Notify();
+  EXPECT_THAT(stream.ReadToEnd(), HasSubstr("data: [DONE]\n\n"));
+  const HttpAnswer whole = waiting.Receive();
+  EXPECT_EQ(whole.status(), 200);
+  EXPECT_THAT(whole.head, HasSubstr("Connection: close\r\n"));
+  leaving.join();
+}
+
+TEST(GatewayTest, ItTellsOfItsConnectionsAndTheFirstPart) {
+  FakeInference router;
+  const auto gateway = Start(router, {.http = {.max_connections = 1}});
+  const auto page = [&] { return gateway->metrics().Text(); };
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_connections_limit 1\n"));
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_connections_refused_total 0\n"));
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_answers 0\n"));
+  HttpPeer one(gateway->address());
+  ASSERT_TRUE(one.Send(Post(kChat, kHi)));
+  EXPECT_EQ(one.Receive().status(), 200);
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_connections 1\n"));
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_ttft_seconds_count 1\n"));
+  HttpPeer other(gateway->address());
+  EXPECT_EQ(other.ReadToEnd(), "");
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_connections_refused_total 1\n"));
+  ASSERT_TRUE(one.Send("nonsense\r\n\r\n"));
+  EXPECT_THAT(one.ReadToEnd(), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(page(), HasSubstr("baton_gateway_bad_requests_total 1\n"));
 }
 
 TEST(GatewayTest, ItEndsWithAnswersUnderWay) {

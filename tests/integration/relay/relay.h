@@ -61,6 +61,7 @@ struct Setup {
   const Clock* clock = nullptr;
   double slo_tpot = forecast::kDefaultSloTpot;
   forecast::StepCost step_cost;
+  bool chunk_reuse = false;
 };
 
 // The link into a decode worker's blocks, which on a GPU does not wait for the step under way: fails the test
@@ -116,10 +117,11 @@ class Relay {
              .max_sequences = setup.max_sequences,
              .local_prefill_tokens = setup.local_prefill,
              .step = {.chunk_tokens = setup.chunk, .token_budget = setup.budget, .slo_tpot = setup.slo_tpot},
-             .step_cost = setup.step_cost},
+             .step_cost = setup.step_cost,
+             .chunk_reuse = setup.chunk_reuse},
             *decode_, link_, client_, setup.clock != nullptr ? *setup.clock : clock_, probe_) {
-    const prefill_service::SchedulerOptions options = {.chunk_tokens = setup.chunk,
-                                                       .token_budget = setup.budget};
+    const prefill_service::SchedulerOptions options = {
+        .chunk_tokens = setup.chunk, .token_budget = setup.budget, .chunk_reuse = setup.chunk_reuse};
     client_.AddWorker("a", *prefill_a_, options);
     client_.AddWorker("b", *prefill_b_, options);
   }
@@ -128,7 +130,7 @@ class Relay {
   SequenceId Ask(const std::vector<TokenId>& prompt, const sampling::Params& params, int64_t max_tokens,
                  Answer& answer, std::vector<std::string> targets = {"a", "b"},
                  const std::string& salt = "tenant", std::span<const TokenId> stop_tokens = {},
-                 std::vector<kv::PrefixLease> leases = {}) {
+                 std::vector<kv::PrefixLease> leases = {}, std::vector<kv::ReusableSpan> reusable = {}) {
     auto sequence = std::make_unique<decode_service::Sequence>();
     sequence->request_id = "test";
     sequence->tokens = prompt;
@@ -153,8 +155,8 @@ class Relay {
     output.set_logits_digest(logits_digests_);
     sequence->outbox =
         std::make_unique<decode_service::Outbox>(tokenizer_, stop, output, 0, decode_->config().eos);
-    sequence->lease.kv =
-        std::make_unique<engine::SequenceKv>(decode_->pool(), decode_->RootFor(kv::TenantSalt(salt)));
+    sequence->chain = kv::PromptChain(decode_->RootFor(kv::TenantSalt(salt)), std::move(reusable));
+    sequence->lease.kv = std::make_unique<engine::SequenceKv>(decode_->pool(), sequence->chain);
     sequence->send = [&answer](const v1::DecodeEvent& event) {
       if (event.has_accepted()) answer.accepted = true;
       if (event.has_finished()) answer.finished = event.finished();

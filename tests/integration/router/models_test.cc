@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
+#include "router/tenancy/api_key.h"
 #include "tests/integration/router/router_fixture.h"
 
 namespace baton::router {
@@ -195,6 +196,113 @@ TEST_F(RouterTwoModelsTest, ATenantsRateHoldsForAllModelsTogether) {
   EXPECT_TRUE(absl::IsResourceExhausted(Ask("tiny").status));
   EXPECT_TRUE(absl::IsResourceExhausted(Ask("other").status));
   fs::remove(file);
+}
+
+// Two tenants, and a model for one of them.
+class RouterModelLimitsTest : public RouterModelsTest {
+ protected:
+  RouterModelLimitsTest() : file_(::testing::TempDir() + "/models_tenants_" + ads_.id + ".json") {
+    std::ofstream(file_) << fmt::format(
+        R"({{"tenants": [{{"name": "ads", "keys": [{{"id": "{}", "sha256": "{}"}}]}},
+                         {{"name": "guest", "anonymous": true}}]}})",
+        ads_.id, ads_.sha256);
+  }
+  ~RouterModelLimitsTest() override { fs::remove(file_); }
+
+  // "own" is for the tenant "ads" alone, and the router's first.
+  void Start(RouterOptions::Model own) {
+    RouterOptions options;
+    own.folder = kTiny;
+    own.name = "own";
+    own.tenants = {"ads"};
+    options.models = {own, {.folder = kTiny, .name = "common"}};
+    options.tenants.file = file_;
+    StartRouter(options);
+  }
+  std::unique_ptr<grpc::ClientContext> ContextOf(bool ads) {
+    auto context = std::make_unique<grpc::ClientContext>();
+    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (ads) context->AddMetadata("x-api-key", ads_.key);
+    return context;
+  }
+  Answer AskAs(bool ads, const v1::GenerateRequest& request) {
+    const auto context = ContextOf(ads);
+    return ReadAll(context.get(), stub_->Generate(context.get(), request).get());
+  }
+  static v1::GenerateRequest RequestFor(const std::string& model, uint32_t max_tokens = 0) {
+    v1::GenerateRequest request = TextRequest();
+    request.set_model(model);
+    if (max_tokens > 0) request.mutable_stop()->set_max_tokens(max_tokens);
+    return request;
+  }
+  std::vector<std::string> NamesFor(bool ads) {
+    const auto context = ContextOf(ads);
+    v1::ListModelsResponse models;
+    EXPECT_TRUE(stub_->ListModels(context.get(), {}, &models).ok());
+    std::vector<std::string> names;
+    for (const v1::ModelInfo& model : models.models()) names.push_back(model.name());
+    return names;
+  }
+
+  const NewApiKey ads_ = MakeApiKey();
+  const std::string file_;
+};
+
+TEST_F(RouterModelLimitsTest, AModelIsThereForItsTenantsAlone) {
+  AddWorker();
+  Start({});
+  EXPECT_THAT(NamesFor(true), ::testing::ElementsAre("own", "common"));
+  EXPECT_THAT(NamesFor(false), ::testing::ElementsAre("common"));
+  const Answer own = AskAs(true, RequestFor("own"));
+  ASSERT_TRUE(own.status.ok()) << own.status;
+  EXPECT_EQ(own.started.at(0).model(), "own");
+  EXPECT_EQ(AskAs(true, RequestFor("")).started.at(0).model(), "own");
+  const Answer refused = AskAs(false, RequestFor("own"));
+  EXPECT_TRUE(absl::IsNotFound(refused.status)) << refused.status;
+  EXPECT_EQ(refused.status.message(), R"(model: "own" is not served here; use "common")");
+  const Answer otherwise = AskAs(false, RequestFor(""));
+  ASSERT_TRUE(otherwise.status.ok()) << otherwise.status;
+  EXPECT_EQ(otherwise.started.at(0).model(), "common");
+  v1::TokenizeRequest tokenize;
+  tokenize.set_text("Hello");
+  tokenize.set_model("own");
+  v1::TokenizeResponse tokens;
+  EXPECT_EQ(stub_->Tokenize(ContextOf(false).get(), tokenize, &tokens).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(stub_->Tokenize(ContextOf(true).get(), tokenize, &tokens).ok());
+  v1::DetokenizeRequest detokenize;
+  detokenize.add_token_ids(40);
+  detokenize.set_model("own");
+  v1::DetokenizeResponse text;
+  EXPECT_EQ(stub_->Detokenize(ContextOf(false).get(), detokenize, &text).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(RouterModelLimitsTest, AnswersOfAModelHaveAtMostItsTokens) {
+  FakeWorker* decode = AddWorker();
+  Start({.max_tokens = 7});
+  ASSERT_TRUE(AskAs(true, RequestFor("own")).status.ok());
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 7u) << "the default of 256 is too much";
+  ASSERT_TRUE(AskAs(true, RequestFor("own", 3)).status.ok());
+  EXPECT_EQ(decode->requests().back().stop().max_tokens(), 3u);
+  const Answer refused = AskAs(true, RequestFor("own", 8));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status)) << refused.status;
+  EXPECT_THAT(std::string(refused.status.message()),
+              HasSubstr(R"(stop.max_tokens: 8, and answers of model "own" have at most 7 here)"));
+  EXPECT_TRUE(AskAs(true, RequestFor("common", 300)).status.ok());
+}
+
+TEST_F(RouterModelLimitsTest, AModelsRateHoldsForAllThatUseItAndForNoOtherModel) {
+  AddWorker();
+  Start({.requests_per_minute = 2});
+  EXPECT_TRUE(AskAs(true, RequestFor("own")).status.ok());
+  EXPECT_TRUE(AskAs(true, RequestFor("own")).status.ok());
+  const Answer refused = AskAs(true, RequestFor("own"));
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status)) << refused.status;
+  EXPECT_THAT(std::string(refused.status.message()),
+              HasSubstr("the model's limit of 2 requests per minute is used up"));
+  EXPECT_TRUE(rpc::RetryDelay(refused.status).has_value());
+  EXPECT_TRUE(AskAs(true, RequestFor("common")).status.ok());
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // Typed parts, through the public endpoint: what a router tells decode workers of them, and what Complete
 // makes of a stream.
+#include <filesystem>
+
+#include "common/text/tokenizer.h"
 #include "router/api/answer_fold.h"
 #include "tests/integration/router/router_fixture.h"
 
@@ -120,8 +123,8 @@ TEST_F(RouterPartsTest, CompleteEndsAsTheStreamDoes) {
   EXPECT_EQ(answer.choices_size(), 0);
 
   v1::ChatRequest either = ToolChat();
-  either.mutable_constraint()->set_lark("start: \"a\"");
-  EXPECT_EQ(Complete(either, &answer).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  either.mutable_constraint()->set_lark("start: nowhere");
+  EXPECT_EQ(Complete(either, &answer).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(RouterPartsTest, ACallOfCompleteCanBeCancelled) {
@@ -168,6 +171,58 @@ TEST_F(RouterPartsTest, ListModelsTellsTheFormatAndTheOperatorMayNameAnother) {
   const auto unknown = Router::Start(
       {.models = {{.folder = folder, .name = "", .output_format = "other"}}, .decode = decode_});
   EXPECT_THAT(std::string(unknown.status().message()), HasSubstr("\"other\""));
+}
+
+// The shipped model's folder with another template. The model does not play a part: workers are fakes.
+std::string FolderWithTemplate(const std::string& name) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("baton_parts_" + name);
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::filesystem::path shipped = BATON_SOURCE_DIR "/models/baton-tiny";
+  for (const char* const file :
+       {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(shipped / file, folder / file);
+  }
+  std::filesystem::copy_file(BATON_SOURCE_DIR "/tests/unit/output/templates/" + name + ".jinja",
+                             folder / "chat_template.jinja");
+  return folder.string();
+}
+
+// Templates of models that always think write the opener into the prompt. And these take the arguments of
+// earlier calls as text: an object would not render.
+TEST_F(RouterPartsTest, ThinkingThatThePromptOpensIsKnown) {
+  const std::string folder = FolderWithTemplate("r1_distill");
+  StartRouter({.models = {{.folder = folder, .name = "baton-tiny"}}});
+  grpc::ClientContext context;
+  v1::ListModelsResponse listed;
+  ASSERT_TRUE(stub_->ListModels(&context, {}, &listed).ok());
+  EXPECT_EQ(listed.models(0).output_format(), "deepseek_v3");
+  EXPECT_TRUE(listed.models(0).tools());
+  EXPECT_TRUE(listed.models(0).thinking());
+
+  v1::ChatRequest chat = ToolChat();
+  v1::Message* const call = chat.mutable_conversation()->add_messages();
+  call->set_role("assistant");
+  v1::ToolCall* const made = call->add_tool_calls();
+  made->set_name("get_time");
+  made->set_arguments_json("{\"zone\":  \"CET\"}");
+  v1::Message* const again = chat.mutable_conversation()->add_messages();
+  again->set_role("user");
+  again->set_content("And the weather?");
+  chat.mutable_thinking()->set_budget_tokens(7);
+  chat.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
+  const Answer answer = Chat(chat);
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  const v1::DecodeRequest asked = decode_worker_->requests().back();
+  EXPECT_TRUE(asked.answer_format().thinking_begun());
+  EXPECT_TRUE(asked.answer_format().hide_thinking());
+  EXPECT_EQ(asked.answer_format().thinking_budget(), 7u);
+  std::vector<TokenId> prompt;
+  for (const int32_t id : asked.token_ids()) prompt.emplace_back(id);
+  const auto tokenizer = text::Tokenizer::Load(folder);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT((*tokenizer)->Decode(prompt, /*keep_special=*/true).value(),
+              HasSubstr("get_time\n```json\n{\"zone\":  \"CET\"}\n```"));
 }
 
 }  // namespace

@@ -164,5 +164,29 @@ TEST(Profile, NamesWhatIsMissing) {
   EXPECT_NEAR(profile.PrefillSeconds(1000, 500), 0.015 + 0.036 + 1e-9 * 1000 * 1000, 1e-12);
 }
 
+// A prefix on disk is not computed, takes time to read, and is shipped as if it were.
+TEST(Capacity, WhatIsReadFromDiskCostsItsTimeAndShareOfTheDisk) {
+  Load load = SomeLoad();
+  load.prompt_tokens = bench::Distribution::Fixed(2000);
+  load.slo_ttft = 2;
+  const Pools without = Plan(load);
+  load.disk_hit_rate = 0.5;
+  load.disk_bandwidth = 1e9;
+  const Pools with = Plan(load);
+  EXPECT_NEAR(with.disk_seconds, 1000 * 131072 / 1e9, 1e-9);
+  EXPECT_NEAR(with.uncached_mean, 1000, 1e-6);
+  EXPECT_NEAR(with.ship_seconds, without.ship_seconds, 1e-12);
+  EXPECT_LT(with.prefill.seconds_mean, without.prefill.seconds_mean);
+  EXPECT_EQ(without.disk_used, 0);
+  // 20 a second of 131 MB each are too much for two disks of 1 GB/s.
+  EXPECT_GE(with.prefill.workers, 4);
+  EXPECT_NEAR(with.disk_rate * with.prefill.workers, 20 * 1000 * 131072.0, 1);
+  EXPECT_LE(with.disk_used, 0.7);
+  load.disk_bandwidth = 50e6;
+  const auto slow = PlanPools(*ParseProfile(kProfile), load);
+  ASSERT_FALSE(slow.ok());
+  EXPECT_THAT(std::string(slow.status().message()), HasSubstr("to read from disk"));
+}
+
 }  // namespace
 }  // namespace baton::cli::plan

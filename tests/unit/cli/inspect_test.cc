@@ -34,7 +34,7 @@ model::ModelSummary Example() {
 }
 
 TEST(InspectTest, ShowsTheFormulaAndItsResult) {
-  const std::string text = RenderModel("small", Example(), {int64_t{1} << 30}, {});
+  const std::string text = RenderModel("small", Example(), {.kv = {int64_t{1} << 30}}, {});
   EXPECT_THAT(text, HasSubstr("small: LlamaForCausalLM"));
   EXPECT_THAT(text, HasSubstr("8 KV heads (GQA, 4 to 1)"));
   EXPECT_THAT(text, HasSubstr("1.24 B (1,235,814,400)"));
@@ -53,7 +53,7 @@ TEST(InspectTest, ShowsTheFormulaAndItsResult) {
 
 TEST(InspectTest, JsonHasTheSameNumbers) {
   // Room for two blocks and a half: memory is given out by the block.
-  const nlohmann::json json = ModelToJson("small", Example(), {65'536 * 40});
+  const nlohmann::json json = ModelToJson("small", Example(), {.kv = {65'536 * 40}});
   EXPECT_EQ(json["kv"][0]["dtype"], "f32");
   EXPECT_EQ(json["kv"][0]["bytes_per_token"], 65'536);
   EXPECT_EQ(json["kv"][0]["bytes_per_context"], int64_t{65'536} * 131'072);
@@ -81,6 +81,33 @@ TEST(InspectTest, SaysWhetherItLoads) {
   json = ModelToJson("small", broken, {});
   EXPECT_EQ(json["loads"], false);
   EXPECT_EQ(json["problem"], "small: tensor \"model.norm.weight\" [64] is missing");
+}
+
+TEST(InspectTest, TellsWhatATokenUsesOfAMixture) {
+  const auto summary = model::ModelSummary::Load("tests/golden/models/data/glm4-moe");
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  const std::string text = RenderModel("glm", *summary, {.experts = {65'536, 1 << 20}}, {});
+  EXPECT_THAT(text,
+              HasSubstr("  experts       3 of 12 chosen, width 24, in 2 of 3 layers; by sigmoid in 2 of 4 "
+                        "groups, a shared one of width 48\n"));
+  EXPECT_THAT(text, HasSubstr("parameters per token"));
+  EXPECT_THAT(text, HasSubstr("  per expert    of one layer: stored 9 KiB, bf16 9 KiB, int8 4.94 KiB"));
+  const nlohmann::json json = ModelToJson("glm", *summary, {.experts = {65'536}});
+  EXPECT_EQ(json["experts"]["chosen"], 3);
+  EXPECT_EQ(json["experts"]["layers"], 2);
+  EXPECT_EQ(json["weights"][0]["bytes_per_expert"], 9216);
+  // 24 experts are 216 KiB as they are stored, and 65,536 bytes have room for 7 of them.
+  EXPECT_THAT(text, HasSubstr("  --expert-memory 64 KiB holds stored 7 of 24 (29%, weights "));
+  EXPECT_THAT(text, HasSubstr("  --expert-memory 1 MiB holds stored 24 of 24 (100%, weights "));
+  EXPECT_EQ(json["experts"]["all"], 24);
+  EXPECT_EQ(json["weights"][0]["expert_memory"][0]["resident"], 7);
+  EXPECT_EQ(json["weights"][0]["bytes"].get<int64_t>() -
+                json["weights"][0]["expert_memory"][0]["bytes"].get<int64_t>(),
+            17 * 9216);
+  // 9 of 12 experts, of 3 matrices of 64 x 24, in two layers.
+  EXPECT_EQ(json["parameters"].get<int64_t>() - json["active_parameters"].get<int64_t>(),
+            2 * 9 * 3 * 64 * 24);
+  EXPECT_FALSE(ModelToJson("small", Example(), {}).contains("experts"));
 }
 
 TEST(InspectTest, NamesWindowsAndScaling) {

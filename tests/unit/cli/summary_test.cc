@@ -64,6 +64,10 @@ TEST(RenderSummaryTest, SaysWhatHappened) {
   finished.mutable_relay()->set_shipped_bytes(3 << 20);
   finished.mutable_relay()->set_failovers(1);
   EXPECT_EQ(RenderSummary(finished, {}).find("cost"), std::string::npos) << "there is no price";
+  EXPECT_EQ(RenderSummary(finished, {}).find("drafts"), std::string::npos) << "nothing was drafted";
+  finished.mutable_usage()->set_drafted_tokens(1'200);
+  finished.mutable_usage()->set_accepted_tokens(1'100);
+  EXPECT_THAT(RenderSummary(finished, {}), HasSubstr("1,200 tokens drafted, 1,100 of them the answer's"));
   finished.mutable_cost()->set_currency("EUR");
   finished.mutable_cost()->set_picos(2'034'500'000'000);
   const std::string text = RenderSummary(finished, {});

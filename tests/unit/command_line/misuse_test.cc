@@ -25,6 +25,7 @@ class MisuseTest : public ::testing::Test {
     serve->add_option("--backend", backend_, "")->check(CLI::IsMember({"cpu", "reference"}));
     serve->add_option("--seed", seed_, "")->transform(WholeNumber());
     serve->add_option("--listen", listen_, "")->check(Address());
+    serve->add_option("--guess", guess_, "")->check(OneOrSeveral({"off", "auto"}, {"a", "b", "c"}));
     CLI::App* key = app_.add_subcommand("key", "");
     key->require_subcommand(1);
     key->add_subcommand("new", "");
@@ -42,7 +43,7 @@ class MisuseTest : public ::testing::Test {
   }
 
   CLI::App app_{"", "tool"};
-  std::string model_, backend_, listen_;
+  std::string model_, backend_, listen_, guess_;
   int threads_ = 0;
   double rate_ = 0;
   uint64_t seed_ = 0;
@@ -90,6 +91,22 @@ TEST_F(MisuseTest, ABadValueIsShownWithWhatIsTaken) {
   for (const char* right : {"127.0.0.1:0", "[::1]:80", "unix:/tmp/x", "name:8470"}) {
     EXPECT_EQ(serve("--listen", right), "") << right;
   }
+}
+
+TEST_F(MisuseTest, OneWordOrSeveralOfOthers) {
+  const auto guess = [this](const std::string& value) {
+    return Said({"serve", "--model", "m", "--guess", value});
+  };
+  for (const char* right : {"off", "auto", "a", "c,a", "a,b,c"}) {
+    EXPECT_EQ(guess(right), "") << right;
+    EXPECT_EQ(guess_, right);
+  }
+  EXPECT_THAT(guess("d"),
+              HasSubstr("--guess: \"d\" is neither off nor auto, nor some of a, b, c with commas"));
+  for (const char* wrong : {"", "off,a", "a,auto", "a,", ",a", "a, b", "off,off"}) {
+    EXPECT_THAT(guess(wrong), HasSubstr("is neither off nor auto")) << wrong;
+  }
+  EXPECT_THAT(guess("a,b,a"), HasSubstr("--guess: \"a,b,a\" has a twice"));
 }
 
 TEST_F(MisuseTest, WholeNumbersAreWhatTheySay) {

@@ -9,10 +9,6 @@ namespace {
 
 class AnswerGrammarTest : public testing::Test {
  protected:
-  AnswerGrammarTest() {
-    masks_.Start([] { return false; });
-  }
-
   AnswerGrammar::Options Options(bool may_think = false, bool asleep = false) {
     return {.tokenizer = tokenizer_,
             .lark = "start: \"ab\" | \"ac\"",
@@ -38,7 +34,7 @@ class AnswerGrammarTest : public testing::Test {
       text::GrammarVocabulary::Make(*tokenizer_).value();
   std::shared_ptr<const output::MarkerTables> tables_ = std::make_shared<output::MarkerTables>(*tokenizer_);
   const TokenId think_ = TokenId(2044), thought_ = TokenId(2045), call_ = TokenId(2046);
-  engine::Loop masks_{16};
+  MaskPool masks_{{}};
 };
 
 TEST_F(AnswerGrammarTest, TheEndComesWhereTheGrammarIsComplete) {
@@ -118,6 +114,61 @@ TEST_F(AnswerGrammarTest, WithChannelsItIsAwakeInThinking) {
   grammar.Push(Id("a"), /*thinking=*/true, /*asleep=*/true);
   EXPECT_TRUE(Allowed(grammar, Id("b")));
   EXPECT_FALSE(Allowed(grammar, Id("z")));
+}
+
+// Whoever asks for a mask that is not there is told when it is, and nobody else.
+TEST_F(AnswerGrammarTest, AMaskThatIsAskedForTooEarlyIsTold) {
+  int told = 0;
+  MaskPool pool({.swift = 0, .slow = 0, .ready = [&] { ++told; }});
+  AnswerGrammar grammar(Options());
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
+  absl::Duration patience = absl::Hours(1);
+  EXPECT_FALSE(grammar.Ready(patience)) << "and it does not wait for threads that are not there";
+  EXPECT_TRUE(pool.RunOne());
+  EXPECT_FALSE(pool.RunOne());
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(grammar.Ready(patience));
+  EXPECT_TRUE(Allowed(grammar, Id("a")));
+  grammar.Push(Id("a"), false, false);
+  EXPECT_TRUE(pool.RunOne());
+  EXPECT_EQ(told, 1);
+  EXPECT_TRUE(grammar.Ready(patience));
+  EXPECT_TRUE(Allowed(grammar, Id("c")));
+}
+
+// Tokens that no draw decided come while the mask before them is computed.
+TEST_F(AnswerGrammarTest, TokensThatCameMeanwhileAreTakenWhenTheMaskIsAskedFor) {
+  MaskPool pool({.swift = 0, .slow = 0});
+  AnswerGrammar grammar(Options());
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
+  grammar.Push(Id("a"), false, false);
+  absl::Duration patience;
+  EXPECT_TRUE(pool.RunOne());
+  EXPECT_FALSE(grammar.Ready(patience));
+  EXPECT_TRUE(pool.RunOne());
+  EXPECT_TRUE(grammar.Ready(patience));
+  EXPECT_TRUE(Allowed(grammar, Id("b")));
+}
+
+TEST_F(AnswerGrammarTest, NothingIsComputedForAnAnswerThatIsGone) {
+  MaskPool pool({.swift = 0, .slow = 0});
+  std::weak_ptr<const text::GrammarVocabulary> held;
+  {
+    AnswerGrammar grammar(Options());
+    auto vocabulary = text::GrammarVocabulary::Make(*tokenizer_).value();
+    held = vocabulary;
+    grammar.Begin(vocabulary, vocabulary->Compile(grammar.lark()).value(), pool);
+  }
+  EXPECT_TRUE(held.expired());
+  EXPECT_TRUE(pool.RunOne()) << "it is taken from the lane, and does nothing";
+}
+
+TEST_F(AnswerGrammarTest, APoolThatHasStoppedLeavesTheWorkToWhoeverAsks) {
+  MaskPool pool({});
+  pool.Stop();
+  AnswerGrammar grammar(Options());
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
+  EXPECT_TRUE(Allowed(grammar, Id("a")));
 }
 
 }  // namespace

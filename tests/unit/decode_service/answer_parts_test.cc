@@ -204,6 +204,31 @@ TEST_F(AnswerPartsTest, ABudgetClosesThinking) {
   }
 }
 
+// Half a character would be lost, and no grammar goes on behind it.
+TEST_F(AnswerPartsTest, ABudgetWaitsForTheEndOfACharacter) {
+  const auto clefs = Encode("\U0001D11E\U0001D11E\U0001D11E");
+  ASSERT_GE(clefs.size(), 9u) << "each is several tokens";
+  v1::AnswerFormat format = Hermes();
+  format.set_thinking_begun(true);
+  for (uint32_t budget = 1; budget < clefs.size(); ++budget) {
+    format.set_thinking_budget(budget);
+    const auto outbox = Make(format);
+    Seen seen;
+    bool may = outbox->may_force();
+    for (size_t i = 0; i < clefs.size() + 8; ++i) {
+      const std::optional<TokenId> forced = outbox->forced();
+      EXPECT_TRUE(!forced.has_value() || may);
+      may = outbox->may_force();
+      v1::Delta delta;
+      ASSERT_FALSE(outbox->Push({.token = forced.value_or(clefs[i % clefs.size()])}, 0, delta).has_value());
+      seen.Add(delta);
+    }
+    ASSERT_FALSE(seen.parts.empty());
+    EXPECT_EQ(seen.parts[0].find("\xEF\xBF\xBD"), std::string::npos) << budget << ": " << seen.parts[0];
+    EXPECT_TRUE(seen.parts[0].starts_with("thinking:\U0001D11E")) << seen.parts[0];
+  }
+}
+
 TEST_F(AnswerPartsTest, AnUnknownFormatIsRefused) {
   v1::AnswerFormat format;
   format.set_name("other");

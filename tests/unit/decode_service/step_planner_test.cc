@@ -136,5 +136,22 @@ TEST(StepPlannerDeathTest, LimitsHoldABlock) {
   EXPECT_DEATH(StepPlanner({.token_budget = 8}), "");
 }
 
+TEST_F(StepPlannerTest, DraftedTokensHaveRowsBehindTheSequencesOwn) {
+  PlannerSequence drafting = Running(1, 20);
+  drafting.drafted = 3;
+  const StepPlan plan = Plan({drafting, Running(2, 30), Prefilling(3, 200, 0)},
+                             {.chunk_tokens = 64, .token_budget = 40, .slo_tpot = 10});
+  ASSERT_EQ(plan.sequences.size(), 3u);
+  EXPECT_EQ(plan.sequences[0].first, 19);
+  EXPECT_EQ(plan.sequences[0].rows, 4);
+  EXPECT_EQ(plan.sequences[0].logit_rows, 4);
+  EXPECT_EQ(plan.sequences[0].drafted, 3);
+  EXPECT_EQ(plan.sequences[1].rows, 1);
+  EXPECT_EQ(plan.load.running, 2);
+  EXPECT_EQ(plan.load.drafted, 3);
+  EXPECT_TRUE(plan.has_drafts());
+  EXPECT_LE(plan.sequences[2].rows, 40 - 2 - 3) << "prompts take what is left of the budget";
+}
+
 }  // namespace
 }  // namespace baton::decode_service

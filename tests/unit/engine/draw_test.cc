@@ -67,6 +67,35 @@ TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
   engine->pool().Release(blocks);
 }
 
+// Each sequence has a mask of its own, or none.
+TEST_P(DrawTest, DrawsNoTokenThatItsMaskForbids) {
+  const auto engine = Load("reference", GetParam());
+  ASSERT_NE(engine, nullptr);
+  const auto blocks = *engine->pool().Allocate(3);
+  const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
+  const StepResult all = engine->Forward(MakeBatch(tokens_, blocks, {{}, {}, {}}), [](int) {});
+  const std::vector<float> logits(all.logits().begin(), all.logits().end());
+  const std::vector<std::vector<uint32_t>> masks = {{0x00F00000, 0x0000F0F0}, {}, {0, 0, 0x40}};
+  const std::vector<sampling::Params> params = {plain_, plain_, {.temperature = 0}};
+  Batch batch;
+  for (size_t s = 0; s < 3; ++s) {
+    batch.Add({.tokens = std::span(tokens_).subspan(s, 5),
+               .blocks = std::span(blocks).subspan(s, 1),
+               .logit_rows = 1});
+    batch.Draw(params[s], 5, {}, masks[s]);
+  }
+  const StepResult result = engine->Forward(batch, [](int) {});
+  sampling::Sampler sampler;
+  for (size_t s = 0; s < 3; ++s) {
+    const auto expected = sampler.Sample(std::span(logits).subspan(s * vocabulary, vocabulary), params[s], {},
+                                         5, std::nullopt, std::nullopt, masks[s]);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    EXPECT_EQ(result.drawn(static_cast<int64_t>(s)), expected->token) << "sequence " << s;
+  }
+  EXPECT_EQ(result.drawn(2), TokenId(70)) << "the only one";
+  engine->pool().Release(blocks);
+}
+
 // Three steps, each launched before the one before it has finished, against the same one by one.
 TEST_P(DrawTest, AStepGoesOnFromFutureTokens) {
   const auto engine = Load("reference", GetParam());

@@ -91,5 +91,85 @@ TEST(SequenceKvTest, WhereTheShareIsUsedUpTheFirstBlocksAreLeased) {
   EXPECT_EQ(pool.counts().leased, 4);
 }
 
+TEST(SequenceKvTest, FetchedBlocksInheritWhatIsLeftOfTheirLeasesAndSoDoThoseBeforeThem) {
+  kv::BlockPool pool(24);
+  const kv::BlockHash root = kv::RootHash("model", kv::TenantSalt("tenant"));
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < 8 * kBlockTokens; ++i) tokens.emplace_back(i);
+  const absl::Time now = absl::UnixEpoch();
+  pool.Advance(now);
+  SequenceKv before(pool, root);  // has computed 2 blocks, without a lease
+  ASSERT_TRUE(before.Reserve(std::span(tokens).first(2 * kBlockTokens), 2 * kBlockTokens).ok());
+  before.Computed(tokens, 2 * kBlockTokens);
+  before.Release();
+
+  SequenceKv kv(pool, root);
+  ASSERT_TRUE(kv.Reserve(tokens, std::ssize(tokens)).ok());
+  ASSERT_EQ(kv.cached_tokens(), 2 * kBlockTokens);
+  kv.Inherit(
+      std::vector<kv::HeldLease>{{.lease_class = kv::LeaseClass::k1h, .blocks = 2, .left = absl::Minutes(10)},
+                                 {.lease_class = kv::LeaseClass::k5m, .blocks = 4, .left = absl::Minutes(2)}},
+      2, now);
+  EXPECT_EQ(pool.lease_counts(kv::LeaseClass::k1h).granted, 2) << "those that were here";
+  for (int block = 3; block <= 7; ++block) kv.Computed(tokens, block * kBlockTokens);
+  EXPECT_EQ(pool.lease_counts(kv::LeaseClass::k1h).granted, 4);
+  EXPECT_EQ(pool.lease_counts(kv::LeaseClass::k5m).granted, 2);
+  EXPECT_EQ(kv.leased_tokens(), 0) << "nothing is marked";
+  kv.Release();
+  EXPECT_EQ(pool.counts().leased, 6);
+  pool.Advance(now + absl::Minutes(3));
+  EXPECT_EQ(pool.counts().leased, 4);
+  pool.Advance(now + absl::Minutes(9));
+  EXPECT_EQ(pool.counts().leased, 4);
+  pool.Advance(now + absl::Minutes(11));
+  EXPECT_EQ(pool.counts().leased, 0);
+  pool.CheckConservation();
+}
+
+TEST(SequenceKvTest, AnInheritedLeaseTakesNoMoreThanTheShareAndNothingFromOthersParts) {
+  kv::BlockPool pool(16);  // 8 of them may have a lease
+  const kv::BlockHash root = kv::RootHash("model", kv::TenantSalt("tenant"));
+  const kv::BlockHash other_root = kv::RootHash("model", kv::TenantSalt("other"));
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < 8 * kBlockTokens; ++i) tokens.emplace_back(i);
+  const absl::Time now = absl::UnixEpoch();
+  SequenceKv other(pool, other_root);
+  other.Lease({{.lease_class = kv::LeaseClass::k5m, .blocks = 4}}, now);
+  ASSERT_TRUE(other.Reserve(std::span(tokens).first(4 * kBlockTokens), 4 * kBlockTokens).ok());
+  other.Computed(tokens, 4 * kBlockTokens);
+  other.Release();
+  ASSERT_EQ(pool.counts().leased, 4);
+  SequenceKv kv(pool, root);
+  ASSERT_TRUE(kv.Reserve(tokens, std::ssize(tokens)).ok());
+  kv.Inherit(
+      std::vector<kv::HeldLease>{
+          {.lease_class = kv::LeaseClass::k1h, .blocks = 8, .left = absl::Minutes(10)}},
+      0, now);
+  kv.Computed(tokens, std::ssize(tokens));
+  kv.Release();
+  EXPECT_EQ(pool.lease_counts(kv::LeaseClass::k1h).granted, 4) << "its half";
+  EXPECT_EQ(pool.lease_counts(kv::LeaseClass::k5m).broken, 0);
+  EXPECT_EQ(pool.counts().leased, 8);
+  pool.CheckConservation();
+}
+
+TEST(SequenceKvTest, BlocksOfRefusedDraftsGoBackAndTheirTokensWereNeverThere) {
+  kv::BlockPool pool(8);
+  const kv::BlockHash root = kv::RootHash("model", kv::TenantSalt("tenant"));
+  std::vector<TokenId> tokens(kBlockTokens + 3, TokenId(5));
+  SequenceKv kv(pool, root);
+  ASSERT_TRUE(kv.Reserve(tokens, std::ssize(tokens)).ok());
+  ASSERT_TRUE(kv.Grow(4 * kBlockTokens).ok());  // for drafted tokens
+  kv.Computed(tokens, std::ssize(tokens));
+  kv.Trim(std::ssize(tokens) + 1);
+  EXPECT_EQ(pool.counts().held, 2);
+  EXPECT_EQ(pool.counts().free, 6) << "nothing of them is cached";
+  kv.Trim(std::ssize(tokens) + 1);
+  EXPECT_EQ(pool.counts().held, 2);
+  kv.Release();
+  EXPECT_EQ(pool.counts().cached, 1);
+  pool.CheckConservation();
+}
+
 }  // namespace
 }  // namespace baton::engine

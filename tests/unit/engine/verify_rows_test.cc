@@ -1,8 +1,12 @@
 // Several logit rows of one sequence in one step, as a step has that verifies drafted tokens: each is equal,
 // bit by bit, to the row of a step that computes that token alone.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "common/engine/engine.h"
 
@@ -15,18 +19,29 @@ constexpr int64_t kDrafted = 7;  // go on into the next one
 struct VerifyCase {
   const char* backend;
   const char* model;
-  int tp;
+  int tp = 1;
+  std::optional<tensor::DType> key_dtype = {}, value_dtype = {};
+  model::WeightPrecision weights = model::WeightPrecision::kStored;
 };
 
 class VerifyRowsTest : public testing::TestWithParam<VerifyCase> {
  protected:
-  void SetUp() override {
-    auto loaded = Engine::Load(
+  static absl::StatusOr<std::unique_ptr<Engine>> Load(std::optional<model::WeightPrecision> drafts) {
+    return Engine::Load(
         {.model_folder = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/data/" + GetParam().model,
          .backend = GetParam().backend,
          .threads = GetParam().tp,
          .tp = GetParam().tp,
-         .kv_bytes = 1 << 20});
+         .kv_bytes = 1 << 20,
+         .key_dtype = GetParam().key_dtype,
+         .value_dtype = GetParam().value_dtype,
+         .weights = GetParam().weights,
+         .draft_weights = drafts});
+  }
+  void SetUp() override {
+    // Weights in 4 bits have no copy in 4 bits.
+    auto loaded = GetParam().weights == model::WeightPrecision::kInt4 ? Load(std::nullopt)
+                                                                      : Load(model::WeightPrecision::kInt4);
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     engine_ = *std::move(loaded);
     blocks_ = *engine_->pool().Allocate(2 * BlocksFor(kPrompt + kDrafted));
@@ -129,6 +144,41 @@ TEST_P(VerifyRowsTest, RejectedRowsLeaveNothingBehind) {
   }
 }
 
+// Workers with and without such a copy exchange KV.
+TEST_P(VerifyRowsTest, TheSecondCopyIsNoPartOfTheFingerprint) {
+  const auto without = Load(std::nullopt);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_FALSE((*without)->drafts());
+  EXPECT_EQ((*without)->fingerprint().Digest(), engine_->fingerprint().Digest());
+}
+
+// The second copy of the weights writes into the places behind what is computed; the step that verifies
+// computes them anew, and what is behind those is not read.
+TEST_P(VerifyRowsTest, DraftsOfTheSecondCopyLeaveNothingBehind) {
+  if (!engine_->drafts()) GTEST_SKIP() << "there is none";
+  Prefill(0);
+  const auto expected = OneByOne(0);
+  Prefill(1);
+  bool differs = false;
+  for (int64_t i = 0; i < kDrafted; ++i) {
+    Batch draft;
+    draft.Add(Rows(1, kPrompt + i, 1, 1));
+    const StepResult drafted = engine_->ForwardDraft(draft);
+    differs |= !std::ranges::equal(drafted.logits(0), expected[static_cast<size_t>(i)]);
+  }
+  EXPECT_TRUE(differs) << "they are other weights";
+  // Fewer are verified than were drafted, and then the rest.
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 3}, {3, kDrafted - 3}}) {
+    Batch batch;
+    batch.Add(Rows(1, kPrompt + first, count, count));
+    const StepResult result = engine_->Forward(batch, [](int) {});
+    for (int64_t row = 0; row < count; ++row) {
+      EXPECT_TRUE(std::ranges::equal(result.logits(0, row), expected[static_cast<size_t>(first + row)]))
+          << "row " << first + row;
+    }
+  }
+}
+
 // A backend that draws does so from each row that it is asked for; the tokens are the sampler's.
 TEST_P(VerifyRowsTest, AreDrawnFromOneByOne) {
   Prefill(0);
@@ -155,18 +205,34 @@ TEST_P(VerifyRowsTest, AreDrawnFromOneByOne) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Engines, VerifyRowsTest,
-                         testing::Values(VerifyCase{"cpu", "llama-mha", 1}, VerifyCase{"cpu", "llama-mha", 2},
-                                         VerifyCase{"cpu", "qwen3-window", 1},
-                                         VerifyCase{"cpu", "llama-gqa-tied", 1},
-                                         VerifyCase{"reference", "mistral-window", 1},
-                                         VerifyCase{"reference", "llama-mha", 2}),
-                         [](const auto& info) {
-                           std::string name = std::string(info.param.backend) + "_" + info.param.model +
-                                              "_tp" + std::to_string(info.param.tp);
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+using tensor::DType;
+
+INSTANTIATE_TEST_SUITE_P(
+    Engines, VerifyRowsTest,
+    testing::Values(VerifyCase{"cpu", "llama-mha"}, VerifyCase{"cpu", "llama-mha", 2},
+                    VerifyCase{"cpu", "qwen3-window"}, VerifyCase{"cpu", "llama-gqa-tied"},
+                    VerifyCase{"cpu", "mixtral"}, VerifyCase{"cpu", "gpt-oss"},
+                    VerifyCase{"cpu", "qwen3", 1, DType::kBF16, DType::kBF16},
+                    VerifyCase{"cpu", "llama-mha", 2, DType::kI8, DType::kI8},
+                    VerifyCase{"cpu", "qwen3", 1, DType::kI4, DType::kI4},
+                    VerifyCase{"cpu", "gpt-oss", 1, DType::kI8, DType::kI4},
+                    VerifyCase{"cpu", "qwen2", 1, {}, {}, model::WeightPrecision::kInt8},
+                    VerifyCase{"cpu", "llama-mha", 1, {}, {}, model::WeightPrecision::kInt4},
+                    VerifyCase{"cpu", "qwen3-moe", 1, {}, {}, model::WeightPrecision::kInt4},
+                    VerifyCase{"reference", "mistral-window"}, VerifyCase{"reference", "llama-mha", 2},
+                    VerifyCase{"reference", "gpt-oss"},
+                    VerifyCase{"reference", "qwen3", 1, DType::kI8, DType::kI4}),
+    [](const auto& info) {
+      const VerifyCase& one = info.param;
+      std::string name = fmt::format("{}_{}_tp{}", one.backend, one.model, one.tp);
+      if (one.key_dtype.has_value()) {
+        name += fmt::format("_{}_{}", tensor::Name(*one.key_dtype), tensor::Name(*one.value_dtype));
+      }
+      if (one.weights == model::WeightPrecision::kInt8) name += "_int8";
+      if (one.weights == model::WeightPrecision::kInt4) name += "_int4";
+      std::ranges::replace(name, '-', '_');
+      return name;
+    });
 
 TEST(BatchTest, OnlyOneRowOfASequenceWithPenaltiesIsDrawnPerStep) {
   PenaltySlots slots([](int32_t) { return true; });

@@ -25,15 +25,18 @@ class FetchTest : public TwoWorkersTest {
     const auto chain = Chain(*here_, tokens_, salt);
     const int64_t from = committed_ = kv_->cached_tokens() / kBlockTokens;
     ended_.reset();
-    fetch_ = fetcher_->Start(Peer(count), "request", std::span(chain).first(count).subspan(from),
-                             kv_->blocks().subspan(from), 1, 1,
-                             {.committed =
-                                  [this, from](int64_t blocks) {
-                                    EXPECT_GT(from + blocks, committed_);
-                                    committed_ = from + blocks;
-                                    kv_->Computed(tokens_, committed_ * kBlockTokens);
-                                  },
-                              .ended = [this](const absl::Status& status) { ended_ = status; }});
+    fetch_ = fetcher_->Start(
+        Peer(count), "request", std::span(chain).first(count).subspan(from), kv_->blocks().subspan(from), 1,
+        1,
+        {.leased = [this, from](
+                       std::span<const kv::HeldLease> leases) { kv_->Inherit(leases, from, clock_.Now()); },
+         .committed =
+             [this, from](int64_t blocks) {
+               EXPECT_GT(from + blocks, committed_);
+               committed_ = from + blocks;
+               kv_->Computed(tokens_, committed_ * kBlockTokens);
+             },
+         .ended = [this](const absl::Status& status) { ended_ = status; }});
   }
   void LetGo() {
     fetch_->Release();
@@ -70,6 +73,41 @@ TEST_F(FetchTest, WhatTheHolderLacksEndsTheRunAndIsNoError) {
   LetGo();
   ExpectHeldRight(*here_, tokens_, kBlocks);
   ExpectNothingHeld();
+}
+
+TEST_F(FetchTest, LeasesComeWithTheirBlocks) {
+  Hold(*there_, tokens_, 6,
+       {{.lease_class = kv::LeaseClass::k1h, .blocks = 4}, {.lease_class = kv::LeaseClass::k5m, .blocks = 6}},
+       clock_.Now());
+  here_->pool().Advance(clock_.Now());
+  Hold(*here_, tokens_, 2, {}, clock_.Now());  // without a lease
+  Start();
+  PumpAll();
+  EXPECT_TRUE(ended_->ok()) << *ended_;
+  LetGo();
+  EXPECT_EQ(here_->pool().counts().cached, kBlocks);
+  EXPECT_EQ(here_->pool().counts().leased, 6);
+  EXPECT_EQ(here_->pool().lease_counts(kv::LeaseClass::k1h).granted, 4);
+  EXPECT_EQ(here_->pool().lease_counts(kv::LeaseClass::k5m).granted, 2);
+  here_->pool().Advance(clock_.Now() + absl::Minutes(6));
+  EXPECT_EQ(here_->pool().counts().leased, 4);
+  here_->pool().Advance(clock_.Now() + absl::Minutes(61));
+  EXPECT_EQ(here_->pool().counts().leased, 0);
+  ExpectNothingHeld();
+}
+
+TEST_F(FetchTest, AWorkerThatTellsOfNoLeasesHandsNoneOver) {
+  Hold(*there_, tokens_, 6, {{.lease_class = kv::LeaseClass::k1h, .blocks = 6}}, clock_.Now());
+  client_.SetFault([](int, v1::FetchEvent& event, bool&) {
+    if (event.has_found()) event.mutable_found()->clear_leases();  // as older ones
+    return absl::OkStatus();
+  });
+  Start();
+  PumpAll();
+  EXPECT_TRUE(ended_->ok()) << *ended_;
+  LetGo();
+  EXPECT_EQ(here_->pool().counts().leased, 0);
+  ExpectHeldRight(*here_, tokens_, kBlocks);
 }
 
 TEST_F(FetchTest, AnotherTenantsBlocksAreNotFound) {
@@ -172,6 +210,23 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"MoreThanAsked", "found 9 blocks of 8",
                              [](auto& event, bool&) {
                                event.mutable_found()->set_blocks(9);
+                               return absl::OkStatus();
+                             },
+                             0},
+                      Broken{"LeaseOfMore", "a lease of 9 blocks of the 8",
+                             [](auto& event, bool&) {
+                               v1::HeldLease& lease = *event.mutable_found()->add_leases();
+                               lease.set_blocks(9);
+                               lease.set_ttl(v1::CACHE_TTL_5M);
+                               return absl::OkStatus();
+                             },
+                             0},
+                      Broken{"LeaseForEver", "longer than its TTL",
+                             [](auto& event, bool&) {
+                               v1::HeldLease& lease = *event.mutable_found()->add_leases();
+                               lease.set_blocks(8);
+                               lease.set_ttl(v1::CACHE_TTL_1H);
+                               lease.set_seconds_left(UINT32_MAX);
                                return absl::OkStatus();
                              },
                              0},

@@ -73,6 +73,17 @@ TEST_F(PrefixPrefetchTest, SomebodyElseComputesTheSameBlocksMeanwhile) {
   EXPECT_EQ(here_->pool().counts().cached, 8) << "one copy";
 }
 
+TEST_F(PrefixPrefetchTest, LeasesComeWithTheBlocks) {
+  Hold(*there_, tokens_, 6, {{.lease_class = kv::LeaseClass::k1h, .blocks = 6}}, clock_.Now());
+  Hold(*here_, tokens_, 2, {}, clock_.Now());
+  Begin();
+  PumpAll();
+  ASSERT_TRUE(ended_);
+  prefetch_.reset();
+  EXPECT_EQ(here_->pool().counts().leased, 6) << "those before them, too";
+  ExpectNothingHeld();
+}
+
 TEST_F(PrefixPrefetchTest, WithoutRoomThereIsNone) {
   const auto others = here_->pool().Allocate(here_->pool().available() - 7).value();
   Begin();

@@ -78,8 +78,11 @@ class TwoWorkersTest : public ::testing::Test {
   }
 
   // The worker has computed the first `blocks` blocks of `tokens`.
-  static void Hold(engine::Engine& engine, const std::vector<TokenId>& tokens, int64_t blocks) {
+  static void Hold(engine::Engine& engine, const std::vector<TokenId>& tokens, int64_t blocks,
+                   std::vector<kv::PrefixLease> leases = {}, absl::Time now = absl::UnixEpoch()) {
+    engine.pool().Advance(now);
     engine::SequenceKv kv(engine.pool(), engine.RootFor(kv::TenantSalt(kSalt)));
+    kv.Lease(std::move(leases), now);
     ASSERT_TRUE(kv.Reserve(std::span(tokens).first(blocks * kBlockTokens + 1), blocks * kBlockTokens).ok());
     const auto chain = Chain(engine, tokens);
     for (int64_t i = 0; i < blocks; ++i) {

@@ -93,5 +93,14 @@ TEST(StepForecastTest, AnothersWordIsLookedAt) {
   }
 }
 
+TEST(StepForecastTest, ADraftedRowCostsWhatASequencesRowDoes) {
+  StepForecast forecast(kCore);
+  StepLoad load{.running = 2, .context = 500};
+  const double plain = forecast.Seconds(load);
+  load.AddDrafted(300, 4);
+  EXPECT_NEAR(forecast.Seconds(load) - plain, 4 * kCore.sequence + kCore.pair * 4 * 302, 1e-12);
+  EXPECT_EQ(forecast.PromptSeconds(load), 0) << "no prompt is charged for it";
+}
+
 }  // namespace
 }  // namespace baton::forecast

@@ -84,6 +84,7 @@ TEST(AnthropicAnswerTest, ReasonsOfTheEnd) {
   const std::pair<v1::FinishReason, const char*> reasons[] = {
       {v1::FINISH_REASON_STOP_TOKEN, "end_turn"},
       {v1::FINISH_REASON_LENGTH, "max_tokens"},
+      {v1::FINISH_REASON_CONTENT_FILTER, "refusal"},
       {v1::FINISH_REASON_CONTEXT_FULL, "model_context_window_exceeded"}};
   for (const auto& [reason, word] : reasons) {
     EXPECT_EQ(Write({StartedEvent(), TextEvent("a"), FinishedEvent(reason)}).whole["stop_reason"], word);

@@ -1,22 +1,15 @@
 #include "gateway/mapping/anthropic_request.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
+
+#include "tests/unit/gateway/shown.h"
 
 namespace baton::gateway {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
-
-std::string Shown(const google::protobuf::Message& message) {
-  std::string text;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  EXPECT_TRUE(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
-  return text;
-}
 
 AnthropicMessages Read(const std::string& body) {
   auto read = ReadAnthropicMessages(Json::parse(body));
@@ -61,6 +54,77 @@ TEST(AnthropicRequestTest, ALineThatDiffersWithEveryRequestIsLeftOut) {
   const AnthropicMessages read = Read(R"({"max_tokens": 5, "messages": [], "system": [
       {"type": "text", "text": "x-anthropic-billing-header: cch=123;"}, {"type": "text", "text": "S"}]})");
   EXPECT_EQ(Shown(read.request.conversation()), R"({"messages":[{"role":"system","content":"S"}]})");
+  const std::string line = "x-anthropic-billing-header: cch=123;";
+  const std::pair<Json, const char*> systems[] = {
+      {line + "\nYou help.", "You help."},
+      {Json::array({Json{{"type", "text"}, {"text", line + "\nYou help."}}}), "You help."},
+      {"You help.\n" + line, "You help.\nx-anthropic-billing-header: cch=123;"},
+      {line, ""}};
+  for (const auto& [system, left] : systems) {
+    const Json body = {{"max_tokens", 5}, {"messages", Json::array()}, {"system", system}};
+    const AnthropicMessages cut = Read(body.dump());
+    const auto& messages = cut.request.conversation().messages();
+    ASSERT_EQ(messages.size(), *left == '\0' ? 0 : 1) << system;
+    EXPECT_EQ(messages.empty() ? "" : messages[0].content(), left) << system;
+    const auto kept = ReadAnthropicMessages(body, {.drop_billing_header = false});
+    EXPECT_THAT(kept->request.conversation().messages(0).content(), testing::HasSubstr(line)) << system;
+  }
+  // It is a line of the system prompt, and of nothing else.
+  EXPECT_THAT(Shown(Read(R"({"max_tokens": 5, "messages": [{"role": "user", "content": [
+      {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x-anthropic-billing-header: 1"}]}]}]})")
+                        .request),
+              testing::HasSubstr("x-anthropic-billing-header: 1"));
+}
+
+TEST(AnthropicRequestTest, WhatTheAnswerMustLookLike) {
+  const std::string schema = R"({"type": "object", "b": 1, "a": 2})";
+  const std::string format = R"({"type": "json_schema", "schema": )" + schema + "}";
+  const std::string made = R"({"json_schema":"{\"type\":\"object\",\"b\":1,\"a\":2}"})";
+  const AnthropicMessages read =
+      Read(With(R"("output_config": {"effort": "low", "task_budget": {}, "format": )" + format + "}"));
+  EXPECT_EQ(Shown(read.request.constraint()), made);
+  EXPECT_EQ(Shown(read.request.thinking()), R"({"effort":"low"})");
+  EXPECT_THAT(read.ignored, ElementsAre("output_config.task_budget"));
+  EXPECT_EQ(Shown(Read(With(R"("output_format": )" + format)).request.constraint()), made);
+  EXPECT_FALSE(
+      Read(With(R"("output_config": {"effort": "high"}, "output_format": null)")).request.has_constraint());
+  const std::pair<std::string, const char*> wrong[] = {
+      {R"("output_config": 3)", "output_config: "},
+      {R"("output_config": {"format": {"type": "regex"}})", "output_config.format.type: "},
+      {R"("output_config": {"format": {"type": "json_schema"}})", "output_config.format.schema: "},
+      {R"("output_format": {"type": "json_object"})", "output_format.type: "},
+      {R"("output_format": )" + format + R"(, "output_config": {"format": )" + format + "}",
+       "output_format: "}};
+  for (const auto& [more, field] : wrong) {
+    const auto refused = ReadAnthropicMessages(Json::parse(With(more)));
+    ASSERT_TRUE(absl::IsInvalidArgument(refused.status())) << more;
+    EXPECT_THAT(std::string(refused.status().message()), StartsWith(field)) << more;
+  }
+}
+
+TEST(AnthropicRequestTest, UnknownMembersOfNestedObjectsAreNamed) {
+  const AnthropicMessages read =
+      Read(R"({"max_tokens": 5, "thinking": {"type": "adaptive", "display": "omitted", "x": 1},
+      "system": [{"type": "text", "text": "S", "y": 1}],
+      "tools": [{"name": "f", "input_schema": {"any": 1}, "defer_loading": true}],
+      "tool_choice": {"type": "auto", "z": 1},
+      "messages": [{"role": "user", "id": 1, "content": [{"type": "text", "text": "hi", "citations": [1],
+                   "cache_control": {"type": "ephemeral", "scope": "g"}}]},
+          {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"},
+              {"type": "redacted_thinking", "data": "d"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"q": 1}}]},
+          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "1", "is_error": true}]}]})");
+  EXPECT_THAT(read.ignored,
+              ElementsAre("system[].y", "messages[].content[].cache_control.scope",
+                          "messages[].content[].citations", "messages[].id", "messages[].content[].is_error",
+                          "tools[].defer_loading", "tool_choice.z", "thinking.x"));
+  EXPECT_EQ(read.request.thinking().show(), v1::Thinking::SHOW_NONE);
+}
+
+TEST(AnthropicRequestTest, MessagesAreBounded) {
+  Json body = {{"max_tokens", 5}, {"messages", Json::array()}};
+  for (size_t i = 0; i <= kMaxMessages; ++i) body["messages"].push_back({{"role", "user"}, {"content", "x"}});
+  EXPECT_THAT(std::string(ReadAnthropicMessages(body).status().message()),
+              StartsWith("messages: 20001 of them"));
 }
 
 TEST(AnthropicRequestTest, SamplingToolsAndThinking) {

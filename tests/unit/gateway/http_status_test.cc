@@ -14,8 +14,8 @@ TEST(HttpStatusTest, ErrorsOfBothVendors) {
       OpenAiError(wrong).dump(),
       R"({"error":{"message":"sampling.top_p: 7 is outside (0, 1]","type":"invalid_request_error","param":"sampling.top_p","code":null}})");
   EXPECT_EQ(
-      AnthropicError(wrong).dump(),
-      R"({"type":"error","error":{"type":"invalid_request_error","message":"sampling.top_p: 7 is outside (0, 1]"}})");
+      AnthropicError(wrong, "r1").dump(),
+      R"({"type":"error","error":{"type":"invalid_request_error","message":"sampling.top_p: 7 is outside (0, 1]"},"request_id":"r1"})");
 }
 
 TEST(HttpStatusTest, ALongPromptHasTheWordsThatClientsLookFor) {
@@ -24,7 +24,7 @@ TEST(HttpStatusTest, ALongPromptHasTheWordsThatClientsLookFor) {
   // As it comes over the wire.
   const absl::Status told = rpc::FromGrpc(rpc::ToGrpc(status));
   EXPECT_EQ(OpenAiError(told)["error"]["code"], "context_length_exceeded");
-  EXPECT_EQ(AnthropicError(told)["error"]["message"], "prompt is too long: prompt: 9 tokens");
+  EXPECT_EQ(AnthropicError(told, "")["error"]["message"], "prompt is too long: prompt: 9 tokens");
 }
 
 TEST(HttpStatusTest, EveryCodeHasAStatusAndATypeOfItsOwn) {
@@ -42,7 +42,32 @@ TEST(HttpStatusTest, EveryCodeHasAStatusAndATypeOfItsOwn) {
     const absl::Status status(code, "why");
     EXPECT_EQ(HttpStatusOf(code), http);
     EXPECT_EQ(OpenAiError(status)["error"]["type"], openai);
-    EXPECT_EQ(AnthropicError(status)["error"]["type"], anthropic);
+    EXPECT_EQ(AnthropicError(status, "")["error"]["type"], anthropic);
+  }
+}
+
+TEST(HttpStatusTest, WhoHasTooMuchToDoIsToldInEachVendorsWay) {
+  for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kResourceExhausted,
+                          absl::StatusCode::kInvalidArgument, absl::StatusCode::kInternal}) {
+    const bool overloaded = code == absl::StatusCode::kUnavailable;
+    EXPECT_EQ(AnthropicStatusOf(code), overloaded ? 529 : HttpStatusOf(code));
+  }
+}
+
+TEST(HttpStatusTest, WhatIsNoRequestIsRefusedInEachVendorsForm) {
+  EXPECT_EQ(AnthropicError(absl::InternalError("x"), "").dump(),
+            R"({"type":"error","error":{"type":"api_error","message":"x"}})");
+  const std::pair<int, const char*> statuses[] = {{400, "invalid_request_error"},
+                                                  {404, "not_found_error"},
+                                                  {405, "invalid_request_error"},
+                                                  {413, "request_too_large"},
+                                                  {431, "invalid_request_error"}};
+  for (const auto& [http, type] : statuses) {
+    EXPECT_EQ(AnthropicRefusal(http, "why", "r").dump(), std::string(R"({"type":"error","error":{"type":")") +
+                                                             type +
+                                                             R"(","message":"why"},"request_id":"r"})");
+    EXPECT_EQ(OpenAiRefusal(http, "why").dump(),
+              R"({"error":{"message":"why","type":"invalid_request_error","param":null,"code":null}})");
   }
 }
 

@@ -31,9 +31,9 @@ struct Both {
   Json whole;
 };
 
-Both Write(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events, bool usage = false,
-           const std::string& echo = "") {
-  OpenAiChunks chunks(kind, 77, usage, echo);
+Both Write(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events,
+           const OpenAiAnswer& wanted = {}) {
+  OpenAiChunks chunks(kind, 77, wanted);
   Answer answer;
   std::string stream;
   for (const v1::GenerateResponse& event : events) {
@@ -43,7 +43,7 @@ Both Write(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events, boo
   EXPECT_TRUE(answer.CheckWhole().ok());
   const v1::Usage used = UsageOf(std::nullopt, answer.choices());
   stream += chunks.End(used);
-  return {Data(stream), OpenAiWhole(kind, answer, used, 77, echo)};
+  return {Data(stream), OpenAiWhole(kind, answer, used, 77, wanted)};
 }
 
 // What all chunks begin with is checked once, elsewhere.
@@ -92,7 +92,7 @@ TEST(OpenAiAnswerTest, PartsInOnePiece) {
 TEST(OpenAiAnswerTest, UsageComesLastAndOnlyIfAskedFor) {
   const Both both =
       Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
-            /*usage=*/true);
+            {.usage = true});
   ASSERT_GE(both.chunks.size(), 3u);
   for (size_t i = 0; i + 2 < both.chunks.size(); ++i) {
     EXPECT_TRUE(Json::parse(both.chunks[i])["usage"].is_null()) << both.chunks[i];
@@ -104,11 +104,10 @@ TEST(OpenAiAnswerTest, UsageComesLastAndOnlyIfAskedFor) {
 }
 
 TEST(OpenAiAnswerTest, ReasonsOfTheEnd) {
-  const std::pair<v1::FinishReason, const char*> reasons[] = {{v1::FINISH_REASON_STOP_TOKEN, "stop"},
-                                                              {v1::FINISH_REASON_STOP_STRING, "stop"},
-                                                              {v1::FINISH_REASON_LENGTH, "length"},
-                                                              {v1::FINISH_REASON_CONTEXT_FULL, "length"},
-                                                              {v1::FINISH_REASON_TOOL_CALLS, "tool_calls"}};
+  const std::pair<v1::FinishReason, const char*> reasons[] = {
+      {v1::FINISH_REASON_STOP_TOKEN, "stop"},       {v1::FINISH_REASON_STOP_STRING, "stop"},
+      {v1::FINISH_REASON_LENGTH, "length"},         {v1::FINISH_REASON_CONTEXT_FULL, "length"},
+      {v1::FINISH_REASON_TOOL_CALLS, "tool_calls"}, {v1::FINISH_REASON_CONTENT_FILTER, "content_filter"}};
   for (const auto& [reason, word] : reasons) {
     EXPECT_EQ(Write(OpenAiKind::kChat, {StartedEvent(), FinishedEvent(reason)})
                   .whole["choices"][0]["finish_reason"],
@@ -154,9 +153,9 @@ TEST(OpenAiAnswerTest, LogProbabilitiesWithBytesThatAreNoCharacter) {
 }
 
 TEST(OpenAiAnswerTest, Completions) {
-  const Both both =
-      Write(OpenAiKind::kCompletion,
-            {StartedEvent(), TextEvent(" upon"), FinishedEvent(v1::FINISH_REASON_LENGTH)}, false, "Once");
+  const Both both = Write(OpenAiKind::kCompletion,
+                          {StartedEvent(), TextEvent(" upon"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
+                          {.echoes = {"Once"}});
   EXPECT_EQ(both.whole["choices"][0]["text"], "Once upon");
   EXPECT_EQ(both.whole["object"], "text_completion");
   EXPECT_EQ(both.whole["id"], "cmpl-r1");
@@ -165,6 +164,47 @@ TEST(OpenAiAnswerTest, Completions) {
     if (chunk != "[DONE]") text += Json::parse(chunk)["choices"][0]["text"].get<std::string>();
   }
   EXPECT_EQ(text, "Once upon");
+}
+
+// Two prompts, two choices of each.
+TEST(OpenAiAnswerTest, EveryPromptIsBeforeItsOwnChoices) {
+  std::vector<v1::GenerateResponse> events = {StartedEvent()};
+  for (const uint32_t choice : {3, 0, 2, 1}) {
+    events.push_back(TextEvent("=" + std::to_string(choice), choice));
+    events.push_back(FinishedEvent(v1::FINISH_REASON_LENGTH, choice));
+  }
+  const Both both = Write(OpenAiKind::kCompletion, events, {.echoes = {"a", "b"}, .n = 2});
+  std::vector<std::string> whole, texts(4);
+  for (const Json& choice : both.whole["choices"]) whole.push_back(choice["text"].get<std::string>());
+  for (const std::string& chunk : both.chunks) {
+    if (chunk == "[DONE]") continue;
+    const Json choice = Json::parse(chunk)["choices"][0];
+    texts[choice["index"].get<size_t>()] += choice["text"].get<std::string>();
+  }
+  EXPECT_THAT(whole, ElementsAre("a=0", "a=1", "b=2", "b=3"));
+  EXPECT_EQ(texts, whole);
+}
+
+TEST(AnswerTest, StreamsOfSeveralPromptsAreWholeTogether) {
+  Answer answer(/*most=*/20);
+  answer.Add(StartedEvent());
+  answer.Add(FinishedEvent(v1::FINISH_REASON_LENGTH, 1));
+  answer.Add(FinishedEvent(v1::FINISH_REASON_LENGTH, 0));
+  EXPECT_TRUE(answer.CheckWhole().ok());
+  EXPECT_FALSE(answer.CheckWhole(3).ok());
+  answer.Add(FinishedEvent(v1::FINISH_REASON_LENGTH, 19));
+  EXPECT_FALSE(answer.CheckWhole(3).ok()) << "those between are missing";
+  answer.Add(FinishedEvent(v1::FINISH_REASON_LENGTH, 1000));
+  EXPECT_EQ(answer.choices().size(), 20u);
+  v1::Usage sum;
+  AddUsage(UsageOf(std::nullopt, std::span(answer.choices()).first(2)), &sum);
+  AddUsage(UsageOf(std::nullopt, std::span(answer.choices()).last(1)), &sum);
+  // A prompt counts once for its choices.
+  EXPECT_EQ(sum.prompt_tokens(), 20u);
+  EXPECT_EQ(sum.completion_tokens(), 9u);
+  EXPECT_EQ(sum.cached_tokens(), 8u);
+  EXPECT_EQ(sum.thinking_tokens(), 3u);
+  EXPECT_EQ(sum.written_5m_tokens(), 2u);
 }
 
 TEST(AnswerTest, AStreamThatEndsTooSoonIsAnError) {
@@ -176,6 +216,31 @@ TEST(AnswerTest, AStreamThatEndsTooSoonIsAnError) {
   EXPECT_FALSE(answer.CheckWhole().ok());
   answer.Add(FinishedEvent(v1::FINISH_REASON_LENGTH));
   EXPECT_TRUE(answer.CheckWhole().ok());
+}
+
+TEST(OpenAiAnswerTest, WhoAsksIsToldWhereTheTimeWent) {
+  v1::GenerateResponse end = FinishedEvent(v1::FINISH_REASON_STOP_TOKEN);
+  v1::Finished& finished = *end.mutable_finished();
+  finished.mutable_timing()->set_admit(0.25);
+  finished.mutable_timing()->set_prefill(0.5);
+  finished.mutable_timing()->set_ttft(0.75);
+  finished.mutable_relay()->set_decode_worker("d");
+  finished.mutable_relay()->set_prefill_worker("p");
+  finished.mutable_relay()->set_link("host");
+  const Both both = Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end}, {.timing = true});
+  const std::string wanted =
+      R"({"admit":0.25,"decode_queue":0.0,"prefill_queue":0.0,"prefill":0.5,"transfer":0.0,"first_token":0.0,"ttft":0.75,)"
+      R"("tpot":null,"e2e":0.0,"decode_worker":"d","prefill_worker":"p","link":"host"})";
+  EXPECT_EQ(both.whole["choices"][0]["baton_timing"].dump(), wanted);
+  ASSERT_EQ(both.chunks.size(), 4u);
+  EXPECT_EQ(Json::parse(both.chunks[2])["choices"][0]["baton_timing"].dump(), wanted);
+  for (const size_t other : {0, 1}) {
+    EXPECT_FALSE(Json::parse(both.chunks[other])["choices"][0].contains("baton_timing"));
+  }
+  // Nobody else is.
+  EXPECT_FALSE(Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end})
+                   .whole["choices"][0]
+                   .contains("baton_timing"));
 }
 
 }  // namespace

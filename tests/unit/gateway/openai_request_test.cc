@@ -1,8 +1,9 @@
 #include "gateway/mapping/openai_request.h"
 
 #include <gmock/gmock.h>
-#include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
+
+#include "tests/unit/gateway/shown.h"
 
 namespace baton::gateway {
 namespace {
@@ -10,15 +11,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// The request as protobuf's JSON, so that a test sees all of it.
-std::string Shown(const google::protobuf::Message& message) {
-  std::string text;
-  google::protobuf::util::JsonPrintOptions options;
-  options.preserve_proto_field_names = true;
-  EXPECT_TRUE(google::protobuf::util::MessageToJsonString(message, &text, options).ok());
-  return text;
-}
 
 OpenAiChat Chat(const std::string& body) {
   auto chat = ReadOpenAiChat(Json::parse(body));
@@ -54,6 +46,32 @@ TEST(OpenAiRequestTest, AConversationWithAllThatItCanHold) {
       R"({"role":"tool","content":"42","tool_call_id":"c1"}]},"sampling":{},"stop":{},"output":{},"options":{},)"
       R"("overflow":{"mode":"MODE_CLAMP_OUTPUT"}})");
   EXPECT_FALSE(chat.answer.stream);
+}
+
+TEST(OpenAiRequestTest, MarksOfTheCacheAtParts) {
+  const OpenAiChat chat = Chat(R"({"messages": [
+      {"role": "system", "content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B",
+       "cache_control": {"type": "ephemeral", "ttl": "1h"}}, {"type": "text", "text": "C"}]},
+      {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}]})");
+  EXPECT_EQ(
+      Shown(chat.request.conversation()),
+      R"({"messages":[{"role":"system","parts":[{"text":"A"},{"text":"B","cache":{"ttl":"CACHE_TTL_1H"}},{"text":"C"}]},)"
+      R"({"role":"user","parts":[{"text":"hi","cache":{"ttl":"CACHE_TTL_5M"}}]}]})");
+  EXPECT_THAT(
+      Refused(
+          R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "forever"}}]}]})"),
+      HasSubstr("messages[0].content[0].cache_control.type: "));
+}
+
+TEST(OpenAiRequestTest, ReusableParts) {
+  const OpenAiChat chat = Chat(R"({"messages": [{"role": "user", "content": [
+      {"type": "text", "text": "A", "reusable": true}, {"type": "text", "text": "B", "reusable": false}]}]})");
+  EXPECT_EQ(Shown(chat.request.conversation()),
+            R"({"messages":[{"role":"user","parts":[{"text":"A","reusable":true},{"text":"B"}]}]})");
+  EXPECT_THAT(
+      Refused(
+          R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "A", "reusable": 1}]}]})"),
+      HasSubstr("messages[0].content[0].reusable: "));
 }
 
 TEST(OpenAiRequestTest, SamplingStopsAndOptions) {
@@ -119,6 +137,19 @@ TEST(OpenAiRequestTest, Constraints) {
   EXPECT_EQ(constraint(R"("guided_choice": ["a", "b"])"), R"({"choices":{"values":["a","b"]}})");
   EXPECT_EQ(constraint(R"("guided_json": "{}")"), R"({"json_schema":"{}"})");
   EXPECT_EQ(constraint(R"("guided_grammar": "start: \"a\"")"), R"({"lark":"start: \"a\""})");
+  EXPECT_EQ(
+      constraint(R"("response_format": {"type": "structural_tag", "structures": [
+                       {"begin": "[f=a]", "schema": {"type": "object"}, "end": "[/f]"}], "triggers": ["[f="]})"),
+      R"({"structural_tags":{"tags":[{"begin":"[f=a]","json_schema":"{\"type\":\"object\"}","end":"[/f]"}],)"
+      R"("triggers":["[f="]}})");
+  EXPECT_THAT(Refused(With(R"("response_format": {"type": "structural_tag", "triggers": ["<"]})")),
+              HasSubstr("response_format.structures: "));
+  EXPECT_THAT(Refused(With(R"("response_format": {"type": "structural_tag", "structures": [{"begin": "<"}],
+                           "triggers": ["<"]})")),
+              HasSubstr("response_format.structures[0].schema: "));
+  EXPECT_THAT(
+      Refused(With(R"("response_format": {"type": "structural_tag", "structures": [], "triggers": [1]})")),
+      HasSubstr("response_format.triggers: "));
   EXPECT_FALSE(Chat(With("")).request.has_constraint());
   EXPECT_THAT(Refused(With(R"("guided_regex": "a", "guided_choice": ["b"])")), HasSubstr("guided_choice: "));
   EXPECT_THAT(Refused(With(R"("structured_outputs": {"structural_tag": "x"})")),
@@ -155,6 +186,77 @@ TEST(OpenAiRequestTest, WhatChangesTheMeaningIsRefused) {
       HasSubstr("messages[0].content[0].type: "));
 }
 
+TEST(OpenAiRequestTest, UnknownMembersOfNestedObjectsAreNamedOnceAndWithoutIndices) {
+  const OpenAiChat chat = Chat(R"({"messages": [
+      {"role": "user", "name": "ada", "content": [{"type": "text", "text": "a", "detail": 1}, {"type": "text", "text": "b", "detail": 2}]},
+      {"role": "assistant", "name": "bot", "refusal": null, "annotations": [], "content": null,
+       "tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}", "x": 1}}]},
+      {"role": "tool", "tool_call_id": "c", "content": "1"}],
+      "tools": [{"type": "function", "note": 1, "function": {"name": "f", "example": 1, "parameters": {"any": 1}}}],
+      "tool_choice": {"type": "function", "why": 1, "function": {"name": "f"}},
+      "stream_options": {"include_usage": true, "include_obfuscation": false},
+      "response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": {}}},
+      "zzz": 1})");
+  EXPECT_THAT(chat.answer.ignored,
+              ElementsAre("zzz", "messages[].content[].detail", "messages[].name",
+                          "messages[].tool_calls[].function.x", "tools[].function.example", "tools[].note",
+                          "tool_choice.why", "stream_options.include_obfuscation"));
+  // Whoever sends very many of them gets no longer a list.
+  std::string many;
+  for (int i = 0; i < 1000; ++i)
+    many += (i == 0 ? "" : ", ") + std::string("\"k") + std::to_string(i) + "\": 1";
+  EXPECT_EQ(Chat(R"({"messages": [{"role": "user", "content": "hi", )" + many + "}]}").answer.ignored.size(),
+            64u);
+}
+
+TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
+  const char* const refused[] = {R"("min_tokens": 3)",
+                                 R"("bad_words": ["x"])",
+                                 R"("allowed_token_ids": [1])",
+                                 R"("prompt_logprobs": 0)",
+                                 R"("truncate_prompt_tokens": -1)",
+                                 R"("include_stop_str_in_output": true)",
+                                 R"("documents": [{"title": "t"}])",
+                                 R"("chat_template": "{{ x }}")",
+                                 R"("add_special_tokens": false)",
+                                 R"("use_beam_search": true)",
+                                 R"("length_penalty": 2)",
+                                 R"("logits_processors": ["x"])",
+                                 R"("return_token_ids": true)",
+                                 R"("return_tokens_as_token_ids": true)",
+                                 R"("cache_salt": "x")",
+                                 R"("kv_transfer_params": {"a": 1})",
+                                 R"("lora_path": "x")"};
+  for (const std::string more : refused) {
+    const std::string name = more.substr(1, more.find('"', 1) - 1);
+    EXPECT_THAT(Refused(With(more)), testing::StartsWith(name + ": ")) << more;
+    const auto completion = ReadOpenAiCompletion(Json::parse(R"({"prompt": "a", )" + more + "}"));
+    EXPECT_THAT(std::string(completion.status().message()), testing::StartsWith(name + ": ")) << more;
+  }
+  EXPECT_THAT(Refused(With(R"("add_generation_prompt": false)")), HasSubstr("add_generation_prompt: "));
+  EXPECT_THAT(Refused(With(R"("echo": true)")), HasSubstr("echo: "));
+  EXPECT_THAT(Refused(With(R"("best_of": 2)")), HasSubstr("best_of: "));
+  // What those servers have anyway asks for nothing.
+  const OpenAiChat chat = Chat(With(
+      R"("min_tokens": 0, "bad_words": [], "prompt_logprobs": null, "include_stop_str_in_output": false,
+         "documents": [], "chat_template": null, "add_special_tokens": true, "use_beam_search": false,
+         "length_penalty": 1.0, "add_generation_prompt": true, "echo": false, "best_of": 1)"));
+  EXPECT_EQ(Shown(chat.request), Shown(Chat(With("")).request));
+  EXPECT_THAT(chat.answer.ignored, IsEmpty());
+  const OpenAiChat served =
+      Chat(With(R"("skip_special_tokens": false, "thinking_token_budget": 9, "include_reasoning": false)"));
+  EXPECT_TRUE(served.request.output().special_tokens());
+  EXPECT_EQ(Shown(served.request.thinking()), R"({"budget_tokens":9,"show":"SHOW_NONE"})");
+}
+
+TEST(OpenAiRequestTest, MessagesAreBounded) {
+  Json body = {{"messages", Json::array()}};
+  for (size_t i = 0; i < kMaxMessages; ++i) body["messages"].push_back({{"role", "user"}, {"content", "x"}});
+  EXPECT_TRUE(ReadOpenAiChat(body).ok());
+  body["messages"].push_back(body["messages"][0]);
+  EXPECT_THAT(Refused(body.dump()), HasSubstr("messages: 20001 of them"));
+}
+
 TEST(OpenAiRequestTest, WrongTypesNameTheirField) {
   const std::pair<const char*, const char*> wrong[] = {
       {R"({})", "messages: "},
@@ -181,17 +283,62 @@ TEST(OpenAiRequestTest, WrongTypesNameTheirField) {
 TEST(OpenAiRequestTest, Completions) {
   const auto read = [](const std::string& body) { return ReadOpenAiCompletion(Json::parse(body)); };
   EXPECT_EQ(
-      Shown(read(R"({"model": "m", "prompt": "a", "logprobs": 2})")->request),
+      Shown(read(R"({"model": "m", "prompt": "a", "logprobs": 2})")->requests[0]),
       R"({"model":"m","text":"a","sampling":{},"stop":{"max_tokens":16},"output":{"logprobs":true,"top_logprobs":2},"options":{}})");
-  EXPECT_EQ(read(R"({"prompt": ["a"]})")->request.text(), "a");
-  EXPECT_THAT(read(R"({"prompt": [[1, 2]]})")->request.token_ids().ids(), ElementsAre(1, 2));
-  EXPECT_THAT(read(R"({"prompt": [3]})")->request.token_ids().ids(), ElementsAre(3));
-  EXPECT_TRUE(read(R"({"prompt": "a", "echo": true, "best_of": 1})")->echo);
+  EXPECT_EQ(read(R"({"prompt": ["a"]})")->requests[0].text(), "a");
+  EXPECT_THAT(read(R"({"prompt": [[1, 2]]})")->requests[0].token_ids().ids(), ElementsAre(1, 2));
+  EXPECT_THAT(read(R"({"prompt": [3]})")->requests[0].token_ids().ids(), ElementsAre(3));
+  EXPECT_THAT(read(R"({"prompt": "a", "echo": true, "best_of": 1})")->answer.echoes, ElementsAre("a"));
+  EXPECT_THAT(read(R"({"prompt": "a"})")->answer.echoes, IsEmpty());
   for (const char* const wrong :
-       {R"({})", R"({"prompt": ["a", "b"]})", R"({"prompt": 3})", R"({"prompt": "a", "suffix": "x"})",
+       {R"({})", R"({"prompt": 3})", R"({"prompt": [[["a"]]]})", R"({"prompt": "a", "suffix": "x"})",
         R"({"prompt": "a", "best_of": 2})", R"({"prompt": "a", "echo": true, "logprobs": 1})"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(read(wrong).status())) << wrong;
   }
+  const std::pair<const char*, const char*> told[] = {
+      {R"({"prompt": [1, -2]})", "prompt: neither"},
+      {R"({"prompt": [1, "a"]})", "prompt: neither"},
+      {R"({"prompt": ["a", 1]})", "prompt[1]: neither"},
+      {R"({"prompt": ["a", "b", [1, "c"]]})", "prompt[2]: neither"},
+      {R"({"prompt": ["a", [1]], "echo": true})", "echo: served here for a prompt that is text"},
+      {R"({"prompt": "a", "echo": true, "logprobs": 0})", "echo: not served here together with logprobs"},
+      {R"({"prompt": [1], "echo": true})", "echo: served here for a prompt that is text"}};
+  for (const auto& [body, why] : told) {
+    const auto got = read(body);
+    EXPECT_THAT(std::string(got.status().message()), testing::StartsWith(why)) << body;
+  }
+}
+
+TEST(OpenAiRequestTest, SeveralPromptsShareAllElse) {
+  const auto several = ReadOpenAiCompletion(Json::parse(
+      R"({"model": "m", "prompt": ["a", [1, 2], "c"], "n": 2, "seed": 7, "max_tokens": 3, "stop": "x"})"));
+  ASSERT_TRUE(several.ok()) << several.status();
+  ASSERT_EQ(several->requests.size(), 3u);
+  EXPECT_EQ(several->answer.n, 2u);
+  const char* const prompts[] = {R"("a")", "[1, 2]", R"("c")"};
+  for (size_t i = 0; i < 3; ++i) {
+    const auto alone =
+        ReadOpenAiCompletion(Json::parse(R"({"model": "m", "prompt": )" + std::string(prompts[i]) +
+                                         R"(, "n": 2, "seed": 7, "max_tokens": 3, "stop": "x"})"));
+    EXPECT_EQ(Shown(several->requests[i]), Shown(alone->requests[0]));
+  }
+  EXPECT_THAT(ReadOpenAiCompletion(Json::parse(R"({"prompt": ["a", "b"], "echo": true})"))->answer.echoes,
+              ElementsAre("a", "b"));
+}
+
+TEST(OpenAiRequestTest, PromptsAreBoundedAndSoIsWhatIsSentWithEach) {
+  Json body = {{"prompt", Json::array()}};
+  for (size_t i = 0; i < kMaxPrompts; ++i) body["prompt"].push_back("x");
+  EXPECT_EQ(ReadOpenAiCompletion(body)->requests.size(), kMaxPrompts);
+  body["guided_regex"] = std::string(200'000, 'a');
+  EXPECT_THAT(std::string(ReadOpenAiCompletion(body).status().message()),
+              testing::StartsWith("prompt: 64 of them, and all else is sent with each: "));
+  body["prompt"] = Json::array({"x"});
+  EXPECT_TRUE(ReadOpenAiCompletion(body).ok()) << "once it may be as long as the body";
+  body["guided_regex"] = nullptr;
+  for (size_t i = 0; i < kMaxPrompts; ++i) body["prompt"].push_back(Json::array({1}));
+  EXPECT_EQ(ReadOpenAiCompletion(body).status().message(),
+            "prompt: 65 of them; at most 64 are taken with one request");
 }
 
 TEST(OpenAiRequestTest, TokensOfTextAndOfConversations) {

@@ -40,6 +40,13 @@ TEST(StrictJsonTest, RefusesWhatIsNoJson) {
   }
 }
 
+TEST(StrictJsonTest, NothingHidesBehindANul) {
+  const std::string nul(1, '\0');
+  EXPECT_EQ(Refusal("[1]" + nul), "not valid JSON at byte 4, in line 1");
+  EXPECT_EQ(Refusal("[1]\n" + nul + "{garbage"), "not valid JSON at byte 5, in line 2");
+  EXPECT_EQ(Refusal("\"a" + nul + "b\""), "not valid JSON at byte 3, in line 1");
+}
+
 TEST(StrictJsonTest, NamesTheLineThatIsNoJson) {
   EXPECT_EQ(Refusal("{\"a\": 1,\n\"b\": 2,\n}"), "not valid JSON at byte 18, in line 3");
   EXPECT_EQ(Refusal("[1e308, 1e309]"), "a number that no double holds at byte 13, in line 1");

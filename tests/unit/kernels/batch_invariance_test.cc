@@ -126,6 +126,11 @@ std::vector<LayerShape> Shapes() {
     shapes.push_back(
         {{.heads = 3, .kv_heads = 1, .head_dim = 128, .scale = 0.1f, .window = 0}, key, value, false});
   }
+  // Sinks, in some of each.
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    AttentionShape& attention = shapes[i].attention;
+    if (i % 3 == 1 || attention.window > 0) attention.sinks = TrialSinks(attention.heads);
+  }
   return shapes;
 }
 

@@ -186,6 +186,38 @@ TEST_P(CpuKernelsTest, GateAtTheExtremes) {
   }
 }
 
+// A sink takes its part of each head's softmax and gives nothing: with z the sum of the others' exponentials,
+// out is what it is without, times z / (z + exp(sink)).
+TEST_P(CpuKernelsTest, SinksTakeTheirPart) {
+  const int64_t kTokens = 150;
+  Random random(14);
+  LayerShape shape = {.attention = {.heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0}};
+  // All scores are 0, so z is the number of tokens that are seen.
+  for (const int64_t window : {int64_t{0}, int64_t{20}}) {
+    shape.attention.window = window;
+    shape.attention.sinks = {};
+    const Workload plain(shape, {kTokens}, random);
+    shape.attention.sinks = TrialSinks(4);
+    Workload with = plain;
+    with.shape = shape;
+    for (Kernels* kernels : {cpu_.get(), reference_.get()}) {
+      const Served without = Serve(*kernels, plain, {.sequences = {0}}, random)[0];
+      const Served found = Serve(*kernels, with, {.sequences = {0}}, random)[0];
+      for (int64_t t = 0; t < kTokens; ++t) {
+        const auto z = static_cast<double>(window == 0 ? t + 1 : std::min(window, t + 1));
+        for (int64_t h = 0; h < 4; ++h) {
+          const double part = z / (z + std::exp(double{TrialSinks(4)[static_cast<size_t>(h)]}));
+          for (int64_t d = 0; d < 16; ++d) {
+            const auto at = static_cast<size_t>((t * 4 + h) * 16 + d);
+            ASSERT_NEAR(found.out[at], without.out[at] * part, 2e-6 * (1 + std::abs(without.out[at])))
+                << "token " << t << ", head " << h << ", window " << window;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CpuKernelsTest, RotateStoreAndAttention) {
   constexpr uint64_t kSeed = 13;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
@@ -194,10 +226,12 @@ TEST_P(CpuKernelsTest, RotateStoreAndAttention) {
     int heads, kv_heads, head_dim;
     int64_t window;
     bool qk_norm;
+    bool sinks = false;
   };
-  const Case cases[] = {{1, 1, 16, 0, false},  {4, 2, 24, 0, true},    {6, 6, 40, 0, false},
-                        {8, 1, 48, 7, false},  {4, 4, 64, 70, true},   {2, 1, 72, 1, false},
-                        {3, 1, 128, 0, false}, {2, 2, 256, 33, false}, {56, 1, 8, 0, false}};
+  const Case cases[] = {{1, 1, 16, 0, false},       {4, 2, 24, 0, true},        {6, 6, 40, 0, false},
+                        {8, 1, 48, 7, false},       {4, 4, 64, 70, true},       {2, 1, 72, 1, false},
+                        {3, 1, 128, 0, false},      {2, 2, 256, 33, false},     {56, 1, 8, 0, false},
+                        {8, 2, 64, 0, false, true}, {9, 3, 24, 20, true, true}, {2, 1, 128, 0, false, true}};
   for (const Case& c : cases) {
     for (auto [key, value] : {std::pair{DType::kF32, DType::kF32},
                               {DType::kBF16, DType::kBF16},
@@ -210,11 +244,12 @@ TEST_P(CpuKernelsTest, RotateStoreAndAttention) {
       SCOPED_TRACE(testing::Message()
                    << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", window " << c.window
                    << ", " << tensor::Name(key) << "/" << tensor::Name(value));
-      const LayerShape shape = {.attention = {c.heads, c.kv_heads, c.head_dim,
-                                              1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.window},
-                                .key_dtype = key,
-                                .value_dtype = value,
-                                .qk_norm = c.qk_norm};
+      const LayerShape shape = {
+          .attention = {c.heads, c.kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                        c.window, TrialSinks(c.sinks ? c.heads : 0)},
+          .key_dtype = key,
+          .value_dtype = value,
+          .qk_norm = c.qk_norm};
       const Workload work(shape, {1, 5, 16, 100, 150}, random);
       const Schedule schedule = {.sequences = {0, 1, 2, 3, 4}, .longest_chunk = 60};
       // Blocks lie elsewhere for each backend, which must not matter.

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "common/kernels/cuda/plan.h"
+#include "common/kernels/verify_rows.h"
+#include "decode_service/drafting/drafter.h"
 
 namespace baton::kernels::cuda {
 namespace {
@@ -129,6 +131,49 @@ TEST(CudaPlanTest, TheTableTellsEveryRow) {
       ASSERT_EQ(table.tiles(), 0);
     }
   }
+}
+
+// A sequence all of whose rows are wanted is as many decode rows, whatever is beside it; a piece of a prompt
+// is not.
+TEST(CudaPlanTest, RowsOfAVerifyStepAreDecodeRows) {
+  EXPECT_GE(kMaxVerifyRows, decode_service::drafting::kMaxDraft + 1);
+  std::vector<BlockId> blocks;
+  for (uint32_t b = 0; b < 40; ++b) blocks.emplace_back(b + 3);
+  const auto table = [&](const std::vector<int64_t>& rows, const std::vector<int64_t>& wanted, bool padded) {
+    std::vector<SequenceRows> sequences;
+    std::vector<TokenId> tokens;
+    for (const int64_t count : rows) {
+      sequences.push_back({.first_row = std::ssize(tokens),
+                           .rows = count,
+                           .first_position = 100 * std::ssize(sequences) + 7,
+                           .blocks = blocks});
+      tokens.resize(tokens.size() + static_cast<size_t>(count), TokenId(1));
+    }
+    EXPECT_EQ(IsDecodeStep(std::ssize(tokens), sequences, wanted), padded);
+    return StepTable(tokens, sequences, wanted, padded ? RowBucket(std::ssize(tokens)) : std::ssize(tokens),
+                     2);
+  };
+  const auto decode_rows = [](const StepTable& of) {
+    const auto words =
+        of.words().subspan(static_cast<size_t>(of.decode_rows_at()), static_cast<size_t>(of.decode_rows()));
+    return std::vector<int32_t>(words.begin(), words.end());
+  };
+  const StepTable all = table({3, 1, 2}, {0, 1, 2, 3, 4, 5}, true);
+  EXPECT_EQ(all.tiles(), 0);
+  EXPECT_EQ(decode_rows(all), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(all.longest_decode(), 209);
+  // Beside a piece of a prompt, of which the last row is wanted.
+  const StepTable mixed = table({3, 4, 2}, {0, 1, 2, 6, 7, 8}, false);
+  EXPECT_EQ(mixed.tiles(), 1);
+  EXPECT_EQ(decode_rows(mixed), (std::vector<int32_t>{0, 1, 2, 7, 8}));
+  EXPECT_EQ(mixed.longest_decode(), 209);
+  // Not all of its rows, or more than a draft has.
+  EXPECT_EQ(table({3}, {1, 2}, false).decode_rows(), 0);
+  std::vector<int64_t> many;
+  for (int64_t i = 0; i <= kMaxVerifyRows; ++i) many.push_back(i);
+  EXPECT_EQ(table({kMaxVerifyRows + 1}, many, false).decode_rows(), 0);
+  many.pop_back();
+  EXPECT_EQ(table({kMaxVerifyRows}, many, true).decode_rows(), kMaxVerifyRows);
 }
 
 }  // namespace

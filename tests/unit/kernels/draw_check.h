@@ -107,8 +107,37 @@ inline void ExpectDrawsOfTheSampler(Kernels& kernels, int vocabulary, int draws,
   }
 }
 
-// Sequences with penalties and biases, some steps each, every step launched before the tokens of the one
-// before are awaited: the backend counts what they have seen. Now and then another sequence gets a slot.
+// A mask of one row (RowDraw::mask_words): of few tokens, of many, of one, of none, of fewer words than the
+// vocabulary has; or none at all.
+inline std::vector<uint32_t> RandomMask(int vocabulary, std::mt19937& random) {
+  const auto words = static_cast<size_t>((vocabulary + 31) / 32);
+  std::vector<uint32_t> mask(words);
+  switch (random() % 6) {
+    case 0:
+      return {};
+    case 1:
+      for (uint32_t& word : mask) word = random() & random() & random();
+      break;
+    case 2:
+      for (uint32_t& word : mask) word = random() | random() | random();
+      break;
+    case 3: {
+      const auto only = random() % static_cast<unsigned>(vocabulary);
+      mask[only / 32] = uint32_t{1} << (only % 32);
+      break;
+    }
+    case 4:  // none, now and then
+      for (uint32_t& word : mask) word = random() % 4 == 0 ? random() : 0;
+      break;
+    default:
+      mask.resize(1 + words / 2);
+      for (uint32_t& word : mask) word = random();
+  }
+  return mask;
+}
+
+// Sequences with penalties, biases and masks, some steps each, every step launched before the tokens of the
+// one before are awaited: the backend counts what they have seen. Now and then another sequence gets a slot.
 inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int steps, uint32_t seed) {
   SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary << ", seed " << seed);
   constexpr int kSequences = kHardKinds;  // one per kind of row
@@ -156,6 +185,7 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
   struct Step {
     std::vector<std::shared_ptr<Sequence>> sequences;
     std::vector<std::vector<float>> rows;
+    std::vector<std::vector<uint32_t>> masks = {};
   };
   std::vector<Step> launched;
   // The rows of a step that is under way stay.
@@ -168,10 +198,13 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
       std::vector<float> values(static_cast<size_t>(kSequences * stride), 1e30f);
       std::vector<TokenBias> biases;
       std::vector<SeenTokens> seen;
+      std::vector<uint32_t> masks;
       for (int s = 0; s < kSequences; ++s) {
         Sequence& own = *sequences[static_cast<size_t>(s)];
         now.rows.push_back(HardRow(s, vocabulary, random));
         std::ranges::copy(now.rows.back(), values.begin() + s * stride);
+        now.masks.push_back(RandomMask(vocabulary, random));
+        const std::vector<uint32_t>& mask = now.masks.back();
         if (own.slot >= 0 && own.fresh) seen.push_back({own.slot, own.prompt, own.output});
         own.fresh = false;
         draws.push_back({.uniform = UniformAt(own.params.seed, static_cast<uint64_t>(step)),
@@ -184,14 +217,18 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
                          .presence_penalty = own.params.presence_penalty,
                          .frequency_penalty = own.params.frequency_penalty,
                          .first_bias = static_cast<int32_t>(biases.size()),
-                         .bias_count = static_cast<int32_t>(own.params.logit_bias.size())});
+                         .bias_count = static_cast<int32_t>(own.params.logit_bias.size()),
+                         .first_mask = static_cast<int32_t>(masks.size()),
+                         .mask_words = static_cast<int32_t>(mask.size())});
+        masks.insert(masks.end(), mask.begin(), mask.end());
         for (const auto& [id, bias] : own.params.logit_bias) biases.push_back({id.value(), bias});
       }
       const auto bytes = static_cast<int64_t>(values.size() * sizeof(float));
       auto buffer = kernels.memory().Allocate(bytes);
       ASSERT_TRUE(buffer.ok()) << buffer.status();
       ASSERT_TRUE(kernels.memory().Upload(values.data(), buffer->get(), bytes).ok());
-      kernels.sampler()->Launch({buffer->get(), kSequences, vocabulary, stride}, {draws, biases, seen});
+      kernels.sampler()->Launch({buffer->get(), kSequences, vocabulary, stride},
+                                {draws, biases, seen, masks});
       buffers.push_back(*std::move(buffer));
       // What is counted stays where it is moved to.
       ASSERT_TRUE(kernels.sampler()->ReservePenaltySlots(kSequences + step, vocabulary));
@@ -203,14 +240,15 @@ inline void ExpectPenaltiesOfTheSampler(Kernels& kernels, int vocabulary, int st
     sampling::Sampler judge;
     for (size_t s = 0; s < tokens.size(); ++s) {
       Sequence& own = *before.sequences[s];
-      const auto expected = judge.Sample(before.rows[s], own.params, own.history,
-                                         static_cast<uint64_t>(step - 1), std::nullopt);
+      const auto expected =
+          judge.Sample(before.rows[s], own.params, own.history, static_cast<uint64_t>(step - 1), std::nullopt,
+                       std::nullopt, before.masks[s]);
       const TokenId drawn = expected.ok() ? expected->token : TokenId(-1);
       ASSERT_EQ(tokens[s], drawn) << "step " << step - 1 << " of a row of kind " << s << ": repetition "
                                   << own.params.repetition_penalty << ", presence "
                                   << own.params.presence_penalty << ", frequency "
                                   << own.params.frequency_penalty << ", " << own.params.logit_bias.size()
-                                  << " biases";
+                                  << " biases, a mask of " << before.masks[s].size() << " words";
       if (expected.ok()) own.history.AddOutput(drawn);
       // What it draws in the step under way is still counted there, before the next one's tokens are.
       if (random() % 8 == 0) sequences[s] = make(slot_of(static_cast<int>(s)));

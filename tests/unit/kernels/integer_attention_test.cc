@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "common/kv/store/kv_codec.h"
@@ -47,13 +48,13 @@ std::pair<std::vector<int>, double> Round(const std::vector<double>& numbers, do
   return {rounded, largest / most};
 }
 
-// Attention of the query at `position`, which sees all tokens up to its own.
-std::vector<float> Attend(std::vector<float> q, int64_t position, DType key, DType value,
+// Attention of the query at `position`, which sees all tokens up to its own, and a sink.
+std::vector<float> Attend(std::vector<float> q, float sink, int64_t position, DType key, DType value,
                           const std::vector<Stored>& keys, const std::vector<Stored>& values) {
   if (key == DType::kI4) kv::Rotate(q.data(), kDim);
   const auto [a, dq] = Round({q.begin(), q.end()}, 127);
   std::vector<double> out(kDim, 0.0);
-  double max = -INFINITY, sum = 0;
+  double max = sink, sum = std::isinf(sink) ? 0 : 1;
   for (int64_t start = 0; start <= position; start += kTile) {
     const int64_t end = std::min(start + kTile, position + 1);
     std::vector<double> scores;
@@ -99,10 +100,13 @@ TEST_P(IntegerAttentionTest, IsItsDefinition) {
   auto kernels = TryMakeCpu(GetParam(), 2, &why);
   if (kernels == nullptr) GTEST_SKIP() << why;
   Random random(51);
-  const AttentionShape shape = {
-      .heads = kHeads, .kv_heads = 1, .head_dim = kDim, .scale = kScale, .window = 0};
-  for (const auto& [key, value] :
-       {std::pair{DType::kI8, DType::kI8}, {DType::kI8, DType::kI4}, {DType::kI4, DType::kI8}}) {
+  AttentionShape shape = {.heads = kHeads, .kv_heads = 1, .head_dim = kDim, .scale = kScale, .window = 0};
+  for (const auto& [key, value, sinks] : {std::tuple{DType::kI8, DType::kI8, false},
+                                          {DType::kI8, DType::kI4, false},
+                                          {DType::kI4, DType::kI8, false},
+                                          {DType::kI8, DType::kI8, true},
+                                          {DType::kI4, DType::kI4, true}}) {
+    shape.sinks = TrialSinks(sinks ? kHeads : 0);
     const int64_t cols = int64_t{kHeads + 2} * kDim;
     OwnedMatrix qkv = OwnedMatrix::From(random.Normals(kTokens * cols), kTokens, cols);
     OwnedMatrix out(kTokens, kHeads * kDim);
@@ -123,7 +127,8 @@ TEST_P(IntegerAttentionTest, IsItsDefinition) {
     for (int64_t row : {0, 1, 15, 16, 63, 64, 100, 149}) {
       for (int h = 0; h < kHeads; ++h) {
         const float* q = qkv.view().row(row) + h * kDim;
-        const std::vector<float> expected = Attend({q, q + kDim}, row, key, value, keys, values);
+        const float sink = sinks ? shape.sinks[static_cast<size_t>(h)] : -INFINITY;
+        const std::vector<float> expected = Attend({q, q + kDim}, sink, row, key, value, keys, values);
         for (int d = 0; d < kDim; ++d) {
           // A weight that lies between two integers may go to the other one: 1 of 16383.
           EXPECT_NEAR(out.view().row(row)[h * kDim + d], expected[static_cast<size_t>(d)], 3e-4)

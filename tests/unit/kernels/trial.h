@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,12 @@ inline std::unique_ptr<Kernels> TryMakeCpu(const std::string& isa, int threads, 
   if (made.ok()) return *std::move(made);
   if (why != nullptr) *why = std::string(made.status().message());
   return nullptr;
+}
+
+// A sink for each of so many heads: below all scores, among them, above them.
+inline std::span<const float> TrialSinks(int heads) {
+  static const std::vector<float> all = {0.5f, -30, 3, 12, -1, 0, 60, -2.5f, 5, 1.25f};
+  return std::span(all).first(static_cast<size_t>(heads));
 }
 
 // The attention part of one layer of a model.

@@ -236,6 +236,52 @@ TEST(BlockPoolTest, ChangesThatNobodyTakesCollapseIntoAReset) {
   EXPECT_THAT(changes.stored, ElementsAre(chain[0]));
 }
 
+TEST(BlockPoolTest, TellsOfBlocksThatBecomeCachedAndOfThoseThatAreEvicted) {
+  BlockPool pool(4);
+  const auto chain = Chain(4);
+  const BlockHash root = RootHash("model", TenantSalt("tenant"));
+  std::vector<BlockPool::Cached> evicted;
+  pool.TrackCached([&](const BlockPool::Cached& block) { evicted.push_back(block); });
+  EXPECT_FALSE(pool.NextCached().has_value());
+  const auto blocks = pool.Allocate(3);
+  ASSERT_TRUE(blocks.ok());
+  for (size_t i = 0; i < 3; ++i) pool.Publish((*blocks)[i], chain[i], root);
+  EXPECT_FALSE(pool.NextCached().has_value()) << "they are in use";
+  pool.Release(*blocks);
+  // The head first, once each.
+  for (size_t i = 0; i < 3; ++i) {
+    const auto next = pool.NextCached();
+    ASSERT_TRUE(next.has_value());
+    EXPECT_EQ(next->hash, chain[i]);
+    EXPECT_EQ(next->root, root);
+    EXPECT_EQ(next->block, (*blocks)[i]);
+    EXPECT_EQ(next->uses, 1);
+    EXPECT_FALSE(next->leased);
+    EXPECT_GT(next->reuse, 0);
+    EXPECT_LT(next->reuse, 1);
+  }
+  EXPECT_FALSE(pool.HasNextCached());
+  // Used again, they are told again, as used twice; one is evicted before anybody asks.
+  const auto again = pool.AcquirePrefix(std::span(chain).first(3));
+  pool.Release(again);
+  EXPECT_TRUE(evicted.empty());
+  ASSERT_TRUE(pool.Allocate(2).ok());
+  ASSERT_EQ(evicted.size(), 1u);
+  EXPECT_EQ(evicted[0].hash, chain[2]) << "the tail";
+  EXPECT_EQ(evicted[0].uses, 2);
+  EXPECT_EQ(pool.NextCached()->hash, chain[0]);
+  EXPECT_EQ(pool.NextCached()->hash, chain[1]);
+  EXPECT_FALSE(pool.NextCached().has_value());
+  // A lease is told, and the last who tracks is the only one.
+  const auto leased = pool.AcquirePrefix(std::span(chain).first(1));
+  pool.Lease(leased, 0, LeaseClass::k5m, root, absl::UnixEpoch());
+  pool.Release(leased);
+  EXPECT_TRUE(pool.NextCached()->leased);
+  pool.TrackCached({});
+  ASSERT_TRUE(pool.Allocate(2).ok());
+  EXPECT_EQ(evicted.size(), 1u);
+}
+
 TEST(BlockPoolDeathTest, OurOwnErrorsEndTheProcess) {
   BlockPool pool(2);
   const auto chain = Chain(2);

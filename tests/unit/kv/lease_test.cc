@@ -53,6 +53,30 @@ class LeaseTest : public testing::Test {
   }
 };
 
+TEST_F(LeaseTest, OfARunIsToldWhatIsLeftByClassTheStrongestFirst) {
+  BlockPool pool(32);
+  const auto chain = PromptOf("t", 8, 1);
+  ServeMarked(pool, "t", std::vector(chain.begin(), chain.begin() + 6), LeaseClass::k5m, kStart);
+  ServeMarked(pool, "t", std::vector(chain.begin(), chain.begin() + 3), LeaseClass::k1h, kStart);
+  Serve(pool, chain);
+  pool.Advance(kStart + absl::Minutes(2));
+  const std::vector<BlockId> run = pool.AcquirePrefix(chain);  // a use: both are renewed
+  ASSERT_EQ(run.size(), 8u);
+  EXPECT_THAT(
+      pool.LeasesOf(run),
+      testing::ElementsAre(HeldLease{.lease_class = LeaseClass::k1h, .blocks = 3, .left = absl::Hours(1)},
+                           HeldLease{.lease_class = LeaseClass::k5m, .blocks = 6, .left = absl::Minutes(5)}));
+  pool.Advance(kStart + absl::Minutes(6));
+  EXPECT_THAT(
+      pool.LeasesOf(std::span(run).subspan(2)),
+      testing::ElementsAre(HeldLease{.lease_class = LeaseClass::k1h, .blocks = 1, .left = absl::Minutes(56)},
+                           HeldLease{.lease_class = LeaseClass::k5m, .blocks = 4, .left = absl::Minutes(1)}));
+  pool.Advance(kStart + absl::Minutes(7));
+  EXPECT_EQ(pool.LeasesOf(run).size(), 1u) << "what has passed is not told, in use as it may be";
+  pool.Release(run);
+  EXPECT_TRUE(pool.LeasesOf({}).empty());
+}
+
 TEST_F(LeaseTest, UnleasedGoFirstThenFiveMinutesThenAnHour) {
   for (const Eviction eviction : {Eviction::kForecast, Eviction::kLeastRecentlyUsed}) {
     BlockPool pool(16, eviction);

@@ -101,7 +101,8 @@ TEST(ModelConfigTest, TakesTheModelTypeWhereNoArchitectureIsNamed) {
   config.erase("architectures");
   config["model_type"] = "gemma3";
   EXPECT_EQ(MessageFor(config),
-            "config.json: unknown model_type \"gemma3\": Baton runs llama, mistral, qwen2, qwen3");
+            "config.json: unknown model_type \"gemma3\": Baton runs llama, mistral, qwen2, qwen3, "
+            "qwen2_moe, qwen3_moe, mixtral, olmoe, glm4_moe, gpt_oss");
   config["model_type"] = {"llama"};
   EXPECT_EQ(
       MessageFor(config),
@@ -110,9 +111,11 @@ TEST(ModelConfigTest, TakesTheModelTypeWhereNoArchitectureIsNamed) {
 }
 
 TEST(ModelConfigTest, RefusesWhatItDoesNotKnowByName) {
-  EXPECT_EQ(MessageFor(Family("GemmaForCausalLM")),
-            "config.json: unknown architecture \"GemmaForCausalLM\": Baton runs LlamaForCausalLM, "
-            "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM");
+  EXPECT_EQ(
+      MessageFor(Family("GemmaForCausalLM")),
+      "config.json: unknown architecture \"GemmaForCausalLM\": Baton runs LlamaForCausalLM, "
+      "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen2MoeForCausalLM, "
+      "Qwen3MoeForCausalLM, MixtralForCausalLM, OlmoeForCausalLM, Glm4MoeForCausalLM, GptOssForCausalLM");
   json config = Llama();
   config["hidden_act"] = "gelu";
   EXPECT_EQ(MessageFor(config), "config.json: field \"hidden_act\" is \"gelu\": only silu is known");
@@ -315,6 +318,191 @@ TEST(ModelConfigTest, CountsParametersAndKvBytes) {
                      {"num_key_value_heads", 8},
                      {"tie_word_embeddings", true}});
   EXPECT_EQ(Read(config).parameters(), 596049920);
+}
+
+json Mixture(const char* architecture) {
+  json config = Family(architecture);
+  const std::string name = architecture;
+  config.update(json{{"num_experts_per_tok", 2}, {"moe_intermediate_size", 24}});
+  config[name == "MixtralForCausalLM"   ? "num_local_experts"
+         : name == "Glm4MoeForCausalLM" ? "n_routed_experts"
+                                        : "num_experts"] = 8;
+  if (name == "Qwen2MoeForCausalLM") config["shared_expert_intermediate_size"] = 40;
+  return config;
+}
+
+TEST(ModelConfigTest, ReadsMixturesOfExperts) {
+  json qwen3 = Mixture("Qwen3MoeForCausalLM");
+  qwen3["mlp_only_layers"] = {2};
+  qwen3["decoder_sparse_step"] = 2;
+  ModelConfig config = Read(qwen3);
+  EXPECT_THAT(config.expert_layers, ElementsAre(false, true, false, true));
+  EXPECT_EQ(config.experts.experts, 8);
+  EXPECT_EQ(config.experts.chosen, 2);
+  EXPECT_EQ(config.experts.width, 24);
+  EXPECT_FALSE(config.experts.normalize || config.experts.sigmoid || config.experts.shared_width > 0);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_THAT(config.Describe(), testing::HasSubstr("2 of 8 experts"));
+  config = Read(Mixture("MixtralForCausalLM"));
+  EXPECT_TRUE(config.experts.normalize);
+  EXPECT_EQ(config.experts.width, 160);
+  EXPECT_EQ(config.rope_theta, 1e6);
+  EXPECT_THAT(config.windows, ElementsAre(0, 0, 0, 0));
+  config = Read(Mixture("Qwen2MoeForCausalLM"));
+  EXPECT_TRUE(config.qkv_bias && config.experts.shared_gated);
+  EXPECT_EQ(config.experts.shared_width, 40);
+  config = Read(Mixture("OlmoeForCausalLM"));
+  EXPECT_TRUE(config.qk_norm && config.wide_qk_norm);
+  json glm = Mixture("Glm4MoeForCausalLM");
+  glm.update(
+      json{{"n_group", 4}, {"topk_group", 2}, {"routed_scaling_factor", 2.5}, {"n_shared_experts", 2}});
+  config = Read(glm);
+  EXPECT_TRUE(config.experts.sigmoid && config.experts.choice_bias && config.experts.normalize);
+  EXPECT_THAT(config.expert_layers, ElementsAre(false, true, true, true));
+  EXPECT_EQ(config.experts.shared_width, 48);
+  EXPECT_EQ(config.experts.scale, 2.5);
+  EXPECT_EQ(config.rotary_dim, 4);
+}
+
+// gpt-oss-20b, as it is published, but for the number of layers.
+json GptOss() {
+  return json::parse(R"({
+    "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0, "eos_token_id": 200002,
+    "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+    "intermediate_size": 2880, "max_position_embeddings": 131072, "model_type": "gpt_oss", "num_attention_heads": 64,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "num_experts_per_tok": 4, "num_hidden_layers": 4, "num_key_value_heads": 8, "num_local_experts": 32,
+    "pad_token_id": 199999, "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn",
+    "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"},
+    "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+    "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false}, "rope_theta": 150000,
+    "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": false,
+    "vocab_size": 201088})");
+}
+
+TEST(ModelConfigTest, ReadsGptOssAsItIsPublished) {
+  const ModelConfig config = Read(GptOss());
+  EXPECT_TRUE(config.qkv_bias && config.output_bias && config.sinks);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_THAT(config.windows, ElementsAre(128, 0, 128, 0));
+  EXPECT_EQ(config.rope_scaling.type, RopeScaling::Type::kYarn);
+  EXPECT_FALSE(config.rope_scaling.truncate);
+  EXPECT_EQ(config.rope_scaling.original_context, 4096);
+  const ExpertConfig& experts = config.experts;
+  EXPECT_TRUE(experts.late_softmax && experts.biased && experts.fused && !experts.normalize);
+  EXPECT_EQ(experts.experts, 32);
+  EXPECT_EQ(experts.chosen, 4);
+  EXPECT_EQ(experts.width, 2880);
+  EXPECT_EQ(experts.limit, 7);
+  EXPECT_EQ(experts.slope, 1.702);
+  EXPECT_THAT(config.expert_layers, ElementsAre(true, true, true, true));
+  // What is missing is as transformers has it.
+  json bare = GptOss();
+  for (const char* field : {"attention_bias", "head_dim", "layer_types", "sliding_window", "swiglu_limit",
+                            "rope_theta", "architectures"}) {
+    bare.erase(field);
+  }
+  EXPECT_EQ(Read(bare).Canonical(), config.Canonical());
+  bare["sliding_window"] = nullptr;
+  EXPECT_THAT(Read(bare).windows, ElementsAre(0, 0, 0, 0));
+  // gpt-oss-20b: 20,914,757,184 parameters.
+  json whole = GptOss();
+  whole["num_hidden_layers"] = 24;
+  whole.erase("layer_types");
+  EXPECT_EQ(Read(whole).parameters(), 20914757184);
+  EXPECT_EQ(Read(whole).active_parameters(), 4187440704);
+}
+
+TEST(ModelConfigTest, RefusesGptOssThatIsNot) {
+  const auto with = [](const json& fields) {
+    json config = GptOss();
+    config.update(fields);
+    return MessageFor(config);
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(with({{"rope_scaling", nullptr}}),
+              HasSubstr("is missing: set it as the published model has it"));
+  EXPECT_THAT(with({{"swiglu_limit", 0}}), HasSubstr("\"swiglu_limit\""));
+  EXPECT_THAT(with({{"hidden_act", "gelu"}}), HasSubstr("only silu is known"));
+  EXPECT_THAT(with({{"layer_types", {"full_attention"}}}), HasSubstr("must list 4 layers"));
+  EXPECT_THAT(with({{"quantization_config", {{"quant_method", "awq"}, {"bits", 4}}}}),
+              HasSubstr("awq, 4 bits, groups of 128 of GptOssForCausalLM is not known: mxfp4 goes with "
+                        "GptOssForCausalLM"));
+  json llama = Llama();
+  llama["quantization_config"] = {{"quant_method", "mxfp4"}};
+  EXPECT_THAT(MessageFor(llama), HasSubstr("mxfp4 of LlamaForCausalLM is not known"));
+  const std::string plain = Read(GptOss()).Canonical();
+  for (const auto& [field, value] :
+       {std::pair<const char*, json>{"swiglu_limit", 6}, {"swiglu_alpha", 1.7}, {"sliding_window", 64}}) {
+    json changed = GptOss();
+    changed[field] = value;
+    EXPECT_NE(Read(changed).Canonical(), plain) << field;
+  }
+}
+
+TEST(ModelConfigTest, RefusesMixturesThatCanNotBe) {
+  const auto with = [](const char* architecture, const json& fields) {
+    json config = Mixture(architecture);
+    config.update(fields);
+    return MessageFor(config);
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(with("OlmoeForCausalLM", {{"clip_qkv", 8.0}}), HasSubstr("\"clip_qkv\" is not supported"));
+  EXPECT_THAT(with("Qwen3MoeForCausalLM", {{"use_sliding_window", true}}),
+              HasSubstr("\"use_sliding_window\" is not supported for Qwen3MoeForCausalLM"));
+  EXPECT_THAT(with("Qwen3MoeForCausalLM", {{"num_experts_per_tok", 9}}),
+              HasSubstr("is 9, more than the 8 experts that may be chosen"));
+  EXPECT_THAT(with("Qwen3MoeForCausalLM", {{"mlp_only_layers", {4}}}), HasSubstr("\"mlp_only_layers\""));
+  EXPECT_THAT(with("MixtralForCausalLM", {{"num_local_experts", nullptr}}),
+              HasSubstr("\"num_local_experts\""));
+  EXPECT_THAT(with("Glm4MoeForCausalLM", {{"n_group", 3}}),
+              HasSubstr("\"n_group\" is 3, which does not split 8 experts into groups of at least two"));
+  EXPECT_THAT(with("Glm4MoeForCausalLM", {{"n_group", 2}, {"topk_group", 3}}),
+              HasSubstr("\"topk_group\" is 3, more than n_group 2"));
+  EXPECT_THAT(with("Glm4MoeForCausalLM", {{"n_group", 4}, {"topk_group", 1}, {"num_experts_per_tok", 3}}),
+              HasSubstr("is 3, more than the 2 experts that may be chosen"));
+  EXPECT_THAT(with("Glm4MoeForCausalLM", {{"partial_rotary_factor", 0.2}}),
+              HasSubstr("leaves no even number of 8 values to turn"));
+}
+
+TEST(ModelConfigTest, CanonicalTextTellsMixturesApart) {
+  const std::string plain = Read(Mixture("Glm4MoeForCausalLM")).Canonical();
+  const std::pair<const char*, json> changes[] = {
+      {"n_routed_experts", 16},  {"num_experts_per_tok", 3},   {"moe_intermediate_size", 32},
+      {"norm_topk_prob", false}, {"routed_scaling_factor", 2}, {"n_group", 2},
+      {"n_shared_experts", 2},   {"first_k_dense_replace", 2}, {"partial_rotary_factor", 1}};
+  for (const auto& [field, value] : changes) {
+    json changed = Mixture("Glm4MoeForCausalLM");
+    changed[field] = value;
+    EXPECT_NE(Read(changed).Canonical(), plain) << field;
+  }
+}
+
+TEST(ModelConfigTest, CountsParametersOfMixtures) {
+  // Qwen3-30B-A3B: 30,532,122,624 parameters.
+  json config = Mixture("Qwen3MoeForCausalLM");
+  config.update(json{{"vocab_size", 151936},
+                     {"hidden_size", 2048},
+                     {"num_hidden_layers", 48},
+                     {"num_attention_heads", 32},
+                     {"num_key_value_heads", 4},
+                     {"head_dim", 128},
+                     {"num_experts", 128},
+                     {"num_experts_per_tok", 8},
+                     {"moe_intermediate_size", 768}});
+  EXPECT_EQ(Read(config).parameters(), 30532122624);
+  EXPECT_EQ(Read(config).parameters() - Read(config).active_parameters(), 48LL * 120 * 3 * 2048 * 768);
+  // OLMoE-1B-7B: 6,919,161,856.
+  config = Mixture("OlmoeForCausalLM");
+  config.update(json{{"vocab_size", 50304},
+                     {"hidden_size", 2048},
+                     {"intermediate_size", 1024},
+                     {"num_hidden_layers", 16},
+                     {"num_attention_heads", 16},
+                     {"num_key_value_heads", 16},
+                     {"num_experts", 64},
+                     {"num_experts_per_tok", 8}});
+  EXPECT_EQ(Read(config).parameters(), 6919161856);
 }
 
 TEST(ModelConfigTest, LoadNamesTheFolder) {

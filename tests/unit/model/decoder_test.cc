@@ -240,7 +240,8 @@ struct Lane {
 TEST_P(DecoderNumbersTest, ARowDependsOnNothingButItself) {
   constexpr uint32_t kSeed = 11;
   std::mt19937 random(kSeed);
-  for (const char* name : {"llama-mha", "mistral-window", "qwen2-window", "qwen3-window"}) {
+  for (const char* name : {"llama-mha", "mistral-window", "qwen2-window", "qwen3-window", "qwen3-moe",
+                           "qwen2-moe", "mixtral", "olmoe", "glm4-moe", "gpt-oss"}) {
     SCOPED_TRACE(testing::Message() << name << ", seed " << kSeed);
     const ModelFolder folder(name);
     const auto decoder = Load(folder);

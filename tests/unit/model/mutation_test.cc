@@ -73,7 +73,8 @@ TEST(MutationTest, SafetensorsAreRefusedOrSound) {
 TEST(MutationTest, ConfigsAreRefusedOrSound) {
   std::mt19937 random(kMutationSeed);
   int accepted = 0;
-  for (const char* name : {"llama3-rope", "llama-yarn", "llama-dynamic", "mistral-window", "qwen3-window"}) {
+  for (const char* name : {"llama3-rope", "llama-yarn", "llama-dynamic", "mistral-window", "qwen3-window",
+                           "qwen2-moe", "glm4-moe", "gpt-oss-mxfp4"}) {
     const std::string original = ModelFolder(name).Read("config.json");
     ASSERT_EQ(FuzzConfig(AsBytes(original)).value(), true);
     for (int i = 0; i < 5000; ++i) {

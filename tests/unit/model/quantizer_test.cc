@@ -69,10 +69,10 @@ TEST(QuantizerTest, ItReadsWhatFilesStoreAndChangesWhatDiffers) {
   Quantizer stored(WeightPrecision::kStored, 1), narrow(WeightPrecision::kBF16, 1),
       integers(WeightPrecision::kInt8, 1), halves(WeightPrecision::kInt4, 1);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    EXPECT_FALSE(stored.Changes(dtype));
-    EXPECT_EQ(narrow.Changes(dtype), dtype != DType::kBF16);
-    EXPECT_TRUE(integers.Changes(dtype));
-    EXPECT_TRUE(halves.Changes(dtype));
+    EXPECT_FALSE(stored.Changes(dtype, "w"));
+    EXPECT_EQ(narrow.Changes(dtype, "w"), dtype != DType::kBF16);
+    EXPECT_TRUE(integers.Changes(dtype, "w"));
+    EXPECT_TRUE(halves.Changes(dtype, "w"));
   }
   // 1, -2 and 0.5, as bfloat16 and as float16, at an odd address.
   for (const auto& [dtype, bits] :

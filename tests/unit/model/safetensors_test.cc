@@ -115,7 +115,7 @@ TEST(SafetensorsTest, RefusesAHeaderThatLiesAboutOffsets) {
 TEST(SafetensorsTest, ReadsWhatQuantizedWeightsAreStoredAs) {
   for (const auto& [type, values, bytes, name] :
        {std::tuple<const char*, int, int, const char*>{"I8", 8, 1, "i8"},
-        {"U8", 8, 1, "i8"},
+        {"U8", 8, 1, "u8"},
         {"I32", 2, 4, "i32"},
         {"I64", 1, 8, "i64"},
         {"F8_E4M3", 8, 0, "f8"}}) {

@@ -3,6 +3,7 @@
 // that the host may not look into it.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <set>
 #include <thread>
@@ -64,6 +65,8 @@ class FarKernels final : public kernels::Kernels {
 constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha";
 constexpr uint32_t kDrawSeed = 61;
 constexpr int64_t kPrompt = 4;
+// Of 150 tokens: none of two ranks' columns is all allowed or all forbidden, and the last 22 are forbidden.
+constexpr std::array<uint32_t, 4> kMask = {0x5A5A5A5A, 0x0FF00FF1, 0xFFFF0000, 0x00FF3333};
 constexpr int64_t kSteps = 8;
 
 // A prompt for two sequences, of which the second's logits are delivered, then steps of the first alone, each
@@ -87,7 +90,8 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
                             .top_k = 50,
                             .slot = 2,
                             .frequency_penalty = 1.5f,
-                            .bias_count = 1};
+                            .bias_count = 1,
+                            .mask_words = static_cast<int32_t>(kMask.size())};
   };
   EXPECT_TRUE((*decoder)->ReservePenaltySlots(3));
   const kernels::TokenBias bias = {.token = 5, .bias = 2};
@@ -98,8 +102,8 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
   const std::vector<int64_t> ends = {kPrompt - 1, 2 * kPrompt - 1};
   const kernels::RowDraw first = draw(0);
   (*decoder)->Forward(
-      {prompts, both, ends, std::span(&first, 1), {}, std::span(&bias, 1), std::span(&seen, 1)}, *store,
-      logits, ignore, token);
+      {prompts, both, ends, std::span(&first, 1), {}, std::span(&bias, 1), std::span(&seen, 1), kMask},
+      *store, logits, ignore, token);
   tokens = token;
 
   const std::vector<int64_t> wanted = {0};
@@ -109,10 +113,15 @@ std::vector<TokenId> Generate(kernels::Kernels& kernels, kernels::Collective* gr
     const kernels::RowDraw own_draw = draw(step);
     const kernels::TakenToken taken;
     const TokenId known = step == 1 ? token[0] : TokenId(0);
-    (*decoder)->Launch(
-        {std::span(&known, 1), std::span(&next, 1), wanted, std::span(&own_draw, 1),
-         step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1), std::span(&bias, 1)},
-        *store, row, ignore);
+    (*decoder)->Launch({std::span(&known, 1),
+                        std::span(&next, 1),
+                        wanted,
+                        std::span(&own_draw, 1),
+                        step == 1 ? std::span<const kernels::TakenToken>() : std::span(&taken, 1),
+                        std::span(&bias, 1),
+                        {},
+                        kMask},
+                       *store, row, ignore);
     if (step == 1) continue;
     (*decoder)->Finish(row, token);
     tokens.push_back(token[0]);
@@ -151,6 +160,11 @@ TEST(ShardedDrawTest, EveryRankDrawsTheTokensOfTheWholeModel) {
   const std::vector<TokenId> expected = Generate(alone, nullptr, logits);
   ASSERT_EQ(expected.size(), static_cast<size_t>(kSteps));
   EXPECT_GT(std::set<TokenId>(expected.begin(), expected.end()).size(), 2u);
+  for (const TokenId token : expected) {
+    const auto id = static_cast<size_t>(token.value());
+    ASSERT_LT(id / 32, kMask.size()) << id;
+    EXPECT_NE(kMask[id / 32] >> (id % 32) & 1, 0u) << id;
+  }
   for (int ranks : {2, 4}) {
     SCOPED_TRACE(::testing::Message() << ranks << " ranks");
     const auto group = kernels::MakeInProcessGroup(ranks);

@@ -10,7 +10,8 @@ namespace {
 
 TEST(ModelSummaryTest, AgreesWithTheFiles) {
   for (const char* name :
-       {"llama-mha", "llama-gqa-tied", "llama-bias", "llama-sharded", "qwen2", "qwen3-window"}) {
+       {"llama-mha", "llama-gqa-tied", "llama-bias", "llama-sharded", "qwen2", "qwen3-window", "qwen3-moe",
+        "qwen2-moe", "mixtral", "olmoe", "glm4-moe", "gpt-oss"}) {
     SCOPED_TRACE(name);
     const ModelFolder folder(name);
     const auto summary = ModelSummary::Load(folder.path());
@@ -18,13 +19,15 @@ TEST(ModelSummaryTest, AgreesWithTheFiles) {
     int64_t stored = 0;
     for (const auto& [type, values] : summary->values_by_type) stored += values;
     EXPECT_EQ(summary->parameters, stored);
-    EXPECT_EQ(summary->weight_bytes, stored * (std::string(name) == "llama-mha" ? 4 : 2));
+    const bool wide = std::string(name) == "llama-mha" || std::string(name) == "olmoe";
+    EXPECT_EQ(summary->weight_bytes, stored * (wide ? 4 : 2));
   }
 }
 
 TEST(ModelSummaryTest, CountsWeightBytesOfEachPrecision) {
   // What the backend really holds is more by its padding alone: to whole panels of 64 rows.
-  for (const char* name : {"llama-mha", "llama-gqa-tied", "qwen2"}) {
+  for (const char* name :
+       {"llama-mha", "llama-gqa-tied", "qwen2", "qwen3-moe", "glm4-moe", "gpt-oss", "gpt-oss-mxfp4"}) {
     const ModelFolder folder(name);
     const auto summary = ModelSummary::Load(folder.path());
     ASSERT_TRUE(summary.ok()) << summary.status();
@@ -41,6 +44,20 @@ TEST(ModelSummaryTest, CountsWeightBytesOfEachPrecision) {
       before = bytes;
     }
   }
+}
+
+TEST(ModelSummaryTest, CountsWhatATokenUsesOfExperts) {
+  const ModelFolder folder("qwen3-moe");  // 3 of 8 experts of width 24 in 2 layers, hidden 64
+  const auto summary = ModelSummary::Load(folder.path());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  constexpr int64_t kExpert = 3 * 64 * 24;
+  EXPECT_EQ(summary->parameters - summary->active_parameters, 2 * 5 * kExpert);
+  EXPECT_EQ(summary->BytesPerExpert(WeightPrecision::kStored), 2 * kExpert);
+  EXPECT_EQ(summary->BytesPerExpert(WeightPrecision::kInt8), kExpert + 4 * (24 + 24 + 64));
+  // The embedding is another matrix than the head: a token reads a row of it.
+  EXPECT_EQ(summary->WeightBytes(WeightPrecision::kBF16) - summary->BytesPerToken(WeightPrecision::kBF16),
+            2 * (2 * 5 * kExpert + summary->lookup_values));
+  EXPECT_EQ(summary->router_values, 2 * 8 * 64);
 }
 
 TEST(ModelSummaryTest, CountsKvBytesOfEachPrecision) {

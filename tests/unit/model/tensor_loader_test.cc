@@ -60,8 +60,9 @@ TEST_F(TensorLoaderTest, RefusalsNameTheTensor) {
 
 TEST_F(TensorLoaderTest, WhatWasNotTakenIsLeft) {
   TensorLoader checks(folder_, checkpoint_, nullptr);
+  const ModelConfig config;
   for (const auto& [name, tensor] : checkpoint_.tensors()) {
-    EXPECT_THAT(std::string(checks.NothingLeft("Llama").message()), HasSubstr(name));
+    EXPECT_THAT(std::string(checks.NothingLeft(config).message()), HasSubstr(name));
     const TensorPart part = {name, tensor->shape.front(), {0, 1}};
     if (tensor->shape.size() == 1) {
       const auto vector = checks.Vector({&part, 1});
@@ -73,7 +74,7 @@ TEST_F(TensorLoaderTest, WhatWasNotTakenIsLeft) {
       EXPECT_EQ(*matrix, nullptr);
     }
   }
-  EXPECT_TRUE(checks.NothingLeft("Llama").ok());
+  EXPECT_TRUE(checks.NothingLeft(config).ok());
 }
 
 }  // namespace

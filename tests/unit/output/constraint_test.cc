@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/output/structural_tags.h"
 #include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
 
@@ -84,6 +85,53 @@ TEST_F(ConstraintTest, ChoicesAreTexts) {
   EXPECT_FALSE(ChoiceGrammar({}).ok());
   EXPECT_FALSE(ChoiceGrammar(std::vector<std::string>{""}).ok());
   EXPECT_FALSE(ChoiceGrammar(std::vector<std::string>{"yes", "\xC3"}).ok());
+}
+
+TEST_F(ConstraintTest, TagsHaveAStructureAndTheTextAroundThemHasNone) {
+  const std::vector<StructuralTag> tags = {
+      {.begin = "<fn=add>",
+       .json_schema = R"({"type": "object", "properties": {"n": {"type": "integer"}},
+                                               "required": ["n"], "additionalProperties": false})",
+       .end = "</fn>"},
+      {.begin = "<fn=stop>", .json_schema = R"({"type": "null"})", .end = "</fn>"},
+      {.begin = "DATA ", .json_schema = R"({"type": "array", "items": {"type": "boolean"}})", .end = ""}};
+  const std::vector<std::string> triggers = {"<fn=", "DATA"};
+  const auto grammar = StructuralGrammar(tags, triggers);
+  for (const char* const good :
+       {"", "Words < and <f, DAT and nothing else.", "<fn=add>{\"n\": 3}</fn>", "a <fn=stop>null</fn> b\n",
+        "one <fn=add>{\"n\": 3}</fn><fn=stop>null</fn> two DATA [true, false] three <fn=add>{\"n\":-1}</fn>",
+        "DATA []", "<<fn=stop>null</fn>", "An unfinished <fn"}) {
+    EXPECT_TRUE(Obeys(grammar, good)) << good;
+  }
+  for (const char* const bad :
+       {"<fn=", "<fn=other>{}</fn>", "<fn=add>{\"n\": \"3\"}</fn>", "<fn=add>{\"n\": 3}", "DATA", "DATA {}",
+        "DATA [1]", "words <fn=stop>null</fn> <fn=stop>no</fn>", "<fn=stop> then DATA []",
+        "DATA then <fn=stop>null</fn>", "<fn=add>{\"n\": 3}</fn> DATA x"}) {
+    EXPECT_FALSE(Obeys(grammar, bad)) << bad;
+  }
+}
+
+TEST_F(ConstraintTest, ATagThatCouldNotBeginIsNamed) {
+  const auto refused = [](std::vector<StructuralTag> tags, std::vector<std::string> triggers) {
+    const auto grammar = StructuralGrammar(tags, triggers);
+    EXPECT_TRUE(absl::IsInvalidArgument(grammar.status()));
+    return std::string(grammar.status().message());
+  };
+  const StructuralTag good = {.begin = "<a>", .json_schema = "{}", .end = "</a>"};
+  EXPECT_THAT(refused({}, {"<"}), HasSubstr("tags: there are 0"));
+  EXPECT_THAT(refused({good}, {}), HasSubstr("triggers: there are 0"));
+  EXPECT_THAT(refused({good}, {"<", ""}), HasSubstr("triggers[1]: empty"));
+  EXPECT_THAT(refused({good}, {"<a", "a"}), HasSubstr("triggers[1]: part of triggers[0]"));
+  EXPECT_THAT(refused({good}, {"<a", "<a"}), HasSubstr("triggers[0]: part of triggers[1]"));
+  EXPECT_THAT(refused({good}, {"<a", "<b"}), HasSubstr("triggers[1]: no tag begins with it"));
+  EXPECT_THAT(refused({good, {.begin = "b", .json_schema = "{}", .end = ""}}, {"<a"}),
+              HasSubstr("tags[1].begin: begins with none"));
+  EXPECT_THAT(refused({{.begin = "<a>", .json_schema = "{", .end = ""}}, {"<"}),
+              HasSubstr("tags[0].json_schema: "));
+  EXPECT_THAT(refused({{.begin = "<a>", .json_schema = "{}", .end = std::string(300, 'x')}}, {"<"}),
+              HasSubstr("tags[0].end: 300 bytes"));
+  EXPECT_THAT(refused({{.begin = "<a\xC3", .json_schema = "{}", .end = ""}}, {"<"}),
+              HasSubstr("tags[0].begin: not UTF-8"));
 }
 
 TEST_F(ConstraintTest, AClientsGrammarIsBounded) {

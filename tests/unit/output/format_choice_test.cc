@@ -1,5 +1,8 @@
 #include "common/output/format_choice.h"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -22,20 +25,6 @@ FormatChoice Choose(const std::string& source) {
   return ChooseFormat(QwenLike(), **chat_template);
 }
 
-TEST(ChooseFormatTest, OfTheGoldenTemplates) {
-  const FormatChoice qwen = Choose(Read("tests/golden/text/templates/qwen_style.jinja"));
-  EXPECT_EQ(qwen.format->name, "hermes");
-  EXPECT_TRUE(qwen.tools);
-  EXPECT_TRUE(qwen.thinking);
-  const FormatChoice llama = Choose(Read("tests/golden/text/templates/llama3_style.jinja"));
-  EXPECT_EQ(llama.format->name, "llama3_json");
-  EXPECT_TRUE(llama.tools);
-  EXPECT_FALSE(llama.thinking);
-  const FormatChoice mistral = Choose(Read("tests/golden/text/templates/mistral_style.jinja"));
-  EXPECT_EQ(mistral.format->name, "mistral");
-  EXPECT_TRUE(mistral.tools);
-}
-
 TEST(ChooseFormatTest, OfTheShippedModel) {
   const std::string folder = std::string(BATON_SOURCE_DIR) + "/models/baton-tiny";
   const FormatChoice choice =
@@ -45,49 +34,82 @@ TEST(ChooseFormatTest, OfTheShippedModel) {
   EXPECT_TRUE(choice.thinking);
 }
 
-// Turns, and an assistant's calls between `open` and `close` by `call`.
-std::string Template(const std::string& open, const std::string& call, const std::string& close) {
-  return "{%- for m in messages -%}<|start|>{{ m.role }}\n{%- if m.reasoning_content %}<think>\n{{ "
-         "m.reasoning_content "
-         "}}\n</think>\n\n{% endif -%}{{ m.content }}{%- if m.tool_calls %}" +
-         open + "{%- for c in m.tool_calls -%}{%- set f = c.function -%}" + call + "{%- endfor -%}" + close +
-         "{%- endif -%}<|end|>{%- endfor -%}{%- if add_generation_prompt %}<|start|>assistant\n{%- endif -%}";
+// A template of each family, of our own and with the structure of its models': what is expected of it.
+struct Family {
+  const char* file;
+  const char* format;
+  bool thinking;
+  bool text_arguments = false;
+};
+constexpr Family kFamilies[] = {
+    {"golden/text/templates/qwen_style", "hermes", true},
+    {"unit/output/templates/qwen3_thinking", "hermes", true},
+    {"unit/output/templates/qwq", "hermes", true},
+    {"unit/output/templates/qwen3_coder", "qwen3_coder", false},
+    {"unit/output/templates/glm45", "glm", true},
+    {"unit/output/templates/mistral_v11", "mistral_v11", true},
+    {"golden/text/templates/mistral_style", "mistral", false},
+    {"unit/output/templates/deepseek_v3", "deepseek_v3", false, true},
+    {"unit/output/templates/r1_distill", "deepseek_v3", true, true},
+    {"unit/output/templates/deepseek_v31", "deepseek_v31", true, true},
+    {"unit/output/templates/kimi_k2", "kimi_k2", true},
+    {"unit/output/templates/gpt_oss", "harmony", true},
+    {"golden/text/templates/llama3_style", "llama3_json", false},
+    {"unit/output/templates/llama_pythonic", "pythonic", false},
+};
+
+TEST(ChooseFormatTest, OfEveryFamily) {
+  std::vector<std::string_view> never = {};
+  for (const OutputFormat& format : Formats()) never.push_back(format.name);
+  for (const Family& family : kFamilies) {
+    SCOPED_TRACE(family.file);
+    const FormatChoice choice = Choose(Read(fmt::format("tests/{}.jinja", family.file)));
+    EXPECT_EQ(choice.format->name, family.format);
+    EXPECT_TRUE(choice.tools);
+    EXPECT_EQ(choice.thinking, family.thinking);
+    EXPECT_EQ(choice.text_arguments, family.text_arguments);
+    std::erase(never, family.format);
+  }
+  EXPECT_THAT(never, testing::ElementsAre("none"));
 }
 
-TEST(ChooseFormatTest, OfEveryLayout) {
-  const std::string tagged =
-      "{{ '<tool_call>\\n<function=' ~ f.name ~ '>\\n' }}{%- for k, v in f.arguments.items() -%}{{ "
-      "'<parameter=' ~ k ~ "
-      "'>\\n' ~ (v if v is string else v | tojson) ~ '\\n</parameter>\\n' }}{%- endfor -%}{{ "
-      "'</function>\\n</tool_call>\\n' }}";
-  const std::string glm =
-      "{{ '<tool_call>' ~ f.name ~ '\\n' }}{%- for k, v in f.arguments.items() -%}{{ '<arg_key>' ~ k ~ "
-      "'</arg_key>\\n<arg_value>' ~ (v if v is string else v | tojson) ~ '</arg_value>\\n' }}{%- endfor "
-      "-%}{{ "
-      "'</tool_call>\\n' }}";
-  const std::string deepseek =
-      "{{ '<｜tool▁call▁begin｜>' ~ f.name ~ '<｜tool▁sep｜>' ~ (f.arguments | tojson) ~ "
-      "'<｜tool▁call▁end｜>' }}";
-  const std::string deepseek_v3 =
-      "{{ '<｜tool▁call▁begin｜>function<｜tool▁sep｜>' ~ f.name ~ '\\n```json\\n' ~ (f.arguments | tojson) "
-      "~ "
-      "'\\n```<｜tool▁call▁end｜>' }}";
-  const std::string kimi =
-      "{{ '<|tool_call_begin|>functions.' ~ f.name ~ ':' ~ loop.index0 ~ '<|tool_call_argument_begin|>' ~ "
-      "(f.arguments | "
-      "tojson) ~ '<|tool_call_end|>' }}";
-  const std::string mistral = "{{ '[TOOL_CALLS]' ~ f.name ~ '[ARGS]' ~ (f.arguments | tojson) }}";
-  EXPECT_EQ(Choose(Template("", tagged, "")).format->name, "qwen3_coder");
-  EXPECT_EQ(Choose(Template("", glm, "")).format->name, "glm");
-  EXPECT_EQ(Choose(Template("<｜tool▁calls▁begin｜>", deepseek, "<｜tool▁calls▁end｜>")).format->name,
-            "deepseek_v31");
-  EXPECT_EQ(Choose(Template("<｜tool▁calls▁begin｜>", deepseek_v3, "<｜tool▁calls▁end｜>")).format->name,
-            "deepseek_v3");
-  const FormatChoice choice =
-      Choose(Template("<|tool_calls_section_begin|>", kimi, "<|tool_calls_section_end|>"));
-  EXPECT_EQ(choice.format->name, "kimi_k2");
-  EXPECT_TRUE(choice.thinking);
-  EXPECT_EQ(Choose(Template("", mistral, "")).format->name, "mistral_v11");
+// Turns, and an assistant's calls as `calls` writes them.
+std::string Template(const std::string& calls) {
+  return "{%- for m in messages -%}<|start|>{{ m.role }}\n{%- if m.reasoning_content %}<think>\n{{ "
+         "m.reasoning_content }}\n</think>\n\n{% endif -%}{{ m.content }}{%- if m.tool_calls %}" +
+         calls +
+         "{%- endif -%}<|end|>{%- endfor -%}{%- if add_generation_prompt %}<|start|>assistant\n{%- endif -%}";
+}
+std::string Template(const std::string& open, const std::string& call, const std::string& close) {
+  return Template(open + "{%- for c in m.tool_calls -%}{%- set f = c.function -%}" + call + "{%- endfor -%}" +
+                  close);
+}
+
+constexpr char kHermesCall[] =
+    "{{ '<tool_call>' ~ {'name': f.name, 'arguments': f.arguments} | tojson ~ '</tool_call>' }}";
+
+// A template that writes one call of two is not one whose second call the parser loses.
+TEST(ChooseFormatTest, OneCallIsEnoughOnlyWhereTheTemplateWritesNoMore) {
+  EXPECT_TRUE(Choose(Template("", kHermesCall, "")).tools);
+  const std::string first = "{%- set f = m.tool_calls[0].function -%}";
+  EXPECT_TRUE(Choose(Template(first + kHermesCall)).tools);
+  EXPECT_FALSE(Choose(Template(first + kHermesCall + "{{ m.tool_calls[1].id }}" +
+                               "{%- if m.tool_calls[1] %}<tool_call>{{ m.tool_calls[1].id }}{%- endif -%}"))
+                   .tools);
+}
+
+TEST(ChooseFormatTest, ArgumentsAreTextWhereAnObjectIsRefusedOrNotReadBack) {
+  EXPECT_FALSE(Choose(Template("", kHermesCall, "")).text_arguments);
+  const FormatChoice joined = Choose(Template(
+      "", "{{ '<tool_call>{\"name\": \"' + f.name + '\", \"arguments\": ' + f.arguments + '}</tool_call>' }}",
+      ""));
+  EXPECT_EQ(joined.format->name, "hermes");
+  EXPECT_TRUE(joined.tools);
+  EXPECT_TRUE(joined.text_arguments);
+  // Also where nobody knows the format, so that the conversation can be rendered at all.
+  const FormatChoice unknown = Choose(Template("", "{{ 'CALL ' + f.name + f.arguments }}", ""));
+  EXPECT_FALSE(unknown.tools);
+  EXPECT_TRUE(unknown.text_arguments);
 }
 
 TEST(ChooseFormatTest, NothingFitsWhatNobodyKnows) {

@@ -53,6 +53,35 @@ TEST_F(RequestTest, AFlippedBitOfThePromptOrItsSaltIsRefused) {
   }
 }
 
+TEST_F(RequestTest, AFlippedBitOfAReusableSpanIsRefused) {
+  v1::PrefillRequest good = Good();
+  good.add_reusable()->set_begin(3);
+  good.mutable_reusable(0)->set_end(38);
+  good.set_prompt_crc32c(transfer::PromptChecksum(good));
+  const auto job = ParseRequest(good, *engine_);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->reusable, (std::vector<kv::ReusableSpan>{{3, 38}}));
+  for (int bit = 0; bit < 32; ++bit) {
+    v1::PrefillRequest request = good;
+    request.mutable_reusable(0)->set_begin(3u ^ (1u << bit));
+    EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status())) << bit;
+    request = good;
+    request.mutable_reusable(0)->set_end(38u ^ (1u << bit));
+    EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status())) << bit;
+  }
+  v1::PrefillRequest request = good;
+  request.clear_reusable();
+  EXPECT_TRUE(absl::IsDataLoss(ParseRequest(request, *engine_).status()));
+  // What no router sends.
+  for (const auto& [begin, end] : {std::pair(3u, 30u), {3u, 40u}, {38u, 3u}, {0u, 4'000'000'000u}}) {
+    request = good;
+    request.mutable_reusable(0)->set_begin(begin);
+    request.mutable_reusable(0)->set_end(end);
+    request.set_prompt_crc32c(transfer::PromptChecksum(request));
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseRequest(request, *engine_).status())) << begin << " " << end;
+  }
+}
+
 TEST_F(RequestTest, ATokenMoreOrLessOrNoChecksumIsRefused) {
   v1::PrefillRequest request = Good();
   request.add_token_ids(0);

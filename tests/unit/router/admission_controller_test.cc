@@ -50,6 +50,32 @@ TEST(AdmissionControllerTest, ConcurrencyHoldsFurtherChoicesUntilTheRequestEnds)
   EXPECT_EQ(controller.First(), third[0]);
 }
 
+TEST(AdmissionControllerTest, AModelsLimitsHoldForAllTenantsAndFleetsTogether) {
+  constexpr TenantId kModel(0);
+  const auto models = std::make_shared<Meters>();
+  models->Configure(kModel, {.requests_per_minute = 3, .output_tokens_per_minute = 6000}, At(0));
+  AdmissionController first({}, std::make_shared<Meters>(), models);
+  AdmissionController second({}, std::make_shared<Meters>(), models);
+  const AdmissionRequest a = {.tenant = kA, .model = kModel, .prompt_tokens = 10, .max_tokens = 1000};
+  AdmissionRequest b = a;
+  b.tenant = kB;
+  const auto one = Admit(&first, a, At(0));
+  Admit(&second, b, At(0));
+  Admit(&first, b, At(0));
+  const Refusal refusal = Refused(&second, a, At(0));
+  EXPECT_EQ(refusal.reason, Reason::kRequestRate);
+  EXPECT_THAT(refusal.message, HasSubstr("the model's limit of 3 requests per minute is used up"));
+  EXPECT_NEAR(absl::ToDoubleSeconds(refusal.retry), 20, 0.1);
+  AdmissionRequest other = a;  // of another model
+  other.model.reset();
+  Admit(&second, other, At(0));
+  // What an answer really took is settled there, too.
+  const double left = models->LeftOver(kModel, At(0)).output_tokens;
+  first.Serve(one[0], At(0));
+  first.Settle(one[0], {.requests = 1, .prompt_tokens = 10, .output_tokens = 5}, At(0));
+  EXPECT_GT(models->LeftOver(kModel, At(0)).output_tokens, left);
+}
+
 TEST(AdmissionControllerTest, ARefusedChoiceComesBackToItsPlace) {
   AdmissionController controller({});
   controller.SetTenant(kA, {.concurrency = 1}, At(0));

@@ -27,8 +27,8 @@ ServedModel Model(const std::string& format) {
   model.name = "m";
   model.output = {
       .format = output::FindFormat(format), .tools = format != "none", .thinking = format != "none"};
-  model.strict_tools = format == "hermes" || format == "llama3_json" || format == "harmony";
-  model.text_beside_tools = format == "hermes";
+  model.strict_tools = format != "none" && format != "kimi_k2";
+  model.text_beside_tools = format == "hermes" || format == "harmony";
   return model;
 }
 
@@ -47,9 +47,14 @@ TEST(AnswerFormatTest, AConstraintGoesWhereItCanBeEnforced) {
   EXPECT_TRUE(check("none", "").ok());
   EXPECT_TRUE(check("hermes", "").ok()) << "an answer is calls, or the text";
   EXPECT_TRUE(absl::IsUnimplemented(check("llama3_json", ""))) << "a text could be a call";
-  EXPECT_TRUE(absl::IsUnimplemented(check("glm", "")));
-  EXPECT_TRUE(absl::IsUnimplemented(check("hermes", R"(, "constraint": {"lark": "start: \"a\""})")));
-  EXPECT_TRUE(absl::IsUnimplemented(check("harmony", no_calls)));
+  EXPECT_THAT(check("qwen3_coder", "").message(), HasSubstr("format qwen3_coder"));
+  EXPECT_TRUE(CheckConstraint(Model("hermes"), ChatWith(R"("constraint": {"lark": "start: \"a\""})")).ok());
+  EXPECT_TRUE(check("harmony", "").ok());
+  EXPECT_TRUE(check("harmony", no_calls).ok());
+  ServedModel spelled = Model("harmony");
+  spelled.text_beside_tools = false;
+  EXPECT_THAT(CheckConstraint(spelled, ChatWith(R"("constraint": {"regex": "a"})")).message(),
+              HasSubstr("constraint: the channels"));
   EXPECT_TRUE(absl::IsInvalidArgument(check("hermes", no_calls + R"(, "output": {"raw_text": true})")));
 
   EXPECT_TRUE(MayThink(Model("hermes"), ChatWith("")));
@@ -61,9 +66,10 @@ TEST(AnswerFormatTest, AConstraintGoesWhereItCanBeEnforced) {
 TEST(AnswerFormatTest, CallsAreConstrainedWhereTheFormatCanBe) {
   const std::string required = R"("tool_choice": {"mode": "MODE_REQUIRED"})";
   EXPECT_TRUE(Check(Model("hermes"), required).ok());
-  EXPECT_THAT(Check(Model("glm"), required).message(),
-              AllOf(HasSubstr("tool_choice.mode"), HasSubstr("format glm")));
-  EXPECT_TRUE(absl::IsUnimplemented(Check(Model("glm"), required)));
+  EXPECT_TRUE(Check(Model("glm"), required).ok());
+  EXPECT_THAT(Check(Model("kimi_k2"), required).message(),
+              AllOf(HasSubstr("tool_choice.mode"), HasSubstr("format kimi_k2")));
+  EXPECT_TRUE(absl::IsUnimplemented(Check(Model("kimi_k2"), required))) << "its sections are spelled";
   EXPECT_THAT(Check(Model("none"), required).message(), HasSubstr("tool_choice.mode: how model"));
   EXPECT_TRUE(
       absl::IsInvalidArgument(Check(Model("hermes"), required + R"(, "output": {"raw_text": true})")));
@@ -78,13 +84,14 @@ TEST(AnswerFormatTest, CallsAreConstrainedWhereTheFormatCanBe) {
   strict.mutable_conversation()->mutable_tools(1)->set_strict(true);
   EXPECT_TRUE(CallsConstrained(Model("hermes"), strict));
   EXPECT_TRUE(CheckConstraint(Model("hermes"), strict).ok());
-  EXPECT_THAT(CheckConstraint(Model("glm"), strict).message(),
-              AllOf(HasSubstr("tools[1].strict"), HasSubstr("glm")));
+  EXPECT_TRUE(CheckConstraint(Model("qwen3_coder"), strict).ok());
+  EXPECT_THAT(CheckConstraint(Model("kimi_k2"), strict).message(),
+              AllOf(HasSubstr("tools[1].strict"), HasSubstr("kimi_k2")));
   EXPECT_TRUE(absl::IsInvalidArgument(CheckConstraint(Model("none"), strict)));
   EXPECT_TRUE(CheckConstraint(Model("harmony"), strict).ok());
   strict.mutable_thinking()->set_budget_tokens(5);
   EXPECT_TRUE(CheckConstraint(Model("hermes"), strict).ok());
-  EXPECT_THAT(CheckConstraint(Model("harmony"), strict).message(), HasSubstr("thinking.budget_tokens"));
+  EXPECT_TRUE(CheckConstraint(Model("harmony"), strict).ok());
   strict.mutable_thinking()->Clear();
   strict.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_NONE);
   EXPECT_FALSE(CallsConstrained(Model("hermes"), strict));
@@ -158,6 +165,24 @@ TEST(AnswerFormatTest, TypesOfParametersComeFromTheSchema) {
   EXPECT_EQ(types.size(), 2u);
   EXPECT_EQ(types.at("a"), "string");
   EXPECT_EQ(types.at("b"), "integer");
+}
+
+// What the grammar writes as JSON is read as JSON, and what it writes as text as text.
+TEST(AnswerFormatTest, TypesOfEnforcedParametersSayHowTheyAreWritten) {
+  v1::ChatRequest request = ChatWith("");
+  request.mutable_conversation()->mutable_tools(0)->set_strict(true);
+  request.mutable_conversation()->mutable_tools(0)->set_parameters_json(R"({"properties": {
+      "a": {"type": "string", "maxLength": 9}, "b": {"type": "string", "pattern": "^x"}, "c": {"enum": ["1", "2"]},
+      "d": {"anyOf": [{"$ref": "#/$defs/name"}, {"type": "null"}]}, "e": {"type": ["integer", "null"]}, "f": {}},
+      "$defs": {"name": {"type": "string"}}})");
+  const auto format = AnswerFormatOf(Model("glm"), request, "");
+  const auto& types = format->parameters().at("f").types();
+  EXPECT_EQ(types.at("a"), "string");
+  EXPECT_EQ(types.at("b"), "any");
+  EXPECT_EQ(types.at("c"), "string");
+  EXPECT_EQ(types.at("d"), "string");
+  EXPECT_EQ(types.at("e"), "integer");
+  EXPECT_EQ(types.at("f"), "any");
 }
 
 }  // namespace

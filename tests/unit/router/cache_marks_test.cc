@@ -11,6 +11,7 @@
 
 #include "common/base/check.h"
 #include "router/api/request_preparer.h"
+#include "tests/unit/router/shipped_model.h"
 
 namespace baton::router {
 namespace {
@@ -39,15 +40,6 @@ std::string Sentences(int count, const std::string& subject = "rule") {
 // With the shipped model's template and tokenizer.
 class CacheMarksTest : public testing::Test {
  protected:
-  static ModelRegistry Registry() {
-    auto model = ServedModel::Load(std::string(BATON_SOURCE_DIR) + "/models/baton-tiny", "tiny");
-    BATON_CHECK(model.ok()) << model.status();
-    std::vector<ServedModel> models;
-    models.push_back(*std::move(model));
-    auto registry = ModelRegistry::Create(std::move(models));
-    BATON_CHECK(registry.ok()) << registry.status();
-    return *std::move(registry);
-  }
   CacheMarksTest() {
     *request_.mutable_conversation()->add_messages() = Told("system", Sentences(4));
     *request_.mutable_conversation()->add_messages() = Told("user", Sentences(4, "question"));
@@ -81,7 +73,7 @@ class CacheMarksTest : public testing::Test {
            kBlockTokens;
   }
 
-  const ModelRegistry registry_ = Registry();
+  const ModelRegistry registry_ = ShippedModel();
   const RequestPreparer preparer_{registry_, [] { return uint64_t{1}; }};
   const Tenant tenant_{.salt = kv::TenantSalt("tenant")};
   v1::ChatRequest request_;

@@ -41,6 +41,20 @@ TEST(TemplateVariablesTest, AreThoseOfHuggingFace) {
             R"("parameters":{"type":"object"}}}],"enable_thinking":false,"add_generation_prompt":true})");
 }
 
+TEST(TemplateVariablesTest, ArgumentsAreTheClientsTextWhereTheTemplateTakesText) {
+  v1::Conversation conversation = FromJson(
+      R"({"messages": [{"role": "user"}, {"role": "assistant", "tool_calls": [{"name": "f"}, {"name": "g"}]}]})");
+  conversation.mutable_messages(1)->mutable_tool_calls(0)->set_arguments_json("{\"a\":1,  \"b\": [ ]}");
+  const auto variables = TemplateVariables(conversation, kMany, /*text_arguments=*/true);
+  ASSERT_TRUE(variables.ok()) << variables.status();
+  const auto& calls = (*variables)["messages"][1]["tool_calls"];
+  EXPECT_EQ(calls[0]["function"]["arguments"], "{\"a\":1,  \"b\": [ ]}") << "byte for byte";
+  EXPECT_EQ(calls[1]["function"]["arguments"], "{}");
+  // It is read as strictly as an object.
+  conversation.mutable_messages(1)->mutable_tool_calls(0)->set_arguments_json("{\"a\": 1, \"a\": 1}");
+  EXPECT_FALSE(TemplateVariables(conversation, kMany, /*text_arguments=*/true).ok());
+}
+
 TEST(TemplateVariablesTest, WholeNumbersAreIntegers) {
   const auto variables =
       *TemplateVariables(FromJson(R"({"template_arguments": {"a": 3, "b": 0.5, "c": 1e300}})"), kMany);

@@ -78,6 +78,17 @@ TEST_F(DispatchCoreTest, MatchTellsWhatWorkersHoldAndWhatTheyHaveSaidThemselves)
   EXPECT_EQ(core_.matches().longest, 6u);
 }
 
+TEST_F(DispatchCoreTest, MatchTellsWhatIsOnDisk) {
+  const auto chain = Chain(8);
+  decode_[0].disk_slot = *index_.Join();
+  index_.Store(decode_[0].slot, std::span(chain).first(3));
+  index_.Store(*decode_[0].disk_slot, std::span(chain).first(7));
+  core_.Match(chain, decode_, prefill_);
+  EXPECT_EQ(decode_[0].matched_blocks, 3);
+  EXPECT_EQ(decode_[0].disk_blocks, 7);
+  EXPECT_EQ(prefill_[0].disk_blocks, 0);
+}
+
 // What a decode worker has said itself is what a prompt that it computes would reuse, also where nothing is
 // fetched.
 TEST_F(DispatchCoreTest, ConfirmedBlocksAreKnownOfEveryDecodeWorker) {

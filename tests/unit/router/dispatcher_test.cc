@@ -202,6 +202,55 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   results_.clear();
 }
 
+// The next turn of a conversation whose worker drains goes elsewhere, and fetches from there what it has said
+// that it holds.
+TEST_F(DispatcherTest, NamesAWorkerThatDrainsAsThePeer) {
+  index::PrefixIndex index({});
+  fleet::Fleet fleet({.router_id = "me",
+                      .endpoints = {{"d0:1", fleet::Role::kDecode}, {"d1:1", fleet::Role::kDecode}},
+                      .vocabulary = 0},
+                     probe_, &index);
+  Dispatcher dispatcher(Options(), fleet, *placement::MakePolicy("prefix_affinity", 1), clock_, probe_,
+                        &index);
+  const auto chain = kv::HashChain(kv::RootHash("domain", kv::TenantSalt("tenant")),
+                                   std::vector<TokenId>(200 * kBlockTokens, TokenId(7)));
+  for (const int endpoint : {0, 1}) {
+    v1::WatchEvent event;
+    event.set_sequence(1);
+    v1::Snapshot& snapshot = *event.mutable_snapshot();
+    snapshot.mutable_info()->set_worker_id(endpoint == 0 ? "d0" : "d1");
+    snapshot.mutable_info()->set_role(v1::ROLE_DECODE);
+    snapshot.mutable_info()->set_incarnation(endpoint + 1);
+    snapshot.mutable_info()->set_peer_fetch(true);
+    snapshot.mutable_load()->set_total_blocks(10'000);
+    snapshot.mutable_load()->set_free_blocks(9'000);
+    if (endpoint == 0) {
+      for (const kv::BlockHash& hash : chain) snapshot.mutable_stored()->append(hash.bytes());
+    }
+    ASSERT_TRUE(fleet.OnEvent(endpoint, event).ok());
+  }
+  v1::WatchEvent drains;
+  drains.set_sequence(2);
+  drains.mutable_delta()->set_draining(true);
+  ASSERT_TRUE(fleet.OnEvent(0, drains).ok());
+  ASSERT_EQ(fleet.view()->leaving.size(), 1u);
+  const auto request = MakeRequest(1, 1, 201 * kBlockTokens);
+  request->chain = chain;
+  ASSERT_TRUE(dispatcher.Submit(request).ok());
+  ASSERT_EQ(results_[1].size(), 1u);
+  EXPECT_EQ(results_[1][0]->decode->identity().id, "d1");
+  ASSERT_NE(results_[1][0]->fetch_from, nullptr);
+  EXPECT_EQ(results_[1][0]->fetch_from->identity().id, "d0");
+  EXPECT_EQ(results_[1][0]->fetch_blocks, 200);
+  results_.clear();
+  // It has gone.
+  fleet.OnDown(0, absl::UnavailableError("gone"));
+  EXPECT_TRUE(fleet.view()->leaving.empty());
+  ASSERT_TRUE(dispatcher.Submit(request).ok());
+  EXPECT_EQ(results_[1][0]->fetch_from, nullptr);
+  results_.clear();
+}
+
 // A busy decode worker says that it holds the conversation, and the next turn is computed elsewhere: from
 // what it has said, and from nothing that is only a speculative entry, blocks are to be fetched.
 TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {

@@ -48,6 +48,22 @@ class FleetTest : public ::testing::Test {
                probe_};
 };
 
+TEST_F(FleetTest, ReusesChunksWhereAllWorkersDo) {
+  const auto hello = [](v1::Role role, uint64_t incarnation, bool reuses) {
+    v1::WatchEvent event = Hello(role, incarnation);
+    event.mutable_snapshot()->mutable_info()->set_chunk_reuse(reuses);
+    return event;
+  };
+  ASSERT_TRUE(fleet_.OnEvent(0, hello(v1::ROLE_DECODE, 1, true)).ok());
+  EXPECT_TRUE(fleet_.view()->chunk_reuse);
+  ASSERT_TRUE(fleet_.OnEvent(2, hello(v1::ROLE_PREFILL, 2, false)).ok());
+  EXPECT_FALSE(fleet_.view()->chunk_reuse);
+  fleet_.OnDown(2, absl::UnavailableError("gone"));
+  EXPECT_TRUE(fleet_.view()->chunk_reuse);
+  ASSERT_TRUE(fleet_.OnEvent(1, hello(v1::ROLE_DECODE, 3, false)).ok());
+  EXPECT_FALSE(fleet_.view()->chunk_reuse);
+}
+
 // A worker's report is another process's word.
 TEST(WorkerTest, BoundsNumbersThatNoWorkerCanHave) {
   Worker worker(Worker::Identity{.endpoint = 0,
@@ -143,6 +159,7 @@ TEST_F(FleetTest, DrainingWorkersTakeNothing) {
   event.mutable_delta()->set_draining(true);
   ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
   EXPECT_TRUE(fleet_.view()->decode.empty());
+  EXPECT_TRUE(fleet_.view()->leaving.empty()) << "it serves no fetches";
   EXPECT_NE(fleet_.NoDecodeWorker().message().find("draining"), absl::string_view::npos);
   event.set_sequence(3);
   event.mutable_delta()->set_draining(false);
@@ -342,6 +359,39 @@ TEST_F(FleetIndexTest, LearnsFromSnapshotsAndDeltas) {
   event.mutable_delta()->set_evicted(Bytes(1, 2));
   ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
   EXPECT_EQ(Longest(), 1u);
+}
+
+TEST_F(FleetIndexTest, LearnsWhatIsOnDisk) {
+  v1::WatchEvent event = Holding(1);
+  event.mutable_snapshot()->set_disk_stored(Bytes(0, 3));
+  event.mutable_snapshot()->mutable_disk_rate()->set_base(0.001);
+  event.mutable_snapshot()->mutable_disk_rate()->set_bytes_per_second(1e9);
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  const auto on_disk = [&]() -> uint32_t {
+    index::Matches matches;
+    index_.Match(Chain(), &matches);
+    const auto slot = fleet_.view()->decode.at(0)->disk_slot();
+    return slot.has_value() ? matches.of(*slot) : 0;
+  };
+  EXPECT_EQ(on_disk(), 3u);
+  EXPECT_EQ(fleet_.view()->decode.at(0)->disk_cost().base, 0.001);
+  event = {};
+  event.set_sequence(2);
+  event.mutable_delta()->set_disk_stored(Bytes(3, 4));
+  event.mutable_delta()->mutable_disk_rate()->set_base(0.002);
+  event.mutable_delta()->mutable_disk_rate()->set_bytes_per_second(1e9);
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  EXPECT_EQ(on_disk(), 4u);
+  EXPECT_EQ(fleet_.view()->decode.at(0)->disk_cost().base, 0.002);
+  event = {};
+  event.set_sequence(3);
+  event.mutable_delta()->set_disk_evicted(Bytes(1, 2));
+  ASSERT_TRUE(fleet_.OnEvent(0, event).ok());
+  EXPECT_EQ(on_disk(), 1u);
+  // A restart without a disk, or with an empty one.
+  ASSERT_TRUE(fleet_.OnEvent(0, Holding(1, 2)).ok());
+  EXPECT_EQ(on_disk(), 0u);
+  EXPECT_EQ(index_.stats().workers, 1);
 }
 
 TEST_F(FleetIndexTest, ANewSnapshotReplacesEverythingBefore) {

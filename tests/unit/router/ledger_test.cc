@@ -12,6 +12,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "nlohmann/json.hpp"
+#include "router/billing/sqlite_ledger.h"
 
 namespace baton::router::billing {
 namespace {
@@ -46,7 +47,7 @@ class LedgerTest : public ::testing::Test {
     EXPECT_TRUE(ledger.ok()) << ledger.status();
     return *std::move(ledger);
   }
-  LedgerSheet Sheet() { return *(*LedgerStore::OpenToRead(ledger_))->Read("", ""); }
+  LedgerSheet Sheet() { return *(*SqliteLedger::OpenToRead(ledger_))->Read("", ""); }
   std::vector<std::string> Lines() {
     std::vector<std::string> lines;
     std::ifstream file(audit_);
@@ -92,8 +93,14 @@ TEST_F(LedgerTest, AnAuditLineHasTheCountsAndNoContent) {
   EXPECT_EQ(json["cost"], "0.0000015");
   EXPECT_EQ(json["currency"], "EUR");
   EXPECT_EQ(json["finish_reasons"], nlohmann::json({"LENGTH"}));
+  EXPECT_FALSE(json.contains("removed_context_tokens"));
   record.counted = false;
-  EXPECT_FALSE(nlohmann::json::parse(AuditLine(record)).contains("prompt_tokens"));
+  record.removed_context_tokens = 700;
+  record.clamped_max_tokens = 30;
+  const auto other = nlohmann::json::parse(AuditLine(record));
+  EXPECT_FALSE(other.contains("prompt_tokens"));
+  EXPECT_EQ(other["removed_context_tokens"], 700);
+  EXPECT_EQ(other["clamped_max_tokens"], 30);
 }
 
 TEST_F(LedgerTest, AddsUpWhatManyThreadsRecord) {

@@ -68,6 +68,45 @@ TEST(ModelRegistryTest, AnUnknownNameIsRefusedWithTheList) {
             R"(model: "small" is not served here; use "tiny")");
 }
 
+TEST(ModelRegistryTest, ATenantSeesTheModelsThatItMayUse) {
+  std::vector<ServedModel> models(3);
+  models[0].name = "for-ads";
+  models[0].tenants = {"ads"};
+  models[1].name = "for-all";
+  models[2].name = "for-both";
+  models[2].tenants = {"ads", "search"};
+  const auto registry = ModelRegistry::Create(std::move(models));
+  ASSERT_TRUE(registry.ok());
+  const kv::TenantSalt salt("tenant");
+  const Tenant ads{.name = "ads", .salt = salt}, search{.name = "search", .salt = salt},
+      router{.name = "", .salt = salt, .internal = true};
+  EXPECT_EQ((*registry->Find("", ads))->name, "for-ads");
+  EXPECT_EQ((*registry->Find("for-both", ads))->name, "for-both");
+  EXPECT_EQ((*registry->Find("", search))->name, "for-all") << "the first that it may use";
+  EXPECT_EQ((*registry->Find("for-both", search))->name, "for-both");
+  EXPECT_EQ((*registry->Find("for-ads", router))->name, "for-ads");
+  // As if it were not there.
+  const auto hidden = registry->Find("for-ads", search);
+  EXPECT_TRUE(absl::IsNotFound(hidden.status()));
+  EXPECT_EQ(hidden.status().message(),
+            R"(model: "for-ads" is not served here; use one of "for-all", "for-both")");
+  v1::GenerateRequest request;
+  EXPECT_TRUE(registry->Resolve(ads, &request).ok());
+  EXPECT_EQ(request.model(), "") << "it is the registry's default";
+  EXPECT_TRUE(registry->Resolve(search, &request).ok());
+  EXPECT_EQ(request.model(), "for-all");
+
+  std::vector<ServedModel> one(1);
+  one[0].name = "for-ads";
+  one[0].tenants = {"ads"};
+  const auto closed = ModelRegistry::Create(std::move(one));
+  for (const char* name : {"", "for-ads"}) {
+    const auto refused = closed->Find(name, search);
+    EXPECT_TRUE(absl::IsPermissionDenied(refused.status())) << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("tenant \"search\" may use no model"));
+  }
+}
+
 TEST(ModelRegistryTest, ModelsStayWhereTheyAreWhenTheRegistryIsMoved) {
   ModelRegistry registry = TwoModels();
   const ServedModel* const small = *registry.Find("small");

@@ -233,6 +233,7 @@ TEST_F(PrefixAffinityProperty, HasNoIntegerTraps) {
       for (WorkerState& worker : *states) {
         spoil(worker.matched_blocks);
         spoil(worker.confirmed_blocks);
+        spoil(worker.disk_blocks);
         spoil(worker.queued_tokens);
         spoil(worker.context_tokens);
         spoil(worker.free_blocks);
@@ -363,6 +364,17 @@ TEST(PrefixAffinityTest, WithoutPrefillWorkersTheDecodeWorkersOwnQueueAndCacheCo
   EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u) << "nearly nothing to compute";
 }
 
+TEST(PrefixAffinityTest, APromptThatIsToBeComputedApartGoesToAPrefillWorker) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(0)}, prefill = {Worker(1, 0, 30'000)};
+  decode[0].matched_blocks = decode[0].confirmed_blocks = 190;
+  Request request = {.prompt_tokens = 3200, .max_tokens = 100};
+  EXPECT_TRUE(policy->Select(request, decode, prefill).prefill.empty()) << "nearly all of it is there";
+  request.prefill_apart = true;
+  EXPECT_EQ(policy->Select(request, decode, prefill).prefill, std::vector<size_t>{0});
+  EXPECT_TRUE(policy->Select(request, decode, {}).prefill.empty()) << "there is none";
+}
+
 // The KV of a prompt that another request brings to the decode worker need not be sent twice.
 TEST(PrefixAffinityTest, WhatADecodeWorkerIsExpectedToHoldNeedNotBeSent) {
   auto policy = *MakePolicy("prefix_affinity", 1);
@@ -374,6 +386,46 @@ TEST(PrefixAffinityTest, WhatADecodeWorkerIsExpectedToHoldNeedNotBeSent) {
     EXPECT_EQ(policy->Select(request, decode, prefill).decode, holder);
     decode[holder].matched_blocks = 0;
   }
+}
+
+// A prefix on disk is worth less than one in memory, and more than none, by what the worker says that loading
+// takes.
+TEST(PrefixAffinityTest, ADiskIsPricedByItsRate) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  const Request request = {.prompt_tokens = 3200, .max_tokens = 100};
+  States decode = {Worker(0), Worker(1)};
+  const auto on_disk = [](WorkerState& worker, double token) {
+    worker.disk_slot = WorkerSlot(100 + worker.slot.value());
+    worker.disk_blocks = 190;
+    worker.disk_cost = {.base = 1e-3, .token = token};
+  };
+  // A few microseconds a token: nearly as good as memory.
+  for (size_t holder : {0, 1}) {
+    decode = {Worker(0), Worker(1)};
+    on_disk(decode[holder], 5e-6);
+    const Selection selection = policy->Select(request, decode, {});
+    EXPECT_EQ(selection.decode, holder);
+    EXPECT_EQ(selection.uncached_tokens, 3200 - 190 * 16);
+    EXPECT_NEAR(selection.predicted.fetch, 1e-3 + 190 * 16 * 5e-6, 1e-9);
+    // The other has it in memory.
+    decode[1 - holder].matched_blocks = decode[1 - holder].confirmed_blocks = 190;
+    EXPECT_EQ(policy->Select(request, decode, {}).decode, 1 - holder);
+  }
+  // A disk slower than computing is as none.
+  decode = {Worker(0), Worker(1, 1)};
+  on_disk(decode[1], 1);
+  EXPECT_EQ(policy->Select(request, decode, {}).decode, 0u);
+  // Prefill workers alike, without naming a peer.
+  decode = {Worker(0)};
+  States prefill = {Worker(2), Worker(3)};
+  on_disk(prefill[1], 5e-6);
+  const Selection selection = policy->Select(request, decode, prefill);
+  ASSERT_FALSE(selection.prefill.empty());
+  EXPECT_EQ(selection.prefill[0], 1u);
+  EXPECT_FALSE(selection.fetch_from.has_value());
+  EXPECT_EQ(selection.fetch_blocks, 0);
+  EXPECT_EQ(selection.uncached_tokens, 3200 - 190 * 16);
+  EXPECT_EQ(selection.reason, Reason::kPrefix);
 }
 
 // What a decode worker alone holds is fetched from there: the answer of the last turn.
@@ -408,6 +460,29 @@ TEST(PrefixAffinityTest, FetchesFromADecodeWorkerToo) {
   ASSERT_EQ(local.decode, 0u) << "the holder is far too busy";
   EXPECT_EQ(local.fetch_from, WorkerSlot(0));
   EXPECT_EQ(local.fetch_blocks, 190);
+}
+
+// What only a worker that drains holds is fetched while it is there.
+TEST(PrefixAffinityTest, FetchesFromAWorkerThatLeavesIfNobodyElseHasIt) {
+  auto policy = *MakePolicy("prefix_affinity", 1);
+  States decode = {Worker(1, 0)};
+  decode[0].can_fetch = decode[0].serves_fetches = true;
+  States leaving = {Worker(0, 40)};
+  leaving[0].matched_blocks = leaving[0].confirmed_blocks = 190;
+  Request request = {.prompt_tokens = 4000, .max_tokens = 100};
+  request.leaving = leaving;
+  EXPECT_FALSE(policy->Select(request, decode, {}).fetch_from.has_value()) << "it serves none";
+  leaving[0].serves_fetches = true;
+  const Selection selection = policy->Select(request, decode, {});
+  EXPECT_EQ(selection.decode, 0u);
+  EXPECT_EQ(selection.fetch_from, WorkerSlot(0));
+  EXPECT_EQ(selection.fetch_blocks, 190);
+  // A prefill worker has it, too: it stays.
+  States prefill = {Worker(2)};
+  prefill[0].serves_fetches = true;
+  prefill[0].queued_tokens = 100'000;
+  prefill[0].matched_blocks = prefill[0].confirmed_blocks = 190;
+  EXPECT_EQ(policy->Select(request, decode, prefill).fetch_from, WorkerSlot(2));
 }
 
 // A worker that comes back on another slot, after a gap in its events, is known; another life is not.

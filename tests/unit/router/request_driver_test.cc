@@ -1,6 +1,7 @@
 // RequestDriver between a fake client, scripted decode workers and the real dispatcher, without gRPC.
 #include "router/api/request_driver.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -8,9 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "router/billing/sqlite_ledger.h"
 #include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {
@@ -120,6 +123,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
     context_.fleets = {{.dispatcher = &dispatcher_, .fleet = &fleet_, .probe = &probe_}};
     context_.decode = &workers_;
     context_.executor = executor_.get();
+    context_.grammars = grammars_.get();
     context_.clock = &clock_;
     context_.probe = &probe_;
     context_.live = &live_;
@@ -175,8 +179,51 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
   }
 
   FakeClock clock_{absl::UnixEpoch() + absl::Hours(1)};
-  const ModelRegistry models_ = *ModelRegistry::Create({{.name = "m", .context = 1000, .vocabulary = 100},
-                                                        {.name = "short", .context = 4, .vocabulary = 100}});
+  static std::shared_ptr<const GrammarCheck> Grammars() {
+    return std::make_shared<GrammarCheck>(**text::Tokenizer::Load(BATON_SOURCE_DIR "/models/baton-tiny"));
+  }
+
+  // Waits until what was submitted before is done.
+  void Await(Executor& executor) {
+    absl::Notification done;
+    const auto submit = [&] {
+      return executor.TrySubmit({.tenant = tenant_,
+                                 .bytes = 0,
+                                 .wanted = [] { return true; },
+                                 .work =
+                                     [&] {
+                                       done.Notify();
+                                       return true;
+                                     },
+                                 .drop = [] {}});
+    };
+    while (!submit()) std::this_thread::yield();  // it is full
+    done.WaitForNotification();
+  }
+  // Holds the grammars' thread until `go_on`.
+  void HoldGrammars(absl::Notification& go_on) {
+    auto busy = std::make_shared<absl::Notification>();
+    ASSERT_TRUE(grammars_->TrySubmit({.tenant = admission::TenantId(99),
+                                      .bytes = 0,
+                                      .wanted = [] { return true; },
+                                      .work =
+                                          [busy, &go_on] {
+                                            busy->Notify();
+                                            go_on.WaitForNotification();
+                                            return true;
+                                          },
+                                      .drop = [] {}}));
+    busy->WaitForNotification();
+  }
+  static v1::GenerateRequest Constrained(const std::string& regex) {
+    v1::GenerateRequest request = Tokens();
+    request.mutable_constraint()->set_regex(regex);
+    return request;
+  }
+
+  const ModelRegistry models_ =
+      *ModelRegistry::Create({{.name = "m", .context = 1000, .vocabulary = 100, .grammars = Grammars()},
+                              {.name = "short", .context = 4, .vocabulary = 100}});
   RequestPreparer preparer_{models_, [] { return uint64_t{5}; }};
   Dispatcher dispatcher_{{}, fleet_, *placement::MakePolicy("least_loaded", 1), clock_, probe_};
   admission::TenantId tenant_;
@@ -184,6 +231,8 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
   std::unique_ptr<Authenticator> authenticator_;
   std::unique_ptr<Executor> executor_ =
       std::make_unique<Executor>(Executor::Options{.threads = 1, .clock = &clock_});
+  std::unique_ptr<Executor> grammars_ = std::make_unique<Executor>(Executor::Options{
+      .threads = 1, .capacity = 2, .clock = &clock_, .what = "new grammars wait to be compiled"});
   LiveCalls live_{clock_};
   CallContext context_;
   FakeDecodeClient workers_;
@@ -250,6 +299,69 @@ TEST_F(RequestDriverTest, ARequestIsJudgedByTheModelThatItNames) {
   Start(request);
   EXPECT_EQ(*client_->status,
             absl::NotFoundError(R"(model: "gpt-9" is not served here; use one of "m", "short")"));
+}
+
+TEST_F(RequestDriverTest, ANewGrammarHoldsUpNoOtherRequest) {
+  absl::Notification go_on;
+  HoldGrammars(go_on);
+  Start(Constrained("[a-z]+"));
+  const auto constrained = driver_;
+  Await(*executor_);
+  EXPECT_TRUE(workers_.calls.empty()) << "its grammar is not compiled";
+  client_ = std::make_shared<FakeClient>();
+  Start(Tokens(), Executor::kLargeBytes + 1);
+  Await(*executor_);
+  ASSERT_EQ(workers_.calls.size(), 1u);
+  EXPECT_FALSE(workers_.calls[0]->request.has_grammar());
+  go_on.Notify();
+  Await(*grammars_);
+  Await(*executor_);
+  ASSERT_EQ(workers_.calls.size(), 2u);
+  EXPECT_TRUE(workers_.calls[1]->request.has_grammar());
+  // It is known now.
+  absl::Notification again;
+  HoldGrammars(again);
+  client_ = std::make_shared<FakeClient>();
+  Start(Constrained("[a-z]+"));
+  Await(*executor_);
+  again.Notify();
+  ASSERT_EQ(workers_.calls.size(), 3u);
+  EXPECT_EQ(workers_.calls[2]->request.grammar().lark(), workers_.calls[1]->request.grammar().lark());
+  for (const auto& worker : workers_.calls) worker->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, TooManyNewGrammarsAreRefused) {
+  absl::Notification go_on;
+  HoldGrammars(go_on);
+  Start(Constrained("[a-z]+"));
+  const auto first = driver_;
+  const auto first_client = client_;
+  Await(*executor_);
+  client_ = std::make_shared<FakeClient>();
+  Start(Constrained("[0-9]+"));
+  Await(*executor_);
+  go_on.Notify();
+  ASSERT_TRUE(client_->status.has_value());
+  EXPECT_EQ(client_->status->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(client_->status->message()), testing::HasSubstr("grammars wait to be compiled"));
+  Await(*grammars_);
+  Await(*executor_);
+  EXPECT_FALSE(first_client->status.has_value());
+  ASSERT_EQ(workers_.calls.size(), 1u);
+  workers_.calls[0]->End(absl::CancelledError());
+}
+
+TEST_F(RequestDriverTest, AGrammarThatDoesNotCompileIsTheClients) {
+  for (int i = 0; i < 2; ++i) {  // the second time it is known
+    client_ = std::make_shared<FakeClient>();
+    Start(Constrained("("));
+    Await(*executor_);
+    Await(*grammars_);
+    Await(*executor_);
+    ASSERT_TRUE(client_->status.has_value());
+    EXPECT_EQ(client_->status->code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(client_->status->message()), testing::HasSubstr("constraint.regex"));
+  }
 }
 
 TEST_F(RequestDriverTest, CallsOfWorkersCarryTheClientsTrace) {
@@ -397,7 +509,7 @@ TEST_F(RequestDriverTest, AClientIsToldOfTheEndWhenTheLedgerHasTheRequest) {
   context_.ledger = ledger->get();
   absl::Notification told;
   client_->on_finish = [&] {
-    const auto sheet = (*billing::LedgerStore::OpenToRead(file))->Read("", "");
+    const auto sheet = (*billing::SqliteLedger::OpenToRead(file))->Read("", "");
     ASSERT_EQ(sheet->size(), 1u);
     const auto& [key, sums] = *sheet->begin();
     EXPECT_EQ(key.tenant, "default");

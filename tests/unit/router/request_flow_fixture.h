@@ -17,7 +17,11 @@ inline std::string Names(const Actions& actions) {
   struct Namer {
     std::string operator()(const Submit&) { return "submit"; }
     std::string operator()(const Requeue& requeue) { return "requeue:" + std::to_string(requeue.choice); }
-    std::string operator()(const Withdraw&) { return "withdraw"; }
+    std::string operator()(const Withdraw& withdraw) {
+      return withdraw.choice < 0 ? "withdraw" : "withdraw:" + std::to_string(withdraw.choice);
+    }
+    std::string operator()(const Judge& judge) { return "judge:" + std::to_string(judge.choice); }
+    std::string operator()(const StopJudging&) { return "stop"; }
     std::string operator()(const Dial& dial) {
       return "dial:" + std::to_string(dial.choice) + "." + std::to_string(dial.attempt);
     }

@@ -167,6 +167,34 @@ TEST_F(RequestFlowTest, AnAnswerThatMovedAndFailsCountsEachTokenOnce) {
   EXPECT_EQ(flow_->account().Total(), (TokenCounts{.decode_cached = 1, .plain = 1, .completion = 2}));
 }
 
+TEST_F(RequestFlowTest, DraftsOfALostWorkerCountAndThoseOfTheNextAreAdded) {
+  Run();
+  flow_->OnWritten(true);
+  v1::DecodeEvent first = FirstToken(0, 1);
+  first.set_drafted_tokens(4);
+  first.set_accepted_tokens(3);
+  flow_->OnDecodeEvent(0, 1, first);
+  flow_->OnWritten(true);
+  flow_->OnDecodeEnd(0, 1, absl::UnavailableError("gone"));
+  flow_->OnPlaced(0, Place(1));
+  flow_->OnDecodeEvent(0, 2, AcceptedWith(2));
+  v1::DecodeEvent second = Token("b");
+  second.set_drafted_tokens(2);
+  second.set_accepted_tokens(1);
+  flow_->OnDecodeEvent(0, 2, second);
+  EXPECT_EQ(flow_->account().Total().drafted, 6);
+  EXPECT_EQ(flow_->account().Total().accepted, 4);
+  flow_->OnWritten(true);
+  v1::DecodeEvent done = Done();
+  done.mutable_finished()->mutable_usage()->set_drafted_tokens(7);  // its own, to the end
+  done.mutable_finished()->mutable_usage()->set_accepted_tokens(2);
+  const Actions end = flow_->OnDecodeEvent(0, 2, done);
+  const v1::Usage& usage = Only<WriteLast>(end).response.finished().usage();
+  EXPECT_EQ(usage.drafted_tokens(), 11u);
+  EXPECT_EQ(usage.accepted_tokens(), 5u);
+  EXPECT_EQ(usage.completion_tokens(), 2u) << "they are in no other count";
+}
+
 TEST_F(RequestFlowTest, CostsOfChoicesAddUpToTheRequestsAndThePromptIsChargedOnce) {
   Make();
   Prepared prepared = Request(2);

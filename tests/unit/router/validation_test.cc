@@ -109,6 +109,11 @@ TEST(CheckOptionsTest, BoundsChoicesAndPriority) {
     ExpectRefused(CheckOptions(options), "options.priority: ");
   }
   options.set_priority(-10);
+  options.set_speculation(v1::SPECULATION_PAST_ANSWERS);
+  EXPECT_TRUE(CheckOptions(options).ok());
+  options.set_speculation(static_cast<v1::Speculation>(99));
+  ExpectRefused(CheckOptions(options), "options.speculation: 99");
+  options.clear_speculation();
   options.set_session_id(std::string(257, 's'));
   ExpectRefused(CheckOptions(options), "options.session_id: 257 bytes");
 }

@@ -31,7 +31,7 @@ TEST(ReportTest, ColumnsStayApartHoweverLongTheyAre) {
   overloaded.tpot = {.p50 = 0.01, .p99 = 754};
   const std::vector<std::string> lines = absl::StrSplit(RenderTable({overloaded, Measures()}), '\n');
   EXPECT_THAT(Cells(lines[1]),
-              ElementsAre("a-policy-with-a-very-long-name", "123456.78/s", "0.0%", "0.0%", "0.0%",
+              ElementsAre("a-policy-with-a-very-long-name", "123456.78/s", "0.0%", "0.0%", "0.0%", "0.0%",
                           "12 min 34 s", "66 min 40 s", "10.0 ms", "12 min 34 s", "0%", "0.00"));
   EXPECT_EQ(Cells(lines[0]).size(), Cells(lines[1]).size());
   EXPECT_EQ(lines[0].size(), lines[1].size());

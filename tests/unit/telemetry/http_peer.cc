@@ -35,12 +35,14 @@ HttpPeer::~HttpPeer() {
   if (socket_ >= 0) close(socket_);
 }
 
-void HttpPeer::Connect(const std::string& address) {
+void HttpPeer::Connect(const std::string& address) { BATON_CHECK(TryConnect(address)); }
+
+bool HttpPeer::TryConnect(const std::string& address) {
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  BATON_CHECK(connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  return connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
 }
 
 bool HttpPeer::Send(std::string_view bytes) {

@@ -26,6 +26,8 @@ class HttpPeer {
   HttpPeer& operator=(const HttpPeer&) = delete;
 
   void Connect(const std::string& address);
+  // False: nobody listens there.
+  bool TryConnect(const std::string& address);
   // False if the other side has closed.
   bool Send(std::string_view bytes);
   // GET of /metrics, and its answer.

@@ -54,7 +54,7 @@ size_t CharacterAt(std::string_view text) {
   return size;
 }
 
-bool IsUtf8(std::string_view text) {
+bool WellFormed(std::string_view text) {
   while (!text.empty()) {
     const size_t size = CharacterAt(text);
     if (size == 0) return false;
@@ -69,7 +69,7 @@ std::string Stream(const std::shared_ptr<const Tokenizer>& tokenizer, const std:
   std::string text;
   for (const TokenId token : tokens) {
     const std::string piece = detokenizer.Push(token);
-    EXPECT_TRUE(IsUtf8(piece));
+    EXPECT_TRUE(WellFormed(piece));
     text += piece;
   }
   return text + detokenizer.Flush();

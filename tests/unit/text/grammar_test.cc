@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <chrono>
+#include <time.h>
 
 #include "nlohmann/json.hpp"
 #include "tests/unit/text/tokenizer_folders.h"
@@ -215,6 +214,12 @@ std::string Repeated(std::string_view text, int times) {
   return all;
 }
 
+double ProcessCpuSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 // Each is refused or compiled within a bound; none takes the process down.
 TEST(GrammarTest, HostileGrammarsEndInTime) {
   const Vocabulary vocabulary("qwen_like");
@@ -269,13 +274,14 @@ TEST(GrammarTest, HostileGrammarsEndInTime) {
       "start: ~/(.*a){200}.*/",
   };
   for (size_t i = 0; i < hostile.size(); ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    // Compiling has a thread of its own, and no other runs here: the process's time is its time.
+    const double begin = ProcessCpuSeconds();
     const auto matcher = vocabulary.grammars->Compile(hostile[i]);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    // Alone, each takes less than 200 ms; tests share their machine.
-    EXPECT_LT(took.count(), 2) << "grammar " << i << ": " << matcher.status();
+    const double took = ProcessCpuSeconds() - begin;
+    // Each takes less than 200 ms; where other threads share a core's caches and units, more.
+    EXPECT_LT(took, 0.5) << "grammar " << i << ": " << matcher.status();
     if (getenv("BATON_SHOW_TIMES") != nullptr) {
-      printf("%zu: %.0f ms %s\n", i, took.count() * 1e3, matcher.status().ToString().substr(0, 150).c_str());
+      printf("%zu: %.0f ms %s\n", i, took * 1e3, matcher.status().ToString().substr(0, 150).c_str());
     }
   }
 }

@@ -46,5 +46,42 @@ TEST(LeaseWireTest, RefusesWhatNoRouterSends) {
   EXPECT_THAT(complaint(leases), HasSubstr("leases: 9, at most 8"));
 }
 
+TEST(LeaseWireTest, WhatIsLeftOfHeldLeasesComesThroughInWholeSeconds) {
+  HeldLeases told;
+  ToProto({{.lease_class = kv::LeaseClass::k1h, .blocks = 3, .left = absl::Milliseconds(1800900)},
+           {.lease_class = kv::LeaseClass::k5m, .blocks = 7, .left = absl::Minutes(5)},
+           {.lease_class = kv::LeaseClass::k5m, .blocks = 8, .left = absl::Milliseconds(900)}},
+          &told);
+  const auto read = HeldLeasesFromProto(told, 8);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(*read,
+              ::testing::ElementsAre(
+                  kv::HeldLease{.lease_class = kv::LeaseClass::k1h, .blocks = 3, .left = absl::Minutes(30)},
+                  kv::HeldLease{.lease_class = kv::LeaseClass::k5m, .blocks = 7, .left = absl::Minutes(5)}));
+}
+
+TEST(LeaseWireTest, RefusesHeldLeasesThatNoWorkerTells) {
+  HeldLeases told;
+  const auto complaint = [&] { return std::string(HeldLeasesFromProto(told, 8).status().message()); };
+  v1::HeldLease& lease = *told.Add();
+  lease.set_ttl(v1::CACHE_TTL_5M);
+  lease.set_seconds_left(300);
+  EXPECT_THAT(complaint(), HasSubstr("a lease of 0 blocks of the 8"));
+  lease.set_blocks(9);
+  EXPECT_THAT(complaint(), HasSubstr("a lease of 9 blocks of the 8"));
+  lease.set_blocks(8);
+  EXPECT_EQ(complaint(), "");
+  lease.set_seconds_left(301);
+  EXPECT_THAT(complaint(), HasSubstr("301 s left, longer than its TTL of 300 s"));
+  // A newer worker's class.
+  lease.set_ttl(static_cast<v1::CacheTtl>(7));
+  EXPECT_EQ(complaint(), "");
+  EXPECT_TRUE(HeldLeasesFromProto(told, 8)->empty());
+  lease.set_ttl(v1::CACHE_TTL_1H);
+  const v1::HeldLease copy = lease;
+  for (int i = 0; i < kMaxCacheLeases; ++i) *told.Add() = copy;
+  EXPECT_THAT(complaint(), HasSubstr("9 leases, more than 8"));
+}
+
 }  // namespace
 }  // namespace baton::transfer

@@ -21,7 +21,7 @@ class WatchHubTest : public testing::Test {
     return calls;
   }
 
-  WatchHub hub_{v1::WorkerInfo()};
+  WatchHub hub_{v1::WorkerInfo(), [] {}};
 };
 
 // A worker that leaves takes its KV with it: first its own work ends, then what peers fetch from it.

@@ -3,10 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <optional>
+#include <set>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "baton/v1/decode.grpc.pb.h"
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
@@ -121,6 +128,168 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
   (*runtime)->Stop(absl::UnavailableError("leaving"));
   EXPECT_EQ(prefill.aborted(), absl::UnavailableError("leaving"));
   EXPECT_EQ(decode.aborted(), absl::UnavailableError("leaving"));
+}
+
+// A worker without work has no next step by which its watchers would hear what could not be told at once.
+TEST(WorkerRuntimeTest, TellsWithoutWorkWhatHadToWait) {
+  const auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "decode");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 0);
+  ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
+  const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::WatchRequest request;
+  request.set_blocks(true);
+  const auto reader = stub->Watch(&context, request);
+  v1::WatchEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  const kv::BlockHash hash = kv::BlockHash::FromBytes(std::string(kv::BlockHash::kBytes, 'h'));
+  // An event that is told at once, and another while the first is on its way.
+  const auto publish = [&](uint32_t running, kv::BlockPool::Changes changes) {
+    (*runtime)->loop().Run([&] {
+      v1::Load load;
+      load.set_running(running);
+      const auto published = [&] { return std::vector<kv::BlockHash>{hash}; };
+      (*runtime)->hub().Publish(std::move(load), 0, {}, published, absl::Now());
+      (*runtime)->hub().Publish({}, 0, std::move(changes), published, absl::Now());
+    });
+  };
+  for (uint32_t round = 1; round <= 20; ++round) {
+    SCOPED_TRACE(round);
+    publish(round, {.reset = false, .stored = {}, .evicted = {hash}});
+    do {
+      ASSERT_TRUE(reader->Read(&event)) << "the eviction was not told";
+    } while (event.delta().evicted() != hash.bytes());
+    publish(round, {.reset = true, .stored = {}, .evicted = {}});
+    do {
+      ASSERT_TRUE(reader->Read(&event)) << "the snapshot was not told";
+    } while (!event.has_snapshot());
+  }
+  context.TryCancel();
+  reader->Finish();
+}
+
+// An event does not tell whether a block came first or went first.
+TEST(WorkerRuntimeTest, TellsOfABlockThatComesAndGoesWhatItDidLast) {
+  const auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "decode");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 0);
+  ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
+  const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::WatchRequest request;
+  request.set_blocks(true);
+  const auto reader = stub->Watch(&context, request);
+  v1::WatchEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  const auto hash_of = [](uint32_t name) {
+    return kv::BlockHash::FromBytes(std::string(kv::BlockHash::kBytes, static_cast<char>(name)));
+  };
+  const kv::BlockHash hash = hash_of('h');
+  const auto none = [] { return std::vector<kv::BlockHash>(); };
+  // As a router takes it: what has gone first.
+  std::set<std::string> in_memory, on_disk;
+  const auto take = [](const std::string& gone, const std::string& come, std::set<std::string>& held) {
+    constexpr size_t kBytes = kv::BlockHash::kBytes;
+    for (size_t at = 0; at < gone.size(); at += kBytes) held.erase(gone.substr(at, kBytes));
+    for (size_t at = 0; at < come.size(); at += kBytes) held.insert(come.substr(at, kBytes));
+  };
+  for (uint32_t round = 1; round <= 20; ++round) {
+    SCOPED_TRACE(round);
+    const bool stays = round % 2 == 0;
+    // One step after the other, before kPace is over: what the second and the third tell is merged, and the
+    // last one, which is urgent, ends it.
+    const auto publish = [&](uint32_t queued, std::vector<kv::BlockHash> come,
+                             std::vector<kv::BlockHash> gone) {
+      v1::Load load;
+      load.set_running(round);
+      load.set_queued(queued);
+      const kv::BlockPool::Changes changes{
+          .reset = false, .stored = std::move(come), .evicted = std::move(gone)};
+      const WatchHub::DiskNews news{.changes = changes, .stored = none, .rate = std::nullopt};
+      (*runtime)->hub().Publish(std::move(load), 0, changes, none, absl::UnixEpoch(), &news);
+    };
+    (*runtime)->loop().Run([&] {
+      publish(0, {}, {});
+      stays ? publish(0, {}, {hash}) : publish(0, {hash}, {});
+      stays ? publish(0, {hash}, {}) : publish(0, {}, {hash});
+      publish(round, {hash_of(round)}, {});
+    });
+    while (!on_disk.contains(std::string(hash_of(round).bytes()))) {
+      ASSERT_TRUE(reader->Read(&event));
+      take(event.delta().evicted(), event.delta().stored(), in_memory);
+      take(event.delta().disk_evicted(), event.delta().disk_stored(), on_disk);
+    }
+    EXPECT_EQ(in_memory.contains(std::string(hash.bytes())), stays);
+    EXPECT_EQ(on_disk.contains(std::string(hash.bytes())), stays);
+  }
+  context.TryCancel();
+  reader->Finish();
+}
+
+// What is on a large disk comes in several events, and what has gone meanwhile does not.
+TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
+  const auto runtime = WorkerRuntime::Create(SmallOptions(), v1::ROLE_DECODE, "decode");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 0);
+  ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
+  const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
+  constexpr uint32_t kBlocks = 70'000;
+  const auto hash_of = [](uint32_t name) {
+    std::string bytes(kv::BlockHash::kBytes, 'h');
+    std::memcpy(bytes.data(), &name, sizeof(name));
+    return kv::BlockHash::FromBytes(bytes);
+  };
+  std::vector<kv::BlockHash> hashes;
+  for (uint32_t i = 0; i < kBlocks; ++i) hashes.push_back(hash_of(i));
+  const auto all = [&] { return hashes; };
+  // Those of odd names have gone when their turn comes.
+  (*runtime)->hub().SetOnDisk([](const kv::BlockHash& hash) { return hash.bytes()[0] % 2 == 0; });
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
+  v1::WatchRequest request;
+  request.set_blocks(true);
+  const auto reader = stub->Watch(&context, request);
+  v1::WatchEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  // Whether the last snapshot told of the disk: the runtime, which has none, publishes too.
+  std::atomic<bool> seen = false;
+  const auto publish = [&] {
+    (*runtime)->loop().Run([&] {
+      const WatchHub::DiskNews news{
+          .changes = {.reset = !seen, .stored = {}, .evicted = {}}, .stored = all, .rate = v1::DiskRate()};
+      (*runtime)->hub().Publish(
+          {}, 0, {}, [] { return std::vector<kv::BlockHash>(); }, absl::UnixEpoch(), &news);
+    });
+  };
+  std::jthread steps([&](const std::stop_token& end) {
+    while (!end.stop_requested()) publish();
+  });
+  std::set<std::string> even, odd;
+  while (even.size() < kBlocks / 2) {
+    ASSERT_TRUE(reader->Read(&event));
+    const std::string& bytes =
+        event.has_snapshot() ? event.snapshot().disk_stored() : event.delta().disk_stored();
+    EXPECT_LT(bytes.size(), size_t{1} << 20);
+    if (event.has_snapshot()) {
+      even.clear();
+      odd.clear();
+      seen = !bytes.empty();
+    }
+    for (size_t at = 0; at < bytes.size(); at += kv::BlockHash::kBytes) {
+      (bytes[at] % 2 == 0 ? even : odd).insert(bytes.substr(at, kv::BlockHash::kBytes));
+    }
+  }
+  // Of the snapshot alone.
+  EXPECT_GT(odd.size(), 0u);
+  EXPECT_LT(odd.size(), kBlocks / 4);
+  context.TryCancel();
+  reader->Finish();
 }
 
 }  // namespace

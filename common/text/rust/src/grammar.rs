@@ -139,6 +139,19 @@ impl Matcher {
         Ok(accepts)
     }
 
+    /// The text with which whatever follows begins, up to the first control token. It is asked of a copy: the library keeps what it
+    /// finds out about forced text, and masks are to be the same with and without the question.
+    pub fn forced(&self) -> Vec<u8> {
+        const LONGEST: usize = 1024;
+        if self.ended() {
+            return vec![];
+        }
+        let mut bytes = self.automaton.deep_clone().compute_ff_bytes();
+        let end = bytes.iter().position(|&byte| byte == TokTrie::SPECIAL_TOKEN_MARKER);
+        bytes.truncate(end.unwrap_or(LONGEST).min(LONGEST));
+        bytes
+    }
+
     /// Nothing may follow.
     fn ended(&self) -> bool {
         matches!(

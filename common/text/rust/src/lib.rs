@@ -417,6 +417,15 @@ pub unsafe extern "C" fn baton_matcher_mask(
     guarded(out, error, |accepts: bool| accepts as i32, || (*matcher).mask(words))
 }
 
+#[no_mangle]
+pub unsafe extern "C" fn baton_matcher_forced(
+    matcher: *const Matcher,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> i32 {
+    guarded(out, error, Bytes::from, || -> Result<Vec<u8>, String> { Ok((*matcher).forced()) })
+}
+
 /// Handles are shared between threads by contract; the compiler holds us to it.
 const _: () = {
     const fn shared<T: Send + Sync>() {}

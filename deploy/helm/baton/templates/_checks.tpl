@@ -1,137 +1,196 @@
 {{/* What the schema can't say: values that contradict one another stop the installation with what to do. */}}
+{{- define "baton.refuse" -}}
+{{- $pool := (first .).pool -}}
+{{- fail (printf "%s%s" (ternary (printf "models.%s: " $pool) "" (not (empty $pool))) (last .)) -}}
+{{- end -}}
+
+{{/* What several models need of one another. */}}
+{{- define "baton.modelChecks" -}}
+{{- include "baton.setPools" . -}}
+{{- $names := dict .Values.model.name "model.name" -}}
+{{- $classifiers := list -}}
+{{- range $key, $pool := .pools -}}
+{{- $name := $pool.Values.model.name -}}
+{{- with get $names $name -}}
+{{- fail (printf "models.%s.model.name is %s, as %s is: clients tell models apart by name" $key $name .) -}}
+{{- end -}}
+{{- $_ := set $names $name (printf "models.%s.model.name" $key) -}}
+{{- $longest := printf "%s-prefill-%s" (include "baton.fullname" $) $key -}}
+{{- if gt (len $longest) 63 -}}
+{{- fail (printf "models.%s: %s is longer than the 63 characters of a Service's name: shorten the key, or fullnameOverride" $key $longest) -}}
+{{- end -}}
+{{- with (index $.Values.models $key).classifier -}}{{- $classifiers = append $classifiers . -}}{{- end -}}
+{{- include "baton.checks" $pool -}}
+{{- end -}}
+{{- if and .Values.moderation.policy (not $classifiers) -}}
+{{- fail "moderation.policy needs a model that judges: give one of models a classifier" -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "baton.checks" -}}
 {{- $v := .Values -}}
+{{- if and (eq $v.model.source "image") (not $v.model.image.path) -}}
+{{- include "baton.refuse" (list $ "model.source is image: name the folder in model.image.path") -}}
+{{- end -}}
 {{- if and (eq $v.model.source "pvc") (not $v.model.pvc.claimName) -}}
-{{- fail "model.source is pvc: name the claim in model.pvc.claimName" -}}
+{{- include "baton.refuse" (list $ "model.source is pvc: name the claim in model.pvc.claimName") -}}
 {{- end -}}
 {{- if and (eq $v.model.source "hostPath") (not $v.model.hostPath.path) -}}
-{{- fail "model.source is hostPath: name the folder in model.hostPath.path" -}}
+{{- include "baton.refuse" (list $ "model.source is hostPath: name the folder in model.hostPath.path") -}}
 {{- end -}}
 {{- if eq $v.model.source "huggingFace" -}}
-{{- if not $v.model.huggingFace.repository -}}{{- fail "model.source is huggingFace: name the repository in model.huggingFace.repository" -}}{{- end -}}
-{{- if not $v.model.huggingFace.revision -}}{{- fail "model.source is huggingFace: pin a commit in model.huggingFace.revision (40 hex digits)" -}}{{- end -}}
-{{- if not $v.model.huggingFace.files -}}{{- fail "model.source is huggingFace: list the files and their SHA-256 in model.huggingFace.files" -}}{{- end -}}
+{{- if not $v.model.huggingFace.repository -}}{{- include "baton.refuse" (list $ "model.source is huggingFace: name the repository in model.huggingFace.repository") -}}{{- end -}}
+{{- if not $v.model.huggingFace.revision -}}{{- include "baton.refuse" (list $ "model.source is huggingFace: pin a commit in model.huggingFace.revision (40 hex digits)") -}}{{- end -}}
+{{- if not $v.model.huggingFace.files -}}{{- include "baton.refuse" (list $ "model.source is huggingFace: list the files and their SHA-256 in model.huggingFace.files") -}}{{- end -}}
 {{- end -}}
 {{- if eq $v.model.source "s3" -}}
-{{- if not $v.model.s3.url -}}{{- fail "model.source is s3: give the folder's address in model.s3.url" -}}{{- end -}}
-{{- if not $v.model.s3.files -}}{{- fail "model.source is s3: list the files and their SHA-256 in model.s3.files" -}}{{- end -}}
+{{- if not $v.model.s3.url -}}{{- include "baton.refuse" (list $ "model.source is s3: give the folder's address in model.s3.url") -}}{{- end -}}
+{{- if not $v.model.s3.files -}}{{- include "baton.refuse" (list $ "model.source is s3: list the files and their SHA-256 in model.s3.files") -}}{{- end -}}
 {{- end -}}
 {{- if and $v.tls.enabled (not $v.tls.existingSecret) (not $v.tls.certManager.enabled) -}}
-{{- fail "tls.enabled: name a Secret in tls.existingSecret or set tls.certManager.enabled" -}}
+{{- include "baton.refuse" (list $ "tls.enabled: name a Secret in tls.existingSecret or set tls.certManager.enabled") -}}
 {{- end -}}
 {{- if and $v.tls.certManager.enabled (not $v.tls.certManager.issuerRef.name) -}}
-{{- fail "tls.certManager.enabled: name the issuer in tls.certManager.issuerRef" -}}
+{{- include "baton.refuse" (list $ "tls.certManager.enabled: name the issuer in tls.certManager.issuerRef") -}}
+{{- end -}}
+{{- if and $v.billing.ledger.inStore (not $v.store.url) -}}
+{{- include "baton.refuse" (list $ "billing.ledger.inStore keeps the ledger in a store, and none is named: give store.url") -}}
+{{- end -}}
+{{- if and $v.billing.ledger.inStore $v.billing.ledger.volume -}}
+{{- include "baton.refuse" (list $ "billing.ledger: one of volume and inStore, since routers keep one ledger") -}}
+{{- end -}}
+{{- if and $v.store.password.existingSecret (not $v.store.url) -}}
+{{- include "baton.refuse" (list $ "store.password is of a store, and none is named: give store.url") -}}
 {{- end -}}
 {{- if and $v.tls.certManager.enabled (not $v.tls.enabled) -}}
-{{- fail "tls.certManager.enabled needs tls.enabled: the certificate would be made and not used" -}}
+{{- include "baton.refuse" (list $ "tls.certManager.enabled needs tls.enabled: the certificate would be made and not used") -}}
 {{- end -}}
 {{- if and $v.auth.tenants.existingSecret (not $v.auth.testKey.existingSecret) (not $v.tls.clientCaSecret) -}}
-{{- fail "auth.tenants: name a Secret with an API key in auth.testKey.existingSecret, so that `helm test` may ask something (or let clients show certificates: tls.clientCaSecret)" -}}
+{{- include "baton.refuse" (list $ "auth.tenants: name a Secret with an API key in auth.testKey.existingSecret, so that `helm test` may ask something (or let clients show certificates: tls.clientCaSecret)") -}}
 {{- end -}}
 {{- $nccl := eq $v.link.name "nccl" -}}
 {{- $n := $v.node -}}
 {{- if and $nccl (not $n.enabled) $v.prefill.enabled (or (eq (int $v.prefill.gpus) 0) (eq (int $v.decode.gpus) 0)) -}}
-{{- fail "link.name is nccl, which goes from GPU to GPU: give both pools GPUs (prefill.gpus, decode.gpus), or use host" -}}
+{{- include "baton.refuse" (list $ "link.name is nccl, which goes from GPU to GPU: give both pools GPUs (prefill.gpus, decode.gpus), or use host") -}}
 {{- end -}}
 {{- if and $nccl $n.enabled (eq (int $n.gpus) 0) -}}
-{{- fail "link.name is nccl, which goes from GPU to GPU: give the node its GPUs (node.gpus), or use host" -}}
+{{- include "baton.refuse" (list $ "link.name is nccl, which goes from GPU to GPU: give the node its GPUs (node.gpus), or use host") -}}
 {{- end -}}
 {{- if and (ne $v.link.transport "any") (not $nccl) -}}
-{{- fail (printf "link.transport is %s, which is a choice of NCCL's, and link.name is %s: set link.name to nccl, or link.transport to any" $v.link.transport $v.link.name) -}}
+{{- include "baton.refuse" (list $ (printf "link.transport is %s, which is a choice of NCCL's, and link.name is %s: set link.name to nccl, or link.transport to any" $v.link.transport $v.link.name)) -}}
 {{- end -}}
 {{- if include "baton.linkTest" $ -}}
 {{- if and (not $n.enabled) (not $v.prefill.enabled) -}}
-{{- fail "link.floorGbps and link.transport test the link to a prefill worker, and prefill.enabled is false: set them to 0 and any" -}}
+{{- include "baton.refuse" (list $ "link.floorGbps and link.transport test the link to a prefill worker, and prefill.enabled is false: set them to 0 and any") -}}
 {{- end -}}
 {{- if and $n.enabled (eq (int $n.prefillWorkers) 0) -}}
-{{- fail "link.floorGbps and link.transport test the link to a prefill worker, and node.prefillWorkers is 0: set them to 0 and any" -}}
+{{- include "baton.refuse" (list $ "link.floorGbps and link.transport test the link to a prefill worker, and node.prefillWorkers is 0: set them to 0 and any") -}}
 {{- end -}}
 {{- end -}}
 {{- if and $n.enabled (gt (int $n.gpus) 0) (gt (mul (int (include "baton.nodeSize" $)) (int $n.tensorParallel)) (int64 $n.gpus)) -}}
-{{- fail (printf "node.prefillWorkers (%d) and node.decodeWorkers (%d) with node.tensorParallel (%d) take %d GPUs, and node.gpus is %d" (int $n.prefillWorkers) (int $n.decodeWorkers) (int $n.tensorParallel) (mul (int (include "baton.nodeSize" $)) (int $n.tensorParallel)) (int $n.gpus)) -}}
+{{- include "baton.refuse" (list $ (printf "node.prefillWorkers (%d) and node.decodeWorkers (%d) with node.tensorParallel (%d) take %d GPUs, and node.gpus is %d" (int $n.prefillWorkers) (int $n.decodeWorkers) (int $n.tensorParallel) (mul (int (include "baton.nodeSize" $)) (int $n.tensorParallel)) (int $n.gpus))) -}}
 {{- end -}}
 {{- with $v.link.portRange -}}
 {{- $range := regexSplit "-" . -1 -}}
 {{- if or (ge (int (index $range 0)) (int (index $range 1))) (lt (int (index $range 0)) 10000) (gt (int (index $range 1)) 65535) -}}
-{{- fail (printf "link.portRange is %s: give the first and the last of at least two ports from 10000 to 65535, for example 50000-59999" .) -}}
+{{- include "baton.refuse" (list $ (printf "link.portRange is %s: give the first and the last of at least two ports from 10000 to 65535, for example 50000-59999" .)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $v.route.enabled (not $v.route.parentRefs) -}}
-{{- fail "route.enabled: name the Gateway in route.parentRefs, for example [{name: public, namespace: gateways}]" -}}
+{{- include "baton.refuse" (list $ "route.enabled: name the Gateway in route.parentRefs, for example [{name: public, namespace: gateways}]") -}}
+{{- end -}}
+{{- if and $v.tls.enabled $v.gateway.enabled (ne $v.gateway.service.type "ClusterIP") (not (include "baton.gatewayTlsSecret" $)) -}}
+{{- include "baton.refuse" (list $ (printf "tls.enabled: gateway.service.type %s shows clients a gateway without TLS: name its certificate in gateway.tls.existingSecret, or leave the type at ClusterIP behind a proxy with TLS" $v.gateway.service.type)) -}}
+{{- end -}}
+{{- if and $v.gateway.route.enabled (not $v.gateway.enabled) -}}
+{{- include "baton.refuse" (list $ "gateway.route.enabled needs gateway.enabled: the route would lead nowhere") -}}
+{{- end -}}
+{{- if and $v.gateway.route.enabled (not $v.gateway.route.parentRefs) -}}
+{{- include "baton.refuse" (list $ "gateway.route.enabled: name the Gateway in gateway.route.parentRefs, for example [{name: public, namespace: gateways}]") -}}
 {{- end -}}
 {{- $plain := include "baton.image" (dict "root" $ "image" dict "gpus" 0) -}}
 {{- range $role := include "baton.roles" $ | fromYamlArray -}}
 {{- $r := index $v $role -}}
 {{- if $r.hostNetwork -}}
 {{- if $v.networkPolicy.enabled -}}
-{{- fail (printf "%s.hostNetwork takes the pods out of reach of every NetworkPolicy, which would then deny the rest of the fleet their traffic: set networkPolicy.enabled to false and fence the nodes' network, or leave hostNetwork off" $role) -}}
+{{- include "baton.refuse" (list $ (printf "%s.hostNetwork takes the pods out of reach of every NetworkPolicy, which would then deny the rest of the fleet their traffic: set networkPolicy.enabled to false and fence the nodes' network, or leave hostNetwork off" $role)) -}}
 {{- end -}}
 {{- if and $v.link.portRange $nccl (ne $role "router") -}}
-{{- fail (printf "link.portRange is set in the pod's network namespace, and %s.hostNetwork has none of its own: set net.ipv4.ip_local_port_range on the nodes, and link.portRange to nothing" $role) -}}
+{{- include "baton.refuse" (list $ (printf "link.portRange is set in the pod's network namespace, and %s.hostNetwork has none of its own: set net.ipv4.ip_local_port_range on the nodes, and link.portRange to nothing" $role)) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $nccl (ne $role "router") (contains "mig-" $r.gpuResource) -}}
-{{- fail (printf "%s.gpuResource is %s: NCCL takes the slices of one GPU for the same GPU, and there is no way from one to another: use link.name host, or whole GPUs" $role $r.gpuResource) -}}
+{{- include "baton.refuse" (list $ (printf "%s.gpuResource is %s: NCCL takes the slices of one GPU for the same GPU, and there is no way from one to another: use link.name host, or whole GPUs" $role $r.gpuResource)) -}}
 {{- end -}}
 {{- if and $nccl (ne $role "router") (hasSuffix ".shared" $r.gpuResource) -}}
-{{- fail (printf "%s.gpuResource is %s: NCCL takes no two workers on one GPU: use link.name host, or whole GPUs" $role $r.gpuResource) -}}
+{{- include "baton.refuse" (list $ (printf "%s.gpuResource is %s: NCCL takes no two workers on one GPU: use link.name host, or whole GPUs" $role $r.gpuResource)) -}}
 {{- end -}}
 {{- if gt (int $r.gpus) 0 -}}
 {{- if and $v.image.digest (not $r.image.digest) (not $r.image.tag) -}}
-{{- fail (printf "%s.gpus is %d, and image.digest is the image of roles without GPUs: set %s.image.digest to the digest of the one that deploy/container/Dockerfile.cuda makes" $role (int $r.gpus) $role) -}}
+{{- include "baton.refuse" (list $ (printf "%s.gpus is %d, and image.digest is the image of roles without GPUs: set %s.image.digest to the digest of the one that deploy/container/Dockerfile.cuda makes" $role (int $r.gpus) $role)) -}}
 {{- end -}}
 {{- $image := include "baton.image" (dict "root" $ "image" $r.image "gpus" $r.gpus) -}}
 {{- if and (eq $image $plain) (not (contains "cuda" $image)) -}}
-{{- fail (printf "%s.gpus is %d, so it runs with --backend=cuda, and %s is the image of roles without GPUs: build deploy/container/Dockerfile.cuda, push it as %s:%s, and leave %s.image.tag empty or set it to that tag" $role (int $r.gpus) $image $v.image.repository (include "baton.cudaTag" $) $role) -}}
+{{- include "baton.refuse" (list $ (printf "%s.gpus is %d, so it runs with --backend=cuda, and %s is the image of roles without GPUs: build deploy/container/Dockerfile.cuda, push it as %s:%s, and leave %s.image.tag empty or set it to that tag" $role (int $r.gpus) $image $v.image.repository (include "baton.cudaTag" $) $role)) -}}
 {{- end -}}
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- if and (ne $role "router") (eq (index $v.kv $key) "i4") -}}
-{{- fail (printf "kv.%s is i4, which only CPUs compute with, and %s.gpus is %d: use f8 or i8" $key $role (int $r.gpus)) -}}
+{{- include "baton.refuse" (list $ (printf "kv.%s is i4, which only CPUs compute with, and %s.gpus is %d: use f8 or i8" $key $role (int $r.gpus))) -}}
 {{- end -}}
 {{- end -}}
 {{- else if ne $role "router" -}}
 {{- range $key := list "keyDtype" "valueDtype" -}}
 {{- $dtype := index $v.kv $key -}}
 {{- if has $dtype (list "f16" "f8") -}}
-{{- fail (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32, bf16, i8 or i4, or give both pools GPUs" $key $dtype $role) -}}
+{{- include "baton.refuse" (list $ (printf "kv.%s is %s, which only GPUs compute with, and %s.gpus is 0: use f32, bf16, i8 or i4, or give both pools GPUs" $key $dtype $role)) -}}
 {{- end -}}
 {{- end -}}
 {{- with ($r.resources.limits | default dict).memory -}}
 {{- $workers := ternary (include "baton.nodeSize" $) "1" (eq $role "node") | float64 -}}
 {{- if ge (mulf $workers (include "baton.bytes" $r.kvMemory | float64)) (include "baton.bytes" . | float64) -}}
-{{- fail (printf "%s.kvMemory (%s for each worker) leaves nothing of %s.resources.limits.memory (%v) for the model's weights: raise the limit or lower kvMemory" $role $r.kvMemory $role .) -}}
+{{- include "baton.refuse" (list $ (printf "%s.kvMemory (%s for each worker) leaves nothing of %s.resources.limits.memory (%v) for the model's weights: raise the limit or lower kvMemory" $role $r.kvMemory $role .)) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}
+{{- include "baton.refuse" (list $ (printf "%s.tensorParallel (%d) is more than %s.gpus (%d): a pod can't split a model over GPUs that it does not have" $role (int $r.tensorParallel) $role (int $r.gpus))) -}}
+{{- end -}}
+{{- end -}}
+{{- $roles := include "baton.roles" $ | fromYamlArray -}}
+{{- range $role := ternary (append $roles "gateway") $roles $v.gateway.enabled -}}
+{{- $r := index $v $role -}}
 {{- $passed := dict -}}
-{{- range include "baton.flags" (dict "root" $ "role" $role "r" $r) | fromYamlArray -}}
+{{- $flags := "" -}}
+{{- if eq $role "gateway" -}}
+{{- $flags = include "baton.gatewayFlags" $ -}}
+{{- else -}}
+{{- $flags = include "baton.flags" (dict "root" $ "role" $role "r" $r) -}}
+{{- end -}}
+{{- range $flags | fromYamlArray -}}
 {{- $_ := set $passed (splitList "=" . | first) true -}}
 {{- end -}}
 {{- range $r.extraArgs -}}
 {{- if hasKey $passed (splitList "=" . | first) -}}
-{{- fail (printf "%s.extraArgs repeats %s, which the chart passes already, and no process takes a flag twice: set the chart's own value for it" $role (splitList "=" . | first)) -}}
+{{- include "baton.refuse" (list $ (printf "%s.extraArgs repeats %s, which the chart passes already, and no process takes a flag twice: set the chart's own value for it" $role (splitList "=" . | first))) -}}
 {{- end -}}
-{{- end -}}
-{{- if and (gt (int $r.gpus) 0) (gt (int $r.tensorParallel) (int $r.gpus)) -}}
-{{- fail (printf "%s.tensorParallel (%d) is more than %s.gpus (%d): a pod can't split a model over GPUs that it does not have" $role (int $r.tensorParallel) $role (int $r.gpus)) -}}
 {{- end -}}
 {{- if ne $role "node" -}}
 {{- if and $r.autoscaling.enabled (gt (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
-{{- fail (printf "%s.autoscaling.minReplicas (%d) is more than maxReplicas (%d)" $role (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) -}}
+{{- include "baton.refuse" (list $ (printf "%s.autoscaling.minReplicas (%d) is more than maxReplicas (%d)" $role (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas))) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $r.pdb.enabled (not (kindIs "invalid" $r.pdb.minAvailable)) (not (kindIs "invalid" $r.pdb.maxUnavailable)) -}}
-{{- fail (printf "%s.pdb: set maxUnavailable to null to use minAvailable; a budget has one of them" $role) -}}
+{{- include "baton.refuse" (list $ (printf "%s.pdb: set maxUnavailable to null to use minAvailable; a budget has one of them" $role)) -}}
 {{- end -}}
 {{- if ne $role "node" -}}
 {{- if and (eq (toString $r.strategy.maxSurge) "0") (eq (toString $r.strategy.maxUnavailable) "0") -}}
-{{- fail (printf "%s.strategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role) -}}
+{{- include "baton.refuse" (list $ (printf "%s.strategy: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" $role)) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (kindIs "invalid" $r.terminationGracePeriodSeconds) -}}
 {{- $least := add (int $r.preStopSeconds) (int $v.longestGenerationSeconds) -}}
 {{- if lt (int $r.terminationGracePeriodSeconds) (int $least) -}}
-{{- fail (printf "%s.terminationGracePeriodSeconds (%d) is less than preStopSeconds + longestGenerationSeconds (%d): answers would be cut short; raise it, or lower longestGenerationSeconds" $role (int $r.terminationGracePeriodSeconds) (int $least)) -}}
+{{- include "baton.refuse" (list $ (printf "%s.terminationGracePeriodSeconds (%d) is less than preStopSeconds + longestGenerationSeconds (%d): answers would be cut short; raise it, or lower longestGenerationSeconds" $role (int $r.terminationGracePeriodSeconds) (int $least))) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -4,7 +4,6 @@
 {{- $v := $root.Values -}}
 {{- $role := .role -}}
 {{- $r := .r -}}
-{{- $full := include "baton.fullname" $root -}}
 {{- if eq $role "node" -}}
 {{- include "baton.nodeFlags" . -}}
 {{- else -}}
@@ -21,10 +20,13 @@
 - --prefill={{ . }}
 {{- end }}
 {{- else }}
-- --decode=dns:///{{ $full }}-decode.{{ $root.Release.Namespace }}.svc:8470
+- --decode={{ include "baton.poolAddress" (dict "root" $root "role" "decode") }}
 {{- if $v.prefill.enabled }}
-- --prefill=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
+- --prefill={{ include "baton.poolAddress" (dict "root" $root "role" "prefill") }}
 {{- end }}
+{{- end }}
+{{- if $v.models }}
+- --models=/etc/baton/models/models.json
 {{- end }}
 {{- with $r.policy }}
 - --policy={{ . }}
@@ -46,8 +48,16 @@
 {{- if $v.billing.prices.existingConfigMap }}
 - --prices=/etc/baton/prices/{{ $v.billing.prices.key }}
 {{- end }}
+{{- with $v.store.url }}
+- --store={{ . }}
+{{- end }}
+{{- if $v.store.password.existingSecret }}
+- --store-password-file=/etc/baton/store/{{ $v.store.password.key }}
+{{- end }}
 {{- if $v.billing.ledger.volume }}
 - --ledger=/var/lib/baton/ledger/$(POD_NAME).db
+{{- else if $v.billing.ledger.inStore }}
+- --ledger=store
 {{- end }}
 {{- if $v.billing.auditLog }}
 - --audit-log=-
@@ -66,6 +76,17 @@
 {{- end }}
 - --threads={{ int $r.threads }}
 - --kv-memory={{ $r.kvMemory }}
+{{- with $r.kvDisk.size }}
+- --kv-disk=/var/lib/baton/kv/{{ $role }}
+- --kv-disk-size={{ . }}
+{{- end }}
+{{- if $v.kvShared.claimName }}
+- --kv-shared=/var/lib/baton/shared/{{ $v.kvShared.folder }}
+- --kv-shared-size={{ required "kvShared.size: say how many bytes the workers' files in the claim may take together, for example 2TiB" $v.kvShared.size }}
+{{- end }}
+{{- if and (or $r.kvDisk.size $v.kvShared.claimName) $r.kvDisk.key.existingSecret }}
+- --kv-disk-key=/etc/baton/kv-disk/{{ $r.kvDisk.key.key }}
+{{- end }}
 {{- include "baton.linkFlags" $root | nindent 0 }}
 - --drain-grace={{ int $v.longestGenerationSeconds }}
 {{- with $r.chunkTokens }}
@@ -81,7 +102,7 @@
 {{- if eq $role "decode" }}
 - --slo-tpot={{ $v.slo.tpotSeconds }}
 {{- if include "baton.linkTest" $root }}
-- --link-peers=dns:///{{ $full }}-prefill.{{ $root.Release.Namespace }}.svc:8470
+- --link-peers={{ include "baton.poolAddress" (dict "root" $root "role" "prefill") }}
 - --link-floor-gbps={{ $v.link.floorGbps }}
 {{- if ne $v.link.transport "any" }}
 - --link-transport={{ $v.link.transport }}
@@ -92,6 +113,15 @@
 {{- end }}
 {{- if not (kindIs "invalid" $r.localPrefillTokens) }}
 - --local-prefill-tokens={{ int $r.localPrefillTokens }}
+{{- end }}
+{{- with $r.speculation }}
+- --speculation={{ . }}
+{{- end }}
+{{- with $r.draftModel }}
+- --draft-model={{ . }}
+{{- end }}
+{{- if $r.selfDraft }}
+- --self-draft
 {{- end }}
 {{- end }}
 {{- end }}
@@ -114,6 +144,9 @@
 - --value-dtype={{ . }}
 {{- end }}
 - --cache-lease-share={{ $v.kv.leaseShare }}
+{{- with $v.kv.chunkReuse }}
+- --chunk-reuse={{ . }}
+{{- end }}
 {{- if $v.link.domain }}
 - --link-domain=$(LINK_DOMAIN)
 {{- end }}
@@ -158,6 +191,17 @@
 - --threads={{ int $r.threads }}
 {{- end }}
 - --kv-memory={{ $r.kvMemory }}
+{{- with $r.kvDisk.size }}
+- --kv-disk=/var/lib/baton/kv/node
+- --kv-disk-size={{ . }}
+{{- end }}
+{{- if $v.kvShared.claimName }}
+- --kv-shared=/var/lib/baton/shared/{{ $v.kvShared.folder }}
+- --kv-shared-size={{ required "kvShared.size: say how many bytes the workers' files in the claim may take together, for example 2TiB" $v.kvShared.size }}
+{{- end }}
+{{- if and (or $r.kvDisk.size $v.kvShared.claimName) $r.kvDisk.key.existingSecret }}
+- --kv-disk-key=/etc/baton/kv-disk/{{ $r.kvDisk.key.key }}
+{{- end }}
 {{- include "baton.linkFlags" $root | nindent 0 }}
 - --drain-grace={{ int $v.longestGenerationSeconds }}
 - --stop-grace={{ add (int $v.longestGenerationSeconds) 10 }}s
@@ -187,6 +231,15 @@
 {{- end }}
 {{- if not (kindIs "invalid" $r.localPrefillTokens) }}
 - --local-prefill-tokens={{ int $r.localPrefillTokens }}
+{{- end }}
+{{- with $r.speculation }}
+- --speculation={{ . }}
+{{- end }}
+{{- with $r.draftModel }}
+- --draft-model={{ . }}
+{{- end }}
+{{- if $r.selfDraft }}
+- --self-draft
 {{- end }}
 {{- with $v.tracing.otlp }}
 - --otlp={{ . }}

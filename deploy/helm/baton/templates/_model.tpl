@@ -1,6 +1,45 @@
 {{/* Where the model folder is from. */}}
 {{- define "baton.modelFolder" -}}
-{{- if eq .Values.model.source "image" -}}{{ .Values.model.image.path }}{{- else -}}/models{{- end -}}
+{{- if eq .Values.model.source "image" -}}{{ .Values.model.image.path }}{{- else -}}/models{{ include "baton.suffix" . }}{{- end -}}
+{{- end -}}
+
+{{/* How a container sees the folder, if it is not in the image. */}}
+{{- define "baton.modelMount" -}}
+{{- $m := .Values.model -}}
+{{- if ne $m.source "image" -}}
+- name: model{{ include "baton.suffix" . }}
+  mountPath: {{ include "baton.modelFolder" . }}
+  readOnly: true
+  {{- if and (eq $m.source "pvc") $m.pvc.subPath }}
+  subPath: {{ $m.pvc.subPath }}
+  {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The routers' models file (router/models_file.h): the models beside the one of --model. */}}
+{{- define "baton.modelsFile" -}}
+{{- include "baton.setPools" . -}}
+{{- $models := list -}}
+{{- range $key, $pool := .pools -}}
+{{- $own := index $.Values.models $key -}}
+{{- $model := dict "name" $pool.Values.model.name "folder" (include "baton.modelFolder" $pool) -}}
+{{- $_ := set $model "decode" (list (include "baton.poolAddress" (dict "root" $pool "role" "decode"))) -}}
+{{- if $pool.Values.prefill.enabled -}}
+{{- $_ := set $model "prefill" (list (include "baton.poolAddress" (dict "root" $pool "role" "prefill"))) -}}
+{{- end -}}
+{{- with $own.classifier -}}{{- $_ := set $model "classifier" . -}}{{- end -}}
+{{- with $own.outputFormat -}}{{- $_ := set $model "output_format" . -}}{{- end -}}
+{{- with $own.tenants -}}{{- $_ := set $model "tenants" . -}}{{- end -}}
+{{- range $value, $field := dict "maxTokens" "max_tokens" "requestsPerMinute" "requests_per_minute" "promptTokensPerMinute" "prompt_tokens_per_minute" "outputTokensPerMinute" "output_tokens_per_minute" -}}
+{{- with index $own $value -}}{{- $_ := set $model $field (int64 .) -}}{{- end -}}
+{{- end -}}
+{{- $models = append $models $model -}}
+{{- end -}}
+{{- $file := dict "models" $models -}}
+{{- with .Values.moderation -}}
+{{- if .policy -}}{{- $_ := set $file "moderation" (dict "policy" .policy "input" .input "fail_open" .failOpen) -}}{{- end -}}
+{{- end -}}
+{{- toPrettyJson $file -}}
 {{- end -}}
 
 {{/* What the download script reads: the address, then "sha256  name" lines. */}}
@@ -20,36 +59,38 @@
 {{- define "baton.modelVolumes" -}}
 {{- $root := .root -}}
 {{- $m := $root.Values.model -}}
+{{- $suffix := include "baton.suffix" $root -}}
 {{- if eq $m.source "pvc" }}
-- name: model
+- name: model{{ $suffix }}
   persistentVolumeClaim:
     claimName: {{ $m.pvc.claimName }}
     readOnly: true
 {{- else if eq $m.source "hostPath" }}
-- name: model
+- name: model{{ $suffix }}
   hostPath:
     path: {{ $m.hostPath.path }}
     type: Directory
 {{- else if include "baton.downloads" $root }}
 {{- if and $m.download.claimName (ne .role "router") }}
-- name: model
+- name: model{{ $suffix }}
   persistentVolumeClaim:
     claimName: {{ $m.download.claimName }}
 {{- else }}
-- name: model
+- name: model{{ $suffix }}
   emptyDir:
     sizeLimit: {{ ternary "1Gi" $m.download.sizeLimit (eq .role "router") }}
 {{- end }}
-- name: manifest
+- name: manifest{{ $suffix }}
   configMap:
-    name: {{ include "baton.fullname" $root }}-model
+    name: {{ include "baton.fullname" $root }}-model{{ $suffix }}
 {{- end }}
 {{- end -}}
 
 {{/* An init container that pulls the folder; a router leaves the weights out. dict: root, role, r. */}}
 {{- define "baton.downloader" -}}
 {{- $m := .root.Values.model -}}
-- name: model
+{{- $suffix := include "baton.suffix" .root -}}
+- name: model{{ $suffix }}
   image: {{ $m.download.image }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   command: [sh, /etc/baton/model/pull-model.sh]
@@ -84,9 +125,9 @@
   securityContext:
     {{- toYaml .r.securityContext | nindent 4 }}
   volumeMounts:
-    - name: model
+    - name: model{{ $suffix }}
       mountPath: /models
-    - name: manifest
+    - name: manifest{{ $suffix }}
       mountPath: /etc/baton/model
       readOnly: true
     - name: tmp

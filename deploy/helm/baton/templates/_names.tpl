@@ -64,12 +64,79 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- .Values.tls.existingSecret | default (printf "%s-tls" (include "baton.fullname" .)) -}}
 {{- end -}}
 
+{{/* The Secret with the certificate that clients of the gateway see; empty: it speaks without TLS. */}}
+{{- define "baton.gatewayTlsSecret" -}}
+{{- if .Values.gateway.tls.existingSecret -}}
+{{- .Values.gateway.tls.existingSecret -}}
+{{- else if and .Values.tls.enabled .Values.tls.certManager.enabled -}}
+{{- printf "%s-gateway-tls" (include "baton.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "baton.peerName" -}}
 {{- .Values.tls.peerName | default (printf "%s.%s.svc" (include "baton.fullname" .) .Release.Namespace) -}}
 {{- end -}}
 
 {{- define "baton.downloads" -}}
 {{- if has .Values.model.source (list "huggingFace" "s3") -}}true{{- end -}}
+{{- end -}}
+
+{{/*
+Sets .pools to the roots of `models`, by key: each is as the release's root, with the model's own values and .pool, its key. What says where
+a folder is from is not inherited, so that no model is made of another one's files.
+*/}}
+{{- define "baton.setPools" -}}
+{{- if not (hasKey . "pools") -}}
+{{- $pools := dict -}}
+{{- range $key, $one := .Values.models -}}
+{{- $values := deepCopy $.Values -}}
+{{- range $from, $none := dict "image" (dict "path" "") "pvc" (dict "claimName" "" "subPath" "") "hostPath" (dict "path" "") "huggingFace" (dict "repository" "" "revision" "" "files" dict) "s3" (dict "url" "" "files" dict) "download" (dict "claimName" "") -}}
+{{- range $field, $empty := $none -}}
+{{- $_ := set (index $values.model $from) $field $empty -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $values.node "enabled" false -}}
+{{- $_ := set $values "models" dict -}}
+{{- $_ := mergeOverwrite $values (deepCopy (pick $one "model" "prefill" "decode")) -}}
+{{- if not $values.prefill.enabled -}}{{- $_ := mergeOverwrite $values.link (dict "floorGbps" 0 "transport" "any") -}}{{- end -}}
+{{- $_ := set $pools $key (dict "Values" $values "Release" $.Release "Chart" $.Chart "Files" $.Files "pool" $key "pools" dict) -}}
+{{- end -}}
+{{- $_ := set . "pools" $pools -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "-KEY" in the names of what belongs to one of `models`. */}}
+{{- define "baton.suffix" -}}
+{{- with .pool }}-{{ . }}{{ end -}}
+{{- end -}}
+
+{{/* The component of a role's pods. dict: root, role. */}}
+{{- define "baton.component" -}}
+{{- .role }}{{ include "baton.suffix" .root -}}
+{{- end -}}
+
+{{/* Components of all workers, as a list in YAML. */}}
+{{- define "baton.workerComponents" -}}
+{{- include "baton.setPools" . -}}
+{{- $all := ternary (list "node") (list "prefill" "decode") .Values.node.enabled -}}
+{{- range $key, $pool := .pools -}}
+{{- if $pool.Values.prefill.enabled -}}{{- $all = append $all (printf "prefill-%s" $key) -}}{{- end -}}
+{{- $all = append $all (printf "decode-%s" $key) -}}
+{{- end -}}
+[{{ join ", " $all }}]
+{{- end -}}
+
+{{/* "true" if a pod pulls any model. */}}
+{{- define "baton.anyDownloads" -}}
+{{- include "baton.setPools" . -}}
+{{- $any := include "baton.downloads" . -}}
+{{- range .pools -}}{{- $any = $any | default (include "baton.downloads" .) -}}{{- end -}}
+{{- $any -}}
+{{- end -}}
+
+{{/* Where routers look for a pool's workers. dict: root, role. */}}
+{{- define "baton.poolAddress" -}}
+dns:///{{ include "baton.fullname" .root }}-{{ include "baton.component" . }}.{{ .root.Release.Namespace }}.svc:8470
 {{- end -}}
 
 {{/* Roles of this release, as a list in YAML. A node's pods hold prefill and decode workers alike. */}}
@@ -97,6 +164,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.node.enabled -}}
 - port: 8480
   endPort: {{ add 8479 (int (include "baton.nodeSize" .)) }}
+{{- if .Values.models }}
+- port: grpc
+{{- end -}}
 {{- else -}}
 - port: grpc
 {{- end -}}

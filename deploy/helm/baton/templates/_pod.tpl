@@ -6,7 +6,9 @@ All roles are made here, so that they have the same keys.
 {{- $root := .root -}}
 {{- $role := .role -}}
 {{- $r := index $root.Values $role -}}
-{{- $name := printf "%s-%s" (include "baton.fullname" $root) $role -}}
+{{- include "baton.setPools" $root -}}
+{{- $component := include "baton.component" (dict "root" $root "role" $role) -}}
+{{- $name := printf "%s-%s" (include "baton.fullname" $root) $component -}}
 {{- $pod := dict "root" $root "role" $role "r" $r "name" $name -}}
 {{- $node := eq $role "node" -}}
 apiVersion: apps/v1
@@ -15,7 +17,7 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
 spec:
   {{- if $node }}
   replicas: {{ $r.replicas }}
@@ -38,12 +40,12 @@ spec:
   selector:
     matchLabels:
       {{- include "baton.selector" $root | nindent 6 }}
-      app.kubernetes.io/component: {{ $role }}
+      app.kubernetes.io/component: {{ $component }}
   template:
     metadata:
       labels:
         {{- include "baton.labels" $root | nindent 8 }}
-        app.kubernetes.io/component: {{ $role }}
+        app.kubernetes.io/component: {{ $component }}
         {{- with $r.podLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -51,6 +53,9 @@ spec:
         kubectl.kubernetes.io/default-container: {{ $role }}
         {{- if include "baton.downloads" $root }}
         checksum/model: {{ include "baton.manifest" $root | sha256sum }}
+        {{- end }}
+        {{- if and $root.Values.models (eq $role "router") }}
+        checksum/models: {{ include "baton.modelsFile" $root | sha256sum }}
         {{- end }}
         {{- with $r.podAnnotations }}
         {{- toYaml . | nindent 8 }}
@@ -119,16 +124,23 @@ affinity:
 {{- with $r.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- range . }}
-  {{- $own := dict "matchLabels" (merge (dict "app.kubernetes.io/component" $role) (include "baton.selector" $root | fromYaml)) }}
+  {{- $own := dict "matchLabels" (merge (dict "app.kubernetes.io/component" (include "baton.component" (dict "root" $root "role" $role))) (include "baton.selector" $root | fromYaml)) }}
   -
     {{- toYaml (merge (deepCopy .) (dict "labelSelector" $own)) | nindent 4 }}
   {{- end }}
 {{- end }}
 {{- $plugin := and $nccl $v.link.plugin.image }}
-{{- if or (include "baton.downloads" $root) $plugin $r.extraInitContainers }}
+{{- /* Whose folders the pod has: the model's, and in a router those of all models. */}}
+{{- $served := list $root }}
+{{- if not $worker }}
+{{- range keys $root.pools | sortAlpha }}{{ $served = append $served (index $root.pools .) }}{{ end }}
+{{- end }}
+{{- if or (ternary (include "baton.downloads" $root) (include "baton.anyDownloads" $root) $worker) $plugin $r.extraInitContainers }}
 initContainers:
-  {{- if include "baton.downloads" $root }}
-  {{- include "baton.downloader" . | nindent 2 }}
+  {{- range $served }}
+  {{- if include "baton.downloads" . }}
+  {{- include "baton.downloader" (dict "root" . "role" $role "r" $r) | nindent 2 }}
+  {{- end }}
   {{- end }}
   {{- if $plugin }}
   - name: nccl-plugin
@@ -242,17 +254,27 @@ containers:
     volumeMounts:
       - name: tmp
         mountPath: /tmp
-      {{- if ne $v.model.source "image" }}
-      - name: model
-        mountPath: /models
-        readOnly: true
-        {{- if and (eq $v.model.source "pvc") $v.model.pvc.subPath }}
-        subPath: {{ $v.model.pvc.subPath }}
-        {{- end }}
+      {{- range $served }}
+      {{- with include "baton.modelMount" . }}
+      {{- . | nindent 6 }}
+      {{- end }}
       {{- end }}
       {{- if $r.shm.enabled }}
       - name: shm
         mountPath: /dev/shm
+      {{- end }}
+      {{- if and $worker $r.kvDisk.size }}
+      - name: kv-disk
+        mountPath: /var/lib/baton/kv
+      {{- end }}
+      {{- if and $worker $v.kvShared.claimName }}
+      - name: kv-shared
+        mountPath: /var/lib/baton/shared
+      {{- end }}
+      {{- if and $worker (or $r.kvDisk.size $v.kvShared.claimName) $r.kvDisk.key.existingSecret }}
+      - name: kv-disk-key
+        mountPath: /etc/baton/kv-disk
+        readOnly: true
       {{- end }}
       {{- if $plugin }}
       - name: nccl-plugin
@@ -270,6 +292,11 @@ containers:
         readOnly: true
       {{- end }}
       {{- if eq $role "router" }}
+      {{- if $v.models }}
+      - name: models
+        mountPath: /etc/baton/models
+        readOnly: true
+      {{- end }}
       {{- if and $v.tls.enabled $v.tls.clientCaSecret }}
       - name: client-ca
         mountPath: /etc/baton/client-ca
@@ -283,6 +310,11 @@ containers:
       {{- if $v.auth.tenantSalt.existingSecret }}
       - name: salt
         mountPath: /etc/baton/salt
+        readOnly: true
+      {{- end }}
+      {{- if $v.store.password.existingSecret }}
+      - name: store
+        mountPath: /etc/baton/store
         readOnly: true
       {{- end }}
       {{- if $v.billing.prices.existingConfigMap }}
@@ -302,12 +334,37 @@ volumes:
   - name: tmp
     emptyDir:
       sizeLimit: 64Mi
-  {{- include "baton.modelVolumes" . | nindent 2 }}
+  {{- range $served }}
+  {{- with include "baton.modelVolumes" (dict "root" . "role" $role) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- end }}
   {{- if $r.shm.enabled }}
   - name: shm
     emptyDir:
       medium: Memory
       sizeLimit: {{ $r.shm.sizeLimit }}
+  {{- end }}
+  {{- if and $worker $r.kvDisk.size }}
+  - name: kv-disk
+    {{- if $r.kvDisk.hostPath }}
+    hostPath:
+      path: {{ $r.kvDisk.hostPath }}
+      type: Directory
+    {{- else }}
+    emptyDir: {}
+    {{- end }}
+  {{- end }}
+  {{- if and $worker $v.kvShared.claimName }}
+  - name: kv-shared
+    persistentVolumeClaim:
+      claimName: {{ $v.kvShared.claimName }}
+  {{- end }}
+  {{- if and $worker (or $r.kvDisk.size $v.kvShared.claimName) $r.kvDisk.key.existingSecret }}
+  - name: kv-disk-key
+    secret:
+      secretName: {{ $r.kvDisk.key.existingSecret }}
+      defaultMode: 0440
   {{- end }}
   {{- if and (ne $role "router") (eq $v.link.name "nccl") $v.link.plugin.image }}
   - name: nccl-plugin
@@ -327,6 +384,11 @@ volumes:
       defaultMode: 0440
   {{- end }}
   {{- if eq $role "router" }}
+  {{- if $v.models }}
+  - name: models
+    configMap:
+      name: {{ include "baton.fullname" $root }}-models
+  {{- end }}
   {{- if and $v.tls.enabled $v.tls.clientCaSecret }}
   - name: client-ca
     secret:
@@ -343,6 +405,12 @@ volumes:
   - name: salt
     secret:
       secretName: {{ $v.auth.tenantSalt.existingSecret }}
+      defaultMode: 0440
+  {{- end }}
+  {{- if $v.store.password.existingSecret }}
+  - name: store
+    secret:
+      secretName: {{ $v.store.password.existingSecret }}
       defaultMode: 0440
   {{- end }}
   {{- if $v.billing.prices.existingConfigMap }}

@@ -1,14 +1,15 @@
 {{/* Service, disruption budget, autoscaler of a role. dict: root, role. */}}
 {{- define "baton.service" -}}
 {{- $root := .root -}}
-{{- $role := .role }}
+{{- $role := .role -}}
+{{- $component := include "baton.component" . }}
 apiVersion: v1
 kind: Service
 metadata:
-  name: {{ include "baton.fullname" $root }}{{ if ne $role "router" }}-{{ $role }}{{ end }}
+  name: {{ include "baton.fullname" $root }}{{ if ne $role "router" }}-{{ $component }}{{ end }}
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
   {{- if eq $role "router" }}
   {{- with $root.Values.router.service.annotations }}
   annotations:
@@ -24,7 +25,7 @@ spec:
   {{- end }}
   selector:
     {{- include "baton.selector" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
   ports:
     {{- if eq $role "node" }}
     {{- range include "baton.nodeWorkers" $root | fromYamlArray }}
@@ -60,12 +61,12 @@ metadata:
   name: {{ include "baton.fullname" $root }}-router-metrics
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
 spec:
   clusterIP: None
   selector:
     {{- include "baton.selector" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
   ports:
     - name: metrics
       port: 9470
@@ -76,16 +77,17 @@ spec:
 {{- define "baton.pdb" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
+{{- $component := include "baton.component" . -}}
 {{- $r := index $root.Values $role -}}
 {{- if $r.pdb.enabled }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
-  name: {{ include "baton.fullname" $root }}-{{ $role }}
+  name: {{ include "baton.fullname" $root }}-{{ $component }}
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
 spec:
   {{- if not (kindIs "invalid" $r.pdb.minAvailable) }}
   minAvailable: {{ $r.pdb.minAvailable }}
@@ -97,18 +99,24 @@ spec:
   selector:
     matchLabels:
       {{- include "baton.selector" $root | nindent 6 }}
-      app.kubernetes.io/component: {{ $role }}
+      app.kubernetes.io/component: {{ $component }}
 {{- end }}
 {{- end -}}
 
-{{/* Each role on its own signal: routers by CPU, prefill by waiting tokens and TTFT, decode by KV use and TPOT. */}}
+{{/*
+Each role on its own signal: routers and gateways by CPU, prefill by waiting tokens and TTFT, decode by KV use and TPOT. TTFT and TPOT are of the
+release, so pools of `models` go without them.
+*/}}
 {{- define "baton.autoscaler" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
 {{- $r := index $root.Values $role -}}
 {{- $a := $r.autoscaling -}}
-{{- $name := printf "%s-%s" (include "baton.fullname" $root) $role -}}
+{{- $component := include "baton.component" . -}}
+{{- $name := printf "%s-%s" (include "baton.fullname" $root) $component -}}
 {{- $of := printf "namespace=\"%s\",release=\"%s\"" $root.Release.Namespace $root.Release.Name -}}
+{{- $pods := $of -}}
+{{- if or $root.pool $root.Values.models -}}{{- $pods = printf "%s,pod=~\"%s-[a-z0-9]+-[a-z0-9]+\"" $of $name -}}{{- end -}}
 {{- if $a.enabled }}
 ---
 {{- if eq $a.kind "hpa" }}
@@ -118,7 +126,7 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
 spec:
   scaleTargetRef:
     apiVersion: apps/v1
@@ -134,7 +142,7 @@ spec:
           value: 1
           periodSeconds: 60
   metrics:
-    {{- if eq $role "router" }}
+    {{- if has $role (list "router" "gateway") }}
     - type: Resource
       resource:
         name: cpu
@@ -149,6 +157,7 @@ spec:
         target:
           type: AverageValue
           averageValue: {{ $a.targetPendingTokens | quote }}
+    {{- if not $root.pool }}
     - type: External
       external:
         metric:
@@ -159,6 +168,7 @@ spec:
         target:
           type: Value
           value: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
+    {{- end }}
     {{- else }}
     - type: Pods
       pods:
@@ -167,6 +177,7 @@ spec:
         target:
           type: AverageValue
           averageValue: {{ $a.targetKvPercent | quote }}
+    {{- if not $root.pool }}
     - type: External
       external:
         metric:
@@ -178,6 +189,7 @@ spec:
           type: Value
           value: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
     {{- end }}
+    {{- end }}
 {{- else }}
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
@@ -185,7 +197,7 @@ metadata:
   name: {{ $name }}
   labels:
     {{- include "baton.labels" $root | nindent 4 }}
-    app.kubernetes.io/component: {{ $role }}
+    app.kubernetes.io/component: {{ $component }}
 spec:
   scaleTargetRef:
     name: {{ $name }}
@@ -198,7 +210,7 @@ spec:
         scaleDown:
           stabilizationWindowSeconds: {{ $a.scaleDownSeconds }}
   triggers:
-    {{- if eq $role "router" }}
+    {{- if has $role (list "router" "gateway") }}
     - type: cpu
       metricType: Utilization
       metadata:
@@ -207,27 +219,31 @@ spec:
     - type: prometheus
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        query: {{ printf "sum(baton_prefill_pending_tokens{%s})" $of | squote }}
+        query: {{ printf "sum(baton_prefill_pending_tokens{%s})" $pods | squote }}
         threshold: {{ $a.targetPendingTokens | quote }}
+    {{- if not $root.pool }}
     - type: prometheus
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
         query: {{ printf "max(baton:ttft_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTtftSeconds | default $root.Values.slo.ttftSeconds) | quote }}
+    {{- end }}
     {{- else }}
     - type: prometheus
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
-        query: {{ printf "100 * avg(baton:kv_used:ratio{%s,component=\"decode\"})" $of | squote }}
+        query: {{ printf "100 * avg(baton:kv_used:ratio{%s,component=\"decode\"})" $pods | squote }}
         threshold: {{ $a.targetKvPercent | quote }}
+    {{- if not $root.pool }}
     - type: prometheus
       metricType: Value
       metadata:
         serverAddress: {{ $root.Values.observability.prometheusUrl }}
         query: {{ printf "max(baton:tpot_seconds:p95_5m{%s}) or vector(0)" $of | squote }}
         threshold: {{ ($a.targetTpotSeconds | default $root.Values.slo.tpotSeconds) | quote }}
+    {{- end }}
     {{- end }}
 {{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-#include "router/billing/ledger_store.h"
+#include "router/billing/sqlite_ledger.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,23 +31,23 @@ LedgerSums Sums(int64_t plain, int64_t picos) {
   return sums;
 }
 
-class LedgerStoreTest : public ::testing::Test {
+class SqliteLedgerTest : public ::testing::Test {
  protected:
-  LedgerStoreTest() {
+  SqliteLedgerTest() {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
-  ~LedgerStoreTest() override { std::filesystem::remove_all(folder_); }
+  ~SqliteLedgerTest() override { std::filesystem::remove_all(folder_); }
 
-  LedgerSheet Read() { return *(*LedgerStore::OpenToRead(file_))->Read("", ""); }
+  LedgerSheet Read() { return *(*SqliteLedger::OpenToRead(file_))->Read("", ""); }
 
   const std::string folder_ = ::testing::TempDir() + "/ledger_store_" + std::to_string(getpid());
   const std::string file_ = folder_ + "/ledger.db";
 };
 
-TEST_F(LedgerStoreTest, SumsAreThereAfterItWasOpenedAgain) {
+TEST_F(SqliteLedgerTest, SumsAreThereAfterItWasOpenedAgain) {
   for (int64_t batch : {1, 2}) {
-    auto store = LedgerStore::Open(file_);
+    auto store = SqliteLedger::Open(file_);
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_TRUE((*store)->Add("w" + std::to_string(batch), 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
   }
@@ -56,8 +56,8 @@ TEST_F(LedgerStoreTest, SumsAreThereAfterItWasOpenedAgain) {
   EXPECT_EQ(Read(), (LedgerSheet{{Key("a"), both}}));
 }
 
-TEST_F(LedgerStoreTest, ABatchCountsOnceHoweverOftenItIsAdded) {
-  auto store = *LedgerStore::Open(file_);
+TEST_F(SqliteLedgerTest, ABatchCountsOnceHoweverOftenItIsAdded) {
+  auto store = *SqliteLedger::Open(file_);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(store->Add("w", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
   }
@@ -68,8 +68,8 @@ TEST_F(LedgerStoreTest, ABatchCountsOnceHoweverOftenItIsAdded) {
   EXPECT_EQ(Read().at(Key("a")).requests, 3);
 }
 
-TEST_F(LedgerStoreTest, PicounitsCarryIntoUnits) {
-  auto store = *LedgerStore::Open(file_);
+TEST_F(SqliteLedgerTest, PicounitsCarryIntoUnits) {
+  auto store = *SqliteLedger::Open(file_);
   const uint64_t seed = RandomU64();
   SCOPED_TRACE(seed);
   __int128 all = 0;
@@ -83,8 +83,8 @@ TEST_F(LedgerStoreTest, PicounitsCarryIntoUnits) {
   EXPECT_TRUE(__int128{sums.units} * 1'000'000'000'000 + sums.picos == all) << "more than int64_t holds";
 }
 
-TEST_F(LedgerStoreTest, ReadsTheDaysThatAreAskedFor) {
-  auto store = *LedgerStore::Open(file_);
+TEST_F(SqliteLedgerTest, ReadsTheDaysThatAreAskedFor) {
+  auto store = *SqliteLedger::Open(file_);
   ASSERT_TRUE(store
                   ->Add("w", 1, kToday,
                         {{Key("a", "2026-11-20"), Sums(1, 0)},
@@ -96,17 +96,17 @@ TEST_F(LedgerStoreTest, ReadsTheDaysThatAreAskedFor) {
   EXPECT_EQ(store->Read("", "2026-11-21")->size(), 2u);
 }
 
-TEST_F(LedgerStoreTest, RefusesWhatIsNoLedger) {
+TEST_F(SqliteLedgerTest, RefusesWhatIsNoLedger) {
   std::ofstream(file_) << "once upon a time, in a house beside the river, there lived a file of text";
-  EXPECT_EQ(LedgerStore::Open(file_).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(LedgerStore::OpenToRead(folder_ + "/none.db").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(LedgerStore::Open(folder_ + "/no/such/folder.db").status().code(),
+  EXPECT_EQ(SqliteLedger::Open(file_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(SqliteLedger::OpenToRead(folder_ + "/none.db").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(SqliteLedger::Open(folder_ + "/no/such/folder.db").status().code(),
             absl::StatusCode::kUnavailable);
 }
 
 // A file may not grow beyond the limit, as on a full disk: the batch is refused whole, and goes in later.
-TEST_F(LedgerStoreTest, AFullDiskRefusesABatchWhole) {
-  auto store = *LedgerStore::Open(file_);
+TEST_F(SqliteLedgerTest, AFullDiskRefusesABatchWhole) {
+  auto store = *SqliteLedger::Open(file_);
   LedgerSheet large;
   for (int i = 0; i < 5000; ++i) large[Key("tenant " + std::to_string(i))] = Sums(i, i);
   rlimit before = {};
@@ -125,7 +125,7 @@ TEST_F(LedgerStoreTest, AFullDiskRefusesABatchWhole) {
 
 // A process that dies by SIGKILL while it writes as fast as it can: what it was told is written is there, and
 // nothing twice.
-TEST_F(LedgerStoreTest, SurvivesTheDeathOfItsProcess) {
+TEST_F(SqliteLedgerTest, SurvivesTheDeathOfItsProcess) {
   for (int round = 0; round < 5; ++round) {
     int told[2];
     ASSERT_EQ(pipe(told), 0);
@@ -134,7 +134,7 @@ TEST_F(LedgerStoreTest, SurvivesTheDeathOfItsProcess) {
     const pid_t child = fork();
     if (child == 0) {
       close(told[0]);
-      auto store = LedgerStore::Open(file_);
+      auto store = SqliteLedger::Open(file_);
       if (!store.ok()) _exit(1);
       for (int64_t batch = 1;; ++batch) {
         if (!(*store)->Add(writer, batch, kToday, {{key, Sums(1, 1)}}).ok()) _exit(2);

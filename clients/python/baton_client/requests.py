@@ -1,0 +1,54 @@
+"""Requests made of Python's values."""
+import json
+
+from baton.v1 import inference_pb2 as inference
+
+
+def message_of(message):
+    """A baton.v1.Message of itself, of a dict of its fields, or of a text of the user's."""
+    if isinstance(message, inference.Message):
+        return message
+    if isinstance(message, str):
+        return inference.Message(role="user", content=message)
+    return inference.Message(**message)
+
+
+def chat_request(
+    messages,
+    *,
+    request=None,
+    model="",
+    tools=(),
+    max_tokens=None,
+    temperature=None,
+    top_p=None,
+    top_k=None,
+    seed=None,
+    stop=(),
+    schema=None,
+    session="",
+):
+    """A ChatRequest. messages: a text, or a list of what message_of takes. request: what it begins with."""
+    made = inference.ChatRequest()
+    if request is not None:
+        made.CopyFrom(request)
+    if model:
+        made.model = model
+    listed = [messages] if isinstance(messages, (str, inference.Message, dict)) else messages
+    made.conversation.messages.extend(message_of(message) for message in listed)
+    made.conversation.tools.extend(one.message() for one in tools)
+    for name, value in {"temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed}.items():
+        if value is not None:
+            setattr(made.sampling, name, value)
+    if max_tokens is not None:
+        made.stop.max_tokens = max_tokens
+    made.stop.stop.extend([stop] if isinstance(stop, str) else stop)
+    if schema is not None:
+        made.constraint.json_schema = schema if isinstance(schema, str) else json.dumps(schema)
+    if session:
+        made.options.session_id = session
+    return made
+
+
+def metadata_of(key):
+    return (("authorization", f"Bearer {key}"),) if key else ()

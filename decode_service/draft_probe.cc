@@ -1,0 +1,69 @@
+#include "decode_service/draft_probe.h"
+
+#include <algorithm>
+#include <string>
+
+namespace baton::decode_service {
+namespace {
+
+constexpr std::array kPositionNames = {"1", "2", "3", "4", "5-8", "9-16", "17+"};
+
+size_t ClassOf(size_t position) { return position < 4 ? position : position < 8 ? 4 : position < 16 ? 5 : 6; }
+
+}  // namespace
+
+DraftProbe::DraftProbe(telemetry::Metrics& metrics)
+    : model_seconds_(
+          metrics.Counter("baton_decode_draft_model_seconds_total",
+                          "Seconds in which a model drafted, or computed what it lacked of prompts.")),
+      model_blocks_(metrics.Gauge("baton_decode_draft_model_blocks", "KV blocks of the draft model.")),
+      model_blocks_held_(metrics.Gauge("baton_decode_draft_model_blocks_held",
+                                       "KV blocks of the draft model that sequences hold.")) {
+  static_assert(kPositionNames.size() == kPositions);
+  for (const Kind kind : drafting::kDrafterKinds) {
+    const std::string name(NameOf(kind));
+    OfKind& of = Of(kind);
+    of.drafts = &metrics.Counter("baton_decode_drafts_total", "Drafts that a step checked, by drafter.",
+                                 {{"drafter", name}});
+    of.drafted = &metrics.Counter("baton_decode_drafted_tokens_total",
+                                  "Drafted tokens that steps checked, by drafter.", {{"drafter", name}});
+    of.accepted =
+        &metrics.Counter("baton_decode_accepted_tokens_total",
+                         "Drafted tokens that the model drew itself, by drafter.", {{"drafter", name}});
+    of.refused = &metrics.Counter("baton_decode_draft_rows_refused_total",
+                                  "Drafted tokens that were not worth a row of the step, by drafter.",
+                                  {{"drafter", name}});
+    of.saved = &metrics.Gauge("baton_decode_draft_saved_seconds",
+                              "Seconds of steps that drafts have saved, predicted, by drafter.",
+                              {{"drafter", name}});
+    for (size_t i = 0; i < kPositions; ++i) {
+      of.by_position[i] =
+          &metrics.Counter("baton_decode_accepted_tokens_by_position_total",
+                           "Drafted tokens that the model drew itself, by drafter and place in the draft.",
+                           {{"drafter", name}, {"position", kPositionNames[i]}});
+    }
+  }
+}
+
+void DraftProbe::Refused(Kind kind, int64_t tokens) {
+  Of(kind).refused->Increment(static_cast<double>(tokens));
+}
+
+void DraftProbe::Checked(Kind kind, int64_t tokens) {
+  Of(kind).drafts->Increment();
+  Of(kind).drafted->Increment(static_cast<double>(tokens));
+}
+
+void DraftProbe::Accepted(Kind kind, size_t position) {
+  Of(kind).accepted->Increment();
+  Of(kind).by_position[ClassOf(position)]->Increment();
+}
+
+void DraftProbe::ModelHolds(int64_t held, int64_t total) {
+  model_blocks_.Set(static_cast<double>(total));
+  model_blocks_held_.Set(static_cast<double>(held));
+}
+
+void DraftProbe::Saved(Kind kind, double seconds) { Of(kind).saved->Increment(seconds); }
+
+}  // namespace baton::decode_service

@@ -1,0 +1,50 @@
+// DraftProbe: what a decode worker measures of drafted tokens, by drafter. Any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/telemetry/metrics.h"
+#include "decode_service/drafting/drafter.h"
+
+namespace baton::decode_service {
+
+class DraftProbe {
+ public:
+  explicit DraftProbe(telemetry::Metrics& metrics);
+
+  using Kind = drafting::DrafterKind;
+  // So many tokens were there to be checked, and the controller granted fewer rows.
+  void Refused(Kind kind, int64_t tokens);
+  // A step has checked a draft of so many tokens.
+  void Checked(Kind kind, int64_t tokens);
+  // The model drew the drafted token at `position`, from 0.
+  void Accepted(Kind kind, size_t position);
+  // What a step's drafts have saved, by what was predicted of it; negative: cost.
+  void Saved(Kind kind, double seconds);
+  // A model has drafted, or computed what it lacked of a prompt.
+  void ModelComputed(double seconds) { model_seconds_.Increment(seconds); }
+  // Of the draft model's KV pool.
+  void ModelHolds(int64_t held, int64_t total);
+
+ private:
+  // Positions 1, 2, 3, 4, 5 to 8, 9 to 16, and later.
+  static constexpr size_t kPositions = 7;
+  struct OfKind {
+    prometheus::Counter* drafts;  // never null, nor the others
+    prometheus::Counter* drafted;
+    prometheus::Counter* accepted;
+    prometheus::Counter* refused;
+    prometheus::Gauge* saved;
+    std::array<prometheus::Counter*, kPositions> by_position;
+  };
+  OfKind& Of(Kind kind) { return kinds_[static_cast<size_t>(kind)]; }
+
+  std::array<OfKind, drafting::kDrafterKinds.size()> kinds_;
+  prometheus::Counter& model_seconds_;
+  prometheus::Gauge& model_blocks_;
+  prometheus::Gauge& model_blocks_held_;
+};
+
+}  // namespace baton::decode_service

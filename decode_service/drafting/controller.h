@@ -1,0 +1,53 @@
+// The controller: how many tokens are drafted, and how many of them the next step checks. A step is worth
+// what it gives: tokens per second. So many rows are granted as make that greatest, by what the worker has
+// learnt of its steps:
+//
+//     (tokens of the step without drafts + survival of the rows) / (seconds of the step with them)
+//
+// There is no threshold to set: where steps are already as long as their rows, nothing is granted; and where
+// kernels take a step up at some number of rows, all rows up to the next one are looked at together. Drafts
+// of a model cost besides what drafting them takes. Numbers only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/forecast/step_forecast.h"
+
+namespace baton::decode_service::drafting {
+
+struct Offer {
+  std::span<const double> survival;  // as in Draft
+  int64_t context = 0;               // tokens before the drafted ones
+};
+
+// Of each offer, how many tokens. load: of the step without them, which gives a token for each running
+// sequence. At most `most` in all.
+std::vector<int64_t> GrantRows(std::span<const Offer> offers, const forecast::StepLoad& load,
+                               const forecast::StepForecast& forecast, int64_t most);
+
+// What a model could draft of a sequence.
+struct ModelOffer {
+  std::span<const double> survival;  // of each token that it could draft, as it is expected to be
+  int64_t context = 0;               // tokens before them
+  int64_t have = 0;                  // of them, the first so many are drafted already
+  int64_t behind = 0;                // rows that the model computes besides, before the first
+};
+
+// Of each offer, how many tokens are to be drafted, those it has included. Sequences are drafted for
+// together, a token of each in a draft step, which takes what `drafts` says. `most` rows in a step.
+std::vector<int64_t> GrantDrafts(std::span<const ModelOffer> offers, const forecast::StepLoad& load,
+                                 const forecast::StepForecast& forecast, const forecast::StepForecast& drafts,
+                                 int64_t most);
+
+// How many tokens per second more the worker gives, if a sequence that is drafted for alone is, than with no
+// drafts at all, by one token of it: what having its draft model ready is worth.
+struct ModelGain {
+  double tokens = 0;   // more, for each token of the sequence
+  double seconds = 0;  // a token of the worker takes, without drafts
+};
+ModelGain GainOf(const ModelOffer& offer, const forecast::StepLoad& load,
+                 const forecast::StepForecast& forecast, const forecast::StepForecast& drafts);
+
+}  // namespace baton::decode_service::drafting

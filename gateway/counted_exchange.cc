@@ -1,0 +1,37 @@
+#include "gateway/counted_exchange.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "gateway/answer_format.h"
+#include "gateway/mapping/http_status.h"
+
+namespace baton::gateway {
+
+CountedExchange::CountedExchange(std::shared_ptr<http::Exchange> exchange, std::string endpoint, Probe& probe,
+                                 std::shared_ptr<void> alive)
+    : alive_(std::move(alive)),
+      exchange_(std::move(exchange)),
+      endpoint_(std::move(endpoint)),
+      probe_(probe),
+      id_(NewRequestId()),
+      status_(HttpStatusOf(absl::StatusCode::kInternal)) {}
+
+CountedExchange::~CountedExchange() { probe_.Answered(endpoint_, status_, absl::Now() - begun_); }
+
+void CountedExchange::OnGone(std::function<void()> gone) {
+  exchange_->OnGone([this, gone = std::move(gone)] {
+    status_ = HttpStatusOf(absl::StatusCode::kCancelled);
+    gone();
+  });
+}
+
+void CountedExchange::Named(http::Response* response) {
+  status_ = response->status;
+  const bool named = std::ranges::any_of(
+      response->headers, [](const auto& header) { return header.first == kRequestIdHeaders[0]; });
+  if (named) return;
+  for (const char* const name : kRequestIdHeaders) response->headers.emplace_back(name, id_);
+}
+
+}  // namespace baton::gateway

@@ -1,0 +1,85 @@
+// Http2Session: one client that speaks HTTP/2: bytes in, bytes out, streams between, without sockets and
+// clocks of its own. nghttp2 knows the protocol; what a client may ask of it, how often and for how long, is
+// bounded here. On the server's thread.
+#pragma once
+
+#include <nghttp2/nghttp2.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "gateway/http/allowance.h"
+#include "gateway/http/http2_stream.h"
+#include "gateway/http/site.h"
+
+namespace baton::gateway::http {
+
+class Http2Session final : public StreamPort {
+ public:
+  // `wake`: there is something to send; never within Receive, Outgoing or Tick.
+  Http2Session(Site& site, std::string address, absl::Time now, std::function<void()> wake);
+  ~Http2Session();
+
+  // What came. False: that was the end of it; what Outgoing still gives may say why.
+  bool Receive(std::string_view bytes, absl::Time now);
+  // What is to be sent next, some ten thousand bytes at most; nothing: there is nothing now.
+  std::string Outgoing(absl::Time now);
+  // The last of it has left.
+  void Written();
+  // False: the client's time is over.
+  bool Tick(absl::Time now);
+  // No new streams; the open ones go on.
+  void Leave();
+  // The client is gone.
+  void Close();
+  // Nothing will come any more and nothing will be sent.
+  bool over() const;
+  bool leaving() const { return leaving_; }
+
+  // StreamPort
+  void SubmitHead(int32_t id, int status, const Headers& headers, bool end) override;
+  void SubmitTrailers(int32_t id, const Headers& trailers) override;
+  void Resume(int32_t id) override;
+  void Reset(int32_t id, uint32_t code) override;
+  void Consume(int32_t id, size_t bytes) override;
+  void Left(std::function<void()> taken) override { taken_.push_back(std::move(taken)); }
+  void Wake() override { wake_(); }
+  absl::Time now() const override { return now_; }
+
+ private:
+  struct Callbacks;
+
+  Http2Stream* Find(int32_t id);
+  void BeginStream(int32_t id);
+  void EndStream(int32_t id);
+  bool OnFrame(const nghttp2_frame_hd& head);
+  void OnSent(const nghttp2_frame& frame);
+  // The client did something once too often: the end, with a word about it.
+  void Flooded();
+
+  Site& site_;
+  const std::string address_;
+  const std::function<void()> wake_;
+  nghttp2_session* session_ = nullptr;
+  std::unordered_map<int32_t, std::shared_ptr<Http2Stream>> streams_;
+  // Streams of this client for which something is still done, also those that are closed.
+  const std::shared_ptr<std::atomic<size_t>> busy_ = std::make_shared<std::atomic<size_t>>(0);
+  std::vector<std::function<void()>> taken_;  // of what the last Outgoing held
+  absl::Time now_;
+  absl::Time begun_, heard_, idle_since_;
+  absl::Time header_since_ = absl::InfiniteFuture();  // a header block has begun and not ended
+  Allowance resets_, controls_;
+  bool introduced_ = false;  // its SETTINGS have come
+  bool pinged_ = false;
+  bool leaving_ = false;
+  bool flooded_ = false;
+};
+
+}  // namespace baton::gateway::http

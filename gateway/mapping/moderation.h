@@ -1,0 +1,25 @@
+// OpenAI's moderation: POST /v1/moderations, and the member `moderation` of requests and answers. Pure
+// functions, any thread. Source: its API reference (moderations).
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "gateway/mapping/json_object.h"
+
+namespace baton::gateway {
+
+// Names that begin as those of OpenAI's own classifiers stand for the operator's.
+absl::StatusOr<v1::ModerateRequest> ReadModerations(const Json& body);
+
+// {"id", "model", "results"}. OpenAI's categories are always there, as its clients want them; a classifier's
+// own are beside them. One counts as flagged from a score of one half.
+Json ModerationsJson(const v1::ModerateResponse& answer, const std::string& id);
+
+// The member of a request for an answer; nothing is set if it is absent.
+absl::Status ReadModeration(JsonObject& body, v1::RequestOptions* options);
+// The member of an answer; null: it was not moderated.
+Json ModerationJson(const v1::Finished& finished);
+
+}  // namespace baton::gateway

@@ -1,0 +1,50 @@
+// Members that several of OpenAI's APIs have, each read in one place. INVALID_ARGUMENT names the member. Pure
+// functions, any thread.
+#pragma once
+
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.pb.h"
+#include "common/base/status.h"
+#include "gateway/mapping/json_object.h"
+
+namespace baton::gateway {
+
+inline constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+
+template <typename T, typename Set>
+absl::Status Copy(absl::StatusOr<std::optional<T>> value, Set set) {
+  BATON_RETURN_IF_ERROR(value.status());
+  if (value->has_value()) set(**value);
+  return absl::OkStatus();
+}
+
+// temperature, top_p, penalties, logit_bias, seed; and vLLM's top_k, min_p, repetition_penalty.
+absl::Status ReadSampling(JsonObject& body, v1::SamplingParams* sampling);
+
+// auto, none, required: the word of tool_choice.
+absl::StatusOr<v1::ToolChoice::Mode> ToolModeOf(const JsonObject& body, const std::string& word);
+
+// "none", or how much it thinks.
+void SetEffort(const std::string& effort, v1::ChatRequest* request);
+// vLLM's chat_template_kwargs.
+absl::Status ReadTemplateArguments(JsonObject& body, v1::ChatRequest* request);
+
+// Members that would change the answer's meaning; null, false and an empty list ask for nothing.
+absl::Status RefuseForeign(JsonObject& body, std::initializer_list<std::string_view> names);
+// Those that vLLM's and SGLang's servers have and that are not here, of all of these APIs. A value that is
+// the default of those servers asks for nothing.
+absl::Status RefuseUnserved(JsonObject& body);
+
+// vLLM's skip_special_tokens.
+absl::Status ReadSpecialTokens(JsonObject& body, v1::OutputOptions* output);
+// And its thinking_token_budget and include_reasoning.
+absl::Status ReadThinkingExtras(JsonObject& body, v1::ChatRequest* request);
+
+}  // namespace baton::gateway

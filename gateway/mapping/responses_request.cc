@@ -1,0 +1,347 @@
+#include "gateway/mapping/responses_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+#include "gateway/mapping/moderation.h"
+#include "gateway/mapping/openai_fields.h"
+
+namespace baton::gateway {
+namespace {
+
+// A text, or a list of parts that are texts.
+absl::StatusOr<std::string> TextsOf(JsonObject& item, std::string_view name) {
+  const Json* const content = item.Find(name);  // null: absent
+  if (content == nullptr) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) return item.Wrong(name, "neither a text nor a list of parts");
+  std::string text;
+  for (size_t i = 0; i < content->size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(JsonObject part,
+                           item.Inside((*content)[i], fmt::format("{}[{}]", item.Path(name), i)));
+    part.Skip({"annotations", "logprobs"});
+    BATON_ASSIGN_OR_RETURN(const auto type, part.Text("type"));
+    constexpr std::string_view kTexts[] = {"input_text", "output_text", "text", "reasoning_text"};
+    const bool refusal = type == "refusal";
+    if (!refusal && std::ranges::find(kTexts, type.value_or("")) == std::end(kTexts)) {
+      return part.Wrong(
+          "type",
+          fmt::format("\"{}\" is not served here; send parts of the type \"input_text\"", type.value_or("")));
+    }
+    BATON_ASSIGN_OR_RETURN(const auto piece, part.Text(refusal ? "refusal" : "text"));
+    if (!piece.has_value()) return part.Wrong("text", "absent");
+    text += *piece;
+  }
+  return text;
+}
+
+// Items of one turn of the assistant (its thinking, its texts, its calls) are one message.
+class Items {
+ public:
+  Items(const JsonObject& body, v1::Conversation& conversation) : body_(body), conversation_(conversation) {}
+
+  absl::Status Read(const Json& json, const std::string& where) {
+    BATON_ASSIGN_OR_RETURN(JsonObject item, body_.Inside(json, where));
+    // An answer's items are sent back as they came.
+    item.Skip({"id", "status"});
+    BATON_ASSIGN_OR_RETURN(const auto given, item.Text("type"));
+    // A message need not say that it is one.
+    const std::string type = given.value_or("message");
+    if (type == "message") return Message(item);
+    if (type == "reasoning") return Thinking(item);
+    if (type == "function_call") return Call(item);
+    if (type == "function_call_output") return Result(item);
+    if (type == "item_reference") {
+      return item.Wrong("type", "nothing is kept here to refer to: send the item itself");
+    }
+    return item.Wrong("type", fmt::format("items of the type \"{}\" are not served here", type));
+  }
+
+ private:
+  v1::Message& Turn() {
+    if (turn_ == nullptr) {
+      turn_ = conversation_.add_messages();
+      turn_->set_role("assistant");
+    }
+    return *turn_;
+  }
+
+  absl::Status Message(JsonObject& item) {
+    BATON_ASSIGN_OR_RETURN(const auto role, item.Text("role"));
+    if (!role.has_value()) return item.Wrong("role", "absent");
+    BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "content"));
+    if (role == "assistant") {
+      *Turn().mutable_content() += text;
+      return absl::OkStatus();
+    }
+    turn_ = nullptr;
+    v1::Message& made = *conversation_.add_messages();
+    // What newer models call the system prompt.
+    made.set_role(role == "developer" ? "system" : *role);
+    made.set_content(text);
+    return absl::OkStatus();
+  }
+
+  // The text of the thinking itself; a summary, or what another service has encrypted, says nothing here.
+  absl::Status Thinking(JsonObject& item) {
+    BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "content"));
+    item.Skip({"summary", "encrypted_content"});
+    *Turn().mutable_reasoning_content() += text;
+    return absl::OkStatus();
+  }
+
+  absl::Status Call(JsonObject& item) {
+    BATON_ASSIGN_OR_RETURN(const auto id, item.Text("call_id"));
+    BATON_ASSIGN_OR_RETURN(const auto name, item.Text("name"));
+    BATON_ASSIGN_OR_RETURN(const auto arguments, item.Text("arguments"));
+    if (!id.has_value()) return item.Wrong("call_id", "absent");
+    v1::ToolCall& made = *Turn().add_tool_calls();
+    made.set_id(*id);
+    made.set_name(name.value_or(""));
+    made.set_arguments_json(arguments.value_or(""));
+    return absl::OkStatus();
+  }
+
+  absl::Status Result(JsonObject& item) {
+    BATON_ASSIGN_OR_RETURN(const auto id, item.Text("call_id"));
+    if (!id.has_value()) return item.Wrong("call_id", "absent");
+    BATON_ASSIGN_OR_RETURN(const std::string text, TextsOf(item, "output"));
+    turn_ = nullptr;
+    v1::Message& made = *conversation_.add_messages();
+    made.set_role("tool");
+    made.set_tool_call_id(*id);
+    made.set_content(text);
+    return absl::OkStatus();
+  }
+
+  const JsonObject& body_;
+  v1::Conversation& conversation_;
+  v1::Message* turn_ = nullptr;  // null: none is under way
+};
+
+absl::Status ReadInput(JsonObject& body, v1::Conversation* conversation) {
+  BATON_ASSIGN_OR_RETURN(const auto instructions, body.Text("instructions"));
+  if (instructions.has_value()) {
+    v1::Message& system = *conversation->add_messages();
+    system.set_role("system");
+    system.set_content(*instructions);
+  }
+  const Json* const input = body.Find("input");  // null: absent
+  if (input == nullptr) return body.Wrong("input", "absent");
+  if (input->is_string()) {
+    v1::Message& user = *conversation->add_messages();
+    user.set_role("user");
+    user.set_content(input->get<std::string>());
+    return absl::OkStatus();
+  }
+  if (!input->is_array()) return body.Wrong("input", "neither a text nor a list of items");
+  if (input->size() > kMaxMessages) {
+    return body.Wrong("input", fmt::format("{} items; at most {} are taken", input->size(), kMaxMessages));
+  }
+  Items items(body, *conversation);
+  for (size_t i = 0; i < input->size(); ++i) {
+    BATON_RETURN_IF_ERROR(items.Read((*input)[i], fmt::format("input[{}]", i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
+  BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
+  if (tools == nullptr) return absl::OkStatus();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
+    BATON_ASSIGN_OR_RETURN(const auto type, tool.Text("type"));
+    if (type != "function") {
+      return tool.Wrong(
+          "type", fmt::format("\"{}\" does not run here; only tools of the type \"function\" are served",
+                              type.value_or("")));
+    }
+    BATON_ASSIGN_OR_RETURN(const auto name, tool.Text("name"));
+    BATON_ASSIGN_OR_RETURN(const auto description, tool.Text("description"));
+    BATON_ASSIGN_OR_RETURN(const auto strict, tool.Flag("strict"));
+    v1::Tool& made = *conversation->add_tools();
+    made.set_name(name.value_or(""));
+    made.set_description(description.value_or(""));
+    made.set_strict(strict.value_or(false));
+    if (const Json* const parameters = tool.Find("parameters"); parameters != nullptr) {  // null: absent
+      made.set_parameters_json(parameters->dump());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddName(JsonObject& choice, v1::ToolChoice* made) {
+  BATON_ASSIGN_OR_RETURN(const auto name, choice.Text("name"));
+  if (!name.has_value()) return choice.Wrong("name", "absent");
+  made->add_names(*name);
+  return absl::OkStatus();
+}
+
+absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
+  BATON_ASSIGN_OR_RETURN(const auto parallel, body.Flag("parallel_tool_calls"));
+  const Json* const choice = body.Find("tool_choice");  // null: absent
+  // Without tools there is nothing to choose, and clients send these all the same.
+  if (request->conversation().tools().empty()) {
+    if (choice != nullptr && *choice != "auto" && *choice != "none")
+      return body.Wrong("tool_choice", "there are no tools");
+    return absl::OkStatus();
+  }
+  v1::ToolChoice& made = *request->mutable_tool_choice();
+  if (parallel.has_value()) made.set_parallel(*parallel);
+  if (choice == nullptr) return absl::OkStatus();
+  if (choice->is_string()) {
+    BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, choice->get<std::string>()));
+    made.set_mode(mode);
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(JsonObject object, body.Inside(*choice, "tool_choice"));
+  BATON_ASSIGN_OR_RETURN(const auto type, object.Text("type"));
+  if (type == "function") {
+    made.set_mode(v1::ToolChoice::MODE_REQUIRED);
+    return AddName(object, &made);
+  }
+  if (type != "allowed_tools") return object.Wrong("type", "neither \"function\" nor \"allowed_tools\"");
+  BATON_ASSIGN_OR_RETURN(const auto word, object.Text("mode"));
+  BATON_ASSIGN_OR_RETURN(const auto mode, ToolModeOf(body, word.value_or("auto")));
+  made.set_mode(mode);
+  BATON_ASSIGN_OR_RETURN(const Json* const tools, object.List("tools"));
+  for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(JsonObject tool,
+                           object.Inside((*tools)[i], fmt::format("tool_choice.tools[{}]", i)));
+    tool.Skip({"type"});
+    BATON_RETURN_IF_ERROR(AddName(tool, &made));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadFormat(JsonObject& body, v1::ChatRequest* request) {
+  const Json* const text = body.Find("text");  // null: absent
+  if (text == nullptr) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*text, "text"));
+  fields.Skip({"verbosity"});
+  const Json* const format = fields.Find("format");  // null: absent
+  if (format == nullptr) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(JsonObject wanted, fields.Inside(*format, "text.format"));
+  wanted.Skip({"name", "description", "strict"});
+  BATON_ASSIGN_OR_RETURN(const auto type, wanted.Text("type"));
+  if (type == "json_object") {
+    request->mutable_constraint()->set_json_object(true);
+  } else if (type == "json_schema") {
+    const Json* const schema = wanted.Find("schema");  // null: absent
+    if (schema == nullptr) return wanted.Wrong("schema", "absent");
+    request->mutable_constraint()->set_json_schema(schema->dump());
+  } else if (type != "text") {
+    return wanted.Wrong("type", "not one of text, json_object and json_schema");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadThinking(JsonObject& body, v1::ChatRequest* request) {
+  const Json* const reasoning = body.Find("reasoning");  // null: absent
+  if (reasoning != nullptr) {
+    BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*reasoning, "reasoning"));
+    // The text of the thinking is told, which a summary would stand for.
+    fields.Skip({"summary", "generate_summary"});
+    BATON_ASSIGN_OR_RETURN(const auto effort, fields.Text("effort"));
+    if (effort.has_value()) SetEffort(*effort, request);
+  }
+  return ReadTemplateArguments(body, request);
+}
+
+// What would need an answer that was kept, or be kept for later.
+absl::Status RefuseMemory(JsonObject& body) {
+  BATON_ASSIGN_OR_RETURN(const auto store, body.Flag("store"));
+  if (store.value_or(false))
+    return body.Wrong("store", "no answer is kept here: send false, or leave it out");
+  for (const char* const name : {"previous_response_id", "conversation"}) {
+    if (body.Find(name) != nullptr) {
+      return body.Wrong(name, "no answer is kept here: send the whole conversation as input");
+    }
+  }
+  return RefuseForeign(body, {"background", "prompt", "context_management"});
+}
+
+absl::Status ReadIncluded(JsonObject& body) {
+  BATON_ASSIGN_OR_RETURN(const Json* const include, body.List("include"));
+  for (size_t i = 0; include != nullptr && i < include->size(); ++i) {
+    // The rest is about tools of the server, of which there are none; thinking is in its item as it is.
+    if ((*include)[i] == "message.output_text.logprobs") {
+      return body.Wrong("include", "log probabilities are served by /v1/chat/completions alone");
+    }
+  }
+  BATON_ASSIGN_OR_RETURN(const auto top, body.Whole("top_logprobs", 0, 20));
+  if (top.value_or(0) > 0) {
+    return body.Wrong("top_logprobs", "log probabilities are served by /v1/chat/completions alone");
+  }
+  return absl::OkStatus();
+}
+
+Json EchoOf(JsonObject& body) {
+  const auto given = [&body](const char* name, Json otherwise) {
+    const Json* const value = body.Find(name);  // null: absent
+    return value == nullptr ? std::move(otherwise) : *value;
+  };
+  return {{"instructions", given("instructions", nullptr)},
+          {"max_output_tokens", given("max_output_tokens", nullptr)},
+          {"metadata", given("metadata", Json::object())},
+          {"parallel_tool_calls", given("parallel_tool_calls", true)},
+          {"previous_response_id", nullptr},
+          {"prompt_cache_key", given("prompt_cache_key", nullptr)},
+          {"reasoning", given("reasoning", Json::object({{"effort", nullptr}, {"summary", nullptr}}))},
+          {"store", false},
+          {"temperature", given("temperature", nullptr)},
+          {"text", given("text", Json::object({{"format", Json::object({{"type", "text"}})}}))},
+          {"tool_choice", given("tool_choice", "auto")},
+          {"tools", given("tools", Json::array())},
+          {"top_p", given("top_p", nullptr)},
+          {"truncation", given("truncation", "disabled")}};
+}
+
+}  // namespace
+
+absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
+  BATON_ASSIGN_OR_RETURN(JsonObject body, JsonObject::Of(json, ""));
+  ResponsesRequest responses;
+  v1::ChatRequest& request = responses.request;
+  BATON_RETURN_IF_ERROR(RefuseMemory(body));
+  BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
+  request.set_model(model.value_or(""));
+  BATON_RETURN_IF_ERROR(ReadInput(body, request.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadTools(body, request.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadToolChoice(body, &request));
+  BATON_RETURN_IF_ERROR(ReadThinking(body, &request));
+  BATON_RETURN_IF_ERROR(ReadFormat(body, &request));
+  BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
+  BATON_RETURN_IF_ERROR(RefuseUnserved(body));
+  BATON_RETURN_IF_ERROR(ReadIncluded(body));
+  BATON_RETURN_IF_ERROR(Copy<int64_t>(body.Whole("max_output_tokens", 0, kMaxTokens), [&](int64_t n) {
+    request.mutable_stop()->set_max_tokens(static_cast<uint32_t>(n));
+  }));
+  v1::RequestOptions options;
+  BATON_RETURN_IF_ERROR(Copy<std::string>(body.Text("prompt_cache_key"),
+                                          [&](const std::string& key) { options.set_session_id(key); }));
+  BATON_RETURN_IF_ERROR(ReadModeration(body, &options));
+  *request.mutable_options() = std::move(options);
+  BATON_ASSIGN_OR_RETURN(const auto truncation, body.Text("truncation"));
+  if (truncation.value_or("disabled") == "disabled") {
+    // A client of this API asks for more than there is room for, as a rule.
+    request.mutable_overflow()->set_mode(v1::Overflow::MODE_CLAMP_OUTPUT);
+  } else if (truncation == "auto") {
+    request.mutable_overflow()->set_mode(v1::Overflow::MODE_DROP_OLDEST);
+  } else {
+    return body.Wrong("truncation", "neither \"auto\" nor \"disabled\"");
+  }
+  BATON_ASSIGN_OR_RETURN(const auto stream, body.Flag("stream"));
+  responses.stream = stream.value_or(false);
+  // About OpenAI's own service, or without tools of the server without a meaning.
+  body.Skip({"user", "safety_identifier", "service_tier", "stream_options", "max_tool_calls",
+             "prompt_cache_retention", "background", "metadata"});
+  responses.echo = EchoOf(body);
+  responses.ignored = body.Ignored();
+  return responses;
+}
+
+}  // namespace baton::gateway

@@ -1,0 +1,269 @@
+#include "gateway/routes.h"
+
+#include <string_view>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/json/strict_json.h"
+#include "common/rpc/status.h"
+#include "gateway/mapping/moderation.h"
+#include "gateway/mapping/openai_request.h"
+#include "gateway/mapping/responses_request.h"
+#include "gateway/page_answer.h"
+
+namespace baton::gateway {
+namespace {
+
+// Values in one body: some hundred times what a long conversation with tools has.
+constexpr int64_t kMaxValues = 1'000'000;
+
+Json ModelJson(const v1::ModelInfo& model) {
+  return {{"id", model.name()},
+          {"object", "model"},
+          {"created", 0},
+          {"owned_by", "baton"},
+          {"max_model_len", model.context_tokens()}};
+}
+
+}  // namespace
+
+void Routes::Serve(const std::shared_ptr<http::Exchange>& plain, const std::shared_ptr<void>& alive) {
+  const std::string& path = plain->request().path;
+  static constexpr std::string_view kModel = "/v1/models/";
+  struct Endpoint {
+    std::string_view method, path;
+    void (Routes::*serve)(const Handle&);
+  };
+  static constexpr Endpoint kEndpoints[] = {
+      {"POST", "/v1/chat/completions", &Routes::Chat},
+      {"POST", "/v1/completions", &Routes::Complete},
+      {"POST", "/v1/responses", &Routes::Responses},
+      {"POST", "/v1/moderations", &Routes::Moderations},
+      {"GET", "/v1/models", &Routes::Models},
+      {"POST", "/v1/messages", &Routes::Messages},
+      {"POST", "/v1/messages/count_tokens", &Routes::CountTokens},
+      {"POST", "/tokenize", &Routes::Tokenize},
+      {"POST", "/detokenize", &Routes::Detokenize},
+      {"GET", "/health", &Routes::Health},
+      {"GET", "/ready", &Routes::Ready},
+      {"GET", "/version", &Routes::Version},
+  };
+  const auto counted = [&](std::string_view endpoint) {
+    return std::make_shared<CountedExchange>(plain, std::string(endpoint), probe_, alive);
+  };
+  if (options_.page) {
+    if (auto page = PageAnswer(plain->request()); page.has_value())
+      return counted("/")->Answer(*std::move(page));
+  }
+  const bool one_model = path.starts_with(kModel);
+  for (const Endpoint& endpoint : kEndpoints) {
+    if (path != endpoint.path && !(one_model && endpoint.path == "/v1/models")) continue;
+    const Handle exchange = counted(endpoint.path);
+    const std::string& method = exchange->request().method;
+    if (method == endpoint.method || (method == "HEAD" && endpoint.method == "GET")) {
+      return (this->*endpoint.serve)(exchange);
+    }
+    http::Response response = Refusal(405, path, "use " + std::string(endpoint.method));
+    response.headers.emplace_back("Allow", std::string(endpoint.method));
+    return exchange->Answer(std::move(response));
+  }
+  counted("other")->Answer(Refusal(404, path, "nothing is served at " + path));
+}
+
+std::optional<Json> Routes::Body(const Handle& exchange, const AnswerFormat& errors) const {
+  auto body = json::Parse<Json>(exchange->request().body, {.values = kMaxValues});
+  if (body.ok()) return *std::move(body);
+  exchange->Answer(
+      ErrorResponse(absl::InvalidArgumentError("the body: " + std::string(body.status().message())), errors));
+  return std::nullopt;
+}
+
+void Routes::AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* format) {
+  probe_.Ignored(ignored.size());
+  // Names come from clients: what could end a header's line is left out.
+  std::string names = absl::StrJoin(ignored, ", ").substr(0, 400);
+  for (char& c : names) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  if (!names.empty()) format->headers.emplace_back("x-baton-ignored", names);
+}
+
+void Routes::StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFormat format) {
+  std::vector<v1::ChatRequest> requests;
+  requests.push_back(std::move(request));
+  StartAnswer(exchange, stub_, std::move(requests), std::move(format), options_.times, probe_);
+}
+
+void Routes::Chat(const Handle& exchange) {
+  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  if (!body.has_value()) return;
+  auto chat = ReadOpenAiChat(*body);
+  if (!chat.ok()) return exchange->Answer(ErrorResponse(chat.status(), OpenAiErrors(exchange->id())));
+  AnswerFormat format = FormatOf(OpenAiKind::kChat, chat->answer, exchange->id());
+  AddIgnored(chat->answer.ignored, &format);
+  StartChat(exchange, std::move(chat->request), std::move(format));
+}
+
+void Routes::Complete(const Handle& exchange) {
+  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  if (!body.has_value()) return;
+  auto completion = ReadOpenAiCompletion(*body);
+  if (!completion.ok())
+    return exchange->Answer(ErrorResponse(completion.status(), OpenAiErrors(exchange->id())));
+  AnswerFormat format = FormatOf(OpenAiKind::kCompletion, completion->answer, exchange->id());
+  AddIgnored(completion->answer.ignored, &format);
+  StartAnswer(exchange, stub_, std::move(completion->requests), std::move(format), options_.times, probe_);
+}
+
+void Routes::Responses(const Handle& exchange) {
+  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  if (!body.has_value()) return;
+  auto responses = ReadResponses(*body);
+  if (!responses.ok())
+    return exchange->Answer(ErrorResponse(responses.status(), OpenAiErrors(exchange->id())));
+  AnswerFormat format = FormatOf(*responses, exchange->id());
+  AddIgnored(responses->ignored, &format);
+  StartChat(exchange, std::move(responses->request), std::move(format));
+}
+
+void Routes::Messages(const Handle& exchange) {
+  const auto body = Body(exchange, AnthropicErrors(exchange->id()));
+  if (!body.has_value()) return;
+  auto messages = ReadAnthropicMessages(*body, options_.rules);
+  if (!messages.ok())
+    return exchange->Answer(ErrorResponse(messages.status(), AnthropicErrors(exchange->id())));
+  AnswerFormat format = FormatOf(*messages, exchange->id());
+  AddIgnored(messages->ignored, &format);
+  StartChat(exchange, std::move(messages->request), std::move(format));
+}
+
+template <typename Request, typename Answer, typename Call, typename Show>
+void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show) {
+  struct State {
+    grpc::ClientContext context;
+    Request request;
+    Answer answer;
+  };
+  const auto state = std::make_shared<State>();
+  state->request = std::move(request);
+  PassOn(exchange->request(), &state->context);
+  exchange->OnGone([state] { state->context.TryCancel(); });
+  call(&state->context, &state->request, &state->answer,
+       [exchange, state, errors, show](const grpc::Status& status) {
+         exchange->Answer(status.ok() ? show(state->answer) : ErrorResponse(rpc::FromGrpc(status), errors));
+       });
+}
+
+void Routes::Models(const Handle& exchange) {
+  const std::string& path = exchange->request().path;
+  const std::string wanted = path == "/v1/models" ? "" : path.substr(std::string_view("/v1/models/").size());
+  Ask<v1::ListModelsRequest, v1::ListModelsResponse>(
+      exchange, {}, OpenAiErrors(exchange->id()),
+      [this](auto* context, auto* request, auto* models, auto done) {
+        stub_.async()->ListModels(context, request, models, std::move(done));
+      },
+      [wanted, errors = OpenAiErrors(exchange->id())](const v1::ListModelsResponse& models) {
+        Json list = Json::array();
+        for (const v1::ModelInfo& model : models.models()) {
+          if (model.name() == wanted) return http::Response{.body = Shown(ModelJson(model))};
+          list.push_back(ModelJson(model));
+        }
+        if (!wanted.empty())
+          return ErrorResponse(absl::NotFoundError("no model of that name is served here"), errors);
+        return http::Response{.body = Shown({{"object", "list"}, {"data", std::move(list)}})};
+      });
+}
+
+void Routes::AskTokens(const Handle& exchange, absl::StatusOr<v1::TokenizeRequest> request,
+                       const AnswerFormat& errors, std::function<Json(const v1::TokenizeResponse&)> show) {
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), errors));
+  Ask<v1::TokenizeRequest, v1::TokenizeResponse>(
+      exchange, *std::move(request), errors,
+      [this](auto* context, auto* asked, auto* tokens, auto done) {
+        stub_.async()->Tokenize(context, asked, tokens, std::move(done));
+      },
+      [show = std::move(show)](const v1::TokenizeResponse& tokens) {
+        return http::Response{.body = Shown(show(tokens))};
+      });
+}
+
+void Routes::CountTokens(const Handle& exchange) {
+  const auto body = Body(exchange, AnthropicErrors(exchange->id()));
+  if (!body.has_value()) return;
+  AskTokens(exchange, ReadAnthropicCount(*body, options_.rules), AnthropicErrors(exchange->id()),
+            [](const v1::TokenizeResponse& tokens) {
+              return Json::object({{"input_tokens", tokens.token_ids_size()}});
+            });
+}
+
+void Routes::Tokenize(const Handle& exchange) {
+  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  if (!body.has_value()) return;
+  AskTokens(
+      exchange, ReadTokenize(*body), OpenAiErrors(exchange->id()), [](const v1::TokenizeResponse& tokens) {
+        return Json{{"count", tokens.token_ids_size()},
+                    {"tokens", std::vector<int32_t>(tokens.token_ids().begin(), tokens.token_ids().end())}};
+      });
+}
+
+void Routes::Detokenize(const Handle& exchange) {
+  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  if (!body.has_value()) return;
+  auto request = ReadDetokenize(*body);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), OpenAiErrors(exchange->id())));
+  Ask<v1::DetokenizeRequest, v1::DetokenizeResponse>(
+      exchange, *std::move(request), OpenAiErrors(exchange->id()),
+      [this](auto* context, auto* asked, auto* text, auto done) {
+        stub_.async()->Detokenize(context, asked, text, std::move(done));
+      },
+      [](const v1::DetokenizeResponse& text) {
+        return http::Response{.body = Shown(Json::object({{"prompt", text.text()}}))};
+      });
+}
+
+void Routes::Moderations(const Handle& exchange) {
+  const auto body = Body(exchange, OpenAiErrors(exchange->id()));
+  if (!body.has_value()) return;
+  auto request = ReadModerations(*body);
+  if (!request.ok()) return exchange->Answer(ErrorResponse(request.status(), OpenAiErrors(exchange->id())));
+  Ask<v1::ModerateRequest, v1::ModerateResponse>(
+      exchange, *std::move(request), OpenAiErrors(exchange->id()),
+      [this](auto* context, auto* asked, auto* verdicts, auto done) {
+        stub_.async()->Moderate(context, asked, verdicts, std::move(done));
+      },
+      [](const v1::ModerateResponse& verdicts) {
+        static thread_local absl::BitGen random;
+        return http::Response{.body = Shown(ModerationsJson(
+                                  verdicts, absl::StrCat("modr-", absl::Hex(random(), absl::kZeroPad16))))};
+      });
+}
+
+void Routes::Health(const Handle& exchange) {
+  exchange->Answer({.content_type = "text/plain; charset=utf-8", .body = "alive\n"});
+}
+
+// What the router says of itself, for which it asks nobody for a key.
+void Routes::Ready(const Handle& exchange) {
+  using Question = grpc::health::v1::HealthCheckRequest;
+  using Answer = grpc::health::v1::HealthCheckResponse;
+  Ask<Question, Answer>(
+      exchange, {}, OpenAiErrors(exchange->id()),
+      [this](auto* context, auto* question, auto* answer, auto done) {
+        health_.UnaryCall(context, "/grpc.health.v1.Health/Check", grpc::StubOptions(), question, answer,
+                          std::move(done));
+      },
+      [errors = OpenAiErrors(exchange->id())](const Answer& answer) {
+        if (answer.status() == Answer::SERVING)
+          return http::Response{.content_type = "text/plain; charset=utf-8", .body = "ready\n"};
+        return ErrorResponse(absl::UnavailableError("the router sees no decode worker, or is leaving"),
+                             errors);
+      });
+}
+
+void Routes::Version(const Handle& exchange) {
+  exchange->Answer({.body = Shown(Json::object({{"version", BATON_VERSION}}))});
+}
+
+}  // namespace baton::gateway

@@ -1,0 +1,76 @@
+// Routes: which endpoint serves a request of HTTP, and how: read by the vendor's mapping, asked of the
+// router, answered in the vendor's words. Nothing is kept between requests. On the HTTP server's thread.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "baton/v1/inference.grpc.pb.h"
+#include "gateway/answer_call.h"
+#include "gateway/answer_format.h"
+#include "gateway/counted_exchange.h"
+#include "gateway/http/exchange.h"
+#include "gateway/mapping/anthropic_request.h"
+#include "gateway/mapping/json_object.h"
+#include "gateway/probe.h"
+#include "grpc/health/v1/health.pb.h"
+
+namespace baton::gateway {
+
+struct RouteOptions {
+  AnthropicRules rules;
+  CallTimes times;
+  // The page for people.
+  bool page = false;
+};
+
+class Routes {
+ public:
+  // `probe` outlives it, and it outlives the server's thread.
+  Routes(const std::shared_ptr<grpc::Channel>& router, const RouteOptions& options, Probe& probe)
+      : options_(options), probe_(probe), stub_(router), health_(router) {}
+
+  // `alive` is held until the exchange has ended.
+  void Serve(const std::shared_ptr<http::Exchange>& plain, const std::shared_ptr<void>& alive);
+
+ private:
+  using Handle = std::shared_ptr<CountedExchange>;
+
+  void Chat(const Handle& exchange);
+  void Complete(const Handle& exchange);
+  void Responses(const Handle& exchange);
+  void Moderations(const Handle& exchange);
+  void Models(const Handle& exchange);
+  void Messages(const Handle& exchange);
+  void CountTokens(const Handle& exchange);
+  void Tokenize(const Handle& exchange);
+  void Detokenize(const Handle& exchange);
+  void Health(const Handle& exchange);
+  void Ready(const Handle& exchange);
+  void Version(const Handle& exchange);
+
+  // The body as JSON; nothing: it was answered that it is none.
+  std::optional<Json> Body(const Handle& exchange, const AnswerFormat& errors) const;
+  void AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* format);
+  void StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFormat format);
+  // A call that has one answer. `call` starts it, `show` shows the answer.
+  template <typename Request, typename Answer, typename Call, typename Show>
+  void Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show);
+  void AskTokens(const Handle& exchange, absl::StatusOr<v1::TokenizeRequest> request,
+                 const AnswerFormat& errors, std::function<Json(const v1::TokenizeResponse&)> show);
+
+  const RouteOptions options_;
+  Probe& probe_;
+  v1::Inference::Stub stub_;
+  grpc::TemplatedGenericStub<grpc::health::v1::HealthCheckRequest, grpc::health::v1::HealthCheckResponse>
+      health_;
+};
+
+}  // namespace baton::gateway

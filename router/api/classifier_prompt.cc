@@ -1,0 +1,94 @@
+#include "router/api/classifier_prompt.h"
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "router/api/conversation.h"
+#include "router/moderation/gate.h"
+
+namespace baton::router {
+namespace {
+
+// Of all texts together, so that no prompt takes the classifier's whole time.
+constexpr int64_t kMostRoom = 32 << 10;
+// What a tokenizer may add around a text.
+constexpr int64_t kSpareTokens = 16;
+constexpr char kProbe[] = "qzx-probe-of-a-text";
+
+absl::Status NotOfFormat(const moderation::ClassifierFormat& format, const std::string& why) {
+  return absl::FailedPreconditionError(
+      fmt::format("its chat template is not one for classifiers of the format {}: {} (docs/moderation.md)",
+                  format.name, why));
+}
+
+absl::StatusOr<int64_t> Prove(const moderation::ClassifierFormat& format,
+                              const moderation::Question& question, bool answer,
+                              const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer) {
+  moderation::Passage passage{.text = kProbe, .answer = answer, .question = answer ? "question" : ""};
+  BATON_ASSIGN_OR_RETURN(const auto variables, TemplateVariables(QuestionAbout(question, passage), 1000));
+  const auto prompt = chat_template.Render(variables);
+  if (!prompt.ok()) return NotOfFormat(format, std::string(prompt.status().message()));
+  if (prompt->find(kProbe) == std::string::npos) return NotOfFormat(format, "it leaves the judged text out");
+  for (const std::string_view part : format.proof) {
+    if (prompt->find(part) == std::string::npos) {
+      return NotOfFormat(format, fmt::format("its prompts lack \"{}\"", part));
+    }
+  }
+  BATON_ASSIGN_OR_RETURN(const auto tokens, tokenizer.Encode(*prompt, false));
+  return static_cast<int64_t>(tokens.size());
+}
+
+}  // namespace
+
+v1::Conversation QuestionAbout(const moderation::Question& question, const moderation::Passage& passage) {
+  v1::Conversation conversation;
+  if (passage.answer) {
+    v1::Message* const asked = conversation.add_messages();
+    asked->set_role("user");
+    // Templates want a user's turn before an assistant's.
+    asked->set_content(passage.question.empty() ? "-" : passage.question);
+  }
+  v1::Message* const judged = conversation.add_messages();
+  judged->set_role(passage.answer ? "assistant" : "user");
+  judged->set_content(passage.text);
+  if (!question.variable.empty()) {
+    const std::string_view value =
+        passage.answer && !question.value_answer.empty() ? question.value_answer : question.value;
+    google::protobuf::Value parsed;
+    BATON_CHECK(google::protobuf::util::JsonStringToMessage(std::string(value), &parsed).ok()) << value;
+    (*conversation.mutable_template_arguments()->mutable_fields())[std::string(question.variable)] = parsed;
+  }
+  return conversation;
+}
+
+absl::StatusOr<size_t> ProveClassifier(const moderation::ClassifierFormat& format,
+                                       const text::ChatTemplate& chat_template,
+                                       const text::Tokenizer& tokenizer, int64_t context) {
+  int64_t longest = 0;
+  for (const moderation::Question& question : format.questions) {
+    for (const bool answer : {false, true}) {
+      BATON_ASSIGN_OR_RETURN(const int64_t tokens, Prove(format, question, answer, chat_template, tokenizer));
+      longest = std::max(longest, tokens);
+    }
+  }
+  BATON_ASSIGN_OR_RETURN(const auto safe, tokenizer.Encode(format.safe.front(), false));
+  BATON_ASSIGN_OR_RETURN(const auto unsafe, tokenizer.Encode(format.unsafe.front(), false));
+  if (safe.empty() || unsafe.empty() || safe.front() == unsafe.front()) {
+    return NotOfFormat(format, "its tokenizer begins both verdicts with one token");
+  }
+  const int64_t room = context - longest - format.max_tokens - kSpareTokens;
+  if (room < static_cast<int64_t>(moderation::Gate::kLeastRoom)) {
+    return absl::FailedPreconditionError(
+        fmt::format("a context of {} tokens is too small for a classifier of the format {}: its prompts "
+                    "take {} without any text",
+                    context, format.name, longest));
+  }
+  return static_cast<size_t>(std::min(room, kMostRoom));
+}
+
+}  // namespace baton::router

@@ -1,0 +1,135 @@
+#include "router/api/moderate_call.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/rpc/status.h"
+#include "common/rpc/trace_metadata.h"
+#include "router/api/classifiers.h"
+#include "router/api/grpc_credentials.h"
+#include "router/api/wire.h"
+
+namespace baton::router {
+
+absl::Status CheckModerate(const v1::ModerateRequest& request) {
+  if (request.texts().empty() || request.texts_size() > kMaxModeratedTexts) {
+    return absl::InvalidArgumentError(
+        fmt::format("texts: {}; give 1 to {}", request.texts_size(), kMaxModeratedTexts));
+  }
+  size_t bytes = 0;
+  for (int i = 0; i < request.texts_size(); ++i) {
+    if (request.texts(i).empty()) {
+      return absl::InvalidArgumentError(fmt::format("texts[{}]: empty; there is nothing to judge", i));
+    }
+    bytes += request.texts(i).size();
+  }
+  if (bytes <= kMaxModeratedBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("texts: {} bytes together, at most {} are taken", bytes, kMaxModeratedBytes));
+}
+
+ModerateCall::ModerateCall(const CallContext& context, grpc::CallbackServerContext& server_context,
+                           grpc::ByteBuffer& response)
+    : context_(context),
+      deadline_(DeadlineOf(server_context, *context.clock)),
+      trace_(rpc::TraceOf(server_context)),
+      alive_(*context.live, *this),
+      response_(response) {}
+
+grpc::ServerUnaryReactor* ModerateCall::Start(const CallContext& context,
+                                              grpc::CallbackServerContext* server_context,
+                                              const absl::Status& admitted, const grpc::ByteBuffer& bytes,
+                                              grpc::ByteBuffer* response) {
+  auto call = std::shared_ptr<ModerateCall>(new ModerateCall(context, *server_context, *response));
+  call->self_ = call;
+  absl::Status begun = admitted;
+  if (begun.ok()) begun = call->Begin(bytes);
+  if (!begun.ok()) call->End(begun);
+  return call.get();
+}
+
+absl::Status ModerateCall::Begin(const grpc::ByteBuffer& bytes) {
+  v1::ModerateRequest request;
+  BATON_RETURN_IF_ERROR(ParseMessage(bytes, &request));
+  BATON_RETURN_IF_ERROR(CheckModerate(request));
+  BATON_ASSIGN_OR_RETURN(moderator_, context_.classifiers->Find(request.model(), "model"));
+  {
+    absl::MutexLock lock(&mutex_);
+    answer_.set_model(moderator_->name());
+    left_ = request.texts_size();
+    for (const std::string& text : request.texts()) {
+      answer_.add_results();
+      Text& added = texts_.emplace_back();
+      added.gate = std::make_unique<moderation::Gate>(false, moderator_->room());
+      added.gate->AddText(text);
+      added.gate->End();
+    }
+  }
+  for (size_t i = 0; i < static_cast<size_t>(request.texts_size()); ++i) Next(i);
+  return absl::OkStatus();
+}
+
+void ModerateCall::Next(size_t text) {
+  std::optional<std::string> piece;
+  bool last = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    piece = texts_[text].gate->Next();
+    if (!piece.has_value()) last = --left_ == 0;
+  }
+  if (!piece.has_value()) {
+    if (last) End(absl::OkStatus());
+    return;
+  }
+  auto judgement =
+      moderator_->Judge({.text = *std::move(piece), .answer = false}, deadline_, trace_,
+                        [self = shared_from_this(), text](absl::StatusOr<moderation::Verdict> verdict) {
+                          self->OnVerdict(text, std::move(verdict));
+                        });
+  {
+    absl::MutexLock lock(&mutex_);
+    // The verdict may have come, and the next be on its way: that one's judgement may stay or be replaced by
+    // this one, which then only is not cancelled.
+    if (!ended_) {
+      texts_[text].judgement = std::move(judgement);
+      return;
+    }
+  }
+  judgement->Cancel();
+}
+
+void ModerateCall::OnVerdict(size_t text, absl::StatusOr<moderation::Verdict> verdict) {
+  if (!verdict.ok()) {
+    End(absl::UnavailableError(fmt::format("the classifier {} gave no verdict; retry ({})",
+                                           moderator_->name(), std::string(verdict.status().message()))));
+    return;
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    answer_.set_moderation_tokens(answer_.moderation_tokens() + static_cast<uint32_t>(verdict->tokens));
+    AddVerdict(*verdict, answer_.mutable_results(static_cast<int>(text)));
+    texts_[text].gate->Passed();
+  }
+  Next(text);
+}
+
+void ModerateCall::End(const absl::Status& status) {
+  std::vector<Text> texts;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (std::exchange(ended_, true)) return;
+    texts.swap(texts_);
+    if (status.ok()) response_ = SerializeMessage(answer_);
+  }
+  for (const Text& text : texts) {
+    if (text.judgement != nullptr && !status.ok()) text.judgement->Cancel();
+  }
+  Finish(rpc::ToGrpc(status));
+}
+
+}  // namespace baton::router

@@ -1,0 +1,72 @@
+#include "router/api/unary_call.h"
+
+#include <utility>
+
+#include "common/rpc/status.h"
+#include "common/rpc/trace_metadata.h"
+#include "router/api/grpc_credentials.h"
+#include "router/api/usage.h"
+
+namespace baton::router {
+
+template <typename Request>
+grpc::ServerUnaryReactor* UnaryCall::Run(
+    const std::shared_ptr<UnaryCall>& call, const CallContext& context, std::string_view method,
+    const grpc::ByteBuffer& bytes,
+    std::function<absl::Status(const grpc::ByteBuffer& bytes, Request* request)> parse) {
+  call->self_ = call;
+  call->driver_ = RequestDriver::Create(context, call, DeadlineOf(call->server_context_, *context.clock),
+                                        method, rpc::TraceOf(call->server_context_));
+  {
+    absl::MutexLock lock(&call->mutex_);
+    call->cancels_ = call->driver_;
+  }
+  // The call's own bytes go with the call, which a job on the executor may outlive.
+  call->driver_->Start<Request>(
+      CredentialsOf(call->server_context_), bytes.Length(),
+      [parse = std::move(parse), held = std::make_shared<grpc::ByteBuffer>(bytes)](Request* request) {
+        absl::Status status = parse(*held, request);
+        held->Clear();
+        return status;
+      });
+  return call.get();
+}
+
+template grpc::ServerUnaryReactor* UnaryCall::Run(
+    const std::shared_ptr<UnaryCall>&, const CallContext&, std::string_view, const grpc::ByteBuffer&,
+    std::function<absl::Status(const grpc::ByteBuffer&, v1::GenerateRequest*)>);
+template grpc::ServerUnaryReactor* UnaryCall::Run(
+    const std::shared_ptr<UnaryCall>&, const CallContext&, std::string_view, const grpc::ByteBuffer&,
+    std::function<absl::Status(const grpc::ByteBuffer&, v1::ChatRequest*)>);
+
+void UnaryCall::Cancel() {
+  std::shared_ptr<RequestDriver> driver;
+  {
+    absl::MutexLock lock(&mutex_);
+    driver = cancels_.lock();
+  }
+  if (driver != nullptr) driver->OnCancelled();
+}
+
+void UnaryCall::Write(const v1::GenerateResponse& response, bool) {
+  Add(response);
+  driver_->OnWritten(true);
+}
+
+void UnaryCall::Finish(const absl::Status& status, const v1::GenerateResponse* last,
+                       const v1::RequestUsage* usage) {
+  if (usage != nullptr) AddUsage(*usage, &server_context_);
+  if (last != nullptr) Add(*last);
+  std::optional<grpc::ByteBuffer> answer = status.ok() ? Answer() : AnswerTo(status);
+  const bool well = answer.has_value();
+  if (well) response_ = *std::move(answer);
+  grpc::ServerUnaryReactor::Finish(well ? grpc::Status::OK : rpc::ToGrpc(status));
+}
+
+void UnaryCall::OnDone() {
+  // The driver holds this call: both are destroyed when nothing else holds the driver.
+  const std::shared_ptr<UnaryCall> self = std::move(self_);
+  const std::shared_ptr<RequestDriver> driver = std::move(driver_);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Speculation of llama.cpp's server and of Baton, one after the other, on the same weights and the same machine.
+
+    tests/bench/speculation/llama_cpp.py --llama DIR --model FILE.gguf [--draft-model FILE.gguf] [--threads N]
+
+DIR is a folder of a llama.cpp that is built already, with llama-server in it; nothing of it is part of this project. Both answer the prompts
+of four kinds of work in the model's own words, greedily, one at a time; shown are tokens per second of the answer, without and with drafts,
+and their ratio. Modes that are not there are said to be "not here". The figures of one kind are comparable with each other, since both write
+as many tokens; acceptance is that of the model's own words, unlike in spec_bench, which replays answers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BATON = pathlib.Path(os.environ.get("BATON_BIN", ROOT / "build" / "release" / "bin")) / "baton"
+
+FILE = "\n".join(f"def shelf_{i}(room):\n    boxes = room.boxes[{i}]\n    return [box.label for box in boxes if box.width > {i}]\n" for i in range(8))
+CALL = '<tool_call>\n{{"name": "weigh", "arguments": {{"box": "{}"}}}}\n</tool_call>\nResult: {{"box": "{}", "kilograms": {}}}\n'
+WORK = {
+    "edit": f"Print this file again, with `limit` in the place of the numbers.\n{FILE}---\n{FILE[:80]}",
+    "agent": "Weigh all boxes of the shelf.\n" + "".join(CALL.format(f"box-{i}", f"box-{i}", 3 + i) for i in range(6)) + "<tool_call>\n",
+    "summary": " ".join(f"In {1784 + 13 * i} the mill at Hollow Ford was sold to its owner number {i + 1}, who ground the corn of nine villages." for i in range(12)) + "\nIn short:",
+    "chat": "I want to begin to run, but after ten minutes I am always out of breath. What should I do?\n",
+}
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class LlamaServer:
+    """llama-server with some flags, until the end of the block."""
+
+    def __init__(self, program, flags):
+        self.program, self.flags, self.port = program, flags, free_port()
+
+    def __enter__(self):
+        command = [self.program, "--host", "127.0.0.1", "--port", str(self.port), "--parallel", "1", *self.flags]
+        self.said = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=self.said)
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                self.said.seek(0)
+                last = self.said.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise RuntimeError(f"it ended with {self.process.returncode}: {' '.join(last)}")
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                    return self
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)  # between two questions
+        self.__exit__()
+        raise RuntimeError("it is not ready after 300 s")
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+        self.said.close()
+
+    def tokens_per_second(self, prompt, tokens):
+        body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+        ask = urllib.request.Request(f"http://127.0.0.1:{self.port}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(ask, timeout=600) as answer:
+            return json.load(answer)["timings"]["predicted_per_second"]
+
+
+def llama_modes(program, draft_model):
+    """Of this build: name and flags of each mode, or why it is not here."""
+    shown = subprocess.run([program, "--help"], capture_output=True, text=True, errors="replace")
+    knows = shown.stdout + shown.stderr
+    yield "off", [], None
+    for kind in ("ngram-simple", "ngram-map-k", "ngram-cache"):
+        yield kind, ["--spec-type", kind], None if "--spec-type" in knows and kind in knows else "this llama-server has no --spec-type " + kind
+    if draft_model is None:
+        yield "draft", [], "no --draft-model was given"
+    else:
+        yield "draft", ["--model-draft", draft_model], None if "--model-draft" in knows else "this llama-server has no --model-draft"
+
+
+def baton_tokens_per_second(options, how, prompt):
+    command = [BATON, "generate", "--model", options.model, "--prompt", prompt, "--max-tokens", str(options.tokens), "--temperature", "0", "--ignore-eos", "--json", "--speculation", how]
+    command += ["--weights", options.weights] + (["--threads", str(options.threads)] if options.threads else [])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip())
+    return 1 / json.loads(done.stdout)["choices"][0]["timing"]["tpot"]
+
+
+def show(name, figures, off):
+    cells = []
+    for work in WORK:
+        here = statistics.median(figures[work])
+        cells.append(f"{here:8.1f}" + (f" {here / off[work]:5.2f}x" if off else "       "))
+    print(f"{name:24}" + "".join(f"{cell:>17}" for cell in cells), flush=True)
+
+
+def measure(name, once, rounds, off):
+    figures = {work: [once(prompt) for _ in range(rounds)] for work, prompt in WORK.items()}
+    show(name, figures, off)
+    return {work: statistics.median(values) for work, values in figures.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama", help="folder of a built llama.cpp that has llama-server, or its bin")
+    parser.add_argument("--model", help="GGUF file, which both load")
+    parser.add_argument("--draft-model", help="GGUF file of a smaller model with the same tokenizer")
+    parser.add_argument("--weights", default="stored", help="what Baton keeps its matrices as (baton generate --weights)")
+    parser.add_argument("--threads", type=int, default=0, help="of each; 0: its own default")
+    parser.add_argument("--tokens", type=int, default=200, help="of each answer")
+    parser.add_argument("--rounds", type=int, default=3, help="of each figure; medians are shown")
+    options = parser.parse_args()
+    if not options.model or not pathlib.Path(options.model).exists():
+        print(f"the model {options.model or ''} is not here: give --model FILE.gguf")
+        return 0
+    print(f"{'tokens/s, ratio':24}" + "".join(f"{work:>17}" for work in WORK))
+    off = None
+    for how in ("off", "ngram"):
+        try:
+            figures = measure(f"baton {how}", lambda prompt, how=how: baton_tokens_per_second(options, how, prompt), options.rounds, off)
+        except (RuntimeError, OSError) as error:
+            print(f"baton {how}: not here: {error}")
+            break
+        off = off or figures
+    folder = pathlib.Path(options.llama or ".")
+    program = next((path for path in (folder / "llama-server", folder / "bin" / "llama-server", folder / "build" / "bin" / "llama-server") if path.exists()), None)
+    if options.llama is None or program is None:
+        print("llama.cpp: not here: give --llama DIR with a built llama-server in it")
+        return 0
+    off = None
+    for name, flags, missing in llama_modes(program, options.draft_model):
+        if missing is not None:
+            print(f"llama.cpp {name}: not here: {missing}")
+            continue
+        common = ["--model", options.model] + (["--threads", str(options.threads)] if options.threads else [])
+        try:
+            with LlamaServer(program, common + flags) as server:
+                figures = measure(f"llama.cpp {name}", lambda prompt: server.tokens_per_second(prompt, options.tokens), options.rounds, off)
+        except (RuntimeError, OSError, KeyError) as error:
+            print(f"llama.cpp {name}: not here: {error}")
+            continue
+        off = off or figures
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""The Python package (clients/python), built as a wheel and used from where it was installed: against a real service, and against a server that refuses
+on purpose."""
+import asyncio
+import concurrent.futures
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import grpc
+
+from relay import ROOT, Relay
+
+_folder = tempfile.TemporaryDirectory()
+HERE = pathlib.Path(_folder.name)
+unittest.addModuleCleanup(_folder.cleanup)
+
+
+def install():
+    """Builds the wheel and unpacks it into a folder that Python then finds."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    copy = HERE / "source"  # the build leaves files behind
+    (copy / "clients").mkdir(parents=True)
+    subprocess.run(["cp", "-r", ROOT / "clients/python", copy / "clients/python"], check=True)
+    subprocess.run(["cp", "-r", ROOT / "proto", copy / "proto"], check=True)
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", HERE / "wheel", copy / "clients/python"], check=True)
+    (wheel,) = (HERE / "wheel").glob("*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", HERE / "site", wheel], check=True)
+    sys.path.insert(0, str(HERE / "site"))
+
+
+install()
+
+import baton_client  # noqa: E402
+from baton.v1 import generation_pb2 as generation  # noqa: E402
+from baton.v1 import inference_pb2 as inference  # noqa: E402
+from baton.v1 import inference_pb2_grpc as rpc  # noqa: E402
+from baton.v1 import status_pb2  # noqa: E402
+from baton_client import AsyncClient, BatonError, Client, Text, Tool, tool  # noqa: E402
+
+HELLO = "Hello! My name is Ada."
+
+
+@tool
+def get_weather(city: str) -> str:
+    """Get the weather of a city."""
+    return f"sunny in {city}"
+
+
+class RealService(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.relay = Relay(folder.name, prefill=1, decode=1)
+        cls.addClassCleanup(cls.relay.stop)
+        cls.client = Client(cls.relay.router)
+        cls.addClassCleanup(cls.client.close)
+
+    def test_the_package_is_the_installed_one(self):
+        self.assertTrue(baton_client.__file__.startswith(str(HERE)))
+
+    def test_whole_and_streamed_are_one(self):
+        whole = self.client.complete(HELLO, temperature=0, timeout=120)
+        self.assertIn("Ada", whole.text)
+        self.assertEqual(whole.reason, "STOP_TOKEN")
+        self.assertGreater(whole.usage.completion_tokens, 0)
+        parts, stream = [], self.client.stream(HELLO, temperature=0)
+        try:
+            while True:
+                parts.append(next(stream))
+        except StopIteration as end:
+            answer = end.value
+        self.assertEqual("".join(part.text for part in parts if isinstance(part, Text)), whole.text)
+        self.assertEqual(answer.text, whole.text)
+        self.assertEqual(answer.usage.completion_tokens, whole.usage.completion_tokens)
+
+    def test_the_loop_of_tools(self):
+        answer = self.client.run("What is the weather in Oslo?", [get_weather], temperature=0)
+        self.assertIn("sunny", answer.text)
+        self.assertEqual(answer.reason, "STOP_TOKEN")
+        first = self.client.run("What is the weather in Oslo?", [get_weather], temperature=0, rounds=1)
+        self.assertEqual([(call.name, call.arguments) for call in first.calls], [("get_weather", {"city": "Oslo"})])
+
+    def test_a_tool_that_fails_is_told_to_the_model(self):
+        def broken(city):
+            raise LookupError("no such city")
+
+        told = []
+        real = self.client.stub.Complete
+        self.client.stub.Complete = lambda request, **more: told.append(request) or real(request, **more)
+        try:
+            self.client.run("What is the weather in Oslo?", [Tool("get_weather", "", get_weather.parameters, broken)], temperature=0, rounds=2)
+        finally:
+            self.client.stub.Complete = real
+        self.assertEqual(told[-1].conversation.messages[-1].content, "error: LookupError: no such city")
+
+    def test_a_schema_and_errors_with_reasons(self):
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+        self.assertRegex(self.client.complete("A number?", schema=schema, max_tokens=60).text, r'^\{\s*"n"')
+        with self.assertRaises(BatonError) as caught:
+            self.client.complete("word " * 4000)
+        self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.INVALID_ARGUMENT, "CONTEXT_LENGTH_EXCEEDED"))
+        with self.assertRaises(BatonError) as caught:
+            self.client.complete(HELLO, model="other")
+        self.assertEqual(caught.exception.code, grpc.StatusCode.NOT_FOUND)
+        self.assertEqual([model.name for model in self.client.models()], ["baton-tiny"])
+
+    def test_asyncio(self):
+        async def run():
+            async with AsyncClient(self.relay.router) as client:
+                whole, tools = await asyncio.gather(
+                    client.complete(HELLO, temperature=0), client.run("What is the weather in Oslo?", [get_weather], temperature=0)
+                )
+                parts = [part async for part in client.stream(HELLO, temperature=0)]
+                return whole, tools, parts
+
+        whole, tools, parts = asyncio.run(run())
+        self.assertIn("sunny", tools.text)
+        self.assertEqual("".join(part.text for part in parts[:-1]), whole.text)
+        self.assertEqual(parts[-1].text, whole.text)
+
+
+class Refusing(rpc.InferenceServicer):
+    """Refuses the first `refusals` calls; `delay`: the seconds that it names, or None."""
+
+    def __init__(self, refusals, code=grpc.StatusCode.RESOURCE_EXHAUSTED, delay=None, after=0):
+        self.refusals, self.code, self.delay, self.after, self.calls = refusals, code, delay, after, 0
+
+    def refuse(self, context):
+        if self.delay is not None:
+            details = status_pb2.StatusDetails(code=self.code.value[0], message="busy")
+            info = status_pb2.RetryInfo()
+            info.retry_delay.FromMilliseconds(int(self.delay * 1000))
+            details.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=info.SerializeToString())
+            context.set_trailing_metadata((("grpc-status-details-bin", details.SerializeToString()),))
+        context.abort(self.code, "busy")
+
+    def Complete(self, request, context):
+        self.calls += 1
+        if self.calls <= self.refusals:
+            self.refuse(context)
+        choice = inference.AnswerChoice(text="there", finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
+        return inference.ChatAnswer(choices=[choice])
+
+    def Chat(self, request, context):
+        self.calls += 1
+        for _ in range(self.after):
+            yield inference.GenerateResponse(delta=generation.Delta(text="a"))
+        if self.calls <= self.refusals:
+            self.refuse(context)
+        yield inference.GenerateResponse(delta=generation.Delta(text="b"))
+        yield inference.GenerateResponse(finished=generation.Finished(reason=generation.FINISH_REASON_LENGTH))
+
+
+class Retries(unittest.TestCase):
+    def client(self, servicer, **more):
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        rpc.add_InferenceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(server.stop, None)
+        client = Client(f"127.0.0.1:{port}", **more)
+        self.addCleanup(client.close)
+        return client
+
+    def test_what_was_refused_for_load_is_sent_again(self):
+        for code in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE):
+            servicer = Refusing(2, code, delay=0.01)
+            self.assertEqual(self.client(servicer).complete("x", timeout=60).text, "there")
+            self.assertEqual(servicer.calls, 3)
+
+    def test_no_more_often_than_asked(self):
+        servicer = Refusing(9, delay=0.01)
+        with self.assertRaises(BatonError) as caught:
+            self.client(servicer, attempts=3).complete("x")
+        self.assertEqual(servicer.calls, 3)
+        self.assertEqual(caught.exception.retry_after, 0.01)
+
+    def test_not_beyond_the_deadline(self):
+        servicer = Refusing(9, delay=1000)
+        with self.assertRaises(BatonError):
+            self.client(servicer).complete("x", timeout=60)
+        self.assertEqual(servicer.calls, 1, "the server asks for more time than there is")
+
+    def test_not_what_a_second_try_would_not_change(self):
+        servicer = Refusing(9, grpc.StatusCode.INVALID_ARGUMENT)
+        with self.assertRaises(BatonError):
+            self.client(servicer).complete("x")
+        self.assertEqual(servicer.calls, 1)
+
+    def test_a_stream_only_before_its_first_part(self):
+        servicer = Refusing(1, delay=0.01)
+        self.assertEqual([part.text for part in self.client(servicer).stream("x")], ["b"])
+        self.assertEqual(servicer.calls, 2)
+        servicer, parts = Refusing(1, delay=0.01, after=1), []
+        with self.assertRaises(BatonError):
+            for part in self.client(servicer).stream("x"):
+                parts.append(part.text)
+        self.assertEqual((parts, servicer.calls), (["a"], 1))
+
+    def test_a_stream_in_asyncio_too(self):
+        servicer = Refusing(1, delay=0.01)
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        rpc.add_InferenceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(server.stop, None)
+
+        async def run():
+            async with AsyncClient(f"127.0.0.1:{port}") as client:
+                return [part.text async for part in client.stream("x")]
+
+        self.assertEqual(asyncio.run(run()), ["b", "b"])
+
+
+class Schemas(unittest.TestCase):
+    def test_of_annotations(self):
+        @tool(strict=True)
+        def find(name: str, count: int = 3, kinds: list[str] | None = None) -> str:
+            """Find things.
+
+            More about it.
+            """
+
+        self.assertEqual((find.name, find.description, find.strict), ("find", "Find things.", True))
+        self.assertEqual(find.parameters["required"], ["name"])
+        self.assertEqual(find.parameters["properties"]["kinds"], {"type": "array", "items": {"type": "string"}})
+        with self.assertRaises(TypeError):
+            tool(lambda x: x)
+        with self.assertRaises(TypeError):
+
+            @tool
+            def bad(x: set) -> None:
+                pass
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,379 @@
+// Drafts on real processes: the answers of a fleet that drafts, whose decode workers are killed and leave in
+// the middle, are those of a fleet that does not, bit for bit; and what was drafted is counted over both
+// workers.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/serve/child.h"
+#include "tests/e2e/fleet.h"
+#include "tests/e2e/folded_answer.h"
+#include "tests/e2e/solo_answers.h"
+#include "tests/fakes/layer_stack.h"
+#include "tests/sanitized.h"
+
+namespace baton::e2e {
+namespace {
+
+// A text that repeats itself, so that its answer is drafted; with everything that depends on what came
+// before.
+v1::GenerateRequest Repeating(int i, uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  // Its own from the first block on, so that nothing of it is cached, whatever ran on the worker before.
+  std::string text = "Page " + std::to_string(i) + " of the book about the cat and the dog. ";
+  for (int line = 0; line < 12; ++line) text += "The cat sat on the mat, and the dog sat beside the cat. ";
+  request.set_text(text + (i % 2 == 0 ? "The cat" : "The dog"));
+  request.mutable_sampling()->set_seed(static_cast<uint64_t>(70 + i));
+  request.mutable_sampling()->set_temperature(i % 3 == 0 ? 0.0f : 0.7f);
+  if (i % 4 == 1) {
+    request.mutable_sampling()->set_repetition_penalty(1.05f);
+    request.mutable_sampling()->set_frequency_penalty(0.1f);
+  }
+  request.mutable_stop()->set_max_tokens(max_tokens);
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_output()->set_token_ids(true);
+  request.mutable_output()->set_logits_digest(i % 2 == 0);
+  request.mutable_output()->set_logprobs(i % 4 == 3);
+  return request;
+}
+
+// The usage without what says how much was drafted, and, if asked, how much of the prompt was found where:
+// that depends on what ran there before.
+std::string UsageText(const v1::Finished& finished, bool found) {
+  v1::Usage usage = finished.usage();
+  EXPECT_EQ(
+      usage.cached_tokens() + usage.written_5m_tokens() + usage.written_1h_tokens() + usage.plain_tokens(),
+      usage.prompt_tokens());
+  usage.clear_drafted_tokens();
+  usage.clear_accepted_tokens();
+  if (!found) {
+    usage.clear_decode_cached_tokens();
+    usage.clear_prefill_cached_tokens();
+    usage.clear_cached_tokens();
+    usage.clear_plain_tokens();
+  }
+  return usage.ShortDebugString();
+}
+
+void ExpectSame(const v1::ChatAnswer& plain, const v1::ChatAnswer& drafted, bool found = true) {
+  ASSERT_EQ(plain.choices_size(), drafted.choices_size());
+  for (int i = 0; i < plain.choices_size(); ++i) {
+    v1::AnswerChoice a = plain.choices(i), b = drafted.choices(i);
+    EXPECT_EQ(a.finished().reason(), b.finished().reason());
+    EXPECT_EQ(UsageText(a.finished(), found), UsageText(b.finished(), found));
+    EXPECT_EQ(a.finished().usage().drafted_tokens(), 0u);
+    a.clear_finished();
+    b.clear_finished();
+    EXPECT_EQ(a.SerializeAsString(), b.SerializeAsString());
+  }
+}
+
+// The answers of a fleet that does not draft, and those of one that does, whose decode workers are killed and
+// leave in the middle. BATON_SPECULATION_KILLS: how many requests, 6 without it.
+int HowMany() {
+  const char* const asked = std::getenv("BATON_SPECULATION_KILLS");
+  return asked == nullptr ? 6 : std::atoi(asked);
+}
+
+// What drafts.
+struct Drafts {
+  const char* name;
+  // Of the worker.
+  std::vector<std::string> flags;
+  uint32_t tokens = 300;
+  // Its drafts take seconds, and whether they pay is measured: a sanitizer changes the times.
+  bool model = false;
+  // Of the request: a grammar, much of which leaves no choice.
+  bool grammar = false;
+  // Each request was asked before, of workers that live.
+  bool twice = false;
+};
+
+v1::GenerateRequest RequestFor(const Drafts& drafts, int i) {
+  v1::GenerateRequest request = Repeating(i, drafts.tokens);
+  if (drafts.grammar) {
+    request.mutable_stop()->set_ignore_eos(false);
+    request.mutable_constraint()->set_regex(
+        R"((\{"the name of the animal": "[a-z]{1,8}", "what the animal sat on": "[a-z]{1,8}"\} ){40})");
+  }
+  return request;
+}
+
+class SpeculationKillsTest : public testing::TestWithParam<Drafts> {};
+
+TEST_P(SpeculationKillsTest, InTheMiddleOfDraftsNoAnswerChanges) {
+  const Drafts& drafts = GetParam();
+  if (drafts.model && kSanitized) GTEST_SKIP() << "whether these drafts pay is measured";
+  // The shipped model drafts for one that says the same in four times the layers.
+  std::optional<LayerStack> stack;
+  if (drafts.model) stack.emplace(kModel, 24);
+  const std::string model = stack.has_value() ? stack->folder() : kModel;
+  const int requests = HowMany();
+  std::vector<v1::ChatAnswer> plain;
+  {
+    Fleet fleet({.decode_flags = {"--speculation", "off"}, .model = model});
+    for (int i = 0; i < requests; ++i) {
+      const FoldedAnswer answer = Fold(fleet, RequestFor(drafts, i));
+      ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+      plain.push_back(answer.answer);
+    }
+  }
+  Fleet fleet({.decode = 2, .decode_flags = drafts.flags, .model = model, .drain_grace = "0.05"});
+  uint32_t drafted = 0, accepted = 0, migrations = 0, completed = 0;
+  for (int i = 0; i < requests; ++i) {
+    SCOPED_TRACE(i);
+    const v1::GenerateRequest request = RequestFor(drafts, i);
+    if (drafts.twice) {
+      const FoldedAnswer first = Fold(fleet, request);
+      ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+      ExpectSame(plain[static_cast<size_t>(i)], first.answer);
+    }
+    int victim = -1;
+    const int signal = i % 2 == 0 ? SIGKILL : SIGTERM;
+    const auto after = static_cast<uint32_t>(10 + 40 * i) % (drafts.tokens / 2);
+    const FoldedAnswer answer = Fold(fleet, request, after, [&] {
+      victim = BusyDecode(fleet, 2);
+      fleet.decode(victim).Signal(signal);
+    });
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    ExpectSame(plain[static_cast<size_t>(i)], answer.answer, !drafts.twice);
+    const v1::Finished& end = answer.answer.choices(0).finished();
+    drafted += end.usage().drafted_tokens();
+    accepted += end.usage().accepted_tokens();
+    completed += end.usage().completion_tokens();
+    migrations += end.relay().migrations();
+    EXPECT_LE(end.usage().accepted_tokens(), end.usage().drafted_tokens());
+    fleet.RestartDecode(victim);
+    fleet.AwaitWorkers(1, 2);
+  }
+  EXPECT_GT(accepted, 0u);
+  EXPECT_GE(migrations, 1u) << "every answer was over before its worker was lost";
+  std::printf("%u of %d answers moved, %u tokens, %u drafted, %u accepted: none differs\n", migrations,
+              requests, completed, drafted, accepted);
+  fleet.ExpectNothingHeld();
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(Metric(fleet.decode(i), "baton_decode_draft_model_blocks_held"), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Drafters, SpeculationKillsTest,
+    testing::Values(Drafts{.name = "all", .flags = {"--speculation", "auto"}, .tokens = 700},
+                    Drafts{.name = "ngram", .flags = {"--speculation", "ngram"}},
+                    Drafts{.name = "past_answers", .flags = {"--speculation", "past-answers"}, .twice = true},
+                    Drafts{.name = "grammar", .flags = {"--speculation", "grammar"}, .grammar = true},
+                    Drafts{.name = "draft_model",
+                           .flags = {"--draft-model", kModel, "--speculation", "draft-model"},
+                           .model = true},
+                    Drafts{
+                        .name = "self", .flags = {"--self-draft", "--speculation", "self"}, .model = true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// One of many requests at once, of several kinds.
+FoldedAnswer AskOneOfMany(Fleet& fleet, int i, uint32_t disturb_after = 0,
+                          const std::function<void()>& disturb = nullptr) {
+  if (i % 5 == 4) {
+    v1::ChatRequest request;
+    v1::Conversation& conversation = *request.mutable_conversation();
+    v1::Message& message = *conversation.add_messages();
+    message.set_role("user");
+    message.set_content("What is the weather in town " + std::to_string(i % 7) + "?");
+    v1::Tool& tool = *conversation.add_tools();
+    tool.set_name("get_weather");
+    tool.set_parameters_json(R"({"type": "object", "properties": {"city": {"type": "string"}}})");
+    request.mutable_sampling()->set_seed(static_cast<uint64_t>(i));
+    request.mutable_stop()->set_max_tokens(60);
+    request.mutable_output()->set_token_ids(true);
+    return Fold(fleet, request, disturb_after, disturb);
+  }
+  v1::GenerateRequest request = Repeating(i, 60);
+  if (i % 5 == 3) {
+    request.mutable_stop()->set_ignore_eos(false);
+    request.mutable_constraint()->set_regex("The (cat|dog|mat) sat on the [a-z]{3,9}( and [a-z]{2,7}){1,4}");
+  }
+  if (i % 7 == 0) request.mutable_stop()->add_stop("dog");
+  return Fold(fleet, request, disturb_after, disturb);
+}
+
+// Decode workers are killed under sixteen requests at once, again and again. BATON_SPECULATION_REQUESTS: how
+// many requests in all, 64 without it.
+void ExpectManyAnswersWhileWorkersAreKilled(const FleetOptions& drafting) {
+  const char* const asked = std::getenv("BATON_SPECULATION_REQUESTS");
+  const int requests = asked == nullptr ? 64 : std::atoi(asked);
+  constexpr int kAtOnce = 16;
+  constexpr uint64_t kSeed = 20261123;
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
+  const auto run = [&](Fleet& fleet, int first, int count, int victim_of, uint32_t after,
+                       const std::function<void()>& disturb) {
+    std::vector<FoldedAnswer> answers(static_cast<size_t>(count));
+    std::vector<std::thread> clients;
+    for (int i = 0; i < count; ++i) {
+      clients.emplace_back([&, i] {
+        answers[static_cast<size_t>(i)] =
+            i == victim_of ? AskOneOfMany(fleet, first + i, after, disturb) : AskOneOfMany(fleet, first + i);
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    return answers;
+  };
+  std::vector<FoldedAnswer> plain;
+  {
+    Fleet fleet({.decode = 2, .decode_flags = {"--speculation", "off"}});
+    for (int first = 0; first < requests; first += kAtOnce) {
+      auto round = run(fleet, first, std::min(kAtOnce, requests - first), -1, 0, nullptr);
+      std::ranges::move(round, std::back_inserter(plain));
+    }
+  }
+  Fleet fleet(drafting);
+  std::minstd_rand random(kSeed);
+  uint32_t drafted = 0, accepted = 0, moved = 0, tokens = 0;
+  int kills = 0;
+  for (int first = 0; first < requests; first += kAtOnce) {
+    int victim = -1;
+    const int count = std::min(kAtOnce, requests - first);
+    // By one whose answer has a length.
+    const int who = (5 - first % 5) % 5 < count ? (5 - first % 5) % 5 : 0;
+    const auto after = static_cast<uint32_t>(1 + random() % 40);
+    const int chosen = static_cast<int>(random() % 2);
+    const auto answers = run(fleet, first, count, who, after, [&] {
+      victim = chosen;
+      fleet.decode(victim).Signal(SIGKILL);
+    });
+    for (int i = 0; i < count; ++i) {
+      SCOPED_TRACE(first + i);
+      const FoldedAnswer &expected = plain[static_cast<size_t>(first + i)],
+                         &seen = answers[static_cast<size_t>(i)];
+      ASSERT_TRUE(expected.status.ok()) << expected.status.error_message();
+      ASSERT_TRUE(seen.status.ok()) << seen.status.error_message();
+      const v1::Finished& end = seen.answer.choices(0).finished();
+      // Conversations begin with the same tools, so some of their prompts are cached. An answer whose worker
+      // is lost before its first token finds cached what was computed for it.
+      const bool once = end.relay().migrations() == 0 && end.relay().failovers() == 0;
+      ExpectSame(expected.answer, seen.answer, (first + i) % 5 != 4 && once);
+      drafted += end.usage().drafted_tokens();
+      accepted += end.usage().accepted_tokens();
+      tokens += end.usage().completion_tokens();
+      moved += end.relay().migrations() > 0 ? 1 : 0;
+    }
+    if (testing::Test::HasFailure()) return;
+    if (victim < 0) continue;
+    ++kills;
+    fleet.RestartDecode(victim);
+    fleet.AwaitWorkers(1, 2);
+  }
+  EXPECT_GT(kills, 0);
+  EXPECT_GT(moved, 0u);
+  EXPECT_GT(accepted, 0u);
+  std::printf(
+      "%d requests of %u tokens, %d workers killed, %u answers moved, %u tokens drafted, %u accepted: none "
+      "differs\n",
+      requests, tokens, kills, moved, drafted, accepted);
+  fleet.ExpectNothingHeld();
+}
+
+TEST(SpeculationTest, ManyAnswersWhileWorkersAreKilled) {
+  ExpectManyAnswersWhileWorkersAreKilled(
+      {.decode = 2, .decode_flags = {"--speculation", "auto", "--self-draft"}, .drain_grace = "0.05"});
+}
+
+// Wrong tokens, ids that no model has, tokens outside of a grammar (lying_decode_main.cc).
+TEST(SpeculationTest, DraftersThatLieChangeNoAnswer) {
+  ExpectManyAnswersWhileWorkersAreKilled(
+      {.decode = 2, .worker_folder = "../tests/lying/", .drain_grace = "0.05"});
+}
+
+// A worker says at its start what is wrong with a draft model, and what to do.
+TEST(SpeculationTest, ADraftModelThatCannotDraftIsRefusedAtTheStart) {
+  const auto refused = [](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--model", kModel, "--threads", "1", "--kv-memory", "16MiB"});
+    auto child = cli::Child::Spawn(BATON_BINARY_DIR "/bin/baton-decode", flags);
+    EXPECT_TRUE(child.ok()) << child.status();
+    std::string errors;
+    std::optional<cli::ExitStatus> status;
+    while (!status.has_value()) {
+      pollfd fds[2] = {{child->ended_fd(), POLLIN, 0}, {child->error_fd(), POLLIN, 0}};
+      if (poll(fds, 2, 20'000 * BATON_PATIENCE) <= 0) break;
+      char buffer[4096];
+      for (ssize_t n; (n = read(child->error_fd(), buffer, sizeof(buffer))) > 0;) {
+        errors.append(buffer, static_cast<size_t>(n));
+      }
+      if ((fds[0].revents & POLLIN) != 0) status = child->Reap();
+    }
+    EXPECT_TRUE(status.has_value()) << "it runs";
+    return std::pair(status.value_or(cli::ExitStatus{}).value, errors);
+  };
+  struct {
+    std::vector<std::string> flags;
+    std::string says;
+  } const cases[] = {
+      {{"--draft-model", "/no/such/folder"}, "--draft-model /no/such/folder"},
+      {{"--speculation", "draft-model"}, "add --draft-model"},
+      {{"--speculation", "self"}, "add --self-draft"},
+      {{"--draft-model", kModel, "--self-draft"}, "leave out the other"},
+      {{"--draft-model", kModel, "--speculation", "off"}, "use --speculation draft-model"},
+      {{"--draft-model", kModel, "--speculation", "ngram,grammar"},
+       "use --speculation ngram,grammar,draft-model"},
+      {{"--speculation", "ngram,self"}, "add --self-draft"},
+      {{"--draft-model", BATON_SOURCE_DIR "/models/baton-guard"}, "its vocabulary is"},
+      {{"--self-draft", "--weights", "int4"}, "leave out --self-draft"},
+  };
+  for (const auto& [flags, says] : cases) {
+    const auto [status, errors] = refused(flags);
+    EXPECT_NE(status, 0) << says;
+    EXPECT_NE(errors.find(says), std::string::npos) << errors;
+  }
+}
+
+TEST(SpeculationTest, ARequestSaysWhetherAndTheUsageHowMany) {
+  Fleet fleet;
+  v1::GenerateRequest request = Repeating(0, 300);
+  const FoldedAnswer drafts = Fold(fleet, request);
+  ASSERT_TRUE(drafts.status.ok()) << drafts.status.error_message();
+  const v1::Usage& usage = drafts.answer.choices(0).finished().usage();
+  EXPECT_GT(usage.drafted_tokens(), 0u);
+  EXPECT_GT(usage.accepted_tokens(), 0u);
+  EXPECT_EQ(Metric(fleet.decode(), "baton_decode_drafted_tokens_total"), usage.drafted_tokens());
+  EXPECT_EQ(Metric(fleet.decode(), "baton_decode_accepted_tokens_total"), usage.accepted_tokens());
+  EXPECT_EQ(Metric(fleet.decode(), "baton_decode_accepted_tokens_by_position_total"),
+            usage.accepted_tokens());
+  EXPECT_EQ(Metric(fleet.router(), "baton_router_answer_tokens_total"), 300);
+
+  request.mutable_options()->set_speculation(v1::SPECULATION_OFF);
+  const FoldedAnswer plain = Fold(fleet, request);
+  ASSERT_TRUE(plain.status.ok());
+  ExpectSame(plain.answer, drafts.answer, false);
+
+  // One token a delta.
+  request.mutable_options()->set_speculation(v1::SPECULATION_NGRAM);
+  request.mutable_output()->set_even_frames(true);
+  grpc::ClientContext context;
+  const auto reader = fleet.stub().Generate(&context, request);
+  int deltas = 0;
+  for (v1::GenerateResponse response; reader->Read(&response);) {
+    if (!response.has_delta()) continue;
+    ++deltas;
+    EXPECT_EQ(response.delta().tokens(), 1u);
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(deltas, 300);
+
+  request.mutable_options()->set_speculation(static_cast<v1::Speculation>(77));
+  const FoldedAnswer wrong = Fold(fleet, request);
+  EXPECT_EQ(wrong.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(wrong.status.error_message().find("options.speculation: 77"), std::string::npos)
+      << wrong.status.error_message();
+}
+
+}  // namespace
+}  // namespace baton::e2e

@@ -1,0 +1,164 @@
+#include "gateway/mapping/responses_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/gateway/shown.h"
+
+namespace baton::gateway {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+ResponsesRequest Read(const std::string& body) {
+  auto read = ReadResponses(Json::parse(body));
+  EXPECT_TRUE(read.ok()) << read.status() << "\n" << body;
+  return read.ok() ? *read : ResponsesRequest{};
+}
+
+std::string Refused(const std::string& body) {
+  const auto read = ReadResponses(Json::parse(body));
+  EXPECT_TRUE(absl::IsInvalidArgument(read.status())) << read.status() << "\n" << body;
+  return std::string(read.status().message());
+}
+
+// A body of one text with more members.
+std::string With(const std::string& more) {
+  return R"({"input": "hi")" + (more.empty() ? "" : ", " + more) + "}";
+}
+
+constexpr const char* kTools =
+    R"("tools": [{"type": "function", "name": "f", "description": "d", "strict": true, "parameters": {"type": "object", "b": 1, "a": 2}}])";
+
+TEST(ResponsesRequestTest, ATextAndInstructions) {
+  const ResponsesRequest read = Read(R"({"model": "m", "instructions": "Be brief.", "input": "hi"})");
+  EXPECT_EQ(
+      Shown(read.request),
+      R"({"model":"m","conversation":{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"hi"}]},)"
+      R"("sampling":{},"options":{},"overflow":{"mode":"MODE_CLAMP_OUTPUT"}})");
+  EXPECT_FALSE(read.stream);
+  EXPECT_THAT(read.ignored, IsEmpty());
+}
+
+TEST(ResponsesRequestTest, ItemsOfOneTurnAreOneMessage) {
+  const ResponsesRequest read = Read(R"({"input": [
+      {"role": "developer", "content": "Be brief."},
+      {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+      {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "no"}], "encrypted_content": "x",
+       "content": [{"type": "reasoning_text", "text": "hm"}]},
+      {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed",
+       "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}]},
+      {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{\"x\": 1}", "status": "completed"},
+      {"type": "function_call", "call_id": "c2", "name": "g", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "c1", "output": "42"},
+      {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "43"}]},
+      {"role": "assistant", "content": "Both."}]})");
+  EXPECT_EQ(
+      Shown(read.request.conversation()),
+      R"({"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"ab"},)"
+      R"({"role":"assistant","content":"Let me see.","reasoning_content":"hm","tool_calls":[{"id":"c1","name":"f","arguments_json":"{\"x\": 1}"},)"
+      R"({"id":"c2","name":"g","arguments_json":"{}"}]},{"role":"tool","content":"42","tool_call_id":"c1"},)"
+      R"({"role":"tool","content":"43","tool_call_id":"c2"},{"role":"assistant","content":"Both."}]})");
+}
+
+TEST(ResponsesRequestTest, ToolsAndTheirChoice) {
+  EXPECT_EQ(
+      Shown(Read(With(kTools)).request.conversation().tools(0)),
+      R"({"name":"f","description":"d","parameters_json":"{\"type\":\"object\",\"b\":1,\"a\":2}","strict":true})");
+  const auto choice = [](const std::string& more) {
+    return Shown(Read(With(std::string(kTools) + ", " + more)).request.tool_choice());
+  };
+  EXPECT_EQ(choice(R"("tool_choice": "required", "parallel_tool_calls": false)"),
+            R"({"mode":"MODE_REQUIRED","parallel":false})");
+  EXPECT_EQ(choice(R"("tool_choice": {"type": "function", "name": "f"})"),
+            R"({"mode":"MODE_REQUIRED","names":["f"]})");
+  EXPECT_EQ(
+      choice(
+          R"("tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]})"),
+      R"({"mode":"MODE_AUTO","names":["f"]})");
+  EXPECT_FALSE(Read(With(R"("tool_choice": "auto", "parallel_tool_calls": true)")).request.has_tool_choice());
+  EXPECT_THAT(Refused(With(R"("tool_choice": "required")")), HasSubstr("there are no tools"));
+  EXPECT_THAT(Refused(With(R"("tools": [{"type": "web_search"}])")),
+              HasSubstr("\"web_search\" does not run here"));
+  EXPECT_THAT(Refused(With(std::string(kTools) + R"(, "tool_choice": "f")")), HasSubstr("tool_choice: "));
+  EXPECT_THAT(Refused(With(std::string(kTools) + R"(, "tool_choice": {"type": "mcp"})")),
+              HasSubstr("tool_choice.type: "));
+}
+
+TEST(ResponsesRequestTest, HowItIsAnswered) {
+  const ResponsesRequest read = Read(With(
+      R"("max_output_tokens": 5, "temperature": 0.5, "top_p": 0.25, "prompt_cache_key": "s", "stream": true, "truncation": "auto",
+         "reasoning": {"effort": "low", "summary": "auto"}, "store": false, "include": ["reasoning.encrypted_content"],
+         "metadata": {"a": "b"}, "user": "u", "service_tier": "auto", "background": false, "previous_response_id": null, "beam": 1,
+         "text": {"format": {"type": "json_schema", "name": "n", "strict": true, "schema": {"z": 1, "a": 2}}, "verbosity": "low"})"));
+  EXPECT_EQ(read.request.stop().max_tokens(), 5u);
+  EXPECT_EQ(Shown(read.request.sampling()), R"({"temperature":0.5,"top_p":0.25})");
+  EXPECT_EQ(read.request.options().session_id(), "s");
+  EXPECT_EQ(read.request.overflow().mode(), v1::Overflow::MODE_DROP_OLDEST);
+  EXPECT_EQ(Shown(read.request.thinking()), R"({"effort":"low"})");
+  EXPECT_EQ(read.request.constraint().json_schema(), R"({"z":1,"a":2})");
+  EXPECT_TRUE(read.stream);
+  EXPECT_THAT(read.ignored, ElementsAre("beam"));
+  EXPECT_EQ(read.echo["max_output_tokens"], 5);
+  EXPECT_EQ(read.echo["metadata"]["a"], "b");
+  EXPECT_EQ(read.echo["store"], false);
+  EXPECT_FALSE(Read(With(R"("reasoning": {"effort": "none"})")).request.thinking().enabled());
+  EXPECT_TRUE(
+      Read(With(R"("text": {"format": {"type": "json_object"}})")).request.constraint().json_object());
+  EXPECT_FALSE(Read(With(R"("text": {"format": {"type": "text"}})")).request.has_constraint());
+}
+
+TEST(ResponsesRequestTest, WhatNeedsAMemoryIsRefused) {
+  EXPECT_THAT(Refused(With(R"("store": true)")), HasSubstr("store: no answer is kept here"));
+  for (const char* const name : {"previous_response_id", "conversation"}) {
+    EXPECT_THAT(Refused(With("\"" + std::string(name) + "\": \"x\"")),
+                HasSubstr("send the whole conversation as input"));
+  }
+  for (const char* const more :
+       {R"("background": true)", R"("prompt": {"id": "p"})", R"("context_management": [{}])"}) {
+    EXPECT_THAT(Refused(With(more)), HasSubstr("not served here"));
+  }
+  EXPECT_THAT(Refused(R"({"input": [{"type": "item_reference", "id": "x"}]})"),
+              HasSubstr("input[0].type: nothing is kept"));
+}
+
+TEST(ResponsesRequestTest, UnknownMembersOfNestedObjectsAreNamedAndItemsAreBounded) {
+  const auto read = ReadResponses(Json::parse(
+      R"({"input": [{"type": "message", "id": "m", "status": "completed", "role": "user", "phase": "p",
+                     "content": [{"type": "input_text", "text": "hi", "annotations": [], "x": 1}]},
+                    {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"}],
+          "reasoning": {"effort": "low", "summary": "auto", "z": 1}, "text": {"verbosity": "low", "y": 1}})"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->ignored,
+              testing::ElementsAre("input[].content[].x", "input[].phase", "reasoning.z", "text.y"));
+  Json body = {{"input", Json::array()}};
+  for (size_t i = 0; i <= kMaxMessages; ++i) body["input"].push_back({{"role", "user"}, {"content", "x"}});
+  EXPECT_THAT(std::string(ReadResponses(body).status().message()), testing::StartsWith("input: 20001 items"));
+}
+
+TEST(ResponsesRequestTest, WhatIsWrongIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"([])", "not a JSON object"},
+      {R"({})", "input: absent"},
+      {R"({"input": 7})", "input: neither"},
+      {R"({"input": ["hi"]})", "input[0]: not a JSON object"},
+      {R"({"input": [{"content": "hi"}]})", "input[0].role: absent"},
+      {R"({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]})",
+       "input[0].content[0].type: \"input_image\" is not served"},
+      {R"({"input": [{"type": "web_search_call", "id": "x"}]})", "\"web_search_call\" are not served"},
+      {R"({"input": [{"type": "function_call", "name": "f"}]})", "input[0].call_id: absent"},
+      {R"({"input": [{"type": "function_call_output", "output": "f"}]})", "input[0].call_id: absent"},
+      {R"({"input": "x", "text": {"format": {"type": "xml"}}})", "text.format.type: "},
+      {R"({"input": "x", "text": {"format": {"type": "json_schema"}}})", "text.format.schema: absent"},
+      {R"({"input": "x", "truncation": "some"})", "truncation: "},
+      {R"({"input": "x", "include": ["message.output_text.logprobs"]})", "include: "},
+      {R"({"input": "x", "top_logprobs": 3})", "top_logprobs: "},
+      {R"({"input": "x", "max_output_tokens": -1})", "max_output_tokens: must be in"},
+      {R"({"input": "x", "reasoning": "low"})", "reasoning: not a JSON object"}};
+  for (const auto& [body, words] : cases) EXPECT_THAT(Refused(body), HasSubstr(words));
+}
+
+}  // namespace
+}  // namespace baton::gateway

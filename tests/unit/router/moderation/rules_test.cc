@@ -1,0 +1,28 @@
+#include "router/moderation/rules.h"
+
+#include <gtest/gtest.h>
+
+namespace baton::router::moderation {
+namespace {
+
+absl::StatusOr<Rules> Parse(const char* text) { return ParseRules(model::Json::parse(text), "f"); }
+
+TEST(RulesTest, SayThePolicyAndWhatGoesWithIt) {
+  const auto rules = Parse(R"({"policy": "block", "input": true, "fail_open": true})");
+  ASSERT_TRUE(rules.ok()) << rules.status();
+  EXPECT_EQ(*rules, (Rules{Policy::kBlock, true, true}));
+  EXPECT_EQ(*Parse(R"({"policy": "score"})"), (Rules{Policy::kScore, false, false}));
+  EXPECT_EQ(Parse(R"({"policy": "off"})")->policy, Policy::kOff);
+}
+
+TEST(RulesTest, WhatIsWrongIsNamed) {
+  EXPECT_EQ(Parse("[]").status().message(), "f: not an object");
+  EXPECT_EQ(Parse(R"({"policy": "block", "open": true})").status().message(), "f: unknown field \"open\"");
+  EXPECT_EQ(Parse(R"({"policy": "deny"})").status().message(),
+            "f: field \"policy\" is \"deny\"; use \"block\", \"score\" or \"off\"");
+  EXPECT_FALSE(Parse("{}").ok());
+  EXPECT_FALSE(Parse(R"({"policy": "block", "input": 1})").ok());
+}
+
+}  // namespace
+}  // namespace baton::router::moderation
