@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 #include <ostream>
+#include <span>
 
 #include "common/tensor/dtype.h"
 #include "tests/unit/kernels/trial.h"
@@ -438,7 +439,11 @@ class FewExperts final : public ExpertResidency {
   void Release() override {
     EXPECT_EQ(there_, held_.size());
     held_.clear();
-    for (Place& place : places_) std::memset(place.data(), 0xff, place.size() * sizeof(Line));
+    for (Place& place : places_) {
+      const auto bytes =
+          std::as_writable_bytes(std::span(place));  // empty for an expert that was never there
+      std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
+    }
   }
 
  private:
