@@ -19,6 +19,16 @@ constexpr LinearFit<3>::Features kStepScale = {1, 100, 1e5};
 constexpr double kNoise = 0.01;
 constexpr double kNoiseSeconds = 1e-3;
 
+// The tokens of the prompt, or of the context of one answer, at which measurements are compared.
+constexpr int64_t kPrompt = 1024;
+
+// Seconds of a prompt of kPrompt tokens, and of a step of one answer behind it, as a worker measured them at
+// its start.
+double MeasuredPrefill(const forecast::StepCost& cost) { return cost.prefill().Seconds(kPrompt, 0); }
+double MeasuredStep(const forecast::StepCost& cost) {
+  return cost.base + cost.sequence + cost.context * kPrompt;
+}
+
 // Beyond any context there is.
 constexpr int64_t kMaxTokens = int64_t{1} << 32;
 
@@ -57,6 +67,7 @@ PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
     const auto w = average_.step.weights();
     learnt = OneWorker({.base = w[0], .sequence = w[1], .context = w[2]}, average_.prefill.cost());
   }
+  compared_ = false;
   return learnt;
 }
 
@@ -72,9 +83,54 @@ void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) 
   Learnt& learnt = learnt_[slot.value()];
   if (learnt.seen) return;
   learnt = OneWorker(cost, cost.prefill());
-  constexpr int64_t kPrompt = 1024;
-  average_.prefill.Observe(kPrompt, 0, cost.prefill().Seconds(kPrompt, 0));
-  average_.step.Observe({1, 1, kPrompt}, cost.base + cost.sequence + cost.context * kPrompt);
+  learnt.measured = cost;
+  if (!average_.prefill_observed) average_.prefill.Observe(kPrompt, 0, MeasuredPrefill(cost));
+  if (!average_.step_observed) average_.step.Observe({1, 1, kPrompt}, MeasuredStep(cost));
+  compared_ = false;
+}
+
+void PrefixAffinity::CompareMeasured() {
+  if (compared_) return;
+  compared_ = true;
+  // Sums over the workers that were both measured and observed.
+  forecast::PrefillCost prefill{.base = 0, .token = 0, .pair = 0};
+  LinearFit<3>::Features step{};
+  double measured_prefill = 0, measured_step = 0;
+  for (const Learnt& learnt : learnt_) {
+    if (!learnt.seen || !learnt.measured.has_value()) continue;
+    if (learnt.prefill_observed) {
+      const forecast::PrefillCost cost = learnt.prefill.cost();
+      prefill.base += cost.base;
+      prefill.token += cost.token;
+      prefill.pair += cost.pair;
+      measured_prefill += MeasuredPrefill(*learnt.measured);
+    }
+    if (learnt.step_observed) {
+      const LinearFit<3>::Features weights = learnt.step.weights();
+      for (size_t i = 0; i < step.size(); ++i) step[i] += weights[i];
+      measured_step += MeasuredStep(*learnt.measured);
+    }
+  }
+  for (Learnt& learnt : learnt_) {
+    if (!learnt.seen || !learnt.measured.has_value()) continue;
+    if (!learnt.prefill_observed) {
+      if (measured_prefill > 0) {
+        const double ratio = MeasuredPrefill(*learnt.measured) / measured_prefill;
+        learnt.prefill = forecast::PrefillForecast(
+            {.base = prefill.base * ratio, .token = prefill.token * ratio, .pair = prefill.pair * ratio});
+      } else if (average_.prefill_observed) {
+        learnt.prefill = forecast::PrefillForecast(average_.prefill.cost());
+      }
+    }
+    if (!learnt.step_observed) {
+      if (measured_step > 0) {
+        const double ratio = MeasuredStep(*learnt.measured) / measured_step;
+        learnt.step = LinearFit<3>({step[0] * ratio, step[1] * ratio, step[2] * ratio}, kStepScale);
+      } else if (average_.step_observed) {
+        learnt.step = LinearFit<3>(average_.step.weights(), kStepScale);
+      }
+    }
+  }
 }
 
 void PrefixAffinity::OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) {
@@ -90,22 +146,35 @@ void PrefixAffinity::OnWorkerBack(WorkerSlot slot, Incarnation incarnation) {
   if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
   learnt_[slot.value()] = std::move(found->second);
   kept_.erase(found);
+  compared_ = false;
 }
 
 void PrefixAffinity::OnSlotFreed(WorkerSlot slot) {
-  if (slot.value() < learnt_.size()) learnt_[slot.value()].seen = false;
+  if (slot.value() < learnt_.size()) learnt_[slot.value()] = average_;
+  compared_ = false;
 }
 
 void PrefixAffinity::Observe(const Outcome& outcome) {
   if (outcome.compute_seconds >= 0) {
-    Learn(outcome.prefill)
-        .prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
+    Learnt& learnt = Learn(outcome.prefill);
+    learnt.prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
+    learnt.prefill_observed = true;
+    if (!average_.prefill_observed) {
+      average_.prefill = forecast::PrefillForecast(average_.prefill.cost(), forecast::Of::kMany);
+      average_.prefill_observed = true;
+    }
     average_.prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
   }
   if (outcome.step_seconds >= 0) {
     const LinearFit<3>::Features x = {1, static_cast<double>(outcome.batch),
                                       static_cast<double>(outcome.context_tokens)};
-    Learn(outcome.decode).step.Observe(x, outcome.step_seconds);
+    Learnt& learnt = Learn(outcome.decode);
+    learnt.step.Observe(x, outcome.step_seconds);
+    learnt.step_observed = true;
+    if (!average_.step_observed) {
+      average_.step = LinearFit<3>(average_.step.weights(), kStepScale, forecast::Of::kMany);
+      average_.step_observed = true;
+    }
     average_.step.Observe(x, outcome.step_seconds);
   }
   if (outcome.fetch_seconds >= 0) {
@@ -369,6 +438,7 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
 }
 
 Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers prefill) {
+  CompareMeasured();
   Request request = asked;
   request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMaxTokens);
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMaxTokens);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -46,10 +47,16 @@ class PrefixAffinity final : public Policy {
   void OnSlotFreed(WorkerSlot slot) override;
 
  private:
+  // Observed and measured seconds of the same work differ by a factor: requests include what a bare step does
+  // not. So a worker that was measured and not yet observed is predicted by the fleet's observed mean times
+  // the ratio of its measurement to the mean of theirs, and follows that mean (CompareMeasured).
   struct Learnt {
     forecast::PrefillForecast prefill;
     forecast::LinearFit<3> step;
-    bool seen = false;  // at work, or introduced
+    bool seen = false;  // observed, or introduced
+    bool prefill_observed = false;
+    bool step_observed = false;
+    std::optional<forecast::StepCost> measured;  // by the worker itself at its start
   };
   // One way to prefill a request: on which worker, with how much of the prefix fetched, and at what cost.
   struct Candidate {
@@ -63,6 +70,8 @@ class PrefixAffinity final : public Policy {
   };
 
   static Learnt OneWorker(const forecast::StepCost& step, const forecast::PrefillCost& prefill);
+  // Predicts workers that were measured and not yet observed anew, after an observation or an introduction.
+  void CompareMeasured();
   const Learnt& Of(WorkerSlot slot) const;
   Learnt& Learn(WorkerSlot slot);
   double Transfer(int64_t tokens) const;
@@ -102,7 +111,9 @@ class PrefixAffinity final : public Policy {
 
   std::vector<Learnt> learnt_;  // by slot
   std::deque<std::pair<Incarnation, Learnt>> kept_;
+  // Of what was observed; before the first observation, of what was measured.
   Learnt average_;
+  bool compared_ = true;  // CompareMeasured has nothing to do
   forecast::LinearFit<3> transfer_;
   double output_tokens_ = 256;
 };
