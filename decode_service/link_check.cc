@@ -44,7 +44,7 @@ LinkCheck::LinkCheck(LinkCheckOptions options, worker::WorkerRuntime& runtime, s
     : options_(std::move(options)),
       runtime_(runtime),
       passed_(std::move(passed)),
-      calls_(&v1::Prefill::StubInterface::async_interface::TestLink, runtime.security(),
+      calls_(&v1::Prefill::StubInterface::async_interface::TestLink, runtime.peer_options(),
              [&runtime](engine::Loop::Task task) { runtime.loop().PostAlways(std::move(task)); }),
       thread_([this] { Work(); }) {}
 

@@ -10,8 +10,8 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 
 }  // namespace
 
-MeetingCalls::MeetingCalls(engine::Loop& loop, const rpc::Security& security)
-    : calls_(&v1::Prefill::StubInterface::async_interface::Meet, security,
+MeetingCalls::MeetingCalls(engine::Loop& loop, const rpc::PeerOptions& peers)
+    : calls_(&v1::Prefill::StubInterface::async_interface::Meet, peers,
              [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
 
 void MeetingCalls::Ask(const std::string& address, const std::string& meeting,

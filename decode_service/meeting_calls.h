@@ -18,7 +18,7 @@ namespace baton::decode_service {
 class MeetingCalls {
  public:
   // Both outlive it.
-  MeetingCalls(engine::Loop& loop, const rpc::Security& security);
+  MeetingCalls(engine::Loop& loop, const rpc::PeerOptions& peers);
 
   // One answer, after Ask has returned: the id, or why there is none. UNAVAILABLE: no such worker answers.
   void Ask(const std::string& address, const std::string& meeting, transfer::LinkSender::Answer answer);

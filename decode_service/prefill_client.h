@@ -32,8 +32,8 @@ class PrefillClient {
 class GrpcPrefillClient final : public PrefillClient {
  public:
   // Both outlive it.
-  GrpcPrefillClient(engine::Loop& loop, const rpc::Security& security)
-      : calls_(&v1::Prefill::StubInterface::async_interface::Prefill, security,
+  GrpcPrefillClient(engine::Loop& loop, const rpc::PeerOptions& peers)
+      : calls_(&v1::Prefill::StubInterface::async_interface::Prefill, peers,
                [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<PrefillCall> Call(const std::string& address, v1::PrefillRequest request,
                                     absl::Time deadline, const telemetry::TraceContext& trace,

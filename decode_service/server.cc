@@ -25,8 +25,8 @@ class DecodeRole final : public worker::Stepper {
   DecodeRole(const SchedulerOptions& options, std::shared_ptr<const text::Tokenizer> tokenizer,
              worker::WorkerRuntime& runtime)
       : probe_(runtime.metrics(), runtime.link().receiver().name()),
-        prefill_(runtime.loop(), runtime.security()),
-        meetings_(runtime.loop(), runtime.security()),
+        prefill_(runtime.loop(), runtime.peer_options()),
+        meetings_(runtime.loop(), runtime.peer_options()),
         scheduler_(options, runtime.engine(), runtime.link().receiver(), prefill_, runtime.clock(), probe_,
                    runtime.peer_fetch()),
         service_(runtime.engine(), runtime.loop(), scheduler_, runtime.hub(), std::move(tokenizer), probe_,

@@ -10,6 +10,7 @@
 #include "common/command_line/option_types.h"
 #include "common/command_line/parse.h"
 #include "common/output/output_format.h"
+#include "common/rpc/keepalive_flag.h"
 #include "common/rpc/lifecycle.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/metrics.h"
@@ -211,6 +212,8 @@ int main(int argc, char** argv) {
          "has a price")
       ->type_name("FILE");
   baton::rpc::AddFleetFlags(app, options.security);
+  std::optional<baton::rpc::Keepalive> keepalive;
+  baton::rpc::AddKeepaliveFlag(app, keepalive);
   baton::rpc::AddPublicEndpointFlags(app, options.security);
   app.add_option("--tenant-salt-file", options.tenants.salt_file,
                  "Secret of at least 16 bytes that keys the prefix cache; the same on every router")
@@ -285,6 +288,7 @@ int main(int argc, char** argv) {
   const double ttft_seconds = default_ttft.value_or(options.slo.ttft_seconds);
   options.dispatcher.default_ttft = ttft_seconds > 0 ? absl::Seconds(ttft_seconds) : absl::InfiniteDuration();
   options.client_stall = absl::Seconds(stall_seconds);
+  options.keepalive = keepalive.value_or(options.keepalive);
   options.client_keepalive = {.interval = absl::Seconds(ping_after), .timeout = absl::Seconds(ping_timeout)};
   options.resolve_interval = absl::Seconds(resolve_seconds);
   options.drain = absl::Seconds(drain_seconds);

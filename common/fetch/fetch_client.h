@@ -31,8 +31,8 @@ class FetchClient {
 class GrpcFetchClient final : public FetchClient {
  public:
   // Both outlive it.
-  GrpcFetchClient(engine::Loop& loop, const rpc::Security& security)
-      : calls_(&v1::Blocks::StubInterface::async_interface::Fetch, security,
+  GrpcFetchClient(engine::Loop& loop, const rpc::PeerOptions& peers)
+      : calls_(&v1::Blocks::StubInterface::async_interface::Fetch, peers,
                [&loop](engine::Loop::Task task) { loop.PostAlways(std::move(task)); }) {}
   std::unique_ptr<rpc::EventCall> Call(const std::string& address, v1::FetchRequest request,
                                        absl::Duration patience, const telemetry::TraceContext& trace,

@@ -32,6 +32,12 @@ inline constexpr Keepalive kServerKeepalive = {.interval = absl::Milliseconds(30
 // Between clients and routers, where a pause (a laptop's lid, a debugger, a busy machine) costs an answer.
 inline constexpr Keepalive kPublicKeepalive = {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)};
 
+// How a process calls others of its fleet. `security` outlives the caller.
+struct PeerOptions {
+  const Security& security;
+  Keepalive keepalive;
+};
+
 // A channel of its own (no sharing of subchannels with others of the same address, so that one caller's
 // quarantine is not another's). With `security`, over TLS if that has certificates to check peers by, and
 // with its keys in every call; without it, neither TLS nor keys.

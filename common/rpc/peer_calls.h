@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/posted_calls.h"
-#include "common/rpc/security.h"
 
 namespace baton::rpc {
 
@@ -22,9 +21,9 @@ class PeerCalls {
   using Method = void (Service::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*,
                                                                    grpc::ClientReadReactor<Event>*);
 
-  // `post` runs a task on the owner's thread. `security` outlives it.
-  PeerCalls(Method method, const Security& security, typename PostedCalls<Request, Event>::Post post)
-      : method_(method), security_(security), calls_(std::move(post)) {}
+  // `post` runs a task on the owner's thread.
+  PeerCalls(Method method, const PeerOptions& peers, typename PostedCalls<Request, Event>::Post post)
+      : method_(method), peers_(peers), calls_(std::move(post)) {}
 
   // Starts a call, which says that it belongs to `trace`. Callbacks come on the owner's thread, after Call
   // has returned.
@@ -33,7 +32,7 @@ class PeerCalls {
                                   const telemetry::TraceContext& trace = {}) {
     if (stubs_.size() >= kMaxPeers) stubs_.clear();
     auto& stub = stubs_[address];
-    if (stub == nullptr) stub = Service::NewStub(MakeChannel(address, {}, &security_));
+    if (stub == nullptr) stub = Service::NewStub(MakeChannel(address, peers_.keepalive, &peers_.security));
     return calls_.Call(
         std::move(request), deadline, trace, std::move(callbacks), stub,
         [&](grpc::ClientContext* context, const Request* message, grpc::ClientReadReactor<Event>* reactor) {
@@ -46,7 +45,7 @@ class PeerCalls {
   static constexpr size_t kMaxPeers = 1024;
 
   const Method method_;
-  const Security& security_;
+  const PeerOptions peers_;
   absl::flat_hash_map<std::string, std::shared_ptr<typename Service::Stub>> stubs_;
   PostedCalls<Request, Event> calls_;
 };

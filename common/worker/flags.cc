@@ -7,6 +7,7 @@
 
 #include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
+#include "common/rpc/keepalive_flag.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/otlp_exporter.h"
 #include "common/transfer/fingerprint_wire.h"
@@ -172,6 +173,7 @@ void AddFlags(CLI::App& app, Options& options) {
       ->type_name("DIR");
   // From `baton serve` to its workers, and not for people.
   app.add_option("--share-cores", options.share_cores, "Share of the machine's cores, by name")->group("");
+  rpc::AddKeepaliveFlag(app, options.keepalive);
   AddEngineFlags(app, options);
   RequireTierForKey(app);
   rpc::AddFleetFlags(app, options.security);

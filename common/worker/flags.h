@@ -1,6 +1,7 @@
 // The options that prefill and decode workers share: as flags, and as what the worker says of itself.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "baton/v1/worker.pb.h"
@@ -8,6 +9,7 @@
 #include "common/engine/engine.h"
 #include "common/forecast/step_forecast.h"
 #include "common/kv/index/block_pool.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/security_options.h"
 #include "common/worker/disk_cache.h"
 #include "common/worker/kv_link.h"
@@ -39,6 +41,9 @@ struct Options {
   std::string share_cores;
   // Who may speak to this worker, and what it shows to others.
   rpc::SecurityOptions security;
+  // After how much silence a ping goes to a peer, and how long its answer may take, towards callers and the
+  // called; empty: the defaults of rpc/channel.h for each.
+  std::optional<rpc::Keepalive> keepalive;
   // Base URL of the collector to which spans go; empty: none are sent.
   std::string otlp;
   // Seconds that running work may take after SIGTERM.

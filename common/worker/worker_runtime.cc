@@ -51,7 +51,7 @@ struct WorkerRuntime::PeerFetchParts {
 
   explicit PeerFetchParts(WorkerRuntime& runtime)
       : probe(runtime.metrics_, runtime.link_->host_sender().name()),
-        client(runtime.loop_, *runtime.security_),
+        client(runtime.loop_, runtime.peer_options()),
         fetcher({.worker_id = runtime.worker_id(),
                  .incarnation = runtime.incarnation(),
                  .always = runtime.options_.peer_fetch == "always"},
@@ -167,10 +167,12 @@ absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
     metrics_address_ = metrics_server_->address();
   }
   if (fetch_parts_ != nullptr) services.push_back(&fetch_parts_->service);
-  BATON_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen,
-                                                      .health_listen = options_.health_listen,
-                                                      .security = security_},
-                                                     services));
+  BATON_ASSIGN_OR_RETURN(server_,
+                         rpc::Server::Start({.listen = options_.listen,
+                                             .health_listen = options_.health_listen,
+                                             .security = security_,
+                                             .keepalive = options_.keepalive.value_or(rpc::kServerKeepalive)},
+                                            services));
   if (!ready) server_->SetServing(false);
   loop_.Start([this] { return Step(); },
               [this] {

@@ -53,7 +53,9 @@ class WorkerRuntime {
   const Clock& clock() const { return clock_; }
   const telemetry::Tracer& tracer() const { return tracing_->tracer(); }
   // What calls to peers go out with, and what their calls are checked by.
-  const rpc::Security& security() const { return *security_; }
+  rpc::PeerOptions peer_options() const {
+    return {.security = *security_, .keepalive = options_.keepalive.value_or(rpc::Keepalive())};
+  }
   const rpc::PeerCheck& peers() const { return peers_; }
   // Peer fetch, if this worker takes part, and its disk, if it has one.
   fetch::PeerFetch peer_fetch() const;

@@ -55,7 +55,8 @@ void DisturbPrefill(int signal) {
   // This policy always hands off; the default one may compute the prompt on the decode worker.
   Fleet fleet({.prefill = 1,
                .prefill_flags = {"--chunk-tokens", "16", "--token-budget", "16"},
-               .router_flags = {"--policy", "round_robin"}});
+               .router_flags = {"--policy", "round_robin"},
+               .keepalive = signal == SIGSTOP ? kQuickKeepalive : kPatientKeepalive});
   const v1::GenerateRequest request = TokenRequest(Prompt(2200), 8);
   Answer undisturbed;
   {

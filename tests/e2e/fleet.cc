@@ -147,9 +147,12 @@ std::string Process::TakeErrors() {
 
 Fleet::Fleet(const FleetOptions& options)
     : fleet_file_(options.fleet_file), worker_folder_(options.worker_folder) {
-  const std::vector<std::string> worker = {"--model",       options.model,       "--threads",         "1",
-                                           "--kv-memory",   options.kv_memory,   "--log-level",       "warn",
-                                           "--drain-grace", options.drain_grace, "--exit-with-parent"};
+  std::vector<std::string> keepalive;
+  if (!options.keepalive.empty()) keepalive = {"--fleet-keepalive", options.keepalive};
+  const std::vector<std::string> worker =
+      Merge({"--model", options.model, "--threads", "1", "--kv-memory", options.kv_memory, "--log-level",
+             "warn", "--drain-grace", options.drain_grace, "--exit-with-parent"},
+            keepalive);
   for (int i = 0; i < options.prefill; ++i) {
     prefill_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags));
@@ -165,6 +168,7 @@ Fleet::Fleet(const FleetOptions& options)
   // No request is refused because the machine is slow.
   std::vector<std::string> router = {
       "--model", options.model, "--log-level", "error", "--exit-with-parent", "--default-ttft-deadline", "0"};
+  router = Merge(router, keepalive);
   if (!fleet_file_.empty()) {
     ListDecode({0});
     router = Merge(router, {"--fleet-file", fleet_file_});

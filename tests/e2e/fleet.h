@@ -26,6 +26,11 @@ namespace baton::e2e {
 
 inline constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 
+// A busy machine may leave a process without a processor for longer than the product's own keepalive allows.
+inline constexpr char kPatientKeepalive[] = "60";
+// For tests in which a process hangs: it is noticed in six seconds.
+inline constexpr char kQuickKeepalive[] = "3";
+
 // One process that said that it is ready.
 class Process {
  public:
@@ -63,6 +68,8 @@ struct FleetOptions {
   std::string kv_memory = "64MiB";
   // Seconds that workers give to what runs when they are told to leave.
   std::string drain_grace = std::to_string(20 * BATON_PATIENCE);
+  // --fleet-keepalive of all processes; empty: the product's own.
+  std::string keepalive = kPatientKeepalive;
   // A network namespace (setns) in which prefill workers are started; negative: the caller's.
   int prefill_namespace = -1;
   // Return before the router has seen the workers.

@@ -81,7 +81,10 @@ class MigrationTest : public testing::TestWithParam<const char*> {
   }
   // Sends `signal` to the worker that answers, after the twentieth token.
   static void Disturb(int signal, const std::string& drain_grace = "20") {
-    Fleet fleet({.prefill = 1, .decode = 2, .drain_grace = drain_grace});
+    Fleet fleet({.prefill = 1,
+                 .decode = 2,
+                 .drain_grace = drain_grace,
+                 .keepalive = signal == SIGSTOP ? kQuickKeepalive : kPatientKeepalive});
     const Reading undisturbed = ReadAll(fleet, Request(), 1, [] {});
     ASSERT_TRUE(undisturbed.answer.status.ok()) << undisturbed.answer.status;
     ASSERT_EQ(undisturbed.answer.tokens.size(), 1200u);

@@ -80,7 +80,10 @@ class UcxPeerFailureTest : public UcxRelayTest, public testing::WithParamInterfa
 };
 
 void UcxPeerFailureTest::FailPrefillWorker(int& failovers) {
-  Fleet fleet(OverUcx(2, {"--link-timeout", "600", "--chunk-tokens", "16", "--token-budget", "16"}));
+  FleetOptions options =
+      OverUcx(2, {"--link-timeout", "600", "--chunk-tokens", "16", "--token-budget", "16"});
+  if (GetParam() == SIGSTOP) options.keepalive = kQuickKeepalive;
+  Fleet fleet(options);
   const auto engine = OneEngine();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(fleet.Generate(Request(Prompt(100, i), 2)).status.ok());
   ASSERT_EQ(Ucx(fleet.decode(), "connections"), 2);
@@ -141,6 +144,7 @@ TEST_P(UcxPeerFailureTest, AReaderThatFailsInTheMiddleGivesMemoryBack) {
   FleetOptions options =
       OverUcx(1, {"--link-timeout", timeout, "--chunk-tokens", "16", "--token-budget", "16"});
   options.decode = 2;
+  if (GetParam() == SIGSTOP) options.keepalive = kQuickKeepalive;
   Fleet fleet(options);
   const auto engine = OneEngine();
   std::vector<int32_t> prompt;

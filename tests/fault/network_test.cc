@@ -62,6 +62,7 @@ class NetworkTest : public testing::Test {
                                                        "--chunk-tokens", "32", "--token-budget", "64"},
                                      // This policy always hands off.
                                      .router_flags = {"--policy", "round_robin"},
+                                     .keepalive = e2e::kQuickKeepalive,
                                      .prefill_namespace = wire_->far_namespace()});
   }
 

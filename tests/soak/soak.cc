@@ -151,7 +151,7 @@ void Disturb(Fleet& fleet, std::mt19937& random, std::map<std::string, int>& kin
 int Soak(const Options& options) {
   std::printf("seed %u, %d requests from %d clients\n", options.seed, options.requests, options.clients);
   const auto begin = std::chrono::steady_clock::now();
-  Fleet fleet({.prefill = 2, .decode = 2, .drain_grace = "0.2"});
+  Fleet fleet({.prefill = 2, .decode = 2, .drain_grace = "0.2", .keepalive = ""});  // the product's own
   std::vector<Answer> expected;
   for (int which = 0; which < kPrompts; ++which) {
     expected.push_back(fleet.Generate(Request(which)));

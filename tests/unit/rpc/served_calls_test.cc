@@ -117,7 +117,7 @@ class ServedCallsTest : public testing::Test {
   BlocksStandIn service_{peers_, loop_};
   std::unique_ptr<Server> server_;
   PeerCalls<v1::Blocks, v1::FetchRequest, v1::FetchEvent> client_{
-      &v1::Blocks::StubInterface::async_interface::Fetch, *security_,
+      &v1::Blocks::StubInterface::async_interface::Fetch, PeerOptions{.security = *security_},
       [this](TaskList::Task task) { loop_.PostAlways(std::move(task)); }};
   std::unique_ptr<EventCall> call_;
   std::vector<uint32_t> found_;
