@@ -8,12 +8,12 @@
 #include <chrono>
 #include <cstdio>
 #include <optional>
-#include <random>
 #include <thread>
 #include <vector>
 
 #include "tests/e2e/fleet.h"
 #include "tests/fault/bad_wire.h"
+#include "tests/seed.h"
 
 namespace baton::fault {
 namespace {
@@ -45,7 +45,7 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
 class NetworkTest : public testing::Test {
  protected:
   void SetUp() override {
-    const uint64_t seed = std::random_device()();
+    const uint64_t seed = TestSeed();
     std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
     auto wire = BadWire::Create(seed);
     if (!wire.ok()) GTEST_SKIP() << "no bad network can be had here: " << wire.status();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/fault/matrix.h"
+#include "tests/seed.h"
 
 namespace baton::fault {
 namespace {
@@ -154,7 +155,7 @@ class Chaos {
 };
 
 TEST(RandomFaultsTest, NoSequenceOfFaultsLeaksHangsOrServesAWrongToken) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   std::map<absl::StatusCode, int> ends;
   int migrations = 0, failovers = 0, fetched = 0;
   for (uint64_t round = 0; round < BATON_RANDOM_ROUNDS; ++round) {

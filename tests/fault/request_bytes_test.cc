@@ -8,6 +8,7 @@
 #include "common/base/random.h"
 #include "google/protobuf/stubs/logging.h"
 #include "spdlog/spdlog.h"
+#include "tests/seed.h"
 
 namespace baton {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 TEST(RequestBytesTest, AnyBytesAreRefusedOrServedAndLeaveThePoolWhole) {
   spdlog::set_level(spdlog::level::off);
   const google::protobuf::LogSilencer quiet;  // of strings that are not UTF-8
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   uint64_t draws = 0;
   const auto draw = [&](size_t below) {
     return static_cast<size_t>(UniformAt(seed, draws++) * static_cast<double>(below));

@@ -39,6 +39,7 @@
 #include "tests/fuzz/shared_store_operations.h"
 #include "tests/fuzz/text_bytes.h"
 #include "tests/fuzz/trace_bytes.h"
+#include "tests/seed.h"
 
 namespace baton {
 namespace {
@@ -128,7 +129,7 @@ TEST_P(CorpusTest, HoldsForEveryFile) {
 TEST_P(CorpusTest, HoldsForMutations) {
   const auto corpus = Corpus(GetParam().name);
   ASSERT_FALSE(corpus.empty());
-  const uint32_t seed = std::random_device()();
+  const uint32_t seed = static_cast<uint32_t>(TestSeed());
   std::mt19937 random(seed);
   const auto below = [&random](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(random); };
   for (int round = 0; round < GetParam().mutations; ++round) {

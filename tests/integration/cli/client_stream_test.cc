@@ -13,6 +13,7 @@
 #include "common/base/random.h"
 #include "common/rpc/channel.h"
 #include "tests/fakes/fake_inference.h"
+#include "tests/seed.h"
 
 namespace baton::rpc {
 namespace {
@@ -34,7 +35,7 @@ TEST(ClientStreamTest, LeavingWhileAnEventIsHandedOverLeavesItWhole) {
     return script;
   }});
   const auto stub = v1::Inference::NewStub(MakeChannel(server.address()));
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   for (int round = 0; round < kRounds; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
     const int leave_at = static_cast<int>(UniformAt(seed, round) * kEvents);

@@ -7,8 +7,8 @@
 #include <map>
 #include <random>
 
-#include "common/base/random.h"
 #include "tests/integration/store/redis_server.h"
+#include "tests/seed.h"
 
 namespace baton::router::store {
 namespace {
@@ -55,7 +55,7 @@ TEST(RedisLedgerTest, NumbersAreExactBeyondDoubles) {
 TEST(RedisLedgerTest, EqualsSumsMadeHere) {
   RedisServer server;
   auto ledger = *RedisLedger::Open(server.options());
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   LedgerSheet expected;

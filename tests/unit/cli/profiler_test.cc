@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::cli::bench {
 namespace {
@@ -38,7 +39,7 @@ RequestRecord Answered(double at, int64_t prompt, int64_t cached, int64_t tokens
 }
 
 TEST(ProfilerTest, FindsWhatTheRequestsWereMadeWith) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   Profiler profiler(1, 1);
   for (int group = 0; group < 120; ++group) {
@@ -86,7 +87,7 @@ TEST(ProfilerTest, CountsWhatARequestTakesBesidesItsPhases) {
 
 // Workers tell a prompt's share of the steps that it had with others: what overlaps is not counted twice.
 TEST(ProfilerTest, TimeThatPromptsShareIsCountedOnce) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   Profiler profiler(1, 1);
   for (int i = 0; i < 200; ++i) {
@@ -106,7 +107,7 @@ TEST(ProfilerTest, TimeThatPromptsShareIsCountedOnce) {
 
 // A prefill worker that had what the decode worker had reports nothing beyond it.
 TEST(ProfilerTest, APrefixThatBothHadWasNotComputed) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   Profiler profiler(1, 1);
   for (int i = 0; i < 200; ++i) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::forecast {
 namespace {
@@ -14,7 +15,7 @@ constexpr QueueTargets kTargets = QueueTargets::For(2, 0);
 constexpr PrefillCost kTruth = {.base = 7e-3, .token = 120e-6, .pair = 4e-9};
 
 TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   PrefillForecast forecast;
   for (uint64_t i = 0; i < 300; ++i) {
@@ -33,7 +34,7 @@ TEST(PrefillForecastTest, LearnsAWorkerThatIsNothingLikeThePrior) {
 // Whatever the machine, and however far the prior is off: three prompts, whose lengths lie apart, and what
 // lies between them is known.
 TEST(PrefillForecastTest, ThreeObservationsAreEnoughOnAnyMachine) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto between = [&](double low, double high) {  // on a scale of factors
@@ -92,7 +93,7 @@ TEST(PrefillForecastTest, OneStallDoesNotSpoilIt) {
 
 // Times that vary by a factor of four without any order: no prediction leaves their range by much.
 TEST(PrefillForecastTest, NoiseDoesNotThrowItOff) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   PrefillForecast forecast;
   for (uint64_t i = 0; i < 2000; ++i) {
@@ -121,7 +122,7 @@ TEST(PrefillForecastTest, TheMeanOfManyMachinesIsSteady) {
 // On a busy machine the same prompt takes half as long now and twice as long then. Queues are sums: the mean
 // it is.
 TEST(PrefillForecastTest, IsRightInTheMeanWhereTimesVary) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   PrefillForecast forecast;
   for (uint64_t i = 0; i < 2000; ++i) {
@@ -134,7 +135,7 @@ TEST(PrefillForecastTest, IsRightInTheMeanWhereTimesVary) {
 }
 
 TEST(PrefillForecastTest, IsFiniteAndNotNegativeWhateverItIsTold) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   PrefillForecast forecast;
   constexpr int64_t kMaxValue = std::numeric_limits<int64_t>::max();

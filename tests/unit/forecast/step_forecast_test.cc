@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::forecast {
 namespace {
@@ -63,7 +64,7 @@ TEST(StepForecastTest, ThreeStepsOfACpuAreEnough) {
 }
 
 TEST(StepForecastTest, RowsWithinTakeNoLongerThanThat) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   for (uint64_t i = 0; i < 500; ++i) {
     const double seconds = 0.5 * UniformAt(seed, 4 * i), token = 5e-3 * UniformAt(seed, 4 * i + 1);

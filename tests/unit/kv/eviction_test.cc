@@ -4,6 +4,7 @@
 
 #include "common/base/random.h"
 #include "common/kv/index/block_pool.h"
+#include "tests/seed.h"
 
 namespace baton::kv {
 namespace {
@@ -64,7 +65,7 @@ TEST(EvictionTest, AChainGoesFromItsTail) {
 
 // Whatever happens, no count is off: random prompts with shared beginnings, some of them held for a while.
 TEST(EvictionTest, ConservesBlocksUnderRandomPrompts) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };

@@ -9,6 +9,7 @@
 
 #include "common/base/random.h"
 #include "common/forecast/prefill_forecast.h"
+#include "tests/seed.h"
 
 namespace baton::prefill_service {
 namespace {
@@ -114,7 +115,7 @@ std::vector<Served> Serve(uint64_t seed, double load, bool first_come) {
 // At every load, far above what can be served too: nobody is passed by anyone who comes a late target after
 // it.
 TEST(QueueTest, NobodyStarves) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   for (const double load : {0.7, 0.95, 1.5}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", load " << load);
     for (const Served& prompt : Serve(seed, load, false)) {
@@ -127,7 +128,7 @@ TEST(QueueTest, NobodyStarves) {
 // What the order is for: more prompts meet the target than first come, first served, and the slowest of a
 // hundred pay for it less than half as much again.
 TEST(QueueTest, MoreMeetTheTargetAndTheSlowestPayLittle) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   for (const double load : {0.6, 0.8}) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << ", load " << load);
     const auto judge = [&](bool first_come) {

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::router::admission {
 namespace {
@@ -208,7 +208,7 @@ TEST(AdmissionControllerTest, CheapCallsCountAsRequests) {
 // Whatever happens: what runs and waits is accounted for, and when all have ended nothing is left. And the
 // same events give the same order.
 TEST(AdmissionControllerTest, ConservesUnderRandomRequestsAndIsDeterministic) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   std::vector<std::vector<uint64_t>> orders;
   for (int run = 0; run < 2; ++run) {

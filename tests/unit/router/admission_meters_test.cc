@@ -4,8 +4,8 @@
 #include <random>
 #include <thread>
 
-#include "common/base/random.h"
 #include "router/admission/meters.h"
+#include "tests/seed.h"
 
 namespace baton::router::admission {
 namespace {
@@ -87,7 +87,7 @@ TEST(MetersTest, WhatIsLongPastIsNotReported) {
 // Routers with a store between them, whatever they do when: the store's level is what all have used, and no
 // copy says more than the store when it has adopted.
 TEST(MetersTest, CopiesAgreeWithOneBucket) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   constexpr int kRouters = 3;

@@ -6,9 +6,9 @@
 #include <random>
 #include <vector>
 
-#include "common/base/random.h"
 #include "router/admission/queue.h"
 #include "tests/fuzz/admission_operations.h"
+#include "tests/seed.h"
 
 namespace baton::router::admission {
 namespace {
@@ -144,7 +144,7 @@ TEST(QueueTest, GivesOutTheExpiredEarliestFirst) {
 // by no more than two quanta and their largest prompts.
 TEST(QueueTest, ServiceIsProportionalToWeightsWithinTheBound) {
   for (int round = 0; round < 20; ++round) {
-    const uint64_t seed = RandomU64();
+    const uint64_t seed = TestSeed();
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     constexpr int kTenants = 5;
@@ -191,7 +191,7 @@ TEST(QueueTest, AFloodDoesNotDelayAnothersFirstRequest) {
 
 TEST(QueueTest, TokensBeforeAreWhatIsServedBeforeANewChoiceAtMost) {
   for (int round = 0; round < 50; ++round) {
-    const uint64_t seed = RandomU64();
+    const uint64_t seed = TestSeed();
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     Queue queue({});
@@ -211,7 +211,7 @@ TEST(QueueTest, TokensBeforeAreWhatIsServedBeforeANewChoiceAtMost) {
 TEST(QueueTest, EqualsAnObviousQueueUnderRandomOperations) {
   int64_t done = 0;
   for (int i = 0; i < 40; ++i) {
-    const uint64_t seed = RandomU64();
+    const uint64_t seed = TestSeed();
     std::mt19937 random(static_cast<uint32_t>(seed));
     std::vector<uint8_t> bytes(3000);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());

@@ -2,8 +2,8 @@
 
 #include <random>
 
-#include "common/base/random.h"
 #include "router/admission/ttft_deadlines.h"
+#include "tests/seed.h"
 
 namespace baton::router::admission {
 namespace {
@@ -35,7 +35,7 @@ TEST(TtftDeadlinesTest, NeedsSomeOutcomesToBeTrusted) {
 
 // Whatever predictions are off by, about nine in ten first tokens come within the cautious time.
 TEST(TtftDeadlinesTest, TheMarginCoversNineInTen) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   std::lognormal_distribution<double> off(std::log(1.5), 0.2);  // half as much again, give or take

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::router::placement {
 namespace {
@@ -38,7 +39,7 @@ TEST(LeastLoadedTest, RanksPrefillWorkersByWaitingTokens) {
 }
 
 TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   auto policy = *MakePolicy("least_loaded", seed);
   States decode, prefill;
@@ -55,7 +56,7 @@ TEST(LeastLoadedTest, ABurstSpreadsEvenly) {
 }
 
 TEST(LeastLoadedTest, EqualsAreChosenAlike) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   auto policy = *MakePolicy("least_loaded", seed);
   States decode;
@@ -67,7 +68,7 @@ TEST(LeastLoadedTest, EqualsAreChosenAlike) {
 
 // Whatever the loads: no worker with fewer requests was passed over, and targets are distinct and in order.
 TEST(LeastLoadedTest, IsNeverBeaten) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };
@@ -102,7 +103,7 @@ TEST(RoundRobinTest, TakesEachInTurn) {
 
 // A policy sees the same workers in another order and names the same ones.
 TEST(PolicyTest, TheOrderOfTheListDoesNotMatter) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };
@@ -175,7 +176,7 @@ WorkerSlot FirstOf(const Selection& selection, const View& view) {
 
 class PrefixAffinityProperty : public ::testing::Test {
  protected:
-  const uint64_t seed_ = RandomU64();
+  const uint64_t seed_ = TestSeed();
   uint64_t draws_ = 0;
   const std::function<int(int)> draw_ = [this](int below) {
     return static_cast<int>(UniformAt(seed_, draws_++) * below);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 #include "tests/unit/router/request_flow_fixture.h"
 
 namespace baton::router {
@@ -9,7 +10,7 @@ namespace {
 // Any order of events that gRPC, the dispatcher and workers can produce: one Finish, one Write at a time, no
 // booking left.
 TEST_F(RequestFlowTest, KeepsItsPromisesUnderRandomEvents) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };

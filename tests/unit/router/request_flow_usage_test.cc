@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 #include "tests/unit/router/request_flow_fixture.h"
 
 namespace baton::router {
@@ -243,7 +244,7 @@ TEST_F(RequestFlowTest, WithoutAPriceThereIsNoCost) {
 // Any order of events that workers and the dispatcher can produce, with any numbers in them. What clients are
 // told adds up, and so does the account, by a count of the test's own.
 TEST_F(RequestFlowTest, UsageAddsUpUnderRandomEvents) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::router::billing {
 namespace {
@@ -70,7 +71,7 @@ TEST_F(SqliteLedgerTest, ABatchCountsOnceHoweverOftenItIsAdded) {
 
 TEST_F(SqliteLedgerTest, PicounitsCarryIntoUnits) {
   auto store = *SqliteLedger::Open(file_);
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   __int128 all = 0;
   for (int64_t batch = 1; batch <= 200; ++batch) {

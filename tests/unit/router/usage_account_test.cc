@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::router::billing {
 namespace {
@@ -62,7 +63,7 @@ TEST(UsageAccountTest, ThinkingIsWhatWasSaidLastAndWithinTheAnswer) {
 // Whatever workers report, in whatever order: the kinds of the prompt add up to it, thinking lies within the
 // answer, and the answers are what came.
 TEST(UsageAccountTest, AddsUpUnderAnyReports) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   const auto draw = [&](int below) { return static_cast<int>(UniformAt(seed, draws++) * below); };

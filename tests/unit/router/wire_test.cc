@@ -4,6 +4,7 @@
 
 #include "baton/v1/inference.pb.h"
 #include "common/base/random.h"
+#include "tests/seed.h"
 
 namespace baton::router {
 namespace {
@@ -69,7 +70,7 @@ TEST(ParseMessageTest, RefusesBytesThatAreNoMessage) {
 }
 
 TEST(ParseMessageTest, SurvivesRandomBytes) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   uint64_t draws = 0;
   v1::ChatRequest chat;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tests/seed.h"
 #include "tests/unit/simulate/scene.h"
 
 namespace baton::cli::simulate {
@@ -145,7 +146,7 @@ TEST(SimulatedDiskTest, AWorkingSetBeyondTheMemoryIsFoundOnDisks) {
 
 // The smaller the disk, the likelier that what is to be read is dropped by what is written for it.
 TEST(SimulatedDiskTest, EveryRequestEndsUnderEveryPolicy) {
-  const uint64_t seed = RandomU64() % 1'000'000;
+  const uint64_t seed = TestSeed() % 1'000'000;
   SCOPED_TRACE(seed);
   for (const int64_t blocks : {6, 20, 100}) {
     FleetModel model = WithDisk(blocks);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "tests/seed.h"
 #include "tests/unit/simulate/scene.h"
 
 namespace baton::cli::simulate {
@@ -38,13 +39,13 @@ RunResult ExpectSpreadAndCached(const FleetModel& model, const std::vector<Reque
 }
 
 TEST(ScenesTest, OneSystemPromptForAll) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   ExpectSpreadAndCached(FleetModel(), LoadMaker(seed).SharedPrompt(2000, 30, 6, 3), seed);
 }
 
 TEST(ScenesTest, SingleTurnsOnOnePrefillAndFiveDecodeWorkers) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   FleetModel model;
   model.prefill_workers = 1;
@@ -57,7 +58,7 @@ TEST(ScenesTest, SingleTurnsOnOnePrefillAndFiveDecodeWorkers) {
 }
 
 TEST(ScenesTest, PacedSessions) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   ExpectSpreadAndCached(FleetModel(), LoadMaker(seed).Sessions(600, 6, 6, 10), seed);
 }
@@ -94,7 +95,7 @@ TEST(ScenesTest, ABurstOfEqualPrompts) {
 }
 
 TEST(ScenesTest, ASlowWorkerGetsLess) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   FleetModel model;
   model.prefill_slowness = {4};
@@ -112,7 +113,7 @@ TEST(ScenesTest, ASlowWorkerGetsLess) {
 }
 
 TEST(ScenesTest, AWorkerThatJoinsEmptyIsPutToUse) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   FleetModel model;
   const std::vector<Request> load = LoadMaker(seed).Sessions(800, 10, 5, 10);
@@ -131,7 +132,7 @@ TEST(ScenesTest, AWorkerThatJoinsEmptyIsPutToUse) {
 // Four nodes of eight GPUs, with a fast link inside and a slow network between them: KV stays inside, and
 // what decides is what workers tell of domains and hand-offs.
 TEST(ScenesTest, HandOffsStayWithinANode) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   FleetModel model;
   model.prefill_workers = 8;

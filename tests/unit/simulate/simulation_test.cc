@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/seed.h"
 #include "tests/unit/simulate/scene.h"
 
 namespace baton::cli::simulate {
@@ -24,7 +25,7 @@ TEST(SimulationTest, OneRequestTakesWhatTheModelSays) {
 
 // The shape that tests/bench/router/overload_bench finds with real processes.
 TEST(SimulationTest, GoodputHoldsUnderAnyLoadWhenNobodyIsServedTooLate) {
-  const uint64_t seed = RandomU64() % 1'000'000;
+  const uint64_t seed = TestSeed() % 1'000'000;
   SCOPED_TRACE(seed);
   const FleetModel model;
   constexpr double kCapacity = 8 / (15e-3 + 36e-6 * 2148 + 1e-9 * 2148 * 1074);
@@ -46,7 +47,7 @@ TEST(SimulationTest, GoodputHoldsUnderAnyLoadWhenNobodyIsServedTooLate) {
 }
 
 TEST(SimulationTest, EveryRequestEndsUnderEveryPolicyAndTheSameSeedGivesTheSame) {
-  const uint64_t seed = RandomU64() % 1'000'000;
+  const uint64_t seed = TestSeed() % 1'000'000;
   SCOPED_TRACE(seed);
   FleetModel model;
   model.prefill_blocks = 200;  // next to nothing: fetches and blocks that can't be had
@@ -71,7 +72,7 @@ TEST(SimulationTest, EveryRequestEndsUnderEveryPolicyAndTheSameSeedGivesTheSame)
 }
 
 TEST(SimulationTest, NothingBeatsTheIdealHitRate) {
-  const uint64_t seed = RandomU64();
+  const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
   const FleetModel model;
   const std::vector<Request> load = LoadMaker(seed).Sessions(100, 5, 6, 8);

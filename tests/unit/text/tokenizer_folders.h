@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/text/tokenizer.h"
+#include "tests/seed.h"
 
 namespace baton::text {
 
@@ -58,7 +59,7 @@ class TemporaryFolder {
 };
 
 inline std::mt19937_64 SeededEngine() {
-  const uint64_t seed = std::random_device()();
+  const uint64_t seed = TestSeed();
   std::cout << "seed " << seed << std::endl;
   testing::Test::RecordProperty("seed", std::to_string(seed));
   return std::mt19937_64(seed);

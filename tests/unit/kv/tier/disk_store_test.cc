@@ -17,6 +17,7 @@
 
 #include "tests/fakes/faulty_folder.h"
 #include "tests/fuzz/disk_store_operations.h"
+#include "tests/seed.h"
 #include "tests/unit/kv/tier/tier_blocks.h"
 
 namespace baton::kv::tier {
@@ -330,7 +331,7 @@ TEST_F(DiskStoreTest, ADeathAtAnyWriteLosesNoMoreThanThatWrite) {
 }
 
 TEST(DiskStoreFuzzTest, HoldsOverRandomOperations) {
-  const uint32_t seed = std::random_device()();
+  const uint32_t seed = static_cast<uint32_t>(TestSeed());
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   int64_t done = 0;

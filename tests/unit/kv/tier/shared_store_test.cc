@@ -16,6 +16,7 @@
 #include "common/kv/tier/patient_folder.h"
 #include "tests/fakes/faulty_folder.h"
 #include "tests/sanitized.h"
+#include "tests/seed.h"
 #include "tests/unit/kv/tier/tier_blocks.h"
 
 namespace baton::kv::tier {
@@ -413,7 +414,7 @@ TEST_F(SharedStoreTest, ManyWritersAndEvictorsAtOnce) {
   constexpr int kWorkers = 4;
   constexpr int64_t kRuns = 20;
   const int rounds = kSanitized ? 60 : 400;
-  const uint32_t seed = std::random_device{}();
+  const uint32_t seed = static_cast<uint32_t>(TestSeed());
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::vector<std::thread> workers;
   std::atomic<int64_t> read = 0, corrupt = 0;

@@ -8,6 +8,8 @@
 #include <random>
 #include <string>
 
+#include "tests/seed.h"
+
 namespace baton::router::index {
 namespace {
 
@@ -52,7 +54,7 @@ TEST(HotPrefixesTest, ItCoolsDown) {
 }
 
 TEST(HotPrefixesTest, TheHotOnesStandOutOfAnyNumberOfColdOnes) {
-  const auto seed = std::random_device{}();
+  const uint64_t seed = TestSeed();
   std::printf("seed %u\n", seed);
   std::mt19937_64 random(seed);
   HotPrefixes hot;
