@@ -88,12 +88,14 @@ std::map<std::string, json> ByName(const std::vector<json>& spans, const std::st
   return named;
 }
 
-// Every span but the first has a parent among them, and lies within it.
+// Every span but the first has a parent among them and begins after it; one of the parent's own process ends
+// before it, too. (A worker learns that the router has all of an answer when it gets a processor, and that
+// may be after the router's span has ended.)
 void ExpectNested(const std::map<std::string, json>& named) {
   std::map<std::string, json> by_id;
   for (const auto& [name, span] : named) by_id[span["spanId"]] = span;
-  // All clocks are this machine's, which are read at different moments and may be corrected in between. On a
-  // busy machine a worker may learn late that the router has all of an answer.
+  // Each process reads this machine's clock once and counts from there, and the clock may be corrected in
+  // between.
   constexpr int64_t kClocks = 100'000'000;
   for (const auto& [name, span] : named) {
     if (name == "router.request") continue;
@@ -104,7 +106,9 @@ void ExpectNested(const std::map<std::string, json>& named) {
       return std::stoll(one[field].get<std::string>());
     };
     EXPECT_GE(nanos(span, "startTimeUnixNano"), nanos(parent, "startTimeUnixNano") - kClocks);
-    EXPECT_LE(nanos(span, "endTimeUnixNano"), nanos(parent, "endTimeUnixNano") + kClocks);
+    if (ServiceOf(span) == ServiceOf(parent)) {
+      EXPECT_LE(nanos(span, "endTimeUnixNano"), nanos(parent, "endTimeUnixNano") + kClocks);
+    }
   }
 }
 
@@ -153,7 +157,8 @@ TEST(TracingTest, ARequestIsOneTraceThroughAllProcesses) {
   EXPECT_NEAR(SecondsOf(named.at("prefill.compute")), timing.prefill(), kRounding);
   EXPECT_NEAR(SecondsOf(named.at("transfer")), timing.transfer(), kRounding);
   EXPECT_NEAR(SecondsOf(named.at("first_token")), timing.first_token(), kRounding);
-  EXPECT_NEAR(SecondsOf(named.at("router.request")), timing.e2e(), 1e-3);
+  // The span ends when the answer has left, which its own text could not tell.
+  EXPECT_GE(SecondsOf(named.at("router.request")), timing.e2e() - kRounding);
 
   const json& whole = named.at("router.request");
   EXPECT_EQ(AttributeOf(whole, "gen_ai.request.model")["stringValue"], "baton-tiny");
