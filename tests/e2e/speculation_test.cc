@@ -23,7 +23,7 @@
 #include "tests/e2e/folded_answer.h"
 #include "tests/e2e/solo_answers.h"
 #include "tests/fakes/layer_stack.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "common/base/digest.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton::model {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/kv/tier/patient_folder.h"
 #include "tests/fakes/faulty_folder.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 #include "tests/unit/kv/tier/tier_blocks.h"
 
 namespace baton::kv::tier {
