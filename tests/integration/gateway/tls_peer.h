@@ -1,4 +1,4 @@
-// TlsPeer: an HTTP client under TLS that does only what it is told. Blocking; reads fail after 20 s. One
+// TlsPeer: an HTTP client under TLS that does only what it is told. Blocking; reads fail after 20 s, scaled. One
 // thread.
 #pragma once
 
