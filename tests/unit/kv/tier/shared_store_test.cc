@@ -401,7 +401,7 @@ TEST_F(SharedStoreTest, AFolderThatHangsIsSilent) {
     absl::MutexLock lock(&mutex);
     hangs = false;
   }
-  while (!store->Refresh().ok()) std::this_thread::yield();
+  Await([&] { return store->Refresh().ok(); }, "a folder that answers again");
   EXPECT_EQ(ReadChain(*store, 0, 4), 4) << "nothing was lost";
   Publish(*store, 10, 4);
   EXPECT_EQ(ReadChain(*store, 10, 4), 4);
