@@ -16,11 +16,7 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/serve/child.h"
-
-// How many times longer than usual to wait before giving up; sanitizers set it (baton_test).
-#ifndef BATON_PATIENCE
-#define BATON_PATIENCE 1
-#endif
+#include "tests/patience.h"
 
 namespace baton::e2e {
 
@@ -62,7 +58,7 @@ struct FleetOptions {
   // Of each worker.
   std::string kv_memory = "64MiB";
   // Seconds that workers give to what runs when they are told to leave.
-  std::string drain_grace = std::to_string(20 * BATON_PATIENCE);
+  std::string drain_grace = std::to_string(Scaled(20));
   // A network namespace (setns) in which prefill workers are started; negative: the caller's.
   int prefill_namespace = -1;
   // Return before the router has seen the workers.
@@ -129,7 +125,8 @@ v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t ma
 // A sample of the worker's metrics page: the lines that begin so, summed over labels; 0 if there is none.
 double Metric(const Process& worker, const std::string& name);
 
-// Which of the first `workers` decode workers runs something now; waits for it.
+// Which of the first `workers` decode workers runs something now; waits for it. The test has failed if none
+// does.
 int BusyDecode(Fleet& fleet, int workers);
 
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.

@@ -202,7 +202,11 @@ TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsRep
     decode_workers.insert(finished.relay().decode_worker());
     if (!finished.relay().prefill_worker().empty()) prefill_workers.insert(finished.relay().prefill_worker());
   };
-  for (int i = 0; i < 200 && decode_workers.size() < 2; ++i) ask();
+  const auto uses_both = [&] {
+    ask();
+    return decode_workers.size() >= 2 || HasFailure();
+  };
+  Await(uses_both, "answers of both decode workers");
   EXPECT_EQ(decode_workers, std::set<std::string>({"node-a-decode-0", "node-a-decode-1"}));
   EXPECT_EQ(prefill_workers, std::set<std::string>({"node-a-prefill-0"}));
 
@@ -215,7 +219,11 @@ TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsRep
   EXPECT_EQ(health(""), 0);
   ASSERT_TRUE(node.WaitFor("decode-1 is back on " + host + ":8482")) << node.seen();
   decode_workers.clear();
-  for (int i = 0; i < 400 && !decode_workers.contains("node-a-decode-1"); ++i) ask();
+  const auto uses_it = [&] {
+    ask();
+    return decode_workers.contains("node-a-decode-1") || HasFailure();
+  };
+  Await(uses_it, "an answer of the worker that came back");
   EXPECT_TRUE(decode_workers.contains("node-a-decode-1"));
 }
 
