@@ -11,6 +11,7 @@
 
 #include "common/base/ids.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -32,11 +33,12 @@ v1::GenerateRequest Explained(const std::vector<int32_t>& prompt, uint32_t max_t
 // The workers tell the routers what they hold within milliseconds.
 Answer AskUntilMatched(Fleet& fleet, const v1::GenerateRequest& request, uint32_t blocks) {
   Answer answer;
-  for (int i = 0; i < 200; ++i) {
+  const auto is_matched = [&] {
     answer = fleet.Generate(request);
-    if (!answer.status.ok() || answer.finished.empty()) break;
-    if (answer.end().placement().decode_matched_blocks() >= blocks) break;
-  }
+    return !answer.status.ok() || answer.finished.empty() ||
+           answer.end().placement().decode_matched_blocks() >= blocks;
+  };
+  Await(is_matched, "a router that knows what the workers hold");
   return answer;
 }
 

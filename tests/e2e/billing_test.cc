@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "router/billing/sqlite_ledger.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -54,16 +55,16 @@ class BillingTest : public ::testing::Test {
     if (prefill > 0) flags.insert(flags.end(), {"--prefill", prefills});
     router_ = std::make_unique<Process>("baton-router", flags);
     stub_ = v1::Inference::NewStub(grpc::CreateChannel(router_->grpc(), grpc::InsecureChannelCredentials()));
-    for (bool ready = false; !ready; std::this_thread::yield()) {
+    v1::ListModelsResponse models;
+    const auto is_ready = [&] {
       grpc::ClientContext context;
-      v1::ListModelsResponse models;
-      ready = stub_->ListModels(&context, {}, &models).ok() && models.models_size() == 1 &&
-              models.models(0).ready_decode_workers() == static_cast<uint32_t>(decode) &&
-              models.models(0).ready_prefill_workers() == static_cast<uint32_t>(prefill);
-      if (ready) {
-        EXPECT_EQ(models.models(0).prices().cached(), "0.3");
-      }
-    }
+      return stub_->ListModels(&context, {}, &models).ok() && models.models_size() == 1 &&
+             models.models(0).ready_decode_workers() == static_cast<uint32_t>(decode) &&
+             models.models(0).ready_prefill_workers() == static_cast<uint32_t>(prefill);
+    };
+    ASSERT_TRUE(Await(
+        is_ready, [&] { return "all workers at the router, which tells of " + models.ShortDebugString(); }));
+    EXPECT_EQ(models.models(0).prices().cached(), "0.3");
   }
 
   // A call whose stream is read until `stop` says so; then it is cancelled.
@@ -75,7 +76,7 @@ class BillingTest : public ::testing::Test {
     bool has_total = false;
   };
   Call Run(const v1::GenerateRequest& request, const std::function<bool(int tokens)>& stop = nullptr,
-           std::chrono::milliseconds deadline = std::chrono::minutes(2)) {
+           std::chrono::milliseconds deadline = Scaled(std::chrono::minutes(2))) {
     Call call;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + deadline);
@@ -253,7 +254,7 @@ TEST_F(BillingTest, ARouterThatIsKilledLosesNothingThatItToldAndCountsNothingTwi
         EXPECT_FALSE(call.status.ok()) << "it was over before the router was killed";
       });
     }
-    while (under_way < 3) std::this_thread::yield();
+    Await([&] { return under_way >= 3; }, "three answers under way");
     router_->Signal(SIGKILL);
     for (std::thread& client : clients) client.join();
     router_->Wait();
@@ -288,7 +289,7 @@ TEST_F(BillingTest, ARouterThatIsKilledAtAnyMomentKeepsWhatItTold) {
         }
       });
     }
-    while (ended < 20 + 7 * lives) std::this_thread::yield();
+    Await([&] { return ended >= 20 + 7 * lives; }, "answers of the router");
     router_->Signal(SIGKILL);
     for (std::thread& client : clients) client.join();
     router_->Wait();

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -48,7 +49,7 @@ TEST(DiscoveryTest, AFleetThatMovesByItsFileFailsNoRequest) {
   }
   const auto await = [](const std::atomic<int>& count, int more) {
     const int until = count + more;
-    while (count < until && !::testing::Test::HasFailure()) std::this_thread::yield();
+    Await([&] { return count >= until || ::testing::Test::HasFailure(); }, "answers of a worker");
   };
   await(by_first, 1);
   EXPECT_EQ(by_second, 0);

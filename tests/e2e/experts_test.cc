@@ -18,7 +18,7 @@
 #include "common/engine/solo.h"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/random_mixture.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <random>
@@ -16,6 +17,7 @@
 #include "common/rpc/security.h"
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 
@@ -37,15 +39,11 @@ inline v1::WorkerInfo InfoOf(const Process& worker, const rpc::Security* securit
   return event.snapshot().info();
 }
 
-// Until one of them has the value.
+// Waits until one of them has the value. The test has failed if none gets it.
 inline bool AwaitMetric(const Process& worker, const std::vector<std::string>& names, double value) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (std::chrono::steady_clock::now() < give_up) {
-    for (const std::string& name : names) {
-      if (Metric(worker, name) == value) return true;
-    }
-  }
-  return false;
+  const auto has_it = [&](const std::string& name) { return Metric(worker, name) == value; };
+  return Await([&] { return std::ranges::any_of(names, has_it); },
+               [&] { return names.front() + " with the value " + std::to_string(value); });
 }
 
 class FetchTest : public testing::Test {
@@ -92,7 +90,7 @@ class FetchTest : public testing::Test {
     Answer answer;
     const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc(), {}, security_.get()));
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
     const auto reader = stub->Generate(&context, request);
     for (v1::DecodeEvent event; reader->Read(&event);) {
       if (event.has_finished()) answer.finished.push_back(event.finished());

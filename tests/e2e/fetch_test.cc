@@ -11,6 +11,7 @@
 #include "baton/v1/blocks.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "tests/e2e/fetch_fixture.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -28,12 +29,13 @@ const std::string kFailedFetches = "baton_peer_fetches_total{link=\"host\",outco
 // A signal is on its way for a while.
 void AwaitStopped(Process& process) {
   const std::string path = "/proc/" + std::to_string(process.pid()) + "/stat";
-  while (true) {
+  const auto is_stopped = [&path] {
     std::ifstream file(path);
     std::string stat;
     std::getline(file, stat);
-    if (stat.substr(stat.rfind(')') + 2, 1) == "T") return;
-  }
+    return stat.substr(stat.rfind(')') + 2, 1) == "T";
+  };
+  Await(is_stopped, "a process that is stopped");
 }
 
 // The heart of it: the answer of the first turn exists on the decode worker alone. The second turn's prompt

@@ -21,13 +21,13 @@
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/http_get.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
 
-constexpr int kReadyMilliseconds = 120'000 * BATON_PATIENCE;
-// Loaded machines and sanitizers: keepalive must not take slowness for death.
-constexpr auto kPatience = std::chrono::seconds(120 * BATON_PATIENCE);
+constexpr auto kLongest = std::chrono::seconds(120);  // before it is scaled
+constexpr int kReadyMilliseconds = Scaled(120'000);
 
 std::vector<std::string> Merge(std::vector<std::string> flags, const std::vector<std::string>& more) {
   flags.insert(flags.end(), more.begin(), more.end());
@@ -67,17 +67,15 @@ void AwaitFree(const std::string& address) {
   place.sin_family = AF_INET;
   place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   place.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
-  constexpr int kPauseMilliseconds = 20;
-  for (int waited = 0; waited < kReadyMilliseconds; waited += kPauseMilliseconds) {
+  const auto is_free = [&place] {
     const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int yes = 1;
     setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     const bool free = bind(probe, reinterpret_cast<const sockaddr*>(&place), sizeof(place)) == 0;
     close(probe);
-    if (free) return;
-    poll(nullptr, 0, kPauseMilliseconds);
-  }
-  BATON_CHECK(false) << address << " stays taken";
+    return free;
+  };
+  BATON_CHECK(Await(is_free, "a free port", kLongest)) << address << " stays taken";
 }
 
 void Take(const v1::GenerateResponse& response, Answer& answer) {
@@ -177,7 +175,8 @@ Fleet::Fleet(const FleetOptions& options)
     if (!prefill_.empty()) router = Merge(router, {"--prefill", Addresses(prefill_)});
   }
   router_ = std::make_unique<Process>("baton-router", Merge(router, options.router_flags));
-  channel_ = rpc::MakeChannel(router_->grpc(), {.interval = absl::Seconds(20), .timeout = absl::Seconds(20)});
+  channel_ = rpc::MakeChannel(router_->grpc(),
+                              {.interval = Scaled(absl::Seconds(20)), .timeout = Scaled(absl::Seconds(20))});
   stub_ = v1::Inference::NewStub(channel_);
   if (!options.impatient)
     AwaitWorkers(static_cast<uint32_t>(options.prefill),
@@ -207,7 +206,7 @@ cli::ExitStatus Fleet::Restart(const std::string& program, std::unique_ptr<Proce
 Answer Fleet::Generate(const v1::GenerateRequest& request) {
   Answer answer;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
   const auto reader = stub_->Generate(&context, request);
   for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
   answer.status = rpc::FromGrpc(reader->Finish());
@@ -217,7 +216,7 @@ Answer Fleet::Generate(const v1::GenerateRequest& request) {
 Answer Fleet::Chat(const v1::ChatRequest& request) {
   Answer answer;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
   const auto reader = stub_->Chat(&context, request);
   for (v1::GenerateResponse response; reader->Read(&response);) Take(response, answer);
   answer.status = rpc::FromGrpc(reader->Finish());
@@ -239,7 +238,7 @@ double Metric(const Process& worker, const std::string& name) {
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle) {
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel(address));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
   const auto reader = stub->Watch(&context, v1::WatchRequest());
   for (v1::WatchEvent event; reader->Read(&event);) {
     if (idle(event.has_snapshot() ? event.snapshot().load() : event.delta().load())) {
@@ -252,9 +251,11 @@ bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Lo
 }
 
 int BusyDecode(Fleet& fleet, int workers) {
-  for (int i = 0;; i = (i + 1) % workers) {
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode(i).grpc()));
+  int busy = 0;
+  const auto is_busy = [&fleet](int worker) {
+    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode(worker).grpc()));
     grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
     const auto reader = stub->Watch(&context, v1::WatchRequest());
     v1::WatchEvent event;
     const bool running = reader->Read(&event) && event.snapshot().load().running() > 0;
@@ -262,8 +263,15 @@ int BusyDecode(Fleet& fleet, int workers) {
     while (reader->Read(&event)) {
     }
     reader->Finish();
-    if (running) return i;
-  }
+    return running;
+  };
+  const auto one_is_busy = [&] {
+    for (busy = 0; busy < workers; ++busy) {
+      if (is_busy(busy)) return true;
+    }
+    return false;
+  };
+  return Await(one_is_busy, "a decode worker that runs something", kLongest) ? busy : 0;
 }
 
 void Fleet::ExpectNothingHeld() {
@@ -278,17 +286,21 @@ void Fleet::ExpectNothingHeld() {
 }
 
 void Fleet::AwaitWorkers(uint32_t prefill, uint32_t decode) {
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
-  while (std::chrono::steady_clock::now() < give_up) {
+  grpc::Status status;
+  v1::ListModelsResponse models;
+  const auto sees_them = [&] {
     grpc::ClientContext context;
-    v1::ListModelsResponse models;
-    ASSERT_TRUE(stub_->ListModels(&context, v1::ListModelsRequest(), &models).ok());
-    if (models.models(0).ready_prefill_workers() == prefill &&
-        models.models(0).ready_decode_workers() == decode) {
-      return;
-    }
-  }
-  FAIL() << "the router does not see " << prefill << " prefill and " << decode << " decode workers";
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
+    status = stub_->ListModels(&context, v1::ListModelsRequest(), &models);
+    return !status.ok() || (models.models(0).ready_prefill_workers() == prefill &&
+                            models.models(0).ready_decode_workers() == decode);
+  };
+  const auto told = [&] {
+    return std::to_string(prefill) + " prefill and " + std::to_string(decode) +
+           " decode workers at the router, which tells of " + models.ShortDebugString();
+  };
+  Await(sees_them, told, kLongest);
+  ASSERT_TRUE(status.ok()) << status.error_message();
 }
 
 v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t max_tokens) {

@@ -16,20 +16,16 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/serve/child.h"
-
-// How many times longer than usual to wait before giving up; sanitizers set it (baton_test).
-#ifndef BATON_PATIENCE
-#define BATON_PATIENCE 1
-#endif
+#include "tests/patience.h"
 
 namespace baton::e2e {
 
 inline constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 
 // A busy machine may leave a process without a processor for longer than the product's own keepalive allows.
-inline constexpr char kPatientKeepalive[] = "60";
+inline const std::string kPatientKeepalive = std::to_string(Scaled(60));
 // For tests in which a process hangs: it is noticed in six seconds.
-inline constexpr char kQuickKeepalive[] = "3";
+inline const std::string kQuickKeepalive = std::to_string(Scaled(3));
 
 // One process that said that it is ready.
 class Process {
@@ -67,7 +63,7 @@ struct FleetOptions {
   // Of each worker.
   std::string kv_memory = "64MiB";
   // Seconds that workers give to what runs when they are told to leave.
-  std::string drain_grace = std::to_string(20 * BATON_PATIENCE);
+  std::string drain_grace = std::to_string(Scaled(20));
   // --fleet-keepalive of all processes; empty: the product's own.
   std::string keepalive = kPatientKeepalive;
   // A network namespace (setns) in which prefill workers are started; negative: the caller's.
@@ -136,7 +132,8 @@ v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t ma
 // A sample of the worker's metrics page: the lines that begin so, summed over labels; 0 if there is none.
 double Metric(const Process& worker, const std::string& name);
 
-// Which of the first `workers` decode workers runs something now; waits for it.
+// Which of the first `workers` decode workers runs something now; waits for it. The test has failed if none
+// does.
 int BusyDecode(Fleet& fleet, int workers);
 
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.

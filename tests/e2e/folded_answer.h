@@ -10,6 +10,7 @@
 
 #include "router/api/answer_fold.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 
@@ -24,7 +25,7 @@ FoldedAnswer Fold(Fleet& fleet, const Request& request, uint32_t disturb_after =
                   const std::function<void()>& disturb = nullptr) {
   router::AnswerFold fold;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120 * BATON_PATIENCE));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
   std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader;
   if constexpr (std::is_same_v<Request, v1::ChatRequest>) {
     reader = fleet.stub().Chat(&context, request);

@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +21,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/solo_answers.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -86,7 +86,7 @@ void FailInTheMiddle(const std::vector<std::string>& flags, const std::function<
       return failovers == 0 && Metric(fleet.decode(), "baton_decode_sequences{state=\"handoff\"}") > 0 &&
              Metric(fleet.prefill(0), "baton_link_staging_used_bytes{link=\"nccl\"}") > 0;
     };
-    EXPECT_TRUE(Await([&] { return answered || stuck(); }));
+    Await([&] { return answered || stuck(); }, "a hand-off that is stuck", kLinkPatience);
     if (!answered && stuck()) fail(fleet.prefill(0));
     client.join();
     ASSERT_TRUE(answer.status.ok()) << answer.status;
@@ -119,16 +119,19 @@ TEST(NcclFailureTest, APairThatFailedIsMadeAnewAfterItsRest) {
   ASSERT_EQ(fleet.Generate(Request(Prompt(100, 1), 2)).end().relay().link(), "nccl");
   fleet.prefill().Signal(SIGUSR2);
   ASSERT_TRUE(
-      Await([&] { return Metric(fleet.prefill(), "baton_link_quarantines_total{link=\"nccl\"}") == 1; }));
+      Await([&] { return Metric(fleet.prefill(), "baton_link_quarantines_total{link=\"nccl\"}") == 1; },
+            "the end of the pair", kLinkPatience));
   // While it rests prompts are prefilled by the decode worker itself.
   int salt = 2;
-  ASSERT_TRUE(Await([&] {
+  const auto goes_by_nccl = [&] {
     const Answer answer = fleet.Generate(Request(Prompt(100, salt++), 2));
     EXPECT_TRUE(answer.status.ok()) << answer.status;
     return answer.end().relay().link() == "nccl";
-  }));
+  };
+  ASSERT_TRUE(Await(goes_by_nccl, "a hand-off by the new pair", kLinkPatience));
   // The receiver may know before the sender that the bytes are there.
-  EXPECT_TRUE(Await([&] { return Metric(fleet.prefill(), "baton_link_joins_total{link=\"nccl\"}") == 2; }));
+  Await([&] { return Metric(fleet.prefill(), "baton_link_joins_total{link=\"nccl\"}") == 2; },
+        "the sender's word of the new pair", kLinkPatience);
   EXPECT_EQ(Metric(fleet.prefill(), "baton_link_communicators{link=\"nccl\"}"), 1);
   fleet.ExpectNothingHeld();
 }
@@ -166,11 +169,12 @@ TEST(LinkPairingTest, WithoutNcclOrAGpuAWorkerSaysSoAtStart) {
   ASSERT_TRUE(worker.ok());
   std::string errors;
   std::optional<cli::ExitStatus> status;
-  ASSERT_TRUE(Await([&] {
+  const auto has_ended = [&] {
     char buffer[4096];
     for (ssize_t n; (n = read(worker->error_fd(), buffer, sizeof buffer)) > 0;) errors.append(buffer, n);
     return status.has_value() || (status = worker->Reap()).has_value();
-  }));
+  };
+  ASSERT_TRUE(Await(has_ended, "the worker's end", kLinkPatience));
   EXPECT_EQ(status->value, 1);
   EXPECT_THAT(errors, HasSubstr("use --link host")) << "whether it lacks NCCL or its KV is on no GPU";
 }
@@ -207,7 +211,7 @@ class LinkCheckTest : public testing::TestWithParam<const char*> {
 TEST_P(LinkCheckTest, AWorkerIsReadyOnceItsLinkHasPassed) {
   Process prefill = Worker("prefill");
   Process decode = Worker("decode", {"--link-peers", prefill.grpc(), "--link-floor-gbps", "0.000001"});
-  EXPECT_TRUE(Await([&] { return !TakesNoWork(decode); }));
+  Await([&] { return !TakesNoWork(decode); }, "a worker that takes work", kLinkPatience);
   const double measured = Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc()));
   std::printf("%s link: %.3f GB/s\n", GetParam(), measured / 1e9);
   EXPECT_GT(measured, 1000);
@@ -220,8 +224,9 @@ TEST_P(LinkCheckTest, AWorkerIsReadyOnceItsLinkHasPassed) {
 TEST_P(LinkCheckTest, ALinkBelowItsFloorIsNotReady) {
   Process prefill = Worker("prefill");
   Process decode = Worker("decode", {"--link-peers", prefill.grpc(), "--link-floor-gbps", "1000000"});
-  ASSERT_TRUE(Await(
-      [&] { return Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc())) > 0; }));
+  ASSERT_TRUE(
+      Await([&] { return Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc())) > 0; },
+            "a measurement of the link", kLinkPatience));
   EXPECT_TRUE(TakesNoWork(decode));
   EXPECT_EQ(Metric(decode, "baton_draining "), 0) << "it does not leave: another alert is for this";
   const auto stub = v1::Decode::NewStub(rpc::MakeChannel(decode.grpc()));
@@ -241,9 +246,8 @@ TEST_P(LinkCheckTest, SilentTcpIsRefusedWhereMoreWasAskedFor) {
   Process prefill = Worker("prefill");
   Process decode = Worker("decode", {"--link-peers", prefill.grpc(), "--link-transport", "rdma"});
   if (std::string_view(GetParam()) == "nccl") {
-    EXPECT_TRUE(Await([&] {
-      return Metric(decode, "baton_link_channels_total{link=\"nccl\",transport=\"NET/Socket\"}") > 0;
-    }));
+    const std::string over_tcp = "baton_link_channels_total{link=\"nccl\",transport=\"NET/Socket\"}";
+    Await([&] { return Metric(decode, over_tcp) > 0; }, over_tcp, kLinkPatience);
   }
   EXPECT_TRUE(TakesNoWork(decode));
   EXPECT_EQ(Metric(decode, Named("baton_link_measured_bytes_per_second", prefill.grpc())), 0);

@@ -16,11 +16,12 @@
 #include "cli/serve/supervisor.h"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/http_get.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
 
-constexpr int kPatienceMs = 120'000 * BATON_PATIENCE;
+constexpr int kPatienceMs = Scaled(120'000);
 
 class LogTest : public ::testing::TestWithParam<const char*> {
  protected:

@@ -10,6 +10,7 @@
 
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -60,7 +61,7 @@ Reading ReadAll(Fleet& fleet, const v1::GenerateRequest& request, size_t disturb
                 const std::function<void()>& disturb) {
   Reading reading;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
   const auto reader = fleet.stub().Generate(&context, request);
   bool disturbed = false;
   for (v1::GenerateResponse response; reader->Read(&response);) {

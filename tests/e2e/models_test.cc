@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -40,12 +40,7 @@ class ModelsTest : public ::testing::Test {
     return 0;
   }
   static bool AwaitDecodeWorkersOf(Fleet& fleet, const std::string& name, uint32_t count) {
-    const absl::Time until = absl::Now() + absl::Seconds(60 * BATON_PATIENCE);
-    while (DecodeWorkersOf(fleet, name) != count) {
-      if (absl::Now() > until) return false;
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-    return true;
+    return Await([&] { return DecodeWorkersOf(fleet, name) == count; }, "the decode workers of " + name);
   }
   static Answer Ask(Fleet& fleet, const std::string& model) {
     v1::GenerateRequest request = TokenRequest({5, 6, 7, 8, 9, 10, 11, 12}, 16);

@@ -6,12 +6,11 @@
 
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
-#include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/folded_answer.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -43,9 +42,7 @@ class ModerationTest : public ::testing::Test {
     FleetOptions options;
     options.router_flags = {"--models", models_};
     fleet_ = std::make_unique<Fleet>(options);
-    const absl::Time until = absl::Now() + absl::Seconds(60 * BATON_PATIENCE);
-    while (!JudgeIsUp() && absl::Now() < until) absl::SleepFor(absl::Milliseconds(20));
-    ASSERT_TRUE(JudgeIsUp());
+    ASSERT_TRUE(Await([this] { return JudgeIsUp(); }, "the classifier's worker"));
   }
   bool JudgeIsUp() {
     grpc::ClientContext context;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -17,7 +18,7 @@ constexpr int64_t kContextTokens = 2304;  // of the shipped model
 
 grpc::Status Complete(Fleet& fleet, const v1::ChatRequest& request, v1::ChatAnswer* answer) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(240));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(240)));
   return fleet.stub().Complete(&context, request, answer);
 }
 

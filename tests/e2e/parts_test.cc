@@ -13,6 +13,7 @@
 
 #include "common/rpc/status.h"
 #include "tests/e2e/folded_answer.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -42,7 +43,7 @@ v1::ChatRequest AskForWeather() {
 
 v1::ChatAnswer Complete(Fleet& fleet, const v1::ChatRequest& request) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
   v1::ChatAnswer answer;
   const grpc::Status status = fleet.stub().Complete(&context, request, &answer);
   EXPECT_TRUE(status.ok()) << status.error_message();

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -172,10 +172,10 @@ TEST(ReuseTest, DocumentsComeBackFromTheDisk) {
     // own beside what lands.
     const v1::Usage& usage = first.end().usage();
     const uint32_t blocks = usage.prompt_tokens() / 16 + (usage.approximate_reused_tokens() + 8 * 17) / 16;
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (Metric(fleet.prefill(), "baton_disk_blocks") < blocks) {
-      ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "of " << blocks;
-    }
+    const auto written = [&] { return Metric(fleet.prefill(), "baton_disk_blocks"); };
+    ASSERT_TRUE(Await(
+        [&] { return written() >= blocks; },
+        [&] { return std::to_string(blocks) + " blocks on the disk, not " + std::to_string(written()); }));
     fleet.RestartPrefill(0, SIGKILL);
     fleet.AwaitWorkers(1, 1);
     const Answer warm = fleet.Chat(documents.Ask(kOther));

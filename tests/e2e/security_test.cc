@@ -19,6 +19,7 @@
 #include "common/base/check.h"
 #include "common/base/secret.h"
 #include "tests/integration/security/certificates.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -31,7 +32,7 @@ using Arguments = std::vector<std::string>;
 
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 constexpr char kBaton[] = BATON_BINARY_DIR "/bin/baton";
-constexpr int kPatienceMs = 240'000;
+constexpr int kPatienceMs = Scaled(240'000);
 constexpr char kPromptSecret[] = "Zanzibar";
 
 struct Outcome {
@@ -112,7 +113,7 @@ class SecurityE2eTest : public ::testing::Test {
                                  "--log-level",
                                  "debug",
                                  "--start-timeout",
-                                 "4m",
+                                 std::to_string(Scaled(4)) + "m",
                                  "--exit-with-parent",
                                  "--tenants",
                                  folder_ / "tenants.json",
@@ -154,7 +155,7 @@ class SecurityE2eTest : public ::testing::Test {
                      "0",
                      "--json",
                      "--timeout",
-                     "2m"};
+                     std::to_string(Scaled(2)) + "m"};
     if (tls) all.insert(all.end(), {"--tls-ca", authority_.ca()});
     all.insert(all.end(), more.begin(), more.end());
     return RunBaton(all);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/e2e/fetch_fixture.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -89,12 +90,12 @@ TEST_F(SharedTierTest, APrefillWorkerReadsWhatADecodeWorkerPublishes) {
     // A request of one block makes the worker tell what it knows.
     const auto other = Tokens(13, 8);
     v1::DecodeRequest small = RequestTo(worker, other, 1);
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (std::chrono::steady_clock::now() < give_up) {
-      if (!Run(worker, small).status.ok()) return false;
-      if (Metric(worker, "baton_shared_blocks") >= 25) return true;
-    }
-    return false;
+    bool failed = false;
+    const auto knows = [&] {
+      failed = !Run(worker, small).status.ok();
+      return failed || Metric(worker, "baton_shared_blocks") >= 25;
+    };
+    return Await(knows, "a worker that knows of what was published") && !failed;
   };
   ASSERT_TRUE(found(fleet.decode(1)));
   const Answer answer = Run(fleet.decode(1), request);

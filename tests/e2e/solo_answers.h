@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/engine/engine.h"
@@ -16,6 +14,7 @@
 
 namespace baton::e2e {
 
+// Await scales it: links may have to be made anew first.
 inline constexpr auto kLinkPatience = std::chrono::seconds(120);
 
 inline std::vector<int32_t> Prompt(int size, int salt) {
@@ -38,15 +37,6 @@ inline v1::GenerateRequest Request(const std::vector<int32_t>& prompt, uint32_t 
 
 inline std::unique_ptr<engine::Engine> OneEngine(const std::string& model = kModel) {
   return engine::Engine::Load({.model_folder = model, .threads = 2, .kv_bytes = 64 << 20}).value();
-}
-
-inline bool Await(const std::function<bool()>& happened) {
-  const auto give_up = std::chrono::steady_clock::now() + kLinkPatience;
-  while (std::chrono::steady_clock::now() < give_up) {
-    if (happened()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return false;
 }
 
 // Twelve prompts, every other one with the one before as its prefix: each answer has the bits of the engine

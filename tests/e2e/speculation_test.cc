@@ -23,7 +23,7 @@
 #include "tests/e2e/folded_answer.h"
 #include "tests/e2e/solo_answers.h"
 #include "tests/fakes/layer_stack.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -303,7 +303,7 @@ TEST(SpeculationTest, ADraftModelThatCannotDraftIsRefusedAtTheStart) {
     std::optional<cli::ExitStatus> status;
     while (!status.has_value()) {
       pollfd fds[2] = {{child->ended_fd(), POLLIN, 0}, {child->error_fd(), POLLIN, 0}};
-      if (poll(fds, 2, 20'000 * BATON_PATIENCE) <= 0) break;
+      if (poll(fds, 2, Scaled(20'000)) <= 0) break;
       char buffer[4096];
       for (ssize_t n; (n = read(child->error_fd(), buffer, sizeof(buffer))) > 0;) {
         errors.append(buffer, static_cast<size_t>(n));

@@ -8,14 +8,13 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "common/rpc/status.h"
 #include "router/store/redis_ledger.h"
 #include "tests/e2e/fleet.h"
 #include "tests/integration/store/redis_server.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -48,15 +47,14 @@ class StoreTest : public ::testing::Test {
 
   void AwaitMetric(const std::string& name, double value) {
     for (const auto& router : routers_) {
-      const absl::Time give_up = absl::Now() + absl::Seconds(60 * BATON_PATIENCE);
-      while (Metric(*router, name) != value && absl::Now() < give_up) std::this_thread::yield();
+      Await([&] { return Metric(*router, name) == value; }, name);
       EXPECT_EQ(Metric(*router, name), value) << name;
     }
   }
   // 100 tokens in all.
   absl::Status Ask(int router) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(2)));
     const auto reader = stubs_.at(static_cast<size_t>(router))
                             ->Generate(&context, TokenRequest(std::vector<int32_t>(90, 20 + router), 10));
     for (v1::GenerateResponse response; reader->Read(&response);) {
@@ -110,8 +108,7 @@ TEST_F(StoreTest, TheStoreDiesAndComesBack) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(Ask(i % 2).ok());
   server_.Start();
   AwaitMetric("baton_router_store_up", 1);
-  const absl::Time give_up = absl::Now() + absl::Seconds(60 * BATON_PATIENCE);
-  while (Ledger().requests < 4 && absl::Now() < give_up) std::this_thread::yield();
+  Await([&] { return Ledger().requests >= 4; }, "four requests in the ledger");
   EXPECT_EQ(Ledger().requests, 4);  // the first one's went with the store, which keeps nothing here
   EXPECT_EQ(Ledger().tokens.completion, 40);
 }

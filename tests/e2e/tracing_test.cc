@@ -8,12 +8,12 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "nlohmann/json.hpp"
 #include "tests/e2e/fleet.h"
 #include "tests/fakes/fake_collector.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -223,9 +223,8 @@ TEST(TracingTest, ACollectorThatIsAwayCostsARequestNothing) {
     EXPECT_EQ(finished.reason(), v1::FINISH_REASON_LENGTH);
   }
   for (Process* process : {&fleet.router(), &fleet.decode(), &fleet.prefill()}) {
-    while (Metric(*process, "baton_trace_spans_dropped_total{reason=\"collector\"}") == 0) {
-      std::this_thread::yield();
-    }
+    const std::string dropped = "baton_trace_spans_dropped_total{reason=\"collector\"}";
+    Await([&] { return Metric(*process, dropped) > 0; }, dropped);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "common/transfer/ucx/open_ucx.h"
 #include "tests/e2e/fleet.h"
 #include "tests/e2e/solo_answers.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -37,9 +38,8 @@ class UcxRelayTest : public testing::Test {
   // Whatever was shipped has been read or given up, and no memory is in use.
   static void ExpectNoPayloads(const std::vector<Process*>& workers) {
     for (const Process* worker : workers) {
-      EXPECT_TRUE(Await([&] {
-        return Ucx(*worker, "held_payloads") == 0 && Ucx(*worker, "staging_used_bytes") == 0;
-      })) << worker->grpc();
+      Await([&] { return Ucx(*worker, "held_payloads") == 0 && Ucx(*worker, "staging_used_bytes") == 0; },
+            "no payload at " + worker->grpc(), kLinkPatience);
     }
   }
 };
@@ -105,12 +105,12 @@ void UcxPeerFailureTest::FailPrefillWorker(int& failovers) {
       return running;
     };
     bool failed = false;
-    while (!answered && !failed) {
-      if (computing()) {
-        fleet.prefill(0).Signal(GetParam());
-        failed = true;
-      }
-    }
+    const auto computes_it = [&] {
+      failed = !answered && computing();
+      return failed || answered;
+    };
+    Await(computes_it, "a prompt at the first prefill worker, or its answer", kLinkPatience);
+    if (failed) fleet.prefill(0).Signal(GetParam());
     client.join();
     ASSERT_TRUE(answer.status.ok()) << answer.status;
     EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
@@ -123,7 +123,8 @@ void UcxPeerFailureTest::FailPrefillWorker(int& failovers) {
   if (failovers == 0) return;
   EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
   ExpectNoPayloads({&fleet.prefill(1), &fleet.decode()});
-  EXPECT_TRUE(Await([&] { return Ucx(fleet.decode(), "connections") == 1; })) << "the dead one is forgotten";
+  Await([&] { return Ucx(fleet.decode(), "connections") == 1; }, "the dead one to be forgotten",
+        kLinkPatience);
   fleet.decode().Signal(SIGTERM);
   EXPECT_EQ(fleet.decode().Wait().value, 0) << "no hang at the end";
 }
@@ -158,11 +159,13 @@ TEST_P(UcxPeerFailureTest, AReaderThatFailsInTheMiddleGivesMemoryBack) {
       answer = fleet.Generate(Request(prompt, 6));
       answered = true;
     });
-    while (!answered && failed < 0) {
+    const auto reads = [&] {
       for (int i = 0; i < 2 && failed < 0; ++i) {
         if (Metric(fleet.decode(i), "baton_decode_sequences{state=\"handoff\"}") > 0) failed = i;
       }
-    }
+      return answered || failed >= 0;
+    };
+    Await(reads, "a hand-off, or its answer", kLinkPatience);
     if (failed >= 0) fleet.decode(failed).Signal(GetParam());
     client.join();
   }

@@ -14,11 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "tests/patience.h"
 
 namespace baton::telemetry {
 namespace {
 
-constexpr absl::Duration kGenerous = absl::Minutes(2);
+const absl::Duration kGenerous = Scaled(absl::Minutes(2));
 
 // Reads until `received` has `bytes` bytes. False: the connection ended before.
 bool Fill(int socket, size_t bytes, std::string* received) {

@@ -40,7 +40,7 @@ class FakeCollector {
   std::vector<Request> requests() const;
   // Spans of all requests, each with its resource's attributes as "resource".
   std::vector<nlohmann::json> spans() const { return SpansOf(requests()); }
-  // Waits until `enough` likes what has come. False after two minutes.
+  // Waits until `enough` likes what has come. False after two minutes, scaled.
   bool Await(const std::function<bool(const std::vector<Request>&)>& enough) const;
   // Likewise, for spans().
   bool AwaitSpans(const std::function<bool(const std::vector<nlohmann::json>&)>& enough) const;

@@ -13,13 +13,14 @@
 #include "common/base/check.h"
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
+#include "tests/patience.h"
 
 namespace baton::fakes {
 namespace {
 
 using Stream = rpc::ServerStream<v1::GenerateResponse>;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+const absl::Duration kGenerous = Scaled(absl::Seconds(60));
 
 struct Counts {
   absl::Mutex mutex;
@@ -174,7 +175,7 @@ class FakeInference::Service final : public v1::Inference::CallbackService {
  public:
   explicit Service(FakeInferenceOptions options) : options_(std::move(options)) {
     absl::StatusOr<std::unique_ptr<rpc::Server>> server =
-        rpc::Server::Start({.keepalive = {.interval = kPatience, .timeout = kPatience}}, {this});
+        rpc::Server::Start({.keepalive = {.interval = kGenerous, .timeout = kGenerous}}, {this});
     BATON_CHECK(server.ok()) << server.status().ToString();
     server_ = std::move(server).value();
   }
@@ -270,7 +271,7 @@ bool FakeInference::WaitForCancelled(int count) const {
   absl::MutexLock lock(&counts.mutex);
   const auto reached = [&]()
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(counts.mutex) { return counts.cancelled >= count; };
-  return counts.mutex.AwaitWithTimeout(absl::Condition(&reached), kPatience);
+  return counts.mutex.AwaitWithTimeout(absl::Condition(&reached), kGenerous);
 }
 
 int FakeInference::open() const {

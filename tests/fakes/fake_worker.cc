@@ -13,6 +13,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
 #include "common/rpc/status.h"
+#include "tests/patience.h"
 
 namespace baton::fakes {
 namespace {
@@ -252,7 +253,7 @@ absl::StatusOr<std::unique_ptr<FakeWorker>> FakeWorker::Start(Options options) {
   rpc::ServerOptions listen;
   listen.listen = options.listen;
   listen.keepalive.timeout =
-      absl::Seconds(60);  // on a loaded machine a living peer may be silent for seconds
+      Scaled(absl::Seconds(60));  // on a loaded machine a living peer may be silent for seconds
   {
     absl::MutexLock lock(&parts->state.mutex);
     parts->state.load.set_total_blocks(options.total_blocks);
@@ -324,7 +325,7 @@ bool FakeWorker::Await(const std::function<bool(const Counts&)>& condition) cons
   const State& state = parts_->state;
   const auto met = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) { return condition(state.counts); };
   absl::MutexLock lock(&state.mutex);
-  return state.mutex.AwaitWithTimeout(absl::Condition(&met), absl::Seconds(30));
+  return state.mutex.AwaitWithTimeout(absl::Condition(&met), Scaled(absl::Seconds(30)));
 }
 
 void FakeWorker::Kill() {

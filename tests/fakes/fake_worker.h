@@ -85,7 +85,7 @@ class FakeWorker {
 
   Counts counts() const;
   std::vector<v1::DecodeRequest> requests() const;
-  // Waits for counts like these, for at most half a minute; false if they didn't come.
+  // Waits for counts like these, for half a minute at most, scaled; false if they didn't come.
   bool Await(const std::function<bool(const Counts&)>& condition) const;
 
   // As if the process died: all calls break, and the port is closed.

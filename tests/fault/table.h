@@ -11,7 +11,7 @@
 #include <string>
 
 #include "tests/fault/matrix.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton::fault {
 

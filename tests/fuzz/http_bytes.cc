@@ -10,11 +10,12 @@
 
 #include "common/base/check.h"
 #include "gateway/http/server.h"
+#include "tests/patience.h"
 
 namespace baton::gateway::http {
 namespace {
 
-constexpr int kPatienceSeconds = 60;
+constexpr int kPatienceSeconds = Scaled(60);
 
 void Echo(const std::shared_ptr<Exchange>& exchange) {
   const Request& request = exchange->request();

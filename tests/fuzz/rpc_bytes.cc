@@ -24,12 +24,13 @@
 #include "router/router.h"
 #include "tests/fuzz/log_nothing.h"
 #include "tests/fuzz/source_folder.h"
+#include "tests/patience.h"
 
 namespace baton::fuzz {
 namespace {
 
 constexpr char kModel[] = "models/baton-tiny";
-constexpr auto kPatience = std::chrono::seconds(120);
+constexpr auto kGenerous = Scaled(std::chrono::seconds(120));
 
 // A caller that may be killed by its deadline does not wait for it.
 constexpr auto kDeadline = std::chrono::milliseconds(300);
@@ -60,7 +61,7 @@ struct Servers {
     router = router::Router::Start(options).value();
     for (const std::string& address :
          {router->address(), prefill->address(), decode->address(), spare->address()}) {
-      channels.push_back(rpc::MakeChannel(address, {absl::Seconds(60), absl::Seconds(60)}));
+      channels.push_back(rpc::MakeChannel(address, {Scaled(absl::Seconds(60)), Scaled(absl::Seconds(60))}));
       stubs.push_back(std::make_unique<grpc::GenericStub>(channels.back()));
     }
     // Every method. Drain goes to a worker that is not needed.
@@ -135,7 +136,7 @@ absl::Status Call(grpc::GenericStub& stub, const std::string& path, std::span<co
 absl::Status AwaitNothingHeld(const std::shared_ptr<grpc::Channel>& channel) {
   const auto stub = v1::Worker::NewStub(channel);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kGenerous);
   const auto reader = stub->Watch(&context, v1::WatchRequest());
   v1::Load load;
   for (v1::WatchEvent event; reader->Read(&event);) {

@@ -7,6 +7,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/device/cuda/cuda_memory.h"
 #include "tests/gpu/gpu.h"
+#include "tests/patience.h"
 
 namespace baton::gpu {
 namespace {
@@ -58,7 +59,7 @@ TEST_F(MemoryGpuTest, AnUploadDoesNotWaitForAStepUnderWay) {
   ASSERT_EQ(cudaLaunchHostFunc(memory.stream(), hold, &let_go), cudaSuccess);
   auto uploaded =
       std::async(std::launch::async, [&] { return memory.Upload(out.data(), buffer->get(), bytes); });
-  EXPECT_EQ(uploaded.wait_for(std::chrono::seconds(30)), std::future_status::ready)
+  EXPECT_EQ(uploaded.wait_for(Scaled(std::chrono::seconds(30))), std::future_status::ready)
       << "it waits for the step";
   EXPECT_EQ(cudaStreamQuery(memory.stream()), cudaErrorNotReady);
   let_go.Notify();

@@ -17,6 +17,7 @@
 #include "common/transfer/nccl/nccl_link.h"
 #include "common/transfer/nccl/open_nccl.h"
 #include "tests/gpu/gpu.h"
+#include "tests/patience.h"
 
 extern char** environ;
 
@@ -202,7 +203,7 @@ TEST_F(NcclGpuTest, BytesArriveAndADeadPeerEndsItsPair) {
   receiver->Kill();
   receiver.reset();
   Ship(worker, kReceiver, source, bytes.size());
-  while (worker.link->counts().failed == 0) absl::SleepFor(absl::Milliseconds(10));
+  Await([&] { return worker.link->counts().failed > 0; }, "the end of the pair");
   // Another life of the same worker is another peer.
   Receiver reborn;
   ASSERT_TRUE(worker.cuda->memory().Upload(bytes.data(), source.get(), 1 << 20).ok());

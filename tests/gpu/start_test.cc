@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "cli/serve/child.h"
+#include "tests/patience.h"
 
 namespace baton::gpu {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kPatienceMilliseconds = 120'000;
+constexpr int kPatienceMilliseconds = Scaled(120'000);
 
 struct Outcome {
   std::string output, errors;

@@ -18,6 +18,7 @@
 
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
@@ -74,8 +75,9 @@ void Ask(Fleet& fleet, const Options& options, int client, const std::vector<Ans
     const int which = static_cast<int>(random() % kPrompts);
     const uint32_t kind = random() % 10;
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         (kind == 0 ? std::chrono::milliseconds(random() % 60) : std::chrono::seconds(120)));
+    context.set_deadline(std::chrono::system_clock::now() + (kind == 0
+                                                                 ? std::chrono::milliseconds(random() % 60)
+                                                                 : Scaled(std::chrono::seconds(120))));
     const size_t leaves_after = kind == 1 ? random() % 20 : SIZE_MAX;
     const auto reader = fleet.stub().Generate(&context, Request(which));
     std::vector<uint32_t> digests;

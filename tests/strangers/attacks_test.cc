@@ -27,6 +27,7 @@
 #include "common/rpc/security.h"
 #include "tests/e2e/fleet.h"
 #include "tests/integration/security/certificates.h"
+#include "tests/patience.h"
 #include "tests/strangers/raw_client.h"
 
 namespace baton::strangers {
@@ -34,10 +35,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::Duration kPatience = absl::Seconds(60 * BATON_PATIENCE);
+const absl::Duration kGenerous = Scaled(absl::Seconds(60));
 constexpr int64_t kMiB = 1 << 20;
 // What may be left of an attack. Sanitizers keep what was freed.
-constexpr int64_t kAfterwards = 24 * kMiB * BATON_PATIENCE;
+constexpr int64_t kAfterwards = 24 * kMiB * kPatience;
 
 // A number of /proc/PID/status, in bytes.
 int64_t StatusOf(pid_t pid, const std::string& field) {
@@ -52,16 +53,6 @@ int64_t StatusOf(pid_t pid, const std::string& field) {
 int64_t DescriptorsOf(pid_t pid) {
   const fs::directory_iterator open("/proc/" + std::to_string(pid) + "/fd");
   return std::distance(begin(open), end(open));
-}
-
-// Waits until it is so.
-bool Becomes(const std::function<bool()>& so) {
-  const absl::Time give_up = absl::Now() + kPatience;
-  while (!so()) {
-    if (absl::Now() > give_up) return false;
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  return true;
 }
 
 struct Victim {
@@ -117,7 +108,8 @@ class Deployment {
     gateway_.emplace("baton-gateway", flags);
     worker_security_ = Load(worker);
     client_security_ = Load(client);
-    BATON_CHECK(Becomes([this] { return Generate(*router_).ok() && Generate(*gateway_).ok(); }));
+    BATON_CHECK(Await([this] { return Generate(*router_).ok() && Generate(*gateway_).ok(); },
+                      "an answer by each door"));
   }
   ~Deployment() { fs::remove_all(folder_); }
 
@@ -141,7 +133,7 @@ class Deployment {
     return *security;
   }
   static void SetDeadline(grpc::ClientContext& context) {
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kPatience));
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(kGenerous));
   }
   grpc::Status Generate(const e2e::Process& door) {
     grpc::ClientContext context;
@@ -191,9 +183,10 @@ void Withstand(const Victim& victim, const std::string& name, int64_t height_all
   } while (!over);
   attacker.join();
   const int64_t height = StatusOf(victim.pid, "VmHWM") - before;
-  EXPECT_LE(height, height_allowed * BATON_PATIENCE);
-  EXPECT_TRUE(Becomes([&] { return StatusOf(victim.pid, "VmRSS") <= before + kAfterwards; }))
-      << (StatusOf(victim.pid, "VmRSS") - before) / kMiB << " MiB are left of it";
+  EXPECT_LE(height, height_allowed * kPatience);
+  const auto left = [&] { return StatusOf(victim.pid, "VmRSS") - before; };
+  Await([&] { return left() <= kAfterwards; },
+        [&] { return "memory, of which " + std::to_string(left() / kMiB) + " MiB are left"; });
   std::printf("%s, %s: %.1f MiB at its height, %.1f MiB afterwards\n", victim.name.c_str(), name.c_str(),
               static_cast<double>(height) / kMiB,
               static_cast<double>(StatusOf(victim.pid, "VmRSS") - before) / kMiB);
@@ -287,7 +280,7 @@ TEST_P(AttacksTest, CompressedZeros) {
       }
       // Each call is answered, or its connection closed.
       for (RawClient& client : clients) {
-        while (const auto frame = client.Receive(absl::Now() + kPatience)) {
+        while (const auto frame = client.Receive(absl::Now() + kGenerous)) {
           if (frame->stream == 1 && (frame->type == kHeaders || frame->type == kReset)) break;
         }
       }
@@ -315,8 +308,11 @@ TEST_P(AttacksTest, SilentConnections) {
       const grpc::Status status = victim.call();
       EXPECT_TRUE(status.ok()) << "a client from another address: " << status.error_message();
     }
-    EXPECT_TRUE(Becomes([&] { return DescriptorsOf(victim.pid) <= before; }))
-        << DescriptorsOf(victim.pid) << " descriptors, " << before << " before";
+    Await([&] { return DescriptorsOf(victim.pid) <= before; },
+          [&] {
+            return std::to_string(before) + " descriptors as before, not " +
+                   std::to_string(DescriptorsOf(victim.pid));
+          });
     EXPECT_TRUE(victim.call().ok()) << "and it accepts on";
   }
 }
@@ -414,7 +410,7 @@ TEST_P(AttacksTest, SlowReaders) {
     }
     for (RawClient& client : clients) {
       // Their heads have come, or their refusals.
-      while (const auto frame = client.Receive(absl::Now() + kPatience)) {
+      while (const auto frame = client.Receive(absl::Now() + kGenerous)) {
         if (frame->type == kHeaders) break;
       }
     }

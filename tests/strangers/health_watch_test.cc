@@ -12,6 +12,7 @@
 #include "cli/serve/child.h"
 #include "common/rpc/server.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 
 namespace baton::strangers {
 namespace {
@@ -25,7 +26,7 @@ TEST(HealthWatchTest, KillsWhatHangsAndNothingElse) {
   e2e::Process hung = Router(), alive = Router();
   // Patient enough for a busy machine; the one that hangs never answers.
   cli::HealthWatch watch(
-      {.interval = absl::Milliseconds(20), .patience = absl::Seconds(2) * BATON_PATIENCE, .chances = 2});
+      {.interval = absl::Milliseconds(20), .patience = Scaled(absl::Seconds(2)), .chances = 2});
   watch.Follow("hung", hung.pid(), hung.grpc());
   watch.Follow("alive", alive.pid(), alive.grpc());
   hung.Signal(SIGSTOP);
@@ -49,7 +50,7 @@ TEST(HealthWatchTest, KillsWhatAsksToBeReplaced) {
   watch.Follow("sound", sound.pid(), (*sound_server)->address());
   watch.Follow("faulty", faulty.pid(), (*faulty_server)->address());
   pollfd ended = {faulty.ended_fd(), POLLIN, 0};
-  ASSERT_EQ(poll(&ended, 1, 60'000 * BATON_PATIENCE), 1);
+  ASSERT_EQ(poll(&ended, 1, Scaled(60'000)), 1);
   const std::optional<cli::ExitStatus> end = faulty.Reap();
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->value, SIGKILL);

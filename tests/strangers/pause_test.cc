@@ -14,12 +14,13 @@
 #include "common/base/check.h"
 #include "common/rpc/server.h"
 #include "tests/e2e/fleet.h"
+#include "tests/patience.h"
 #include "tests/strangers/raw_client.h"
 
 namespace baton::strangers {
 namespace {
 
-constexpr int kPatienceMs = 120'000 * BATON_PATIENCE;
+constexpr int kPatienceMs = Scaled(120'000);
 
 std::string WatchHealth() {
   return Frame(kHeaders, kEndHeaders, 1, CallHeaders("/grpc.health.v1.Health/Watch")) +
@@ -101,7 +102,7 @@ TEST(PauseTest, AServerOfTheFleetNoticesADeadPeerWithinTwoSeconds) {
   ASSERT_TRUE(dead.Open() && dead.Send(WatchHealth()));
   const absl::Time begin = absl::Now();
   ASSERT_TRUE(dead.AwaitClose(begin + absl::Milliseconds(kPatienceMs)));
-  EXPECT_LE(absl::Now() - begin, absl::Seconds(2) * BATON_PATIENCE);
+  EXPECT_LE(absl::Now() - begin, Scaled(absl::Seconds(2)));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "tests/patience.h"
 
 namespace baton::strangers {
 
@@ -73,7 +74,7 @@ RawClient::RawClient(const std::string& address, bool tls, uint32_t from)
   BATON_CHECK(connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) << address;
   const int yes = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  const timeval patience = {.tv_sec = 60, .tv_usec = 0};  // a server that hangs ends the test
+  const timeval patience = {.tv_sec = Scaled(60), .tv_usec = 0};  // a server that hangs ends the test
   setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   if (!tls) return;

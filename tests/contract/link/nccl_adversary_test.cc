@@ -7,6 +7,7 @@
 
 #include "common/base/digest.h"
 #include "tests/contract/link/nccl_rig.h"
+#include "tests/patience.h"
 
 namespace baton::transfer {
 namespace {
@@ -483,7 +484,7 @@ TEST_F(NcclAdversaryTest, ClosingDoesNotWaitForEverForNccl) {
   ASSERT_TRUE(Moves(*link, *receiver_, 2));
   nccl_.BlockAborts(true);
   std::thread time([&] {
-    while (nccl_.blocked() == 0) std::this_thread::yield();
+    Await([this] { return nccl_.blocked() > 0; }, "an abort that does not come back");
     clock_.Advance(options_.call_deadline + absl::Seconds(1));
   });
   link->Close();

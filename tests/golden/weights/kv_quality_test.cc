@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/golden/weights/quality.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton {
 namespace {

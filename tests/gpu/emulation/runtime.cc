@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/gpu/emulation/fibers.h"
+#include "tests/patience.h"
 
 struct CUstream_st {
   int gpu = 0;
@@ -36,7 +37,7 @@ namespace emulation {
 namespace {
 
 // Nobody makes progress for so long: a standstill, even on a machine with little time for us.
-constexpr auto kStandstill = std::chrono::seconds(20);
+constexpr auto kStandstill = baton::Scaled(std::chrono::seconds(20));
 constexpr size_t kSlot = size_t{64} << 20;
 
 struct Machine {

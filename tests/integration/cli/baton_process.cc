@@ -14,12 +14,13 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
 
 // The machine may be loaded; a test that hangs still ends.
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = Scaled(60'000);
 constexpr char kBinaries[] = BATON_BINARY_DIR "/bin/";
 
 // In the child: makes `fd` lead to `sink`; `pipe` leads to the test.
@@ -112,7 +113,7 @@ Outcome RunProgram(const std::string& program, const std::vector<std::string>& a
   for (int open = 2; open > 0;) {
     if (poll(fds, 2, kPatienceMs) <= 0) {
       kill(pid, SIGKILL);
-      outcome.err += "\n(killed by the test: no output for a minute)";
+      outcome.err += "\n(killed by the test: no output for " + std::to_string(kPatienceMs / 1000) + " s)";
       break;
     }
     for (int i = 0; i < 2; ++i) {

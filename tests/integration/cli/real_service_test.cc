@@ -19,10 +19,7 @@
 #include "common/base/random.h"
 #include "common/rpc/channel.h"
 #include "tests/integration/cli/baton_process.h"
-
-#ifndef BATON_PATIENCE
-#define BATON_PATIENCE 1
-#endif
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -33,7 +30,9 @@ using ::testing::HasSubstr;
 constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 // Three times what is promised: the machine may be busy. What used to be waited for in vain took 2 s and
 // more.
-const absl::Duration kSoon = absl::Milliseconds(900) * BATON_PATIENCE;
+const absl::Duration kSoon = Scaled(absl::Milliseconds(900));
+// Commands wait so long for the service to be ready.
+const std::string kWait = fmt::format("{}s", Scaled(30));
 
 class RealServiceTest : public ::testing::Test {
  protected:
@@ -67,7 +66,8 @@ TEST_F(RealServiceTest, CtrlCEndsItAtOnce) {
   BatonOnTerminal serve(Serve());
   ASSERT_TRUE(serve.WaitFor("Ctrl-C ends the service")) << serve.seen();
   // A client that has asked and stays connected holds nothing up.
-  const auto client = InferenceClient::Connect(Addresses()["router"].get<std::string>(), absl::Seconds(30));
+  const auto client =
+      InferenceClient::Connect(Addresses()["router"].get<std::string>(), Scaled(absl::Seconds(30)));
   ASSERT_TRUE(client.ok()) << client.status();
   v1::GenerateRequest request;
   request.mutable_token_ids()->add_ids(5);
@@ -89,7 +89,7 @@ TEST_F(RealServiceTest, AClassifierServesBesideTheModel) {
   const std::string router = Addresses()["router"].get<std::string>();
   EXPECT_NE(Worker("moderator"), "");
   const Outcome outcome =
-      RunBaton({"chat", "--server", router, "--wait", "30s", "--temperature", "0", "--moderate", "--message",
+      RunBaton({"chat", "--server", router, "--wait", kWait, "--temperature", "0", "--moderate", "--message",
                 "I will break your arm tomorrow.", "--message", "Hello!"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("(your message was blocked: threat)"));
@@ -109,7 +109,7 @@ TEST_F(RealServiceTest, GenerateEndsWhenItHasAnswered) {
   while (!ended) {
     pollfd fds[2] = {{child->output_fd(), POLLIN, 0}, {child->ended_fd(), POLLIN, 0}};
     if (answer.ends_with('\n')) fds[0].fd = -1;
-    ASSERT_GT(poll(fds, 2, 60'000 * BATON_PATIENCE), 0);
+    ASSERT_GT(poll(fds, 2, Scaled(60'000)), 0);
     char bytes[256];
     for (ssize_t got; fds[0].revents != 0 && (got = read(child->output_fd(), bytes, sizeof(bytes))) > 0;) {
       answer.append(bytes, static_cast<size_t>(got));
@@ -127,7 +127,7 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
   for (const char* worker : {"decode-0", "prefill-0"}) {
     const auto stub = v1::Worker::NewStub(rpc::MakeChannel(Worker(worker)));
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30 * BATON_PATIENCE));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(30)));
     const auto stream = stub->Watch(&context, v1::WatchRequest());
     v1::WatchEvent event;
     EXPECT_FALSE(stream->Read(&event)) << worker;
@@ -135,7 +135,7 @@ TEST_F(RealServiceTest, StrangersDoNotSpeakToItsWorkers) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << status.error_message();
   }
   const Outcome answer = RunBaton({"generate", "--server", Addresses()["router"].get<std::string>(), "--wait",
-                                   "30s", "--token-ids", "5,6", "-m", "3", "--ids-out"});
+                                   kWait, "--token-ids", "5,6", "-m", "3", "--ids-out"});
   EXPECT_EQ(answer.code, 0) << answer.err;
 }
 
@@ -184,7 +184,7 @@ TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsRep
                     host + ":8480", "--decode", fmt::format("{0}:8481,{0}:8482", host), "--listen",
                     host + ":8470", "--metrics", host + ":9470", "--log-level", "warn"});
   ASSERT_TRUE(router.ok()) << router.status();
-  const auto client = InferenceClient::Connect(host + ":8470", absl::Seconds(60) * BATON_PATIENCE);
+  const auto client = InferenceClient::Connect(host + ":8470", Scaled(absl::Seconds(60)));
   ASSERT_TRUE(client.ok()) << client.status();
   std::set<std::string> decode_workers, prefill_workers;
   int32_t token = 5;
@@ -202,7 +202,11 @@ TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsRep
     decode_workers.insert(finished.relay().decode_worker());
     if (!finished.relay().prefill_worker().empty()) prefill_workers.insert(finished.relay().prefill_worker());
   };
-  for (int i = 0; i < 200 && decode_workers.size() < 2; ++i) ask();
+  const auto uses_both = [&] {
+    ask();
+    return decode_workers.size() >= 2 || HasFailure();
+  };
+  Await(uses_both, "answers of both decode workers");
   EXPECT_EQ(decode_workers, std::set<std::string>({"node-a-decode-0", "node-a-decode-1"}));
   EXPECT_EQ(prefill_workers, std::set<std::string>({"node-a-prefill-0"}));
 
@@ -215,7 +219,11 @@ TEST_F(RealServiceTest, ARouterElsewhereUsesAllWorkersOfANodeAndOneThatDiesIsRep
   EXPECT_EQ(health(""), 0);
   ASSERT_TRUE(node.WaitFor("decode-1 is back on " + host + ":8482")) << node.seen();
   decode_workers.clear();
-  for (int i = 0; i < 400 && !decode_workers.contains("node-a-decode-1"); ++i) ask();
+  const auto uses_it = [&] {
+    ask();
+    return decode_workers.contains("node-a-decode-1") || HasFailure();
+  };
+  Await(uses_it, "an answer of the worker that came back");
   EXPECT_TRUE(decode_workers.contains("node-a-decode-1"));
 }
 

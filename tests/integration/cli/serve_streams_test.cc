@@ -24,6 +24,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/telemetry/metrics.h"
 #include "tests/integration/cli/baton_process.h"
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -32,7 +33,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = Scaled(60'000);
 
 // Logs, says where it is, and tells the test its process id.
 constexpr char kServer[] = R"(#!/bin/sh

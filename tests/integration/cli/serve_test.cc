@@ -23,6 +23,7 @@
 #include "cli/serve/cores.h"
 #include "common/device/thread_pool.h"
 #include "tests/integration/cli/baton_process.h"
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -31,7 +32,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = Scaled(60'000);
 
 // Announces the address that it was told to listen on, but for port 0, where it takes its process id as the
 // port; logs how it was called; then waits for the end of its input.

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using Kind = ProcessEvent::Kind;
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = Scaled(60'000);
 
 // A process that runs `script`, with `arguments` as $1, $2, ...
 ProcessSpec Shell(const std::string& name, const std::string& script, int stage = 0,

@@ -13,13 +13,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/base/check.h"
+#include "tests/patience.h"
 
 namespace baton::gateway {
 namespace {
-
-constexpr absl::Duration kPatience = absl::Seconds(60);
 
 struct Seen {
   absl::Mutex mutex;
@@ -133,7 +132,7 @@ bool EchoRouter::WaitForCancelled(int count) const {
   Seen& seen = service_->seen_;
   absl::MutexLock lock(&seen.mutex);
   const auto reached = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(seen.mutex) { return seen.cancelled >= count; };
-  return seen.mutex.AwaitWithTimeout(absl::Condition(&reached), kPatience);
+  return seen.mutex.AwaitWithTimeout(absl::Condition(&reached), Scaled(absl::Seconds(60)));
 }
 
 }  // namespace baton::gateway

@@ -21,6 +21,7 @@
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/gateway/echo_router.h"
 #include "tests/integration/security/certificates.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::gateway {
@@ -32,7 +33,7 @@ using fakes::Script;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+const absl::Duration kGenerous = Scaled(absl::Seconds(60));
 
 std::unique_ptr<Gateway> Serve(const std::string& router, GatewayOptions options = {}) {
   options.router = router;
@@ -53,7 +54,7 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address, const std::strin
 }
 
 void Patient(grpc::ClientContext& context) {
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+  context.set_deadline(absl::ToChronoTime(absl::Now() + kGenerous));
 }
 
 // Calls a method that nobody declared, by a queue of its own.
@@ -322,7 +323,7 @@ TEST(EdgeTest, WhoGivesUpWhileThePromptWaitsEndsTheCallOfTheRouter) {
   v1::ChatRequest request;
   request.mutable_conversation()->add_messages()->set_content("hi");
   const auto reader = stub->Chat(&context, request);
-  while (router.open() == 0) absl::SleepFor(absl::Milliseconds(1));
+  Await([&] { return router.open() > 0; }, "a call at the router");
   context.TryCancel();
   EXPECT_TRUE(router.WaitForCancelled(1));
   EXPECT_EQ(reader->Finish().error_code(), grpc::CANCELLED);
@@ -346,7 +347,7 @@ TEST(EdgeTest, WhoReadsNothingStopsTheRouterAndNobodyElse) {
   context.AddMetadata("x-flood", "2000");
   RawCall call(channel, context);
   call.Write(std::string(64 << 10, 'x'));
-  while (router.written() == 0) absl::SleepFor(absl::Milliseconds(1));
+  Await([&] { return router.written() > 0; }, "what the router writes");
   for (int i = 0; i < 50; ++i) ASSERT_EQ(EchoOnce(channel, "x"), "x");
   EXPECT_LT(router.written(), 1000 + 50);
   context.TryCancel();
@@ -363,17 +364,18 @@ TEST(EdgeTest, OnItsWayOutStreamsEndAndNewOnesGoElsewhere) {
   RawCall call(channel, context);
   ASSERT_TRUE(call.Write("before"));
   ASSERT_EQ(call.Read(), "before");
-  std::thread stop([&] { gateway->Stop(kPatience); });
+  std::thread stop([&] { gateway->Stop(kGenerous); });
   // The client has been told once its next call fails to connect.
-  while (true) {
+  const auto is_told = [&] {
     grpc::ClientContext other;
-    other.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    Patient(other);
     RawCall next(channel, other);
     next.Write("x");
     next.WritesDone();  // one that still came in ends by itself
     next.Read();
-    if (next.Finish().error_code() == grpc::UNAVAILABLE) break;
-  }
+    return next.Finish().error_code() == grpc::UNAVAILABLE;
+  };
+  Await(is_told, "a call that the gateway does not take");
   ASSERT_TRUE(call.Write("after"));
   EXPECT_EQ(call.Read(), "after");
   call.WritesDone();
@@ -390,7 +392,8 @@ struct Curled {
 };
 
 Curled Curl(const std::string& arguments) {
-  const std::string command = "curl -s -m 60 -w '\\n%{http_version} %{http_code}' " + arguments;
+  const std::string command =
+      "curl -s -m " + std::to_string(Scaled(60)) + " -w '\\n%{http_version} %{http_code}' " + arguments;
   FILE* const pipe = popen(command.c_str(), "r");
   std::string output;
   std::array<char, 4096> piece;

@@ -11,6 +11,7 @@
 #include "common/rpc/status.h"
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/gateway/ask.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::gateway {
@@ -182,7 +183,7 @@ TEST(GatewayTest, WhoWaitsGetsAHeadAndComments) {
   HttpPeer peer(gateway->address());
   ASSERT_TRUE(peer.Send(Post(kChat, kHiStreamed)));
   EXPECT_THAT(peer.Receive(/*head_only=*/true).head, StartsWith("HTTP/1.1 200 "));
-  ASSERT_TRUE(peer.Readable(20000)) << "no comment";
+  ASSERT_TRUE(peer.Readable(Scaled(20'000))) << "no comment";
 }
 
 TEST(GatewayTest, WhoLeavesWhileThePromptWaitsCancelsTheCall) {
@@ -194,8 +195,8 @@ TEST(GatewayTest, WhoLeavesWhileThePromptWaitsCancelsTheCall) {
     {
       HttpPeer peer(gateway->address());
       ASSERT_TRUE(peer.Send(Post(kChat, i == 1 ? kHi : kHiStreamed)));
-      while (router.chat_requests().size() < static_cast<size_t>(i)) {
-      }
+      ASSERT_TRUE(Await([&] { return router.chat_requests().size() >= static_cast<size_t>(i); },
+                        "the request at the router"));
     }
     EXPECT_TRUE(router.WaitForCancelled(i));
   }
@@ -214,7 +215,7 @@ TEST(GatewayTest, ASlowClientSlowsTheRouterDown) {
   const auto gateway = Start(router);
   HttpPeer slow(gateway->address());
   ASSERT_TRUE(slow.Send(Post(kChat, kHiStreamed, "Connection: close\r\n")));
-  ASSERT_TRUE(slow.Readable(20000));
+  ASSERT_TRUE(slow.Readable(Scaled(20'000)));
   // Others are served meanwhile, and the slow one's stream stays open: nobody has taken it all.
   EXPECT_EQ(Ask(*gateway, "GET /health HTTP/1.1\r\nHost: h\r\n\r\n").status(), 200);
   // As long as another takes for all of it.
@@ -416,8 +417,8 @@ TEST(GatewayTest, OnItsWayOutOpenStreamsEndAndNobodyElseIsLetIn) {
   EXPECT_THAT(stream.Receive(/*head_only=*/true).head, StartsWith("HTTP/1.1 200 "));
   HttpPeer waiting(gateway->address());
   ASSERT_TRUE(waiting.Send(Post(kChat, kHi)));
-  while (router.chat_requests().size() < 2) absl::SleepFor(absl::Milliseconds(1));
-  std::thread leaving([&] { gateway->Stop(absl::Minutes(1)); });
+  Await([&] { return router.chat_requests().size() >= 2; }, "two requests at the router");
+  std::thread leaving([&] { gateway->Stop(Scaled(absl::Minutes(1))); });
   // Who asks for nothing is let go, and nobody comes in.
   EXPECT_EQ(idle.ReadToEnd(), "");
   EXPECT_FALSE(HttpPeer().TryConnect(gateway->address()));
@@ -456,7 +457,7 @@ TEST(GatewayTest, ItEndsWithAnswersUnderWay) {
   auto gateway = Start(router);
   HttpPeer peer(gateway->address());
   ASSERT_TRUE(peer.Send(Post(kChat, kHiStreamed)));
-  ASSERT_TRUE(peer.Readable(20000));
+  ASSERT_TRUE(peer.Readable(Scaled(20'000)));
   gateway.reset();
   EXPECT_TRUE(router.WaitForCancelled(1));
 }

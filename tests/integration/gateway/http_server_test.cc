@@ -7,6 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "gateway/http/server.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::gateway::http {
@@ -142,8 +143,7 @@ TEST(HttpServerTest, ConnectionsAreBoundedInAllAndByAddress) {
     EXPECT_EQ(server->counts().refused_connections, 1u);
     EXPECT_EQ(server->counts().connections, 2u);
     peers.pop_back();
-    while (server->counts().connections > 1) {
-    }
+    Await([&] { return server->counts().connections <= 1; }, "the end of a connection");
     HttpPeer fourth(server->address());
     ASSERT_TRUE(fourth.Send(Post("a")));
     EXPECT_EQ(fourth.Receive().status(), 200);
@@ -158,13 +158,14 @@ TEST(HttpServerTest, AStreamGoesOnAsFastAsItsClient) {
     if (++written == 64) return exchange->End();
     exchange->Write(piece, [&next, exchange] { next(exchange); });
   };
-  const auto server = Start({.send_timeout = absl::Seconds(60)}, [&](std::shared_ptr<Exchange> exchange) {
-    exchange->Begin({.content_type = "text/plain"});
-    next(exchange);
-  });
+  const auto server =
+      Start({.send_timeout = Scaled(absl::Seconds(60))}, [&](std::shared_ptr<Exchange> exchange) {
+        exchange->Begin({.content_type = "text/plain"});
+        next(exchange);
+      });
   HttpPeer peer(server->address());
   ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
-  ASSERT_TRUE(peer.Readable(10000));
+  ASSERT_TRUE(peer.Readable(Scaled(10'000)));
   EXPECT_LT(written, 60) << "it was written into memory";
   const std::string answer = peer.ReadToEnd();
   EXPECT_EQ(written, 64);
@@ -182,7 +183,7 @@ TEST(HttpServerTest, WhoReadsNothingIsGivenUp) {
   });
   HttpPeer peer(server->address());
   ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(Scaled(absl::Seconds(20))));
 }
 
 TEST(HttpServerTest, AClientThatLeavesIsSeenBeforeItsAnswer) {
@@ -198,7 +199,7 @@ TEST(HttpServerTest, AClientThatLeavesIsSeenBeforeItsAnswer) {
     ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
     asked.WaitForNotification();
   }
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(Scaled(absl::Seconds(20))));
   held->Answer({});  // too late, and harmless
 }
 
@@ -220,7 +221,7 @@ TEST(HttpServerTest, AnswersMayEndBeforeTheServerDoes) {
   ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
   asked.WaitForNotification();
   std::thread answer([&] { held->Answer({.body = "late"}); });
-  server->Stop(absl::Seconds(20));
+  server->Stop(Scaled(absl::Seconds(20)));
   answer.join();
   EXPECT_THAT(peer.ReadToEnd(), testing::EndsWith("late"));
   EXPECT_EQ(idle.ReadToEnd(), "");

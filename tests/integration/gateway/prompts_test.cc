@@ -12,10 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gateway/gateway.h"
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/gateway/ask.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::gateway {
@@ -154,7 +155,7 @@ TEST(PromptsTest, TheFirstThatFailsEndsAll) {
   FakeInference router({.generate = [&others](const v1::GenerateRequest& request) {
     if (request.text() == "bad") {
       // The router has to know of the others, or there is nothing to cancel there.
-      while (others.load()->open() < 2) absl::SleepFor(absl::Milliseconds(1));
+      Await([&] { return others.load()->open() >= 2; }, "the two other prompts at the router");
       return Script{.end = absl::InvalidArgumentError("stop: too many")};
     }
     Script script = Named(request);
@@ -199,7 +200,7 @@ TEST(PromptsTest, WhoLeavesEndsThoseUnderWayAndNoOtherBegins) {
   {
     HttpPeer peer(gateway->address());
     ASSERT_TRUE(peer.Send(Complete({{"prompt", std::vector<std::string>(30, "p")}})));
-    while (router.open() < 8) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(Await([&] { return router.open() >= 8; }, "eight prompts at the router"));
   }
   EXPECT_TRUE(router.WaitForCancelled(8));
   EXPECT_EQ(router.generate_requests().size(), 8u);
@@ -219,7 +220,7 @@ TEST(PromptsTest, ASlowClientGetsAllOfThem) {
   const auto gateway = Start(router);
   HttpPeer peer(gateway->address());
   ASSERT_TRUE(peer.Send(Complete({{"prompt", {"a", "b", "c"}}, {"stream", true}})));
-  ASSERT_TRUE(peer.Readable(20000));
+  ASSERT_TRUE(peer.Readable(Scaled(20'000)));
   // Another is served whole meanwhile.
   EXPECT_EQ(Ask(*gateway, Complete({{"prompt", "d"}})).status(), 200);
   const std::string stream = peer.ReadToEnd();

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "tests/patience.h"
 
 namespace baton::gateway {
 
@@ -15,7 +16,7 @@ TlsPeer::TlsPeer(const std::string& address, const TlsWish& wish)
     : context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free),
       ssl_((SSL_CTX_set_security_level(context_.get(), 0), SSL_new(context_.get())), SSL_free) {
   socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval limit = {.tv_sec = 20};
+  const timeval limit = {.tv_sec = Scaled(20)};
   BATON_CHECK(setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
   sockaddr_in to = {};
   to.sin_family = AF_INET;

@@ -1,5 +1,5 @@
-// TlsPeer: an HTTP client under TLS that does only what it is told. Blocking; reads fail after 20 s. One
-// thread.
+// TlsPeer: an HTTP client under TLS that does only what it is told. Blocking; reads fail after 20 s, scaled.
+// One thread.
 #pragma once
 
 #include <openssl/ssl.h>

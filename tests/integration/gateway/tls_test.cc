@@ -5,12 +5,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gateway/gateway.h"
 #include "gateway/http/server.h"
 #include "tests/fakes/fake_inference.h"
 #include "tests/integration/gateway/tls_peer.h"
 #include "tests/integration/security/certificates.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::gateway {
@@ -47,10 +48,6 @@ std::string Post(const std::string& body, const std::string& more = "", const st
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-void Until(const std::function<bool()>& reached) {
-  while (!reached()) absl::SleepFor(absl::Milliseconds(1));
-}
-
 TEST_F(TlsTest, RequestsOneAfterAnotherAndTogether) {
   const auto server = Serve();
   for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
@@ -85,7 +82,7 @@ TEST_F(TlsTest, OnlyWhatItSpeaksIsAgreedOn) {
   EXPECT_EQ(TlsPeer(server->address(), other).protocol(), "h2");
   other.protocols = {};
   EXPECT_TRUE(TlsPeer(server->address(), other).connected());
-  Until([&] { return server->counts().failed_handshakes == 2; });
+  Await([&] { return server->counts().failed_handshakes == 2; }, "two failed handshakes");
 }
 
 TEST_F(TlsTest, HandshakesThatAreNoneEndInTimeAndKeepNobodyWaiting) {
@@ -104,13 +101,13 @@ TEST_F(TlsTest, HandshakesThatAreNoneEndInTimeAndKeepNobodyWaiting) {
   slow.ReadToEnd();
   EXPECT_THAT(plain.ReadToEnd(), testing::Not(HasSubstr("HTTP/1.1 200")));
   garbage.ReadToEnd();
-  Until([&] { return server->counts().failed_handshakes == 4; });
+  Await([&] { return server->counts().failed_handshakes == 4; }, "four failed handshakes");
 }
 
 TEST_F(TlsTest, OpeningsCountAmongAnAddresssConnections) {
   const auto server = Serve({.max_connections_per_address = 2});
   HttpPeer one(server->address()), two(server->address());
-  Until([&] { return server->counts().connections == 2; });
+  Await([&] { return server->counts().connections == 2; }, "two connections");
   HttpPeer three(server->address());
   EXPECT_EQ(three.ReadToEnd(), "");
   EXPECT_EQ(server->counts().refused_connections, 1u);
@@ -121,9 +118,9 @@ TEST_F(TlsTest, WhoGoesInTheMiddleOfAHandshakeIsForgotten) {
   {
     HttpPeer half(server->address());
     half.Send(std::string("\x16\x03\x01\x02\x00\x01", 6));
-    Until([&] { return server->counts().connections == 1; });
+    Await([&] { return server->counts().connections == 1; }, "one connection");
   }
-  Until([&] { return server->counts().connections == 0; });
+  Await([&] { return server->counts().connections == 0; }, "the end of all connections");
 }
 
 TEST_F(TlsTest, ARefusalArrivesBeforeTheEnd) {
@@ -145,7 +142,7 @@ TEST_F(TlsTest, ARenewedCertificateIsShownAndABrokenOneIsNot) {
   ASSERT_TRUE(before.connected());
   const long first = serial();
   authority_.Issue("server");
-  Until([&] { return serial() != first; });
+  ASSERT_TRUE(Await([&] { return serial() != first; }, "the renewed certificate"));
   const long second = serial();
   { std::ofstream(files_.cert) << "none"; }
   for (int i = 0; i < 20; ++i) EXPECT_EQ(serial(), second);
@@ -191,7 +188,8 @@ TEST_F(TlsTest, WhoLeavesWhileThePromptWaitsCancelsTheCall) {
     TlsPeer peer((*gateway)->address(), Wish());
     ASSERT_TRUE(peer.connected());
     ASSERT_TRUE(peer.Send(Post(kHiStreamed, "", "/v1/chat/completions")));
-    Until([&] { return router.chat_requests().size() == static_cast<size_t>(i); });
+    Await([&] { return router.chat_requests().size() == static_cast<size_t>(i); },
+          "the request at the router");
     if (i == 1) {
       peer.Leave();
       EXPECT_TRUE(router.WaitForCancelled(i));

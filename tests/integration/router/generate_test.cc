@@ -4,6 +4,7 @@
 
 #include "common/rpc/status.h"
 #include "tests/integration/router/router_fixture.h"
+#include "tests/patience.h"
 
 namespace baton::router {
 namespace {
@@ -275,12 +276,15 @@ TEST_F(RouterTest, ASlowClientSlowsTheWorkerDown) {
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
   // The worker goes on until every buffer on the way is full, and no further.
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   int64_t out = -1;
-  while (decode->counts().events_out != out && std::chrono::steady_clock::now() < until) {
+  const auto stands_still = [&] {
+    const int64_t before = out;
     out = decode->counts().events_out;
+    if (out == before) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  }
+    return false;
+  };
+  Await(stands_still, "a worker that stands still for half a second");
   EXPECT_LT(out, kEvents / 2) << "of 16 KiB each, and the client read none";
   const Answer rest = ReadAll(&context, reader.get());
   EXPECT_TRUE(rest.status.ok()) << rest.status;

@@ -4,13 +4,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
-#include "absl/time/clock.h"
 #include "common/rpc/status.h"
 #include "nlohmann/json.hpp"
 #include "router/tenancy/api_key.h"
 #include "tests/integration/router/router_fixture.h"
+#include "tests/patience.h"
 
 namespace baton::router {
 namespace {
@@ -141,8 +140,7 @@ class RouterTwoModelsTest : public RouterModelsTest {
         {.folder = CopyWith("config.json", "rope_theta", 77), .name = "other", .decode = {decode_.back()}}};
     decode_.pop_back();
     StartRouter(options);
-    const auto until = absl::Now() + absl::Seconds(30);
-    while (router_->fleet("other").view()->decode.empty() && absl::Now() < until) std::this_thread::yield();
+    Await([&] { return !router_->fleet("other").view()->decode.empty(); }, "the other model's worker");
   }
 
   v1::ListModelsResponse Models() {
@@ -174,8 +172,8 @@ TEST_F(RouterTwoModelsTest, ARequestGoesToAWorkerOfItsModel) {
 TEST_F(RouterTwoModelsTest, AWorkerThatDiesTakesItsModelAwayAndNoOther) {
   StartTwo();
   other_->Kill();
-  const auto until = absl::Now() + absl::Seconds(30);
-  while (!router_->fleet("other").view()->decode.empty() && absl::Now() < until) std::this_thread::yield();
+  Await([&] { return router_->fleet("other").view()->decode.empty(); },
+        "the other model's worker to be missed");
   const v1::ListModelsResponse models = Models();
   ASSERT_EQ(models.models_size(), 2);
   EXPECT_EQ(models.models(0).ready_decode_workers(), 1u);
@@ -221,7 +219,7 @@ class RouterModelLimitsTest : public RouterModelsTest {
   }
   std::unique_ptr<grpc::ClientContext> ContextOf(bool ads) {
     auto context = std::make_unique<grpc::ClientContext>();
-    context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context->set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
     if (ads) context->AddMetadata("x-api-key", ads_.key);
     return context;
   }

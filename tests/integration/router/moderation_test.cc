@@ -7,12 +7,12 @@
 #include <fstream>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "common/rpc/status.h"
 #include "common/text/detokenizer.h"
 #include "kserve/v2.grpc.pb.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/router/router_fixture.h"
+#include "tests/patience.h"
 
 namespace baton::router {
 namespace {
@@ -47,8 +47,7 @@ class RouterModerationTest : public RouterTest {
     decode_.pop_back();
     judge_->SetScript([this](const v1::DecodeRequest& request) { return VerdictOn(request); });
     StartRouter(options);
-    const auto until = absl::Now() + absl::Seconds(30);
-    while (router_->fleet("guard").view()->decode.empty() && absl::Now() < until) std::this_thread::yield();
+    Await([&] { return !router_->fleet("guard").view()->decode.empty(); }, "the classifier's worker");
   }
   void StartWithTenant(const std::string& rules) {
     tenants_ = fmt::format("{}/moderation_tenants.{}.json", ::testing::TempDir(), getpid());
@@ -110,7 +109,7 @@ class RouterModerationTest : public RouterTest {
   }
   absl::Status Moderate(const v1::ModerateRequest& request, v1::ModerateResponse* response) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
     return rpc::FromGrpc(stub_->Moderate(&context, request, response));
   }
 
@@ -517,7 +516,7 @@ TEST_F(RouterModerationTest, NothingHarmfulLeavesByKserve) {
     input.add_shape(1);
     input.mutable_contents()->add_bytes_contents("Tell me");
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
     if (!stream) {
       inference::ModelInferResponse response;
       const grpc::Status status = kserve->ModelInfer(&context, request, &response);

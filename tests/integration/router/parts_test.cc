@@ -5,6 +5,7 @@
 #include "common/text/tokenizer.h"
 #include "router/api/answer_fold.h"
 #include "tests/integration/router/router_fixture.h"
+#include "tests/patience.h"
 
 namespace baton::router {
 namespace {
@@ -45,7 +46,7 @@ class RouterPartsTest : public RouterTest {
 
   grpc::Status Complete(const v1::ChatRequest& request, v1::ChatAnswer* answer) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
     return stub_->Complete(&context, request, answer);
   }
 

@@ -1,14 +1,15 @@
 #include "tests/integration/router/router_fixture.h"
 
+#include <fmt/format.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
 #include <chrono>
 #include <sstream>
-#include <thread>
 
 #include "common/base/check.h"
 #include "common/rpc/status.h"
+#include "tests/patience.h"
 
 namespace baton::router {
 
@@ -49,7 +50,7 @@ void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> mor
   options.prefill = prefill_;
   options.drain = absl::Seconds(1);
   // On a loaded machine a living process may be silent for seconds.
-  options.keepalive.timeout = absl::Seconds(60);
+  options.keepalive.timeout = Scaled(absl::Seconds(60));
   auto router = Router::Start(options);
   BATON_CHECK(router.ok()) << router.status();
   router_ = *std::move(router);
@@ -58,9 +59,7 @@ void RouterTest::StartRouter(RouterOptions options, std::vector<std::string> mor
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   channel_ = grpc::CreateCustomChannel(router_->address(), grpc::InsecureChannelCredentials(), arguments);
   stub_ = v1::Inference::NewStub(channel_);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!router_->fleet().settled() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-  EXPECT_TRUE(router_->fleet().settled());
+  Await([&] { return router_->fleet().settled(); }, "word of every worker at the router");
 }
 
 Answer RouterTest::ReadAll(grpc::ClientContext* context, grpc::ClientReader<v1::GenerateResponse>* reader) {
@@ -83,7 +82,7 @@ Answer RouterTest::Generate(const v1::GenerateRequest& request, absl::Duration d
 
 Answer RouterTest::Chat(const v1::ChatRequest& request) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
   return ReadAll(&context, stub_->Chat(&context, request).get());
 }
 
@@ -102,12 +101,8 @@ double RouterTest::Metric(const std::string& line_start) const {
 }
 
 bool RouterTest::AwaitMetric(const std::string& line_start, double value) const {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (Metric(line_start) != value) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  return Await([&] { return Metric(line_start) == value; },
+               [&] { return fmt::format("{}{}, which is {}", line_start, value, Metric(line_start)); });
 }
 
 }  // namespace baton::router

@@ -15,6 +15,7 @@
 #include "baton/v1/inference.grpc.pb.h"
 #include "router/router.h"
 #include "tests/fakes/fake_worker.h"
+#include "tests/patience.h"
 
 namespace baton::router {
 
@@ -37,14 +38,14 @@ class RouterTest : public ::testing::Test {
   // Over all workers so far, and further decode addresses. Returns when every worker was heard of.
   void StartRouter(RouterOptions options = {}, std::vector<std::string> more_decode = {});
 
-  Answer Generate(const v1::GenerateRequest& request, absl::Duration deadline = absl::Seconds(60));
+  Answer Generate(const v1::GenerateRequest& request, absl::Duration deadline = Scaled(absl::Seconds(60)));
   Answer Chat(const v1::ChatRequest& request);
   static Answer ReadAll(grpc::ClientContext* context, grpc::ClientReader<v1::GenerateResponse>* reader);
 
   static v1::GenerateRequest TextRequest(const std::string& text = "Hello there");
   // Value of a metric line, by its name and labels exactly as on the page; 0 if it is not there.
   double Metric(const std::string& line_start) const;
-  // Waits, at most half a minute, for the metric to have this value.
+  // Waits for the metric to have this value. The test has failed if it does not get it.
   bool AwaitMetric(const std::string& line_start, double value) const;
 
   std::vector<std::unique_ptr<fakes::FakeWorker>> workers_;

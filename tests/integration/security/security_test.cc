@@ -18,6 +18,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/server_stream.h"
 #include "tests/integration/security/certificates.h"
+#include "tests/patience.h"
 
 namespace baton::rpc {
 namespace {
@@ -94,19 +95,19 @@ class SecurityTest : public ::testing::Test {
     const auto security = Load(options);
     service_ = std::make_unique<Guarded>(security);
     auto server = Server::Start(
-        {.security = security, .is_public = is_public, .keepalive = {.timeout = absl::Seconds(60)}},
+        {.security = security, .is_public = is_public, .keepalive = {.timeout = Scaled(absl::Seconds(60))}},
         {service_.get()});
     BATON_CHECK(server.ok()) << server.status();
     server_ = *std::move(server);
   }
   std::shared_ptr<grpc::Channel> Dial(const SecurityOptions& options) {
-    return MakeChannel(server_->address(), {.timeout = absl::Seconds(60)}, Load(options).get());
+    return MakeChannel(server_->address(), {.timeout = Scaled(absl::Seconds(60))}, Load(options).get());
   }
   // One call on a new channel.
   absl::Status Call(const SecurityOptions& options, std::vector<std::string>* server_names = nullptr) {
     const auto stub = v1::Worker::NewStub(Dial(options));
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
     v1::DrainResponse response;
     const grpc::Status status = stub->Drain(&context, {}, &response);
     if (server_names != nullptr && status.ok()) {
@@ -219,12 +220,13 @@ TEST_F(SecurityTest, ARenewedCertificateIsShownWhileStreamsRun) {
   const PairFiles renewed = fleet_.Issue("renewed");
   std::filesystem::rename(renewed.key, pair.key);
   std::filesystem::rename(renewed.cert, pair.cert);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   std::vector<std::string> names;
-  while (!std::count(names.begin(), names.end(), "renewed") && std::chrono::steady_clock::now() < until) {
+  const auto is_shown = [&] {
     names.clear();
     Call(client, &names).IgnoreError();
-  }
+    return std::count(names.begin(), names.end(), "renewed") > 0;
+  };
+  Await(is_shown, "the renewed certificate");
   EXPECT_THAT(names, Contains("renewed"));
   service_->EndStreams();
   EXPECT_TRUE(watch->Read(&event)) << "the stream of the old certificate goes on";

@@ -5,11 +5,11 @@
 
 #include <csignal>
 #include <filesystem>
-#include <thread>
 
-#include "absl/time/clock.h"
+#include "absl/status/status.h"
 #include "common/base/check.h"
 #include "common/base/secret.h"
+#include "tests/patience.h"
 
 namespace baton::router::store {
 
@@ -32,21 +32,20 @@ void RedisServer::Start() {
   auto child = cli::Child::Spawn(BATON_REDIS_SERVER, flags);
   BATON_CHECK(child.ok()) << child.status();
   child_ = *std::move(child);
-  const absl::Time give_up = absl::Now() + absl::Seconds(60);
   Redis redis(options());
   absl::Status there;
-  do {
+  const auto is_there = [&] {
     there = redis.Run(std::vector<std::string>{"PING"}).status();
-    std::this_thread::yield();
-  } while (absl::IsUnavailable(there) && absl::Now() < give_up);
-  BATON_CHECK(!absl::IsUnavailable(there)) << there;
+    return !absl::IsUnavailable(there);
+  };
+  BATON_CHECK(Await(is_there, "the store")) << there;
 }
 
 void RedisServer::Signal(int signal) { child_->Signal(signal); }
 
 void RedisServer::AwaitEnd() {
   pollfd ended = {.fd = child_->ended_fd(), .events = POLLIN, .revents = 0};
-  BATON_CHECK_EQ(poll(&ended, 1, 60'000), 1);
+  BATON_CHECK_EQ(poll(&ended, 1, Scaled(60'000)), 1);
   child_.reset();
 }
 

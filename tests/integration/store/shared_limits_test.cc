@@ -12,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "tests/integration/store/redis_server.h"
+#include "tests/patience.h"
 
 namespace baton::router::store {
 namespace {
@@ -45,14 +46,11 @@ class Side {
   Meter::Left Left() { return meters_->LeftOver(kTenant, clock_.Now()); }
   std::string Page() const { return metrics_.Text(); }
   void AwaitPage(const std::string& line) {
-    const absl::Time give_up = absl::Now() + absl::Seconds(60);
-    while (Page().find(line + "\n") == std::string::npos && absl::Now() < give_up) std::this_thread::yield();
+    Await([&] { return Page().find(line + "\n") != std::string::npos; }, line);
     EXPECT_THAT(Page(), HasSubstr(line + "\n"));
   }
   void AwaitLeft(double least, double most) {
-    const absl::Time give_up = absl::Now() + absl::Seconds(60);
-    const auto there = [&] { return Left().requests >= least && Left().requests <= most; };
-    while (!there() && absl::Now() < give_up) std::this_thread::yield();
+    Await([&] { return Left().requests >= least && Left().requests <= most; }, "what is left of the limit");
     EXPECT_THAT(Left().requests, AllOf(Ge(least), Le(most)));
   }
   Meters& meters() { return *meters_; }
@@ -125,12 +123,13 @@ TEST(SharedLimitsTest, ARouterThatStartsLaterAdoptsWhatIsLeft) {
   Side a(server.options(), "a", kRequests);
   for (int i = 0; i < 95; ++i) EXPECT_TRUE(a.Admit({.requests = 1}));
   a.limits().SetTenant(TenantId{1}, "other");
-  const absl::Time give_up = absl::Now() + absl::Seconds(60);
   double left = 1;
-  while (left > 0.5 && absl::Now() < give_up) {
+  const auto adopts = [&] {
     Side b(server.options(), "b", kRequests);
     left = b.Left().requests;
-  }
+    return left <= 0.5;
+  };
+  Await(adopts, "a router that adopts what is left");
   EXPECT_LT(left, 0.5);
 }
 
@@ -152,8 +151,7 @@ TEST(SharedLimitsTest, WithoutTheStoreEachGoesOnWithItsPart) {
   server.Start();
   a.AwaitPage("baton_router_store_up 1");
   b.AwaitPage("baton_router_store_up 1");
-  const absl::Time give_up = absl::Now() + absl::Seconds(60);
-  while ((a.Left().quota > 0.1 || b.Left().quota > 0.1) && absl::Now() < give_up) std::this_thread::yield();
+  Await([&] { return a.Left().quota <= 0.1 && b.Left().quota <= 0.1; }, "what both have used, at the store");
   EXPECT_LT(a.Left().quota, 0.1);
   EXPECT_LT(b.Left().quota, 0.1);
 }

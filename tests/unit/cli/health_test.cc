@@ -4,12 +4,13 @@
 
 #include "cli/client/inference_client.h"
 #include "common/rpc/server.h"
+#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
 
 absl::StatusOr<bool> Ask(const std::string& address, const std::string& service) {
-  const auto client = InferenceClient::Connect(address, absl::Seconds(30));
+  const auto client = InferenceClient::Connect(address, Scaled(absl::Seconds(30)));
   if (!client.ok()) return client.status();
   return (*client)->IsServing(service);
 }

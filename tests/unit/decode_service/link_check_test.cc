@@ -8,6 +8,7 @@
 #include "common/rpc/server.h"
 #include "common/transfer/host_link.h"
 #include "common/transfer/shipment.h"
+#include "tests/patience.h"
 
 namespace baton::decode_service {
 namespace {
@@ -135,9 +136,7 @@ TEST_F(LinkCheckTest, APeerThatSendsNothingIsGivenUp) {
 // Which links can promise it: the host link has no transport of NCCL's.
 TEST_F(LinkCheckTest, ATransportThatWasAskedForIsNotTakenOnTrust) {
   Begin({.peers = {peer_->Serve()}, .transport = "rdma", .bytes = 1});
-  const absl::Time give_up = absl::Now() + absl::Seconds(30);
-  while (peer_->sent_bytes() == 0 && absl::Now() < give_up) std::this_thread::yield();
-  EXPECT_GT(peer_->sent_bytes(), 0);
+  Await([&] { return peer_->sent_bytes() > 0; }, "bytes of the test");
   check_->Stop();
   EXPECT_FALSE(passed_.HasBeenNotified());
   absl::Status allowed;

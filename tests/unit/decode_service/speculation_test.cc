@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 #include "tests/unit/decode_service/adversary_drafter.h"
 #include "tests/unit/decode_service/random_requests.h"
 #include "tests/unit/decode_service/speculation_rig.h"

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "absl/synchronization/notification.h"
+#include "tests/patience.h"
 
 namespace baton::engine {
 namespace {
@@ -19,7 +20,7 @@ TEST(LoopTest, RestsAsLongAsItIsToldAndThenStepsWithoutMail) {
         return false;
       },
       [] { return absl::Milliseconds(1); });
-  EXPECT_TRUE(third.WaitForNotificationWithTimeout(absl::Seconds(60))) << steps << " steps";
+  EXPECT_TRUE(third.WaitForNotificationWithTimeout(Scaled(absl::Seconds(60)))) << steps << " steps";
 }
 
 TEST(LoopTest, RestsUntilMailComesAndRunsItBeforeTheStep) {

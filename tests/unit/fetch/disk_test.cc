@@ -2,9 +2,6 @@
 // disk does costs a computation at most. A real loop, an engine of a small model, files in memory.
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "absl/synchronization/notification.h"
 #include "common/fetch/disk_client.h"
 #include "common/fetch/disk_source.h"
@@ -14,6 +11,7 @@
 #include "common/kv/tier/patient_folder.h"
 #include "common/kv/tier/shared_store.h"
 #include "tests/fakes/faulty_folder.h"
+#include "tests/patience.h"
 #include "tests/unit/fetch/two_workers.h"
 
 namespace baton::fetch {
@@ -57,7 +55,7 @@ class DiskTest : public TwoWorkersTest {
     loop_.reset();
   }
   void Write() {
-    loop_->Run([&] { write_behind_->Flush(absl::Seconds(60)); });
+    loop_->Run([&] { write_behind_->Flush(Scaled(absl::Seconds(60))); });
     tier_->Flush(absl::InfiniteDuration());
     loop_->Run([&] { write_behind_->Step(false); });  // for the metrics
   }
@@ -99,7 +97,7 @@ class DiskTest : public TwoWorkersTest {
   FetchProbe load_probe_{disk_metrics_};
   DiskProbe disk_probe_{disk_metrics_};
   double saved_ = 100;  // seconds
-  absl::Duration longest_ = absl::Seconds(60);
+  absl::Duration longest_ = Scaled(absl::Seconds(60));
   std::unique_ptr<engine::Loop> loop_;
   std::unique_ptr<kv::tier::DiskTier> tier_;
   std::unique_ptr<DiskClient> disk_client_;
@@ -275,7 +273,7 @@ class SharedTest : public DiskTest {
         *std::move(store),
         kv::tier::TierOptions{.write_bytes = write_slots * identity_.slot_bytes(),
                               .settle = absl::Milliseconds(1)},
-        clock_, [this] { settled_.Post(); });
+        clock_);
     shared_client_ =
         std::make_unique<DiskClient>(DiskClient::Options{.layers = here_->store().layout().layers,
                                                          .max_chunk_bytes = 2 * identity_.block_bytes,
@@ -292,33 +290,11 @@ class SharedTest : public DiskTest {
     shared_.reset();
   }
   bool AwaitShared(int64_t blocks) {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (shared_->counts().store.blocks < blocks && std::chrono::steady_clock::now() < give_up) {
-      settled_.WaitFor(absl::Seconds(1));
-    }
-    return shared_->counts().store.blocks == blocks;
+    return Await([&] { return shared_->counts().store.blocks >= blocks; }, "blocks in the shared folder") &&
+           shared_->counts().store.blocks == blocks;
   }
 
-  // Counts what was posted.
-  class News {
-   public:
-    void Post() {
-      absl::MutexLock lock(&mutex_);
-      news_ = true;
-    }
-    void WaitFor(absl::Duration longest) {
-      absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithTimeout(absl::Condition(&news_), longest);
-      news_ = false;
-    }
-
-   private:
-    absl::Mutex mutex_;
-    bool news_ ABSL_GUARDED_BY(mutex_) = false;
-  };
-
   kv::tier::MemoryDisk shared_disk_;
-  News settled_;
   FetchProbe shared_load_probe_{disk_metrics_, FetchProbe::Tier{kSharedName}};
   DiskProbe shared_probe_{disk_metrics_, kSharedName};
   std::unique_ptr<kv::tier::DiskTier> shared_;
@@ -370,7 +346,7 @@ TEST_F(SharedTest, AFolderThatHangsHoldsUpNeitherTheDiskNorTheEnd) {
   const auto failed = [&] {
     return shared_->counts().store.failures[static_cast<size_t>(kv::tier::BlockStore::Failure::kWrite)] > 0;
   };
-  while (!failed()) std::this_thread::yield();
+  Await(failed, "the write that fails");
   // Nothing is read from it either, and whoever asks does not wait.
   EXPECT_EQ(shared_source_->Find(Chain(*here_, tokens_), 0).blocks(), 0u);
   Unshare();

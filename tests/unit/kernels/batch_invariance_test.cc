@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "common/tensor/dtype.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 #include "tests/unit/kernels/trial.h"
 
 namespace baton::kernels {

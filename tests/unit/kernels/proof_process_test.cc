@@ -6,12 +6,14 @@
 
 #include <vector>
 
+#include "tests/patience.h"
+
 namespace baton::kernels::cuda {
 namespace {
 
 using testing::HasSubstr;
 
-absl::Status Prove(const std::string& script, absl::Duration limit = absl::Seconds(60)) {
+absl::Status Prove(const std::string& script, absl::Duration limit = Scaled(absl::Seconds(60))) {
   // $0 is the number that comes behind.
   return RunProof(std::vector<std::string>{"/bin/sh", "-c", script}, 3, limit);
 }
@@ -38,7 +40,8 @@ TEST(ProofProcessTest, WhatNeverEndsIsKilled) {
 }
 
 TEST(ProofProcessTest, AProgramThatIsNotThereIsNamed) {
-  const absl::Status missing = RunProof(std::vector<std::string>{"/no/such/program"}, 0, absl::Seconds(60));
+  const absl::Status missing =
+      RunProof(std::vector<std::string>{"/no/such/program"}, 0, Scaled(absl::Seconds(60)));
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/no/such/program"));
 }
 

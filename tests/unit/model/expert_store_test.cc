@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "common/base/digest.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 
 namespace baton::model {
 namespace {
@@ -154,7 +154,7 @@ TEST_F(ExpertStoreTest, MissesOfAStepAreReadTogether) {
     std::unique_lock lock(mutex);
     ++begun;
     both.notify_all();
-    return both.wait_for(lock, std::chrono::seconds(20), [&] { return begun >= 2; })
+    return both.wait_for(lock, Scaled(std::chrono::seconds(20)), [&] { return begun >= 2; })
                ? absl::OkStatus()
                : absl::DeadlineExceededError("one after the other");
   };
@@ -179,7 +179,7 @@ TEST_F(ExpertStoreTest, GivesExpertsAsTheyCome) {
   bool fail = false;
   script_ = [&](int64_t offset, std::span<std::byte>) -> absl::Status {
     std::unique_lock lock(mutex);
-    if (!changed.wait_for(lock, std::chrono::seconds(20), [&] { return let.contains(offset); })) {
+    if (!changed.wait_for(lock, Scaled(std::chrono::seconds(20)), [&] { return let.contains(offset); })) {
       return absl::DeadlineExceededError("not let");
     }
     return fail && offset == index_.at({0, 4}).offset ? absl::UnavailableError("gone") : absl::OkStatus();

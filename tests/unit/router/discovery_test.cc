@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "absl/synchronization/notification.h"
+#include "tests/patience.h"
 
 namespace baton::router::discovery {
 namespace {
@@ -262,7 +263,7 @@ TEST_F(DiscoveryTest, ItsThreadFollowsTheFileAndTheAnswers) {
   (*opened)->Start();
   EXPECT_TRUE(first.HasBeenNotified()) << "before Start returns";
   WriteFile(R"({"decode": ["dns:///127.0.0.7:81"]})");
-  EXPECT_TRUE(second.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_TRUE(second.WaitForNotificationWithTimeout(Scaled(absl::Seconds(60))));
   (*opened)->Stop();
   (*opened)->Hurry();
 }
@@ -315,7 +316,7 @@ TEST(SystemResolverTest, KnowsNumbersAndSaysWhatIsNoName) {
       result = std::move(answer);
       done.Notify();
     });
-    EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(Scaled(absl::Seconds(60))));
     return result;
   };
   EXPECT_THAT(*ask("127.0.0.3"), ElementsAre("127.0.0.3"));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "common/rpc/status.h"
+#include "tests/patience.h"
 #include "tests/unit/router/dispatcher_fixture.h"
 
 namespace baton::router {
@@ -200,7 +201,7 @@ TEST_F(DispatcherTest, ItsThreadKeepsDeadlines) {
   ASSERT_TRUE(dispatcher.Submit(request).ok());
   absl::MutexLock lock(&mutex);
   const auto answered = [&] { return !answer.ok(); };
-  ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&answered), absl::Seconds(30)));
+  ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&answered), Scaled(absl::Seconds(30))));
   EXPECT_TRUE(absl::IsDeadlineExceeded(answer)) << answer;
 }
 

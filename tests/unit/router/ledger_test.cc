@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "nlohmann/json.hpp"
 #include "router/billing/sqlite_ledger.h"
+#include "tests/patience.h"
 
 namespace baton::router::billing {
 namespace {
@@ -190,7 +191,7 @@ TEST_F(LedgerTest, ADiskThatHangsHoldsACallerForAShortTime) {
   large.request_id = std::string(1 << 20, 'x');
   absl::Notification released;
   (*ledger)->Record(std::move(large), [&] { released.Notify(); });
-  EXPECT_TRUE(released.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(released.WaitForNotificationWithTimeout(Scaled(absl::Seconds(30))));
   EXPECT_THAT(metrics_.Text(), HasSubstr("baton_router_ledger_failing 1\n"));
   // A reader comes, so that the writer can end.
   std::thread reader([this] {

@@ -9,11 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "router/billing/sqlite_ledger.h"
+#include "tests/patience.h"
 #include "tests/unit/router/two_decode_workers.h"
 
 namespace baton::router {
@@ -197,7 +197,7 @@ class RequestDriverTest : public ::testing::Test, protected TwoDecodeWorkers {
                                      },
                                  .drop = [] {}});
     };
-    while (!submit()) std::this_thread::yield();  // it is full
+    ASSERT_TRUE(baton::Await(submit, "room at the executor"));
     done.WaitForNotification();
   }
   // Holds the grammars' thread until `go_on`.

@@ -20,11 +20,12 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "tests/descriptors.h"
+#include "tests/patience.h"
 
 namespace baton::rpc {
 namespace {
 
-constexpr int kPatienceMs = 60'000;
+constexpr int kPatienceMs = Scaled(60'000);
 
 // A connection to `address` from the loopback address that ends in `from`.
 class Client {
@@ -89,8 +90,7 @@ TEST(AcceptorTest, SoManyInAllAndFromEachAddressAndAgainWhenTheyHaveGone) {
     EXPECT_FALSE(Client(address, 4).IsServed()) << "four in all";
   }
   // The server hears of their ends in its own time.
-  while (!Client(address, 2).IsServed()) {
-  }
+  Await([&] { return Client(address, 2).IsServed(); }, "a server that has room again");
 }
 
 TEST(AcceptorTest, WithoutADescriptorLeftItTurnsClientsAwayAndLaterServesAgain) {
@@ -147,7 +147,8 @@ TEST(AcceptorTest, ListensOnAllThatGrpcDid) {
     std::string target = (*server)->address();
     if (target.starts_with("localhost:")) target.replace(0, target.find(':'), "127.0.0.1");
     const auto channel = MakeChannel(target);
-    EXPECT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(60)))
+    EXPECT_TRUE(
+        channel->WaitForConnected(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60))))
         << (*server)->address();
     EXPECT_FALSE(Server::Start({.listen = (*server)->address()}, {}).ok()) << "taken";
   }

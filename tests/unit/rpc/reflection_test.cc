@@ -18,6 +18,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "grpc/reflection/v1/reflection.pb.h"
+#include "tests/patience.h"
 
 namespace baton::rpc {
 namespace {
@@ -43,7 +44,7 @@ void Unpack(const grpc::ByteBuffer& bytes, pb::Message& message) {
 class Call {
  public:
   Call(grpc::GenericStub& stub, const std::string& method) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context_.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(30)));
     call_ = stub.PrepareCall(&context_, method, &queue_);
     call_->StartCall(this);
     Next();

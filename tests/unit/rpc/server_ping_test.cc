@@ -14,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "common/rpc/server.h"
+#include "tests/patience.h"
 
 namespace baton::rpc {
 namespace {
@@ -113,8 +114,8 @@ class Connection {
 };
 
 TEST(ServerPingTest, PingsWhileACallIsUnderWayAndNotBetweenCalls) {
-  const auto server =
-      Server::Start({.keepalive = {.interval = absl::Milliseconds(50), .timeout = absl::Seconds(60)}}, {});
+  const auto server = Server::Start(
+      {.keepalive = {.interval = absl::Milliseconds(50), .timeout = Scaled(absl::Seconds(60))}}, {});
   ASSERT_TRUE(server.ok()) << server.status();
   Connection connection((*server)->address());
   // Silence, for many intervals. A slow machine can only make this too easy.
@@ -129,7 +130,7 @@ TEST(ServerPingTest, PingsWhileACallIsUnderWayAndNotBetweenCalls) {
   connection.WatchHealth();
   int pings = 0;
   while (pings < 4) {
-    const auto frame = connection.Receive(absl::Now() + absl::Seconds(60));
+    const auto frame = connection.Receive(absl::Now() + Scaled(absl::Seconds(60)));
     ASSERT_TRUE(frame.has_value()) << "no ping";
     ASSERT_NE(frame->type, kGoAway);
     if (frame->type != kPing || (frame->flags & kAck) != 0) continue;

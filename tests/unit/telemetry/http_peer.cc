@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "tests/patience.h"
 
 namespace baton::telemetry {
 
@@ -20,7 +21,7 @@ int HttpAnswer::status() const {
 
 HttpPeer::HttpPeer() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   BATON_CHECK(socket_ >= 0);
-  const timeval limit = {.tv_sec = 20};
+  const timeval limit = {.tv_sec = Scaled(20)};
   BATON_CHECK(setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
 }
 

@@ -16,7 +16,7 @@ struct HttpAnswer {
 
 class HttpPeer {
  public:
-  // Connects at once. Reads fail after 20 s, so that a test ends that nobody answers.
+  // Connects at once. Reads fail after 20 s, scaled, so that a test ends that nobody answers.
   explicit HttpPeer(const std::string& address);
   // A peer that is connected later, whose descriptor is there already.
   HttpPeer();

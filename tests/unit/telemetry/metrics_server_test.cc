@@ -5,10 +5,10 @@
 
 #include <filesystem>
 #include <iterator>
-#include <thread>
 #include <vector>
 
 #include "common/telemetry/metrics.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::telemetry {
@@ -118,7 +118,7 @@ TEST_F(MetricsServerTest, LeavesNoThreadBehind) {
   EXPECT_EQ(client.Get().status(), 200);
   second->reset();
   // The kernel strikes a thread off its list a moment after others may know that it has ended.
-  while (threads() != with_one) std::this_thread::yield();
+  Await([&] { return threads() == with_one; }, "the end of the server's thread");
 }
 
 TEST_F(MetricsServerTest, ATakenPortIsAnError) {

@@ -7,11 +7,11 @@
 #include <sys/resource.h>
 
 #include <atomic>
-#include <thread>
 #include <vector>
 
 #include "common/telemetry/gzip.h"
 #include "tests/descriptors.h"
+#include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
 namespace baton::telemetry {
@@ -180,8 +180,8 @@ TEST_F(PageServerTest, WhoReadsNothingIsGivenUp) {
   const auto server = Start({.send_timeout = kShort});
   HttpPeer attacker(server->address());
   ASSERT_TRUE(attacker.Send("GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n"));
-  ASSERT_TRUE(attacker.Readable(20'000));
-  while (server->connections() > 0) std::this_thread::yield();
+  ASSERT_TRUE(attacker.Readable(Scaled(20'000)));
+  Await([&] { return server->connections() == 0; }, "the end of the connection");
   EXPECT_LT(attacker.ReadToEnd().size(), page_.size());
 }
 

@@ -18,6 +18,7 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
+#include "tests/patience.h"
 
 namespace baton::worker {
 namespace {
@@ -88,7 +89,7 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   {
     // What does not come fails the test.
-    const auto patience = std::chrono::system_clock::now() + std::chrono::minutes(1);
+    const auto patience = std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1));
     grpc::ClientContext context;
     context.set_deadline(patience);
     const auto reader = stub->Watch(&context, v1::WatchRequest());
@@ -139,7 +140,7 @@ TEST(WorkerRuntimeTest, TellsWithoutWorkWhatHadToWait) {
   const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
   v1::WatchRequest request;
   request.set_blocks(true);
   const auto reader = stub->Watch(&context, request);
@@ -180,7 +181,7 @@ TEST(WorkerRuntimeTest, TellsOfABlockThatComesAndGoesWhatItDidLast) {
   const absl::Cleanup stop = [&] { (*runtime)->Stop(absl::UnavailableError("leaving")); };
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
   v1::WatchRequest request;
   request.set_blocks(true);
   const auto reader = stub->Watch(&context, request);
@@ -251,7 +252,7 @@ TEST(WorkerRuntimeTest, TellsOfMoreBlocksOnDiskThanAnEventHolds) {
   (*runtime)->hub().SetOnDisk([](const kv::BlockHash& hash) { return hash.bytes()[0] % 2 == 0; });
   const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(5));
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(5)));
   v1::WatchRequest request;
   request.set_blocks(true);
   const auto reader = stub->Watch(&context, request);

@@ -3,18 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "absl/synchronization/mutex.h"
 #include "common/kv/tier/record.h"
 #include "tests/fakes/faulty_folder.h"
+#include "tests/patience.h"
 
 namespace baton::kv::tier {
 namespace {
 
 TEST(PatientFolderTest, PassesOnWhatTheFolderDoes) {
   MemoryDisk disk;
-  auto folder = OpenPatiently([&] { return disk.OpenFolder(); }, absl::Seconds(60)).value();
+  auto folder = OpenPatiently([&] { return disk.OpenFolder(); }, Scaled(absl::Seconds(60))).value();
   PageBuffer page(kPage), back(kPage);
   page.bytes()[7] = std::byte{9};
   {
@@ -30,8 +29,9 @@ TEST(PatientFolderTest, PassesOnWhatTheFolderDoes) {
   EXPECT_EQ(back.bytes()[7], std::byte{9});
   EXPECT_TRUE(absl::IsDataLoss(folder->Open("two").value()->ReadAt(kPage, back.bytes())));
   EXPECT_TRUE(folder->Remove("two").ok());
-  const auto failed = OpenPatiently(
-      [] { return absl::StatusOr<std::unique_ptr<Folder>>(absl::DataLossError("")); }, absl::Seconds(60));
+  const auto failed =
+      OpenPatiently([] { return absl::StatusOr<std::unique_ptr<Folder>>(absl::DataLossError("")); },
+                    Scaled(absl::Seconds(60)));
   EXPECT_TRUE(absl::IsDataLoss(failed.status()));
 }
 
@@ -63,8 +63,8 @@ TEST(PatientFolderTest, AHangIsWaitedForOnce) {
     EXPECT_EQ(reads, 1);
     hangs = false;
   }
-  while (!folder->Look("one").ok()) std::this_thread::yield();
-  while (!file->ReadAt(0, page.bytes()).ok()) std::this_thread::yield();
+  Await([&] { return folder->Look("one").ok(); }, "a folder that answers again");
+  Await([&] { return file->ReadAt(0, page.bytes()).ok(); }, "a file that answers again");
 }
 
 }  // namespace

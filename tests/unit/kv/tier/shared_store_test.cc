@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/kv/tier/patient_folder.h"
 #include "tests/fakes/faulty_folder.h"
-#include "tests/sanitized.h"
+#include "tests/patience.h"
 #include "tests/seed.h"
 #include "tests/unit/kv/tier/tier_blocks.h"
 
@@ -402,7 +402,7 @@ TEST_F(SharedStoreTest, AFolderThatHangsIsSilent) {
     absl::MutexLock lock(&mutex);
     hangs = false;
   }
-  while (!store->Refresh().ok()) std::this_thread::yield();
+  Await([&] { return store->Refresh().ok(); }, "a folder that answers again");
   EXPECT_EQ(ReadChain(*store, 0, 4), 4) << "nothing was lost";
   Publish(*store, 10, 4);
   EXPECT_EQ(ReadChain(*store, 10, 4), 4);
