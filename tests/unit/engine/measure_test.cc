@@ -44,6 +44,27 @@ TEST(MeasureTest, FindsWhatTheClockSays) {
   EXPECT_NEAR(forecast.Seconds(chunk), 200e-6, 100e-6);
 }
 
+// Other processes start at the same time: six steps of seven take three times as long as they need.
+TEST(MeasureTest, AShortStepIsRepeatedUntilItIsUndisturbed) {
+  class BusyClock final : public Clock {
+   public:
+    absl::Time Now() const override {
+      // A step is between an odd reading and the even one behind it.
+      now_ += absl::Microseconds(++readings_ % 2 == 1 ? 1 : readings_ % 14 == 0 ? 100 : 300);
+      return now_;
+    }
+
+   private:
+    mutable int64_t readings_ = 0;
+    mutable absl::Time now_ = absl::UnixEpoch();
+  };
+  const auto engine = fuzz::MakeTinyEngine(100);
+  const forecast::StepForecast forecast(MeasureStepCost(*engine, {.budget = absl::Hours(1)}, BusyClock()));
+  for (const int64_t running : {1, 4, 8}) {
+    EXPECT_NEAR(forecast.Seconds({.running = running, .context = 100 * running}), 100e-6, 50e-6) << running;
+  }
+}
+
 // A model of which a single step takes minutes: two of them, and no more.
 TEST(MeasureTest, IsBoundedOnALargeModel) {
   const auto engine = fuzz::MakeTinyEngine(400);

@@ -13,10 +13,10 @@ namespace {
 // A small model on a core: what a bare step takes.
 constexpr forecast::StepCost kMeasured = {
     .base = 0.2e-3, .sequence = 0.1e-3, .context = 0.1e-6, .token = 15e-6, .pair = 2e-9};
-constexpr int64_t kPrompt = 243;
+constexpr int64_t kTurnTokens = 243;
 constexpr WorkerSlot kUsed{0}, kStranger{1};
 
-forecast::StepCost Times(const forecast::StepCost& cost, double factor) {
+forecast::StepCost Multiple(const forecast::StepCost& cost, double factor) {
   return {.base = cost.base * factor,
           .sequence = cost.sequence * factor,
           .context = cost.context * factor,
@@ -25,30 +25,30 @@ forecast::StepCost Times(const forecast::StepCost& cost, double factor) {
 }
 
 // Two decode workers that compute their prompts themselves.
-class Pair {
+class UsedAndStranger {
  public:
-  Pair() {
+  UsedAndStranger() {
     workers_[0].slot = kUsed;
     workers_[1].slot = kStranger;
   }
   void Introduce(WorkerSlot slot, const forecast::StepCost& cost = kMeasured) {
     policy_->Introduce(slot, cost);
   }
-  // An answer behind a prompt of kPrompt tokens, which took `factor` times as long as kMeasured says.
+  // An answer behind a prompt of kTurnTokens tokens, which took `factor` times as long as kMeasured says.
   void Observe(WorkerSlot slot, double factor) {
     policy_->Observe(
         {.prefill = slot,
          .decode = slot,
-         .uncached_tokens = kPrompt,
-         .compute_seconds = factor * kMeasured.prefill().Seconds(kPrompt, 0),
-         .step_seconds = factor * (kMeasured.base + kMeasured.sequence + kMeasured.context * kPrompt),
+         .uncached_tokens = kTurnTokens,
+         .compute_seconds = factor * kMeasured.prefill().Seconds(kTurnTokens, 0),
+         .step_seconds = factor * (kMeasured.base + kMeasured.sequence + kMeasured.context * kTurnTokens),
          .batch = 1,
-         .context_tokens = kPrompt});
+         .context_tokens = kTurnTokens});
   }
   // Blocks of the conversation that lie on the used worker.
   void Hold(int64_t blocks) { workers_[0].matched_blocks = workers_[0].confirmed_blocks = blocks; }
   WorkerSlot Choose() { return workers_[Select(workers_).decode].slot; }
-  // The predicted seconds of a prompt of kPrompt tokens.
+  // The predicted seconds of a prompt of kTurnTokens tokens.
   double Predict(WorkerSlot slot) {
     const std::vector<WorkerState> alone = {workers_[slot.value()]};
     return Select(alone).predicted.prefill;
@@ -56,7 +56,7 @@ class Pair {
 
  private:
   Selection Select(const std::vector<WorkerState>& workers) {
-    return policy_->Select({.prompt_tokens = kPrompt, .max_tokens = 100, .arrival = now_, .now = now_},
+    return policy_->Select({.prompt_tokens = kTurnTokens, .max_tokens = 100, .arrival = now_, .now = now_},
                            workers, {});
   }
   const absl::Time now_ = absl::UnixEpoch() + absl::Seconds(1000);
@@ -66,10 +66,10 @@ class Pair {
 
 TEST(MeasuredTest, AConversationStaysThoughItsWorkerIsSlowerThanAStrangerMeasured) {
   for (const double factor : {0.5, 1.0, 2.0, 4.0, 20.0}) {
-    Pair fleet;
+    UsedAndStranger fleet;
     fleet.Introduce(kUsed);
     fleet.Introduce(kStranger);
-    fleet.Hold(kPrompt / kBlockTokens);
+    fleet.Hold(kTurnTokens / kBlockTokens);
     for (int turn = 0; turn < 10; ++turn) {
       fleet.Observe(kUsed, factor * (1 + 0.5 * (turn % 3)));
       EXPECT_EQ(fleet.Choose(), kUsed) << factor << " times what was measured, turn " << turn;
@@ -79,9 +79,9 @@ TEST(MeasuredTest, AConversationStaysThoughItsWorkerIsSlowerThanAStrangerMeasure
 
 TEST(MeasuredTest, AStrangerIsTheFleetTimesTheRatioOfMeasurements) {
   for (const double ratio : {0.25, 1.0, 3.0}) {
-    Pair fleet;
+    UsedAndStranger fleet;
     fleet.Introduce(kUsed);
-    fleet.Introduce(kStranger, Times(kMeasured, ratio));
+    fleet.Introduce(kStranger, Multiple(kMeasured, ratio));
     EXPECT_NEAR(fleet.Predict(kStranger), ratio * fleet.Predict(kUsed), 1e-9)
         << "before anything was observed";
     for (const double factor : {4.0, 5.0, 1.0}) {
@@ -92,17 +92,17 @@ TEST(MeasuredTest, AStrangerIsTheFleetTimesTheRatioOfMeasurements) {
 }
 
 TEST(MeasuredTest, AWorkerThatComesLaterIsComparedToo) {
-  Pair fleet;
+  UsedAndStranger fleet;
   fleet.Introduce(kUsed);
   for (int i = 0; i < 5; ++i) fleet.Observe(kUsed, 4);
-  fleet.Introduce(kStranger, Times(kMeasured, 0.5));
+  fleet.Introduce(kStranger, Multiple(kMeasured, 0.5));
   EXPECT_NEAR(fleet.Predict(kStranger), 0.5 * fleet.Predict(kUsed), 1e-9);
 }
 
 TEST(MeasuredTest, AWorkersOwnObservationsTakeOver) {
-  Pair fleet;
+  UsedAndStranger fleet;
   fleet.Introduce(kUsed);
-  fleet.Introduce(kStranger, Times(kMeasured, 0.5));
+  fleet.Introduce(kStranger, Multiple(kMeasured, 0.5));
   for (int i = 0; i < 5; ++i) fleet.Observe(kUsed, 4);
   for (int i = 0; i < 5; ++i) fleet.Observe(kStranger, 6);
   EXPECT_NEAR(fleet.Predict(kStranger), 1.5 * fleet.Predict(kUsed), 0.05 * fleet.Predict(kUsed));
@@ -110,7 +110,7 @@ TEST(MeasuredTest, AWorkersOwnObservationsTakeOver) {
 
 // A worker of an older version measures nothing.
 TEST(MeasuredTest, WhereNoMeasurementIsThereToCompareWithAStrangerIsTheFleetsMean) {
-  Pair fleet;
+  UsedAndStranger fleet;
   for (int i = 0; i < 5; ++i) fleet.Observe(kUsed, 4);
   fleet.Introduce(kStranger);
   EXPECT_NEAR(fleet.Predict(kStranger), fleet.Predict(kUsed), 0.05 * fleet.Predict(kUsed));

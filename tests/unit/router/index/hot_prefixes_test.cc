@@ -54,7 +54,7 @@ TEST(HotPrefixesTest, ItCoolsDown) {
 }
 
 TEST(HotPrefixesTest, TheHotOnesStandOutOfAnyNumberOfColdOnes) {
-  const uint64_t seed = TestSeed();
+  const auto seed = static_cast<uint32_t>(TestSeed());
   std::printf("seed %u\n", seed);
   std::mt19937_64 random(seed);
   HotPrefixes hot;
