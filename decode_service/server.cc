@@ -38,9 +38,9 @@ class DecodeRole final : public worker::Stepper {
 
   v1::Role role() const override { return v1::ROLE_DECODE; }
   grpc::Service& service() override { return service_; }
-  worker::StepReport Step() override {
-    worker::StepReport report;
-    report.busy = scheduler_.Step();
+  bool Step() override { return scheduler_.Step(); }
+  worker::RoleReport Report() override {
+    worker::RoleReport report;
     const size_t running = scheduler_.running();
     report.load.set_running(static_cast<uint32_t>(running));
     report.load.set_queued(static_cast<uint32_t>(scheduler_.sequences() - running));

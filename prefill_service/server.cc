@@ -25,10 +25,12 @@ class PrefillRole final : public worker::Stepper {
 
   v1::Role role() const override { return v1::ROLE_PREFILL; }
   grpc::Service& service() override { return service_; }
-  worker::StepReport Step() override {
-    worker::StepReport report;
-    report.busy = scheduler_.Step();
-    report.busy |= link_tests_.Step();
+  bool Step() override {
+    const bool busy = scheduler_.Step();
+    return link_tests_.Step() || busy;
+  }
+  worker::RoleReport Report() override {
+    worker::RoleReport report;
     report.load.set_running(static_cast<uint32_t>(scheduler_.computing()));
     report.load.set_queued(static_cast<uint32_t>(scheduler_.queued()));
     report.load.set_queued_tokens(scheduler_.pending_tokens());

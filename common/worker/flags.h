@@ -20,6 +20,8 @@ class App;
 
 namespace baton::worker {
 
+class StepGate;
+
 struct Options {
   engine::EngineOptions engine;
   LinkOptions link;
@@ -60,6 +62,8 @@ struct Options {
   std::string chunk_reuse;
   // Of all KV blocks, those that cache marks may keep, 0 to 1 (kv::LeaseTable).
   double cache_lease_share = kv::BlockPool::kLeaseShare;
+  // For tests. It outlives the worker; null: the worker steps whenever it can.
+  StepGate* step_gate = nullptr;
 };
 
 // Both bind flags to `options`, which outlives the parse.

@@ -1,6 +1,6 @@
-// Stepper: one role of a worker, as the runtime runs it: the service that takes in its work, and what a step
-// of the engine thread does for it. A worker has one role today; the runtime takes a list. Engine thread, but
-// for role() and service().
+// Stepper: one role of a worker, as the runtime runs it: the service that takes in its work, what a step of
+// the engine thread does for it, and what watchers are told of it. A worker has one role today; the runtime
+// takes a list. Engine thread, but for role() and service().
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -12,10 +12,9 @@
 
 namespace baton::worker {
 
-// What one step leaves.
-struct StepReport {
-  bool busy = false;  // there is more to do at once
-  v1::Load load;      // requests and tokens; the runtime adds the pool's blocks
+// What a role tells its watchers.
+struct RoleReport {
+  v1::Load load;  // requests and tokens; the runtime adds the pool's blocks
   // What hand-offs take, by prefill worker. Empty: as before.
   std::vector<v1::PeerRate> peer_rates;
 };
@@ -25,7 +24,10 @@ class Stepper {
   virtual ~Stepper() = default;
   virtual v1::Role role() const = 0;
   virtual grpc::Service& service() = 0;
-  virtual StepReport Step() = 0;
+  // Returns whether there is more to do at once.
+  virtual bool Step() = 0;
+  // How the role is now; news of rates, once. A worker that is held (step_gate.h) reports without a step.
+  virtual RoleReport Report() = 0;
   // Ends all work of this role with `status`.
   virtual void Abort(const absl::Status& status) = 0;
 };

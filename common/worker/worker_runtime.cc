@@ -15,6 +15,7 @@
 #include "common/fetch/peer_server.h"
 #include "common/rpc/channel.h"
 #include "common/worker/chunk_gate.h"
+#include "common/worker/step_gate.h"
 #include "spdlog/spdlog.h"
 
 namespace baton::worker {
@@ -24,6 +25,8 @@ namespace {
 constexpr absl::Duration kDiskFlush = absl::Seconds(5);
 // How long a worker without work rests while blocks have leases.
 constexpr absl::Duration kLeaseRest = absl::Seconds(1);
+// How long a worker rests that is held: nobody wakes it when its gate opens.
+constexpr absl::Duration kHeldRest = absl::Milliseconds(1);
 
 // Requests and events on their way to the engine thread.
 constexpr size_t kMailboxCapacity = 4096;
@@ -177,6 +180,7 @@ absl::Status WorkerRuntime::Serve(std::vector<Stepper*> steppers, bool ready) {
   loop_.Start([this] { return Step(); },
               [this] {
                 if (cores_ != nullptr) cores_->Rest();
+                if (held_) return kHeldRest;
                 // Leases end on a worker without work too, and watchers and metrics are to hear of it.
                 return std::min(hub_.rest(),
                                 engine_->pool().counts().leased > 0 ? kLeaseRest : absl::InfiniteDuration());
@@ -196,18 +200,28 @@ void WorkerRuntime::SetReady() {
   hub_.SetReady(true);
 }
 
+bool WorkerRuntime::StepRoles() {
+  StepGate* const gate = options_.step_gate;
+  held_ = gate != nullptr && !gate->MayStep();
+  if (held_) return false;
+  bool busy = false;
+  for (Stepper* stepper : steppers_) busy |= stepper->Step();
+  if (gate != nullptr) gate->Stepped(busy);
+  return busy;
+}
+
 bool WorkerRuntime::Step() {
   engine_->pool().Advance(clock_.Now());
-  StepReport report;
+  bool busy = StepRoles();
+  v1::Load load;
   for (Stepper* stepper : steppers_) {
-    StepReport own = stepper->Step();
+    RoleReport own = stepper->Report();
     if (!own.peer_rates.empty()) hub_.SetPeerRates(std::move(own.peer_rates));
-    report.busy |= own.busy;
-    report.load.set_running(report.load.running() + own.load.running());
-    report.load.set_queued(report.load.queued() + own.load.queued());
-    report.load.set_queued_tokens(report.load.queued_tokens() + own.load.queued_tokens());
+    load.set_running(load.running() + own.load.running());
+    load.set_queued(load.queued() + own.load.queued());
+    load.set_queued_tokens(load.queued_tokens() + own.load.queued_tokens());
   }
-  if (fetch_parts_ != nullptr) report.busy |= fetch_parts_->server.Step();
+  if (fetch_parts_ != nullptr) busy |= fetch_parts_->server.Step();
   draining_.Set(hub_.draining() ? 1 : 0);  // by Worker/Drain too
   link_->Observe();
   if (const std::string fault = link_->fault(); fault != link_fault_) {
@@ -217,27 +231,27 @@ bool WorkerRuntime::Step() {
   }
   kv::BlockPool& pool = engine_->pool();
   const kv::BlockPool::Counts blocks = pool.counts();
-  report.load.set_free_blocks(blocks.free);
-  report.load.set_held_blocks(blocks.held);
-  report.load.set_cached_blocks(blocks.cached);
-  report.load.set_total_blocks(blocks.total);
-  report.load.set_leased_blocks(blocks.leased);
+  load.set_free_blocks(blocks.free);
+  load.set_held_blocks(blocks.held);
+  load.set_cached_blocks(blocks.cached);
+  load.set_total_blocks(blocks.total);
+  load.set_leased_blocks(blocks.leased);
   leases_.Observe(pool);
   if (experts_.has_value()) experts_->Observe();
   const size_t serves = fetch_parts_ == nullptr ? 0 : fetch_parts_->server.serving();
   const auto published = [&pool] { return pool.Published(); };
-  if (disk_ != nullptr) report.busy |= disk_->Step(report.busy);
+  if (disk_ != nullptr) busy |= disk_->Step(busy);
   // What is shared is not this worker's to tell of.
   if (disk_ == nullptr || disk_->store() == nullptr) {
-    hub_.Publish(std::move(report.load), serves, pool.TakeChanges(), published, clock_.Now());
-    return report.busy;
+    hub_.Publish(std::move(load), serves, pool.TakeChanges(), published, clock_.Now());
+    return busy;
   }
-  report.load.set_disk_blocks(disk_->store()->counts().blocks);
+  load.set_disk_blocks(disk_->store()->counts().blocks);
   const auto stored = [this] { return disk_->store()->Stored(); };
   const WatchHub::DiskNews news{
       .changes = disk_->store()->TakeChanges(), .stored = stored, .rate = disk_->TakeRateNews()};
-  hub_.Publish(std::move(report.load), serves, pool.TakeChanges(), published, clock_.Now(), &news);
-  return report.busy;
+  hub_.Publish(std::move(load), serves, pool.TakeChanges(), published, clock_.Now(), &news);
+  return busy;
 }
 
 void WorkerRuntime::Drain(absl::Duration grace) {

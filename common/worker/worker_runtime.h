@@ -83,6 +83,8 @@ class WorkerRuntime {
                 std::unique_ptr<device::CoreShare> cores, std::unique_ptr<engine::Engine> engine,
                 const forecast::StepCost& step_cost, v1::WorkerInfo info);
   bool Step();
+  // Has each role step, unless the gate holds them. Returns whether there is more to do at once.
+  bool StepRoles();
 
   const Options options_;
   const std::shared_ptr<const rpc::Security> security_;
@@ -107,6 +109,7 @@ class WorkerRuntime {
   std::unique_ptr<rpc::Server> server_;
   std::vector<Stepper*> steppers_;  // constant once it serves
   std::string link_fault_;          // as it was told last; engine thread
+  bool held_ = false;               // by the gate, at the last step; engine thread
   absl::Mutex serving_;
   bool drained_ ABSL_GUARDED_BY(serving_) = false;  // and will not be ready any more
 };

@@ -70,7 +70,8 @@ class LinkCheckTest : public testing::Test {
    public:
     v1::Role role() const override { return v1::ROLE_DECODE; }
     grpc::Service& service() override { return service_; }
-    worker::StepReport Step() override { return {}; }
+    bool Step() override { return false; }
+    worker::RoleReport Report() override { return {}; }
     void Abort(const absl::Status&) override {}
 
    private:

@@ -18,6 +18,7 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
+#include "common/worker/step_gate.h"
 #include "tests/patience.h"
 
 namespace baton::worker {
@@ -53,15 +54,20 @@ TEST(WorkerRuntimeTest, SaysWhatItsStepsTakeAndWhereItsLinkIsFast) {
   EXPECT_EQ((*runtime)->engine().pool().counts().held, 0);
 }
 
-// A role whose load is constant until it is told to end.
+// A role whose load is constant until it is told to end. Its steps may be given work to do.
 template <typename Service>
 class FakeRole final : public Stepper {
  public:
   FakeRole(v1::Role role, uint32_t running) : role_(role), running_(running) {}
   v1::Role role() const override { return role_; }
   grpc::Service& service() override { return service_; }
-  StepReport Step() override {
-    StepReport report;
+  bool Step() override {
+    if (work_ == 0) return false;
+    --work_;
+    return true;
+  }
+  RoleReport Report() override {
+    RoleReport report;
     report.load.set_running(aborted_.has_value() ? 0 : running_);
     report.load.set_queued_tokens(10 * running_);
     if (rate_.has_value()) report.peer_rates = {*std::exchange(rate_, std::nullopt)};
@@ -69,14 +75,18 @@ class FakeRole final : public Stepper {
   }
   void Abort(const absl::Status& status) override { aborted_ = status; }
   const std::optional<absl::Status>& aborted() const { return aborted_; }
-  // Engine thread: it reports this with its next step.
+  // Engine thread: it reports this after the next step.
   void Tell(v1::PeerRate rate) { rate_ = std::move(rate); }
+  // Engine thread: so many steps from now on are busy; and how many of them are left.
+  void Give(int work) { work_ = work; }
+  int work() const { return work_; }
 
  private:
   const v1::Role role_;
   const uint32_t running_;
   std::optional<absl::Status> aborted_;
   std::optional<v1::PeerRate> rate_;
+  int work_ = 0;
   typename Service::CallbackService service_;
 };
 
@@ -129,6 +139,71 @@ TEST(WorkerRuntimeTest, RunsSeveralRolesOnOneEngineAndTellsThem) {
   (*runtime)->Stop(absl::UnavailableError("leaving"));
   EXPECT_EQ(prefill.aborted(), absl::UnavailableError("leaving"));
   EXPECT_EQ(decode.aborted(), absl::UnavailableError("leaving"));
+}
+
+// Lets a worker take so many busy steps. Closed at first.
+class CountingGate final : public StepGate {
+ public:
+  bool MayStep() override { return left_ > 0; }
+  void Stepped(bool busy) override {
+    if (busy) --left_;
+  }
+  void Allow(int steps) { left_ = steps; }
+  int left() const { return left_; }
+
+ private:
+  std::atomic<int> left_ = 0;
+};
+
+TEST(WorkerRuntimeTest, AWorkerThatIsHeldDoesEverythingButStep) {
+  CountingGate gate;
+  Options options = SmallOptions();
+  options.step_gate = &gate;
+  const auto runtime = WorkerRuntime::Create(options, v1::ROLE_DECODE, "worker");
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  FakeRole<v1::Decode> decode(v1::ROLE_DECODE, 2);
+  ASSERT_TRUE((*runtime)->Serve({&decode}).ok());
+  engine::Loop& loop = (*runtime)->loop();
+  const auto work = [&] {
+    int left = 0;
+    loop.Run([&] { left = decode.work(); });
+    return left;
+  };
+  {
+    const auto stub = v1::Worker::NewStub(rpc::MakeChannel((*runtime)->address()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::minutes(1)));
+    const auto reader = stub->Watch(&context, v1::WatchRequest());
+    v1::WatchEvent event;
+    ASSERT_TRUE(reader->Read(&event));
+    EXPECT_EQ(event.snapshot().load().running(), 2u);
+    // It takes mail, and tells news. Each task is followed by a step, if there may be one.
+    loop.Run([&] {
+      decode.Give(5);
+      v1::PeerRate rate;
+      rate.set_worker("p");
+      rate.set_bytes_per_second(5e9);
+      decode.Tell(rate);
+    });
+    do {
+      ASSERT_TRUE(reader->Read(&event));
+    } while (event.delta().peer_rates().empty());
+    EXPECT_EQ(work(), 5);
+    context.TryCancel();
+    reader->Finish();
+  }
+  // Nobody wakes it when it may go on.
+  gate.Allow(2);
+  EXPECT_TRUE(Await([&] { return gate.left() == 0; }, "two steps"));
+  EXPECT_EQ(work(), 3);
+  gate.Allow(100);
+  EXPECT_TRUE(Await([&] { return work() == 0; }, "the last steps"));
+  EXPECT_EQ(gate.left(), 97) << "only busy steps count";
+  gate.Allow(0);
+  loop.Run([&] { decode.Give(1); });
+  (*runtime)->Stop(absl::UnavailableError("leaving"));
+  EXPECT_EQ(decode.aborted(), absl::UnavailableError("leaving"));
+  EXPECT_EQ(decode.work(), 1);
 }
 
 // A worker without work has no next step by which its watchers would hear what could not be told at once.
