@@ -1,51 +1,14 @@
 // baton-prefill: a prefill worker.
-#include <CLI/CLI.hpp>
-#include <optional>
+#include <utility>
 
-#include "common/command_line/parse.h"
-#include "common/rpc/lifecycle.h"
 #include "common/transfer/nccl/open_nccl.h"
 #include "common/transfer/ucx/open_ucx.h"
-#include "common/worker/gpu_start.h"
-#include "common/worker/process.h"
-#include "prefill_service/server.h"
+#include "prefill_service/command.h"
 
 int main(int argc, char** argv) {
   using namespace baton;
-  if (const auto checked = worker::CheckPrefillIfAsked(argc, argv)) return *checked;
-  rpc::SkipLockOrderChecks();
-  rpc::CatchStopSignals();
   prefill_service::ServerOptions options;
-  CLI::App app{"Computes the KV cache of prompts and ships it to decode workers.", "baton-prefill"};
-  worker::AddFlags(app, options.worker);
-  app.add_option("--max-queued", options.scheduler.max_queued, "Prompts waiting before new ones are refused")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  std::optional<int64_t> chunk_tokens, token_budget;
-  app.add_option("--chunk-tokens", chunk_tokens,
-                 "Prompt tokens of one request in one step (default: 512, on GPUs 2048)")
-      ->check(CLI::Range(kBlockTokens, 1 << 20));
-  app.add_option("--slo-ttft", options.scheduler.slo_ttft,
-                 "Seconds to the first token, which the queue is ordered by; the same as the routers'")
-      ->type_name("SECONDS")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option(
-         "--tail-share", options.scheduler.tail_share,
-         "Share of the tail in the queue's order: 0 serves most within --slo-ttft, 1 in order of arrival, "
-         "which spares long prompts; the same as the routers'")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--token-budget", token_budget,
-                 "Tokens of all requests in one step (default: 512, on GPUs 2048)")
-      ->check(CLI::Range(kBlockTokens, 1 << 20));
   options.worker.link.open_nccl = transfer::OpenNccl;
   options.worker.link.open_ucx = transfer::OpenUcx;
-  if (const auto code = command_line::Parse(app, argc, argv)) return *code;
-  const int64_t rows = prefill_service::DefaultStepTokens(options.worker.engine.backend);
-  options.scheduler.chunk_tokens = chunk_tokens.value_or(rows);
-  options.scheduler.token_budget = token_budget.value_or(rows);
-  worker::PrepareGpus(options.worker);
-  return worker::RunProcess<prefill_service::PrefillServer>(
-      "prefill", options.worker, [&] { return prefill_service::PrefillServer::Start(options); });
+  return prefill_service::RunCommand(argc, argv, std::move(options));
 }

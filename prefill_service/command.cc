@@ -1,0 +1,49 @@
+#include "prefill_service/command.h"
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "common/command_line/parse.h"
+#include "common/rpc/lifecycle.h"
+#include "common/worker/gpu_start.h"
+#include "common/worker/process.h"
+
+namespace baton::prefill_service {
+
+int RunCommand(int argc, char** argv, ServerOptions options) {
+  if (const auto checked = worker::CheckPrefillIfAsked(argc, argv)) return *checked;
+  rpc::SkipLockOrderChecks();
+  rpc::CatchStopSignals();
+  CLI::App app{"Computes the KV cache of prompts and ships it to decode workers.", "baton-prefill"};
+  worker::AddFlags(app, options.worker);
+  app.add_option("--max-queued", options.scheduler.max_queued, "Prompts waiting before new ones are refused")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  std::optional<int64_t> chunk_tokens, token_budget;
+  app.add_option("--chunk-tokens", chunk_tokens,
+                 "Prompt tokens of one request in one step (default: 512, on GPUs 2048)")
+      ->check(CLI::Range(kBlockTokens, 1 << 20));
+  app.add_option("--slo-ttft", options.scheduler.slo_ttft,
+                 "Seconds to the first token, which the queue is ordered by; the same as the routers'")
+      ->type_name("SECONDS")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option(
+         "--tail-share", options.scheduler.tail_share,
+         "Share of the tail in the queue's order: 0 serves most within --slo-ttft, 1 in order of arrival, "
+         "which spares long prompts; the same as the routers'")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--token-budget", token_budget,
+                 "Tokens of all requests in one step (default: 512, on GPUs 2048)")
+      ->check(CLI::Range(kBlockTokens, 1 << 20));
+  if (const auto code = command_line::Parse(app, argc, argv)) return *code;
+  const int64_t rows = DefaultStepTokens(options.worker.engine.backend);
+  options.scheduler.chunk_tokens = chunk_tokens.value_or(rows);
+  options.scheduler.token_budget = token_budget.value_or(rows);
+  worker::PrepareGpus(options.worker);
+  return worker::RunProcess<PrefillServer>("prefill", options.worker,
+                                           [&] { return PrefillServer::Start(options); });
+}
+
+}  // namespace baton::prefill_service

@@ -1,0 +1,13 @@
+// The command line of baton-prefill: from its flags to the worker's end. For main() only, which says what
+// stands behind the links.
+#pragma once
+
+#include "prefill_service/server.h"
+
+namespace baton::prefill_service {
+
+// `options`: the flags' defaults, and what no flag sets. Returns the exit code. First of all, before there is
+// another thread.
+int RunCommand(int argc, char** argv, ServerOptions options);
+
+}  // namespace baton::prefill_service
