@@ -34,6 +34,10 @@ std::vector<std::string> Merge(std::vector<std::string> flags, const std::vector
   return flags;
 }
 
+void AddGate(const Gate& gate, std::vector<std::string>& arguments) {
+  arguments.insert(arguments.end(), {"--gate", gate.path()});
+}
+
 template <typename Processes>
 std::string Addresses(const Processes& processes) {
   std::string joined;
@@ -131,6 +135,16 @@ cli::ExitStatus Process::Wait() {
   }
 }
 
+void Process::AwaitStopped() const {
+  const auto is_stopped = [path = "/proc/" + std::to_string(pid()) + "/stat"] {
+    std::ifstream file(path);
+    std::string stat;
+    std::getline(file, stat);
+    return stat.substr(stat.rfind(')') + 2, 1) == "T";
+  };
+  Await(is_stopped, "a process that is stopped");
+}
+
 std::string Process::TakeErrors() {
   std::string errors = std::exchange(errors_, {});
   while (errors.empty()) {
@@ -144,7 +158,10 @@ std::string Process::TakeErrors() {
 }
 
 Fleet::Fleet(const FleetOptions& options)
-    : fleet_file_(options.fleet_file), worker_folder_(options.worker_folder) {
+    : fleet_file_(options.fleet_file),
+      worker_folder_(options.gated && options.worker_folder.empty() ? kGatedWorkers : options.worker_folder),
+      prefill_gates_(options.gated ? options.prefill : 0),
+      decode_gates_(options.gated ? options.decode : 0) {
   std::vector<std::string> keepalive;
   if (!options.keepalive.empty()) keepalive = {"--fleet-keepalive", options.keepalive};
   const std::vector<std::string> worker =
@@ -154,6 +171,7 @@ Fleet::Fleet(const FleetOptions& options)
   for (int i = 0; i < options.prefill; ++i) {
     prefill_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "prefill-" + std::to_string(i)}), options.prefill_flags));
+    if (options.gated) AddGate(prefill_gates_[i], prefill_arguments_.back());
     const Elsewhere there(options.prefill_namespace);
     prefill_.push_back(
         std::make_unique<Process>(worker_folder_ + "baton-prefill", prefill_arguments_.back()));
@@ -161,6 +179,7 @@ Fleet::Fleet(const FleetOptions& options)
   for (int i = 0; i < options.decode; ++i) {
     decode_arguments_.push_back(
         Merge(Merge(worker, {"--worker-id", "decode-" + std::to_string(i)}), options.decode_flags));
+    if (options.gated) AddGate(decode_gates_[i], decode_arguments_.back());
     decode_.push_back(std::make_unique<Process>(worker_folder_ + "baton-decode", decode_arguments_.back()));
   }
   // No request is refused because the machine is slow.
@@ -248,6 +267,34 @@ bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Lo
   }
   ADD_FAILURE() << "the watch of " << address << " ended: " << reader->Finish().error_message();
   return false;
+}
+
+v1::Load LoadOf(const Process& worker) {
+  const auto stub = v1::Worker::NewStub(rpc::MakeChannel(worker.grpc()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
+  const auto reader = stub->Watch(&context, v1::WatchRequest());
+  v1::WatchEvent event;
+  EXPECT_TRUE(reader->Read(&event)) << worker.grpc() << " tells no load";
+  const v1::Load load = event.snapshot().load();
+  context.TryCancel();
+  while (reader->Read(&event)) {
+  }
+  reader->Finish();
+  return load;
+}
+
+bool AwaitDraining(const Process& worker) {
+  return Await([&] { return Metric(worker, "baton_draining ") == 1; }, "a worker that leaves", kLongest);
+}
+
+int Fleet::LoseHeldDecode(int signal) {
+  const int lost = decode_gates_.AwaitHeld();
+  decode(lost).Signal(signal);
+  for (int i = 0; i < static_cast<int>(decode_.size()); ++i) {
+    if (i != lost) decode_gates_[i].Open();
+  }
+  return lost;
 }
 
 int BusyDecode(Fleet& fleet, int workers) {

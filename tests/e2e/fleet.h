@@ -16,6 +16,7 @@
 #include "baton/v1/prefill.grpc.pb.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "cli/serve/child.h"
+#include "tests/e2e/gate.h"
 #include "tests/patience.h"
 
 namespace baton::e2e {
@@ -27,6 +28,11 @@ inline const std::string kPatientKeepalive = std::to_string(Scaled(60));
 // For tests in which a process hangs: it is noticed in six seconds.
 inline const std::string kQuickKeepalive = std::to_string(Scaled(3));
 
+// For FleetOptions::worker_folder: workers that may stand at gates, with a NCCL over sockets.
+inline constexpr char kGatedWorkers[] = "../tests/gated/";
+// Longer than any test waits: a worker that is told to leave stays until a test lets its work end.
+inline constexpr char kEndlessGrace[] = "3600";
+
 // One process that said that it is ready.
 class Process {
  public:
@@ -35,7 +41,10 @@ class Process {
 
   const std::string& grpc() const { return grpc_; }
   const std::string& metrics() const { return metrics_; }
+  // A signal is on its way for a while.
   void Signal(int signal) { child_.Signal(signal); }
+  // After SIGSTOP: waits until it has come.
+  void AwaitStopped() const;
   pid_t pid() const { return child_.pid(); }
   // Waits for the end. What it says until then is kept for TakeErrors.
   cli::ExitStatus Wait();
@@ -60,6 +69,8 @@ struct FleetOptions {
   std::string model = kModel;
   // Where the workers' programs lie, seen from build/<preset>/bin.
   std::string worker_folder;
+  // Each worker stands at a gate of its own (gate.h): without a folder, those of kGatedWorkers.
+  bool gated = false;
   // Of each worker.
   std::string kv_memory = "64MiB";
   // Seconds that workers give to what runs when they are told to leave.
@@ -91,6 +102,13 @@ class Fleet {
   Process& prefill(int i = 0) { return *prefill_.at(i); }
   Process& decode(int i = 0) { return *decode_.at(i); }
   v1::Inference::Stub& stub() { return *stub_; }
+  // If it is gated.
+  Gates& prefill_gates() { return prefill_gates_; }
+  Gates& decode_gates() { return decode_gates_; }
+
+  // Sends the signal to the decode worker that is held in the middle of its work, and lets the others go on.
+  // Returns which one it was.
+  int LoseHeldDecode(int signal);
 
   // The signal; a new process on the same address once the old one has left. Returns how it left.
   cli::ExitStatus RestartPrefill(int i, int signal = SIGTERM) {
@@ -118,6 +136,7 @@ class Fleet {
 
   const std::string fleet_file_;
   const std::string worker_folder_;
+  Gates prefill_gates_, decode_gates_;
   std::vector<std::vector<std::string>> prefill_arguments_, decode_arguments_;
   std::vector<std::unique_ptr<Process>> prefill_;
   std::vector<std::unique_ptr<Process>> decode_;
@@ -135,6 +154,12 @@ double Metric(const Process& worker, const std::string& name);
 // Which of the first `workers` decode workers runs something now; waits for it. The test has failed if none
 // does.
 int BusyDecode(Fleet& fleet, int workers);
+
+// The load that the worker tells a new watcher now. The test has failed if it tells none.
+v1::Load LoadOf(const Process& worker);
+
+// Waits until the worker knows that it is to leave.
+bool AwaitDraining(const Process& worker);
 
 // Waits on `address`'s watch stream until `idle` likes the load. False after a generous time.
 bool AwaitLoad(const std::string& address, const std::function<bool(const v1::Load&)>& idle);

@@ -1,16 +1,14 @@
 // A decode worker whose drafters lie: the tokens of an n-gram draft, filled up to the longest that may be
 // asked for, and from a random place on wrong tokens or ids that no model has, whatever a grammar allows; all
 // of them said to be certain. For speculation_test.cc: no answer may change by it.
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
-#include "common/command_line/parse.h"
-#include "common/rpc/lifecycle.h"
-#include "common/worker/process.h"
+#include "decode_service/command.h"
 #include "decode_service/drafting/ngram_drafter.h"
-#include "decode_service/server.h"
+#include "tests/e2e/gated_worker.h"
 
 namespace baton {
 namespace {
@@ -45,18 +43,14 @@ class LyingDrafter final : public decode_service::drafting::Drafter {
 
 int main(int argc, char** argv) {
   using namespace baton;
-  rpc::SkipLockOrderChecks();
-  rpc::CatchStopSignals();
+  const auto gate = e2e::TakeGate(argc, argv);
   decode_service::ServerOptions options;
-  CLI::App app{"A decode worker whose drafters lie.", "baton-decode"};
-  worker::AddFlags(app, options.worker);
-  if (const auto code = command_line::Parse(app, argc, argv)) return *code;
+  options.worker.step_gate = gate.get();
   options.speculation = "off";
   options.scheduler.speculation.make = [](const decode_service::Sequence& sequence) {
     std::vector<std::unique_ptr<decode_service::drafting::Drafter>> drafters;
     drafters.push_back(std::make_unique<LyingDrafter>(sequence.tokens.size() + 1));
     return drafters;
   };
-  return worker::RunProcess<decode_service::DecodeServer>(
-      "decode", options.worker, [&] { return decode_service::DecodeServer::Start(options); });
+  return decode_service::RunCommand(argc, argv, std::move(options));
 }

@@ -61,21 +61,27 @@ inline int ExpectSoloAnswersOver(Fleet& fleet, const std::string& link) {
   return shipped;
 }
 
-// Eight clients, each of which leaves while its prompt is computed. The first prefill worker must compute a
-// block at a time, so that a prompt takes many steps.
+// Eight clients, each of which leaves while its prompt is computed. The fleet is gated, and its one prefill
+// worker computes a block at a time: a prompt takes 75 steps.
 inline void LeaveWhilePromptsAreComputed(Fleet& fleet) {
   for (int i = 0; i < 8; ++i) {
+    fleet.prefill_gates().Allow(20 + i);
     grpc::ClientContext context;
     const auto reader = fleet.stub().Generate(&context, Request(Prompt(1200, i), 4));
-    EXPECT_TRUE(AwaitLoad(fleet.prefill().grpc(), [&](const v1::Load& load) {
-      return load.running() > 0 && load.queued_tokens() < 1000u + 20u * static_cast<uint32_t>(i);
-    }));
+    EXPECT_TRUE(fleet.prefill_gates()[0].AwaitUsed());
+    // It goes on for a while, so that KV is on its way when the client leaves.
+    fleet.prefill_gates().Allow(20);
     context.TryCancel();
     v1::GenerateResponse response;
     while (reader->Read(&response)) {
     }
-    (void)reader->Finish();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+    const auto has_ended = [&] {
+      return Metric(fleet.prefill(), "baton_prefill_requests_total{outcome=\"cancelled\"}") == i + 1;
+    };
+    EXPECT_TRUE(Await(has_ended, "the end of a prompt", kLinkPatience));
   }
+  fleet.prefill_gates().Open();
 }
 
 // The answer to a prompt of 500 tokens over `link`: the bits of the engine alone, without a failover.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -60,7 +59,9 @@ TEST_F(UcxRelayTest, TokensAndLogitsAreThoseOfTheEngineAlone) {
 }
 
 TEST_F(UcxRelayTest, ClientsThatLeaveCostNoMemory) {
-  Fleet fleet(OverUcx(1, {"--link-timeout", "60", "--chunk-tokens", "16", "--token-budget", "16"}));
+  FleetOptions options = OverUcx(1, {"--link-timeout", "60", "--chunk-tokens", "16", "--token-budget", "16"});
+  options.gated = true;
+  Fleet fleet(options);
   LeaveWhilePromptsAreComputed(fleet);
   // Not after the timeout, which is a minute.
   ExpectNoPayloads({&fleet.prefill(), &fleet.decode()});
@@ -69,110 +70,76 @@ TEST_F(UcxRelayTest, ClientsThatLeaveCostNoMemory) {
   fleet.ExpectNothingHeld();
 }
 
-// A prefill worker is killed or stopped while its KV is read: the hand-off goes to the other one, at once and
-// not after --link-timeout, and every token is right.
+// Workers that are killed or stopped while KV is read. Prompts are computed a block at a time.
 class UcxPeerFailureTest : public UcxRelayTest, public testing::WithParamInterface<int> {
  protected:
-  // Sends prompts to a fleet of two prefill workers until the first of them computes one, and sends it the
-  // signal then. `failovers`: how many hand-offs went to the other worker; none if the prompt ended before
-  // the signal came.
-  void FailPrefillWorker(int& failovers);
+  static FleetOptions Options(int prefill, const std::string& timeout) {
+    FleetOptions options =
+        OverUcx(prefill, {"--link-timeout", timeout, "--chunk-tokens", "16", "--token-budget", "16"});
+    options.gated = true;
+    if (GetParam() == SIGSTOP) options.keepalive = kQuickKeepalive;
+    return options;
+  }
 };
 
-void UcxPeerFailureTest::FailPrefillWorker(int& failovers) {
-  FleetOptions options =
-      OverUcx(2, {"--link-timeout", "600", "--chunk-tokens", "16", "--token-budget", "16"});
-  if (GetParam() == SIGSTOP) options.keepalive = kQuickKeepalive;
-  Fleet fleet(options);
+// The hand-off goes to the other prefill worker, at once and not after --link-timeout, and every token is
+// right.
+TEST_P(UcxPeerFailureTest, APeerThatFailsInTheMiddleCostsNoRequestAndNoToken) {
+  Fleet fleet(Options(2, "600"));
   const auto engine = OneEngine();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(fleet.Generate(Request(Prompt(100, i), 2)).status.ok());
   ASSERT_EQ(Ucx(fleet.decode(), "connections"), 2);
-  for (int i = 0; i < 2; ++i) {  // one of them goes to the first worker
-    SCOPED_TRACE(i);
-    const auto prompt = Prompt(2000, 10 + i);
-    Answer answer;
-    std::atomic<bool> answered = false;
-    std::thread client([&] {
-      answer = fleet.Generate(Request(prompt, 6));
-      answered = true;
-    });
-    const auto computing = [&] {
-      bool running = false;
-      (void)AwaitLoad(fleet.prefill(0).grpc(), [&](const v1::Load& load) {
-        running = load.running() > 0 && load.queued_tokens() < 1800;
-        return true;
-      });
-      return running;
-    };
-    bool failed = false;
-    const auto computes_it = [&] {
-      failed = !answered && computing();
-      return failed || answered;
-    };
-    Await(computes_it, "a prompt at the first prefill worker, or its answer", kLinkPatience);
-    if (failed) fleet.prefill(0).Signal(GetParam());
-    client.join();
-    ASSERT_TRUE(answer.status.ok()) << answer.status;
-    EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
-    failovers += static_cast<int>(answer.end().relay().failovers());
-    if (failovers > 0) {
-      EXPECT_EQ(answer.end().relay().prefill_worker(), "prefill-1");
-    }
-    if (failed) break;
-  }
-  if (failovers == 0) return;
+  fleet.prefill_gates().Allow(50);  // of 125
+  const auto prompt = Prompt(2000, 10);
+  Answer answer;
+  std::thread client([&] { answer = fleet.Generate(Request(prompt, 6)); });
+  const int failing = fleet.prefill_gates().AwaitHeld();
+  // It goes on for a while, so that KV is on its way when it fails.
+  fleet.prefill_gates()[failing].Allow(20);
+  fleet.prefill(failing).Signal(GetParam());
+  fleet.prefill_gates()[1 - failing].Open();
+  client.join();
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
+  EXPECT_EQ(answer.end().relay().failovers(), 1u);
+  EXPECT_EQ(answer.end().relay().prefill_worker(), fmt::format("prefill-{}", 1 - failing));
   EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
-  ExpectNoPayloads({&fleet.prefill(1), &fleet.decode()});
+  ExpectNoPayloads({&fleet.prefill(1 - failing), &fleet.decode()});
   Await([&] { return Ucx(fleet.decode(), "connections") == 1; }, "the dead one to be forgotten",
         kLinkPatience);
   fleet.decode().Signal(SIGTERM);
   EXPECT_EQ(fleet.decode().Wait().value, 0) << "no hang at the end";
 }
 
-TEST_P(UcxPeerFailureTest, APeerThatFailsInTheMiddleCostsNoRequestAndNoToken) {
-  int failovers = 0;
-  for (int attempt = 0; attempt < 5 && failovers == 0; ++attempt) {
-    ASSERT_NO_FATAL_FAILURE(FailPrefillWorker(failovers));
-  }
-  EXPECT_EQ(failovers, 1) << "each prompt was computed before the signal came";
-}
-
 // And a decode worker that reads: what was held for it is given back, and others are served.
 TEST_P(UcxPeerFailureTest, AReaderThatFailsInTheMiddleGivesMemoryBack) {
   // A stream that was ended before its reader stopped does not break: what it told of is held for twice the
   // timeout.
-  const char* const timeout = GetParam() == SIGKILL ? "600" : "10";
-  FleetOptions options =
-      OverUcx(1, {"--link-timeout", timeout, "--chunk-tokens", "16", "--token-budget", "16"});
+  FleetOptions options = Options(1, GetParam() == SIGKILL ? "600" : "10");
   options.decode = 2;
-  if (GetParam() == SIGSTOP) options.keepalive = kQuickKeepalive;
   Fleet fleet(options);
   const auto engine = OneEngine();
-  std::vector<int32_t> prompt;
+  fleet.prefill_gates().Allow(30);  // of 94
+  const auto prompt = Prompt(1500, 3);
   Answer answer;
-  int failed = -1;
-  // On a busy machine a hand-off may end before this process looks.
-  for (int attempt = 0; attempt < 10 && failed < 0; ++attempt) {
-    prompt = Prompt(1500, 3 + attempt);
-    std::atomic<bool> answered = false;
-    std::thread client([&] {
-      answer = fleet.Generate(Request(prompt, 6));
-      answered = true;
-    });
-    const auto reads = [&] {
-      for (int i = 0; i < 2 && failed < 0; ++i) {
-        if (Metric(fleet.decode(i), "baton_decode_sequences{state=\"handoff\"}") > 0) failed = i;
-      }
-      return answered || failed >= 0;
-    };
-    Await(reads, "a hand-off, or its answer", kLinkPatience);
-    if (failed >= 0) fleet.decode(failed).Signal(GetParam());
-    client.join();
+  std::thread client([&] { answer = fleet.Generate(Request(prompt, 6)); });
+  EXPECT_TRUE(fleet.prefill_gates()[0].AwaitUsed());
+  const int failing = LoadOf(fleet.decode(0)).queued() > 0 ? 0 : 1;
+  EXPECT_EQ(LoadOf(fleet.decode(failing)).queued(), 1u) << "it waits for the prompt's KV";
+  // The prompt goes on for a while, so that KV is on its way to the one that fails.
+  fleet.prefill_gates().Allow(20);
+  fleet.decode(failing).Signal(GetParam());
+  if (GetParam() == SIGKILL) {
+    fleet.decode(failing).Wait();
+  } else {
+    fleet.decode(failing).AwaitStopped();
   }
-  ASSERT_GE(failed, 0) << "no prompt was seen in its hand-off";
+  fleet.prefill_gates().Open();
+  client.join();
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.digests, Alone(*engine, prompt, 6).logits_digests);
-  ExpectNoPayloads({&fleet.prefill(), &fleet.decode(1 - failed)});
+  EXPECT_EQ(answer.end().relay().decode_worker(), fmt::format("decode-{}", 1 - failing));
+  ExpectNoPayloads({&fleet.prefill(), &fleet.decode(1 - failing)});
   EXPECT_TRUE(
       AwaitLoad(fleet.prefill().grpc(), [](const v1::Load& load) { return load.held_blocks() == 0; }));
   fleet.prefill().Signal(SIGTERM);
