@@ -109,7 +109,8 @@ TEST(AffinityTest, ABurstOfEqualPromptsFindsItsOwnTail) {
 }
 
 TEST(AffinityTest, WorkersTellWhatEachRouterHasBookedAndAKilledRoutersBookingsEnd) {
-  Fleet fleet;
+  Fleet fleet({.gated = true});
+  fleet.decode_gates().Allow(20);  // not enough for the answer
   const auto prompt = Prompt(8, 100);
   Answer answer;
   std::jthread client([&] { answer = fleet.Generate(TokenRequest(prompt, 2000)); });

@@ -91,13 +91,15 @@ TEST(ConstraintTest, RegexChoicesObjectsAndGrammars) {
 }
 
 TEST(ConstraintTest, AWorkerThatDiesInTheMiddleOfAStringChangesNothing) {
-  Fleet fleet({.prefill = 1, .decode = 2});
+  // A token a step: the worker is held after eight or nine of them, in the name.
+  Fleet fleet({.prefill = 1, .decode = 2, .decode_flags = {"--speculation", "off"}, .gated = true});
   v1::GenerateRequest request = AskFor("Once upon a time");
   request.mutable_constraint()->set_json_schema(kSchema);
   const FoldedAnswer whole = Fold(fleet, request);
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
-  const FoldedAnswer moved =
-      Fold(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  ASSERT_GT(whole.answer.choices(0).finished().usage().completion_tokens(), 10u);
+  fleet.decode_gates().Allow(8);
+  const FoldedAnswer moved = Fold(fleet, request, 6, [&] { fleet.LoseHeldDecode(SIGKILL); });
   ASSERT_TRUE(moved.status.ok()) << moved.status.error_message();
   EXPECT_EQ(moved.answer.choices(0).text(), whole.answer.choices(0).text());
   EXPECT_EQ(moved.answer.choices(0).finished().relay().migrations(), 1u);

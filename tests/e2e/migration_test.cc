@@ -1,6 +1,6 @@
 // Decode workers that die, hang or leave in the middle of an answer: the router continues elsewhere, and the
-// client's stream has neither gap nor repetition. Real signals on real processes; every answer is compared
-// with that of an undisturbed fleet, bit for bit.
+// client's stream has neither gap nor repetition. Real signals on real processes, which their gates hold in
+// the middle; every answer is compared with that of an undisturbed fleet, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +42,12 @@ v1::GenerateRequest Greedy(uint32_t max_tokens) {
   return TokenRequest(prompt, max_tokens);
 }
 
+constexpr uint32_t kAnswer = 1200;
+// A worker that makes so many steps has given kRead tokens at least, and not all of the answer.
+constexpr int64_t kSteps = 30;
+constexpr size_t kRead = 20;
+static_assert(kSteps * kStepTokens < kAnswer);
+
 // A client that reads on while the test disturbs the fleet.
 struct Reading {
   Answer answer;
@@ -78,23 +84,24 @@ Reading ReadAll(Fleet& fleet, const v1::GenerateRequest& request, size_t disturb
 class MigrationTest : public testing::TestWithParam<const char*> {
  protected:
   static v1::GenerateRequest Request() {
-    return std::string(GetParam()) == "greedy" ? Greedy(1200) : Sampled(1200);
+    return std::string(GetParam()) == "greedy" ? Greedy(kAnswer) : Sampled(kAnswer);
   }
-  // Sends `signal` to the worker that answers, after the twentieth token.
+  // Sends `signal` to the worker that answers, in the middle of it.
   static void Disturb(int signal, const std::string& drain_grace = "20") {
     Fleet fleet({.prefill = 1,
                  .decode = 2,
+                 .gated = true,
                  .drain_grace = drain_grace,
                  .keepalive = signal == SIGSTOP ? kQuickKeepalive : kPatientKeepalive});
     const Reading undisturbed = ReadAll(fleet, Request(), 1, [] {});
     ASSERT_TRUE(undisturbed.answer.status.ok()) << undisturbed.answer.status;
-    ASSERT_EQ(undisturbed.answer.tokens.size(), 1200u);
+    ASSERT_EQ(undisturbed.answer.tokens.size(), kAnswer);
     EXPECT_EQ(undisturbed.answer.end().relay().migrations(), 0u);
     int victim = -1;
     std::chrono::steady_clock::time_point begin;
-    const Reading reading = ReadAll(fleet, Request(), 20, [&] {
-      victim = BusyDecode(fleet, 2);
-      fleet.decode(victim).Signal(signal);
+    fleet.decode_gates().Allow(kSteps);
+    const Reading reading = ReadAll(fleet, Request(), kRead, [&] {
+      victim = fleet.LoseHeldDecode(signal);
       begin = std::chrono::steady_clock::now();
     });
     std::printf("answered %.2f s after the signal\n",
@@ -105,9 +112,9 @@ class MigrationTest : public testing::TestWithParam<const char*> {
     EXPECT_EQ(reading.answer.text, undisturbed.answer.text);
     EXPECT_EQ(reading.logprobs, undisturbed.logprobs);
     const v1::Finished& end = reading.answer.end();
-    EXPECT_EQ(end.relay().migrations(), 1u) << "the answer was over before the signal took effect";
+    EXPECT_EQ(end.relay().migrations(), 1u);
     EXPECT_EQ(end.relay().decode_worker(), "decode-" + std::to_string(1 - victim));
-    EXPECT_EQ(end.usage().completion_tokens(), 1200u);
+    EXPECT_EQ(end.usage().completion_tokens(), kAnswer);
     EXPECT_EQ(end.usage().prompt_tokens(), undisturbed.answer.end().usage().prompt_tokens());
     const v1::Timing& timing = end.timing();
     EXPECT_NEAR(timing.admit() + timing.decode_queue() + timing.prefill_queue() + timing.prefill() +

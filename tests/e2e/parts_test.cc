@@ -184,7 +184,7 @@ TEST(PartsTest, ManyAtOnceAreEachAsAlone) {
 
 // Long answers of everything: text, thinking, calls, and markup that is none.
 TEST(PartsTest, AKilledWorkersPartsGoOnElsewhere) {
-  Fleet fleet({.prefill = 1, .decode = 2});
+  Fleet fleet({.prefill = 1, .decode = 2, .gated = true});
   v1::ChatRequest request = AskForWeather();
   request.mutable_thinking()->set_enabled(true);
   request.mutable_thinking()->set_budget_tokens(40);
@@ -195,8 +195,10 @@ TEST(PartsTest, AKilledWorkersPartsGoOnElsewhere) {
   request.mutable_stop()->add_stop("a string that does not come");
   const v1::ChatAnswer undisturbed = Complete(fleet, request);
   EXPECT_GT(undisturbed.choices(0).parts_size(), 1);
-  const v1::ChatAnswer moved =
-      Stream(fleet, request, 20, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  constexpr int64_t kSteps = 28;
+  ASSERT_GT(undisturbed.choices(0).finished().usage().completion_tokens(), kSteps * kStepTokens);
+  fleet.decode_gates().Allow(kSteps);
+  const v1::ChatAnswer moved = Stream(fleet, request, 20, [&] { fleet.LoseHeldDecode(SIGKILL); });
   EXPECT_EQ(moved.choices(0).finished().relay().migrations(), 1u);
   EXPECT_EQ(Comparable(moved), Comparable(undisturbed));
 }

@@ -141,14 +141,16 @@ TEST(StrictToolsTest, LengthWinsAndSaysThatTheCallIsIncomplete) {
 }
 
 TEST(StrictToolsTest, AWorkerThatDiesInTheMiddleOfACallChangesNothing) {
-  Fleet fleet({.prefill = 1, .decode = 2});
+  // A token a step.
+  Fleet fleet({.prefill = 1, .decode = 2, .decode_flags = {"--speculation", "off"}, .gated = true});
   v1::ChatRequest request = AskWithTools("Hello!");
   request.mutable_tool_choice()->set_mode(v1::ToolChoice::MODE_REQUIRED);
   request.mutable_tool_choice()->set_parallel(false);
   const FoldedAnswer whole = Fold(fleet, request);
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
-  const FoldedAnswer moved =
-      Fold(fleet, request, 6, [&] { fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL); });
+  ASSERT_GT(whole.answer.choices(0).finished().usage().completion_tokens(), 12u);
+  fleet.decode_gates().Allow(10);
+  const FoldedAnswer moved = Fold(fleet, request, 6, [&] { fleet.LoseHeldDecode(SIGKILL); });
   ASSERT_TRUE(moved.status.ok()) << moved.status.error_message();
   EXPECT_EQ(moved.answer.choices(0).finished().relay().migrations(), 1u);
   const auto calls = CallsOf(whole.answer.choices(0)), after = CallsOf(moved.answer.choices(0));
