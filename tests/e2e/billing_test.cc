@@ -48,9 +48,22 @@ class BillingTest : public ::testing::Test {
     std::string decoders, prefills;
     for (int i = 0; i < decode; ++i) decoders += (i > 0 ? "," : "") + fleet.decode(i).grpc();
     for (int i = 0; i < prefill; ++i) prefills += (i > 0 ? "," : "") + fleet.prefill(i).grpc();
-    std::vector<std::string> flags = {"--model",           kModel,  "--decode",    decoders,
-                                      "--log-level",       "error", "--prices",    folder_ + "/prices.json",
-                                      "--ledger",          ledger_, "--audit-log", audit_,
+    std::vector<std::string> flags = {"--model",
+                                      kModel,
+                                      "--decode",
+                                      decoders,
+                                      "--log-level",
+                                      "error",
+                                      "--prices",
+                                      folder_ + "/prices.json",
+                                      "--ledger",
+                                      ledger_,
+                                      "--audit-log",
+                                      audit_,
+                                      "--fleet-keepalive",
+                                      kPatientKeepalive,
+                                      "--default-ttft-deadline",
+                                      "0",
                                       "--exit-with-parent"};
     if (prefill > 0) flags.insert(flags.end(), {"--prefill", prefills});
     router_ = std::make_unique<Process>("baton-router", flags);
@@ -140,7 +153,7 @@ int64_t Price(const v1::Usage& usage) {
 }
 
 TEST_F(BillingTest, UsageAddsUpWhicheverWayARequestEnds) {
-  Fleet fleet({.prefill = 2, .decode = 2, .impatient = true});
+  Fleet fleet({.prefill = 2, .decode = 2, .gated = true, .impatient = true});
   StartRouter(fleet, 2, 2);
   std::vector<Call> calls;
   const std::vector<int32_t> prompt = PromptOf(150, 1);
@@ -150,15 +163,23 @@ TEST_F(BillingTest, UsageAddsUpWhicheverWayARequestEnds) {
   v1::GenerateRequest several = TokenRequest(PromptOf(200, 3), 8);
   several.mutable_options()->set_n(4);
   calls.push_back(Run(several));
-  calls.push_back(Run(TokenRequest(PromptOf(150, 4), 1500), [](int tokens) { return tokens >= 20; }));
-  calls.push_back(Run(TokenRequest(PromptOf(2000, 5), 200), nullptr, std::chrono::milliseconds(150)));
+  // Answers that their worker does not end: a client leaves, a deadline passes.
+  constexpr int64_t kSteps = 23;
+  static_assert(kSteps * kStepTokens < 600);
+  fleet.decode_gates().Allow(kSteps);
+  calls.push_back(Run(TokenRequest(PromptOf(150, 4), 600), [](int tokens) { return tokens >= 20; }));
+  EXPECT_EQ(calls.back().status.code(), absl::StatusCode::kCancelled);
+  fleet.decode_gates().Close();
+  calls.push_back(Run(TokenRequest(PromptOf(2000, 5), 200), nullptr, std::chrono::seconds(1)));
+  EXPECT_EQ(calls.back().status.code(), absl::StatusCode::kDeadlineExceeded);
+  fleet.decode_gates().Open();
   calls.push_back(Run(TokenRequest(PromptOf(4000, 6), 8)));  // refused: longer than the context
   // The decode worker of an answer dies in its middle.
+  fleet.ExpectNothingHeld();
+  fleet.decode_gates().Allow(kSteps);
   bool killed = false;
   calls.push_back(Run(TokenRequest(PromptOf(150, 7), 600), [&](int tokens) {
-    if (tokens < 50 || killed) return false;
-    killed = true;
-    fleet.decode(BusyDecode(fleet, 2)).Signal(SIGKILL);
+    if (tokens >= 20 && !std::exchange(killed, true)) fleet.LoseHeldDecode(SIGKILL);
     return false;
   }));
   EXPECT_EQ(calls.back().finished.at(0).relay().migrations(), 1u);
@@ -226,7 +247,7 @@ TEST_F(BillingTest, UsageAddsUpWhicheverWayARequestEnds) {
 // Three times: some answers end, others are under way, and the router is killed. What clients were told is in
 // the ledger, to the token and the picounit, and what was under way is not.
 TEST_F(BillingTest, ARouterThatIsKilledLosesNothingThatItToldAndCountsNothingTwice) {
-  Fleet fleet({.prefill = 0, .decode = 1, .impatient = true});
+  Fleet fleet({.prefill = 0, .decode = 1, .gated = true, .impatient = true});
   LedgerSums told;
   for (int life = 0; life < 3; ++life) {
     StartRouter(fleet, 0, 1);
@@ -241,7 +262,10 @@ TEST_F(BillingTest, ARouterThatIsKilledLosesNothingThatItToldAndCountsNothingTwi
       one.AddCost(call.total.cost().picos());
       told.Add(one);
     }
-    // The last thing that a client was told: nothing lies between it and the kill.
+    // The last thing that a client was told: nothing lies between it and the kill. The worker begins with all
+    // three answers, and ends none.
+    fleet.ExpectNothingHeld();
+    fleet.decode_gates().Close();
     std::atomic<int> under_way = 0;
     std::vector<std::thread> clients;
     for (int i = 0; i < 3; ++i) {
@@ -251,13 +275,16 @@ TEST_F(BillingTest, ARouterThatIsKilledLosesNothingThatItToldAndCountsNothingTwi
           if (tokens > 0 && !std::exchange(seen, true)) ++under_way;
           return false;
         });
-        EXPECT_FALSE(call.status.ok()) << "it was over before the router was killed";
+        EXPECT_FALSE(call.status.ok());
       });
     }
+    Await([&] { return LoadOf(fleet.decode()).queued() == 3; }, "three requests at the worker");
+    fleet.decode_gates().Allow(30);
     Await([&] { return under_way >= 3; }, "three answers under way");
     router_->Signal(SIGKILL);
     for (std::thread& client : clients) client.join();
     router_->Wait();
+    fleet.decode_gates().Open();
     LedgerSums found = Ledger();
     found.tokens.decode_cached = found.tokens.cached();
     found.tokens.prefill_cached = 0;

@@ -297,30 +297,6 @@ int Fleet::LoseHeldDecode(int signal) {
   return lost;
 }
 
-int BusyDecode(Fleet& fleet, int workers) {
-  int busy = 0;
-  const auto is_busy = [&fleet](int worker) {
-    const auto stub = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode(worker).grpc()));
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + Scaled(kLongest));
-    const auto reader = stub->Watch(&context, v1::WatchRequest());
-    v1::WatchEvent event;
-    const bool running = reader->Read(&event) && event.snapshot().load().running() > 0;
-    context.TryCancel();
-    while (reader->Read(&event)) {
-    }
-    reader->Finish();
-    return running;
-  };
-  const auto one_is_busy = [&] {
-    for (busy = 0; busy < workers; ++busy) {
-      if (is_busy(busy)) return true;
-    }
-    return false;
-  };
-  return Await(one_is_busy, "a decode worker that runs something", kLongest) ? busy : 0;
-}
-
 void Fleet::ExpectNothingHeld() {
   for (const auto* pool : {&prefill_, &decode_}) {
     for (const auto& worker : *pool) {

@@ -151,10 +151,6 @@ v1::GenerateRequest TokenRequest(const std::vector<int32_t>& prompt, uint32_t ma
 // A sample of the worker's metrics page: the lines that begin so, summed over labels; 0 if there is none.
 double Metric(const Process& worker, const std::string& name);
 
-// Which of the first `workers` decode workers runs something now; waits for it. The test has failed if none
-// does.
-int BusyDecode(Fleet& fleet, int workers);
-
 // The load that the worker tells a new watcher now. The test has failed if it tells none.
 v1::Load LoadOf(const Process& worker);
 
