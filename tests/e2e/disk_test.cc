@@ -153,6 +153,7 @@ TEST_F(DiskTierTest, BlocksAreReadUnderTheirKeyAlone) {
   // Damage under the right key is a miss too.
   ASSERT_TRUE(AwaitWritten(fleet.decode(), 25));
   fleet.decode().Signal(SIGSTOP);
+  fleet.decode().AwaitStopped();
   for (const auto& entry : fs::directory_iterator(folder_ + "/decode")) {
     if (entry.path().filename() == "lock") continue;
     std::fstream file(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
@@ -202,6 +203,7 @@ TEST_F(DiskTierTest, DamageCostsNoAnswer) {
   ExpectAsAlone(Run(fleet.decode(), request), prompt, 12);
   ASSERT_TRUE(AwaitWritten(fleet.decode(), 25));
   fleet.decode().Signal(SIGSTOP);
+  fleet.decode().AwaitStopped();
   // A byte in every 300,000, blocks and seals alike.
   for (const auto& entry : fs::directory_iterator(folder_ + "/decode")) {
     if (entry.path().filename() == "lock") continue;
