@@ -119,6 +119,10 @@ TEST(AffinityTest, WorkersTellWhatEachRouterHasBookedAndAKilledRoutersBookingsEn
            load.booked().begin()->second.tokens() == 100;
   }));
   fleet.router().Signal(SIGKILL);
+  const std::string cancelled = "baton_decode_requests_total{outcome=\"cancelled\"}";
+  EXPECT_TRUE(Await([&] { return Metric(fleet.decode(), cancelled) == 1; }, cancelled));
+  // A booking goes with its request's blocks, between two steps.
+  fleet.decode_gates().Open();
   EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) { return load.booked().empty(); }));
   client.join();
   EXPECT_FALSE(answer.status.ok());
