@@ -12,7 +12,7 @@
 
 namespace baton::worker {
 
-// What a role tells its watchers.
+// The news of a role for its watchers.
 struct RoleReport {
   v1::Load load;  // requests and tokens; the runtime adds the pool's blocks
   // What hand-offs take, by prefill worker. Empty: as before.

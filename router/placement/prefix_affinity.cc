@@ -10,11 +10,8 @@
 namespace baton::router::placement {
 namespace {
 
-using forecast::LinearFit;
-
 // Of decode steps, until one has been seen.
-constexpr LinearFit<3>::Features kStepPrior = {10e-3, 50e-6, 50e-9};
-constexpr LinearFit<3>::Features kStepScale = {1, 100, 1e5};
+constexpr Weights kStepPrior = {10e-3, 50e-6, 50e-9};
 
 constexpr double kNoise = 0.01;
 constexpr double kNoiseSeconds = 1e-3;
@@ -52,130 +49,51 @@ double LoadSeconds(const WorkerState& worker, int64_t here, int64_t there) {
 PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
     : options_(options),
       seed_(seed),
-      average_{.prefill = forecast::PrefillForecast({}, forecast::Of::kMany),
-               .step = LinearFit<3>(kStepPrior, kStepScale, forecast::Of::kMany)},
+      prefills_({forecast::PrefillCost().base, forecast::PrefillCost().token, forecast::PrefillCost().pair}),
+      steps_(kStepPrior),
       transfer_({options.transfer_base, options.transfer_token, 0}, {1, 4096, 1}) {}
 
-const PrefixAffinity::Learnt& PrefixAffinity::Of(WorkerSlot slot) const {
-  return slot.value() < learnt_.size() && learnt_[slot.value()].seen ? learnt_[slot.value()] : average_;
-}
-
-PrefixAffinity::Learnt& PrefixAffinity::Learn(WorkerSlot slot) {
-  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
-  Learnt& learnt = learnt_[slot.value()];
-  if (!learnt.seen) {
-    const auto w = average_.step.weights();
-    learnt = OneWorker({.base = w[0], .sequence = w[1], .context = w[2]}, average_.prefill.cost());
-  }
-  compared_ = false;
-  return learnt;
-}
-
-PrefixAffinity::Learnt PrefixAffinity::OneWorker(const forecast::StepCost& step,
-                                                 const forecast::PrefillCost& prefill) {
-  return {.prefill = forecast::PrefillForecast(prefill),
-          .step = LinearFit<3>({step.base, step.sequence, step.context}, kStepScale),
-          .seen = true};
-}
-
 void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) {
-  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
-  Learnt& learnt = learnt_[slot.value()];
-  if (learnt.seen) return;
-  learnt = OneWorker(cost, cost.prefill());
-  learnt.measured = cost;
-  if (!average_.prefill_observed) average_.prefill.Observe(kPrompt, 0, MeasuredPrefill(cost));
-  if (!average_.step_observed) average_.step.Observe({1, 1, kPrompt}, MeasuredStep(cost));
-  compared_ = false;
-}
-
-void PrefixAffinity::CompareMeasured() {
-  if (compared_) return;
-  compared_ = true;
-  // Sums over the workers that were both measured and observed.
-  forecast::PrefillCost prefill{.base = 0, .token = 0, .pair = 0};
-  LinearFit<3>::Features step{};
-  double measured_prefill = 0, measured_step = 0;
-  for (const Learnt& learnt : learnt_) {
-    if (!learnt.seen || !learnt.measured.has_value()) continue;
-    if (learnt.prefill_observed) {
-      const forecast::PrefillCost cost = learnt.prefill.cost();
-      prefill.base += cost.base;
-      prefill.token += cost.token;
-      prefill.pair += cost.pair;
-      measured_prefill += MeasuredPrefill(*learnt.measured);
-    }
-    if (learnt.step_observed) {
-      const LinearFit<3>::Features weights = learnt.step.weights();
-      for (size_t i = 0; i < step.size(); ++i) step[i] += weights[i];
-      measured_step += MeasuredStep(*learnt.measured);
-    }
-  }
-  for (Learnt& learnt : learnt_) {
-    if (!learnt.seen || !learnt.measured.has_value()) continue;
-    if (!learnt.prefill_observed) {
-      if (measured_prefill > 0) {
-        const double ratio = MeasuredPrefill(*learnt.measured) / measured_prefill;
-        learnt.prefill = forecast::PrefillForecast(
-            {.base = prefill.base * ratio, .token = prefill.token * ratio, .pair = prefill.pair * ratio});
-      } else if (average_.prefill_observed) {
-        learnt.prefill = forecast::PrefillForecast(average_.prefill.cost());
-      }
-    }
-    if (!learnt.step_observed) {
-      if (measured_step > 0) {
-        const double ratio = MeasuredStep(*learnt.measured) / measured_step;
-        learnt.step = LinearFit<3>({step[0] * ratio, step[1] * ratio, step[2] * ratio}, kStepScale);
-      } else if (average_.step_observed) {
-        learnt.step = LinearFit<3>(average_.step.weights(), kStepScale);
-      }
-    }
-  }
+  const double prefill = MeasuredPrefill(cost), step = MeasuredStep(cost);
+  prefills_.Introduce(slot, {cost.base, cost.token, cost.pair}, prefill,
+                      [&](PrefillFit& fit) { fit.Observe(kPrompt, 0, prefill); });
+  steps_.Introduce(slot, {cost.base, cost.sequence, cost.context}, step, [&](StepFit& fit) {
+    fit.Observe({1, 1, kPrompt}, step);
+  });
 }
 
 void PrefixAffinity::OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) {
-  if (slot.value() >= learnt_.size() || !learnt_[slot.value()].seen) return;
+  if (!Knows(slot)) return;
   if (kept_.size() >= kMaxKept) kept_.pop_front();
-  kept_.emplace_back(incarnation, learnt_[slot.value()]);
+  kept_.push_back({.incarnation = incarnation, .prefill = prefills_.Get(slot), .step = steps_.Get(slot)});
 }
 
 void PrefixAffinity::OnWorkerBack(WorkerSlot slot, Incarnation incarnation) {
-  const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                  [incarnation](const auto& kept) { return kept.first == incarnation; });
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [incarnation](const Kept& kept) {
+    return kept.incarnation == incarnation;
+  });
   if (found == kept_.end()) return;
-  if (slot.value() >= learnt_.size()) learnt_.resize(slot.value() + 1, average_);
-  learnt_[slot.value()] = std::move(found->second);
+  prefills_.Put(slot, found->prefill);
+  steps_.Put(slot, found->step);
   kept_.erase(found);
-  compared_ = false;
 }
 
 void PrefixAffinity::OnSlotFreed(WorkerSlot slot) {
-  if (slot.value() < learnt_.size()) learnt_[slot.value()] = average_;
-  compared_ = false;
+  prefills_.Put(slot, std::nullopt);
+  steps_.Put(slot, std::nullopt);
 }
 
 void PrefixAffinity::Observe(const Outcome& outcome) {
   if (outcome.compute_seconds >= 0) {
-    Learnt& learnt = Learn(outcome.prefill);
-    learnt.prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
-    learnt.prefill_observed = true;
-    if (!average_.prefill_observed) {
-      average_.prefill = forecast::PrefillForecast(average_.prefill.cost(), forecast::Of::kMany);
-      average_.prefill_observed = true;
-    }
-    average_.prefill.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
+    prefills_.Observe(outcome.prefill, [&](PrefillFit& fit) {
+      fit.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
+    });
   }
   if (outcome.step_seconds >= 0) {
-    const LinearFit<3>::Features x = {1, static_cast<double>(outcome.batch),
-                                      static_cast<double>(outcome.context_tokens)};
-    Learnt& learnt = Learn(outcome.decode);
-    learnt.step.Observe(x, outcome.step_seconds);
-    learnt.step_observed = true;
-    if (!average_.step_observed) {
-      average_.step = LinearFit<3>(average_.step.weights(), kStepScale, forecast::Of::kMany);
-      average_.step_observed = true;
-    }
-    average_.step.Observe(x, outcome.step_seconds);
+    steps_.Observe(outcome.decode, [&](StepFit& fit) {
+      fit.Observe({1, static_cast<double>(outcome.batch), static_cast<double>(outcome.context_tokens)},
+                  outcome.step_seconds);
+    });
   }
   if (outcome.fetch_seconds >= 0) {
     transfer_.Observe({1, static_cast<double>(outcome.fetched_tokens), 0}, outcome.fetch_seconds);
@@ -194,14 +112,14 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 // the slowest answer fast. Then the KV to ship, from the prefill worker with the fastest way to it, and the
 // wait for blocks. Where there are no prefill workers: its own queue, and what it would compute.
 double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const {
-  const LinearFit<3>& step = Of(worker.slot).step;
+  const StepFit& step = steps_.Of(worker.slot);
   const double batch = std::max(0.0, static_cast<double>(worker.requests()));
   const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
   const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
   double cost = with * output_tokens_ * options_.decode_weight;
   if (prefill.empty()) {
     const int64_t cached = Reused(request, worker.confirmed_blocks);
-    const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+    const forecast::PrefillForecast& forecast = prefills_.Of(worker.slot);
     const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
     if (queued > 0) cost += forecast.Seconds(queued, 0);
     double prompt = forecast.Seconds(request.prompt_tokens - cached, cached);
@@ -240,7 +158,7 @@ double PrefixAffinity::BrokenLeases(const Request& request, const WorkerState& w
   const double broken = std::clamp(needed - unleased, 0.0, leased);
   if (broken <= 0) return 0;
   const double tokens = std::min(broken * block_tokens, static_cast<double>(kMaxTokens));
-  return average_.prefill.Seconds(static_cast<int64_t>(tokens), 0);
+  return prefills_.average().Seconds(static_cast<int64_t>(tokens), 0);
 }
 
 // Seconds until answers that end have given back what this one lacks, its matched blocks aside: each block is
@@ -282,7 +200,7 @@ absl::Time PrefixAffinity::DueNow(const Booked& booked, double seconds, absl::Ti
 }
 
 double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, absl::Time due) const {
-  const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+  const forecast::PrefillForecast& forecast = prefills_.Of(worker.slot);
   // Which one runs: the worker took it when it was last free, the first in order of those that were there
   // then; or the first that came to it idle.
   const Booked* running = nullptr;
@@ -317,7 +235,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
   const WorkerState& worker = prefill[at];
   // Where nothing tells pairs apart, shipping is taken to be hidden behind compute everywhere.
   const double ship = ships.Seconds(worker, missing, Transfer(missing)).value_or(0);
-  const forecast::PrefillForecast& forecast = Of(worker.slot).prefill;
+  const forecast::PrefillForecast& forecast = prefills_.Of(worker.slot);
   // Who waits there waits for what this adds. It is what sends long prompts behind each other.
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
                        std::max(0.0, static_cast<double>(worker.requests()));
@@ -341,7 +259,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     predicted.ship = ship;
     // Blocks that it lacks displace others, which a later request would have come back for.
     const int64_t new_tokens = request.prompt_tokens - here;
-    const double displaced = options_.displacement * average_.prefill.Seconds(new_tokens, 0);
+    const double displaced = options_.displacement * prefills_.average().Seconds(new_tokens, 0);
     candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced + broken;
     return candidate;
   };
@@ -382,22 +300,23 @@ void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidate
 
 Prediction PrefixAffinity::Local(const Request& request, const WorkerState& decoder, int64_t blocks,
                                  bool from_disk) const {
-  const Learnt& learnt = Of(decoder.slot);
+  const PrefillFit& prefill = prefills_.Of(decoder.slot);
   const int64_t cached = Reused(request, blocks);
   const int64_t uncached = request.prompt_tokens - cached;
   const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMaxTokens);
   const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
   const int64_t chunk = decoder.chunk_tokens > 0 ? decoder.chunk_tokens : kDefaultLocalChunk;
   Prediction local;
-  local.prefill = learnt.prefill.Seconds(uncached, cached);
-  if (queued > 0) local.wait = learnt.prefill.Seconds(queued, 0);
+  local.prefill = prefill.Seconds(uncached, cached);
+  if (queued > 0) local.wait = prefill.Seconds(queued, 0);
   double near = 0;
   if (running > 0) {
     // A chunk to a step of the answers that run, as long as the SLO lets it be.
     const double step =
-        learnt.step.Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))});
-    near = learnt.seen ? std::min(1.0, step / options_.slo_tpot) : 1;
-    const forecast::PrefillCost cost = learnt.prefill.cost();
+        steps_.Of(decoder.slot)
+            .Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))});
+    near = Knows(decoder.slot) ? std::min(1.0, step / options_.slo_tpot) : 1;
+    const forecast::PrefillCost cost = prefill.cost();
     const int64_t rows = std::clamp(
         forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
         int64_t{kBlockTokens}, std::max<int64_t>(chunk, kBlockTokens));
@@ -438,7 +357,6 @@ std::optional<WorkerSlot> PrefixAffinity::Peer(Workers prefill, Workers decode, 
 }
 
 Selection PrefixAffinity::Select(const Request& asked, Workers decode, Workers prefill) {
-  CompareMeasured();
   Request request = asked;
   request.prompt_tokens = std::clamp<int64_t>(request.prompt_tokens, 1, kMaxTokens);
   request.block_tokens = std::clamp<int64_t>(request.block_tokens, 1, kMaxTokens);

@@ -5,13 +5,13 @@
 
 #include <deque>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "common/forecast/linear_fit.h"
 #include "common/forecast/prefill_forecast.h"
 #include "router/placement/policy.h"
 #include "router/placement/ship_forecast.h"
+#include "router/placement/worker_costs.h"
 
 namespace baton::router::placement {
 
@@ -47,17 +47,6 @@ class PrefixAffinity final : public Policy {
   void OnSlotFreed(WorkerSlot slot) override;
 
  private:
-  // Observed and measured seconds of the same work differ by a factor: requests include what a bare step does
-  // not. So a worker that was measured and not yet observed is predicted by the fleet's observed mean times
-  // the ratio of its measurement to the mean of theirs, and follows that mean (CompareMeasured).
-  struct Learnt {
-    forecast::PrefillForecast prefill;
-    forecast::LinearFit<3> step;
-    bool seen = false;  // observed, or introduced
-    bool prefill_observed = false;
-    bool step_observed = false;
-    std::optional<forecast::StepCost> measured;  // by the worker itself at its start
-  };
   // One way to prefill a request: on which worker, with how much of the prefix fetched, and at what cost.
   struct Candidate {
     size_t worker = 0;
@@ -69,11 +58,8 @@ class PrefixAffinity final : public Policy {
     uint64_t tie = 0;
   };
 
-  static Learnt OneWorker(const forecast::StepCost& step, const forecast::PrefillCost& prefill);
-  // Predicts workers that were measured and not yet observed anew, after an observation or an introduction.
-  void CompareMeasured();
-  const Learnt& Of(WorkerSlot slot) const;
-  Learnt& Learn(WorkerSlot slot);
+  // Returns whether the worker was observed or introduced.
+  bool Knows(WorkerSlot slot) const { return prefills_.Knows(slot) || steps_.Knows(slot); }
   double Transfer(int64_t tokens) const;
   size_t SelectDecode(const Request& request, Workers decode, Workers prefill, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const;
@@ -109,11 +95,14 @@ class PrefixAffinity final : public Policy {
   // What is kept of workers that left; the oldest is dropped first.
   static constexpr size_t kMaxKept = 1024;
 
-  std::vector<Learnt> learnt_;  // by slot
-  std::deque<std::pair<Incarnation, Learnt>> kept_;
-  // Of what was observed; before the first observation, of what was measured.
-  Learnt average_;
-  bool compared_ = true;  // CompareMeasured has nothing to do
+  WorkerCosts<PrefillFit> prefills_;
+  WorkerCosts<StepFit> steps_;
+  struct Kept {
+    Incarnation incarnation;
+    std::optional<WorkerCosts<PrefillFit>::Entry> prefill;
+    std::optional<WorkerCosts<StepFit>::Entry> step;
+  };
+  std::deque<Kept> kept_;
   forecast::LinearFit<3> transfer_;
   double output_tokens_ = 256;
 };

@@ -50,7 +50,7 @@ class Gate {
   const GateFile file_;
 };
 
-// Those of all workers of a role, by number.
+// The gates of all workers of a role, by number.
 class Gates {
  public:
   explicit Gates(int count) : gates_(static_cast<size_t>(count)) {}

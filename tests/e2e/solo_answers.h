@@ -14,7 +14,7 @@
 
 namespace baton::e2e {
 
-// Await scales it: links may have to be made anew first.
+// Await scales it: a link that failed has to be connected again first.
 inline constexpr auto kLinkPatience = std::chrono::seconds(120);
 
 inline std::vector<int32_t> Prompt(int size, int salt) {

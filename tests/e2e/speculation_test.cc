@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
                         .name = "self", .flags = {"--self-draft", "--speculation", "self"}, .model = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// Of those that have no end of their own.
+// The tokens of an answer that has no end of its own.
 constexpr uint32_t kOneOfMany = 160;
 
 // One of many requests at once, of several kinds. `accepted`: called once a worker has it.
@@ -252,7 +252,7 @@ void ExpectManyAnswersWhileWorkersAreKilled(const FleetOptions& drafting) {
     static_assert(1 + kMost * kStepTokens < kOneOfMany);
     const int64_t steps = kMost - static_cast<int64_t>(random() % 4);
     int victim = static_cast<int>(random() % 2);
-    // Whether the worker, when it has made its steps, is held with answers that are not over.
+    // Returns whether the worker, when it has made its steps, is held with answers that are not over.
     const auto is_in_the_middle = [&](int worker) {
       const auto left = [&] {
         const v1::Load load = LoadOf(fleet.decode(worker));

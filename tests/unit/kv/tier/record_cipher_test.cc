@@ -110,7 +110,7 @@ TEST_F(EncryptedStoreTest, AFlipAnywhereIsAMiss) {
     for (size_t i = 0; i < sizeof(crc); ++i)
       page[kPage - sizeof(crc) + i] = static_cast<std::byte>(crc >> (8 * i));
     const auto seal = cipher.Open(damaged);
-    // Of a page that is whole only the checksum is not under the tag, and it was made anew.
+    // In a whole page only the checksum is not under the tag, and it was computed again.
     ASSERT_EQ(seal.has_value(), at >= slot_bytes - sizeof(crc)) << at;
   }
   auto whole = record;
