@@ -28,7 +28,7 @@ namespace {
 using bench::BenchFlags;
 using bench::BenchPlan;
 
-constexpr char kExamples[] = R"(
+constexpr char kBenchExamples[] = R"(
 Examples:
   baton bench --concurrency 8 --requests 200
       closed loop: 8 at any time
@@ -103,7 +103,7 @@ bench::RunResult RunShown(const std::string& label, const bench::RunSettings& se
   });
 }
 
-int Run(const BenchFlags& flags, const CLI::App& app, const CliContext& context) {
+int RunBench(const BenchFlags& flags, const CLI::App& app, const CliContext& context) {
   if (const absl::Status status = bench::CheckFlags(flags); !status.ok()) {
     return Misused(std::string(status.message()));
   }
@@ -187,12 +187,12 @@ int Run(const BenchFlags& flags, const CLI::App& app, const CliContext& context)
 Command AddBench(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("bench", "Load a server and measure TTFT, TPOT, throughput and goodput");
-  app->footer(kExamples);
+  app->footer(kBenchExamples);
   auto flags = std::make_shared<BenchFlags>();
   flags->AddTo(*app);
   const Command engine = AddBenchEngine(*app, context);
   return {app, [flags, app, engine, &context] {
-            return engine.app->parsed() ? engine.run() : Run(*flags, *app, context);
+            return engine.app->parsed() ? engine.run() : RunBench(*flags, *app, context);
           }};
 }
 

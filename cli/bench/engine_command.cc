@@ -20,7 +20,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kEngineExamples[] = R"(
 Examples:
   baton bench engine --model models/small
   baton bench engine --model models/small --weights int8 --prompt-tokens 512,8192 --batch 1,16 --depth 4096
@@ -33,7 +33,7 @@ struct EngineFlags {
   std::string weights = "stored", kv_dtype = "f32", json;
 };
 
-int Run(const EngineFlags& flags, const CliContext& context) {
+int RunEngine(const EngineFlags& flags, const CliContext& context) {
   bench::EngineBenchOptions options = flags.options;
   for (const std::vector<int>* lengths : {&options.prompts, &options.batches, &options.depths}) {
     if (std::ranges::any_of(*lengths, [](int length) { return length < 1; })) {
@@ -73,7 +73,7 @@ int Run(const EngineFlags& flags, const CliContext& context) {
 
 Command AddBenchEngine(CLI::App& bench, const CliContext& context) {
   CLI::App* app = bench.add_subcommand("engine", "Measure the engine alone, beside what this machine can do");
-  app->footer(kExamples);
+  app->footer(kEngineExamples);
   auto flags = std::make_shared<EngineFlags>();
   bench::EngineBenchOptions& options = flags->options;
   app->add_option("--model", options.engine.model_folder, "Model folder or GGUF file")
@@ -107,7 +107,7 @@ Command AddBenchEngine(CLI::App& bench, const CliContext& context) {
   app->add_option("--json", flags->json,
                   "Write the figures to this file; - writes them alone, to standard output")
       ->type_name("FILE");
-  return {app, [flags, &context] { return Run(*flags, context); }};
+  return {app, [flags, &context] { return RunEngine(*flags, context); }};
 }
 
 }  // namespace baton::cli

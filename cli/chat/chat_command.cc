@@ -30,7 +30,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kChatExamples[] = R"(
 Examples:
   baton chat                                          talk to the router on this machine
   baton chat --model models/small                     no server: the whole relay in one process
@@ -54,7 +54,7 @@ constexpr char kHelp[] =
     "  Up, Ctrl-R     earlier lines\n"
     "  Alt-Enter      another line of the same turn; pasted lines are one turn\n";
 
-struct Flags {
+struct ChatFlags {
   TargetFlags target;
   SamplingFlags sampling;
   std::string system;
@@ -117,7 +117,7 @@ std::string DescribeBlock(const v1::ModerationResult& result) {
 
 class Chat {
  public:
-  Chat(const Flags& flags, const CliContext& context, InferenceClient& client, const Interrupt& interrupt,
+  Chat(const ChatFlags& flags, const CliContext& context, InferenceClient& client, const Interrupt& interrupt,
        std::vector<v1::Tool> tools, std::optional<v1::Constraint> constraint)
       : flags_(flags),
         context_(context),
@@ -372,7 +372,7 @@ class Chat {
     }
   }
 
-  const Flags& flags_;
+  const ChatFlags& flags_;
   const CliContext& context_;
   InferenceClient& client_;
   const Interrupt& interrupt_;
@@ -390,7 +390,7 @@ class Chat {
   std::string told_of_context_;
 };
 
-int Run(const Flags& flags, const CliContext& context) {
+int RunChat(const ChatFlags& flags, const CliContext& context) {
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
   for (std::string text : flags.messages) {
@@ -431,8 +431,8 @@ int Run(const Flags& flags, const CliContext& context) {
 Command AddChat(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("chat", "Talk to a model: interactive, from a pipe, or one message at a time");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kChatExamples);
+  auto flags = std::make_shared<ChatFlags>();
   app->add_option("--message", flags->messages,
                   "Send this message and exit; several are the turns of one conversation")
       ->type_name("TEXT")
@@ -461,7 +461,7 @@ Command AddChat(CLI::App& root, const CliContext& context) {
   flags->target.AddTo(*app);
   flags->sampling.AddTo(*app);
   flags->speculation.AddTo(*app);
-  return {app, [flags, &context] { return Run(*flags, context); }};
+  return {app, [flags, &context] { return RunChat(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -23,7 +23,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kGenerateExamples[] = R"(
 Examples:
   baton generate --prompt "Once upon a time" --max-tokens 40
   baton generate --model models/small --prompt "Hello" -m 20 --show-timing
@@ -34,7 +34,7 @@ Examples:
   baton generate --prompt "1 + 1 =" --temperature 0 --digest
       equal digests: two runs computed the same bits)";
 
-struct Flags {
+struct GenerateFlags {
   TargetFlags target;
   SamplingFlags sampling;
   ConstraintFlags constraint;
@@ -51,7 +51,7 @@ struct Flags {
   bool digest = false;
 };
 
-v1::GenerateRequest MakeRequest(const Flags& flags) {
+v1::GenerateRequest MakeRequest(const GenerateFlags& flags) {
   v1::GenerateRequest request;
   request.set_model(flags.target.model_name);
   if (!flags.token_ids.empty()) {
@@ -87,7 +87,7 @@ void PrintLogprobs(const std::vector<v1::StepLogprobs>& steps) {
 }
 
 // What has not been streamed: all of it with several choices, which would mix.
-absl::Status PrintAnswer(const Flags& flags, const Answer& answer, bool streamed) {
+absl::Status PrintAnswer(const GenerateFlags& flags, const Answer& answer, bool streamed) {
   std::string text;
   for (size_t i = 0; i < answer.choices().size(); ++i) {
     const Choice& choice = answer.choices()[i];
@@ -100,7 +100,7 @@ absl::Status PrintAnswer(const Flags& flags, const Answer& answer, bool streamed
   return Put(text);
 }
 
-int Run(const Flags& flags, const CliContext& context) {
+int RunGenerate(const GenerateFlags& flags, const CliContext& context) {
   if (flags.prompt.has_value() && !flags.token_ids.empty()) {
     return Misused("--prompt and --token-ids are two forms of the same prompt: give one");
   }
@@ -158,8 +158,8 @@ int Run(const Flags& flags, const CliContext& context) {
 
 Command AddGenerate(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("generate", "Complete a prompt, given as text or token ids");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kGenerateExamples);
+  auto flags = std::make_shared<GenerateFlags>();
   app->add_option("-p,--prompt", flags->prompt, "The text to complete (default: standard input)")
       ->type_name("TEXT");
   AddTokenIds(*app, "--token-ids", flags->token_ids, "The prompt as token ids, 1,2,3");
@@ -184,7 +184,7 @@ Command AddGenerate(CLI::App& root, const CliContext& context) {
       ->group(output);
   app->add_flag("--digest", flags->digest, "A checksum of all logits, to compare two runs bit by bit")
       ->group(output);
-  return {app, [flags, &context] { return Run(*flags, context); }};
+  return {app, [flags, &context] { return RunGenerate(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -12,19 +12,19 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kHealthExamples[] = R"(
 Examples:
   baton health                                   the router of `baton serve`
   baton health --server 10.0.0.7:8471 --service live
       the process lives, whatever its peers do
 Exit code 0: SERVING; 1: not, or not reached.)";
 
-struct Flags {
+struct HealthFlags {
   TargetFlags target;
   std::string service;
 };
 
-int Run(const Flags& flags, const CliContext& context) {
+int RunHealth(const HealthFlags& flags, const CliContext& context) {
   if (!flags.target.model_folder.empty()) return Misused("health asks a server: give --server, not --model");
   if (const absl::Status status = flags.target.Check(); !status.ok())
     return Misused(std::string(status.message()));
@@ -42,12 +42,12 @@ int Run(const Flags& flags, const CliContext& context) {
 
 Command AddHealth(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("health", "Ask a server whether it is ready");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kHealthExamples);
+  auto flags = std::make_shared<HealthFlags>();
   app->add_option("--service", flags->service, "Service to ask for: none (ready for work) or \"live\"")
       ->type_name("NAME");
   flags->target.AddTo(*app);
-  return {app, [flags, &context] { return Run(*flags, context); }};
+  return {app, [flags, &context] { return RunHealth(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -15,7 +15,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kEvalExamples[] = R"(
 Examples:
   baton eval chunk-reuse --model models/baton-tiny \
       --questions models/baton-tiny/eval/documents.jsonl --out tiny.gate.json
@@ -23,14 +23,14 @@ Examples:
   baton serve --model models/baton-tiny --chunk-reuse tiny.gate.json
       starts with it, if no figure is beyond the limit that the file states)";
 
-struct Flags {
+struct EvalFlags {
   ReuseEvalOptions eval;
   worker::ChunkGate::Limits limits{.kl = 0.2, .exact_match = 0.5, .recall_loss = 0.03};
   std::string questions;
   std::string out;
 };
 
-int Run(Flags& flags, const CliContext& context) {
+int RunEval(EvalFlags& flags, const CliContext& context) {
   const auto questions = ReadReuseQuestions(flags.questions);
   if (!questions.ok()) return Fail(questions.status());
   if (context.err.interactive) {
@@ -73,8 +73,8 @@ Command AddEval(CLI::App& root, const CliContext& context) {
   CLI::App* app = eval->add_subcommand(
       "chunk-reuse",
       "Compare reuse of documents with full prefill, and write the gate file of --chunk-reuse");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kEvalExamples);
+  auto flags = std::make_shared<EvalFlags>();
   engine::EngineOptions& engine = flags->eval.engine;
   app->add_option("--model", engine.model_folder, "Model folder in Hugging Face form, or a GGUF file")
       ->required()
@@ -128,7 +128,7 @@ Command AddEval(CLI::App& root, const CliContext& context) {
                           "Precision of values in the KV cache, as the workers' (default: f32)");
   command_line::AddChoice(*app, "--weights", engine.weights, model::WeightPrecisions(),
                           "Precision of matrices, as the workers'");
-  return {eval, [flags, &context] { return Run(*flags, context); }};
+  return {eval, [flags, &context] { return RunEval(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -22,7 +22,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kKeyExamples[] = R"(
 Examples:
   baton key new --tenant search
   baton key new --tenant search --key-file search.key
@@ -32,7 +32,7 @@ Examples:
 
 The router keeps a digest, so a lost key can't be found again: make a new one and remove the old line.)";
 
-struct Flags {
+struct KeyFlags {
   std::string tenant;
   std::string key_file;
   std::string tenants;
@@ -48,7 +48,7 @@ absl::Status WriteKey(const std::string& path, const std::string& key) {
 }
 
 // A key that only half of the places know is worse than none.
-absl::Status Store(const Flags& flags, const router::NewApiKey& made) {
+absl::Status Store(const KeyFlags& flags, const router::NewApiKey& made) {
   std::string tenants;
   if (!flags.tenants.empty()) {
     BATON_ASSIGN_OR_RETURN(const std::string text, ReadTenants(flags.tenants));
@@ -61,7 +61,7 @@ absl::Status Store(const Flags& flags, const router::NewApiKey& made) {
   return status;
 }
 
-int New(const Flags& flags) {
+int New(const KeyFlags& flags) {
   // A name that the router refuses would be found out when it reads the file.
   if (const absl::Status named = router::CheckTenantName(flags.tenant); !named.ok()) {
     return Misused(fmt::format("--tenant: {} {}", Quoted(flags.tenant), std::string(named.message())));
@@ -91,8 +91,8 @@ Command AddKey(CLI::App& root, const CliContext& context) {
   CLI::App* key = root.add_subcommand("key", "Make API keys for callers");
   key->require_subcommand(1);
   CLI::App* make = key->add_subcommand("new", "Make a key and print the line for the tenants file");
-  make->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  make->footer(kKeyExamples);
+  auto flags = std::make_shared<KeyFlags>();
   make->add_option("--tenant", flags->tenant, "Tenant that the key belongs to")
       ->type_name("NAME")
       ->required();

@@ -17,7 +17,7 @@ using plan::Load;
 using plan::Pools;
 using plan::Profile;
 
-constexpr char kExamples[] = R"(
+constexpr char kPlanExamples[] = R"(
 Examples:
   baton plan --profile deploy/profiles/baton-tiny-cpu.json --rate 20 --kv-memory 1GiB
       with the profile that ships in the source: the small model on a CPU
@@ -29,7 +29,7 @@ Examples:
 A profile is JSON: prefill_base, prefill_token, prefill_pair, step_base, step_sequence, step_context (seconds),
 link_bandwidth (bytes per second), kv_bytes_per_token. deploy/runbook.md says what they mean.)";
 
-struct Flags {
+struct PlanFlags {
   std::string profile;
   double rate = 0;
   std::string prompt_tokens = "256";
@@ -44,8 +44,8 @@ struct Flags {
   bool json = false;
 };
 
-void Print(const Flags& flags, const Profile& profile, const Load& load, const Pools& pools,
-           const Terminal& terminal) {
+void PrintPlan(const PlanFlags& flags, const Profile& profile, const Load& load, const Pools& pools,
+               const Terminal& terminal) {
   const auto& prefill = pools.prefill;
   const auto& decode = pools.decode;
   fmt::print("{} prefill, {} decode worker(s)\n\n",
@@ -107,7 +107,7 @@ std::string ToJson(const Pools& pools) {
   return json.dump(2);
 }
 
-int Run(const Flags& flags, const CliContext& context) {
+int RunPlan(const PlanFlags& flags, const CliContext& context) {
   Load load;
   load.rate = flags.rate;
   load.hit_rate = flags.hit_rate;
@@ -142,7 +142,7 @@ int Run(const Flags& flags, const CliContext& context) {
   if (flags.json) {
     fmt::print("{}\n", ToJson(*pools));
   } else {
-    Print(flags, *profile, load, *pools, context.out);
+    PrintPlan(flags, *profile, load, *pools, context.out);
   }
   return kExitOk;
 }
@@ -151,8 +151,8 @@ int Run(const Flags& flags, const CliContext& context) {
 
 Command AddPlan(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("plan", "How many prefill and decode workers a load needs, and why");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kPlanExamples);
+  auto flags = std::make_shared<PlanFlags>();
   app->add_option("--profile", flags->profile, "Speed of the workers, as `baton bench --profile` measures it")
       ->type_name("FILE")
       ->required();
@@ -191,7 +191,7 @@ Command AddPlan(CLI::App& root, const CliContext& context) {
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   app->add_flag("--json", flags->json, "Print the figures as JSON");
-  return {app, [flags, &context] { return Run(*flags, context); }};
+  return {app, [flags, &context] { return RunPlan(*flags, context); }};
 }
 
 }  // namespace baton::cli

@@ -42,7 +42,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kServeExamples[] = R"(
 Examples:
   baton serve --model models/small
   baton serve --model /srv/llama-3.2-1b --prefill 2 --decode 2 --kv-memory 2GiB
@@ -61,7 +61,7 @@ without --fleet-key-file they get a key for this run.
 Ctrl-C (or SIGTERM) ends everything in order; a second one at once. On a terminal the lowest line shows the traffic of the
 last seconds: requests/s, mean TTFT, tokens/s, and how much of the prompts was cached.)";
 
-struct Flags {
+struct ServeFlags {
   ServePlan plan;
   // Only to declare what workers take: each gets what was given, word for word.
   worker::Options worker;
@@ -93,7 +93,7 @@ std::vector<std::string> Given(const std::vector<const CLI::Option*>& options) {
 }
 
 // Counts follow from the GPUs that are named. INVALID_ARGUMENT says which flags contradict one another.
-absl::Status TakeDevices(Flags& flags) {
+absl::Status TakeDevices(ServeFlags& flags) {
   ServePlan& plan = flags.plan;
   const int tp = flags.worker.engine.tp;
   const bool named = !flags.prefill_devices.empty() || !flags.decode_devices.empty();
@@ -129,7 +129,7 @@ absl::Status TakeDevices(Flags& flags) {
 }
 
 // What would fail once the workers have loaded the model, or only when everything is ready.
-absl::Status Preflight(const Flags& flags) {
+absl::Status Preflight(const ServeFlags& flags) {
   if (flags.plan.router) {
     BATON_RETURN_IF_ERROR(CanListen("--listen", flags.plan.listen));
     BATON_RETURN_IF_ERROR(CanListen("--metrics", flags.plan.metrics));
@@ -163,7 +163,7 @@ int StopSignals() {
   return fd;
 }
 
-void PrintNext(const Flags& flags, const Announcement::Process& router) {
+void PrintNext(const ServeFlags& flags, const Announcement::Process& router) {
   const std::string server = router.grpc == "127.0.0.1:8470" ? "" : fmt::format(" --server {}", router.grpc);
   Print(stdout, "\nTry next, in another terminal:\n");
   Print(stdout, "  baton chat{}\n", server);
@@ -175,7 +175,7 @@ void PrintNext(const Flags& flags, const Announcement::Process& router) {
   }
 }
 
-void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement& announcement) {
+void PrintTable(const ServeFlags& flags, const Terminal& terminal, const Announcement& announcement) {
   Print(stdout, "\n{} is served by {} prefill and {} decode worker(s)\n\n",
         Paint(terminal, Style::kBold, flags.plan.model_name), flags.plan.prefill, flags.plan.decode);
   Print(stdout, "  {:<12}{:>8}  {:<22}{}\n", "process", "pid", "gRPC", "metrics");
@@ -198,7 +198,7 @@ void PrintTable(const Flags& flags, const Terminal& terminal, const Announcement
   std::clearerr(stdout);
 }
 
-int Run(Flags flags, const CliContext& context) {
+int RunServe(ServeFlags flags, const CliContext& context) {
   if (flags.plan.decode < 1) return Misused("--decode must be at least 1: decode workers write the answers");
   for (const std::string& text : {flags.start_timeout, flags.stop_grace}) {
     if (const auto parsed = ParseDuration(text); !parsed.ok())
@@ -355,8 +355,8 @@ int Run(Flags flags, const CliContext& context) {
 Command AddServe(CLI::App& root, const CliContext& context) {
   CLI::App* app =
       root.add_subcommand("serve", "Serve a model on this machine: router, prefill and decode workers");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kServeExamples);
+  auto flags = std::make_shared<ServeFlags>();
   ServePlan& plan = flags->plan;
   app->add_option("--model", plan.model_folder, "Model folder, as from Hugging Face, or a GGUF file")
       ->type_name("DIR")
@@ -561,7 +561,7 @@ Command AddServe(CLI::App& root, const CliContext& context) {
       ->type_name("TIME")
       ->capture_default_str()
       ->group(service);
-  return {app, [flags, &context] { return Run(*flags, context); }};
+  return {app, [flags, &context] { return RunServe(*flags, context); }};
 }
 
 }  // namespace baton::cli

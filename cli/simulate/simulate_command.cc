@@ -27,7 +27,7 @@ namespace {
 
 using namespace simulate;
 
-constexpr char kExamples[] = R"(
+constexpr char kSimulateExamples[] = R"(
 Examples:
   baton simulate --trace mooncake_conversation.jsonl
       every policy on the trace as it is, on 8 prefill and 6 decode workers
@@ -43,7 +43,7 @@ A trace has one JSON object a line: timestamp (ms), input_length, output_length 
 The router's placement, prefix index and admission and the workers' queue and cache are the real code; times are a
 model. The same --seed gives the same result. "bound" is one endless cache that all prefill workers share.)";
 
-struct Flags {
+struct SimulateFlags {
   std::string trace;
   std::string fleet;
   bool print_fleet = false;
@@ -86,7 +86,7 @@ struct Contestant {
   PolicyUnderTest under_test = {};
 };
 
-int Compare(const Flags& flags, const CliContext& context) {
+int Compare(const SimulateFlags& flags, const CliContext& context) {
   FleetModel model;
   if (!flags.fleet.empty()) {
     absl::StatusOr<FleetModel> read = ReadFleetModel(flags.fleet);
@@ -191,8 +191,8 @@ int Compare(const Flags& flags, const CliContext& context) {
 
 Command AddSimulate(CLI::App& root, const CliContext& context) {
   CLI::App* app = root.add_subcommand("simulate", "Plan capacity and compare placement policies on a trace");
-  app->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  app->footer(kSimulateExamples);
+  auto flags = std::make_shared<SimulateFlags>();
   flags->policies = PolicyNames();
   app->add_option("--trace", flags->trace, "Requests, one JSON object a line")
       ->type_name("FILE")

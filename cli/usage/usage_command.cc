@@ -19,7 +19,7 @@
 namespace baton::cli {
 namespace {
 
-constexpr char kExamples[] = R"(
+constexpr char kUsageExamples[] = R"(
 Examples:
   baton usage --ledger ledger.db
       what each tenant used of each model, day by day
@@ -33,7 +33,7 @@ Examples:
 
 A file is what a router's --ledger names; the router may be running. --store and --store-password-file are the router's.)";
 
-struct Flags {
+struct UsageFlags {
   std::vector<std::string> ledgers;
   std::string store;
   std::string store_password_file;
@@ -51,7 +51,7 @@ std::string CheckDay(const std::string& text) {
   return read ? "" : "is no day; write it as 2026-11-22";
 }
 
-absl::Status ShowUsage(const Flags& flags) {
+absl::Status ShowUsage(const UsageFlags& flags) {
   router::billing::LedgerSheet all;
   if (flags.ledgers.empty() && flags.store.empty()) {
     return absl::InvalidArgumentError("no ledger is named: give --ledger FILE, or --store URL");
@@ -78,8 +78,8 @@ absl::Status ShowUsage(const Flags& flags) {
 
 Command AddUsage(CLI::App& root, const CliContext& context) {
   CLI::App* usage = root.add_subcommand("usage", "Print what a router's ledger has added up");
-  usage->footer(kExamples);
-  auto flags = std::make_shared<Flags>();
+  usage->footer(kUsageExamples);
+  auto flags = std::make_shared<UsageFlags>();
   usage->add_option("--ledger", flags->ledgers, "Files of ledgers, one of each router; they are added up")
       ->type_name("FILE");
   usage

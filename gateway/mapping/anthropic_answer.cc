@@ -29,7 +29,7 @@ const char* StopOf(const v1::Finished& finished) {
 }
 
 // input_tokens are those that were neither found in the cache nor written to it by request.
-Json UsageJson(const v1::Usage& usage) {
+Json AnthropicUsage(const v1::Usage& usage) {
   const uint32_t written = usage.written_5m_tokens() + usage.written_1h_tokens();
   return {{"input_tokens",
            usage.prompt_tokens() - std::min(usage.prompt_tokens(), usage.cached_tokens() + written)},
@@ -45,7 +45,7 @@ Json StopSequence(const v1::Finished& finished) {
   return finished.reason() == v1::FINISH_REASON_STOP_STRING ? Json(finished.stop_match()) : Json(nullptr);
 }
 
-Json Frame(const v1::Started& started) {
+Json MessageFrame(const v1::Started& started) {
   return {{"id", "msg_" + started.request_id()},
           {"type", "message"},
           {"role", "assistant"},
@@ -71,7 +71,7 @@ Json BlockOf(const v1::PartStart& start) {
 
 Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
   const Answer::Choice& choice = answer.choices().front();
-  Json message = Frame(answer.started());
+  Json message = MessageFrame(answer.started());
   for (const Answer::Part& part : choice.parts) {
     Json block = BlockOf(part.start);
     if (part.start.kind() == v1::PartStart::KIND_TOOL_CALL) {
@@ -92,7 +92,7 @@ Json AnthropicWhole(const Answer& answer, const v1::Usage& usage) {
   }
   message["stop_reason"] = StopOf(*choice.finished);
   message["stop_sequence"] = StopSequence(*choice.finished);
-  message["usage"] = UsageJson(usage);
+  message["usage"] = AnthropicUsage(usage);
   return message;
 }
 
@@ -131,11 +131,11 @@ std::string AnthropicEvents::Close() {
 std::string AnthropicEvents::Add(const v1::GenerateResponse& event) {
   if (event.has_started()) {
     started_ = event.started();
-    Json message = Frame(started_);
+    Json message = MessageFrame(started_);
     // What was found in the cache is known at the end: message_delta tells it.
     v1::Usage usage;
     usage.set_prompt_tokens(started_.prompt_tokens());
-    message["usage"] = UsageJson(usage);
+    message["usage"] = AnthropicUsage(usage);
     return Event("message_start", {{"type", "message_start"}, {"message", std::move(message)}}) +
            Event("ping", Json::object({{"type", "ping"}}));
   }
@@ -164,7 +164,7 @@ std::string AnthropicEvents::End(const v1::Usage& usage) {
   return Event("message_delta",
                {{"type", "message_delta"},
                 {"delta", {{"stop_reason", StopOf(finished_)}, {"stop_sequence", StopSequence(finished_)}}},
-                {"usage", UsageJson(usage)}}) +
+                {"usage", AnthropicUsage(usage)}}) +
          Event("message_stop", {{"type", "message_stop"}});
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -11,8 +10,6 @@
 
 namespace baton::gateway {
 namespace {
-
-constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 constexpr std::string_view kBillingLine = "x-anthropic-billing-header";
 
@@ -118,7 +115,7 @@ absl::Status ReadMessage(const JsonObject& body, const Json& json, const std::st
   return absl::OkStatus();
 }
 
-absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
+absl::Status ReadAnthropicTools(JsonObject& body, v1::Conversation* conversation) {
   BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
   for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
     BATON_ASSIGN_OR_RETURN(JsonObject tool, body.Inside((*tools)[i], fmt::format("tools[{}]", i)));
@@ -144,7 +141,7 @@ absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
   return absl::OkStatus();
 }
 
-absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
+absl::Status ReadAnthropicToolChoice(JsonObject& body, v1::ChatRequest* request) {
   const Json* const json = body.Find("tool_choice");  // null: absent
   if (json == nullptr || request->conversation().tools().empty()) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(JsonObject choice, body.Inside(*json, "tool_choice"));
@@ -168,7 +165,7 @@ absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
   return absl::OkStatus();
 }
 
-absl::Status ReadThinking(JsonObject& body, v1::Thinking* thinking) {
+absl::Status ReadAnthropicThinking(JsonObject& body, v1::Thinking* thinking) {
   const Json* const json = body.Find("thinking");  // null: absent
   if (json == nullptr) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*json, "thinking"));
@@ -189,8 +186,8 @@ absl::Status ReadThinking(JsonObject& body, v1::Thinking* thinking) {
 }
 
 // {"type": "json_schema", "schema"}.
-absl::Status ReadFormat(const JsonObject& of, const Json& json, const std::string& where,
-                        v1::ChatRequest* request) {
+absl::Status ReadOutputFormat(const JsonObject& of, const Json& json, const std::string& where,
+                              v1::ChatRequest* request) {
   BATON_ASSIGN_OR_RETURN(JsonObject format, of.Inside(json, where));
   BATON_ASSIGN_OR_RETURN(const auto type, format.Text("type"));
   if (type != "json_schema") return format.Wrong("type", "not \"json_schema\"");
@@ -210,14 +207,14 @@ absl::Status ReadOutputConfig(JsonObject& body, v1::ChatRequest* request) {
   if (const Json* const json = body.Find("output_config"); json != nullptr) {  // null: absent
     BATON_ASSIGN_OR_RETURN(JsonObject config, body.Inside(*json, "output_config"));
     if (const Json* const format = config.Find("format"); format != nullptr) {  // null: absent
-      BATON_RETURN_IF_ERROR(ReadFormat(config, *format, "output_config.format", request));
+      BATON_RETURN_IF_ERROR(ReadOutputFormat(config, *format, "output_config.format", request));
     }
     BATON_ASSIGN_OR_RETURN(const auto effort, config.Text("effort"));
     if (effort.has_value()) request->mutable_thinking()->set_effort(*effort);
   }
   const Json* const format = body.Find("output_format");  // null: absent
   if (format == nullptr) return absl::OkStatus();
-  return ReadFormat(body, *format, "output_format", request);
+  return ReadOutputFormat(body, *format, "output_format", request);
 }
 
 absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1::ChatRequest* request) {
@@ -235,9 +232,9 @@ absl::Status ReadConversation(JsonObject& body, const AnthropicRules& rules, v1:
     BATON_RETURN_IF_ERROR(
         ReadMessage(body, (*messages)[i], fmt::format("messages[{}]", i), request->mutable_conversation()));
   }
-  BATON_RETURN_IF_ERROR(ReadTools(body, request->mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadToolChoice(body, request));
-  return ReadThinking(body, request->mutable_thinking());
+  BATON_RETURN_IF_ERROR(ReadAnthropicTools(body, request->mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadAnthropicToolChoice(body, request));
+  return ReadAnthropicThinking(body, request->mutable_thinking());
 }
 
 }  // namespace

@@ -23,6 +23,8 @@ using Json = nlohmann::ordered_json;
 
 // Messages, or items, of one request: more than any model's context has room for.
 inline constexpr size_t kMaxMessages = 20000;
+// Of a count of tokens, for JsonObject::Whole.
+inline constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 class JsonObject {
  public:

@@ -82,7 +82,7 @@ Json TextLogprobs(const auto& steps, int64_t offset) {
   return {{"text_offset", offsets}, {"token_logprobs", chosen}, {"tokens", tokens}, {"top_logprobs", tops}};
 }
 
-std::string EchoOf(const OpenAiAnswer& wanted, size_t choice) {
+std::string PromptEcho(const OpenAiAnswer& wanted, size_t choice) {
   const size_t prompt = choice / std::max<size_t>(1, wanted.n);
   return prompt < wanted.echoes.size() ? wanted.echoes[prompt] : "";
 }
@@ -133,7 +133,7 @@ Json OpenAiWhole(OpenAiKind kind, const Answer& answer, const v1::Usage& usage, 
     if (chat) {
       made["message"] = MessageOf(choice);
     } else {
-      made["text"] = EchoOf(wanted, i) + choice.text;
+      made["text"] = PromptEcho(wanted, i) + choice.text;
     }
     made["logprobs"] = nullptr;
     if (!choice.logprobs.empty())
@@ -197,7 +197,8 @@ std::string OpenAiChunks::Add(const v1::GenerateResponse& event) {
   if (!choice.begun) {
     choice.begun = true;
     if (chat) say({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
-    if (const std::string echo = EchoOf(wanted_, index); !chat && !echo.empty()) say(echo, nullptr, nullptr);
+    if (const std::string echo = PromptEcho(wanted_, index); !chat && !echo.empty())
+      say(echo, nullptr, nullptr);
   }
   if (event.has_finished()) {
     say(chat ? Json::object() : Json(""), FinishOf(event.finished().reason()), nullptr);

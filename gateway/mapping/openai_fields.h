@@ -3,7 +3,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,8 +14,6 @@
 #include "gateway/mapping/json_object.h"
 
 namespace baton::gateway {
-
-inline constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
 
 template <typename T, typename Set>
 absl::Status Copy(absl::StatusOr<std::optional<T>> value, Set set) {

@@ -105,7 +105,7 @@ absl::Status ReadMessages(JsonObject& body, v1::Conversation* conversation) {
   return absl::OkStatus();
 }
 
-absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
+absl::Status ReadOpenAiTools(JsonObject& body, v1::Conversation* conversation) {
   if (body.Find("functions") != nullptr) return body.Wrong("functions", "not served here; send tools");
   if (body.Find("function_call") != nullptr) {
     return body.Wrong("function_call", "not served here; send tool_choice");
@@ -143,7 +143,7 @@ absl::StatusOr<std::string> FunctionName(JsonObject& choice) {
   return *name;
 }
 
-absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
+absl::Status ReadOpenAiToolChoice(JsonObject& body, v1::ChatRequest* request) {
   BATON_ASSIGN_OR_RETURN(const auto parallel, body.Flag("parallel_tool_calls"));
   const Json* const choice = body.Find("tool_choice");  // null: absent
   // Without tools there is nothing to choose, and clients send these all the same.
@@ -279,8 +279,8 @@ absl::StatusOr<OpenAiChat> ReadOpenAiChat(const Json& json) {
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));
   BATON_RETURN_IF_ERROR(ReadMessages(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadTools(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadToolChoice(body, &request));
+  BATON_RETURN_IF_ERROR(ReadOpenAiTools(body, request.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadOpenAiToolChoice(body, &request));
   BATON_ASSIGN_OR_RETURN(const auto effort, body.Text("reasoning_effort"));
   if (effort.has_value()) SetEffort(*effort, &request);
   BATON_RETURN_IF_ERROR(ReadTemplateArguments(body, &request));
@@ -376,7 +376,7 @@ absl::StatusOr<v1::TokenizeRequest> ReadTokenize(const Json& json) {
     return request;
   }
   BATON_RETURN_IF_ERROR(ReadMessages(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadTools(body, request.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadOpenAiTools(body, request.mutable_conversation()));
   return request;
 }
 

@@ -64,7 +64,7 @@ Json ItemOf(const v1::PartStart& start, const std::string& id, const std::string
   }
 }
 
-Json UsageJson(const v1::Usage& usage) {
+Json ResponsesUsage(const v1::Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens()},
           {"input_tokens_details",
            {{"cached_tokens", usage.cached_tokens()},
@@ -74,7 +74,7 @@ Json UsageJson(const v1::Usage& usage) {
           {"total_tokens", usage.prompt_tokens() + usage.completion_tokens()}};
 }
 
-Json Frame(const v1::Started& started, int64_t created, const Json& echo, const char* status) {
+Json ResponseFrame(const v1::Started& started, int64_t created, const Json& echo, const char* status) {
   Json frame = {{"id", "resp_" + started.request_id()},
                 {"object", "response"},
                 {"created_at", created},
@@ -92,10 +92,10 @@ Json Frame(const v1::Started& started, int64_t created, const Json& echo, const 
 Json Ended(const v1::Started& started, int64_t created, const Json& echo, const v1::Finished& finished,
            Json items, const v1::Usage& usage) {
   const char* const cut = CutBy(finished.reason());
-  Json frame = Frame(started, created, echo, StatusOf(cut == nullptr));
+  Json frame = ResponseFrame(started, created, echo, StatusOf(cut == nullptr));
   if (cut != nullptr) frame["incomplete_details"] = Json::object({{"reason", cut}});
   frame["output"] = std::move(items);
-  frame["usage"] = UsageJson(usage);
+  frame["usage"] = ResponsesUsage(usage);
   const Json moderation = ModerationJson(finished);
   if (!moderation.is_null()) frame["moderation"] = moderation;
   return frame;
@@ -191,7 +191,7 @@ std::string ResponsesEvents::Close(bool complete) {
 std::string ResponsesEvents::Add(const v1::GenerateResponse& event) {
   if (event.has_started()) {
     started_ = event.started();
-    const Json frame = Frame(started_, created_, echo_, kInProgress);
+    const Json frame = ResponseFrame(started_, created_, echo_, kInProgress);
     // In this order: each has the next number.
     std::string bytes = Say("response.created", Json::object({{"response", frame}}));
     bytes += Say("response.in_progress", Json::object({{"response", frame}}));
@@ -234,7 +234,7 @@ std::string ResponsesEvents::Fail(const absl::Status& status) {
     return Say("error",
                {{"code", std::move(code)}, {"message", error["message"]}, {"param", error["param"]}});
   }
-  Json frame = Frame(started_, created_, echo_, "failed");
+  Json frame = ResponseFrame(started_, created_, echo_, "failed");
   frame["error"] = {{"code", std::move(code)}, {"message", error["message"]}};
   frame["output"] = items_;
   return Say("response.failed", Json::object({{"response", std::move(frame)}}));

@@ -148,7 +148,7 @@ absl::Status ReadInput(JsonObject& body, v1::Conversation* conversation) {
   return absl::OkStatus();
 }
 
-absl::Status ReadTools(JsonObject& body, v1::Conversation* conversation) {
+absl::Status ReadResponsesTools(JsonObject& body, v1::Conversation* conversation) {
   BATON_ASSIGN_OR_RETURN(const Json* const tools, body.List("tools"));
   if (tools == nullptr) return absl::OkStatus();
   for (size_t i = 0; i < tools->size(); ++i) {
@@ -180,7 +180,7 @@ absl::Status AddName(JsonObject& choice, v1::ToolChoice* made) {
   return absl::OkStatus();
 }
 
-absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
+absl::Status ReadResponsesToolChoice(JsonObject& body, v1::ChatRequest* request) {
   BATON_ASSIGN_OR_RETURN(const auto parallel, body.Flag("parallel_tool_calls"));
   const Json* const choice = body.Find("tool_choice");  // null: absent
   // Without tools there is nothing to choose, and clients send these all the same.
@@ -217,7 +217,7 @@ absl::Status ReadToolChoice(JsonObject& body, v1::ChatRequest* request) {
   return absl::OkStatus();
 }
 
-absl::Status ReadFormat(JsonObject& body, v1::ChatRequest* request) {
+absl::Status ReadTextFormat(JsonObject& body, v1::ChatRequest* request) {
   const Json* const text = body.Find("text");  // null: absent
   if (text == nullptr) return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*text, "text"));
@@ -239,7 +239,7 @@ absl::Status ReadFormat(JsonObject& body, v1::ChatRequest* request) {
   return absl::OkStatus();
 }
 
-absl::Status ReadThinking(JsonObject& body, v1::ChatRequest* request) {
+absl::Status ReadReasoning(JsonObject& body, v1::ChatRequest* request) {
   const Json* const reasoning = body.Find("reasoning");  // null: absent
   if (reasoning != nullptr) {
     BATON_ASSIGN_OR_RETURN(JsonObject fields, body.Inside(*reasoning, "reasoning"));
@@ -279,7 +279,7 @@ absl::Status ReadIncluded(JsonObject& body) {
   return absl::OkStatus();
 }
 
-Json EchoOf(JsonObject& body) {
+Json SettingsEcho(JsonObject& body) {
   const auto given = [&body](const char* name, Json otherwise) {
     const Json* const value = body.Find(name);  // null: absent
     return value == nullptr ? std::move(otherwise) : *value;
@@ -310,10 +310,10 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   BATON_ASSIGN_OR_RETURN(const auto model, body.Text("model"));
   request.set_model(model.value_or(""));
   BATON_RETURN_IF_ERROR(ReadInput(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadTools(body, request.mutable_conversation()));
-  BATON_RETURN_IF_ERROR(ReadToolChoice(body, &request));
-  BATON_RETURN_IF_ERROR(ReadThinking(body, &request));
-  BATON_RETURN_IF_ERROR(ReadFormat(body, &request));
+  BATON_RETURN_IF_ERROR(ReadResponsesTools(body, request.mutable_conversation()));
+  BATON_RETURN_IF_ERROR(ReadResponsesToolChoice(body, &request));
+  BATON_RETURN_IF_ERROR(ReadReasoning(body, &request));
+  BATON_RETURN_IF_ERROR(ReadTextFormat(body, &request));
   BATON_RETURN_IF_ERROR(ReadSampling(body, request.mutable_sampling()));
   BATON_RETURN_IF_ERROR(RefuseUnserved(body));
   BATON_RETURN_IF_ERROR(ReadIncluded(body));
@@ -339,7 +339,7 @@ absl::StatusOr<ResponsesRequest> ReadResponses(const Json& json) {
   // About OpenAI's own service, or without tools of the server without a meaning.
   body.Skip({"user", "safety_identifier", "service_tier", "stream_options", "max_tool_calls",
              "prompt_cache_retention", "background", "metadata"});
-  responses.echo = EchoOf(body);
+  responses.echo = SettingsEcho(body);
   responses.ignored = body.Ignored();
   return responses;
 }

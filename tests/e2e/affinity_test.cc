@@ -16,7 +16,7 @@
 namespace baton::e2e {
 namespace {
 
-std::vector<int32_t> Prompt(uint32_t seed, int tokens) {
+std::vector<int32_t> RandomPrompt(uint32_t seed, int tokens) {
   std::mt19937 random(seed);
   std::vector<int32_t> prompt;
   for (int i = 0; i < tokens; ++i) prompt.push_back(static_cast<int32_t>(100 + random() % 400));
@@ -44,10 +44,10 @@ Answer AskUntilMatched(Fleet& fleet, const v1::GenerateRequest& request, uint32_
 
 TEST(AffinityTest, ThePlacementExplainsItselfOnlyIfAsked) {
   Fleet fleet;
-  const Answer silent = fleet.Generate(TokenRequest(Prompt(1, 100), 4));
+  const Answer silent = fleet.Generate(TokenRequest(RandomPrompt(1, 100), 4));
   ASSERT_TRUE(silent.status.ok()) << silent.status;
   EXPECT_FALSE(silent.end().has_placement());
-  const Answer explained = fleet.Generate(Explained(Prompt(2, 100)));
+  const Answer explained = fleet.Generate(Explained(RandomPrompt(2, 100)));
   ASSERT_TRUE(explained.status.ok()) << explained.status;
   EXPECT_EQ(explained.end().placement().prompt_blocks(), 6u);
   EXPECT_FALSE(explained.end().placement().policy().empty());
@@ -56,7 +56,7 @@ TEST(AffinityTest, ThePlacementExplainsItselfOnlyIfAsked) {
 
 TEST(AffinityTest, TheRouterKnowsWhatTheWorkersHold) {
   Fleet fleet;
-  const auto request = Explained(Prompt(3, 40 * kBlockTokens));
+  const auto request = Explained(RandomPrompt(3, 40 * kBlockTokens));
   ASSERT_TRUE(fleet.Generate(request).status.ok());
   const Answer again = AskUntilMatched(fleet, request, 40);
   ASSERT_TRUE(again.status.ok()) << again.status;
@@ -64,8 +64,8 @@ TEST(AffinityTest, TheRouterKnowsWhatTheWorkersHold) {
   // The last token is always computed, so the last block may be too.
   EXPECT_GE(again.end().usage().decode_cached_tokens(), 39u * kBlockTokens);
   // A longer prompt that begins the same way matches as far as it is the same.
-  auto longer = Prompt(3, 40 * kBlockTokens);
-  for (int32_t token : Prompt(4, 10 * kBlockTokens)) longer.push_back(token);
+  auto longer = RandomPrompt(3, 40 * kBlockTokens);
+  for (int32_t token : RandomPrompt(4, 10 * kBlockTokens)) longer.push_back(token);
   const Answer extended = fleet.Generate(Explained(longer));
   ASSERT_TRUE(extended.status.ok()) << extended.status;
   EXPECT_EQ(extended.end().placement().prompt_blocks(), 50u);
@@ -74,7 +74,7 @@ TEST(AffinityTest, TheRouterKnowsWhatTheWorkersHold) {
 
 TEST(AffinityTest, ARestartedWorkerIsBelievedToHoldNothing) {
   Fleet fleet;
-  const auto request = Explained(Prompt(5, 20 * kBlockTokens));
+  const auto request = Explained(RandomPrompt(5, 20 * kBlockTokens));
   ASSERT_TRUE(fleet.Generate(request).status.ok());
   ASSERT_EQ(AskUntilMatched(fleet, request, 20).end().placement().decode_matched_blocks(), 20u);
   fleet.prefill().Signal(SIGKILL);
@@ -90,7 +90,7 @@ TEST(AffinityTest, ARestartedWorkerIsBelievedToHoldNothing) {
 // worker has said anything yet.
 TEST(AffinityTest, ABurstOfEqualPromptsFindsItsOwnTail) {
   Fleet fleet;
-  const auto request = Explained(Prompt(6, 30 * kBlockTokens), 8);
+  const auto request = Explained(RandomPrompt(6, 30 * kBlockTokens), 8);
   constexpr int kBurst = 12;
   std::vector<Answer> answers(kBurst);
   {
@@ -111,7 +111,7 @@ TEST(AffinityTest, ABurstOfEqualPromptsFindsItsOwnTail) {
 TEST(AffinityTest, WorkersTellWhatEachRouterHasBookedAndAKilledRoutersBookingsEnd) {
   Fleet fleet({.gated = true});
   fleet.decode_gates().Allow(20);  // not enough for the answer
-  const auto prompt = Prompt(8, 100);
+  const auto prompt = RandomPrompt(8, 100);
   Answer answer;
   std::jthread client([&] { answer = fleet.Generate(TokenRequest(prompt, 2000)); });
   EXPECT_TRUE(AwaitLoad(fleet.decode().grpc(), [](const v1::Load& load) {
@@ -140,7 +140,7 @@ TEST(AffinityTest, AnotherTenantsPrefixIsNotHit) {
   const Process other("baton-router", {"--model", kModel, "--decode", fleet.decode().grpc(), "--prefill",
                                        fleet.prefill().grpc(), "--listen", "127.0.0.1:0", "--metrics",
                                        "127.0.0.1:0", "--tenant-salt-file", salted("b")});
-  const auto request = Explained(Prompt(7, 20 * kBlockTokens));
+  const auto request = Explained(RandomPrompt(7, 20 * kBlockTokens));
   ASSERT_TRUE(fleet.Generate(request).status.ok());
   const Answer own = AskUntilMatched(fleet, request, 20);
   ASSERT_EQ(own.end().placement().decode_matched_blocks(), 20u);

@@ -28,7 +28,7 @@ std::string Rules(const std::string& subject, int count) {
 }
 
 // A system prompt of some 300 tokens and a question.
-v1::ChatRequest Ask(const std::string& subject, const std::string& question) {
+v1::ChatRequest AskAbout(const std::string& subject, const std::string& question) {
   v1::ChatRequest request;
   Tell(*request.mutable_conversation(), "system", Rules(subject, 20));
   Tell(*request.mutable_conversation(), "user", question);
@@ -61,9 +61,9 @@ TEST(CachingTest, AMarkedPrefixOutlastsPressureAndIsChargedOnce) {
     // What a peer still has would hide what the decode worker has lost.
     const std::vector<std::string> alone = {"--peer-fetch", "never"};
     Fleet fleet({.prefill = prefill, .prefill_flags = alone, .decode_flags = alone, .kv_memory = kSmallPool});
-    v1::ChatRequest marked = Ask("rule", "What is the first rule?");
+    v1::ChatRequest marked = AskAbout("rule", "What is the first rule?");
     Mark(marked, v1::CACHE_TTL_1H);
-    const v1::ChatRequest unmarked = Ask("custom", "What is the first custom?");
+    const v1::ChatRequest unmarked = AskAbout("custom", "What is the first custom?");
     const v1::Usage first = Used(fleet, marked);
     EXPECT_EQ(first.cached_tokens(), 0u);
     EXPECT_GT(first.written_1h_tokens(), 200u);
@@ -73,9 +73,9 @@ TEST(CachingTest, AMarkedPrefixOutlastsPressureAndIsChargedOnce) {
     const v1::Usage plain = Used(fleet, unmarked);
     EXPECT_EQ(plain.written_1h_tokens() + plain.written_5m_tokens() + plain.retained_tokens(), 0u);
     // More than the decode worker's cache holds.
-    for (int i = 0; i < 24; ++i) Used(fleet, Ask(fmt::format("habit of town {}", i), "Which?"));
+    for (int i = 0; i < 24; ++i) Used(fleet, AskAbout(fmt::format("habit of town {}", i), "Which?"));
     // Another question under the same mark.
-    v1::ChatRequest again = Ask("rule", "And the last one?");
+    v1::ChatRequest again = AskAbout("rule", "And the last one?");
     Mark(again, v1::CACHE_TTL_1H);
     const v1::Usage second = Used(fleet, again);
     EXPECT_GE(second.decode_cached_tokens(), first.written_1h_tokens());
@@ -90,7 +90,7 @@ TEST(CachingTest, AMarkedPrefixOutlastsPressureAndIsChargedOnce) {
 
 TEST(CachingTest, WithoutAShareNothingIsRetainedAndNothingRefused) {
   Fleet fleet({.decode_flags = {"--cache-lease-share", "0"}});
-  v1::ChatRequest request = Ask("rule", "What is the first rule?");
+  v1::ChatRequest request = AskAbout("rule", "What is the first rule?");
   Mark(request, v1::CACHE_TTL_5M);
   const v1::Usage usage = Used(fleet, request);
   EXPECT_GT(usage.written_5m_tokens(), 200u);
@@ -102,7 +102,7 @@ TEST(CachingTest, AWarmedPromptIsFoundAndItsAnswerIsTheSame) {
   for (const int prefill : {1, 0}) {
     SCOPED_TRACE(prefill);
     Fleet fleet({.prefill = prefill});
-    v1::ChatRequest warm = Ask("rule", "What is the first rule?");
+    v1::ChatRequest warm = AskAbout("rule", "What is the first rule?");
     warm.mutable_stop()->set_max_tokens(0);
     warm.mutable_options()->mutable_cache()->set_ttl(v1::CACHE_TTL_5M);
     const Answer warmed = fleet.Chat(warm);
@@ -116,7 +116,7 @@ TEST(CachingTest, AWarmedPromptIsFoundAndItsAnswerIsTheSame) {
     EXPECT_EQ(warmed.end().usage().written_5m_tokens(), blocks * 16);
     EXPECT_EQ(warmed.end().usage().retained_tokens(), blocks * 16);
 
-    v1::ChatRequest request = Ask("rule", "What is the first rule?");
+    v1::ChatRequest request = AskAbout("rule", "What is the first rule?");
     const Answer answer = fleet.Chat(request);
     ASSERT_TRUE(answer.status.ok()) << answer.status;
     EXPECT_GE(answer.end().usage().decode_cached_tokens() + 16, blocks * 16);
@@ -142,7 +142,7 @@ std::string MissOf(Fleet& fleet, v1::ChatRequest request, const std::string& ses
 
 TEST(CachingTest, AMissIsToldWithItsReason) {
   Fleet fleet({.kv_memory = kSmallPool});
-  v1::ChatRequest request = Ask("rule", "What is the first rule?");
+  v1::ChatRequest request = AskAbout("rule", "What is the first rule?");
   EXPECT_EQ(MissOf(fleet, request, "s"), "REASON_FIRST");
   EXPECT_EQ(MissOf(fleet, request, "s"), "");
   Tell(*request.mutable_conversation(), "assistant", "It is kept by all.");
@@ -163,9 +163,9 @@ TEST(CachingTest, AMissIsToldWithItsReason) {
 
 TEST(CachingTest, EvictionIsTold) {
   Fleet fleet({.prefill = 0, .kv_memory = kSmallPool});
-  const v1::ChatRequest request = Ask("rule", "What is the first rule?");
+  const v1::ChatRequest request = AskAbout("rule", "What is the first rule?");
   EXPECT_EQ(MissOf(fleet, request, "s"), "REASON_FIRST");
-  for (int i = 0; i < 24; ++i) Used(fleet, Ask(fmt::format("habit of town {}", i), "Which?"));
+  for (int i = 0; i < 24; ++i) Used(fleet, AskAbout(fmt::format("habit of town {}", i), "Which?"));
   EXPECT_EQ(MissOf(fleet, request, "s"), "REASON_EVICTED");
 }
 
@@ -173,7 +173,7 @@ TEST(CachingTest, ALostWorkerIsTold) {
   // Nobody fetches: blocks are where they were computed.
   Fleet fleet({.prefill = 0, .decode = 2, .decode_flags = {"--peer-fetch", "never"}});
   const std::string session = "s";
-  v1::ChatRequest request = Ask("rule of town 0", "What is the first rule?");
+  v1::ChatRequest request = AskAbout("rule of town 0", "What is the first rule?");
   request.mutable_options()->set_session_id(session);
   const Answer first = fleet.Chat(request);
   ASSERT_TRUE(first.status.ok()) << first.status;

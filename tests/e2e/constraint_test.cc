@@ -35,7 +35,7 @@ v1::GenerateRequest AskFor(const std::string& text, double temperature = 1) {
   return request;
 }
 
-void ExpectObeys(const std::string& text) {
+void ExpectTextObeys(const std::string& text) {
   const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(value.is_object()) << text;
   EXPECT_EQ(value.size(), 3u) << text;
@@ -57,7 +57,7 @@ TEST(ConstraintTest, EveryChoiceObeysTheSchema) {
   ASSERT_EQ(outcome.answer.choices_size(), 4);
   for (const v1::AnswerChoice& choice : outcome.answer.choices()) {
     EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_STOP_TOKEN) << choice.text();
-    ExpectObeys(choice.text());
+    ExpectTextObeys(choice.text());
   }
 }
 
@@ -103,7 +103,7 @@ TEST(ConstraintTest, AWorkerThatDiesInTheMiddleOfAStringChangesNothing) {
   ASSERT_TRUE(moved.status.ok()) << moved.status.error_message();
   EXPECT_EQ(moved.answer.choices(0).text(), whole.answer.choices(0).text());
   EXPECT_EQ(moved.answer.choices(0).finished().relay().migrations(), 1u);
-  ExpectObeys(moved.answer.choices(0).text());
+  ExpectTextObeys(moved.answer.choices(0).text());
 }
 
 TEST(ConstraintTest, ThinkingIsFreeAndTheAnswerIsNot) {

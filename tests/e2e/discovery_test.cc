@@ -8,16 +8,11 @@
 #include <thread>
 
 #include "tests/e2e/fleet.h"
+#include "tests/e2e/salted_prompt.h"
 #include "tests/patience.h"
 
 namespace baton::e2e {
 namespace {
-
-std::vector<int32_t> Prompt(int salt) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < 80; ++i) tokens.push_back(20 + (i * 31 + salt * 7) % 1990);
-  return tokens;
-}
 
 TEST(DiscoveryTest, AFleetThatMovesByItsFileFailsNoRequest) {
   const std::string file = ::testing::TempDir() + "/fleet_" + std::to_string(getpid()) + ".json";
@@ -26,7 +21,7 @@ TEST(DiscoveryTest, AFleetThatMovesByItsFileFailsNoRequest) {
   constexpr int kAnswer = 200;
   std::vector<Answer> undisturbed;
   for (int i = 0; i < kClients; ++i) {
-    undisturbed.push_back(fleet.Generate(TokenRequest(Prompt(i), kAnswer)));
+    undisturbed.push_back(fleet.Generate(TokenRequest(SaltedPrompt(80, i), kAnswer)));
     ASSERT_TRUE(undisturbed.back().status.ok()) << undisturbed.back().status;
     EXPECT_EQ(undisturbed.back().end().relay().decode_worker(), "decode-0") << "the only one listed";
   }
@@ -36,7 +31,7 @@ TEST(DiscoveryTest, AFleetThatMovesByItsFileFailsNoRequest) {
   for (int i = 0; i < kClients; ++i) {
     clients.emplace_back([&, i] {
       while (!stop) {
-        const Answer answer = fleet.Generate(TokenRequest(Prompt(i), kAnswer));
+        const Answer answer = fleet.Generate(TokenRequest(SaltedPrompt(80, i), kAnswer));
         if (!answer.status.ok()) {
           ADD_FAILURE() << answer.status;
           continue;

@@ -11,17 +11,12 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
+#include "tests/e2e/salted_prompt.h"
 
 namespace baton::e2e {
 namespace {
 
 using testing::HasSubstr;
-
-std::vector<int32_t> Prompt(int size, int salt = 0) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < size; ++i) tokens.push_back(20 + (i * 31 + salt * 7) % 1990);
-  return tokens;
-}
 
 // After so many steps of its decode worker a client has more than twenty messages, and not all of an answer
 // of kLong tokens.
@@ -34,7 +29,7 @@ TEST(FailureTest, AClientThatLeavesMidStreamLeavesNothingBehind) {
   for (int tokens_read : {0, 1, 20}) {
     fleet.decode_gates().Allow(kSteps);
     grpc::ClientContext context;
-    const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(300, tokens_read), kLong));
+    const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(300, tokens_read), kLong));
     v1::GenerateResponse response;
     for (int read = 0; read < tokens_read; ++read) ASSERT_TRUE(reader->Read(&response));
     context.TryCancel();
@@ -51,7 +46,7 @@ TEST(FailureTest, ADeadlineEndsARequestEverywhere) {
   fleet.decode_gates().Allow(kSteps);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(150));
-  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(300), kLong));
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(300), kLong));
   v1::GenerateResponse response;
   while (reader->Read(&response)) {
   }
@@ -69,7 +64,7 @@ void DisturbPrefill(int signal) {
                .router_flags = {"--policy", "round_robin"},
                .gated = true,
                .keepalive = signal == SIGSTOP ? kQuickKeepalive : kPatientKeepalive});
-  const v1::GenerateRequest request = TokenRequest(Prompt(2200), 8);
+  const v1::GenerateRequest request = TokenRequest(SaltedPrompt(2200), 8);
   Answer undisturbed;
   {
     Fleet other;
@@ -106,7 +101,7 @@ TEST(FailureTest, ADecodeWorkerKilledMidAnswerIsAClearError) {
   Fleet fleet({.prefill = 1, .decode = 1, .gated = true});
   fleet.decode_gates().Allow(kSteps);
   grpc::ClientContext context;
-  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(100), kLong));
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), kLong));
   v1::GenerateResponse response;
   for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
   fleet.decode().Signal(SIGKILL);
@@ -136,7 +131,7 @@ TEST(FailureTest, WithoutAnyWorkerTheRouterSaysWhichItLooksFor) {
 
 TEST(FailureTest, APrefillWorkerOfAnotherKindIsNotUsedAndTheRequestCompletes) {
   Fleet fleet({.prefill_flags = {"--key-dtype", "bf16"}, .impatient = true});
-  const Answer answer = fleet.Generate(TokenRequest(Prompt(200), 4));
+  const Answer answer = fleet.Generate(TokenRequest(SaltedPrompt(200), 4));
   ASSERT_TRUE(answer.status.ok()) << answer.status;
   EXPECT_EQ(answer.end().relay().link(), "local");
   fleet.ExpectNothingHeld();
@@ -146,7 +141,7 @@ TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
   Fleet fleet({.gated = true});
   fleet.decode_gates().Allow(kSteps);
   grpc::ClientContext context;
-  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(100), 1000));
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), 1000));
   v1::GenerateResponse response;
   for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
   const auto worker = v1::Worker::NewStub(rpc::MakeChannel(fleet.decode().grpc()));
@@ -158,7 +153,7 @@ TEST(FailureTest, DrainRefusesNewWorkAndAnswersWhenTheRunningWorkHasEnded) {
     ASSERT_TRUE(worker->Drain(&call, drain, &drained).ok());
     EXPECT_EQ(drained.abandoned(), 1u) << "it was still running";
   }
-  EXPECT_EQ(fleet.Generate(TokenRequest(Prompt(50), 3)).status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(fleet.Generate(TokenRequest(SaltedPrompt(50), 3)).status.code(), absl::StatusCode::kUnavailable);
   grpc::ClientContext call;
   drain.set_grace(100);
   std::thread waiter([&] { EXPECT_TRUE(worker->Drain(&call, drain, &drained).ok()); });
@@ -186,7 +181,7 @@ TEST(FailureTest, TermLetsRunningWorkEndAndLeavesWithZero) {
   Fleet fleet({.prefill = 1, .decode = 1, .gated = true, .drain_grace = kEndlessGrace});
   fleet.decode_gates().Allow(10);
   grpc::ClientContext context;
-  const auto reader = fleet.stub().Generate(&context, TokenRequest(Prompt(100), 400));
+  const auto reader = fleet.stub().Generate(&context, TokenRequest(SaltedPrompt(100), 400));
   v1::GenerateResponse response;
   for (int read = 0; read < 5; ++read) ASSERT_TRUE(reader->Read(&response));
   fleet.decode().Signal(SIGTERM);

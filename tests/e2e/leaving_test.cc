@@ -8,15 +8,10 @@
 #include <thread>
 
 #include "tests/e2e/fleet.h"
+#include "tests/e2e/salted_prompt.h"
 
 namespace baton::e2e {
 namespace {
-
-std::vector<int32_t> Prompt(int size, int salt) {
-  std::vector<int32_t> tokens;
-  for (int i = 0; i < size; ++i) tokens.push_back(20 + (i * 31 + salt * 7) % 1990);
-  return tokens;
-}
 
 TEST(LeavingTest, APrefillWorkerLeavesWhenItsKvHas) {
   // This policy hands every long prompt off.
@@ -28,7 +23,7 @@ TEST(LeavingTest, APrefillWorkerLeavesWhenItsKvHas) {
                .drain_grace = kEndlessGrace});
   fleet.prefill_gates().Allow(20);  // of 60
   Answer answer;
-  std::thread client([&] { answer = fleet.Generate(TokenRequest(Prompt(1900, 1), 4)); });
+  std::thread client([&] { answer = fleet.Generate(TokenRequest(SaltedPrompt(1900, 1), 4)); });
   EXPECT_TRUE(fleet.prefill_gates()[0].AwaitUsed());
   fleet.prefill().Signal(SIGTERM);
   EXPECT_TRUE(AwaitDraining(fleet.prefill()));
@@ -48,7 +43,7 @@ TEST(LeavingTest, ARollingRestartOfEveryWorkerUnderLoadFailsNoRequest) {
   constexpr int kAnswer = 1000;
   std::vector<Answer> undisturbed;
   for (uint32_t i = 0; i < kClients; ++i) {
-    undisturbed.push_back(fleet.Generate(TokenRequest(Prompt(120, static_cast<int>(i)), kAnswer)));
+    undisturbed.push_back(fleet.Generate(TokenRequest(SaltedPrompt(120, static_cast<int>(i)), kAnswer)));
     ASSERT_TRUE(undisturbed.back().status.ok()) << undisturbed.back().status;
   }
   std::atomic<bool> stop = false;
@@ -58,7 +53,7 @@ TEST(LeavingTest, ARollingRestartOfEveryWorkerUnderLoadFailsNoRequest) {
   for (uint32_t i = 0; i < kClients; ++i) {
     clients.emplace_back([&, i] {
       while (!stop) {
-        const Answer answer = fleet.Generate(TokenRequest(Prompt(120, static_cast<int>(i)), kAnswer));
+        const Answer answer = fleet.Generate(TokenRequest(SaltedPrompt(120, static_cast<int>(i)), kAnswer));
         ++served;
         if (answer.status.ok()) {
           moved += static_cast<int>(answer.end().relay().migrations());

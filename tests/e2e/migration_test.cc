@@ -44,9 +44,9 @@ v1::GenerateRequest Greedy(uint32_t max_tokens) {
 
 constexpr uint32_t kAnswer = 1200;
 // A worker that makes so many steps has given kRead tokens at least, and not all of the answer.
-constexpr int64_t kSteps = 30;
+constexpr int64_t kStepsUntilMove = 30;
 constexpr size_t kRead = 20;
-static_assert(kSteps * kStepTokens < kAnswer);
+static_assert(kStepsUntilMove * kStepTokens < kAnswer);
 
 // A client that reads on while the test disturbs the fleet.
 struct Reading {
@@ -99,7 +99,7 @@ class MigrationTest : public testing::TestWithParam<const char*> {
     EXPECT_EQ(undisturbed.answer.end().relay().migrations(), 0u);
     int victim = -1;
     std::chrono::steady_clock::time_point begin;
-    fleet.decode_gates().Allow(kSteps);
+    fleet.decode_gates().Allow(kStepsUntilMove);
     const Reading reading = ReadAll(fleet, Request(), kRead, [&] {
       victim = fleet.LoseHeldDecode(signal);
       begin = std::chrono::steady_clock::now();

@@ -1,5 +1,6 @@
 // Typed parts from the shipped model through real processes: a call of a tool and the turn after its result,
-// thinking and its budget, Complete against the stream, and a worker that dies in the middle of all that.
+// thinking and its budget, CompleteParts against the stream, and a worker that dies in the middle of all
+// that.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-v1::ChatRequest Ask(const std::string& text) {
+v1::ChatRequest AskText(const std::string& text) {
   v1::ChatRequest request;
   v1::Message* const message = request.mutable_conversation()->add_messages();
   message->set_role("user");
@@ -32,7 +33,7 @@ v1::ChatRequest Ask(const std::string& text) {
 }
 
 v1::ChatRequest AskForWeather() {
-  v1::ChatRequest request = Ask("What is the weather in Paris?");
+  v1::ChatRequest request = AskText("What is the weather in Paris?");
   v1::Tool* const tool = request.mutable_conversation()->add_tools();
   tool->set_name("get_weather");
   tool->set_description("Get the weather of a city.");
@@ -41,7 +42,7 @@ v1::ChatRequest AskForWeather() {
   return request;
 }
 
-v1::ChatAnswer Complete(Fleet& fleet, const v1::ChatRequest& request) {
+v1::ChatAnswer CompleteParts(Fleet& fleet, const v1::ChatRequest& request) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(120)));
   v1::ChatAnswer answer;
@@ -78,7 +79,7 @@ std::string Comparable(v1::ChatAnswer answer) {
 TEST(PartsTest, AToolIsCalledAndItsResultIsTold) {
   Fleet fleet;
   v1::ChatRequest request = AskForWeather();
-  const v1::ChatAnswer called = Complete(fleet, request);
+  const v1::ChatAnswer called = CompleteParts(fleet, request);
   ASSERT_EQ(called.choices_size(), 1);
   const v1::AnswerChoice& choice = called.choices(0);
   EXPECT_EQ(choice.finished().reason(), v1::FINISH_REASON_TOOL_CALLS) << called.DebugString();
@@ -100,14 +101,14 @@ TEST(PartsTest, AToolIsCalledAndItsResultIsTold) {
   result->set_role("tool");
   result->set_tool_call_id(part.tool_call().id());
   result->set_content("sunny");
-  const v1::ChatAnswer told = Complete(fleet, request);
+  const v1::ChatAnswer told = CompleteParts(fleet, request);
   EXPECT_EQ(told.choices(0).finished().reason(), v1::FINISH_REASON_STOP_TOKEN);
   EXPECT_THAT(told.choices(0).text(), HasSubstr("sunny"));
 
   // The same answer as it was written, for clients that parse for themselves.
   v1::ChatRequest raw = AskForWeather();
   raw.mutable_output()->set_raw_text(true);
-  const v1::ChatAnswer written = Complete(fleet, raw);
+  const v1::ChatAnswer written = CompleteParts(fleet, raw);
   EXPECT_THAT(written.choices(0).text(), HasSubstr("<tool_call>"));
   EXPECT_EQ(written.choices(0).parts_size(), 0);
   EXPECT_THAT(written.choices(0).token_ids(), ::testing::ElementsAreArray(choice.token_ids()));
@@ -116,9 +117,9 @@ TEST(PartsTest, AToolIsCalledAndItsResultIsTold) {
 
 TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   Fleet fleet;
-  v1::ChatRequest request = Ask("What is 3 + 4?");
+  v1::ChatRequest request = AskText("What is 3 + 4?");
   request.mutable_thinking()->set_enabled(true);
-  const v1::ChatAnswer shown = Complete(fleet, request);
+  const v1::ChatAnswer shown = CompleteParts(fleet, request);
   ASSERT_EQ(shown.choices(0).parts_size(), 2) << shown.DebugString();
   EXPECT_FALSE(shown.choices(0).parts(0).thinking().empty());
   EXPECT_THAT(shown.choices(0).text(), HasSubstr("3 + 4"));
@@ -127,7 +128,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   EXPECT_LT(thought, shown.choices(0).finished().usage().completion_tokens());
 
   request.mutable_thinking()->set_show(v1::Thinking::SHOW_NONE);
-  const v1::ChatAnswer hidden = Complete(fleet, request);
+  const v1::ChatAnswer hidden = CompleteParts(fleet, request);
   EXPECT_EQ(hidden.choices(0).text(), shown.choices(0).text());
   EXPECT_TRUE(hidden.choices(0).parts(0).thinking().empty());
   EXPECT_EQ(hidden.choices(0).finished().usage().thinking_tokens(), thought);
@@ -135,7 +136,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   request.mutable_thinking()->set_show(v1::Thinking::SHOW_TEXT);
   request.mutable_thinking()->set_budget_tokens(3);
   request.mutable_output()->set_logprobs(true);
-  const v1::ChatAnswer bounded = Complete(fleet, request);
+  const v1::ChatAnswer bounded = CompleteParts(fleet, request);
   const v1::AnswerChoice& choice = bounded.choices(0);
   EXPECT_LT(choice.finished().usage().thinking_tokens(), thought);
   ASSERT_EQ(choice.parts_size(), 2) << bounded.DebugString();
@@ -146,7 +147,7 @@ TEST(PartsTest, ThinkingIsShownCountedHiddenAndBounded) {
   EXPECT_TRUE(std::equal(choice.token_ids().begin(), choice.token_ids().begin() + 3,
                          shown.choices(0).token_ids().begin()));
   request.mutable_output()->clear_logprobs();  // another way to draw, where the machine has one
-  EXPECT_THAT(Complete(fleet, request).choices(0).token_ids(),
+  EXPECT_THAT(CompleteParts(fleet, request).choices(0).token_ids(),
               ::testing::ElementsAreArray(choice.token_ids()));
 }
 
@@ -155,7 +156,7 @@ TEST(PartsTest, ManyAtOnceAreEachAsAlone) {
   Fleet fleet({.prefill = 1, .decode = 1});
   std::vector<v1::ChatRequest> requests;
   for (uint32_t i = 0; i < 12; ++i) {
-    v1::ChatRequest request = i % 4 == 3 ? Ask("Hello! My name is Ada.") : AskForWeather();
+    v1::ChatRequest request = i % 4 == 3 ? AskText("Hello! My name is Ada.") : AskForWeather();
     request.mutable_thinking()->set_enabled(i % 2 == 1);
     request.mutable_sampling()->set_temperature(i < 4 ? 0.0f : 1.2f);
     request.mutable_sampling()->set_seed(i);
@@ -165,7 +166,7 @@ TEST(PartsTest, ManyAtOnceAreEachAsAlone) {
   std::vector<std::string> alone;
   int calls = 0;
   for (const v1::ChatRequest& request : requests) {
-    const v1::ChatAnswer answer = Complete(fleet, request);
+    const v1::ChatAnswer answer = CompleteParts(fleet, request);
     for (const v1::AnswerPart& part : answer.choices(0).parts()) calls += part.has_tool_call() ? 1 : 0;
     alone.push_back(Comparable(answer));
   }
@@ -174,7 +175,7 @@ TEST(PartsTest, ManyAtOnceAreEachAsAlone) {
   std::vector<std::thread> clients;
   for (size_t i = 0; i < requests.size(); ++i) {
     clients.emplace_back([&, i] {
-      together[i] = Comparable(i % 2 == 0 ? Complete(fleet, requests[i]) : Stream(fleet, requests[i]));
+      together[i] = Comparable(i % 2 == 0 ? CompleteParts(fleet, requests[i]) : Stream(fleet, requests[i]));
     });
   }
   for (std::thread& client : clients) client.join();
@@ -193,7 +194,7 @@ TEST(PartsTest, AKilledWorkersPartsGoOnElsewhere) {
   request.mutable_stop()->set_ignore_eos(true);
   request.mutable_stop()->set_max_tokens(800);
   request.mutable_stop()->add_stop("a string that does not come");
-  const v1::ChatAnswer undisturbed = Complete(fleet, request);
+  const v1::ChatAnswer undisturbed = CompleteParts(fleet, request);
   EXPECT_GT(undisturbed.choices(0).parts_size(), 1);
   constexpr int64_t kSteps = 28;
   ASSERT_GT(undisturbed.choices(0).finished().usage().completion_tokens(), kSteps * kStepTokens);

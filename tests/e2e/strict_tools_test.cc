@@ -40,7 +40,7 @@ v1::ChatRequest AskWithTools(const std::string& text) {
   return request;
 }
 
-void ExpectObeys(const v1::ToolCall& call) {
+void ExpectCallObeys(const v1::ToolCall& call) {
   const auto value = nlohmann::json::parse(call.arguments_json(), nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(value.is_object()) << call.DebugString();
   if (call.name() == "paint") {
@@ -63,7 +63,7 @@ std::vector<v1::ToolCall> CallsOf(const v1::AnswerChoice& choice) {
     EXPECT_FALSE(part.has_text()) << choice.DebugString();
     if (!part.has_tool_call()) continue;
     EXPECT_TRUE(part.complete());
-    ExpectObeys(part.tool_call());
+    ExpectCallObeys(part.tool_call());
     calls.push_back(part.tool_call());
   }
   EXPECT_FALSE(calls.empty()) << choice.DebugString();
@@ -114,7 +114,7 @@ TEST(StrictToolsTest, AStrictToolIsCalledAsItsSchemaSays) {
   for (const v1::AnswerPart& part : outcome.answer.choices(0).parts()) {
     if (!part.has_tool_call()) continue;
     ++calls;
-    ExpectObeys(part.tool_call());
+    ExpectCallObeys(part.tool_call());
   }
   EXPECT_GE(calls, 1) << outcome.answer.DebugString();
 

@@ -44,7 +44,7 @@ constexpr const char* kFetchFaults[] = {"none",      "cancel",    "cl.crash",  "
                                         "f.restart", "r.KILL",    "link-drop", "delay",    "duplicate",
                                         "reorder",   "corrupt",   "truncate",  "stale"};
 
-bool Reached(FetchState state, Rig& rig) {
+bool FetchReached(FetchState state, Rig& rig) {
   switch (state) {
     case FetchState::kAsked:
       return rig.fetch() != nullptr;
@@ -58,7 +58,7 @@ bool Reached(FetchState state, Rig& rig) {
   return false;
 }
 
-bool EndsTheRequest(FetchFault fault) {
+bool FetchFaultEnds(FetchFault fault) {
   return fault == FetchFault::kClientCancel || fault == FetchFault::kClientCrash ||
          fault == FetchFault::kDeadline || fault == FetchFault::kRouterKill;
 }
@@ -89,8 +89,8 @@ void Damage(FetchFault fault, FetchWire& wire) {
   });
 }
 
-void Apply(FetchFault fault, Rig& rig, Request& request, Fetches fetches,
-           std::vector<std::shared_ptr<WireBase>>& broken) {
+void ApplyToFetch(FetchFault fault, Rig& rig, Request& request, Fetches fetches,
+                  std::vector<std::shared_ptr<WireBase>>& broken) {
   const auto all_wires = rig.wires();
   const auto touch = [&](const Node& node) {
     for (const auto& wire : all_wires) {
@@ -175,7 +175,7 @@ FetchCell Try(FetchState state, FetchFault fault, const RigOptions& options) {
   Rig rig(options);
   Rig::Warm(rig.prefill[1], expected.prompt);
   Request& request = rig.Ask(expected.prompt, kSampling, kAnswer);
-  for (int turn = 0; !Reached(state, rig); ++turn) {
+  for (int turn = 0; !FetchReached(state, rig); ++turn) {
     rig.Turn();
     if (turn > 1000) {
       cell.wrong = "the state was never reached; ";
@@ -184,11 +184,11 @@ FetchCell Try(FetchState state, FetchFault fault, const RigOptions& options) {
   }
   const absl::Time begin = rig.now();
   std::vector<std::shared_ptr<WireBase>> broken;
-  Apply(fault, rig, request, options.fetches, broken);
+  ApplyToFetch(fault, rig, request, options.fetches, broken);
   const auto noticed = [&] {
     const bool settled =
         std::all_of(broken.begin(), broken.end(), [](const auto& wire) { return wire->settled(); });
-    if (!EndsTheRequest(fault)) return settled;
+    if (!FetchFaultEnds(fault)) return settled;
     return settled && request.seen.status.has_value() && rig.Leftovers().empty();
   };
   while (!noticed() && rig.now() - begin < kBound) rig.Turn();
@@ -198,7 +198,7 @@ FetchCell Try(FetchState state, FetchFault fault, const RigOptions& options) {
   }
   while (!request.seen.status.has_value() && rig.now() - begin < absl::Seconds(20)) rig.Turn();
   cell.answered = request.seen.ended - begin;
-  cell.wrong += Judge(request.seen, expected, EndsTheRequest(fault));
+  cell.wrong += Judge(request.seen, expected, FetchFaultEnds(fault));
   if (request.seen.finished.has_value()) cell.fetched = request.seen.finished->relay().fetched_tokens();
 
   const Expected& next = Alone(2);
@@ -215,7 +215,7 @@ FetchCell Try(FetchState state, FetchFault fault, const RigOptions& options) {
   return cell;
 }
 
-void RunMatrix(const RigOptions& options, Share share) {
+void RunFetchMatrix(const RigOptions& options, Share share) {
   TryAll(kFetchStates, kFetchFaults, share, [&](int state, int fault) {
     const FetchCell cell = Try(static_cast<FetchState>(state), static_cast<FetchFault>(fault), options);
     if (static_cast<FetchFault>(fault) == FetchFault::kNone) {
@@ -226,15 +226,15 @@ void RunMatrix(const RigOptions& options, Share share) {
 }
 
 TEST(FetchFaultMatrixTest, APrefillWorkersFetchSurvivesEveryFault) {
-  RunMatrix({.fetches = Fetches::kPrefill}, {0, 6});
+  RunFetchMatrix({.fetches = Fetches::kPrefill}, {0, 6});
 }
 
 TEST(FetchFaultMatrixTest, ADecodeWorkersFetchSurvivesEveryFault) {
-  RunMatrix({.fetches = Fetches::kDecode}, {2, 6});
+  RunFetchMatrix({.fetches = Fetches::kDecode}, {2, 6});
 }
 
 TEST(FetchFaultMatrixTest, ADecodeWorkersFetchSurvivesEveryFaultOverALinkWhoseWritesEndLate) {
-  RunMatrix({.write_takes = absl::Milliseconds(5), .fetches = Fetches::kDecode}, {4, 6});
+  RunFetchMatrix({.write_takes = absl::Milliseconds(5), .fetches = Fetches::kDecode}, {4, 6});
 }
 
 // Negative control: without the checksum a damaged block becomes tokens, and what is fetched is told to

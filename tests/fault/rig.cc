@@ -23,8 +23,6 @@ constexpr int64_t kBlocks = 96;
 constexpr absl::Duration kTurn = absl::Milliseconds(1);
 // Blocks that are fetched of every prompt.
 constexpr int64_t kFetched = 4;
-// A request takes this long to arrive.
-constexpr absl::Duration kWire = absl::Milliseconds(4);
 
 std::unique_ptr<engine::Engine> MakeEngine(int tp, bool of_ranks) {
   auto engine = engine::Engine::Load(
@@ -292,7 +290,7 @@ void Rig::Dial(Request& request, router::Dial dial) {
                              }});
   request.wire = wire;
   wires_.push_back(wire);
-  After(kWire, [this, &request, &node, wire, to = End(node), asked = std::move(dial.request)] {
+  After(kArrives, [this, &request, &node, wire, to = End(node), asked = std::move(dial.request)] {
     to.Post([this, &request, &node, wire, asked] {
       auto sequence = decode_service::ParseRequest(asked, *node.engine, tokenizer_);
       if (!sequence.ok()) {

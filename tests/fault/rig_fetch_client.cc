@@ -7,13 +7,10 @@
 namespace baton::fault {
 namespace {
 
-// A request takes this long to arrive.
-constexpr absl::Duration kWire = absl::Milliseconds(4);
-
-class Handle final : public rpc::EventCall {
+class FetchHandle final : public rpc::EventCall {
  public:
-  explicit Handle(std::shared_ptr<FetchWire> wire) : wire_(std::move(wire)) {}
-  ~Handle() override { wire_->LetGo(); }
+  explicit FetchHandle(std::shared_ptr<FetchWire> wire) : wire_(std::move(wire)) {}
+  ~FetchHandle() override { wire_->LetGo(); }
   void Next() override { wire_->Next(); }
 
  private:
@@ -37,7 +34,7 @@ std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address,
   rig_.After(patience, [wire] {
     if (!wire->over()) wire->PassDeadline();
   });
-  rig_.After(kWire, [&rig = rig_, &node, wire, to = End(node), request = std::move(request)] {
+  rig_.After(kArrives, [&rig = rig_, &node, wire, to = End(node), request = std::move(request)] {
     to.Post([&rig, &node, wire, request] {
       auto ask = fetch::ParseRequest(request, *node.engine);
       if (!ask.ok()) {
@@ -55,7 +52,7 @@ std::unique_ptr<rpc::EventCall> RigFetchClient::Call(const std::string& address,
       wire->SetCancelled([&node, id] { node.server->Cancel(id); });
     });
   });
-  return std::make_unique<Handle>(std::move(wire));
+  return std::make_unique<FetchHandle>(std::move(wire));
 }
 
 }  // namespace baton::fault

@@ -7,13 +7,10 @@
 namespace baton::fault {
 namespace {
 
-// A request takes this long to arrive.
-constexpr absl::Duration kWire = absl::Milliseconds(4);
-
-class Handle final : public decode_service::PrefillCall {
+class PrefillHandle final : public decode_service::PrefillCall {
  public:
-  explicit Handle(std::shared_ptr<PrefillWire> wire) : wire_(std::move(wire)) {}
-  ~Handle() override { wire_->LetGo(); }
+  explicit PrefillHandle(std::shared_ptr<PrefillWire> wire) : wire_(std::move(wire)) {}
+  ~PrefillHandle() override { wire_->LetGo(); }
   void Next() override { wire_->Next(); }
 
  private:
@@ -57,7 +54,7 @@ std::unique_ptr<decode_service::PrefillCall> RigPrefillClient::Call(const std::s
     wire->Send(std::move(event));
   }
   const bool forget = rig_.without_.release;
-  rig_.After(kWire, [&rig = rig_, &node, forget, wire, to = End(node), request = std::move(request)] {
+  rig_.After(kArrives, [&rig = rig_, &node, forget, wire, to = End(node), request = std::move(request)] {
     to.Post([&rig, &node, forget, wire, request] {
       rig.reached_prefill_ = true;
       auto job = prefill_service::ParseRequest(request, *node.engine);
@@ -78,7 +75,7 @@ std::unique_ptr<decode_service::PrefillCall> RigPrefillClient::Call(const std::s
       wire->SetCancelled([&node, id] { node.scheduler->Cancel(id); });
     });
   });
-  return std::make_unique<Handle>(std::move(wire));
+  return std::make_unique<PrefillHandle>(std::move(wire));
 }
 
 }  // namespace baton::fault

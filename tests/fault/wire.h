@@ -18,6 +18,8 @@ namespace baton::fault {
 
 // What keepalive promises (common/rpc/channel.h).
 inline constexpr absl::Duration kNoticed = absl::Milliseconds(1800);
+// A request takes this long to arrive.
+inline constexpr absl::Duration kArrives = absl::Milliseconds(4);
 
 // A process: what is posted runs in its next turn, unless it died since.
 struct Node {

@@ -9,17 +9,17 @@ namespace baton::cli::simulate {
 namespace {
 
 using router::placement::Reason;
-using router::placement::Request;
+using PlacementRequest = router::placement::Request;
 using router::placement::Selection;
 using router::placement::Tie;
 using router::placement::Workers;
 using router::placement::WorkerState;
 
-int64_t Reused(const Request& request, int64_t blocks) {
+int64_t Reused(const PlacementRequest& request, int64_t blocks) {
   return std::min(blocks * request.block_tokens, request.prompt_tokens - 1);
 }
 
-double Blocks(const Request& request, int64_t tokens) {
+double Blocks(const PlacementRequest& request, int64_t tokens) {
   return static_cast<double>(tokens) / static_cast<double>(request.block_tokens);
 }
 
@@ -41,7 +41,8 @@ size_t Least(Workers workers, uint64_t seed, uint64_t tie_key, Cost cost) {
   return best;
 }
 
-Selection Selected(const Request& request, Workers prefill, size_t decode, size_t at, Reason reason) {
+Selection Selected(const PlacementRequest& request, Workers prefill, size_t decode, size_t at,
+                   Reason reason) {
   Selection selection;
   selection.decode = decode;
   selection.prefill = {at};
@@ -52,7 +53,7 @@ Selection Selected(const Request& request, Workers prefill, size_t decode, size_
 
 }  // namespace
 
-Selection CacheAware::Select(const Request& request, Workers decode, Workers prefill) {
+Selection CacheAware::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
   constexpr int64_t kBalanceAbsolute = 32;
   constexpr double kBalanceRelative = 1.1;
   constexpr double kCacheThreshold = 0.5;
@@ -76,7 +77,7 @@ Selection CacheAware::Select(const Request& request, Workers decode, Workers pre
   return Selected(request, prefill, decoder, fewest, Reason::kLoad);
 }
 
-Selection BlockCost::Select(const Request& request, Workers decode, Workers prefill) {
+Selection BlockCost::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
   const uint64_t tie_key = next_tie_key_++;
   const size_t decoder = Least(decode, seed_, tie_key, [&](const WorkerState& worker) {
     return Blocks(request, worker.context_tokens);
@@ -92,7 +93,7 @@ Selection BlockCost::Select(const Request& request, Workers decode, Workers pref
                   prefill[at].matched_blocks > 0 ? Reason::kPrefix : Reason::kLoad);
 }
 
-Selection WeightedScores::Select(const Request& request, Workers decode, Workers prefill) {
+Selection WeightedScores::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
   constexpr double kPrefix = 3, kQueue = 2, kFree = 2;
   const uint64_t tie_key = next_tie_key_++;
   const auto choose = [&](Workers workers) {
@@ -124,7 +125,7 @@ double TtftEstimate::Prefill(int64_t prompt_tokens, int64_t cached_tokens) const
          truth_.pair * uncached * (static_cast<double>(cached_tokens) + uncached / 2);
 }
 
-Selection TtftEstimate::Select(const Request& request, Workers decode, Workers prefill) {
+Selection TtftEstimate::Select(const PlacementRequest& request, Workers decode, Workers prefill) {
   const uint64_t tie_key = next_tie_key_++;
   const size_t decoder = Least(decode, seed_, tie_key, [](const WorkerState& worker) {
     return static_cast<double>(worker.context_tokens);

@@ -1,27 +1,15 @@
 // What transformers (make_chats.py) makes of conversations, against ours, byte for byte.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/text/chat_template.h"
 #include "common/text/tokenizer.h"
+#include "tests/golden/text/golden_files.h"
 
 namespace baton::text {
 namespace {
-
-using Json = ChatTemplate::Json;
-
-const std::string kFolder = std::string(BATON_SOURCE_DIR) + "/tests/golden/text/";
-
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 
 TEST(ChatTemplateGoldenTest, RendersAsTransformersDoes) {
   const Json cases = Json::parse(Read(kFolder + "chats.json"));

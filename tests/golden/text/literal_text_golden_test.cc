@@ -2,30 +2,19 @@
 // field.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "common/text/chat_template.h"
 #include "common/text/literal_text.h"
 #include "common/text/tokenizer.h"
+#include "tests/golden/text/golden_files.h"
 
 namespace baton::text {
 namespace {
 
-using Json = ChatTemplate::Json;
-
 const std::string kTree = BATON_SOURCE_DIR;
-const std::string kFolder = kTree + "/tests/golden/text/";
-
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 
 struct Family {
   std::string name;

@@ -6,14 +6,10 @@
 #include <vector>
 
 #include "common/text/tokenizer.h"
-#include "nlohmann/json.hpp"
+#include "tests/golden/text/golden_files.h"
 
 namespace baton::text {
 namespace {
-
-using Json = nlohmann::json;
-
-const std::string kFolder = std::string(BATON_SOURCE_DIR) + "/tests/golden/text/";
 
 std::vector<TokenId> Ids(const Json& json) {
   std::vector<TokenId> ids;

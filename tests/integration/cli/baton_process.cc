@@ -14,13 +14,11 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
 
 // The machine may be loaded; a test that hangs still ends.
-constexpr int kPatienceMs = Scaled(60'000);
 constexpr char kBinaries[] = BATON_BINARY_DIR "/bin/";
 
 // In the child: makes `fd` lead to `sink`; `pipe` leads to the test.

@@ -7,7 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/patience.h"
+
 namespace baton::cli {
+
+inline constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
+// How long a test waits for output.
+inline constexpr int kPatienceMs = Scaled(60'000);
 
 // A command line that the child of a fork becomes. Everything is allocated by the constructor, before the
 // fork: the child of a process with other threads must not allocate, since a lock of the allocator (that of

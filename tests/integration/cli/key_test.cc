@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 class KeyTest : public ::testing::Test {
  protected:
@@ -44,7 +44,7 @@ TEST_F(KeyTest, MakesTheTenantsFileAndAddsToIt) {
   ASSERT_EQ(New("search").code, 0);
   const Outcome outcome = New("batch", {"--key-file", folder_ / "batch.key"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const Json tenants = Json::parse(Text())["tenants"];
+  const OrderedJson tenants = OrderedJson::parse(Text())["tenants"];
   ASSERT_EQ(tenants.size(), 2u);
   EXPECT_EQ(tenants[0]["name"], "search");
   EXPECT_EQ(tenants[0]["keys"].size(), 2u);
@@ -62,9 +62,9 @@ TEST_F(KeyTest, KeepsWhatElseTheFileSays) {
       R"({"tenants": [{"name": "search", "weight": 2.5, "queue": {"bytes": 7, "requests": 3}, "certificates": ["a"]},
                         {"name": "guest", "anonymous": true}]})");
   fs::permissions(file(), fs::perms::owner_all | fs::perms::group_read);
-  Json expected = Json::parse(Text());
+  OrderedJson expected = OrderedJson::parse(Text());
   ASSERT_EQ(New("search").code, 0);
-  Json found = Json::parse(Text());
+  OrderedJson found = OrderedJson::parse(Text());
   EXPECT_EQ(found["tenants"][0]["keys"].size(), 1u);
   found["tenants"][0].erase("keys");
   EXPECT_EQ(found, expected);

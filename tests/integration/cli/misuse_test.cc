@@ -17,7 +17,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kModel = BATON_SOURCE_DIR "/models/baton-tiny";
 const std::vector<std::string> kServers = {"baton-router", "baton-prefill", "baton-decode"};
 
 std::vector<std::string> Words(const std::string& line) {

@@ -27,7 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-constexpr char kModel[] = BATON_SOURCE_DIR "/models/baton-tiny";
 // Three times what is promised: the machine may be busy. What used to be waited for in vain took 2 s and
 // more.
 const absl::Duration kSoon = Scaled(absl::Milliseconds(900));

@@ -24,7 +24,6 @@
 #include "absl/strings/str_replace.h"
 #include "common/telemetry/metrics.h"
 #include "tests/integration/cli/baton_process.h"
-#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -33,10 +32,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr int kPatienceMs = Scaled(60'000);
-
 // Logs, says where it is, and tells the test its process id.
-constexpr char kServer[] = R"(#!/bin/sh
+constexpr char kTalkingServer[] = R"(#!/bin/sh
 echo "a line of the log" >&2
 echo "ready grpc=127.0.0.1:$$ metrics=METRICS"
 echo "${0##*/} $$" >FIFO
@@ -70,7 +67,7 @@ class ServeStreamsTest : public ::testing::Test {
   void SetMetrics(const std::string& address) {
     for (const char* server : {"baton-router", "baton-prefill", "baton-decode"}) {
       const fs::path path = folder_ / "bin" / server;
-      std::ofstream(path) << absl::StrReplaceAll(kServer,
+      std::ofstream(path) << absl::StrReplaceAll(kTalkingServer,
                                                  {{"METRICS", address}, {"FIFO", (folder_ / "up").string()}});
       fs::permissions(path, fs::perms::owner_all);
     }

@@ -23,7 +23,6 @@
 #include "cli/serve/cores.h"
 #include "common/device/thread_pool.h"
 #include "tests/integration/cli/baton_process.h"
-#include "tests/patience.h"
 
 namespace baton::cli {
 namespace {
@@ -32,11 +31,9 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
-constexpr int kPatienceMs = Scaled(60'000);
-
 // Announces the address that it was told to listen on, but for port 0, where it takes its process id as the
 // port; logs how it was called; then waits for the end of its input.
-constexpr char kServer[] = R"(#!/bin/sh
+constexpr char kScriptedServer[] = R"(#!/bin/sh
 echo "called: $*" >&2
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -59,7 +56,8 @@ class ServeTest : public ::testing::Test {
     std::ofstream(folder_ / "model" / "config.json") << "{}";
     // Servers are looked for beside the binary.
     fs::copy_file(fs::path(BATON_BINARY_DIR) / "bin" / "baton", folder_ / "bin" / "baton");
-    for (const char* server : {"baton-router", "baton-prefill", "baton-decode"}) Install(server, kServer);
+    for (const char* server : {"baton-router", "baton-prefill", "baton-decode"})
+      Install(server, kScriptedServer);
   }
   ~ServeTest() override {
     if (pid_ > 0) {
@@ -358,7 +356,7 @@ TEST_F(ServeTest, OneRedundantWorkerThatKeepsDyingEndsNothing) {
   const std::string mark = folder_ / "broken";
   Install("baton-decode", fmt::format("#!/bin/sh\nif test -e {0}-all; then exit 9; fi\n"
                                       "case \"$*\" in *decode-1*) test -e {0} && exit 7;; esac\n{1}",
-                                      mark, kServer + sizeof("#!/bin/sh")));
+                                      mark, kScriptedServer + sizeof("#!/bin/sh")));
   Start({"--decode", "2", "--announce", announce()});
   ASSERT_TRUE(WaitFor("Ctrl-C ends the service")) << seen_;
   std::ofstream{mark} << "broken";

@@ -14,15 +14,13 @@
 #include <utility>
 
 #include "absl/synchronization/notification.h"
-#include "tests/patience.h"
+#include "tests/integration/cli/baton_process.h"
 
 namespace baton::cli {
 namespace {
 
 using ::testing::HasSubstr;
 using Kind = ProcessEvent::Kind;
-
-constexpr int kPatienceMs = Scaled(60'000);
 
 // A process that runs `script`, with `arguments` as $1, $2, ...
 ProcessSpec Shell(const std::string& name, const std::string& script, int stage = 0,

@@ -13,6 +13,10 @@
 
 namespace baton::gateway {
 
+inline constexpr const char* kHi = R"({"messages": [{"role": "user", "content": "hi"}]})";
+inline constexpr const char* kHiStreamed =
+    R"({"messages": [{"role": "user", "content": "hi"}], "stream": true})";
+
 inline std::unique_ptr<Gateway> Start(const fakes::FakeInference& router, GatewayOptions options = {}) {
   options.router = router.address();
   auto gateway = Gateway::Start(options);

@@ -407,8 +407,9 @@ Curled Curl(const std::string& arguments) {
   return answer;
 }
 
-constexpr const char* kHi = R"('{"messages": [{"role": "user", "content": "hi"}]}')";
-constexpr const char* kHiStreamed = R"('{"messages": [{"role": "user", "content": "hi"}], "stream": true}')";
+constexpr const char* kCurledHi = R"('{"messages": [{"role": "user", "content": "hi"}]}')";
+constexpr const char* kCurledHiStreamed =
+    R"('{"messages": [{"role": "user", "content": "hi"}], "stream": true}')";
 
 TEST(EdgeTest, JsonOverHttp2IsWhatItIsOverHttp1) {
   FakeInference router;
@@ -416,11 +417,11 @@ TEST(EdgeTest, JsonOverHttp2IsWhatItIsOverHttp1) {
   const std::string base = "http://" + gateway->address();
   for (const std::string wish : {"--http1.1", "--http2-prior-knowledge"}) {
     const std::string version = wish == "--http1.1" ? "1.1" : "2";
-    const Curled whole = Curl(wish + " -d " + kHi + " " + base + "/v1/chat/completions");
+    const Curled whole = Curl(wish + " -d " + kCurledHi + " " + base + "/v1/chat/completions");
     EXPECT_EQ(whole.status, 200);
     EXPECT_EQ(whole.version, version);
     EXPECT_THAT(whole.body, HasSubstr("you said: hi"));
-    const Curled stream = Curl(wish + " -d " + kHiStreamed + " " + base + "/v1/chat/completions?q");
+    const Curled stream = Curl(wish + " -d " + kCurledHiStreamed + " " + base + "/v1/chat/completions?q");
     EXPECT_EQ(stream.status, 200);
     EXPECT_THAT(stream.body, HasSubstr("you said: hi"));
     EXPECT_THAT(stream.body, HasSubstr("data: [DONE]\n\n"));
@@ -459,8 +460,8 @@ TEST(EdgeTest, UnderTlsBothAreOnOnePort) {
   const grpc::Status status = stub->ListModels(&context, {}, &models);
   EXPECT_TRUE(status.ok()) << status.error_message();
   for (const std::string wish : {"--http1.1", "--http2"}) {
-    const Curled answer = Curl(wish + " --cacert " + authority.ca() + " -d " + kHiStreamed + " https://" +
-                               gateway->address() + "/v1/chat/completions");
+    const Curled answer = Curl(wish + " --cacert " + authority.ca() + " -d " + kCurledHiStreamed +
+                               " https://" + gateway->address() + "/v1/chat/completions");
     EXPECT_EQ(answer.version, wish == "--http2" ? "2" : "1.1");
     EXPECT_THAT(answer.body, HasSubstr("data: [DONE]\n\n"));
   }

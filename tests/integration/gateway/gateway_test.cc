@@ -27,8 +27,6 @@ using ::testing::StartsWith;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kHi = R"({"messages": [{"role": "user", "content": "hi"}]})";
-constexpr const char* kHiStreamed = R"({"messages": [{"role": "user", "content": "hi"}], "stream": true})";
 
 // A router whose answer to everything is this.
 FakeInference Ending(const absl::Status& status) {

@@ -9,6 +9,7 @@
 #include "gateway/gateway.h"
 #include "gateway/http/server.h"
 #include "tests/fakes/fake_inference.h"
+#include "tests/integration/gateway/ask.h"
 #include "tests/integration/gateway/tls_peer.h"
 #include "tests/integration/security/certificates.h"
 #include "tests/patience.h"
@@ -24,7 +25,7 @@ using telemetry::HttpPeer;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr absl::Duration kShort = absl::Milliseconds(500);
+constexpr absl::Duration kShortHeader = absl::Milliseconds(500);
 
 class TlsTest : public ::testing::Test {
  protected:
@@ -43,11 +44,6 @@ class TlsTest : public ::testing::Test {
   rpc::PairFiles files_ = authority_.Issue("server");
 };
 
-std::string Post(const std::string& body, const std::string& more = "", const std::string& path = "/x") {
-  return "POST " + path + " HTTP/1.1\r\nHost: h\r\n" + more +
-         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-}
-
 TEST_F(TlsTest, RequestsOneAfterAnotherAndTogether) {
   const auto server = Serve();
   for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
@@ -58,10 +54,11 @@ TEST_F(TlsTest, RequestsOneAfterAnotherAndTogether) {
     EXPECT_EQ(peer.version(), version == TLS1_2_VERSION ? "TLSv1.2" : "TLSv1.3");
     EXPECT_EQ(peer.protocol(), "http/1.1");
     for (const std::string body : {"one", "two", "three"}) {
-      ASSERT_TRUE(peer.Send(Post(body)));
+      ASSERT_TRUE(peer.Send(Post("/x", body)));
       EXPECT_EQ(peer.Receive().body, "POST " + body);
     }
-    ASSERT_TRUE(peer.Send(Post("four") + Post("five") + Post("six", "Connection: close\r\n")));
+    ASSERT_TRUE(
+        peer.Send(Post("/x", "four") + Post("/x", "five") + Post("/x", "six", "Connection: close\r\n")));
     EXPECT_EQ(peer.Receive().body, "POST four");
     EXPECT_EQ(peer.Receive().body, "POST five");
     EXPECT_EQ(peer.Receive().body, "POST six");
@@ -86,7 +83,7 @@ TEST_F(TlsTest, OnlyWhatItSpeaksIsAgreedOn) {
 }
 
 TEST_F(TlsTest, HandshakesThatAreNoneEndInTimeAndKeepNobodyWaiting) {
-  const auto server = Serve({.header_timeout = kShort});
+  const auto server = Serve({.header_timeout = kShortHeader});
   HttpPeer nothing(server->address()), slow(server->address()), plain(server->address()),
       garbage(server->address());
   // The beginning of a ClientHello that never goes on.
@@ -95,7 +92,7 @@ TEST_F(TlsTest, HandshakesThatAreNoneEndInTimeAndKeepNobodyWaiting) {
   garbage.Send(std::string(70000, '\xAA'));
   TlsPeer well(server->address(), Wish());
   ASSERT_TRUE(well.connected());
-  ASSERT_TRUE(well.Send(Post("hi")));
+  ASSERT_TRUE(well.Send(Post("/x", "hi")));
   EXPECT_EQ(well.Receive().body, "POST hi");
   nothing.ReadToEnd();
   slow.ReadToEnd();
@@ -127,7 +124,7 @@ TEST_F(TlsTest, ARefusalArrivesBeforeTheEnd) {
   const auto server = Serve({.max_body_bytes = 1000});
   TlsPeer peer(server->address(), Wish());
   ASSERT_TRUE(peer.connected());
-  ASSERT_TRUE(peer.Send(Post(std::string(200000, 'a'))));
+  ASSERT_TRUE(peer.Send(Post("/x", std::string(200000, 'a'))));
   EXPECT_THAT(peer.Receive().head, StartsWith("HTTP/1.1 413 "));
 }
 
@@ -147,7 +144,7 @@ TEST_F(TlsTest, ARenewedCertificateIsShownAndABrokenOneIsNot) {
   { std::ofstream(files_.cert) << "none"; }
   for (int i = 0; i < 20; ++i) EXPECT_EQ(serial(), second);
   // Who was there stays.
-  ASSERT_TRUE(before.Send(Post("hi")));
+  ASSERT_TRUE(before.Send(Post("/x", "hi")));
   EXPECT_EQ(before.Receive().body, "POST hi");
 }
 
@@ -161,8 +158,6 @@ TEST_F(TlsTest, FilesThatAreNoPairAreRefusedInWords) {
   EXPECT_THAT(start(files_.key, files_.key).message(), HasSubstr("--tls-cert"));
 }
 
-constexpr const char* kHiStreamed = R"({"messages": [{"role": "user", "content": "hi"}], "stream": true})";
-
 TEST_F(TlsTest, StreamsGoThroughTheGateway) {
   FakeInference router;
   auto gateway =
@@ -170,7 +165,7 @@ TEST_F(TlsTest, StreamsGoThroughTheGateway) {
   ASSERT_TRUE(gateway.ok()) << gateway.status();
   TlsPeer peer((*gateway)->address(), Wish());
   ASSERT_TRUE(peer.connected());
-  ASSERT_TRUE(peer.Send(Post(kHiStreamed, "Connection: close\r\n", "/v1/chat/completions")));
+  ASSERT_TRUE(peer.Send(Post("/v1/chat/completions", kHiStreamed, "Connection: close\r\n")));
   const std::string stream = peer.ReadToEnd();
   EXPECT_THAT(stream, HasSubstr("data: [DONE]\n\n"));
   EXPECT_TRUE(peer.ended_well());
@@ -187,7 +182,7 @@ TEST_F(TlsTest, WhoLeavesWhileThePromptWaitsCancelsTheCall) {
   for (int i = 1; i <= 2; ++i) {
     TlsPeer peer((*gateway)->address(), Wish());
     ASSERT_TRUE(peer.connected());
-    ASSERT_TRUE(peer.Send(Post(kHiStreamed, "", "/v1/chat/completions")));
+    ASSERT_TRUE(peer.Send(Post("/v1/chat/completions", kHiStreamed)));
     Await([&] { return router.chat_requests().size() == static_cast<size_t>(i); },
           "the request at the router");
     if (i == 1) {
@@ -206,7 +201,7 @@ TEST_F(TlsTest, OnItsWayOutOpenAnswersEnd) {
       Gateway::Start({.router = router.address(), .security = {.cert = files_.cert, .key = files_.key}});
   ASSERT_TRUE(gateway.ok()) << gateway.status();
   TlsPeer peer((*gateway)->address(), Wish());
-  ASSERT_TRUE(peer.Send(Post(kHiStreamed, "", "/v1/chat/completions")));
+  ASSERT_TRUE(peer.Send(Post("/v1/chat/completions", kHiStreamed)));
   EXPECT_THAT(peer.Receive().head, StartsWith("HTTP/1.1 200 "));
   gateway->reset();
   EXPECT_TRUE(router.WaitForCancelled(1));

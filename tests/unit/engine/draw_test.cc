@@ -10,7 +10,7 @@
 namespace baton::engine {
 namespace {
 
-std::unique_ptr<Engine> Load(const std::string& backend, int tp) {
+std::unique_ptr<Engine> LoadForDraws(const std::string& backend, int tp) {
   auto engine = Engine::Load({.model_folder = BATON_SOURCE_DIR "/tests/golden/models/data/llama-mha",
                               .backend = backend,
                               .threads = tp,
@@ -43,7 +43,7 @@ class DrawTest : public testing::TestWithParam<int> {
 };
 
 TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
-  const auto engine = Load("reference", GetParam());
+  const auto engine = LoadForDraws("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   const auto blocks = *engine->pool().Allocate(3);
   const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
@@ -69,7 +69,7 @@ TEST_P(DrawTest, TokensWhereTheyWereAskedForLogitsElsewhere) {
 
 // Each sequence has a mask of its own, or none.
 TEST_P(DrawTest, DrawsNoTokenThatItsMaskForbids) {
-  const auto engine = Load("reference", GetParam());
+  const auto engine = LoadForDraws("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   const auto blocks = *engine->pool().Allocate(3);
   const auto vocabulary = static_cast<size_t>(engine->config().vocabulary);
@@ -98,7 +98,7 @@ TEST_P(DrawTest, DrawsNoTokenThatItsMaskForbids) {
 
 // Three steps, each launched before the one before it has finished, against the same one by one.
 TEST_P(DrawTest, AStepGoesOnFromFutureTokens) {
-  const auto engine = Load("reference", GetParam());
+  const auto engine = LoadForDraws("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   ASSERT_TRUE(engine->overlaps());
   const auto blocks = *engine->pool().Allocate(2);
@@ -146,7 +146,7 @@ TEST_P(DrawTest, AStepGoesOnFromFutureTokens) {
 
 // Penalties and biases, on a sequence whose last token is a future token; its slot is filled once.
 TEST_P(DrawTest, CountsWhatASequenceHasSeen) {
-  const auto engine = Load("reference", GetParam());
+  const auto engine = LoadForDraws("reference", GetParam());
   ASSERT_NE(engine, nullptr);
   const auto blocks = *engine->pool().Allocate(2);
   const sampling::Params params = {.temperature = 0,
@@ -242,7 +242,7 @@ TEST(PenaltySlotsTest, GrowAsLongAsThereIsMemory) {
 }
 
 TEST(NoDrawTest, LogitsFromABackendThatDoesNotDraw) {
-  const auto engine = Load("cpu", 1);
+  const auto engine = LoadForDraws("cpu", 1);
   ASSERT_NE(engine, nullptr);
   EXPECT_FALSE(engine->overlaps());
   EXPECT_EQ(engine->TakePenaltySlot(), nullptr);

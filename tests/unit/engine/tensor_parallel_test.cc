@@ -22,8 +22,8 @@ using testing::HasSubstr;
 
 constexpr float kTolerance = 2e-4f;
 
-std::unique_ptr<Engine> Load(const std::string& model, int tp, const std::string& backend = "cpu",
-                             model::WeightPrecision weights = model::WeightPrecision::kStored) {
+std::unique_ptr<Engine> LoadRanks(const std::string& model, int tp, const std::string& backend = "cpu",
+                                  model::WeightPrecision weights = model::WeightPrecision::kStored) {
   auto engine =
       Engine::Load({.model_folder = std::string(BATON_SOURCE_DIR) + "/tests/golden/models/data/" + model,
                     .backend = backend,
@@ -116,8 +116,8 @@ class TensorParallelTest : public testing::TestWithParam<Case> {};
 TEST_P(TensorParallelTest, GivesTheTokensOfOneRank) {
   constexpr uint32_t kSeed = 31;
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
-  const auto whole = Load(GetParam().model, 1);
-  const auto split = Load(GetParam().model, GetParam().tp);
+  const auto whole = LoadRanks(GetParam().model, 1);
+  const auto split = LoadRanks(GetParam().model, GetParam().tp);
   ASSERT_TRUE(whole != nullptr && split != nullptr);
   EXPECT_EQ(split->store().layout(), whole->store().layout());
   const Outcome expected = Generate(*whole, kSeed);
@@ -148,8 +148,8 @@ TEST_P(TensorParallelTest, GivesTheBitsOfOneRankWithIntegerWeights) {
   SCOPED_TRACE(testing::Message() << "seed " << kSeed);
   for (const auto precision : {model::WeightPrecision::kInt8, model::WeightPrecision::kInt4}) {
     SCOPED_TRACE(Name(precision));
-    const auto whole = Load(GetParam().model, 1, "cpu", precision);
-    const auto split = Load(GetParam().model, GetParam().tp, "cpu", precision);
+    const auto whole = LoadRanks(GetParam().model, 1, "cpu", precision);
+    const auto split = LoadRanks(GetParam().model, GetParam().tp, "cpu", precision);
     ASSERT_TRUE(whole != nullptr && split != nullptr);
     EXPECT_EQ(model::FirstDifference(whole->fingerprint(), split->fingerprint()), std::nullopt);
     EXPECT_EQ(split->fingerprint().Digest(), whole->fingerprint().Digest());
@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest,
                          });
 
 TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised) {
-  const auto one = Load("llama-mha", 1), two = Load("llama-mha", 2);
+  const auto one = LoadRanks("llama-mha", 1), two = LoadRanks("llama-mha", 2);
   EXPECT_EQ(one->fingerprint().numerics, "cpu-f32/1");
   EXPECT_EQ(two->fingerprint().numerics, "cpu-f32/1+tp2");
   EXPECT_EQ(two->fingerprint().weights, one->fingerprint().weights);
@@ -181,10 +181,10 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsRanksApartWhereBitsArePromised
 TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
   using model::WeightPrecision;
   for (const char* backend : {"cpu", "reference"}) {
-    const auto stored = Load("llama-mha", 1, backend),
-               narrow = Load("llama-mha", 1, backend, WeightPrecision::kBF16),
-               integers = Load("llama-mha", 1, backend, WeightPrecision::kInt8),
-               halves = Load("llama-mha", 1, backend, WeightPrecision::kInt4);
+    const auto stored = LoadRanks("llama-mha", 1, backend),
+               narrow = LoadRanks("llama-mha", 1, backend, WeightPrecision::kBF16),
+               integers = LoadRanks("llama-mha", 1, backend, WeightPrecision::kInt8),
+               halves = LoadRanks("llama-mha", 1, backend, WeightPrecision::kInt4);
     EXPECT_NE(halves->fingerprint().weights, integers->fingerprint().weights);
     EXPECT_THAT(*model::FirstDifference(stored->fingerprint(), integers->fingerprint()),
                 HasSubstr("weights"));
@@ -192,10 +192,10 @@ TEST(TensorParallelEngineTest, TheFingerprintTellsPrecisionsOfWeightsApart) {
     EXPECT_NE(integers->fingerprint().weights, narrow->fingerprint().weights);
     EXPECT_NE(stored->fingerprint().Digest(), integers->fingerprint().Digest());
   }
-  EXPECT_EQ(Load("llama-mha", 1, "cpu", WeightPrecision::kInt8)->fingerprint().numerics,
+  EXPECT_EQ(LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kInt8)->fingerprint().numerics,
             "cpu-f32/1+cpu-i8/1");
-  EXPECT_LT(Load("llama-mha", 1, "cpu", WeightPrecision::kInt8)->weight_bytes(),
-            Load("llama-mha", 1, "cpu", WeightPrecision::kBF16)->weight_bytes());
+  EXPECT_LT(LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kInt8)->weight_bytes(),
+            LoadRanks("llama-mha", 1, "cpu", WeightPrecision::kBF16)->weight_bytes());
 }
 
 TEST(TensorParallelEngineTest, WhatIsStoredInTheWantedPrecisionIsNoConversion) {
@@ -207,7 +207,7 @@ TEST(TensorParallelEngineTest, WhatIsStoredInTheWantedPrecisionIsNoConversion) {
 }
 
 TEST(TensorParallelEngineTest, EachRankHoldsItsPartOfTheWeights) {
-  const auto one = Load("llama-mha", 1, "reference"), four = Load("llama-mha", 4, "reference");
+  const auto one = LoadRanks("llama-mha", 1, "reference"), four = LoadRanks("llama-mha", 4, "reference");
   // Norms are with every rank, all else is with one.
   const model::ModelConfig& config = one->config();
   const int64_t norms = (2 * config.layers + 1) * config.hidden * 4;

@@ -10,12 +10,12 @@ namespace {
 
 using ::testing::ElementsAre;
 
-struct Both {
+struct AnthropicBoth {
   std::vector<std::string> events;  // "name data"
   Json whole;
 };
 
-Both Write(const std::vector<v1::GenerateResponse>& stream) {
+AnthropicBoth WriteAnthropic(const std::vector<v1::GenerateResponse>& stream) {
   AnthropicEvents events;
   Answer answer;
   std::string bytes;
@@ -25,7 +25,7 @@ Both Write(const std::vector<v1::GenerateResponse>& stream) {
   }
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   bytes += events.End(usage);
-  Both both{.whole = AnthropicWhole(answer, usage)};
+  AnthropicBoth both{.whole = AnthropicWhole(answer, usage)};
   for (size_t at = 0; at < bytes.size();) {
     const size_t line = bytes.find('\n', at), end = bytes.find("\n\n", at);
     const std::string name = bytes.substr(at, line - at), data = bytes.substr(line + 1, end - line - 1);
@@ -38,7 +38,7 @@ Both Write(const std::vector<v1::GenerateResponse>& stream) {
 
 TEST(AnthropicAnswerTest, PartsAreBlocksInOrder) {
   EXPECT_THAT(
-      Write(AnswerInParts()).events,
+      WriteAnthropic(AnswerInParts()).events,
       ElementsAre(
           R"({"type":"message_start","message":{"id":"msg_r1","type":"message","role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":0}}})",
           R"({"type":"ping"})",
@@ -58,7 +58,7 @@ TEST(AnthropicAnswerTest, PartsAreBlocksInOrder) {
 }
 
 TEST(AnthropicAnswerTest, InOnePiece) {
-  const Json whole = Write(AnswerInParts()).whole;
+  const Json whole = WriteAnthropic(AnswerInParts()).whole;
   EXPECT_EQ(
       whole["content"].dump(),
       R"([{"type":"thinking","thinking":"hm","signature":"baton"},{"type":"text","text":"Let me see."},)"
@@ -69,8 +69,8 @@ TEST(AnthropicAnswerTest, InOnePiece) {
 }
 
 TEST(AnthropicAnswerTest, ATextWithoutPartsIsOneBlock) {
-  const Both both =
-      Write({StartedEvent(), TextEvent("a"), TextEvent("b"), FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)});
+  const AnthropicBoth both = WriteAnthropic(
+      {StartedEvent(), TextEvent("a"), TextEvent("b"), FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)});
   EXPECT_EQ(both.whole["content"].dump(), R"([{"type":"text","text":"ab"}])");
   EXPECT_EQ(both.events.size(), 8u);
 }
@@ -78,7 +78,7 @@ TEST(AnthropicAnswerTest, ATextWithoutPartsIsOneBlock) {
 TEST(AnthropicAnswerTest, ReasonsOfTheEnd) {
   v1::GenerateResponse stopped = FinishedEvent(v1::FINISH_REASON_STOP_STRING);
   stopped.mutable_finished()->set_stop_match("END");
-  const Json whole = Write({StartedEvent(), TextEvent("a"), stopped}).whole;
+  const Json whole = WriteAnthropic({StartedEvent(), TextEvent("a"), stopped}).whole;
   EXPECT_EQ(whole["stop_reason"], "stop_sequence");
   EXPECT_EQ(whole["stop_sequence"], "END");
   const std::pair<v1::FinishReason, const char*> reasons[] = {
@@ -87,14 +87,15 @@ TEST(AnthropicAnswerTest, ReasonsOfTheEnd) {
       {v1::FINISH_REASON_CONTENT_FILTER, "refusal"},
       {v1::FINISH_REASON_CONTEXT_FULL, "model_context_window_exceeded"}};
   for (const auto& [reason, word] : reasons) {
-    EXPECT_EQ(Write({StartedEvent(), TextEvent("a"), FinishedEvent(reason)}).whole["stop_reason"], word);
+    EXPECT_EQ(WriteAnthropic({StartedEvent(), TextEvent("a"), FinishedEvent(reason)}).whole["stop_reason"],
+              word);
   }
 }
 
 TEST(AnthropicAnswerTest, ACallThatWasCutIsText) {
   const Json whole =
-      Write({StartedEvent(), PartEventOf(0, v1::PartStart::KIND_TOOL_CALL, "{\"x\":", false, "f"),
-             FinishedEvent(v1::FINISH_REASON_LENGTH)})
+      WriteAnthropic({StartedEvent(), PartEventOf(0, v1::PartStart::KIND_TOOL_CALL, "{\"x\":", false, "f"),
+                      FinishedEvent(v1::FINISH_REASON_LENGTH)})
           .whole;
   EXPECT_EQ(whole["content"].dump(), R"([{"type":"text","text":"{\"x\":"}])");
 }

@@ -11,19 +11,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::StartsWith;
 
-AnthropicMessages Read(const std::string& body) {
+AnthropicMessages ReadMessages(const std::string& body) {
   auto read = ReadAnthropicMessages(Json::parse(body));
   EXPECT_TRUE(read.ok()) << read.status() << "\n" << body;
   return read.ok() ? *read : AnthropicMessages{};
 }
 
-std::string With(const std::string& more) {
+std::string AnthropicWith(const std::string& more) {
   return R"({"max_tokens": 5, "messages": [{"role": "user", "content": "hi"}])" +
          (more.empty() ? "" : ", " + more) + "}";
 }
 
 TEST(AnthropicRequestTest, AConversationWithResultsOfTools) {
-  const AnthropicMessages read = Read(R"({"model": "m", "max_tokens": 5, "system": "S", "messages": [
+  const AnthropicMessages read = ReadMessages(R"({"model": "m", "max_tokens": 5, "system": "S", "messages": [
       {"role": "user", "content": "hi"},
       {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"},
           {"type": "text", "text": "Let me see."}, {"type": "tool_use", "id": "t1", "name": "f", "input": {"b": 1, "a": 2}}]},
@@ -37,7 +37,7 @@ TEST(AnthropicRequestTest, AConversationWithResultsOfTools) {
 }
 
 TEST(AnthropicRequestTest, MarksStandWhereTheClientPutThem) {
-  const AnthropicMessages read = Read(R"({"max_tokens": 5, "cache_control": {"type": "ephemeral"},
+  const AnthropicMessages read = ReadMessages(R"({"max_tokens": 5, "cache_control": {"type": "ephemeral"},
       "system": [{"type": "text", "text": "A"}, {"type": "text", "text": "B", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
                  {"type": "text", "text": "C"}],
       "tools": [{"name": "f", "input_schema": {}, "cache_control": {"type": "ephemeral"}}],
@@ -51,7 +51,7 @@ TEST(AnthropicRequestTest, MarksStandWhereTheClientPutThem) {
 }
 
 TEST(AnthropicRequestTest, ALineThatDiffersWithEveryRequestIsLeftOut) {
-  const AnthropicMessages read = Read(R"({"max_tokens": 5, "messages": [], "system": [
+  const AnthropicMessages read = ReadMessages(R"({"max_tokens": 5, "messages": [], "system": [
       {"type": "text", "text": "x-anthropic-billing-header: cch=123;"}, {"type": "text", "text": "S"}]})");
   EXPECT_EQ(Shown(read.request.conversation()), R"({"messages":[{"role":"system","content":"S"}]})");
   const std::string line = "x-anthropic-billing-header: cch=123;";
@@ -62,7 +62,7 @@ TEST(AnthropicRequestTest, ALineThatDiffersWithEveryRequestIsLeftOut) {
       {line, ""}};
   for (const auto& [system, left] : systems) {
     const Json body = {{"max_tokens", 5}, {"messages", Json::array()}, {"system", system}};
-    const AnthropicMessages cut = Read(body.dump());
+    const AnthropicMessages cut = ReadMessages(body.dump());
     const auto& messages = cut.request.conversation().messages();
     ASSERT_EQ(messages.size(), *left == '\0' ? 0 : 1) << system;
     EXPECT_EQ(messages.empty() ? "" : messages[0].content(), left) << system;
@@ -70,7 +70,7 @@ TEST(AnthropicRequestTest, ALineThatDiffersWithEveryRequestIsLeftOut) {
     EXPECT_THAT(kept->request.conversation().messages(0).content(), testing::HasSubstr(line)) << system;
   }
   // It is a line of the system prompt, and of nothing else.
-  EXPECT_THAT(Shown(Read(R"({"max_tokens": 5, "messages": [{"role": "user", "content": [
+  EXPECT_THAT(Shown(ReadMessages(R"({"max_tokens": 5, "messages": [{"role": "user", "content": [
       {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "x-anthropic-billing-header: 1"}]}]}]})")
                         .request),
               testing::HasSubstr("x-anthropic-billing-header: 1"));
@@ -80,14 +80,14 @@ TEST(AnthropicRequestTest, WhatTheAnswerMustLookLike) {
   const std::string schema = R"({"type": "object", "b": 1, "a": 2})";
   const std::string format = R"({"type": "json_schema", "schema": )" + schema + "}";
   const std::string made = R"({"json_schema":"{\"type\":\"object\",\"b\":1,\"a\":2}"})";
-  const AnthropicMessages read =
-      Read(With(R"("output_config": {"effort": "low", "task_budget": {}, "format": )" + format + "}"));
+  const AnthropicMessages read = ReadMessages(
+      AnthropicWith(R"("output_config": {"effort": "low", "task_budget": {}, "format": )" + format + "}"));
   EXPECT_EQ(Shown(read.request.constraint()), made);
   EXPECT_EQ(Shown(read.request.thinking()), R"({"effort":"low"})");
   EXPECT_THAT(read.ignored, ElementsAre("output_config.task_budget"));
-  EXPECT_EQ(Shown(Read(With(R"("output_format": )" + format)).request.constraint()), made);
-  EXPECT_FALSE(
-      Read(With(R"("output_config": {"effort": "high"}, "output_format": null)")).request.has_constraint());
+  EXPECT_EQ(Shown(ReadMessages(AnthropicWith(R"("output_format": )" + format)).request.constraint()), made);
+  EXPECT_FALSE(ReadMessages(AnthropicWith(R"("output_config": {"effort": "high"}, "output_format": null)"))
+                   .request.has_constraint());
   const std::pair<std::string, const char*> wrong[] = {
       {R"("output_config": 3)", "output_config: "},
       {R"("output_config": {"format": {"type": "regex"}})", "output_config.format.type: "},
@@ -96,7 +96,7 @@ TEST(AnthropicRequestTest, WhatTheAnswerMustLookLike) {
       {R"("output_format": )" + format + R"(, "output_config": {"format": )" + format + "}",
        "output_format: "}};
   for (const auto& [more, field] : wrong) {
-    const auto refused = ReadAnthropicMessages(Json::parse(With(more)));
+    const auto refused = ReadAnthropicMessages(Json::parse(AnthropicWith(more)));
     ASSERT_TRUE(absl::IsInvalidArgument(refused.status())) << more;
     EXPECT_THAT(std::string(refused.status().message()), StartsWith(field)) << more;
   }
@@ -104,7 +104,7 @@ TEST(AnthropicRequestTest, WhatTheAnswerMustLookLike) {
 
 TEST(AnthropicRequestTest, UnknownMembersOfNestedObjectsAreNamed) {
   const AnthropicMessages read =
-      Read(R"({"max_tokens": 5, "thinking": {"type": "adaptive", "display": "omitted", "x": 1},
+      ReadMessages(R"({"max_tokens": 5, "thinking": {"type": "adaptive", "display": "omitted", "x": 1},
       "system": [{"type": "text", "text": "S", "y": 1}],
       "tools": [{"name": "f", "input_schema": {"any": 1}, "defer_loading": true}],
       "tool_choice": {"type": "auto", "z": 1},
@@ -128,7 +128,7 @@ TEST(AnthropicRequestTest, MessagesAreBounded) {
 }
 
 TEST(AnthropicRequestTest, SamplingToolsAndThinking) {
-  const AnthropicMessages read = Read(With(
+  const AnthropicMessages read = ReadMessages(AnthropicWith(
       R"("temperature": 0.5, "top_p": 0.75, "top_k": 3, "stop_sequences": ["x"], "stream": true,
          "metadata": {"user_id": "u"}, "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
          "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": true},
@@ -149,11 +149,11 @@ TEST(AnthropicRequestTest, WhatIsWrongIsNamed) {
       {R"({"max_tokens": 5, "messages": [{"role": "user"}]})", "messages[0].content: "},
       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
        "messages[0].content[0].type: "},
-      {With(R"("system": 3)"), "system: "},
-      {With(R"("tools": [{"type": "web_search_20250305", "name": "w"}])"), "tools[0].type: "},
-      {With(R"("thinking": {"type": "much"})"), "thinking.type: "},
-      {With(R"("cache_control": {"type": "ephemeral", "ttl": "1d"})"), "cache_control.ttl: "},
-      {With(R"("mcp_servers": [])"), "mcp_servers: "},
+      {AnthropicWith(R"("system": 3)"), "system: "},
+      {AnthropicWith(R"("tools": [{"type": "web_search_20250305", "name": "w"}])"), "tools[0].type: "},
+      {AnthropicWith(R"("thinking": {"type": "much"})"), "thinking.type: "},
+      {AnthropicWith(R"("cache_control": {"type": "ephemeral", "ttl": "1d"})"), "cache_control.ttl: "},
+      {AnthropicWith(R"("mcp_servers": [])"), "mcp_servers: "},
   };
   for (const auto& [body, field] : wrong) {
     const auto read = ReadAnthropicMessages(Json::parse(body));

@@ -14,20 +14,21 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-v1::ModerateRequest Read(const std::string& body) {
+v1::ModerateRequest ReadTexts(const std::string& body) {
   auto read = ReadModerations(Json::parse(body));
   EXPECT_TRUE(read.ok()) << read.status() << "\n" << body;
   return read.ok() ? *read : v1::ModerateRequest{};
 }
 
 TEST(ModerationTest, TextsAndTheClassifiersName) {
-  EXPECT_THAT(Read(R"({"input": "a"})").texts(), ElementsAre("a"));
-  EXPECT_THAT(Read(R"({"input": ["a", "b"]})").texts(), ElementsAre("a", "b"));
-  EXPECT_THAT(Read(R"({"input": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})").texts(),
-              ElementsAre("ab"));
-  EXPECT_EQ(Read(R"({"input": "a", "model": "guard"})").model(), "guard");
+  EXPECT_THAT(ReadTexts(R"({"input": "a"})").texts(), ElementsAre("a"));
+  EXPECT_THAT(ReadTexts(R"({"input": ["a", "b"]})").texts(), ElementsAre("a", "b"));
+  EXPECT_THAT(
+      ReadTexts(R"({"input": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]})").texts(),
+      ElementsAre("ab"));
+  EXPECT_EQ(ReadTexts(R"({"input": "a", "model": "guard"})").model(), "guard");
   for (const char* const theirs : {"omni-moderation-latest", "text-moderation-stable"}) {
-    EXPECT_EQ(Read(R"({"input": "a", "model": ")" + std::string(theirs) + "\"}").model(), "");
+    EXPECT_EQ(ReadTexts(R"({"input": "a", "model": ")" + std::string(theirs) + "\"}").model(), "");
   }
   const std::pair<const char*, const char*> wrong[] = {
       {R"({})", "input: absent"},

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 
 // The events of a stream, as a client of server-sent events reads them.
-std::vector<std::string> Data(const std::string& stream) {
+std::vector<std::string> OpenAiData(const std::string& stream) {
   std::vector<std::string> events;
   for (size_t at = 0; at < stream.size();) {
     const size_t end = stream.find("\n\n", at);
@@ -26,13 +26,13 @@ std::vector<std::string> Data(const std::string& stream) {
   return events;
 }
 
-struct Both {
+struct OpenAiBoth {
   std::vector<std::string> chunks;
   Json whole;
 };
 
-Both Write(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events,
-           const OpenAiAnswer& wanted = {}) {
+OpenAiBoth WriteOpenAi(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events,
+                       const OpenAiAnswer& wanted = {}) {
   OpenAiChunks chunks(kind, 77, wanted);
   Answer answer;
   std::string stream;
@@ -43,7 +43,7 @@ Both Write(OpenAiKind kind, const std::vector<v1::GenerateResponse>& events,
   EXPECT_TRUE(answer.CheckWhole().ok());
   const v1::Usage used = UsageOf(std::nullopt, answer.choices());
   stream += chunks.End(used);
-  return {Data(stream), OpenAiWhole(kind, answer, used, 77, wanted)};
+  return {OpenAiData(stream), OpenAiWhole(kind, answer, used, 77, wanted)};
 }
 
 // What all chunks begin with is checked once, elsewhere.
@@ -56,7 +56,7 @@ std::vector<std::string> Choices(const std::vector<std::string>& chunks) {
 }
 
 TEST(OpenAiAnswerTest, PartsAsChunks) {
-  const Both both = Write(OpenAiKind::kChat, AnswerInParts());
+  const OpenAiBoth both = WriteOpenAi(OpenAiKind::kChat, AnswerInParts());
   EXPECT_THAT(
       Choices(both.chunks),
       ElementsAre(
@@ -77,7 +77,7 @@ TEST(OpenAiAnswerTest, PartsAsChunks) {
 }
 
 TEST(OpenAiAnswerTest, PartsInOnePiece) {
-  const Json whole = Write(OpenAiKind::kChat, AnswerInParts()).whole;
+  const Json whole = WriteOpenAi(OpenAiKind::kChat, AnswerInParts()).whole;
   EXPECT_EQ(
       whole["choices"].dump(),
       R"([{"index":0,"message":{"role":"assistant","content":"Let me see.","refusal":null,"reasoning_content":"hm",)"
@@ -90,9 +90,9 @@ TEST(OpenAiAnswerTest, PartsInOnePiece) {
 }
 
 TEST(OpenAiAnswerTest, UsageComesLastAndOnlyIfAskedFor) {
-  const Both both =
-      Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
-            {.usage = true});
+  const OpenAiBoth both =
+      WriteOpenAi(OpenAiKind::kChat,
+                  {StartedEvent(), TextEvent("a"), FinishedEvent(v1::FINISH_REASON_LENGTH)}, {.usage = true});
   ASSERT_GE(both.chunks.size(), 3u);
   for (size_t i = 0; i + 2 < both.chunks.size(); ++i) {
     EXPECT_TRUE(Json::parse(both.chunks[i])["usage"].is_null()) << both.chunks[i];
@@ -109,17 +109,17 @@ TEST(OpenAiAnswerTest, ReasonsOfTheEnd) {
       {v1::FINISH_REASON_LENGTH, "length"},         {v1::FINISH_REASON_CONTEXT_FULL, "length"},
       {v1::FINISH_REASON_TOOL_CALLS, "tool_calls"}, {v1::FINISH_REASON_CONTENT_FILTER, "content_filter"}};
   for (const auto& [reason, word] : reasons) {
-    EXPECT_EQ(Write(OpenAiKind::kChat, {StartedEvent(), FinishedEvent(reason)})
+    EXPECT_EQ(WriteOpenAi(OpenAiKind::kChat, {StartedEvent(), FinishedEvent(reason)})
                   .whole["choices"][0]["finish_reason"],
               word);
   }
 }
 
 TEST(OpenAiAnswerTest, SeveralChoicesAreMixedAndTold) {
-  const Both both =
-      Write(OpenAiKind::kChat,
-            {StartedEvent(), TextEvent("a", 0), TextEvent("b", 1), TextEvent("c", 0),
-             FinishedEvent(v1::FINISH_REASON_STOP_TOKEN, 1), FinishedEvent(v1::FINISH_REASON_LENGTH, 0)});
+  const OpenAiBoth both =
+      WriteOpenAi(OpenAiKind::kChat, {StartedEvent(), TextEvent("a", 0), TextEvent("b", 1), TextEvent("c", 0),
+                                      FinishedEvent(v1::FINISH_REASON_STOP_TOKEN, 1),
+                                      FinishedEvent(v1::FINISH_REASON_LENGTH, 0)});
   EXPECT_EQ(both.whole["choices"][0]["message"]["content"], "ac");
   EXPECT_EQ(both.whole["choices"][1]["message"]["content"], "b");
   // The prompt counts once.
@@ -143,19 +143,19 @@ TEST(OpenAiAnswerTest, LogProbabilitiesWithBytesThatAreNoCharacter) {
   step.add_top()->set_bytes("a");
   const std::vector<v1::GenerateResponse> events = {StartedEvent(), event,
                                                     FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)};
-  const Both chat = Write(OpenAiKind::kChat, events);
+  const OpenAiBoth chat = WriteOpenAi(OpenAiKind::kChat, events);
   EXPECT_EQ(Json::parse(chat.chunks[1])["choices"][0]["logprobs"].dump(),
             "{\"content\":[{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-0.5,\"bytes\":[195],\"top_logprobs\":[{"
             "\"token\":\"a\","
             "\"logprob\":0.0,\"bytes\":[97]}]}]}");
-  const Both text = Write(OpenAiKind::kCompletion, events);
+  const OpenAiBoth text = WriteOpenAi(OpenAiKind::kCompletion, events);
   EXPECT_EQ(text.whole["choices"][0]["logprobs"]["token_logprobs"].dump(), "[-0.5]");
 }
 
 TEST(OpenAiAnswerTest, Completions) {
-  const Both both = Write(OpenAiKind::kCompletion,
-                          {StartedEvent(), TextEvent(" upon"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
-                          {.echoes = {"Once"}});
+  const OpenAiBoth both = WriteOpenAi(
+      OpenAiKind::kCompletion, {StartedEvent(), TextEvent(" upon"), FinishedEvent(v1::FINISH_REASON_LENGTH)},
+      {.echoes = {"Once"}});
   EXPECT_EQ(both.whole["choices"][0]["text"], "Once upon");
   EXPECT_EQ(both.whole["object"], "text_completion");
   EXPECT_EQ(both.whole["id"], "cmpl-r1");
@@ -173,7 +173,7 @@ TEST(OpenAiAnswerTest, EveryPromptIsBeforeItsOwnChoices) {
     events.push_back(TextEvent("=" + std::to_string(choice), choice));
     events.push_back(FinishedEvent(v1::FINISH_REASON_LENGTH, choice));
   }
-  const Both both = Write(OpenAiKind::kCompletion, events, {.echoes = {"a", "b"}, .n = 2});
+  const OpenAiBoth both = WriteOpenAi(OpenAiKind::kCompletion, events, {.echoes = {"a", "b"}, .n = 2});
   std::vector<std::string> whole, texts(4);
   for (const Json& choice : both.whole["choices"]) whole.push_back(choice["text"].get<std::string>());
   for (const std::string& chunk : both.chunks) {
@@ -227,7 +227,8 @@ TEST(OpenAiAnswerTest, WhoAsksIsToldWhereTheTimeWent) {
   finished.mutable_relay()->set_decode_worker("d");
   finished.mutable_relay()->set_prefill_worker("p");
   finished.mutable_relay()->set_link("host");
-  const Both both = Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end}, {.timing = true});
+  const OpenAiBoth both =
+      WriteOpenAi(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end}, {.timing = true});
   const std::string wanted =
       R"({"admit":0.25,"decode_queue":0.0,"prefill_queue":0.0,"prefill":0.5,"transfer":0.0,"first_token":0.0,"ttft":0.75,)"
       R"("tpot":null,"e2e":0.0,"decode_worker":"d","prefill_worker":"p","link":"host"})";
@@ -238,7 +239,7 @@ TEST(OpenAiAnswerTest, WhoAsksIsToldWhereTheTimeWent) {
     EXPECT_FALSE(Json::parse(both.chunks[other])["choices"][0].contains("baton_timing"));
   }
   // Nobody else is.
-  EXPECT_FALSE(Write(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end})
+  EXPECT_FALSE(WriteOpenAi(OpenAiKind::kChat, {StartedEvent(), TextEvent("a"), end})
                    .whole["choices"][0]
                    .contains("baton_timing"));
 }

@@ -18,18 +18,18 @@ OpenAiChat Chat(const std::string& body) {
   return chat.ok() ? *chat : OpenAiChat{};
 }
 
-std::string Refused(const std::string& body) {
+std::string RefusedChat(const std::string& body) {
   const auto chat = ReadOpenAiChat(Json::parse(body));
   EXPECT_TRUE(absl::IsInvalidArgument(chat.status())) << chat.status() << "\n" << body;
   return std::string(chat.status().message());
 }
 
 // A body of one message with more members.
-std::string With(const std::string& more) {
+std::string OpenAiWith(const std::string& more) {
   return R"({"messages": [{"role": "user", "content": "hi"}])" + (more.empty() ? "" : ", " + more) + "}";
 }
 
-constexpr const char* kTools =
+constexpr const char* kOpenAiTools =
     R"("tools": [{"type": "function", "function": {"name": "f", "description": "d", "strict": true, "parameters": {"type": "object", "b": 1, "a": 2}}}])";
 
 TEST(OpenAiRequestTest, AConversationWithAllThatItCanHold) {
@@ -58,7 +58,7 @@ TEST(OpenAiRequestTest, MarksOfTheCacheAtParts) {
       R"({"messages":[{"role":"system","parts":[{"text":"A"},{"text":"B","cache":{"ttl":"CACHE_TTL_1H"}},{"text":"C"}]},)"
       R"({"role":"user","parts":[{"text":"hi","cache":{"ttl":"CACHE_TTL_5M"}}]}]})");
   EXPECT_THAT(
-      Refused(
+      RefusedChat(
           R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "forever"}}]}]})"),
       HasSubstr("messages[0].content[0].cache_control.type: "));
 }
@@ -69,13 +69,13 @@ TEST(OpenAiRequestTest, ReusableParts) {
   EXPECT_EQ(Shown(chat.request.conversation()),
             R"({"messages":[{"role":"user","parts":[{"text":"A","reusable":true},{"text":"B"}]}]})");
   EXPECT_THAT(
-      Refused(
+      RefusedChat(
           R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "A", "reusable": 1}]}]})"),
       HasSubstr("messages[0].content[0].reusable: "));
 }
 
 TEST(OpenAiRequestTest, SamplingStopsAndOptions) {
-  const OpenAiChat chat = Chat(With(
+  const OpenAiChat chat = Chat(OpenAiWith(
       R"("temperature": 0.5, "top_p": 1, "top_k": -1, "min_p": 0.25, "seed": 7, "presence_penalty": 0.5,
          "frequency_penalty": -0.5, "repetition_penalty": 1.5, "logit_bias": {"5": -100}, "max_tokens": 3,
          "max_completion_tokens": 4.0, "stop": ["a", "b"], "stop_token_ids": [9], "ignore_eos": true, "n": 2,
@@ -90,14 +90,14 @@ TEST(OpenAiRequestTest, SamplingStopsAndOptions) {
   EXPECT_EQ(Shown(chat.request.output()), R"({"logprobs":true,"top_logprobs":3})");
   EXPECT_TRUE(chat.answer.stream);
   EXPECT_TRUE(chat.answer.usage);
-  EXPECT_THAT(Chat(With(R"("stop": "x")")).request.stop().stop(), ElementsAre("x"));
+  EXPECT_THAT(Chat(OpenAiWith(R"("stop": "x")")).request.stop().stop(), ElementsAre("x"));
   // A null is a field that is not there.
-  EXPECT_EQ(Shown(Chat(With(R"("temperature": null, "stop": null, "tools": null, "n": null)")).request),
-            Shown(Chat(With("")).request));
+  EXPECT_EQ(Shown(Chat(OpenAiWith(R"("temperature": null, "stop": null, "tools": null, "n": null)")).request),
+            Shown(Chat(OpenAiWith("")).request));
 }
 
 TEST(OpenAiRequestTest, ToolsKeepTheOrderOfTheirSchemas) {
-  const OpenAiChat chat = Chat(With(kTools));
+  const OpenAiChat chat = Chat(OpenAiWith(kOpenAiTools));
   const v1::Tool& tool = chat.request.conversation().tools(0);
   EXPECT_EQ(tool.parameters_json(), R"({"type":"object","b":1,"a":2})");
   EXPECT_TRUE(tool.strict());
@@ -106,7 +106,7 @@ TEST(OpenAiRequestTest, ToolsKeepTheOrderOfTheirSchemas) {
 
 TEST(OpenAiRequestTest, ToolChoices) {
   const auto choice = [](const std::string& words) {
-    return Shown(Chat(With(std::string(kTools) + ", " + words)).request.tool_choice());
+    return Shown(Chat(OpenAiWith(std::string(kOpenAiTools) + ", " + words)).request.tool_choice());
   };
   EXPECT_EQ(choice(R"("tool_choice": "auto")"), R"({"mode":"MODE_AUTO"})");
   EXPECT_EQ(choice(R"("tool_choice": "none")"), R"({"mode":"MODE_NONE"})");
@@ -118,14 +118,16 @@ TEST(OpenAiRequestTest, ToolChoices) {
                    "tools": [{"type": "function", "function": {"name": "f"}}]}})"),
             R"({"mode":"MODE_AUTO","names":["f"]})");
   // Clients send these without tools too.
-  EXPECT_FALSE(Chat(With(R"("tool_choice": "auto", "parallel_tool_calls": true)")).request.has_tool_choice());
-  EXPECT_THAT(Refused(With(R"("tool_choice": "required")")), HasSubstr("tool_choice: "));
-  EXPECT_THAT(Refused(With(std::string(kTools) + R"(, "tool_choice": "maybe")")), HasSubstr("tool_choice: "));
+  EXPECT_FALSE(
+      Chat(OpenAiWith(R"("tool_choice": "auto", "parallel_tool_calls": true)")).request.has_tool_choice());
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("tool_choice": "required")")), HasSubstr("tool_choice: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(std::string(kOpenAiTools) + R"(, "tool_choice": "maybe")")),
+              HasSubstr("tool_choice: "));
 }
 
 TEST(OpenAiRequestTest, Constraints) {
   const auto constraint = [](const std::string& words) {
-    return Shown(Chat(With(words)).request.constraint());
+    return Shown(Chat(OpenAiWith(words)).request.constraint());
   };
   EXPECT_EQ(constraint(R"("response_format": {"type": "text"})"), "{}");
   EXPECT_EQ(constraint(R"("response_format": {"type": "json_object"})"), R"({"json_object":true})");
@@ -142,46 +144,51 @@ TEST(OpenAiRequestTest, Constraints) {
                        {"begin": "[f=a]", "schema": {"type": "object"}, "end": "[/f]"}], "triggers": ["[f="]})"),
       R"({"structural_tags":{"tags":[{"begin":"[f=a]","json_schema":"{\"type\":\"object\"}","end":"[/f]"}],)"
       R"("triggers":["[f="]}})");
-  EXPECT_THAT(Refused(With(R"("response_format": {"type": "structural_tag", "triggers": ["<"]})")),
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("response_format": {"type": "structural_tag", "triggers": ["<"]})")),
               HasSubstr("response_format.structures: "));
-  EXPECT_THAT(Refused(With(R"("response_format": {"type": "structural_tag", "structures": [{"begin": "<"}],
-                           "triggers": ["<"]})")),
-              HasSubstr("response_format.structures[0].schema: "));
   EXPECT_THAT(
-      Refused(With(R"("response_format": {"type": "structural_tag", "structures": [], "triggers": [1]})")),
-      HasSubstr("response_format.triggers: "));
-  EXPECT_FALSE(Chat(With("")).request.has_constraint());
-  EXPECT_THAT(Refused(With(R"("guided_regex": "a", "guided_choice": ["b"])")), HasSubstr("guided_choice: "));
-  EXPECT_THAT(Refused(With(R"("structured_outputs": {"structural_tag": "x"})")),
+      RefusedChat(OpenAiWith(R"("response_format": {"type": "structural_tag", "structures": [{"begin": "<"}],
+                           "triggers": ["<"]})")),
+      HasSubstr("response_format.structures[0].schema: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(
+                  R"("response_format": {"type": "structural_tag", "structures": [], "triggers": [1]})")),
+              HasSubstr("response_format.triggers: "));
+  EXPECT_FALSE(Chat(OpenAiWith("")).request.has_constraint());
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("guided_regex": "a", "guided_choice": ["b"])")),
+              HasSubstr("guided_choice: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("structured_outputs": {"structural_tag": "x"})")),
               HasSubstr("structured_outputs.structural_tag: "));
-  EXPECT_THAT(Refused(With(R"("response_format": {"type": "xml"})")), HasSubstr("response_format.type: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("response_format": {"type": "xml"})")),
+              HasSubstr("response_format.type: "));
 }
 
 TEST(OpenAiRequestTest, Thinking) {
-  EXPECT_EQ(Shown(Chat(With(R"("reasoning_effort": "high")")).request.thinking()), R"({"effort":"high"})");
-  EXPECT_EQ(Shown(Chat(With(R"("reasoning_effort": "none")")).request.thinking()), R"({"enabled":false})");
+  EXPECT_EQ(Shown(Chat(OpenAiWith(R"("reasoning_effort": "high")")).request.thinking()),
+            R"({"effort":"high"})");
+  EXPECT_EQ(Shown(Chat(OpenAiWith(R"("reasoning_effort": "none")")).request.thinking()),
+            R"({"enabled":false})");
   const OpenAiChat chat =
-      Chat(With(R"("chat_template_kwargs": {"enable_thinking": true, "x": [1, {"y": null}]})"));
+      Chat(OpenAiWith(R"("chat_template_kwargs": {"enable_thinking": true, "x": [1, {"y": null}]})"));
   EXPECT_EQ(Shown(chat.request.thinking()), R"({"enabled":true})");
   EXPECT_EQ(Shown(chat.request.conversation().template_arguments()), R"({"x":[1,{"y":null}]})");
 }
 
 TEST(OpenAiRequestTest, UnknownMembersAreIgnoredAndNamedAndForeignOnesAreNot) {
   const OpenAiChat chat =
-      Chat(With(R"("user": "u", "store": true, "metadata": {}, "beam_width": 3, "x": null)"));
+      Chat(OpenAiWith(R"("user": "u", "store": true, "metadata": {}, "beam_width": 3, "x": null)"));
   EXPECT_THAT(chat.answer.ignored, ElementsAre("beam_width"));
-  EXPECT_THAT(Chat(With("")).answer.ignored, IsEmpty());
+  EXPECT_THAT(Chat(OpenAiWith("")).answer.ignored, IsEmpty());
 }
 
 TEST(OpenAiRequestTest, WhatChangesTheMeaningIsRefused) {
   for (const char* const more :
        {R"("modalities": ["text", "audio"])", R"("audio": {"voice": "x"})", R"("functions": [{"name": "f"}])",
         R"("function_call": "auto")", R"("web_search_options": {})", R"("continue_final_message": true)"}) {
-    EXPECT_THAT(Refused(With(more)), HasSubstr(": ")) << more;
+    EXPECT_THAT(RefusedChat(OpenAiWith(more)), HasSubstr(": ")) << more;
   }
-  EXPECT_FALSE(Chat(With(R"("modalities": ["text"], "continue_final_message": false)")).answer.stream);
+  EXPECT_FALSE(Chat(OpenAiWith(R"("modalities": ["text"], "continue_final_message": false)")).answer.stream);
   EXPECT_THAT(
-      Refused(
+      RefusedChat(
           R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]})"),
       HasSubstr("messages[0].content[0].type: "));
 }
@@ -229,22 +236,23 @@ TEST(OpenAiRequestTest, FieldsOfOtherServersAreServedOrRefusedByName) {
                                  R"("lora_path": "x")"};
   for (const std::string more : refused) {
     const std::string name = more.substr(1, more.find('"', 1) - 1);
-    EXPECT_THAT(Refused(With(more)), testing::StartsWith(name + ": ")) << more;
+    EXPECT_THAT(RefusedChat(OpenAiWith(more)), testing::StartsWith(name + ": ")) << more;
     const auto completion = ReadOpenAiCompletion(Json::parse(R"({"prompt": "a", )" + more + "}"));
     EXPECT_THAT(std::string(completion.status().message()), testing::StartsWith(name + ": ")) << more;
   }
-  EXPECT_THAT(Refused(With(R"("add_generation_prompt": false)")), HasSubstr("add_generation_prompt: "));
-  EXPECT_THAT(Refused(With(R"("echo": true)")), HasSubstr("echo: "));
-  EXPECT_THAT(Refused(With(R"("best_of": 2)")), HasSubstr("best_of: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("add_generation_prompt": false)")),
+              HasSubstr("add_generation_prompt: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("echo": true)")), HasSubstr("echo: "));
+  EXPECT_THAT(RefusedChat(OpenAiWith(R"("best_of": 2)")), HasSubstr("best_of: "));
   // What those servers have anyway asks for nothing.
-  const OpenAiChat chat = Chat(With(
+  const OpenAiChat chat = Chat(OpenAiWith(
       R"("min_tokens": 0, "bad_words": [], "prompt_logprobs": null, "include_stop_str_in_output": false,
          "documents": [], "chat_template": null, "add_special_tokens": true, "use_beam_search": false,
          "length_penalty": 1.0, "add_generation_prompt": true, "echo": false, "best_of": 1)"));
-  EXPECT_EQ(Shown(chat.request), Shown(Chat(With("")).request));
+  EXPECT_EQ(Shown(chat.request), Shown(Chat(OpenAiWith("")).request));
   EXPECT_THAT(chat.answer.ignored, IsEmpty());
-  const OpenAiChat served =
-      Chat(With(R"("skip_special_tokens": false, "thinking_token_budget": 9, "include_reasoning": false)"));
+  const OpenAiChat served = Chat(
+      OpenAiWith(R"("skip_special_tokens": false, "thinking_token_budget": 9, "include_reasoning": false)"));
   EXPECT_TRUE(served.request.output().special_tokens());
   EXPECT_EQ(Shown(served.request.thinking()), R"({"budget_tokens":9,"show":"SHOW_NONE"})");
 }
@@ -254,7 +262,7 @@ TEST(OpenAiRequestTest, MessagesAreBounded) {
   for (size_t i = 0; i < kMaxMessages; ++i) body["messages"].push_back({{"role", "user"}, {"content", "x"}});
   EXPECT_TRUE(ReadOpenAiChat(body).ok());
   body["messages"].push_back(body["messages"][0]);
-  EXPECT_THAT(Refused(body.dump()), HasSubstr("messages: 20001 of them"));
+  EXPECT_THAT(RefusedChat(body.dump()), HasSubstr("messages: 20001 of them"));
 }
 
 TEST(OpenAiRequestTest, WrongTypesNameTheirField) {
@@ -276,7 +284,7 @@ TEST(OpenAiRequestTest, WrongTypesNameTheirField) {
       {R"({"messages": [], "stream": "yes"})", "stream: "},
       {R"({"messages": [], "tools": [{"type": "retrieval"}]})", "tools[0].type: "},
   };
-  for (const auto& [body, field] : wrong) EXPECT_THAT(Refused(body), testing::StartsWith(field)) << body;
+  for (const auto& [body, field] : wrong) EXPECT_THAT(RefusedChat(body), testing::StartsWith(field)) << body;
   EXPECT_EQ(ReadOpenAiChat(Json::parse("[]")).status().message(), "the body is not a JSON object");
 }
 
@@ -343,7 +351,7 @@ TEST(OpenAiRequestTest, PromptsAreBoundedAndSoIsWhatIsSentWithEach) {
 
 TEST(OpenAiRequestTest, TokensOfTextAndOfConversations) {
   EXPECT_EQ(ReadTokenize(Json::parse(R"({"prompt": "a"})"))->text(), "a");
-  EXPECT_EQ(ReadTokenize(Json::parse(With("")))->conversation().messages_size(), 1);
+  EXPECT_EQ(ReadTokenize(Json::parse(OpenAiWith("")))->conversation().messages_size(), 1);
   EXPECT_THAT(ReadDetokenize(Json::parse(R"({"tokens": [1, 2]})"))->token_ids(), ElementsAre(1, 2));
   EXPECT_TRUE(absl::IsInvalidArgument(ReadDetokenize(Json::parse(R"({"tokens": [-1]})")).status()));
 }

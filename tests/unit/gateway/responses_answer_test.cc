@@ -10,13 +10,13 @@ namespace {
 
 using ::testing::ElementsAre;
 
-struct Both {
+struct ResponsesBoth {
   std::vector<Json> events;
   Json whole;
 };
 
 // The data of a stream's events, whose names are their types, and whose numbers go up by one.
-std::vector<Json> Data(const std::string& bytes) {
+std::vector<Json> ResponsesData(const std::string& bytes) {
   std::vector<Json> events;
   for (size_t at = 0; at < bytes.size();) {
     const size_t line = bytes.find('\n', at), end = bytes.find("\n\n", at);
@@ -31,7 +31,7 @@ std::vector<Json> Data(const std::string& bytes) {
 
 const Json kEcho = {{"instructions", "i"}, {"store", false}};
 
-Both Write(const std::vector<v1::GenerateResponse>& stream) {
+ResponsesBoth WriteResponses(const std::vector<v1::GenerateResponse>& stream) {
   ResponsesEvents events(77, kEcho);
   Answer answer;
   std::string bytes;
@@ -41,7 +41,7 @@ Both Write(const std::vector<v1::GenerateResponse>& stream) {
   }
   const v1::Usage usage = UsageOf(std::nullopt, answer.choices());
   bytes += events.End(usage);
-  Both both{.events = Data(bytes), .whole = ResponsesWhole(answer, usage, 77, kEcho)};
+  ResponsesBoth both{.events = ResponsesData(bytes), .whole = ResponsesWhole(answer, usage, 77, kEcho)};
   // The last event of a stream is the answer in one piece.
   EXPECT_EQ(both.events.back()["response"], both.whole);
   return both;
@@ -58,7 +58,7 @@ std::vector<std::string> Types(const std::vector<Json>& events) {
 }
 
 TEST(ResponsesAnswerTest, PartsAreItemsInOrder) {
-  const Both both = Write(AnswerInParts());
+  const ResponsesBoth both = WriteResponses(AnswerInParts());
   EXPECT_THAT(
       Types(both.events),
       ElementsAre(
@@ -90,7 +90,7 @@ TEST(ResponsesAnswerTest, PartsAreItemsInOrder) {
 }
 
 TEST(ResponsesAnswerTest, InOnePiece) {
-  const Json whole = Write(AnswerInParts()).whole;
+  const Json whole = WriteResponses(AnswerInParts()).whole;
   EXPECT_EQ(
       whole["output"].dump(),
       R"([{"type":"reasoning","id":"rs_r1_0","summary":[],"content":[{"type":"reasoning_text","text":"hm"}],"status":"completed"},)"
@@ -107,8 +107,8 @@ TEST(ResponsesAnswerTest, InOnePiece) {
 }
 
 TEST(ResponsesAnswerTest, ATextWithoutPartsIsOneMessage) {
-  const Both both =
-      Write({StartedEvent(), TextEvent("a"), TextEvent("b"), FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)});
+  const ResponsesBoth both = WriteResponses(
+      {StartedEvent(), TextEvent("a"), TextEvent("b"), FinishedEvent(v1::FINISH_REASON_STOP_TOKEN)});
   ASSERT_EQ(both.whole["output"].size(), 1u);
   EXPECT_EQ(both.whole["output"][0]["content"][0]["text"], "ab");
   EXPECT_EQ(both.whole["output"][0]["status"], "completed");
@@ -120,15 +120,15 @@ TEST(ResponsesAnswerTest, AnswersThatAreCutSayWhy) {
       {v1::FINISH_REASON_CONTEXT_FULL, "max_output_tokens"},
       {v1::FINISH_REASON_CONTENT_FILTER, "content_filter"}};
   for (const auto& [reason, word] : reasons) {
-    const Both both = Write({StartedEvent(), TextEvent("a"), FinishedEvent(reason)});
+    const ResponsesBoth both = WriteResponses({StartedEvent(), TextEvent("a"), FinishedEvent(reason)});
     EXPECT_EQ(both.events.back()["type"], "response.incomplete");
     EXPECT_EQ(both.whole["status"], "incomplete");
     EXPECT_EQ(both.whole["incomplete_details"]["reason"], word);
     EXPECT_EQ(both.whole["output"][0]["status"], "incomplete");
   }
-  const Both call =
-      Write({StartedEvent(), PartEventOf(0, v1::PartStart::KIND_TOOL_CALL, "{\"x\":", false, "f"),
-             FinishedEvent(v1::FINISH_REASON_LENGTH)});
+  const ResponsesBoth call =
+      WriteResponses({StartedEvent(), PartEventOf(0, v1::PartStart::KIND_TOOL_CALL, "{\"x\":", false, "f"),
+                      FinishedEvent(v1::FINISH_REASON_LENGTH)});
   EXPECT_EQ(call.whole["output"][0]["status"], "incomplete");
   EXPECT_EQ(call.whole["output"][0]["arguments"], "{\"x\":");
 }
@@ -138,13 +138,13 @@ TEST(ResponsesAnswerTest, AFailureHasWhatThereWas) {
   std::string bytes = events.Add(StartedEvent());
   bytes += events.Add(PartEventOf(0, v1::PartStart::KIND_TEXT, "a", true));
   bytes += events.Fail(absl::UnavailableError("the worker is lost"));
-  const Json last = Data(bytes).back();
+  const Json last = ResponsesData(bytes).back();
   EXPECT_EQ(last["type"], "response.failed");
   EXPECT_EQ(last["response"]["status"], "failed");
   EXPECT_EQ(last["response"]["error"].dump(), R"({"code":"server_error","message":"the worker is lost"})");
   EXPECT_EQ(last["response"]["output"][0]["content"][0]["text"], "a");
   ResponsesEvents nothing(77, kEcho);
-  const Json error = Data(nothing.Fail(absl::ResourceExhaustedError("too many"))).back();
+  const Json error = ResponsesData(nothing.Fail(absl::ResourceExhaustedError("too many"))).back();
   EXPECT_EQ(error["type"], "error");
   EXPECT_EQ(error["code"], "rate_limit_exceeded");
 }
@@ -167,7 +167,7 @@ TEST(ResponsesAnswerTest, DeltasMayBeCutAnywhere) {
       }
     }
   }
-  EXPECT_EQ(Write(finer).whole, Write(AnswerInParts()).whole);
+  EXPECT_EQ(WriteResponses(finer).whole, WriteResponses(AnswerInParts()).whole);
 }
 
 }  // namespace

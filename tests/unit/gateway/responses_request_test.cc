@@ -12,28 +12,28 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-ResponsesRequest Read(const std::string& body) {
+ResponsesRequest ReadResponse(const std::string& body) {
   auto read = ReadResponses(Json::parse(body));
   EXPECT_TRUE(read.ok()) << read.status() << "\n" << body;
   return read.ok() ? *read : ResponsesRequest{};
 }
 
-std::string Refused(const std::string& body) {
+std::string RefusedResponse(const std::string& body) {
   const auto read = ReadResponses(Json::parse(body));
   EXPECT_TRUE(absl::IsInvalidArgument(read.status())) << read.status() << "\n" << body;
   return std::string(read.status().message());
 }
 
 // A body of one text with more members.
-std::string With(const std::string& more) {
+std::string ResponsesWith(const std::string& more) {
   return R"({"input": "hi")" + (more.empty() ? "" : ", " + more) + "}";
 }
 
-constexpr const char* kTools =
+constexpr const char* kResponsesTools =
     R"("tools": [{"type": "function", "name": "f", "description": "d", "strict": true, "parameters": {"type": "object", "b": 1, "a": 2}}])";
 
 TEST(ResponsesRequestTest, ATextAndInstructions) {
-  const ResponsesRequest read = Read(R"({"model": "m", "instructions": "Be brief.", "input": "hi"})");
+  const ResponsesRequest read = ReadResponse(R"({"model": "m", "instructions": "Be brief.", "input": "hi"})");
   EXPECT_EQ(
       Shown(read.request),
       R"({"model":"m","conversation":{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"hi"}]},)"
@@ -43,7 +43,7 @@ TEST(ResponsesRequestTest, ATextAndInstructions) {
 }
 
 TEST(ResponsesRequestTest, ItemsOfOneTurnAreOneMessage) {
-  const ResponsesRequest read = Read(R"({"input": [
+  const ResponsesRequest read = ReadResponse(R"({"input": [
       {"role": "developer", "content": "Be brief."},
       {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
       {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "no"}], "encrypted_content": "x",
@@ -65,10 +65,11 @@ TEST(ResponsesRequestTest, ItemsOfOneTurnAreOneMessage) {
 
 TEST(ResponsesRequestTest, ToolsAndTheirChoice) {
   EXPECT_EQ(
-      Shown(Read(With(kTools)).request.conversation().tools(0)),
+      Shown(ReadResponse(ResponsesWith(kResponsesTools)).request.conversation().tools(0)),
       R"({"name":"f","description":"d","parameters_json":"{\"type\":\"object\",\"b\":1,\"a\":2}","strict":true})");
   const auto choice = [](const std::string& more) {
-    return Shown(Read(With(std::string(kTools) + ", " + more)).request.tool_choice());
+    return Shown(
+        ReadResponse(ResponsesWith(std::string(kResponsesTools) + ", " + more)).request.tool_choice());
   };
   EXPECT_EQ(choice(R"("tool_choice": "required", "parallel_tool_calls": false)"),
             R"({"mode":"MODE_REQUIRED","parallel":false})");
@@ -78,17 +79,21 @@ TEST(ResponsesRequestTest, ToolsAndTheirChoice) {
       choice(
           R"("tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]})"),
       R"({"mode":"MODE_AUTO","names":["f"]})");
-  EXPECT_FALSE(Read(With(R"("tool_choice": "auto", "parallel_tool_calls": true)")).request.has_tool_choice());
-  EXPECT_THAT(Refused(With(R"("tool_choice": "required")")), HasSubstr("there are no tools"));
-  EXPECT_THAT(Refused(With(R"("tools": [{"type": "web_search"}])")),
+  EXPECT_FALSE(ReadResponse(ResponsesWith(R"("tool_choice": "auto", "parallel_tool_calls": true)"))
+                   .request.has_tool_choice());
+  EXPECT_THAT(RefusedResponse(ResponsesWith(R"("tool_choice": "required")")),
+              HasSubstr("there are no tools"));
+  EXPECT_THAT(RefusedResponse(ResponsesWith(R"("tools": [{"type": "web_search"}])")),
               HasSubstr("\"web_search\" does not run here"));
-  EXPECT_THAT(Refused(With(std::string(kTools) + R"(, "tool_choice": "f")")), HasSubstr("tool_choice: "));
-  EXPECT_THAT(Refused(With(std::string(kTools) + R"(, "tool_choice": {"type": "mcp"})")),
-              HasSubstr("tool_choice.type: "));
+  EXPECT_THAT(RefusedResponse(ResponsesWith(std::string(kResponsesTools) + R"(, "tool_choice": "f")")),
+              HasSubstr("tool_choice: "));
+  EXPECT_THAT(
+      RefusedResponse(ResponsesWith(std::string(kResponsesTools) + R"(, "tool_choice": {"type": "mcp"})")),
+      HasSubstr("tool_choice.type: "));
 }
 
 TEST(ResponsesRequestTest, HowItIsAnswered) {
-  const ResponsesRequest read = Read(With(
+  const ResponsesRequest read = ReadResponse(ResponsesWith(
       R"("max_output_tokens": 5, "temperature": 0.5, "top_p": 0.25, "prompt_cache_key": "s", "stream": true, "truncation": "auto",
          "reasoning": {"effort": "low", "summary": "auto"}, "store": false, "include": ["reasoning.encrypted_content"],
          "metadata": {"a": "b"}, "user": "u", "service_tier": "auto", "background": false, "previous_response_id": null, "beam": 1,
@@ -104,23 +109,26 @@ TEST(ResponsesRequestTest, HowItIsAnswered) {
   EXPECT_EQ(read.echo["max_output_tokens"], 5);
   EXPECT_EQ(read.echo["metadata"]["a"], "b");
   EXPECT_EQ(read.echo["store"], false);
-  EXPECT_FALSE(Read(With(R"("reasoning": {"effort": "none"})")).request.thinking().enabled());
-  EXPECT_TRUE(
-      Read(With(R"("text": {"format": {"type": "json_object"}})")).request.constraint().json_object());
-  EXPECT_FALSE(Read(With(R"("text": {"format": {"type": "text"}})")).request.has_constraint());
+  EXPECT_FALSE(
+      ReadResponse(ResponsesWith(R"("reasoning": {"effort": "none"})")).request.thinking().enabled());
+  EXPECT_TRUE(ReadResponse(ResponsesWith(R"("text": {"format": {"type": "json_object"}})"))
+                  .request.constraint()
+                  .json_object());
+  EXPECT_FALSE(
+      ReadResponse(ResponsesWith(R"("text": {"format": {"type": "text"}})")).request.has_constraint());
 }
 
 TEST(ResponsesRequestTest, WhatNeedsAMemoryIsRefused) {
-  EXPECT_THAT(Refused(With(R"("store": true)")), HasSubstr("store: no answer is kept here"));
+  EXPECT_THAT(RefusedResponse(ResponsesWith(R"("store": true)")), HasSubstr("store: no answer is kept here"));
   for (const char* const name : {"previous_response_id", "conversation"}) {
-    EXPECT_THAT(Refused(With("\"" + std::string(name) + "\": \"x\"")),
+    EXPECT_THAT(RefusedResponse(ResponsesWith("\"" + std::string(name) + "\": \"x\"")),
                 HasSubstr("send the whole conversation as input"));
   }
   for (const char* const more :
        {R"("background": true)", R"("prompt": {"id": "p"})", R"("context_management": [{}])"}) {
-    EXPECT_THAT(Refused(With(more)), HasSubstr("not served here"));
+    EXPECT_THAT(RefusedResponse(ResponsesWith(more)), HasSubstr("not served here"));
   }
-  EXPECT_THAT(Refused(R"({"input": [{"type": "item_reference", "id": "x"}]})"),
+  EXPECT_THAT(RefusedResponse(R"({"input": [{"type": "item_reference", "id": "x"}]})"),
               HasSubstr("input[0].type: nothing is kept"));
 }
 
@@ -157,7 +165,7 @@ TEST(ResponsesRequestTest, WhatIsWrongIsNamed) {
       {R"({"input": "x", "top_logprobs": 3})", "top_logprobs: "},
       {R"({"input": "x", "max_output_tokens": -1})", "max_output_tokens: must be in"},
       {R"({"input": "x", "reasoning": "low"})", "reasoning: not a JSON object"}};
-  for (const auto& [body, words] : cases) EXPECT_THAT(Refused(body), HasSubstr(words));
+  for (const auto& [body, words] : cases) EXPECT_THAT(RefusedResponse(body), HasSubstr(words));
 }
 
 }  // namespace

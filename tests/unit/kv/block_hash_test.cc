@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<TokenId> Tokens(int count, int first, int step = 1) {
+std::vector<TokenId> TokensFrom(int count, int first, int step = 1) {
   std::vector<TokenId> tokens;
   for (int i = 0; i < count; ++i) tokens.push_back(TokenId(first + step * i));
   return tokens;
@@ -29,26 +29,26 @@ std::vector<TokenId> Tokens(int count, int first, int step = 1) {
 TEST(BlockHashTest, MatchesPythonsHashlib) {
   const BlockHash root = RootHash("model", TenantSalt("tenant"));
   EXPECT_EQ(root.ToHex(), "1cc11952b3f4cc20fc4a70e8d27feb57");
-  const BlockHash first = ChildHash(root, Tokens(16, 0));
+  const BlockHash first = ChildHash(root, TokensFrom(16, 0));
   EXPECT_EQ(first.ToHex(), "3369bac170ec7071442d34fa7bf38b27");
-  EXPECT_EQ(ChildHash(first, Tokens(16, 2147483647, -1)).ToHex(), "9f369c16d275a0c6b789d5bb35c02f70");
+  EXPECT_EQ(ChildHash(first, TokensFrom(16, 2147483647, -1)).ToHex(), "9f369c16d275a0c6b789d5bb35c02f70");
   EXPECT_EQ(RootHash("", TenantSalt("")).ToHex(), "0c4d3a6501c7b6a688c6700c2dfcef6d");
   EXPECT_EQ(RootHash("modelt", TenantSalt("enant")).ToHex(), "445cac856480467d531bb3312c2c5cb4");
 }
 
 TEST(BlockHashTest, ChainHoldsTheFullBlocksOnly) {
   const BlockHash root = RootHash("model", TenantSalt("tenant"));
-  EXPECT_THAT(HashChain(root, Tokens(0, 0)), IsEmpty());
-  EXPECT_THAT(HashChain(root, Tokens(15, 0)), IsEmpty());
-  const BlockHash first = ChildHash(root, Tokens(16, 0));
-  const BlockHash second = ChildHash(first, Tokens(16, 16));
-  EXPECT_THAT(HashChain(root, Tokens(16, 0)), ElementsAre(first));
-  EXPECT_THAT(HashChain(root, Tokens(47, 0)), ElementsAre(first, second));
+  EXPECT_THAT(HashChain(root, TokensFrom(0, 0)), IsEmpty());
+  EXPECT_THAT(HashChain(root, TokensFrom(15, 0)), IsEmpty());
+  const BlockHash first = ChildHash(root, TokensFrom(16, 0));
+  const BlockHash second = ChildHash(first, TokensFrom(16, 16));
+  EXPECT_THAT(HashChain(root, TokensFrom(16, 0)), ElementsAre(first));
+  EXPECT_THAT(HashChain(root, TokensFrom(47, 0)), ElementsAre(first, second));
 }
 
 TEST(BlockHashTest, OneTokenChangesItsBlockAndAllAfterIt) {
   const BlockHash root = RootHash("model", TenantSalt("tenant"));
-  std::vector<TokenId> tokens = Tokens(64, 100);
+  std::vector<TokenId> tokens = TokensFrom(64, 100);
   const auto before = HashChain(root, tokens);
   tokens[20] = TokenId(7);
   const auto after = HashChain(root, tokens);
@@ -61,7 +61,7 @@ TEST(BlockHashTest, NoBlockOfOneTenantOrModelIsAnothers) {
   size_t count = 0;
   for (const char* model : {"model", "model2", ""}) {
     for (const char* salt : {"a", "b", "", "ab"}) {
-      for (const BlockHash& hash : HashChain(RootHash(model, TenantSalt(salt)), Tokens(160, 1))) {
+      for (const BlockHash& hash : HashChain(RootHash(model, TenantSalt(salt)), TokensFrom(160, 1))) {
         EXPECT_TRUE(all.insert(hash).second) << model << " / " << salt;
         ++count;
       }
@@ -75,7 +75,7 @@ TEST(BlockHashTest, GoesOverTheWireAndBack) {
   EXPECT_EQ(BlockHash::FromBytes(std::string(hash.bytes())), hash);
   EXPECT_NE(hash, BlockHash());
   EXPECT_DEATH(BlockHash::FromBytes("short"), "CHECK failed");
-  EXPECT_DEATH(ChildHash(hash, Tokens(15, 0)), "CHECK failed");
+  EXPECT_DEATH(ChildHash(hash, TokensFrom(15, 0)), "CHECK failed");
 }
 
 }  // namespace

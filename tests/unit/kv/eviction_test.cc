@@ -9,7 +9,7 @@
 namespace baton::kv {
 namespace {
 
-std::vector<BlockHash> Chain(int64_t blocks, int32_t prompt) {
+std::vector<BlockHash> PromptBlocks(int64_t blocks, int32_t prompt) {
   const BlockHash root = RootHash("model", TenantSalt("tenant"));
   std::vector<TokenId> tokens;
   for (int64_t i = 0; i < blocks * kBlockTokens; ++i)
@@ -35,7 +35,7 @@ int64_t FoundInALoop(Eviction eviction) {
   BlockPool pool(64, eviction);
   int64_t found = 0;
   for (int round = 0; round < 60; ++round) {
-    for (int prompt = 0; prompt < 20; ++prompt) found += Serve(pool, Chain(4, prompt));
+    for (int prompt = 0; prompt < 20; ++prompt) found += Serve(pool, PromptBlocks(4, prompt));
   }
   pool.CheckConservation();
   return found;
@@ -49,7 +49,7 @@ TEST(EvictionTest, KeepsPartOfALoopThatDoesNotFit) {
 TEST(EvictionTest, AChainGoesFromItsTail) {
   for (const Eviction eviction : {Eviction::kForecast, Eviction::kLeastRecentlyUsed}) {
     BlockPool pool(16, eviction);
-    const auto first = Chain(8, 1);
+    const auto first = PromptBlocks(8, 1);
     Serve(pool, first);
     for (int64_t more = 1; more <= 8; ++more) {
       ASSERT_TRUE(pool.Allocate(1).ok());
@@ -78,7 +78,7 @@ TEST(EvictionTest, ConservesBlocksUnderRandomPrompts) {
       held.erase(held.begin() + static_cast<int64_t>(at));
       continue;
     }
-    const auto chain = Chain(1 + draw(16), draw(30));
+    const auto chain = PromptBlocks(1 + draw(16), draw(30));
     std::vector<BlockId> blocks = pool.AcquirePrefix(chain);
     auto rest = pool.Allocate(std::ssize(chain) - std::ssize(blocks));
     if (!rest.ok()) {

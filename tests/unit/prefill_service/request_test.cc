@@ -9,9 +9,9 @@
 namespace baton::prefill_service {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class RequestTest : public testing::Test {
+class RequestTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     engine_ = engine::Engine::Load(

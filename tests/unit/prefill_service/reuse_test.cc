@@ -12,9 +12,9 @@
 namespace baton::prefill_service {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-gqa-tied";
+constexpr char kReuseModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-gqa-tied";
 constexpr uint64_t kSeed = 77;
 
 struct Prompt {
@@ -42,7 +42,7 @@ struct Given {
 class Worker {
  public:
   explicit Worker(Given given = {}) {
-    engine::EngineOptions options = {.model_folder = kModel, .backend = given.backend, .tp = given.tp};
+    engine::EngineOptions options = {.model_folder = kReuseModel, .backend = given.backend, .tp = given.tp};
     options.threads = given.tp;
     options.key_dtype = options.value_dtype = given.dtype;
     options.kv_bytes = 1 << 20;
@@ -202,12 +202,12 @@ Prompt Ask(const std::vector<int>& order, int question = 0) {
   return prompt;
 }
 
-class ReuseTest : public testing::TestWithParam<std::string> {
+class ReuseTest : public ::testing::TestWithParam<std::string> {
  protected:
   Given With() const { return {.backend = GetParam()}; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Backends, ReuseTest, testing::Values("reference", "cpu"),
+INSTANTIATE_TEST_SUITE_P(Backends, ReuseTest, ::testing::Values("reference", "cpu"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(ReuseTest, IsWhatTheDefinitionSays) {

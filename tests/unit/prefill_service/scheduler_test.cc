@@ -11,8 +11,8 @@
 namespace baton::prefill_service {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr forecast::QueueTargets kTargets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
 constexpr char kModel[] = BATON_SOURCE_DIR "/tests/golden/models/data/llama-gqa-tied";
@@ -66,7 +66,7 @@ class SlowLink final : public transfer::LinkSender {
   std::map<uint64_t, int64_t> reserved_;
 };
 
-class SchedulerTest : public testing::Test {
+class SchedulerTest : public ::testing::Test {
  protected:
   void Make(int64_t blocks, SchedulerOptions options) {
     auto engine = engine::Engine::Load({.model_folder = kModel, .backend = "reference", .kv_bytes = 1 << 20});

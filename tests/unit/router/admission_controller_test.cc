@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/seed.h"
+#include "tests/unit/router/admission_time.h"
 
 namespace baton::router::admission {
 namespace {
@@ -15,8 +16,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr TenantId kA(1), kB(2);
-
-absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 std::vector<EntryId> Admit(AdmissionController* controller, const AdmissionRequest& request, absl::Time now) {
   auto decided = controller->Admit(request, now);

@@ -5,13 +5,12 @@
 
 #include "router/admission/meter.h"
 #include "tests/seed.h"
+#include "tests/unit/router/admission_time.h"
 
 namespace baton::router::admission {
 namespace {
 
 using ::testing::HasSubstr;
-
-absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 TEST(BucketTest, RefillsEvenlyAndHoldsOnePeriod) {
   Bucket bucket;

@@ -6,14 +6,13 @@
 
 #include "router/admission/meters.h"
 #include "tests/seed.h"
+#include "tests/unit/router/admission_time.h"
 
 namespace baton::router::admission {
 namespace {
 
 constexpr TenantId kTenant{3};
 constexpr TenantLimits kLimits = {.requests_per_minute = 60, .prompt_tokens_per_minute = 600};
-
-absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 TEST(MetersTest, ReportsWhatWasUsedOnce) {
   Meters meters;

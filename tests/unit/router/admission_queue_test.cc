@@ -9,13 +9,12 @@
 #include "router/admission/queue.h"
 #include "tests/fuzz/admission_operations.h"
 #include "tests/seed.h"
+#include "tests/unit/router/admission_time.h"
 
 namespace baton::router::admission {
 namespace {
 
 using ::testing::HasSubstr;
-
-absl::Time At(int seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 // What is served until nobody can be.
 std::vector<uint64_t> ServeAll(Queue* queue) {

@@ -4,11 +4,10 @@
 
 #include "router/admission/ttft_deadlines.h"
 #include "tests/seed.h"
+#include "tests/unit/router/admission_time.h"
 
 namespace baton::router::admission {
 namespace {
-
-absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
 TEST(TtftDeadlinesTest, TheClientsDeadlineComesFirst) {
   const TtftDeadlines deadlines(absl::Seconds(2));

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/sampling/sampler.h"
+#include "tests/unit/sampling/specials.h"
 
 namespace baton::sampling {
 namespace {
@@ -11,8 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kVocabulary = 100;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 void ExpectRefused(const Params& params, const char* message) {
   const absl::Status status = params.Validate(kVocabulary);

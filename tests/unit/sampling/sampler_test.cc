@@ -5,19 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <random>
 
 #include "common/base/random.h"
+#include "tests/unit/sampling/specials.h"
 
 namespace baton::sampling {
 namespace {
 
 using ::testing::FloatNear;
 using ::testing::IsEmpty;
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<float> RandomLogits(uint32_t seed, size_t vocabulary, float spread) {
   std::mt19937 random(seed);

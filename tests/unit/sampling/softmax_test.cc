@@ -7,11 +7,10 @@
 #include <random>
 #include <vector>
 
+#include "tests/unit/sampling/specials.h"
+
 namespace baton::sampling {
 namespace {
-
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(SoftmaxTest, MaxPassesOverNan) {
   EXPECT_EQ(Max({}), -kInfinity);

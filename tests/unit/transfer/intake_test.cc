@@ -14,12 +14,12 @@ namespace {
 
 using testing::HasSubstr;
 
-const kv::KvLayout kLayout = {.layers = 2, .kv_heads = 1, .head_dim = 8};
+const kv::KvLayout kIntakeLayout = {.layers = 2, .kv_heads = 1, .head_dim = 8};
 
 class IntakeTest : public testing::Test {
  protected:
   IntakeTest()
-      : store_(kv::KvStore::Create(kLayout, 8).value()), intake_(MakeTicket(), kBlocks, store_, link_) {
+      : store_(kv::KvStore::Create(kIntakeLayout, 8).value()), intake_(MakeTicket(), kBlocks, store_, link_) {
     intake_.Request();
   }
 
@@ -37,7 +37,7 @@ class IntakeTest : public testing::Test {
     chunk.add_generations(9 + block);
     chunk.set_first_layer(layer);
     chunk.set_layers(1);
-    chunk.set_data(std::string(kLayout.layer(0).bytes(), fill));
+    chunk.set_data(std::string(kIntakeLayout.layer(0).bytes(), fill));
     chunk.set_crc32c(Crc32c(chunk.data()));
     return chunk;
   }
@@ -72,7 +72,7 @@ TEST_F(IntakeTest, CommitsInOrderWhateverTheOrderOfArrival) {
   EXPECT_EQ(ByteAt(1, 0), 'c');
   EXPECT_EQ(ByteAt(2, 1), 'e');
   EXPECT_EQ(ByteAt(3, 1), 'b');
-  EXPECT_EQ(intake_.received_bytes(), 6 * kLayout.layer(0).bytes());
+  EXPECT_EQ(intake_.received_bytes(), 6 * kIntakeLayout.layer(0).bytes());
 }
 
 TEST_F(IntakeTest, RefusesLateWritesAndWritesNothing) {
