@@ -54,7 +54,10 @@ function(baton_compile_together target)
   get_target_property(sources ${target} SOURCES)
   list(LENGTH sources count)
   if(BATON_UNITY AND count GREATER 1)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    # As few units as ten sources each allow, of one size: an edit compiles no more of them than it must.
+    math(EXPR units "(${count} + 9) / 10")
+    math(EXPR batch "(${count} + ${units} - 1) / ${units}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
     if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
       # A source that is included by a unit keeps its anonymous namespaces: there is one such unit.
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
