@@ -6,16 +6,19 @@ function(baton_wiring target)
 endfunction()
 
 # baton_room(<name> SOURCES ... DEPS ...): one static library per room, alias baton::<name>. A room can't link
-# rooms that it does not list, so a wrong include fails at the latest in the linker. APART: each source is
+# rooms that it does not list, so a wrong include fails at the latest in the linker. WIRING: as baton_wiring says. APART: each source is
 # compiled alone (if one of its objects must stay out of a link).
 function(baton_room name)
-  cmake_parse_arguments(ARG "APART" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "APART;WIRING" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   if(ARG_SOURCES)
     add_library(baton_${name} STATIC ${ARG_SOURCES})
     target_include_directories(baton_${name} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(baton_${name} PUBLIC ${ARG_DEPS} PRIVATE baton_options ${ARG_PRIVATE_DEPS})
     if(NOT ARG_APART)
       baton_compile_together(baton_${name})
+    endif()
+    if(ARG_WIRING)
+      baton_wiring(baton_${name})
     endif()
   else()
     add_library(baton_${name} INTERFACE)
