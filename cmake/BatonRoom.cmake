@@ -1,3 +1,7 @@
+# What scripts/test builds: the product's binaries, and all that the tests run. The default build is that, too; benchmarks
+# are built by name, or all of them by `baton_benches`.
+add_custom_target(baton_gate_tests)
+
 # baton_wiring(<target>): no time is spent in it, only in what it calls. Release compiles it with -O1, in about half of the time.
 function(baton_wiring target)
   if(CMAKE_BUILD_TYPE STREQUAL Release)
@@ -37,6 +41,7 @@ function(baton_binary name)
   baton_compile_together(${name})
   # A binary's own sources are flags and wiring; the work is done in rooms.
   baton_wiring(${name})
+  add_dependencies(baton_gate_tests ${name})
 endfunction()
 
 # baton_test_paths(<target>): what names the source folder and the build folder in tests. A test runs in the source folder
@@ -61,6 +66,7 @@ function(baton_test name)
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  add_dependencies(baton_gate_tests ${name})
   if(NOT ARG_LABEL STREQUAL "e2e")
     if(NOT TARGET baton_room_tests)
       add_custom_target(baton_room_tests)
