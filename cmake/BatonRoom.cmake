@@ -53,13 +53,33 @@ function(baton_test_paths target)
 endfunction()
 
 # baton_test(<name> LABEL unit|contract|integration|e2e|golden SOURCES ... DEPS ...): a GoogleTest binary whose
-# tests CTest sees one by one. THREADS: several threads meet in the tested code. Its label says so, `baton_thread_tests` builds all
-# such binaries, and CI runs them under ThreadSanitizer. APART: as for baton_room.
+# tests CTest sees one by one. THREADS: several threads meet in the tested code. Its label says so, `baton_thread_tests_PART` builds all
+# such binaries, and ThreadSanitizer's section of scripts/nightly runs them. APART: as for baton_room.
+# COST says in one more word of the label when the tests run. scripts/test runs fast (no socket, no process, no clock; the default of unit,
+# contract, golden and fuzz), net (sockets in one process; the default of integration) and proc (starts processes; one test at a time);
+# scripts/nightly and `scripts/test --all` run night (the default of e2e and fault), too. Two filters of GoogleTest pick tests of another cost than the
+# target's: SMOKE, which are proc, and WALL, which are night and alone on the machine, because their claim is a bound in real time.
 include(GoogleTest)
 function(baton_test name)
-  cmake_parse_arguments(ARG "THREADS;APART" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "THREADS;APART" "COST;LABEL;SMOKE;TIMEOUT;WALL" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_COST)
+    set(ARG_COST fast)
+    if(ARG_LABEL STREQUAL "integration")
+      set(ARG_COST net)
+    elseif(ARG_LABEL MATCHES "^(e2e|fault)$")
+      set(ARG_COST night)
+    endif()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
+  endif()
+  # The last word of the label: the part of the product that is tested, which is the folder behind the level's. `baton_tests_PART` builds
+  # all that scripts/nightly runs of it under a sanitizer.
+  file(RELATIVE_PATH part ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX REPLACE "^(unit|integration|contract)/" "" part ${part})
+  string(REGEX REPLACE "/.*" "" part ${part})
+  if(NOT TARGET baton_tests_${part})
+    add_custom_target(baton_tests_${part})
   endif()
   # Sanitizers only make tests slower. BATON_PATIENCE (tests/CMakeLists.txt) is the same factor.
   if(BATON_SANITIZE)
@@ -67,19 +87,14 @@ function(baton_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   add_dependencies(baton_gate_tests ${name})
-  if(NOT ARG_LABEL STREQUAL "e2e")
-    if(NOT TARGET baton_room_tests)
-      add_custom_target(baton_room_tests)
-    endif()
-    add_dependencies(baton_room_tests ${name})
-  endif()
+  add_dependencies(baton_tests_${part} ${name})
   if(ARG_THREADS)
     # One word: lists do not survive gtest_discover_tests.
     string(APPEND ARG_LABEL +threads)
-    if(NOT TARGET baton_thread_tests)
-      add_custom_target(baton_thread_tests)
+    if(NOT TARGET baton_thread_tests_${part})
+      add_custom_target(baton_thread_tests_${part})
     endif()
-    add_dependencies(baton_thread_tests ${name})
+    add_dependencies(baton_thread_tests_${part} ${name})
   endif()
   target_link_libraries(${name} PRIVATE baton_options ${ARG_DEPS} GTest::gmock GTest::gtest_main baton_source_folder
                         $<TARGET_NAME_IF_EXISTS:baton_tsan_order>)
@@ -89,5 +104,27 @@ function(baton_test name)
   endif()
   baton_wiring(${name})  # the time is spent in the tested code
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  set(others)
+  if(ARG_SMOKE)
+    list(APPEND others ${ARG_SMOKE})
+    baton_discover_tests(${name} proc "${ARG_SMOKE}")
+  endif()
+  if(ARG_WALL)
+    list(APPEND others ${ARG_WALL})
+    baton_discover_tests(${name} wall "${ARG_WALL}")
+  endif()
+  list(JOIN others ":" others)
+  baton_discover_tests(${name} ${ARG_COST} "-${others}")
 endfunction()
+
+# For baton_test, in whose scope it runs: the tests that the filter picks have the cost.
+macro(baton_discover_tests name cost filter)
+  set(alone)
+  if("${cost}" STREQUAL "proc")
+    set(alone PROCESSORS 2)  # ctest runs two at a time
+  elseif("${cost}" STREQUAL "wall")
+    set(alone RUN_SERIAL ON)
+  endif()
+  gtest_discover_tests(${name} TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${ARG_LABEL}+${cost}@${part} TIMEOUT ${ARG_TIMEOUT} ${alone})
+endmacro()
