@@ -206,7 +206,10 @@ void UcxFabric::Dial(Connection& connection, const Place& place) {
     Failed(connection, ToStatus(made, "connecting to the peer"));
     return;
   }
-  // Which transports there are is known, and keys can be taken, once the connection stands.
+  AwaitConnected(connection);
+}
+
+void UcxFabric::AwaitConnected(Connection& connection) {
   ++connection.operations;
   const ucp_request_param_t how = With(&UcxFabric::OnConnected, &connection);
   const ucs_status_ptr_t flushing = ucp_.ep_flush_nbx(connection.ep, &how);
@@ -221,7 +224,8 @@ void UcxFabric::OnConnected(void* request, ucs_status_t status, void* data) {
 
 void UcxFabric::Connected(Connection& connection, ucs_status_t status) {
   --connection.operations;
-  if (connection.closed) return;
+  connection.settled = true;
+  if (connection.closed || connection.accepted) return;  // OnFailure tells of an accepted one
   absl::Status taken = ToStatus(status, "connecting to the peer");
   for (int i = 0; i < 2 && taken.ok(); ++i) {
     taken = ToStatus(ucp_.ep_rkey_unpack(connection.ep, connection.packed[i].data(), &connection.keys[i]),
@@ -263,7 +267,8 @@ void UcxFabric::Accept(ucp_conn_request_h request) {
   params.err_handler.cb = &UcxFabric::OnFailure;
   params.err_handler.arg = made.get();
   // A failure is the peer's to notice.
-  if (ucp_.ep_create(worker_, &params, &made->ep) == UCS_OK) connections_.emplace(last_, std::move(made));
+  if (ucp_.ep_create(worker_, &params, &made->ep) != UCS_OK) return;
+  AwaitConnected(*connections_.emplace(last_, std::move(made)).first->second);
 }
 
 void UcxFabric::Read(Endpoint endpoint, Region region, uint64_t from, std::byte* to, int64_t bytes,
@@ -343,21 +348,23 @@ void UcxFabric::Close(Endpoint endpoint) {
   for (auto& operation : std::exchange(connection.waiting, {})) {
     Ended(std::move(operation), UCS_ERR_CANCELED);
   }
-  if (connection.ep == nullptr) return;
-  ucp_request_param_t how = {};
-  how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-  how.flags = UCP_EP_CLOSE_FLAG_FORCE;
-  const ucs_status_ptr_t closing = ucp_.ep_close_nbx(std::exchange(connection.ep, nullptr), &how);
-  if (UCS_PTR_IS_PTR(closing)) connection.closing = closing;
 }
 
 void UcxFabric::Reap() {
   for (auto it = connections_.begin(); it != connections_.end();) {
     Connection& connection = *it->second;
+    if (connection.closed && connection.settled && connection.ep != nullptr) {
+      ucp_request_param_t how = {};
+      how.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+      how.flags = UCP_EP_CLOSE_FLAG_FORCE;
+      const ucs_status_ptr_t closing = ucp_.ep_close_nbx(std::exchange(connection.ep, nullptr), &how);
+      if (UCS_PTR_IS_PTR(closing)) connection.closing = closing;
+    }
     if (connection.closing != nullptr && ucp_.request_check_status(connection.closing) != UCS_INPROGRESS) {
       ucp_.request_free(std::exchange(connection.closing, nullptr));
     }
-    if (!connection.closed || connection.closing != nullptr || connection.operations > 0) {
+    if (!connection.closed || connection.ep != nullptr || connection.closing != nullptr ||
+        connection.operations > 0) {
       ++it;
       continue;
     }

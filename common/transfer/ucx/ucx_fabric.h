@@ -73,6 +73,7 @@ class UcxFabric final : public Fabric {
     bool accepted = false;  // by a peer that reads from here
     bool closed = false;
     bool connected = false;
+    bool settled = false;                // the attempt to connect has ended, well or not
     ucp_ep_h ep = nullptr;               // null while the peer's name is looked up, and once it is closed
     ucs_status_ptr_t closing = nullptr;  // while that goes on
     std::string packed[2];
@@ -86,14 +87,18 @@ class UcxFabric final : public Fabric {
   absl::Status Listen();
   absl::Status ToStatus(ucs_status_t status, std::string_view doing) const;
   void Dial(Connection& connection, const Place& place);
-  // The connection stands: what waited for it begins.
+  // Calls Connected when the attempt has ended. Which transports there are is known, and keys can be taken,
+  // from then on, and only then is the endpoint closed: UCX 1.13 aborts the process when an endpoint is
+  // closed while its connection comes up (its issue 11455).
+  void AwaitConnected(Connection& connection);
+  // If it succeeded, what waited for the connection begins.
   void Connected(Connection& connection, ucs_status_t status);
   void Failed(Connection& connection, absl::Status status);
   void Accept(ucp_conn_request_h request);
   void Add(Endpoint endpoint, std::unique_ptr<Operation> operation);
   void Begin(Connection& connection, std::unique_ptr<Operation> operation);
   void Ended(std::unique_ptr<Operation> operation, ucs_status_t status);
-  // Ends what is closed.
+  // Closes endpoints whose connection is given up, by force, and forgets those that are closed.
   void Reap();
 
   static void OnConnected(void* request, ucs_status_t status, void* connection);

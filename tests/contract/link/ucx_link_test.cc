@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 
@@ -399,6 +400,26 @@ TEST_F(UcxLinkTest, CloseTellsThoseWhoWait) {
   EXPECT_EQ(arrival.status->code(), absl::StatusCode::kCancelled);
   v1::KvChunk chunk;
   EXPECT_FALSE(receiver_->link->Ship({}, chunk).ok());
+}
+
+// UCX itself ended the process now and then when an endpoint was closed at that moment.
+TEST_F(UcxLinkTest, IsClosedWhileItsConnectionComesUp) {
+  std::vector<Arrival> arrivals(10);
+  for (Arrival& arrival : arrivals) {
+    // No worker outlives another: a number of a descriptor that passes from one UCX to another one of the
+    // same process ends it, too.
+    receiver_.reset();
+    sender_.reset();
+    sender_ = Make(1);
+    receiver_ = Make(2);
+    receiver_->faults.Hold(Fabric::Region::kPayloads);
+    Receive(Ship(RandomBytes(100)), arrival);
+    Until([&] { return receiver_->faults.held() == 1; });  // no read has waited for its connection
+    receiver_->link->Close();
+  }
+  Until([&] {
+    return std::ranges::all_of(arrivals, [](const Arrival& arrival) { return arrival.status.has_value(); });
+  });
 }
 
 TEST_F(UcxLinkTest, FlushWaitsForReaders) {
