@@ -141,6 +141,23 @@ void LinearFit<N>::Solve() {
 }
 
 template <size_t N>
+typename LinearFit<N>::Features LinearFit<N>::Rescaled(Features weights, const Features& x, double y) const {
+  const double least =
+      std::max(kMinPositive, kMinShare * std::accumulate(weights.begin(), weights.end(), 0.0));
+  double predicted = 0;
+  for (size_t i = 0; i < N; ++i) {
+    weights[i] = std::max(weights[i], least);
+    predicted += weights[i] * x[i] / scale_[i];
+  }
+  if (!(predicted > 0) || !std::isfinite(predicted)) return weights;
+  Features rescaled;
+  for (size_t i = 0; i < N; ++i) {
+    rescaled[i] = weights[i] * std::pow(y / predicted, weights[i] * x[i] / scale_[i] / predicted);
+  }
+  return rescaled;
+}
+
+template <size_t N>
 void LinearFit<N>::Observe(const Features& x, double y) {
   if (!std::isfinite(y) || y <= 0) return;
   const double predicted = Predict(x);
@@ -177,10 +194,10 @@ void LinearFit<N>::Observe(const Features& x, double y) {
   off_ = side * off_ > 0 ? off_ + side : side;
   const double now = Predict(x);
   if (Apart(now, y) > kNews || (Apart(predicted, y) > kContradiction && Apart(now, y) > kOff)) {
-    // No weights explain both this and what came before. All of a machine's operations become slower or
-    // quicker alike, as far as one observation can tell.
-    weights_ = before;
+    // No weights explain both this and what came before.
     Clear();
+    weights_ = Rescaled(before, x, y);
+    Reshape();
     Add(x, y, std::max(kMinPositive, y));
     Solve();
     off_ = 0;

@@ -62,6 +62,10 @@ class LinearFit {
   // Forgets the observations. The proportions of weights that they gave stay, if they were many.
   void Clear();
   void Reshape();
+  // The weights after a machine has become slower or quicker: each times the factor by which `y` is off, to
+  // the power of the share that the weight has in `x`. A prompt of few tokens tells of the base and nothing
+  // of the cost of a token.
+  Features Rescaled(Features weights, const Features& x, double y) const;
   // An observation that counts by one over the square of `expected`.
   void Add(const Features& x, double y, double expected);
   void Solve();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -91,20 +92,40 @@ TEST(PrefillForecastTest, OneStallDoesNotSpoilIt) {
   EXPECT_NEAR(forecast.Seconds(3000, 5000) / kTruth.Seconds(3000, 5000), 1, 0.5);
 }
 
-// Times that vary by a factor of four without any order: no prediction leaves their range by much.
+// Times that vary by a factor of four without any order: hardly ever does a prediction leave their range by
+// much. One in 300 such histories has one that is off by more than ten times (9 of 3,000), so of 400 more
+// than eight come once in 50,000 runs.
 TEST(PrefillForecastTest, NoiseDoesNotThrowItOff) {
-  const uint64_t seed = TestSeed();
-  SCOPED_TRACE(seed);
+  const uint64_t first = TestSeed();
+  SCOPED_TRACE(first);
+  int thrown_off = 0;
+  for (uint64_t seed = first; seed < first + 400; ++seed) {
+    PrefillForecast forecast;
+    double worst = 1;
+    for (uint64_t i = 0; i < 2000; ++i) {
+      const auto uncached = 1 + static_cast<int64_t>(UniformAt(seed, 3 * i) * 20'000);
+      const auto cached = static_cast<int64_t>(UniformAt(seed, 3 * i + 1) * 20'000);
+      forecast.Observe(uncached, cached,
+                       kTruth.Seconds(uncached, cached) * (UniformAt(seed, 3 * i + 2) < 0.5 ? 0.5 : 2));
+      if (i < 50) continue;
+      const double ratio = forecast.Seconds(10'000, 10'000) / kTruth.Seconds(10'000, 10'000);
+      worst = std::max({worst, ratio, 1 / ratio});
+    }
+    if (!(worst < 10)) ++thrown_off;
+  }
+  EXPECT_LE(thrown_off, 8);
+}
+
+// A few tokens after a long prefix take ten times as long as was thought: that is no news of long prompts.
+TEST(PrefillForecastTest, AFewTokensTellNothingOfLongPrompts) {
   PrefillForecast forecast;
-  for (uint64_t i = 0; i < 2000; ++i) {
-    const auto uncached = 1 + static_cast<int64_t>(UniformAt(seed, 3 * i) * 20'000);
-    const auto cached = static_cast<int64_t>(UniformAt(seed, 3 * i + 1) * 20'000);
-    forecast.Observe(uncached, cached,
-                     kTruth.Seconds(uncached, cached) * (UniformAt(seed, 3 * i + 2) < 0.5 ? 0.5 : 2));
-    if (i < 50) continue;
-    const double ratio = forecast.Seconds(10'000, 10'000) / kTruth.Seconds(10'000, 10'000);
-    ASSERT_LT(ratio, 10) << i;
-    ASSERT_GT(ratio, 0.1) << i;
+  constexpr PrefillCost kNoBase = {.base = 0, .token = kTruth.token, .pair = kTruth.pair};
+  for (int i = 0; i < 200; ++i) {
+    forecast.Observe(1000 + 13 * i, 50 * i, kNoBase.Seconds(1000 + 13 * i, 50 * i));
+  }
+  for (const double factor : {1000, 1}) {
+    forecast.Observe(4, 2000, factor * kNoBase.Seconds(4, 2000));
+    EXPECT_NEAR(forecast.Seconds(3000, 5000) / kNoBase.Seconds(3000, 5000), 1, 0.5) << factor;
   }
 }
 
