@@ -1,5 +1,5 @@
-# What scripts/test builds: the product's binaries, and all that the tests run. The default build is that, too; benchmarks
-# are built by name, or all of them by `baton_benches`.
+# The target that scripts/test builds: the product's binaries, and the tests that it runs. The default build is those and the tests that
+# run at night alone; benchmarks are built by name, or all of them by `baton_benches`.
 add_custom_target(baton_gate_tests)
 
 # baton_wiring(<target>): no time is spent in it, only in what it calls. Release compiles it with -O1, in about half of the time.
@@ -86,7 +86,9 @@ function(baton_test name)
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  add_dependencies(baton_gate_tests ${name})
+  if(ARG_SMOKE OR NOT ARG_COST STREQUAL "night")
+    add_dependencies(baton_gate_tests ${name})
+  endif()
   add_dependencies(baton_tests_${part} ${name})
   if(ARG_THREADS)
     # One word: lists do not survive gtest_discover_tests.
