@@ -159,8 +159,10 @@ TEST_F(DiskTest, ADiskThatHangsEndsTheLoadAtItsDeadline) {
   faults_.on_read = [&] { go.WaitForNotification(); };
   EXPECT_EQ(Load(tokens_, 9), 0);
   EXPECT_TRUE(HasDiskMetric("baton_disk_loads_total{outcome=\"given_up\"} 1"));
-  go.Notify();
   EXPECT_EQ(here_->pool().counts().held, 0);
+  go.Notify();
+  CloseTier();  // the read has left `go`
+  OpenTier();
 }
 
 TEST_F(DiskTest, ALoadThatIsLetGoTouchesNothing) {

@@ -325,6 +325,7 @@ TEST_F(RequestDriverTest, ANewGrammarHoldsUpNoOtherRequest) {
   Start(Constrained("[a-z]+"));
   Await(*executor_);
   again.Notify();
+  Await(*grammars_);  // their thread has left `again`
   ASSERT_EQ(workers_.calls.size(), 3u);
   EXPECT_EQ(workers_.calls[2]->request.grammar().lark(), workers_.calls[1]->request.grammar().lark());
   for (const auto& worker : workers_.calls) worker->End(absl::CancelledError());
