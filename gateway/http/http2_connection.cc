@@ -38,7 +38,7 @@ class Http2Connection final : public Connection, public std::enable_shared_from_
   }
 
   void Leave() override {
-    session_.Leave();
+    session_.Leave(absl::Now());
     Flush();
   }
 

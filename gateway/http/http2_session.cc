@@ -1,5 +1,6 @@
 #include "gateway/http/http2_session.h"
 
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -17,6 +18,9 @@ constexpr size_t kMaxSettings = 32;
 constexpr size_t kMaxUnsentAcks = 1000;
 // What a piece of data that was sent lets a client say about windows and round trips.
 constexpr double kControlsForData = 3;
+// A client that is told that the server leaves answers this.
+constexpr uint8_t kLeavingPing[8] = {'l', 'e', 'a', 'v', 'i', 'n', 'g', 0};
+constexpr absl::Duration kLeavingAnswer = absl::Seconds(1);
 
 nghttp2_nv Field(const std::string& name, const std::string& value) {
   return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
@@ -80,6 +84,10 @@ struct Http2Session::Callbacks {
   static int Frame(nghttp2_session*, const nghttp2_frame* frame, void* user) {
     Http2Session& self = Of(user);
     if (frame->hd.type == NGHTTP2_SETTINGS) self.introduced_ = true;
+    if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK) != 0 &&
+        std::memcmp(frame->ping.opaque_data, kLeavingPing, sizeof kLeavingPing) == 0) {
+      self.TurnAway();
+    }
     if (frame->hd.type == NGHTTP2_HEADERS) self.header_since_ = absl::InfiniteFuture();
     if (frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) return Go(self);
     Http2Stream* const stream = self.Find(frame->hd.stream_id);
@@ -212,8 +220,9 @@ bool Http2Session::Tick(absl::Time now) {
   const ServerOptions& options = site_.options;
   if (!introduced_ && now > begun_ + options.header_timeout) return false;
   if (now > header_since_ + options.header_timeout && !leaving_) return false;
+  if (leaving_ && now > turns_away_at_) TurnAway();
   if (streams_.empty()) {
-    if (now > idle_since_ + options.idle_timeout) Leave();
+    if (now > idle_since_ + options.idle_timeout) Leave(now);
     return true;
   }
   if (now > heard_ + 2 * options.ping_after) return false;
@@ -226,8 +235,14 @@ bool Http2Session::Tick(absl::Time now) {
   return true;
 }
 
-void Http2Session::Leave() {
+void Http2Session::Leave(absl::Time now) {
   if (std::exchange(leaving_, true)) return;
+  turns_away_at_ = now + kLeavingAnswer;
+  nghttp2_submit_shutdown_notice(session_);
+}
+
+void Http2Session::TurnAway() {
+  if (!leaving_ || std::exchange(turned_away_, true)) return;
   nghttp2_submit_goaway(session_, NGHTTP2_FLAG_NONE, nghttp2_session_get_last_proc_stream_id(session_),
                         NGHTTP2_NO_ERROR, nullptr, 0);
 }
@@ -239,7 +254,7 @@ void Http2Session::Close() {
 }
 
 bool Http2Session::over() const {
-  return flooded_ || (leaving_ && streams_.empty()) ||
+  return flooded_ || (turned_away_ && streams_.empty()) ||
          (nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0);
 }
 
@@ -305,6 +320,10 @@ bool Http2Session::OnFrame(const nghttp2_frame_hd& head) {
 }
 
 void Http2Session::OnSent(const nghttp2_frame& frame) {
+  // Pings pass all that waits to be sent, so this one comes behind the notice.
+  if (frame.hd.type == NGHTTP2_GOAWAY && leaving_ && !turned_away_) {
+    nghttp2_submit_ping(session_, NGHTTP2_FLAG_NONE, kLeavingPing);
+  }
   if (frame.hd.type == NGHTTP2_DATA) controls_.Earn(kControlsForData);
   if (frame.hd.type != NGHTTP2_DATA && frame.hd.type != NGHTTP2_HEADERS) return;
   if ((frame.hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return;

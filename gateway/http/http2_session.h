@@ -35,8 +35,10 @@ class Http2Session final : public StreamPort {
   void Written();
   // False: the client's time is over.
   bool Tick(absl::Time now);
-  // No new streams; the open ones go on.
-  void Leave();
+  // No new streams; the open ones go on. The client is told first and then asked for an answer (RFC
+  // 9113, 6.8): streams that it opened before it knew still begin. A client whose new stream is turned away
+  // at once may end the whole connection, as gRPC's does.
+  void Leave(absl::Time now);
   // The client is gone.
   void Close();
   // Nothing will come any more and nothing will be sent.
@@ -60,6 +62,8 @@ class Http2Session final : public StreamPort {
   void BeginStream(int32_t id);
   void EndStream(int32_t id);
   bool OnFrame(const nghttp2_frame_hd& head);
+  // The client knows that it is to open no streams, or has had time enough to.
+  void TurnAway();
   void OnSent(const nghttp2_frame& frame);
   // The client did something once too often: the end, with a word about it.
   void Flooded();
@@ -79,6 +83,8 @@ class Http2Session final : public StreamPort {
   bool introduced_ = false;  // its SETTINGS have come
   bool pinged_ = false;
   bool leaving_ = false;
+  absl::Time turns_away_at_;  // if the client does not answer, once it is told
+  bool turned_away_ = false;  // new streams
   bool flooded_ = false;
 };
 

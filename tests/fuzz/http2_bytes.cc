@@ -91,7 +91,7 @@ class Client {
     now_ += time;
     if (!over_ && !session_->Tick(now_)) over_ = true;
   }
-  void Leave() { session_->Leave(); }
+  void Leave() { session_->Leave(now_); }
 
   absl::Status Go() {
     Listen();

@@ -72,6 +72,7 @@ class Client {
     return Say(Frame(NGHTTP2_DATA, 0, stream, std::string(4, '\0') + "\1x"));
   }
   bool Reset(uint32_t stream) { return Say(Frame(NGHTTP2_RST_STREAM, 0, stream, Number(NGHTTP2_CANCEL, 4))); }
+  void Leave() { session_.Leave(now_); }
   bool Pass(absl::Duration time) {
     now_ += time;
     const bool goes_on = session_.Tick(now_);
@@ -112,6 +113,16 @@ class Client {
     }
     nghttp2_hd_inflate_end_headers(inflater_);
     return fields;
+  }
+  // The last stream that the server still takes, of the GOAWAY that it has just sent; -1: none.
+  static int64_t LastStream(const std::vector<Heard>& frames) {
+    for (const Heard& frame : frames) {
+      if (frame.type != NGHTTP2_GOAWAY || frame.payload.size() < 8) continue;
+      uint32_t last = 0;
+      for (int i = 0; i < 4; ++i) last = (last << 8) | static_cast<uint8_t>(frame.payload[i]);
+      return last;
+    }
+    return -1;
   }
   // The code with which the server closes the connection; -1: it does not.
   int64_t GoAwayCode() {
@@ -193,6 +204,42 @@ TEST(Http2SessionTest, ResetsThatTheClientProvokesCountAlike) {
   EXPECT_FALSE(provoke());
   EXPECT_EQ(client.GoAwayCode(), NGHTTP2_ENHANCE_YOUR_CALM);
   EXPECT_EQ(client.floods(), 1u);
+}
+
+// gRPC's clients end the connection, with all its streams, when the server turns away one that they have
+// just opened.
+TEST(Http2SessionTest, OnItsWayOutItTakesStreamsUntilTheClientKnows) {
+  Client client({});
+  ASSERT_TRUE(client.OpenCall(1));
+  ASSERT_TRUE(client.SendMessage(1));
+  client.Listen();
+  client.Leave();
+  const std::vector<Heard> told = client.Listen();
+  EXPECT_EQ(Client::LastStream(told), 0x7fffffff);
+  ASSERT_EQ(told.back().type, NGHTTP2_PING);
+  ASSERT_TRUE(client.OpenCall(3)) << "opened before the client knew";
+  ASSERT_TRUE(client.SendMessage(3));
+  EXPECT_EQ(client.calls(), 2u);
+  ASSERT_TRUE(client.Say(Frame(NGHTTP2_PING, NGHTTP2_FLAG_ACK, 0, told.back().payload)));
+  EXPECT_EQ(Client::LastStream(client.Listen()), 3);
+  ASSERT_TRUE(client.OpenCall(5));
+  ASSERT_TRUE(client.SendMessage(5));
+  EXPECT_EQ(client.calls(), 2u);
+  EXPECT_TRUE(client.Reset(3));
+  EXPECT_FALSE(client.Reset(1)) << "that was the last";
+}
+
+TEST(Http2SessionTest, OnItsWayOutItDoesNotWaitForAClientThatIsSilent) {
+  Client client({});
+  ASSERT_TRUE(client.OpenCall(1));
+  client.Listen();
+  client.Leave();
+  client.Listen();
+  ASSERT_TRUE(client.Pass(absl::Seconds(1)));
+  EXPECT_EQ(Client::LastStream(client.Listen()), -1);
+  ASSERT_TRUE(client.Pass(absl::Milliseconds(1)));
+  EXPECT_EQ(Client::LastStream(client.Listen()), 1);
+  EXPECT_FALSE(client.Reset(1));
 }
 
 // Headers alone keep a stream for a while, and not for as long as the client answers pings.
