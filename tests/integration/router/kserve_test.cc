@@ -120,6 +120,7 @@ TEST_F(KserveTest, AStreamCarriesSeveralRequestsAtATime) {
   std::map<std::string, std::string> texts;
   std::map<std::string, int> messages;
   std::vector<std::string> ended;
+  bool released = false;
   ModelStreamInferResponse response;
   while (ended.size() < 4 && stream->Read(&response)) {
     const std::string id = response.infer_response().id();
@@ -130,7 +131,11 @@ TEST_F(KserveTest, AStreamCarriesSeveralRequestsAtATime) {
       EXPECT_THAT(response.error_message(), HasSubstr("image"));
     }
     if (Final(response.infer_response())) ended.push_back(id);
-    if (ended.size() == 3) decode->Release();
+    if (ended.size() == 3 && !released) {
+      released = decode->Await([](const FakeWorker::Counts& counts) { return counts.held == 1; });
+      ASSERT_TRUE(released);
+      decode->Release();
+    }
   }
   ASSERT_EQ(ended.size(), 4u);
   EXPECT_EQ(ended.back(), "slow");

@@ -98,7 +98,7 @@ TEST_F(RouterTenantsTest, ARevokedKeyIsRefusedWithoutARestartAndWhatRunsGoesOn) 
   StartWithTenants(R"({"tenants": [{"name": "a", $A}, {"name": "b", $B}]})");
   Answer running;
   std::thread client([&] { running = GenerateAs(a_); });
-  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.running == 1; }));
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.held == 1; }));
   Write(R"({"tenants": [{"name": "b", $B}]})");
   absl::Status refused;
   const auto is_revoked = [&] {
