@@ -65,6 +65,7 @@ class Bench {
     }
     const absl::Time begin = clock_.Now();
     drafts_ ? engine_.ForwardDraft(batch_) : engine_.Forward(batch_, [](int) {});
+    AwaitDevice();
     return absl::ToDoubleSeconds(clock_.Now() - begin);
   }
 
@@ -80,6 +81,15 @@ class Bench {
   }
 
  private:
+  // A step without logits may still run on a device when it is finished; downloads come after it.
+  void AwaitDevice() {
+    kv::KvStore& store = engine_.store();
+    if (store.memory().host()) return;
+    std::byte byte;
+    const absl::Status ended = store.memory().Download(store.block(blocks_.front()), &byte, 1);
+    BATON_CHECK(ended.ok()) << " " << ended.ToString();
+  }
+
   Engine& engine_;
   const std::vector<BlockId> blocks_;
   const bool drafts_;

@@ -87,8 +87,8 @@ class FaultyFabric final : public Fabric {
 
   std::string version() const override { return fabric_->version(); }
   const std::string& address() const override { return fabric_->address(); }
-  absl::StatusOr<std::string> Register(std::byte* data, int64_t bytes) override {
-    return fabric_->Register(data, bytes);
+  absl::StatusOr<std::string> Register(Region region, std::byte* data, int64_t bytes) override {
+    return fabric_->Register(region, data, bytes);
   }
   absl::StatusOr<Endpoint> Connect(const std::string& from, const std::string& address,
                                    const std::string& payload_key, const std::string& slot_key) override;

@@ -270,8 +270,8 @@ class AttentionGpuTest : public testing::TestWithParam<Case> {
   std::mt19937 random_{kAttentionSeed};
   const AttentionShape shape_ = GetParam().shape;
   std::vector<float> cos_, sin_, q_norm_, k_norm_;
-  kernels::Values cuda_cos_, cuda_sin_, cuda_q_norm_, cuda_k_norm_;
   std::unique_ptr<kernels::Kernels> cuda_;
+  kernels::Values cuda_cos_, cuda_sin_, cuda_q_norm_, cuda_k_norm_;  // in its memory
   std::unique_ptr<kernels::Kernels> judge_ = kernels::MakeReferenceKernels();
 };
 

@@ -1,8 +1,8 @@
 // The shipped model on a GPU: logits against the reference, and graphs against plain launches.
 //
-// Tolerance: activations are rounded to bf16 (2^-9) some ten times per layer, over six layers; the errors are
-// independent, so a logit vector is off by a few percent of its norm at most. 4% is allowed, and where the
-// reference's two likeliest tokens lie further apart than what was off, the likeliest is the same.
+// Activations are rounded to bf16 (2^-9) some ten times per layer, over six layers, and random tokens leave
+// the model unsure, so that a few rows of logits move far. How far is measured on an implementation that is
+// not ours (bf16_error.py); twice that is allowed.
 #include <algorithm>
 #include <optional>
 
@@ -16,7 +16,11 @@ using kernels::SequenceRows;
 using tensor::DType;
 
 constexpr uint32_t kDecoderSeed = 91;
-constexpr double kTolerance = 0.04;
+// Of a row of logits: the norm of what is off, relative to the row's.
+struct Bounds {
+  double median, nine_of_ten, worst;
+};
+constexpr Bounds kBf16 = {.median = 2 * 0.021, .nine_of_ten = 2 * 0.078, .worst = 2 * 0.32};
 
 struct Lane {
   std::vector<TokenId> tokens;
@@ -105,28 +109,30 @@ std::vector<float> Serve(Engine& engine) {
 }
 
 void Compare(const std::vector<float>& got, const std::vector<float>& expected, int64_t vocabulary,
-             double tolerance) {
+             const Bounds& bounds) {
   ASSERT_EQ(got.size(), expected.size());
+  std::vector<double> errors;
   for (size_t at = 0; at < got.size(); at += static_cast<size_t>(vocabulary)) {
-    double difference = 0, norm = 0, worst = 0;
-    size_t best = at, best_expected = at;
+    double difference = 0, norm = 0;
     for (size_t i = at; i < at + static_cast<size_t>(vocabulary); ++i) {
       const double d = double{got[i]} - expected[i];
       difference += d * d;
       norm += double{expected[i]} * expected[i];
-      worst = std::max(worst, std::abs(d));
-      if (got[i] > got[best]) best = i;
-      if (expected[i] > expected[best_expected]) best_expected = i;
     }
-    EXPECT_LE(std::sqrt(difference), tolerance * std::sqrt(norm)) << "row " << at / vocabulary;
-    if (expected[best_expected] - expected[best] > 2 * worst)
-      ADD_FAILURE() << "another token at row " << at / vocabulary;
+    errors.push_back(std::sqrt(difference / norm));
+    ASSERT_FALSE(std::isnan(errors.back())) << "row " << errors.size() - 1;
   }
+  std::ranges::sort(errors);
+  EXPECT_LE(errors[errors.size() / 2], bounds.median);
+  EXPECT_LE(errors[errors.size() * 9 / 10], bounds.nine_of_ten);
+  EXPECT_LE(errors.back(), bounds.worst);
 }
 
 struct Case {
+  const char* name;
   DType keys, values;
-  double tolerance;
+  // Scaled KV is coarser: int8 about as fine as bf16, e4m3 with three bits of mantissa far less.
+  double coarser;
 };
 
 class DecoderGpuTest : public testing::TestWithParam<Case> {};
@@ -136,23 +142,26 @@ TEST_P(DecoderGpuTest, LogitsAreThoseOfTheReference) {
   ASSERT_NE(cuda, nullptr) << "these tests need a GPU";
   const auto judge = kernels::MakeReferenceKernels();
   Engine fast(*cuda, GetParam().keys, GetParam().values), slow(*judge, DType::kF32, DType::kF32);
-  Compare(Serve(fast), Serve(slow), fast.vocabulary(), GetParam().tolerance);
+  const double coarser = GetParam().coarser;
+  Compare(Serve(fast), Serve(slow), fast.vocabulary(),
+          {coarser * kBf16.median, coarser * kBf16.nine_of_ten, kBf16.worst});
   EXPECT_GT(Replays(*cuda), 0) << "no step was a replay";
 }
 
-// Scaled KV is coarser: int8 about as fine as bf16, e4m3 with three bits of mantissa far less.
 INSTANTIATE_TEST_SUITE_P(Kv, DecoderGpuTest,
-                         testing::Values(Case{DType::kBF16, DType::kBF16, kTolerance},
-                                         Case{DType::kI8, DType::kI8, 1.5 * kTolerance},
-                                         Case{DType::kBF16, DType::kF8, 3 * kTolerance},
-                                         Case{DType::kI8, DType::kF8, 3 * kTolerance}));
+                         testing::Values(Case{"bf16", DType::kBF16, DType::kBF16, 1},
+                                         Case{"i8", DType::kI8, DType::kI8, 1.5},
+                                         Case{"bf16_and_f8", DType::kBF16, DType::kF8, 3},
+                                         Case{"i8_and_f8", DType::kI8, DType::kF8, 3}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(DecoderOnGpuTest, AGraphComputesWhatPlainLaunchesDo) {
   auto graphs = MakeKernels(true), plain = MakeKernels(false);
   ASSERT_TRUE(graphs != nullptr && plain != nullptr) << "these tests need a GPU";
   Engine with(*graphs, DType::kBF16, DType::kBF16), without(*plain, DType::kBF16, DType::kBF16);
   // Rows are padded in one and not in the other, so products may be summed in another order.
-  Compare(Serve(with), Serve(without), with.vocabulary(), kTolerance);
+  Compare(Serve(with), Serve(without), with.vocabulary(),
+          {.median = 0.04, .nine_of_ten = 0.04, .worst = 0.04});
   EXPECT_EQ(Replays(*graphs), kSteps - 2) << "the first step is plain, the second is captured";
   EXPECT_EQ(Replays(*plain), 0);
 }

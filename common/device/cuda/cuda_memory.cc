@@ -39,7 +39,7 @@ std::string CudaMemory::name() const { return fmt::format("memory of GPU {} ({})
 
 int64_t CudaMemory::available() const {
   size_t free = 0, total = 0;
-  CheckOk(cudaSetDevice(device_), "using the GPU");
+  MustUse(device_);
   CheckOk(cudaMemGetInfo(&free, &total), "asking for free memory");
   return static_cast<int64_t>(free);
 }
@@ -91,7 +91,7 @@ void CudaMemory::ComputeAfter(cudaEvent_t event) {
 }
 
 void CudaMemory::Free(std::byte* data, int64_t bytes) {
-  (void)cudaSetDevice(device_);
+  (void)Use(device_);
   // For what uses it. cudaFree is known to wait itself, and not documented to.
   (void)cudaStreamSynchronize(stream_);
   (void)cudaFree(data);

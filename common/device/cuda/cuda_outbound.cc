@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<CudaOutbound>> CudaOutbound::Create(CudaMemory& m
 
 CudaOutbound::~CudaOutbound() {
   const OtherDevice visit;
-  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  MustUse(memory_.device());
   CheckOk(cudaStreamSynchronize(gathers_.get()), "gathering KV");
 }
 
@@ -51,7 +51,7 @@ int64_t CudaOutbound::Free(int64_t room) const {
 
 uint64_t CudaOutbound::Gather(int64_t mark, std::span<const Piece> pieces) {
   const OtherDevice visit;
-  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  MustUse(memory_.device());
   Parcel parcel{.pieces = {pieces.begin(), pieces.end()}};
   for (const Piece& piece : pieces) parcel.bytes += piece.bytes;
   parcel.room = std::max<int64_t>(1, (parcel.bytes + 255) / 256) * 256;
@@ -89,7 +89,7 @@ uint64_t CudaOutbound::Gather(int64_t mark, std::span<const Piece> pieces) {
 
 void CudaOutbound::Take(uint64_t number, std::byte* payload) {
   const OtherDevice visit;
-  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  MustUse(memory_.device());
   const Parcel* parcel = nullptr;
   {
     absl::MutexLock lock(&mutex_);

@@ -2,16 +2,36 @@
 
 #include <fmt/format.h>
 
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/device/cuda/status.h"
 
 namespace baton::device::cuda {
 
-absl::Status Use(int device) { return ToStatus(cudaSetDevice(device), fmt::format("using GPU {}", device)); }
+namespace {
 
-OtherDevice::OtherDevice() { CheckOk(cudaGetDevice(&own_), "asking for the thread's GPU"); }
+constexpr int kNone = -1;
+// CUDA itself says GPU 0 of a thread that has chosen none.
+thread_local int chosen = kNone;
 
-OtherDevice::~OtherDevice() { CheckOk(cudaSetDevice(own_), "returning to the thread's GPU"); }
+}  // namespace
+
+absl::Status Use(int device) {
+  BATON_RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), fmt::format("using GPU {}", device)));
+  chosen = device;
+  return absl::OkStatus();
+}
+
+void MustUse(int device) {
+  const absl::Status used = Use(device);
+  BATON_CHECK(used.ok()) << " " << used.ToString();
+}
+
+OtherDevice::OtherDevice() : own_(chosen) {}
+
+OtherDevice::~OtherDevice() {
+  if (own_ != kNone) MustUse(own_);
+}
 
 absl::StatusOr<Stream> MakeStream(bool urgent) {
   int least = 0, greatest = 0;

@@ -13,11 +13,14 @@
 
 namespace baton::device::cuda {
 
-// Makes `device` the calling thread's. Cheap if it is already.
+// Makes `device` the calling thread's: every thread does this before its first call of CUDA, which would make
+// a context on GPU 0 otherwise, some hundred MB of its memory. Cheap if it is already.
 absl::Status Use(int device);
+// The same, where there is no way on without it.
+void MustUse(int device);
 
-// Leaves the calling thread, at the end of scope, on the device that it was on: it may be in the middle of
-// another rank's step.
+// Leaves the calling thread, at the end of scope, on the device that it used before: it may be in the middle
+// of another rank's step. A thread that had used none stays where it is.
 class OtherDevice {
  public:
   OtherDevice();
@@ -26,7 +29,7 @@ class OtherDevice {
   OtherDevice& operator=(const OtherDevice&) = delete;
 
  private:
-  int own_ = 0;
+  const int own_;
 };
 
 struct DestroyStream {

@@ -92,7 +92,7 @@ CudaKernels::CudaKernels(const CudaOptions& options, device::cuda::Stream stream
 
 CudaKernels::~CudaKernels() {
   // What is still on its way uses the memory that goes now.
-  (void)cudaSetDevice(device_);
+  (void)device::cuda::Use(device_);
   (void)cudaStreamSynchronize(stream_.get());
 }
 
@@ -111,7 +111,7 @@ absl::Status CudaKernels::CheckLayout(const kv::KvLayout& layout) const {
 
 int64_t CudaKernels::Begin(const StepRows& step) {
   BATON_CHECK(!step_.has_value());
-  CheckOk(cudaSetDevice(device_), "using the GPU");
+  device::cuda::MustUse(device_);
   step_ = step;
   const auto rows = static_cast<int64_t>(step.tokens.size());
   padded_rows_ = step.decode && use_graphs_ ? RowBucket(rows) : rows;
@@ -194,7 +194,7 @@ void CudaKernels::End() { step_.reset(); }
 const StepView& CudaKernels::TableOf(std::span<const SequenceRows> sequences, const AttentionShape& shape) {
   if (step_.has_value() && sequences.data() == step_->sequences.data()) return step_upload_->view();
   BATON_CHECK(!capturing_);
-  CheckOk(cudaSetDevice(device_), "using the GPU");
+  device::cuda::MustUse(device_);
   int64_t rows = 0;
   for (const SequenceRows& sequence : sequences) rows += sequence.rows;
   other_upload_->Send({{}, sequences, {}, rows, shape.heads / shape.kv_heads});
@@ -268,7 +268,7 @@ void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids,
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || ids.data() != step_->tokens.data()) {
     // Only the tokens of the table are used: it has no sequences.
-    CheckOk(cudaSetDevice(device_), "using the GPU");
+    device::cuda::MustUse(device_);
     other_upload_->Send({ids, {}, {}, static_cast<int64_t>(ids.size()), 1});
     step = &other_upload_->view();
   }
@@ -280,7 +280,7 @@ void CudaKernels::Embed(const PackedMatrix& table, std::span<const TokenId> ids,
 void CudaKernels::GatherRows(Matrix from, std::span<const int64_t> rows, Matrix to) {
   const StepView* step = &step_upload_->view();
   if (!step_.has_value() || rows.data() != step_->logit_rows.data()) {
-    CheckOk(cudaSetDevice(device_), "using the GPU");
+    device::cuda::MustUse(device_);
     other_upload_->Send({{}, {}, rows, 0, 1});
     step = &other_upload_->view();
   }

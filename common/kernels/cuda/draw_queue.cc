@@ -62,7 +62,7 @@ absl::Status DrawQueue::ReserveTokens(int64_t draws) {
 bool DrawQueue::CanSample(int64_t vocabulary) const { return vocabulary <= kMaxSampledVocabulary; }
 
 bool DrawQueue::ReservePenaltySlots(int32_t slots, int64_t vocabulary) {
-  CheckOk(cudaSetDevice(device_), "using the GPU");
+  device::cuda::MustUse(device_);
   if (slots <= penalty_slots_ && vocabulary == vocabulary_) return true;
   absl::StatusOr<device::Memory::Buffer> grown =
       memory_->Allocate(slots * vocabulary * static_cast<int64_t>(sizeof(uint32_t)));

@@ -76,7 +76,7 @@ int64_t CudaPayload::TrailerBytes(int64_t bytes) const {
 }
 
 uint64_t CudaPayload::Pack(ConstPieces pieces, std::byte* staging) {
-  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  device::cuda::MustUse(memory_.device());
   // Packs wait for steps that have been issued, so the first of them is about to end.
   if (packs_.size() >= kMostPacks) {
     CheckOk(cudaEventSynchronize(packs_.front().get()), "packing");
@@ -125,7 +125,7 @@ bool CudaPayload::TakeFirst(std::deque<device::cuda::Event>& marks) {
 }
 
 uint64_t CudaPayload::Unpack(const std::byte* staging, int64_t bytes, Pieces pieces) {
-  CheckOk(cudaSetDevice(memory_.device()), "using the GPU");
+  device::cuda::MustUse(memory_.device());
   const uint64_t number = unpacked_ + unpacks_.size() + 1;
   // So many chunks are hundreds of MB: the first of them is about to end.
   if (unpacks_.size() >= kMostUnpacks) CheckOk(cudaEventSynchronize(unpacks_.front().get()), "unpacking");

@@ -27,6 +27,7 @@ class CudaPayload final : public Payload {
   // The memories of the engine's ranks, of which the first's GPU does the work. They outlive it.
   static absl::StatusOr<std::unique_ptr<CudaPayload>> Create(std::vector<device::cuda::CudaMemory*> ranks);
 
+  void Enter() override { device::cuda::MustUse(memory_.device()); }
   absl::StatusOr<device::Memory::Buffer> Stage(int64_t bytes) override;
   int64_t TrailerBytes(int64_t bytes) const override;
   uint64_t Pack(ConstPieces pieces, std::byte* staging) override;

@@ -220,6 +220,7 @@ bool NcclLink::Busy() const {
 
 void NcclLink::Work() {
   SleepExactly();
+  payload_.Enter();
   absl::Duration pause = options_.poll;
   while (true) {
     Pairs::Work work;

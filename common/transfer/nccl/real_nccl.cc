@@ -61,8 +61,7 @@ struct RealNccl::Impl {
 
   // Marks the end of the group that was put last.
   NcclState Mark(Open& open) {
-    if (cudaSetDevice(options.device) != cudaSuccess)
-      return NcclState::kFailed;  // the link's thread has none yet
+    if (!device::cuda::Use(options.device).ok()) return NcclState::kFailed;  // the link's thread has none yet
     auto mark = device::cuda::MakeEvent();
     if (!mark.ok() || cudaEventRecord(mark->get(), open.stream.get()) != cudaSuccess)
       return NcclState::kFailed;
@@ -130,7 +129,7 @@ NcclApi RealNccl::Api() {
           },
       .join =
           [impl](const NcclId& id, int rank, Communicator& communicator) {
-            if (cudaSetDevice(impl->options.device) != cudaSuccess) return NcclState::kFailed;
+            if (!device::cuda::Use(impl->options.device).ok()) return NcclState::kFailed;
             ncclUniqueId bytes;
             std::memcpy(&bytes, id.data(), sizeof bytes);
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -159,7 +158,7 @@ NcclApi RealNccl::Api() {
           },
       .abort =
           [impl](std::span<const Communicator> communicators) {
-            (void)cudaSetDevice(impl->options.device);
+            (void)device::cuda::Use(impl->options.device);
             // Within a group every communicator's flag is set at its own call, and all waiting is the group's
             // end: the kernels of all of them leave before the first free waits for them.
             (void)ncclGroupStart();

@@ -1,6 +1,6 @@
 // UCX for KV on GPUs, or in host memory by a build with CUDA. UCX itself has to be built with CUDA to take
-// the GPU's memory (Debian's is not); it finds out by itself what kind of memory it is given. As with NCCL,
-// the GPU of the engine's rank 0 packs and unpacks for all ranks.
+// the GPU's memory (Debian's is not). As with NCCL, the GPU of the engine's rank 0 packs and unpacks for all
+// ranks.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace baton::transfer {
 absl::StatusOr<Ucx> OpenUcx(std::span<device::Memory* const> ranks) {
   Ucx ucx;
   if (std::ranges::all_of(ranks, [](const device::Memory* memory) { return memory->host(); })) {
-    BATON_ASSIGN_OR_RETURN(ucx.fabric, UcxFabric::Create());
+    BATON_ASSIGN_OR_RETURN(ucx.fabric, UcxFabric::Create(false));
     ucx.payload = MakeHostPayload();
     ucx.place = "host";
     return ucx;
@@ -53,7 +53,7 @@ absl::StatusOr<Ucx> OpenUcx(std::span<device::Memory* const> ranks) {
   // UCX looks for the GPU when it is opened.
   BATON_RETURN_IF_ERROR(device::cuda::Use(memories.front()->device()));
   BATON_ASSIGN_OR_RETURN(ucx.payload, CudaPayload::Create(memories));
-  BATON_ASSIGN_OR_RETURN(ucx.fabric, UcxFabric::Create());
+  BATON_ASSIGN_OR_RETURN(ucx.fabric, UcxFabric::Create(true));
   ucx.place = "cuda";
   return ucx;
 }

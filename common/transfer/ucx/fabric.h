@@ -41,14 +41,16 @@ class Fabric {
   virtual std::string version() const = 0;
   // Where peers reach this worker, on its host.
   virtual const std::string& address() const = 0;
-  // Lets peers read `bytes` bytes as long as the fabric lives, and write none. What a peer needs for that.
-  virtual absl::StatusOr<std::string> Register(std::byte* data, int64_t bytes) = 0;
+  // Lets peers read `bytes` bytes, the memory of this side that `region` names to them, as long as the fabric
+  // lives, and write none. What a peer needs for that.
+  virtual absl::StatusOr<std::string> Register(Region region, std::byte* data, int64_t bytes) = 0;
 
   // Begins to connect to the worker at `address` on the host of `from` (host:port, of which the port is
   // another server's). UNAVAILABLE: there can be no such worker.
   virtual absl::StatusOr<Endpoint> Connect(const std::string& from, const std::string& address,
                                            const std::string& payload_key, const std::string& slot_key) = 0;
-  // Reads `bytes` bytes at the peer's address `from` into registered memory. An event tells its end.
+  // Reads `bytes` bytes at the peer's address `from` into the same region of this side. An event tells its
+  // end.
   virtual void Read(Endpoint endpoint, Region region, uint64_t from, std::byte* to, int64_t bytes,
                     uint64_t number) = 0;
   // Tells the peer, unless the endpoint fails first.

@@ -13,7 +13,7 @@ absl::StatusOr<Ucx> OpenUcx(std::span<device::Memory* const> ranks) {
         "--link ucx: KV on GPUs needs a build with CUDA (cmake --preset cuda): use --link host");
   }
   Ucx ucx;
-  BATON_ASSIGN_OR_RETURN(ucx.fabric, UcxFabric::Create());
+  BATON_ASSIGN_OR_RETURN(ucx.fabric, UcxFabric::Create(false));
   ucx.payload = MakeHostPayload();
   ucx.place = "host";
   return ucx;

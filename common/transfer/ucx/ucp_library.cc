@@ -30,6 +30,7 @@ absl::StatusOr<UcpLibrary> LoadOnce() {
   find("ucp_config_modify", ucp.config_modify);
   find("ucp_config_release", ucp.config_release);
   find("ucp_init_version", ucp.init_version);
+  find("ucp_context_query", ucp.context_query);
   find("ucp_cleanup", ucp.cleanup);
   find("ucp_worker_create", ucp.worker_create);
   find("ucp_worker_destroy", ucp.worker_destroy);

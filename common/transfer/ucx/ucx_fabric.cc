@@ -21,6 +21,10 @@ namespace {
 constexpr unsigned kNoticeId = 1;
 // An idle endpoint to a peer that has died fails after about so long.
 constexpr char kKeepalive[] = "2s";
+// Notices are a few bytes, and never need a rendezvous. Without this UCX (1.22) refuses each endpoint that
+// tells of dead peers, which ours do, the transports of one host whose memory it can't take back from a peer
+// (cma, cuda_ipc), for the sake of rendezvous that could be cut off, and emulates reads over TCP.
+constexpr char kNoRendezvous[] = "inf";
 
 // The host of "host:port" or "[host]:port".
 std::string HostOf(const std::string& address) {
@@ -40,9 +44,9 @@ ucp_request_param_t With(ucp_send_nbx_callback_t callback, void* data) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UcxFabric>> UcxFabric::Create() {
+absl::StatusOr<std::unique_ptr<UcxFabric>> UcxFabric::Create(bool payloads_on_gpu) {
   BATON_ASSIGN_OR_RETURN(const UcpLibrary* const ucp, UcpLibrary::Load());
-  auto fabric = std::unique_ptr<UcxFabric>(new UcxFabric(*ucp));
+  auto fabric = std::unique_ptr<UcxFabric>(new UcxFabric(*ucp, payloads_on_gpu));
   BATON_RETURN_IF_ERROR(fabric->Open());
   BATON_RETURN_IF_ERROR(fabric->Listen());
   return fabric;
@@ -56,7 +60,8 @@ absl::Status UcxFabric::ToStatus(ucs_status_t status, std::string_view doing) co
 absl::Status UcxFabric::Open() {
   ucp_config_t* config = nullptr;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_.config_read(nullptr, nullptr, &config), "reading its settings"));
-  const ucs_status_t modified = ucp_.config_modify(config, "KEEPALIVE_INTERVAL", kKeepalive);
+  ucs_status_t modified = ucp_.config_modify(config, "KEEPALIVE_INTERVAL", kKeepalive);
+  if (modified == UCS_OK) modified = ucp_.config_modify(config, "RNDV_THRESH", kNoRendezvous);
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   params.features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -66,6 +71,7 @@ absl::Status UcxFabric::Open() {
                                 : modified;
   ucp_.config_release(config);
   BATON_RETURN_IF_ERROR(ToStatus(made, "looking at this machine"));
+  if (payloads_on_gpu_) BATON_RETURN_IF_ERROR(CheckReachesGpus());
 
   ucp_worker_params_t worker = {};
   worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -83,6 +89,19 @@ absl::Status UcxFabric::Open() {
   wake_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (wake_ < 0) return absl::ResourceExhaustedError("ucx link: no file descriptor is left");
   return absl::OkStatus();
+}
+
+absl::Status UcxFabric::CheckReachesGpus() const {
+  ucp_context_attr_t found = {};
+  found.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_.context_query(context_, &found), "asking what memory it knows"));
+  if ((found.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "--link ucx: KV is on a GPU, and UCX {} can't reach it: take a UCX that is built with CUDA (the "
+      "package libucx-cu13 of PyPI; Debian's is not), with libuct_cuda and libucm_cuda in its module "
+      "folder (UCX_MODULE_DIR) and cuda_ipc and cuda_copy among UCX_TLS if that is set, or use --link "
+      "host",
+      version()));
 }
 
 absl::Status UcxFabric::Listen() {
@@ -124,19 +143,19 @@ std::string UcxFabric::version() const {
   return fmt::format("{}.{}.{}", major, minor, release);
 }
 
-absl::StatusOr<std::string> UcxFabric::Register(std::byte* data, int64_t bytes) {
+absl::StatusOr<std::string> UcxFabric::Register(Region region, std::byte* data, int64_t bytes) {
   ucp_mem_map_params_t params = {};
-  params.field_mask =
-      UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_PROT;
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_PROT | UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.memory_type = TypeOf(region);
   params.address = data;
   params.length = static_cast<size_t>(bytes);
   params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_READ;
   ucp_mem_h memory = nullptr;
   if (const ucs_status_t mapped = ucp_.mem_map(context_, &params, &memory); mapped != UCS_OK) {
-    return absl::ResourceExhaustedError(fmt::format(
-        "UCX can't register {} bytes ({}): is there a limit on locked memory (ulimit -l)? With KV "
-        "on GPUs, is this UCX built with CUDA?",
-        bytes, ucp_.status_string(mapped)));
+    return absl::ResourceExhaustedError(
+        fmt::format("UCX can't register {} bytes ({}): is there a limit on locked memory (ulimit -l)?", bytes,
+                    ucp_.status_string(mapped)));
   }
   registered_.push_back(memory);
   void* packed = nullptr;
@@ -304,7 +323,9 @@ void UcxFabric::Add(Endpoint endpoint, std::unique_ptr<Operation> operation) {
 void UcxFabric::Begin(Connection& connection, std::unique_ptr<Operation> operation) {
   ++connection.operations;
   Operation* const own = operation.release();
-  const ucp_request_param_t how = With(&UcxFabric::OnEnd, own);
+  ucp_request_param_t how = With(&UcxFabric::OnEnd, own);
+  how.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  how.memory_type = own->notice.empty() ? TypeOf(own->region) : UCS_MEMORY_TYPE_HOST;
   const ucs_status_ptr_t begun =
       own->notice.empty() ? ucp_.get_nbx(connection.ep, own->to, static_cast<size_t>(own->bytes), own->from,
                                          connection.keys[own->region == Region::kPayloads ? 0 : 1], &how)

@@ -28,16 +28,17 @@ namespace baton::transfer {
 
 class UcxFabric final : public Fabric {
  public:
-  // Whether the memories that Register gets lie on a GPU is found out by UCX. FAILED_PRECONDITION: there is
-  // no UCX on this machine; UNAVAILABLE: it does not work here.
-  static absl::StatusOr<std::unique_ptr<UcxFabric>> Create();
+  // payloads_on_gpu: payloads lie on the GPU that the calling thread uses, as those of all peers do; slots
+  // are in host memory in any case. FAILED_PRECONDITION: there is no UCX on this machine, or it can't reach
+  // GPUs; UNAVAILABLE: it does not work here.
+  static absl::StatusOr<std::unique_ptr<UcxFabric>> Create(bool payloads_on_gpu);
   ~UcxFabric() override;
   UcxFabric(const UcxFabric&) = delete;
   UcxFabric& operator=(const UcxFabric&) = delete;
 
   std::string version() const override;
   const std::string& address() const override { return port_; }
-  absl::StatusOr<std::string> Register(std::byte* data, int64_t bytes) override;
+  absl::StatusOr<std::string> Register(Region region, std::byte* data, int64_t bytes) override;
   absl::StatusOr<Endpoint> Connect(const std::string& from, const std::string& address,
                                    const std::string& payload_key, const std::string& slot_key) override;
   void Read(Endpoint endpoint, Region region, uint64_t from, std::byte* to, int64_t bytes,
@@ -82,8 +83,15 @@ class UcxFabric final : public Fabric {
     int operations = 0;                              // in progress
   };
 
-  explicit UcxFabric(const UcpLibrary& ucp) : ucp_(ucp) {}
+  UcxFabric(const UcpLibrary& ucp, bool payloads_on_gpu) : ucp_(ucp), payloads_on_gpu_(payloads_on_gpu) {}
   absl::Status Open();
+  // UNAVAILABLE unless UCX has found a way to the GPU's memory.
+  absl::Status CheckReachesGpus() const;
+  // UCX is told, and does not find it out: a UCX whose part for CUDA is missing takes a GPU's memory for the
+  // host's, and dies of reading it.
+  ucs_memory_type_t TypeOf(Region region) const {
+    return region == Region::kPayloads && payloads_on_gpu_ ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+  }
   absl::Status Listen();
   absl::Status ToStatus(ucs_status_t status, std::string_view doing) const;
   void Dial(Connection& connection, const Place& place);
@@ -109,6 +117,7 @@ class UcxFabric final : public Fabric {
                                size_t bytes, const ucp_am_recv_param_t* how);
 
   const UcpLibrary& ucp_;
+  const bool payloads_on_gpu_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_listener_h listener_ = nullptr;

@@ -53,8 +53,9 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(std::unique_ptr<Fabric>
   const auto slot_bytes = static_cast<int64_t>(2 * options.max_payloads * sizeof(uint64_t));
   BATON_ASSIGN_OR_RETURN(device::Memory::Buffer slots, device::HostMemory().Allocate(slot_bytes));
   Keys keys;
-  BATON_ASSIGN_OR_RETURN(keys.payloads, fabric->Register(slab.get(), options.staging_bytes));
-  BATON_ASSIGN_OR_RETURN(keys.slots, fabric->Register(slots.get(), slot_bytes));
+  BATON_ASSIGN_OR_RETURN(keys.payloads,
+                         fabric->Register(Fabric::Region::kPayloads, slab.get(), options.staging_bytes));
+  BATON_ASSIGN_OR_RETURN(keys.slots, fabric->Register(Fabric::Region::kSlots, slots.get(), slot_bytes));
   return std::unique_ptr<UcxLink>(new UcxLink(std::move(fabric), payload, clock, self, std::move(post),
                                               options, std::move(slab), std::move(slots), std::move(keys)));
 }

@@ -83,6 +83,7 @@ absl::Duration UcxLink::Pause() {
 }
 
 void UcxLink::Work() {
+  payload_.Enter();
   const auto stopping = [this] {
     absl::MutexLock lock(&mutex_);
     return stopping_;

@@ -11,6 +11,7 @@
 
 #include "common/base/digest.h"
 #include "common/device/cuda/cuda_memory.h"
+#include "common/engine/measure.h"
 #include "common/transfer/nccl/cuda_payload.h"
 #include "common/transfer/staged_host_link.h"
 #include "tests/gpu/emulation/engine_sequence.h"
@@ -275,11 +276,37 @@ TEST(RanksEngineTest, RanksComputeOnTheGpusThatAreNamed) {
     Sequence sequence(engine, 12);
     EXPECT_FALSE(sequence.Step(8, true).empty());
     EXPECT_FALSE(sequence.Step(1, true).empty());
+    EXPECT_EQ(emulation::Contexts(), std::set<int>(used.begin(), used.end()));
   }
   emulation::StartMachine({.gpus = 2});
   const auto absent = engine::Engine::Load(
       {.model_folder = BATON_SOURCE_DIR "/models/baton-tiny", .backend = "cuda", .devices = {2}});
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kUnavailable) << absent.status();
+}
+
+// Clock of a machine whose GPUs have nothing left to do whenever somebody looks at it.
+class IdleMachineClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    const bool loading = looks_++ == 0;
+    EXPECT_TRUE(loading || emulation::Idle()) << "look " << looks_;
+    return machine_.Now();
+  }
+  int looks() const { return looks_; }
+
+ private:
+  mutable int looks_ = 0;
+  const MonotonicClock machine_;
+};
+
+// A chunk without logits leaves nothing to wait for but the chunk.
+TEST(RanksEngineTest, AStepIsMeasuredUntilTheGpuHasDoneIt) {
+  emulation::StartMachine({.gpus = 1, .seed = 8});
+  const auto engine = Load(1);
+  ASSERT_NE(engine, nullptr);
+  const IdleMachineClock clock;
+  (void)engine::MeasureStepCost(*engine, {.chunk_tokens = 64, .budget = absl::Hours(1)}, clock);
+  EXPECT_GT(clock.looks(), 10);
 }
 
 TEST(RanksEngineTest, AnEngineWithRecordedStepsEnds) {

@@ -24,6 +24,7 @@ struct CUstream_st {
   CUgraph_st* capture = nullptr;
 };
 struct CUevent_st {
+  int gpu = 0;
   std::shared_ptr<bool> last;  // whether the last record has been reached; null: never recorded
 };
 struct CUgraph_st {
@@ -52,10 +53,11 @@ struct Machine {
   std::map<void*, size_t> memory;                  // address, size of its slot
   std::vector<std::pair<void*, size_t>> released;  // of options.reusing_gpu, to be given out again
   std::map<int, std::vector<void*>> given_up;      // kept mapped, so that nobody else gets the address
+  std::set<int> contexts;                          // GPUs that a thread has used, knowingly or not
 };
 Machine machine;
-thread_local int current_gpu = 0;
-thread_local int captures = 0;  // of this thread
+thread_local int current_gpu = 0;  // until the thread chooses one, as the real runtime has it
+thread_local int captures = 0;     // of this thread
 
 using Lock = std::unique_lock<std::mutex>;
 
@@ -68,6 +70,10 @@ std::string Picture() {
   }
   return picture.empty() ? " no stream has work" : picture;
 }
+
+// A call of the runtime makes a context on the thread's GPU, which is GPU 0 for a thread that has chosen
+// none.
+void Touch() { machine.contexts.insert(current_gpu); }
 
 // One operation of one stream, if any can run.
 bool RunOne() {
@@ -107,6 +113,7 @@ bool AllIdle() {
 
 // What an allocation or a release does at worst.
 void WaitForAll(Lock& lock, const char* what) {
+  Touch();
   if (captures > 0) Refuse(std::string(what) + " while a stream is captured");
   if (!machine.options.allocations_wait) return;
   WaitFor(lock, what, [] { return !machine.closed; });
@@ -155,14 +162,17 @@ void StartMachine(const MachineOptions& options) {
   machine.options = options;
   machine.random.seed(options.seed);
   machine.starved = nullptr;
+  machine.contexts.clear();
   HasCode() = options.has_code;
   SetLauncher([](cudaStream_t stream, std::function<void()> grid) {
+    if (stream->gpu != current_gpu) Refuse("a kernel is launched into a stream of another GPU");
     Issue(stream, {.what = "a kernel", .run = std::move(grid)});
   });
 }
 
 void Issue(cudaStream_t stream, Operation operation) {
   Lock lock(machine.mutex);
+  Touch();
   WaitFor(lock, "an operation's start", [] { return !machine.closed; });
   ++machine.progress;
   if (stream->capture != nullptr) {
@@ -175,8 +185,21 @@ void Issue(cudaStream_t stream, Operation operation) {
   machine.changed.notify_all();
 }
 
+std::set<int> Contexts() {
+  const Lock lock(machine.mutex);
+  return machine.contexts;
+}
+
+bool Idle() {
+  const Lock lock(machine.mutex);
+  return std::ranges::all_of(machine.streams, [](const auto* stream) {
+    return std::ranges::none_of(stream->waiting, [](const Operation& one) { return one.run != nullptr; });
+  });
+}
+
 bool Capturing(cudaStream_t stream) {
   const Lock lock(machine.mutex);
+  Touch();
   return stream->capture != nullptr;
 }
 
@@ -199,6 +222,7 @@ cudaError_t Copy(cudaStream_t stream, void* to, const void* from, size_t bytes, 
 
 cudaError_t WaitForStream(cudaStream_t stream) {
   Lock lock(machine.mutex);
+  Touch();
   if (stream->capture != nullptr) Refuse("waiting for a stream that is captured");
   WaitFor(lock, "cudaStreamSynchronize", [stream] { return stream->waiting.empty(); });
   return cudaSuccess;
@@ -223,6 +247,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   if (device >= machine.options.gpus) return cudaErrorInvalidDevice;
   current_gpu = device;
+  Exclusively(Touch);
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
@@ -276,6 +301,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   const Lock lock(machine.mutex);
+  Touch();
   *stream = new CUstream_st{.gpu = current_gpu, .waiting = {}};
   machine.streams.insert(*stream);
   return cudaSuccess;
@@ -291,6 +317,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return WaitForStream(stream); }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Lock lock(machine.mutex);
+  Touch();
   return stream->waiting.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -302,7 +329,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
+  Exclusively(Touch);
+  *event = new CUevent_st{.gpu = current_gpu, .last = {}};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -311,6 +339,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (Capturing(stream)) Refuse("an event is recorded in a captured stream");
+  if (event->gpu != stream->gpu) Refuse("an event is recorded in a stream of another GPU");
   const auto reached = std::make_shared<bool>(false);
   Exclusively([&] { event->last = reached; });
   Issue(stream, {.what = "an event", .run = [reached] { *reached = true; }});
@@ -318,12 +347,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Lock lock(machine.mutex);
+  Touch();
   const std::shared_ptr<bool> reached = event->last;
   if (reached != nullptr) WaitFor(lock, "cudaEventSynchronize", [&] { return *reached; });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock lock(machine.mutex);
+  Touch();
   // Whoever asks again and again sees it come.
   if (event->last != nullptr && !*event->last && machine.random() % 2 == 0) (void)RunOne();
   return event->last == nullptr || *event->last ? cudaSuccess : cudaErrorNotReady;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 namespace emulation {
@@ -43,6 +44,11 @@ struct Operation {
 // Puts it on the stream, or into the graph that the stream is captured for.
 void Issue(cudaStream_t stream, Operation operation);
 bool Capturing(cudaStream_t stream);
+// GPUs on which this machine's process has a context: a thread that calls the runtime before it has chosen a
+// GPU makes one on GPU 0.
+std::set<int> Contexts();
+// All that was issued has run, but for streams' waits for one another.
+bool Idle();
 // Runs `function` while no operation runs: for state that operations share.
 void Exclusively(const std::function<void()>& function);
 // Ends the process with `why`.
