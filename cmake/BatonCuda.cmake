@@ -3,6 +3,7 @@
 #
 # The toolkit: -DCUDAToolkit_ROOT=DIR, else what scripts/setup --cuda made, else the machine's own.
 option(BATON_CUDA "Build the cuda backend, the nccl link and their tests" OFF)
+option(BATON_CUDA_LINE_INFO "Keep the source lines of device code, for profilers" ON)
 if(NOT BATON_CUDA)
   return()
 endif()
@@ -36,7 +37,7 @@ target_link_libraries(baton_nccl INTERFACE ${NCCL_LIBRARY} CUDA::cudart)
 add_library(baton_cuda_options INTERFACE)
 target_compile_options(baton_cuda_options INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter,-Wno-missing-field-initializers>
-  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-lineinfo>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;$<$<BOOL:${BATON_CUDA_LINE_INFO}>:-lineinfo>>)
 if(BATON_WERROR)
   target_compile_options(baton_cuda_options INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>)
 endif()

@@ -2,13 +2,14 @@
 // limit that it is judged by, and their ratio. Timed by CUDA events over enough repetitions; the best of
 // five.
 //
-//   gpu_bench [--commit=REV] [--quick] [--only=decode|prefill|attention|draw|products]
+//   gpu_bench [--commit=REV] [--quick] [--only=decode,prefill,attention,draw,products]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <numeric>
 #include <random>
+#include <span>
 
 #include "common/base/check.h"
 #include "common/device/cuda/status.h"
@@ -42,14 +43,17 @@ class Bench {
   }
 
   // The limits are measured in every run: ratios are of one run.
-  void Run(const std::string& commit, const std::string& only) {
+  void Run(const std::string& commit, std::span<const std::string> only) {
     Machine(commit);
     Limits();
-    if (only.empty() || only == "decode") Decode();
-    if (only.empty() || only == "prefill") Prefill();
-    if (only.empty() || only == "attention") AttentionKernels();
-    if (only.empty() || only == "draw") Draws();
-    if (only.empty() || only == "products") Products();
+    const auto wanted = [&](const char* part) {
+      return only.empty() || std::ranges::find(only, part) != only.end();
+    };
+    if (wanted("decode")) Decode();
+    if (wanted("prefill")) Prefill();
+    if (wanted("attention")) AttentionKernels();
+    if (wanted("draw")) Draws();
+    if (wanted("products")) Products();
   }
 
  private:
@@ -77,8 +81,11 @@ class Bench {
     std::mt19937 random(9);
     std::normal_distribution<float> normal(0, 0.02f);
     std::vector<uint16_t> values(static_cast<size_t>(rows * cols));
-    for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = i < (1 << 20) ? tensor::ToBF16(normal(random)) : values[i - (1 << 20)];
+    const auto drawn = values.begin() + std::min<int64_t>(1 << 20, rows * cols);
+    std::generate(values.begin(), drawn, [&] { return tensor::ToBF16(normal(random)); });
+    for (auto end = drawn; end < values.end();) {
+      end =
+          std::copy(values.begin(), values.begin() + std::min(end - values.begin(), values.end() - end), end);
     }
     const kernels::WeightView view{values.data(), DType::kBF16, rows, cols};
     return *cuda_->Pack({&view, 1});
@@ -462,8 +469,9 @@ int main(int argc, char** argv) {
   bool quick = false;
   app.add_option("--commit", commit, "What was measured");
   app.add_flag("--quick", quick, "Fewer repetitions");
-  std::string only;
-  app.add_option("--only", only, "One part, beside the limits")
+  std::vector<std::string> only;
+  app.add_option("--only", only, "These parts, beside the limits")
+      ->delimiter(',')
       ->check(CLI::IsMember({"decode", "prefill", "attention", "draw", "products"}));
   CLI11_PARSE(app, argc, argv);
   baton::Bench(quick).Run(commit, only);
