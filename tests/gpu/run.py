@@ -10,7 +10,7 @@ fast      benchmarks of kernels, whole steps and the nccl link, the same in PyTo
 serve     two workers of a random 8B model on one GPU under load
 rehearse  the services by the CPU backend, on a machine without a GPU: whether the pack is whole
 
-DIR/results.md is written again after each part, logs lie beside it, and a second call goes on with the parts that have
+The table in DIR is written again after each part, logs lie beside it, and a second call goes on with the parts that have
 not passed. FILE is a .tar.gz of DIR. Fails if a part does or if there is no time for it; a part that lacks a tool is
 named and fails nothing.
 """

@@ -16,7 +16,8 @@ absl::StatusOr<UcpLibrary> LoadOnce() {
   if (handle == nullptr) {
     const char* const why = dlerror();
     return absl::FailedPreconditionError(
-        fmt::format("--link ucx: {} can't be loaded ({}): install Debian's libucx0, or use --link host",
+        fmt::format("--link ucx: {} can't be loaded ({}): install Debian's libucx0 (with KV on GPUs: a UCX "
+                    "built with CUDA), or use --link host",
                     kLibrary, why == nullptr ? "no reason given" : why));
   }
   std::string missing;
