@@ -16,7 +16,7 @@ using kernels::SequenceRows;
 using tensor::DType;
 
 constexpr uint32_t kDecoderSeed = 91;
-// Of a row of logits: the norm of what is off, relative to the row's.
+// How far a row of logits is off: the norm of the difference, relative to the row's.
 struct Bounds {
   double median, nine_of_ten, worst;
 };

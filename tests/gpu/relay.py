@@ -139,7 +139,7 @@ class Report:
 
 
 class Answer:
-    """What `baton generate` said, or its error: a clean one if the command ended by itself and told why."""
+    """An answer of `baton generate`, or its error: a clean one if the command ended by itself and told why."""
 
     def __init__(self, code, output, errors):
         self.error = "" if code == 0 else errors.strip() or f"exit code {code}"

@@ -101,7 +101,7 @@ class Run:
     def program(self, name):
         return next((str(folder / name) for folder in self.bins if (folder / name).exists()), str(self.bins[0] / name))
 
-    # Of what the stages consist.
+    # The stages' parts.
 
     def plan(self):
         quick = ["--quick"] if self.options.quick else []
@@ -263,7 +263,7 @@ class Run:
         print(f"--- {log.name}")
         print("\n".join(lines[i] for i in shown if 0 <= i < len(lines)), flush=True)
 
-    # What is left behind.
+    # Results.
 
     @staticmethod
     def machine():
