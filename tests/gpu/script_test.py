@@ -90,7 +90,7 @@ class Script(unittest.TestCase):
 
     @staticmethod
     def is_alive(pid):
-        """Whether it is one of those that hang, and neither gone nor ended."""
+        """True while it runs: it hangs, and has neither gone nor ended."""
         try:
             what = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
@@ -365,7 +365,7 @@ echo '  libcublasLt.so.13 => not found'; echo '  libc.so.6 => /lib/libc.so.6'; e
         self.assertEqual(code, 1)
         self.assertIn("gpu: no libcublasLt.so.13 libnccl.so.2 here", errors)
         self.assertEqual(self.calls(), {})
-        # What runs by the CPU backend needs none.
+        # The CPU backend needs none.
         code, table = self.run_it("--stage", "rehearse")
         self.assertEqual((code, self.calls()), (0, {"relay.py": 1}), table)
         self.assertIn(" --backend cpu ", self.lines[0])
@@ -386,7 +386,7 @@ echo '  libcublasLt.so.13 => not found'; echo '  libc.so.6 => /lib/libc.so.6'; e
         self.assertEqual((code, self.calls()), (0, {"gpu_bench": 1, "gpu_link_bench": 1}), table)
         self.assertEqual(self.lines,
                          ["gpu_bench --commit=abc123 --only=decode,prefill --quick", "gpu_link_bench --quick"])
-        # Those of earlier calls keep their place in the table.
+        # Parts of earlier calls keep their place in the table.
         code, table = self.run_it("--only", "test-link")
         self.assertEqual((code, self.calls()), (0, {"gpu_link_test": 1}), table)
         self.assertEqual(self.verdicts(table), {"test-link": "passed", "bench-steps": "passed", "bench-link": "passed"})

@@ -29,7 +29,7 @@ BACKENDS = {"plain SDPA": None, "cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SD
 
 @dataclass
 class Shape:
-    """Of the model and of what is measured, and the device it is on."""
+    """Sizes of the model and of the measurements, and their device."""
     device: str = "cuda"
     layers: int = 32
     hidden: int = 4096
@@ -49,11 +49,11 @@ class Shape:
         return (self.heads + 2 * self.kv_heads) * self.dim
 
     def kv_bytes(self, sequences, tokens):
-        """Of one layer's keys and values."""
+        """Bytes of one layer's keys and values."""
         return sequences * tokens * 2 * self.kv_heads * self.dim * 2
 
     def attention_operations(self, rows):
-        """Of one layer's causal attention: row i meets i + 1 keys."""
+        """Operations of one layer's causal attention: row i meets i + 1 keys."""
         return 4 * self.heads * self.dim * (rows * (rows + 1) // 2)
 
     def copies(self, size):
@@ -87,7 +87,7 @@ class Model:
         self.norm = torch.ones(s.hidden, dtype=torch.bfloat16, device=s.device)
         self.layers = [(s.weight(s.qkv, s.hidden), s.weight(s.hidden, s.heads * s.dim),
                         s.weight(2 * s.wide, s.hidden), s.weight(s.hidden, s.wide)) for _ in range(s.layers)]
-        # What multiplies every row, and what multiplies rows whose logits are wanted.
+        # The first multiply every row, the last one rows whose logits are wanted.
         self.layers_parameters = sum(w.numel() for layer in self.layers for w in layer)
         self.head_parameters = self.head.numel()
         self.cos, self.sin = torch.rand(2, s.longest, s.dim, dtype=torch.bfloat16, device=s.device)
@@ -178,13 +178,13 @@ class Bench:
         return begin.elapsed_time(end) / 1e3 / repetitions
 
     def seconds(self, run):
-        """Of one run(): of five groups of repetitions, after a warm-up."""
+        """Seconds of one run(): of five groups of repetitions, after a warm-up."""
         self.elapsed(run, 3)
         repetitions = min(max(int(self.group_seconds / self.elapsed(run, 3)), 1), 10000)
         return self.take([self.elapsed(run, repetitions) for _ in range(5)])
 
     def replayed_seconds(self, runs):
-        """Of one of the runs on average, all of them in turn as one CUDA graph."""
+        """Seconds of one of the runs on average, all of them in turn as one CUDA graph."""
         def all_runs():
             for run in runs:
                 run()

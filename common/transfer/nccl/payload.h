@@ -19,8 +19,8 @@ namespace baton::transfer {
 class Payload {
  public:
   virtual ~Payload() = default;
-  // The calling thread, which is the link's, is about to ask how packs and unpacks go on, and to use libraries
-  // that look for its GPU.
+  // The calling thread, which is the link's, is about to ask how packs and unpacks go on, and to use
+  // libraries that look for its GPU.
   virtual void Enter() {}
   // The link's staging memory, taken when the link opens and given back when it has closed: never in between,
   // because both may wait for all that runs on the device. Nothing of it is written before somebody packs or

@@ -61,7 +61,7 @@ struct RealNccl::Impl {
 
   // Marks the end of the group that was put last.
   NcclState Mark(Open& open) {
-    if (!device::cuda::Use(options.device).ok()) return NcclState::kFailed;  // the link's thread has none yet
+    if (!device::cuda::Use(options.device).ok()) return NcclState::kFailed;
     auto mark = device::cuda::MakeEvent();
     if (!mark.ok() || cudaEventRecord(mark->get(), open.stream.get()) != cudaSuccess)
       return NcclState::kFailed;

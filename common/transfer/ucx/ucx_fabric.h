@@ -85,7 +85,7 @@ class UcxFabric final : public Fabric {
 
   UcxFabric(const UcpLibrary& ucp, bool payloads_on_gpu) : ucp_(ucp), payloads_on_gpu_(payloads_on_gpu) {}
   absl::Status Open();
-  // UNAVAILABLE unless UCX has found a way to the GPU's memory.
+  // FAILED_PRECONDITION unless UCX has found a way to the GPU's memory.
   absl::Status CheckReachesGpus() const;
   // UCX is told, and does not find it out: a UCX whose part for CUDA is missing takes a GPU's memory for the
   // host's, and dies of reading it.
