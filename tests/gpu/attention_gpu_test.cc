@@ -317,6 +317,8 @@ TEST_P(AttentionGpuTest, DecodeRowsOfAllLengths) {
          {64, 1},
          {65, 1},
          {127, 1},
+         {255, 1},
+         {256, 1},
          {300, 1},
          {2047, 1},
          {2048, 1}});

@@ -90,6 +90,17 @@ class Machine:
             except subprocess.TimeoutExpired:
                 pass  # in a driver, which ends in its own time
 
+    def baton(self, binaries, most, *argv):
+        """Runs a command of `baton`: exit code (None: no end within `most` seconds), output, errors."""
+        child = self.start([binaries / "baton", *argv])
+        try:
+            output, errors = child.communicate(timeout=self.left(most))
+        except subprocess.TimeoutExpired:
+            self.kill([child])
+            self.left(1)
+            return None, "", f"no end within {most} s"
+        return child.returncode, output, errors
+
     def close(self):
         """Ends everything, and lets nothing else start."""
         with self.lock:
@@ -358,8 +369,8 @@ class LinkChecks:
     def bench(self):
         """A line of figures."""
         path = self.fleet.path("bench.json")
-        code, _, errors = self.run.baton(
-            240, "bench", "--server", self.fleet.ports["router"]["grpc"], "--concurrency", 8, "--requests", 64,
+        code, _, errors = self.run.machine.baton(
+            self.run.flags.bin, 240, "bench", "--server", self.fleet.ports["router"]["grpc"], "--concurrency", 8, "--requests", 64,
             "--prompt-tokens", 256, "--output-tokens", 64, "--json", path)
         result = json.loads(path.read_text()) if code == 0 else {}
         if code != 0 or result["requests"]["succeeded"] != 64:
@@ -413,22 +424,12 @@ class Run:
         self.exact = (flags.near_tie, False) if flags.backend == "cuda" else (-1.0, True)  # for tally
         self.prompts, self.expected, self.talks = make_prompts(flags.model), [], []
 
-    def baton(self, most, *argv):
-        """Runs a command of `baton`: exit code, output, errors."""
-        child = self.machine.start([self.flags.bin / "baton", *argv])
-        try:
-            output, errors = child.communicate(timeout=self.machine.left(most))
-        except subprocess.TimeoutExpired:
-            self.machine.kill([child])
-            self.machine.left(1)
-            return None, "", f"no end within {most} s"
-        return child.returncode, output, errors
-
     def generate(self, server, prompt):
         """A greedy answer; the prompt is a text or a list of token ids."""
         text = ("-p", prompt) if isinstance(prompt, str) else ("--token-ids", ",".join(map(str, prompt)))
-        return Answer(*self.baton(90, "generate", "--server", server, *text, "-t", 0, "-m", TOKENS, "--ignore-eos",
-                                  "--json", "--logprobs", 20, "--digest", "--timeout", "75s"))
+        return Answer(*self.machine.baton(
+            self.flags.bin, 90, "generate", "--server", server, *text, "-t", 0, "-m", TOKENS, "--ignore-eos", "--json",
+            "--logprobs", 20, "--digest", "--timeout", "75s"))
 
     def reference(self, backend):
         """The answers of one worker: to the prompts, and to the second turns of conversations made of them."""
@@ -501,18 +502,24 @@ def make_prompts(model):
     return [sentence(source, n) for n in words]
 
 
-def main():
-    """Reads flags, runs all, ends all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def flags_of(doc, kv_memory):
+    """What the checks and the loads (serve_load.py) are both told."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     folder = {"type": lambda path: pathlib.Path(path).resolve(), "metavar": "DIR"}
     parser.add_argument("--bin", **folder, required=True, help="the binaries")
     parser.add_argument("--model", **folder, required=True, help="the model")
     parser.add_argument("--results", **folder, required=True, help="for logs; made if it is not there")
-    parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda", help="of all but the reference")
-    parser.add_argument("--links", default="host", help="host, ucx and nccl, with commas between (default host)")
+    parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda", help="default cuda")
     parser.add_argument("--budget", type=float, help="seconds in all (default: as it takes)")
-    parser.add_argument("--kv-memory", default="2GiB", help="of each worker on the GPU (default 2GiB)")
+    parser.add_argument("--kv-memory", default=kv_memory, help=f"of each worker on the GPU (default {kv_memory})")
     parser.add_argument("--ucx-lib", **folder, help="UCX's libraries, modules in ucx/, for that link's workers")
+    return parser
+
+
+def main():
+    """Reads flags, runs all, ends all."""
+    parser = flags_of(__doc__, "2GiB")
+    parser.add_argument("--links", default="host", help="host, ucx and nccl, with commas between (default host)")
     parser.add_argument("--near-tie", type=float, default=0.05, help="a near tie's log probabilities (default 0.05)")
     flags = parser.parse_args()
     links = flags.links.split(",")

@@ -5,9 +5,7 @@ Two workers on one GPU share it by time slices: figures of both at work are thos
 costs alone is measured beside it: prompts of which the decode worker computes everything, with no prefill worker there.
 Prints a Markdown table, a row per load. Exit code 1: a load failed, or time was over.
 """
-import argparse
 import json
-import pathlib
 import sys
 
 import relay
@@ -32,13 +30,11 @@ class Loads:
         self.report = relay.Report(self.machine)
         self.rows = []
 
-    def baton(self, most, *argv):
-        return relay.Run.baton(self, most, *argv)
-
     def bench(self, fleet, name, arguments):
         """One load; the note has its figures."""
         path = fleet.path("bench.json")
-        code, _, errors = self.baton(120, "bench", "--server", fleet.ports["router"]["grpc"], *arguments, "--json", path)
+        code, _, errors = self.machine.baton(self.flags.bin, 120, "bench", "--server",
+                                             fleet.ports["router"]["grpc"], *arguments, "--json", path)
         if code != 0:
             raise relay.Failed(f"exit code {code}: {errors[-300:]}")
         result = json.loads(path.read_text())
@@ -53,7 +49,6 @@ class Loads:
         """All loads on one fleet, and its end."""
         fleet = relay.Fleet(self, link, self.flags.backend)
         fleet.label, fleet.name = label, label.replace(" ", "-")
-
         roles = ("prefill", "decode") if with_prefill else ("decode",)
 
         def start():
@@ -76,16 +71,8 @@ class Loads:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    folder = {"type": lambda path: pathlib.Path(path).resolve(), "metavar": "DIR"}
-    parser.add_argument("--bin", **folder, required=True, help="the binaries")
-    parser.add_argument("--model", **folder, required=True, help="the model")
-    parser.add_argument("--results", **folder, required=True, help="for logs; made if it is not there")
-    parser.add_argument("--backend", choices=["cuda", "cpu"], default="cuda")
+    parser = relay.flags_of(__doc__, "10GiB")
     parser.add_argument("--fleets", default="host,ucx,alone", help="host, ucx and alone, with commas between")
-    parser.add_argument("--budget", type=float, help="seconds in all (default: as it takes)")
-    parser.add_argument("--kv-memory", default="10GiB", help="of each worker on the GPU (default 10GiB)")
-    parser.add_argument("--ucx-lib", **folder, help="UCX's libraries, modules in ucx/, for that link's workers")
     flags = parser.parse_args()
     flags.results.mkdir(parents=True, exist_ok=True)
     loads = Loads(flags)
