@@ -1,5 +1,7 @@
 #include "gateway/answer_call.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -25,6 +27,14 @@ constexpr char kUsageTrailer[] = "baton-usage-bin";
 
 // Bytes of an answer that are asked for before the client has taken them.
 constexpr size_t kAhead = 64 << 10;
+
+// Limits of what is passed on of a request. gRPC ends everybody's calls on a connection over metadata beyond
+// its receiver's limit, which is the router's 8 KiB (common/rpc/limits.h).
+constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
+constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512;
+
+// An answer in one piece of more bytes is not written on the server's thread.
+constexpr size_t kLargeAnswer = 64 << 10;
 
 // Calls of one answer at a time: a request with many prompts takes no more of the service than so many
 // clients.
@@ -53,7 +63,8 @@ template <typename Request>
 class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
  public:
   AnswerCall(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
-             std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe)
+             std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
+             SideThread& side_thread)
       : exchange_(std::move(exchange)),
         router_(router),
         requests_(std::move(requests)),
@@ -61,6 +72,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
         format_(std::move(format)),
         times_(times),
         probe_(probe),
+        side_thread_(side_thread),
         calls_(requests_.size()),
         told_(requests_.size()),
         answer_(static_cast<uint32_t>(requests_.size()) * choices_) {
@@ -192,7 +204,10 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
       if (event.has_started() && !answer_.started().request_id().empty()) continue;
       if (event.has_delta() && !std::exchange(answering_, true)) probe_.FirstPart(absl::Now() - begun_at_);
       // Of a stream's text only the client has a copy.
-      if (format_.whole || !event.has_delta()) answer_.Add(event);
+      if (format_.whole || !event.has_delta()) {
+        answer_.Add(event);
+        answer_bytes_ += event.ByteSizeLong();
+      }
       if (!format_.whole) bytes += format_.piece(event);
     }
     if (!format_.whole) BeginStream();
@@ -211,7 +226,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     if (!whole.ok()) return Fail(whole);
     ended_ = true;
     const v1::Usage usage = Used();
-    if (format_.whole) return exchange_->Answer(Whole(usage));
+    if (format_.whole) return AnswerWhole(usage);
     exchange_->Write(format_.last(usage), nullptr);
     exchange_->End();
   }
@@ -240,10 +255,16 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
     return ErrorResponse(status, format);
   }
 
-  http::Response Whole(const v1::Usage& usage) const {
-    http::Response response{.headers = format_.headers, .body = format_.whole(answer_, usage)};
-    NameRequest(&response);
-    return response;
+  // Nothing changes the answer any more.
+  void AnswerWhole(const v1::Usage& usage) {
+    const auto answer = [self = this->shared_from_this(), usage] {
+      http::Response response{.headers = self->format_.headers,
+                              .body = self->format_.whole(self->answer_, usage)};
+      self->NameRequest(&response);
+      self->exchange_->Answer(std::move(response));
+    };
+    if (answer_bytes_ <= kLargeAnswer) return answer();
+    side_thread_.Run(exchange_->request().address, answer);
   }
 
   // As the router's logs name it, if the router has seen it.
@@ -283,6 +304,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   const AnswerFormat format_;
   const CallTimes times_;
   Probe& probe_;
+  SideThread& side_thread_;
   absl::Mutex mutex_;
   std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // as requests_
   // That came, and were not seen to.
@@ -293,6 +315,7 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
   size_t next_ = 0;     // the first that has not been started
   size_t running_ = 0;  // calls
   Answer answer_;       // of a stream: without its texts
+  size_t answer_bytes_ = 0;
   const absl::Time begun_at_ = absl::Now();
   bool answering_ = false;  // the first part has come
   bool began_ = false;
@@ -305,24 +328,39 @@ class AnswerCall : public std::enable_shared_from_this<AnswerCall<Request>> {
 
 template <typename Request>
 void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
-                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe) {
-  std::make_shared<AnswerCall<Request>>(std::move(exchange), router, std::move(requests), std::move(format),
-                                        times, probe)
-      ->Start();
+                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
+                 SideThread& side_thread) {
+  const auto posted = exchange;
+  const auto call = std::make_shared<AnswerCall<Request>>(std::move(exchange), router, std::move(requests),
+                                                          std::move(format), times, probe, side_thread);
+  // The request may have been read on another thread than the server's, which the call belongs to.
+  posted->Post([call] { call->Start(); });
 }
 
 template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&, std::vector<v1::ChatRequest>,
-                          AnswerFormat, const CallTimes&, Probe&);
+                          AnswerFormat, const CallTimes&, Probe&, SideThread&);
 template void StartAnswer(std::shared_ptr<http::Exchange>, v1::Inference::Stub&,
-                          std::vector<v1::GenerateRequest>, AnswerFormat, const CallTimes&, Probe&);
+                          std::vector<v1::GenerateRequest>, AnswerFormat, const CallTimes&, Probe&,
+                          SideThread&);
+
+std::string WhyNotPassedOn(const http::Request& request) {
+  for (const char* const name : kKeyHeaders) {
+    if (const size_t size = request.Header(name).size(); size > kMaxKeyBytes)
+      return fmt::format("{} has {} bytes, and no key more than {}", name, size, kMaxKeyBytes);
+  }
+  return "";
+}
 
 void PassOn(const http::Request& request, grpc::ClientContext* context) {
-  for (const char* const name : {"authorization", "x-api-key", "traceparent", "tracestate"}) {
+  const auto pass_on = [&](const char* name, size_t most) {
     const std::string_view value = request.Header(name);
     // gRPC ends the process over metadata that is not printable ASCII. No key and no context is.
     const bool printable = std::ranges::all_of(value, [](char c) { return c >= ' ' && c <= '~'; });
-    if (!value.empty() && printable) context->AddMetadata(name, std::string(value));
-  }
+    if (!value.empty() && value.size() <= most && printable) context->AddMetadata(name, std::string(value));
+  };
+  for (const char* const name : kKeyHeaders) pass_on(name, kMaxKeyBytes);
+  // A longer trace context may be left out (W3C Trace Context, 3.3.1.5).
+  for (const char* const name : {"traceparent", "tracestate"}) pass_on(name, kMaxTraceBytes);
 }
 
 }  // namespace baton::gateway

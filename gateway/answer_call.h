@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -13,6 +14,7 @@
 #include "gateway/answer_format.h"
 #include "gateway/http/exchange.h"
 #include "gateway/probe.h"
+#include "gateway/side_thread.h"
 
 namespace baton::gateway {
 
@@ -24,11 +26,16 @@ struct CallTimes {
 // Starts it. Request: ChatRequest or GenerateRequest; at least one. Several ask for equally many choices
 // (RequestOptions.n), and those of the second come after those of the first. `router` and `probe` outlive the
 // server's thread.
+// `side_thread` writes large answers.
 template <typename Request>
 void StartAnswer(std::shared_ptr<http::Exchange> exchange, v1::Inference::Stub& router,
-                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe);
+                 std::vector<Request> requests, AnswerFormat format, const CallTimes& times, Probe& probe,
+                 SideThread& side_thread);
 
-// The metadata of a call: the client's key and trace context.
+// Why a request's key can't be passed on: it is too long for any key. Empty: it can.
+std::string WhyNotPassedOn(const http::Request& request);
+// The metadata of a call: the client's key and trace context. A key that is too long stays away, as does a
+// trace context.
 void PassOn(const http::Request& request, grpc::ClientContext* context);
 
 }  // namespace baton::gateway

@@ -15,19 +15,20 @@ CountedExchange::CountedExchange(std::shared_ptr<http::Exchange> exchange, std::
       endpoint_(std::move(endpoint)),
       probe_(probe),
       id_(NewRequestId()),
-      status_(HttpStatusOf(absl::StatusCode::kInternal)) {}
+      status_(std::make_shared<std::atomic<int>>(HttpStatusOf(absl::StatusCode::kInternal))) {}
 
-CountedExchange::~CountedExchange() { probe_.Answered(endpoint_, status_, absl::Now() - begun_); }
+CountedExchange::~CountedExchange() { probe_.Answered(endpoint_, *status_, absl::Now() - begun_); }
 
 void CountedExchange::OnGone(std::function<void()> gone) {
-  exchange_->OnGone([this, gone = std::move(gone)] {
-    status_ = HttpStatusOf(absl::StatusCode::kCancelled);
+  // The client may go while its answer leaves, when nobody has this any more.
+  exchange_->OnGone([status = status_, gone = std::move(gone)] {
+    *status = HttpStatusOf(absl::StatusCode::kCancelled);
     gone();
   });
 }
 
 void CountedExchange::Named(http::Response* response) {
-  status_ = response->status;
+  *status_ = response->status;
   const bool named = std::ranges::any_of(
       response->headers, [](const auto& header) { return header.first == kRequestIdHeaders[0]; });
   if (named) return;

@@ -2,6 +2,7 @@
 // as any exchange, and only one does.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -53,7 +54,7 @@ class CountedExchange final : public http::Exchange {
   Probe& probe_;
   const std::string id_;
   const absl::Time begun_ = absl::Now();
-  int status_;
+  const std::shared_ptr<std::atomic<int>> status_;  // OnGone's too
 };
 
 }  // namespace baton::gateway

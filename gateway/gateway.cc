@@ -42,8 +42,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& op
   BATON_ASSIGN_OR_RETURN(auto security, rpc::Security::Load(options.security));
   auto parts = std::make_unique<Parts>(options, std::move(security));
   Parts& served = *parts;
-  served.probe.MostConnections(options.http.max_connections);
-  http::ServerOptions http = options.http;
+  http::ServerOptions http = http::Affordable(options.http);
+  served.probe.MostConnections(http.max_connections);
   http.tls_cert = options.security.cert;
   http.tls_key = options.security.key;
   http.tls_reload_interval = options.security.reload_interval;
@@ -65,6 +65,7 @@ Gateway::~Gateway() { Stop(absl::ZeroDuration()); }
 
 const std::string& Gateway::address() const { return parts_->server->address(); }
 const telemetry::Metrics& Gateway::metrics() const { return parts_->metrics; }
+http::ServerCounts Gateway::counts() const { return parts_->server->counts(); }
 void Gateway::Stop(absl::Duration grace) {
   if (parts_->alive == nullptr) return;
   parts_->server->Stop(grace);

@@ -39,6 +39,7 @@ class Gateway {
   // host:port of the HTTP endpoint.
   const std::string& address() const;
   const telemetry::Metrics& metrics() const;
+  http::ServerCounts counts() const;
 
   // No new requests; answers under way may end within `grace`.
   void Stop(absl::Duration grace);

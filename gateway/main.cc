@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
       ->check(baton::command_line::Address())
       ->capture_default_str();
   app.add_option("--max-connections", options.http.max_connections,
-                 "Clients' connections at a time; more are closed at once")
+                 "Clients' connections at a time; beyond them the one that has been silent longest is closed")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
   app.add_option("--max-connections-per-address", options.http.max_connections_per_address,

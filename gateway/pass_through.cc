@@ -1,5 +1,6 @@
 #include "gateway/pass_through.h"
 
+#include <fmt/format.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/client_callback.h>
@@ -19,6 +20,9 @@ namespace baton::gateway {
 namespace {
 
 constexpr std::string_view kBinary = "-bin";
+// As HTTP/2 counts a header list (RFC 9113, 6.5.2). Of the router's limit of 8 KiB for a call's metadata
+// some is gRPC's own; beyond that limit gRPC ends all calls of the connection, which all clients share.
+constexpr size_t kFieldBytes = 32, kMaxMetadataBytes = 7 << 10;
 
 grpc::ByteBuffer Packed(const std::string& message) {
   const grpc::Slice slice(message);
@@ -184,6 +188,15 @@ class Passing final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byt
 }  // namespace
 
 void PassThrough::Start(std::shared_ptr<http::Call> call, std::shared_ptr<void> alive) {
+  size_t bytes = 0;
+  for (const auto& [name, value] : call->metadata()) bytes += name.size() + value.size() + kFieldBytes;
+  if (bytes > kMaxMetadataBytes) {
+    call->Finish(
+        {.code = static_cast<int>(grpc::StatusCode::RESOURCE_EXHAUSTED),
+         .message = fmt::format("metadata of {} bytes; at most {} are passed on", bytes, kMaxMetadataBytes),
+         .trailers = {}});
+    return;
+  }
   std::make_shared<Passing>(std::move(call), probe_, std::move(alive))->Start(stub_);
 }
 

@@ -49,7 +49,7 @@ void Probe::Connections(const http::ServerCounts& counts) {
       .Set(static_cast<double>(counts.connections));
   metrics_
       .Counter("baton_gateway_connections_refused_total",
-               "Connections that were closed at once: too many, in all or of one address")
+               "Connections that were closed because there were too many, in all or of one address")
       .Increment(static_cast<double>(counts.refused_connections - counted_.refused_connections));
   metrics_.Counter("baton_gateway_bad_requests_total", "Requests that are no HTTP/1.1 or beyond its limits")
       .Increment(static_cast<double>(counts.bad_requests - counted_.bad_requests));

@@ -16,8 +16,12 @@
 namespace baton::gateway {
 namespace {
 
-// Values in one body: some hundred times what a long conversation with tools has.
-constexpr int64_t kMaxValues = 1'000'000;
+// Limits of what a body may cost: numbers are cheap, and a prompt may be a list of token ids; objects, lists
+// and members take some hundred bytes and nanoseconds each, and the longest conversation that is taken has
+// some hundred thousand.
+constexpr json::Limits kBodyLimits = {.values = 1'000'000, .members = 200'000};
+// From so many bytes on, reading a body or writing an answer takes the time of a hundred small ones.
+constexpr size_t kLargeBytes = 64 << 10;
 
 Json ModelJson(const v1::ModelInfo& model) {
   return {{"id", model.name()},
@@ -63,7 +67,11 @@ void Routes::Serve(const std::shared_ptr<http::Exchange>& plain, const std::shar
     const Handle exchange = counted(endpoint.path);
     const std::string& method = exchange->request().method;
     if (method == endpoint.method || (method == "HEAD" && endpoint.method == "GET")) {
-      return (this->*endpoint.serve)(exchange);
+      if (const std::string why = WhyNotPassedOn(exchange->request()); !why.empty())
+        return exchange->Answer(Refusal(431, path, why));
+      if (exchange->request().body.size() <= kLargeBytes) return (this->*endpoint.serve)(exchange);
+      return side_thread_.Run(exchange->request().address,
+                              [this, exchange, serve = endpoint.serve] { (this->*serve)(exchange); });
     }
     http::Response response = Refusal(405, path, "use " + std::string(endpoint.method));
     response.headers.emplace_back("Allow", std::string(endpoint.method));
@@ -73,7 +81,7 @@ void Routes::Serve(const std::shared_ptr<http::Exchange>& plain, const std::shar
 }
 
 std::optional<Json> Routes::Body(const Handle& exchange, const AnswerFormat& errors) const {
-  auto body = json::Parse<Json>(exchange->request().body, {.values = kMaxValues});
+  auto body = json::Parse<Json>(exchange->request().body, kBodyLimits);
   if (body.ok()) return *std::move(body);
   exchange->Answer(
       ErrorResponse(absl::InvalidArgumentError("the body: " + std::string(body.status().message())), errors));
@@ -93,7 +101,7 @@ void Routes::AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* f
 void Routes::StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFormat format) {
   std::vector<v1::ChatRequest> requests;
   requests.push_back(std::move(request));
-  StartAnswer(exchange, stub_, std::move(requests), std::move(format), options_.times, probe_);
+  StartAnswer(exchange, stub_, std::move(requests), std::move(format), options_.times, probe_, side_thread_);
 }
 
 void Routes::Chat(const Handle& exchange) {
@@ -114,7 +122,8 @@ void Routes::Complete(const Handle& exchange) {
     return exchange->Answer(ErrorResponse(completion.status(), OpenAiErrors(exchange->id())));
   AnswerFormat format = FormatOf(OpenAiKind::kCompletion, completion->answer, exchange->id());
   AddIgnored(completion->answer.ignored, &format);
-  StartAnswer(exchange, stub_, std::move(completion->requests), std::move(format), options_.times, probe_);
+  StartAnswer(exchange, stub_, std::move(completion->requests), std::move(format), options_.times, probe_,
+              side_thread_);
 }
 
 void Routes::Responses(const Handle& exchange) {
@@ -149,7 +158,10 @@ void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& er
   const auto state = std::make_shared<State>();
   state->request = std::move(request);
   PassOn(exchange->request(), &state->context);
-  exchange->OnGone([state] { state->context.TryCancel(); });
+  // The client may go while its answer leaves, of which this would be a second copy.
+  exchange->OnGone([call = std::weak_ptr<State>(state)] {
+    if (const auto under_way = call.lock()) under_way->context.TryCancel();
+  });
   call(&state->context, &state->request, &state->answer,
        [exchange, state, errors, show](const grpc::Status& status) {
          exchange->Answer(status.ok() ? show(state->answer) : ErrorResponse(rpc::FromGrpc(status), errors));

@@ -20,6 +20,7 @@
 #include "gateway/mapping/anthropic_request.h"
 #include "gateway/mapping/json_object.h"
 #include "gateway/probe.h"
+#include "gateway/side_thread.h"
 #include "grpc/health/v1/health.pb.h"
 
 namespace baton::gateway {
@@ -33,7 +34,7 @@ struct RouteOptions {
 
 class Routes {
  public:
-  // `probe` outlives it, and it outlives the server's thread.
+  // `probe` outlives it, and it outlives the server's thread and all exchanges.
   Routes(const std::shared_ptr<grpc::Channel>& router, const RouteOptions& options, Probe& probe)
       : options_(options), probe_(probe), stub_(router), health_(router) {}
 
@@ -43,15 +44,17 @@ class Routes {
  private:
   using Handle = std::shared_ptr<CountedExchange>;
 
+  // These read the body, on the server's thread or on `side_thread_`.
   void Chat(const Handle& exchange);
   void Complete(const Handle& exchange);
   void Responses(const Handle& exchange);
   void Moderations(const Handle& exchange);
-  void Models(const Handle& exchange);
   void Messages(const Handle& exchange);
   void CountTokens(const Handle& exchange);
   void Tokenize(const Handle& exchange);
   void Detokenize(const Handle& exchange);
+  // And these read none.
+  void Models(const Handle& exchange);
   void Health(const Handle& exchange);
   void Ready(const Handle& exchange);
   void Version(const Handle& exchange);
@@ -71,6 +74,7 @@ class Routes {
   v1::Inference::Stub stub_;
   grpc::TemplatedGenericStub<grpc::health::v1::HealthCheckRequest, grpc::health::v1::HealthCheckResponse>
       health_;
+  SideThread side_thread_;
 };
 
 }  // namespace baton::gateway

@@ -253,7 +253,7 @@ absl::StatusOr<std::vector<ProcessSpec>> MakeSpecs(const ServePlan& plan, const 
                      return arguments;
                    },
                    /*stage=*/2,
-                   /*vital_group=*/kGatewayName});
+                   /*vital_group=*/""});  // gRPC is served without it
   return specs;
 }
 

@@ -82,6 +82,11 @@ class Builder final : public nlohmann::json_sax<Json> {
       Refuse(fmt::format("more than {} values", limits_.values));
       return nullptr;
     }
+    const bool costly = value.is_structured() || (!open_.empty() && open_.back().value->is_object());
+    if (costly && ++members_ > limits_.members) {
+      Refuse(fmt::format("more than {} objects, lists and members", limits_.members));
+      return nullptr;
+    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -123,6 +128,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::vector<Container> open_;  // from the outermost in
   std::string key_;              // of the member that comes next
   int64_t values_ = 0;
+  int64_t members_ = 0;
   std::string refusal_;
 };
 

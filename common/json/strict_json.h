@@ -21,6 +21,8 @@ struct Limits {
   int depth = 64;
   // Counts objects, lists, and all values in them.
   int64_t values = std::numeric_limits<int64_t>::max();
+  // Counts those of them that cost most: objects, lists, and members of objects.
+  int64_t members = std::numeric_limits<int64_t>::max();
 };
 
 // INVALID_ARGUMENT says what is wrong, and at which byte and line if it is no JSON. Json is nlohmann::json or

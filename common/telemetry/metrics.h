@@ -34,6 +34,8 @@ class Metrics {
                                    const prometheus::Histogram::BucketBoundaries& buckets,
                                    const Labels& labels = {});
 
+  // The labels that With has added.
+  const Labels& labels() const { return common_; }
   // The page as text, for tests.
   std::string Text() const;
   const std::shared_ptr<prometheus::Registry>& registry() const { return registry_; }

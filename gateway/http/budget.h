@@ -1,5 +1,6 @@
-// Budget: bytes that clients have the whole process hold: bodies, messages, answers that nobody takes. Held:
-// one holder's share, given back at its end. Any thread for a Budget; one thread at a time for a Held.
+// Budget: bytes that clients have the process hold: bodies, messages, answers that nobody takes. It may be a
+// part of a greater one, which counts them as well. Held: one holder's share, given back at its end. Any
+// thread for a Budget; one thread at a time for a Held.
 #pragma once
 
 #include <atomic>
@@ -11,21 +12,29 @@ namespace baton::gateway::http {
 
 class Budget {
  public:
-  explicit Budget(size_t limit) : limit_(limit) {}
+  explicit Budget(size_t limit, std::shared_ptr<Budget> whole = nullptr)
+      : limit_(limit), whole_(std::move(whole)) {}
 
   size_t held() const { return held_; }
   // False, and nothing is taken: there is no room.
   bool Take(size_t bytes) {
-    if (held_.fetch_add(bytes) + bytes <= limit_) return true;
+    if (held_.fetch_add(bytes) + bytes <= limit_ && (whole_ == nullptr || whole_->Take(bytes))) return true;
     held_ -= bytes;
     return false;
   }
   // What is here already, whether there is room or not.
-  void Add(size_t bytes) { held_ += bytes; }
-  void Give(size_t bytes) { held_ -= bytes; }
+  void Add(size_t bytes) {
+    held_ += bytes;
+    if (whole_ != nullptr) whole_->Add(bytes);
+  }
+  void Give(size_t bytes) {
+    held_ -= bytes;
+    if (whole_ != nullptr) whole_->Give(bytes);
+  }
 
  private:
   const size_t limit_;
+  const std::shared_ptr<Budget> whole_;
   std::atomic<size_t> held_ = 0;
 };
 
@@ -51,6 +60,11 @@ class Held {
     budget_->Add(bytes);
     budget_->Give(bytes_);
     bytes_ = bytes;
+  }
+  // They are another budget's from now on, whether there is room or not.
+  void MoveTo(std::shared_ptr<Budget> other) {
+    other->Add(bytes_);
+    std::exchange(budget_, std::move(other))->Give(bytes_);
   }
 
  private:

@@ -1,13 +1,16 @@
 #include "gateway/http/http1_connection.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -26,6 +29,7 @@ namespace bhttp = boost::beast::http;
 using Error = boost::system::error_code;
 using Tcp = asio::ip::tcp;
 
+// While an answer is under way so much is read at once.
 constexpr size_t kWatchBytes = 512;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
@@ -60,17 +64,28 @@ class Http1Connection final : public Connection,
                               public Outlet,
                               public std::enable_shared_from_this<Http1Connection> {
  private:
-  // Calls `next` unless the connection was closed meanwhile.
+  // Calls `next` unless the connection was closed meanwhile. Boost throws over what it can't hold: that is
+  // this client's end, and nobody else's.
   template <typename Next>
   auto Then(Next next) {
     return [self = shared_from_this(), next](Error error, size_t bytes = 0) {
-      if (!self->closed_) next(*self, error, bytes);
+      if (self->closed_) return;
+      try {
+        next(*self, error, bytes);
+      } catch (const std::exception& thrown) {
+        spdlog::error("a connection of {} is closed: {}", self->address(), thrown.what());
+        self->Close();
+      }
     };
   }
 
  public:
   Http1Connection(Site& site, std::unique_ptr<Wire> wire, std::string address, beast::flat_buffer read)
-      : Connection(std::move(address)), site_(site), wire_(std::move(wire)), buffer_(std::move(read)) {}
+      : Connection(std::move(address)), site_(site), wire_(std::move(wire)), buffer_(std::move(read)) {
+    // A header has to lie in it whole, and so have the line before a chunk and what follows the last one:
+    // who sends more of these meets its end.
+    buffer_.max_size(std::max(buffer_.size(), site_.options.max_header_bytes) + kReadBytes);
+  }
 
   void Begin() {
     if (!closed_) AwaitRequest(site_.options.header_timeout);
@@ -116,8 +131,10 @@ class Http1Connection final : public Connection,
   void AwaitRequest(absl::Duration limit) {
     turn_.reset();
     if (site_.leaving) return Close();
+    site_.waiting.Enter(*this);
     parser_.emplace();
-    held_.emplace(site_.budget);
+    body_wire_ = 0;
+    held_.emplace(site_.UnfinishedOf(address()));
     parser_->header_limit(static_cast<uint32_t>(site_.options.max_header_bytes));
     parser_->body_limit(site_.options.max_body_bytes);
     if (buffer_.size() > 0) return ReadHeader();  // the next of several that came together
@@ -135,8 +152,15 @@ class Http1Connection final : public Connection,
     // What waits behind bytes on their way leaves with one call.
     if (outgoing_.size() < 2) outgoing_.emplace_back();
     outgoing_.back().bytes += bytes;
+    HoldOutgoing();
     if (taken) outgoing_.back().taken.push_back(std::move(taken));
     if (outgoing_.size() == 1) SendFront();
+  }
+
+  void HoldOutgoing() {
+    size_t bytes = 0;
+    for (const Outgoing& one : outgoing_) bytes += one.bytes.size();
+    held_out_.Be(bytes);
   }
 
   std::string Framed(const std::string& piece) const {
@@ -153,9 +177,9 @@ class Http1Connection final : public Connection,
   void Over(bool keep_alive) {
     Error ignored;
     socket().cancel(ignored);  // the wait for the client's end
-    // Under TLS that is a read, and none may follow before it has ended.
+    // No read may follow before that one has ended.
     if (watching_) {
-      after_watch_ = [keep_alive](Http1Connection& self) { self.GoOn(keep_alive); };
+      after_watch_ = [keep_alive](Http1Connection& self) { self.GoOn(keep_alive && self.keep_alive_); };
     } else {
       GoOn(keep_alive);
     }
@@ -220,34 +244,45 @@ class Http1Connection final : public Connection,
       return TooLarge();
     if (beast::iequals(request[bhttp::field::expect], "100-continue"))
       Send("HTTP/1.1 100 Continue\r\n\r\n", nullptr);
+    // Now, because Boost adds what follows the last chunk to the header. Nothing there is taken: a proxy that
+    // looks at keys does not see it (RFC 9110, 6.5.1).
+    request_ = Request{.method = Text(request.method_string()), .address = address()};
+    const std::string target = Text(request.target());
+    request_.path = target.substr(0, target.find('?'));
+    for (const auto& field : request) {
+      request_.headers.emplace_back(absl::AsciiStrToLower(Text(field.name_string())), Text(field.value()));
+    }
     Wait(site_.options.body_timeout);
     ReadBody({});
   }
 
-  // Piece by piece: what clients have the process hold is counted as it comes.
+  // Piece by piece: what clients have the process hold is counted as it comes, and what they send besides,
+  // sizes and extensions of chunks, against the same limit.
   void ReadBody(Error error) {
     if (error || parser_->is_done()) return OnRequest(error);
-    bhttp::async_read_some(*wire_, buffer_, *parser_, Then([](Http1Connection& self, Error failed, size_t) {
-      if (self.held_->Become(self.parser_->get().body().size())) return self.ReadBody(failed);
-      self.Refuse(503, "so much is held for clients that there is no room; try again");
-    }));
+    bhttp::async_read_some(
+        *wire_, buffer_, *parser_, Then([](Http1Connection& self, Error failed, size_t bytes) {
+          const auto& options = self.site_.options;
+          if (self.body_wire_ += bytes; self.body_wire_ > options.max_body_bytes + options.max_header_bytes)
+            return self.TooLarge();
+          if (self.held_->Become(self.parser_->get().body().size())) return self.ReadBody(failed);
+          self.Refuse(503, kNoRoom);
+        }));
   }
 
   void OnRequest(Error error) {
     if (error == bhttp::error::body_limit) return TooLarge();
+    if (error == bhttp::error::header_limit || error == bhttp::error::buffer_overflow)
+      return Refuse(431, "what lies between chunks, or behind the last one, is too long");
     if (IsParseError(error)) return Refuse(400, "this is no HTTP/1.1");
     if (error) return Close();
     auto message = parser_->release();
-    Request request{
-        .method = Text(message.method_string()), .address = address(), .body = std::move(message.body())};
-    const std::string target = Text(message.target());
-    request.path = target.substr(0, target.find('?'));
-    for (const auto& field : message) {
-      request.headers.emplace_back(absl::AsciiStrToLower(Text(field.name_string())), Text(field.value()));
-    }
+    request_.body = std::move(message.body());
+    held_->MoveTo(site_.budget);
+    site_.waiting.Leave(*this);
     keep_alive_ = message.keep_alive();
     chunks_ = message.version() >= 11;
-    turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request), *std::move(held_));
+    turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request_), *std::move(held_));
     WatchForEnd();
     site_.handler(Turn::Handle(turn_));
   }
@@ -270,34 +305,29 @@ class Http1Connection final : public Connection,
                         if (error) return self.Close();
                         const auto taken = std::move(self.outgoing_.front().taken);
                         self.outgoing_.pop_front();
+                        self.HoldOutgoing();
                         if (!self.outgoing_.empty()) self.SendFront();
                         for (const auto& one : taken) one();
                       }));
   }
 
-  // While an answer is under way nothing is read; only that the client has gone is seen.
+  // While an answer is under way the next requests are read, as far as a header's worth, and so is the
+  // client's end behind them. A client that sends more has its one answer, and asks again for the rest (RFC
+  // 9112, 9.3.2): what lies unread in a socket hides the end.
   void WatchForEnd() {
-    if (wire_->secure()) return WatchForEndOfTls();
-    socket().async_wait(Tcp::socket::wait_read, Then([](Http1Connection& self, Error error, size_t) {
-                          if (error || self.turn_ == nullptr) return;
-                          Error failed;
-                          const size_t there = self.socket().available(failed);
-                          if (failed || there == 0) self.Close();
-                        }));
-  }
-
-  // A client that leaves says so in TLS's own words first, so only a read tells that from a next request.
-  void WatchForEndOfTls() {
+    const size_t room =
+        site_.options.max_header_bytes - std::min(site_.options.max_header_bytes, buffer_.size());
     watching_ = true;
     wire_->tcp().expires_never();
-    wire_->async_read_some(buffer_.prepare(kWatchBytes),
-                           Then([](Http1Connection& self, Error error, size_t bytes) {
-                             self.watching_ = false;
-                             self.buffer_.commit(bytes);
-                             const auto next = std::exchange(self.after_watch_, nullptr);
-                             if (next) return next(self);
-                             if (error) self.Close();
-                           }));
+    const auto next = Then([room](Http1Connection& self, Error error, size_t bytes) {
+      self.watching_ = false;
+      if (room > 0) self.buffer_.commit(bytes);
+      if (room == 0 && bytes > 0) self.keep_alive_ = false;
+      if (const auto after = std::exchange(self.after_watch_, nullptr)) return after(self);
+      error ? self.Close() : self.WatchForEnd();
+    });
+    if (room > 0) return wire_->async_read_some(buffer_.prepare(std::min(kWatchBytes, room)), next);
+    wire_->async_read_some(asio::buffer(site_.scratch), next);
   }
 
   // Whatever it is: under TLS it is not looked into any more.
@@ -311,12 +341,15 @@ class Http1Connection final : public Connection,
   const std::unique_ptr<Wire> wire_;
   beast::flat_buffer buffer_;
   std::optional<bhttp::request_parser<bhttp::string_body>> parser_;
-  std::optional<Held> held_;  // what of the request is here
-  std::deque<Outgoing> outgoing_;
+  Request request_;                // but for its body
+  size_t body_wire_ = 0;           // bytes that came behind the header
+  std::optional<Held> held_;       // what of the request is here
+  std::deque<Outgoing> outgoing_;  // at most two
+  Held held_out_{site_.budget};
   std::shared_ptr<Turn> turn_;  // null: it waits for a request
   bool keep_alive_ = false;
   bool chunks_ = false;    // HTTP/1.0 knows none
-  bool watching_ = false;  // only under TLS
+  bool watching_ = false;  // a read for the client's end is under way
   std::function<void(Http1Connection&)> after_watch_;
   bool closed_ = false;
 };

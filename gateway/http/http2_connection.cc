@@ -87,7 +87,11 @@ class Http2Connection final : public Connection, public std::enable_shared_from_
   }
 
   void Flush() {
-    if (closed_ || writing_ || ending_) return;
+    if (closed_) return;
+    if (std::exchange(asked_, session_.asked()) != session_.asked()) {
+      asked_ ? site_.waiting.Leave(*this) : site_.waiting.Enter(*this);
+    }
+    if (writing_ || ending_) return;
     outgoing_ = session_.Outgoing(absl::Now());
     if (outgoing_.empty()) {
       if (last_words_ || session_.over()) End();
@@ -142,6 +146,7 @@ class Http2Connection final : public Connection, public std::enable_shared_from_
   std::vector<char> buffer_;  // under TLS
   std::string outgoing_;
   absl::Time written_at_, end_by_;
+  bool asked_ = false;  // at the last look
   bool writing_ = false;
   bool last_words_ = false;  // the client went too far: what is to be said leaves, and then it ends
   bool ending_ = false;

@@ -44,6 +44,8 @@ class Http2Session final : public StreamPort {
   // Nothing will come any more and nothing will be sent.
   bool over() const;
   bool leaving() const { return leaving_; }
+  // A request has come whole, or a call has begun, and its stream is open.
+  bool asked() const { return asked_ > 0; }
 
   // StreamPort
   void SubmitHead(int32_t id, int status, const Headers& headers, bool end) override;
@@ -52,6 +54,7 @@ class Http2Session final : public StreamPort {
   void Reset(int32_t id, uint32_t code) override;
   void Consume(int32_t id, size_t bytes) override;
   void Left(std::function<void()> taken) override { taken_.push_back(std::move(taken)); }
+  void Asked(int change) override { asked_ += change; }
   void Wake() override { wake_(); }
   absl::Time now() const override { return now_; }
 
@@ -80,6 +83,7 @@ class Http2Session final : public StreamPort {
   absl::Time begun_, heard_, idle_since_;
   absl::Time header_since_ = absl::InfiniteFuture();  // a header block has begun and not ended
   Allowance resets_, controls_;
+  int asked_ = 0;            // streams
   bool introduced_ = false;  // its SETTINGS have come
   bool pinged_ = false;
   bool leaving_ = false;

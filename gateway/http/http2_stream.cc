@@ -114,7 +114,7 @@ Http2Stream::Http2Stream(Site& site, StreamPort& port, int32_t id, std::string a
       id_(id),
       slot_(std::move(slot)),
       begun_(port.now()),
-      held_(site.budget),
+      held_(site.UnfinishedOf(address)),
       held_out_(site.budget),
       reader_(site.options.max_message_bytes) {
   request_.address = std::move(address);
@@ -173,9 +173,7 @@ void Http2Stream::OnData(std::string_view bytes) {
   if (request_.body.size() + bytes.size() > site_.options.max_body_bytes) {
     return TooLarge();
   }
-  if (!held_.Become(request_.body.size() + bytes.size())) {
-    return Refuse(503, "so much is held for clients that there is no room; try again");
-  }
+  if (!held_.Become(request_.body.size() + bytes.size())) return Refuse(503, kNoRoom);
   request_.body += bytes;
 }
 
@@ -186,6 +184,7 @@ void Http2Stream::OnLast() {
     if (!reader_.between()) return RefuseCall(kInternal, "the last message is cut");
     return Deliver();
   }
+  Asked();
   turn_ = std::make_shared<Turn>(site_.loop, weak_from_this(), std::move(request_), std::move(held_));
   site_.handler(Turn::Handle(turn_, slot_));
 }
@@ -204,6 +203,7 @@ void Http2Stream::OnClosed() {
   held_out_.Be(0);
   held_.Be(0);
   slot_ = nullptr;
+  if (asked_) port_.Asked(-1);
 }
 
 bool Http2Stream::OnEndSent() {
@@ -332,7 +332,7 @@ void Http2Stream::OnMessages(std::string_view bytes) {
     }
   }
   if (!held_.Become(message_bytes_ + reader_.held())) {
-    return RefuseCall(kUnavailable, "so much is held for clients that there is no room; try again");
+    return RefuseCall(kUnavailable, kNoRoom);
   }
   if (!reader_.between() && message_since_ == absl::InfiniteFuture()) message_since_ = port_.now();
   Deliver();
@@ -355,8 +355,15 @@ void Http2Stream::Deliver() {
   if (last_ && !std::exchange(told_last_, true)) events_.last();
 }
 
+void Http2Stream::Asked() {
+  asked_ = true;
+  port_.Asked(1);
+  held_.MoveTo(site_.budget);
+}
+
 void Http2Stream::BeginCall() {
   call_begun_ = true;
+  Asked();
   site_.call_handler(std::make_shared<GrpcCall>(*this, slot_));
 }
 

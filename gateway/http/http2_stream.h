@@ -33,6 +33,8 @@ class StreamPort {
   virtual void Consume(int32_t id, size_t bytes) = 0;
   // To be called when what was given to Fill has left.
   virtual void Left(std::function<void()> taken) = 0;
+  // So many more streams wait for an answer.
+  virtual void Asked(int change) = 0;
   virtual void Wake() = 0;
   virtual absl::Time now() const = 0;
 
@@ -78,6 +80,7 @@ class Http2Stream final : public Outlet, public std::enable_shared_from_this<Htt
   void RefuseCall(int code, const std::string& why);
   void OnMessages(std::string_view bytes);
   void Deliver();
+  void Asked();
   void BeginCall();
   void Listen(CallEvents events);
   void Took();
@@ -97,6 +100,7 @@ class Http2Stream final : public Outlet, public std::enable_shared_from_this<Htt
   bool refused_ = false;  // what still comes is dropped
   bool last_ = false;     // the client has ended its part
   bool closed_ = false;
+  bool asked_ = false;  // the request is whole, or the call has begun
   Held held_, held_out_;
   // A request's turn, which holds the stream's slot.
   std::shared_ptr<Turn> turn_;

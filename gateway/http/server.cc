@@ -1,12 +1,17 @@
 #include "gateway/http/server.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <exception>
 #include <limits>
 #include <thread>
 #include <unordered_map>
@@ -28,35 +33,56 @@ constexpr std::chrono::milliseconds kAcceptRetry(100);
 // What connections held goes back to the system so long after an end, at the latest.
 constexpr std::chrono::seconds kTrimDelay(2);
 
-// As many descriptors as the system allows: a shell's soft limit is less than the connections that there may
-// be.
-void RaiseDescriptorLimit(size_t wanted) {
+// Descriptors for all else: channels to routers, the metrics page, files.
+constexpr size_t kOwnDescriptors = 128;
+constexpr size_t kFewestConnections = 16;
+
+// The open files that the process may have; as many as the system allows, once this has been called.
+size_t DescriptorLimit() {
   rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
   if (limit.rlim_cur < limit.rlim_max) {
     const rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
     if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
-  if (limit.rlim_cur < wanted) {
-    spdlog::warn("{} connections may come, but only {} files be open (ulimit -Hn)", wanted, limit.rlim_cur);
-  }
+  return limit.rlim_cur;
 }
 
+// A descriptor that is there when all others are taken.
+int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
 }  // namespace
+
+ServerOptions Affordable(ServerOptions options) {
+  const size_t most = std::max(DescriptorLimit(), kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
+  if (options.max_connections > most) {
+    spdlog::warn("at most {} connections, not {}: the hard limit of open files (ulimit -Hn) is too low", most,
+                 options.max_connections);
+    // Nobody can keep all others out then, either.
+    options.max_connections_per_address =
+        std::max<size_t>(1, options.max_connections_per_address * most / options.max_connections);
+    options.max_connections = most;
+  }
+  return options;
+}
 
 // All of it but Start, Stop, counts() and the destructor runs on `thread_`.
 class Server::Impl {
  public:
   Impl(const ServerOptions& options, Handler handler, CallHandler call_handler, CountsObserver observer)
-      : site_(options, std::move(handler), std::move(call_handler), std::move(observer)) {
+      : site_(Affordable(options), std::move(handler), std::move(call_handler), std::move(observer)) {
     site_.closed = [this](Connection& connection) { Closed(connection); };
     site_.became = [this](Connection& before, std::shared_ptr<Connection> after) {
+      site_.waiting.Become(before, *after);
       open_.erase(&before);
       open_.emplace(after.get(), after);
       if (site_.leaving) after->Leave();
     };
   }
-  ~Impl() { Stop(absl::ZeroDuration()); }
+  ~Impl() {
+    Stop(absl::ZeroDuration());
+    if (reserve_ >= 0) close(reserve_);
+  }
 
   // Returns the port.
   absl::StatusOr<uint16_t> Listen(const std::string& host, uint16_t port);
@@ -65,9 +91,10 @@ class Server::Impl {
 
  private:
   void Accept();
+  bool TurnAway();
   void WatchCertificate();
   void Open(Tcp::socket socket);
-  void Closed(const Connection& connection);
+  void Closed(Connection& connection);
   void CloseAll();
   void TrimSoon();
 
@@ -75,6 +102,7 @@ class Server::Impl {
   std::unordered_map<const Connection*, std::shared_ptr<Connection>> open_;
   std::unordered_map<std::string, size_t> by_address_;
   Tcp::acceptor acceptor_{site_.loop->context()};
+  int reserve_ = OpenReserve();
   asio::steady_timer retry_{site_.loop->context()};
   asio::steady_timer grace_{site_.loop->context()};
   std::unique_ptr<Certificate> certificate_;  // null: no TLS
@@ -95,7 +123,6 @@ absl::StatusOr<uint16_t> Server::Impl::Listen(const std::string& host, uint16_t 
     certificate_ = *std::move(certificate);
     WatchCertificate();
   }
-  RaiseDescriptorLimit(site_.options.max_connections);
   Error error;
   Tcp::resolver resolver(site_.loop->context());
   const auto found = resolver.resolve(host, std::to_string(port), Tcp::resolver::passive, error);
@@ -110,7 +137,18 @@ absl::StatusOr<uint16_t> Server::Impl::Listen(const std::string& host, uint16_t 
   const uint16_t bound = acceptor_.local_endpoint(error).port();
   if (error) return cannot(error);
   Accept();
-  thread_ = std::thread([this] { site_.loop->context().run(); });
+  thread_ = std::thread([this] {
+    // An exception ends the handler that has thrown it. Its client may be left without an answer, and has its
+    // time limits; all others are served on.
+    while (true) {
+      try {
+        site_.loop->context().run();
+        return;
+      } catch (const std::exception& thrown) {
+        spdlog::error("a handler has thrown: {}", thrown.what());
+      }
+    }
+  });
   return bound;
 }
 
@@ -132,7 +170,8 @@ void Server::Impl::Accept() {
       Open(std::move(socket));
       return Accept();
     }
-    // Most likely no descriptor is left: others may end meanwhile.
+    if (TurnAway()) return Accept();
+    // Others may end meanwhile.
     retry_.expires_after(kAcceptRetry);
     retry_.async_wait([this](Error) {
       if (!site_.leaving) Accept();
@@ -140,31 +179,50 @@ void Server::Impl::Accept() {
   });
 }
 
+// No descriptor is left, and a client waits: the reserve serves to close it. False: even that is gone.
+bool Server::Impl::TurnAway() {
+  if (reserve_ < 0) return false;
+  close(reserve_);
+  const int refused = accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (refused >= 0) {
+    close(refused);
+    site_.Count(site_.refused);
+  }
+  reserve_ = OpenReserve();
+  return refused >= 0;
+}
+
 void Server::Impl::Open(Tcp::socket socket) {
   Error error;
   const auto peer = socket.remote_endpoint(error);
   if (error) return;
   const std::string address = peer.address().to_string();
-  size_t& of_address = by_address_[address];
-  if (open_.size() >= site_.options.max_connections ||
-      of_address >= site_.options.max_connections_per_address) {
+  // One that has waited for its client gives way. A client that is served is not cut off for a new one.
+  const auto counted = by_address_.find(address);
+  const bool address_full =
+      counted != by_address_.end() && counted->second >= site_.options.max_connections_per_address;
+  if (address_full || open_.size() >= site_.options.max_connections) {
+    Connection* const first = address_full ? site_.waiting.FirstOf(address) : site_.waiting.First();
     site_.Count(site_.refused);
-    if (of_address == 0) by_address_.erase(address);
-    return;
+    if (first == nullptr) return;
+    first->Close();
   }
-  ++of_address;
+  ++by_address_[address];
   socket.set_option(Tcp::no_delay(true), error);
   const auto opening = MakeOpening(site_, std::move(socket),
                                    certificate_ == nullptr ? nullptr : certificate_->context(), address);
   open_.emplace(opening.get(), opening);
+  site_.waiting.Enter(*opening);
   site_.Count(site_.open);
   opening->Begin();
 }
 
-void Server::Impl::Closed(const Connection& connection) {
+void Server::Impl::Closed(Connection& connection) {
+  site_.waiting.Leave(connection);
   if (const auto found = by_address_.find(connection.address());
       found != by_address_.end() && --found->second == 0) {
     by_address_.erase(found);
+    site_.Forget(connection.address());
   }
   open_.erase(&connection);
   site_.open = open_.size();

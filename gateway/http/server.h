@@ -81,11 +81,15 @@ struct ServerCounts {
 // Is told the counts whenever one has changed, on the server's thread. It must not block.
 using CountsObserver = std::function<void(const ServerCounts&)>;
 
+// The same with as many connections as files may be open, less those that the process needs itself. Raises
+// the limit of open files as far as the system lets it.
+ServerOptions Affordable(ServerOptions options);
+
 class Server {
  public:
-  // The handlers are called on the server's thread, for each request and each gRPC call, and must not block
-  // or throw. Without one for calls there are none.
-  // INVALID_ARGUMENT: `listen` is no host:port, or the certificate is none; UNAVAILABLE: it can't be bound.
+  // The options are made affordable. The handlers are called on the server's thread, for each request and
+  // each gRPC call, and must not block or throw. Without one for calls there are none. INVALID_ARGUMENT:
+  // `listen` is no host:port, or the certificate is none; UNAVAILABLE: it can't be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, Handler handler,
                                                        CallHandler call_handler = nullptr,
                                                        CountsObserver observer = nullptr);

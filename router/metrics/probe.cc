@@ -136,7 +136,7 @@ Probe::Probe(telemetry::Metrics& all, Slo slo, const std::string& model)
       prefill_workers_(router::Workers(metrics_, "prefill")),
       draining_(all_.Gauge("baton_draining", "1: takes no new work")),
       admission_(metrics_),
-      worker_hits_(all_) {
+      worker_hits_(metrics_) {
   ShowSlo(all_, slo);
   for (size_t rank = 1; rank <= kHotPrefixes; ++rank) {
     const telemetry::Metrics::Labels labels{{"rank", std::to_string(rank)}};

@@ -13,7 +13,8 @@ prometheus::Family<prometheus::Counter>& Tokens(telemetry::Metrics& metrics, con
 }  // namespace
 
 WorkerHits::WorkerHits(telemetry::Metrics& metrics)
-    : prompt_(Tokens(metrics, "baton_router_worker_prompt_tokens_total",
+    : labels_(metrics.labels()),
+      prompt_(Tokens(metrics, "baton_router_worker_prompt_tokens_total",
                      "Prompt tokens of placements on a worker")),
       predicted_(
           Tokens(metrics, "baton_router_worker_predicted_tokens_total",
@@ -25,7 +26,9 @@ const WorkerHits::Counters* WorkerHits::Of(const Name& worker) {
   if (too_many_) return nullptr;
   const auto found = workers_.find(worker);
   if (found != workers_.end()) return &found->second;
-  const prometheus::Labels labels{{"worker", worker.first}, {"pool", worker.second}};
+  prometheus::Labels labels = labels_;
+  labels["worker"] = worker.first;
+  labels["pool"] = worker.second;
   const Counters made{&prompt_.Add(labels), &predicted_.Add(labels), &found_.Add(labels)};
   return &workers_.emplace(worker, made).first->second;
 }

@@ -45,6 +45,8 @@ class WorkerHits {
   // Null: too many.
   const Counters* Of(const Name& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // The fleet's. The families are those of all fleets, which may have workers of one name.
+  const prometheus::Labels labels_;
   Family& prompt_;
   Family& predicted_;
   Family& found_;

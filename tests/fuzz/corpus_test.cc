@@ -22,6 +22,7 @@
 #include "tests/fuzz/disk_store_operations.h"
 #include "tests/fuzz/fleet_operations.h"
 #include "tests/fuzz/gateway_bytes.h"
+#include "tests/fuzz/gateway_clients_operations.h"
 #include "tests/fuzz/gguf_bytes.h"
 #include "tests/fuzz/grammar_bytes.h"
 #include "tests/fuzz/http2_bytes.h"
@@ -81,6 +82,7 @@ const std::vector<Target>& Targets() {
       {"disk_store", Run<kv::tier::RunDiskStoreOperations>, 100, 1000},
       {"fleet", Run<router::fleet::RunFleetOperations>, 40, 1000},
       {"gateway", Run<gateway::FuzzGateway>, 1000, 4000},
+      {"gateway_clients", Run<gateway::RunGatewayClientsOperations>, 200, 1000},
       {"gguf", Run<gguf::FuzzGguf>, 300, 4000},
       {"grammar", Run<output::FuzzGrammar>, 1000, 1000},
       {"http", Run<gateway::http::FuzzHttp>, 300, 4000},

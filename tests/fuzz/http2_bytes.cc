@@ -7,28 +7,13 @@
 #include <utility>
 
 #include "gateway/http/http2_session.h"
+#include "tests/http2_frames.h"
 
 namespace baton::gateway::http {
 namespace {
 
-constexpr std::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
-  std::string frame;
-  for (const int shift : {16, 8, 0}) frame += static_cast<char>(payload.size() >> shift);
-  frame += static_cast<char>(type);
-  frame += static_cast<char>(flags);
-  for (const int shift : {24, 16, 8, 0}) frame += static_cast<char>(stream >> shift);
-  return frame.append(payload);
-}
-
-std::string Literal(std::string_view name, std::string_view value) {
-  std::string text(1, '\0');
-  text += static_cast<char>(name.size());
-  text += name;
-  text += static_cast<char>(value.size());
-  return text.append(value);
-}
+using http2::Frame;
+using http2::Literal;
 
 std::string Head(std::string_view type) {
   return Literal(":method", "POST") + Literal(":scheme", "http") + Literal(":path", "/s.S/M?q") +
@@ -121,7 +106,7 @@ class Client {
 absl::Status FuzzHttp2(std::span<const uint8_t> bytes) {
   if (bytes.empty()) return absl::OkStatus();
   Client client;
-  client.Say(kPreface);
+  client.Say(http2::kPreface);
   std::string_view rest(reinterpret_cast<const char*>(bytes.data()) + 1, bytes.size() - 1);
   if (bytes[0] % 2 == 0) {
     for (; !rest.empty(); rest.remove_prefix(std::min<size_t>(rest.size(), 100))) {

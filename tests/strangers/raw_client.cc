@@ -21,32 +21,6 @@
 
 namespace baton::strangers {
 
-std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
-  const auto size = static_cast<uint32_t>(payload.size());
-  std::string frame = {
-      static_cast<char>(size >> 16),   static_cast<char>(size >> 8),   static_cast<char>(size),
-      static_cast<char>(type),         static_cast<char>(flags),       static_cast<char>(stream >> 24),
-      static_cast<char>(stream >> 16), static_cast<char>(stream >> 8), static_cast<char>(stream)};
-  return frame.append(payload);
-}
-
-namespace {
-
-std::string Pair(char how, std::string_view name, std::string_view value) {
-  BATON_CHECK(name.size() < 127 && value.size() < 127);
-  std::string text(1, how);
-  text += static_cast<char>(name.size());
-  text += name;
-  text += static_cast<char>(value.size());
-  text += value;
-  return text;
-}
-
-}  // namespace
-
-std::string Literal(std::string_view name, std::string_view value) { return Pair(0, name, value); }
-std::string Indexed(std::string_view name, std::string_view value) { return Pair(0x40, name, value); }
-
 std::string CallHeaders(const std::string& path) {
   return Literal(":method", "POST") + Literal(":scheme", "http") + Literal(":path", path) +
          Literal(":authority", "stranger") + Literal("content-type", "application/grpc") +
@@ -111,7 +85,7 @@ bool RawClient::Send(std::string_view bytes) {
   return true;
 }
 
-bool RawClient::Open() { return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + Frame(kSettings, 0, 0, "")); }
+bool RawClient::Open() { return Send(std::string(http2::kPreface) + Frame(kSettings, 0, 0, "")); }
 
 int RawClient::Read(char* bytes, int size) {
   if (tls_ == nullptr) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
+#include "tests/http2_frames.h"
 
 namespace baton::strangers {
 
@@ -15,11 +16,9 @@ inline constexpr uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPi
                          kContinuation = 9;
 inline constexpr uint8_t kAck = 1, kEndStream = 1, kEndHeaders = 4;
 
-// A frame's 9 bytes and payload.
-std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload);
-// HPACK: a literal without indexing, and one that enters the table (RFC 7541, 6.2).
-std::string Literal(std::string_view name, std::string_view value);
-std::string Indexed(std::string_view name, std::string_view value);
+using http2::Frame;
+using http2::Indexed;
+using http2::Literal;
 // Headers of a gRPC call.
 std::string CallHeaders(const std::string& path);
 

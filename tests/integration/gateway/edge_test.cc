@@ -272,6 +272,33 @@ TEST(EdgeTest, MetadataTrailersAndDetailsOfErrorsArriveAsTheyAre) {
   }
 }
 
+// The gateway has one connection to the router for all of its clients.
+TEST(EdgeTest, MetadataThatTheRouterWouldRefuseEndsItsOwnCallAlone) {
+  EchoRouter router;
+  const auto gateway = Serve(router.address());
+  grpc::ClientContext talking;
+  Patient(talking);
+  RawCall other(Dial(gateway->address()), talking);
+  ASSERT_TRUE(other.Write("one"));
+  EXPECT_EQ(other.Read(), "one");
+  for (const size_t bytes : {7'200, 8'300, 15'000}) {
+    grpc::ClientContext context;
+    Patient(context);
+    context.AddMetadata("x-large", std::string(bytes, 'a'));
+    RawCall refused(Dial(gateway->address()), context);
+    (void)refused.Write("m");
+    EXPECT_EQ(refused.Read(), std::nullopt);
+    const grpc::Status status = refused.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("at most 7168 are passed on"));
+  }
+  ASSERT_TRUE(other.Write("two"));
+  EXPECT_EQ(other.Read(), "two");
+  other.WritesDone();
+  EXPECT_EQ(other.Read(), std::nullopt);
+  EXPECT_TRUE(other.Finish().ok());
+}
+
 TEST(EdgeTest, LargeMessagesPassAndTooLargeOnesAreRefused) {
   EchoRouter router;
   const auto gateway = Serve(router.address());
@@ -433,7 +460,8 @@ TEST(EdgeTest, JsonOverHttp2IsWhatItIsOverHttp1) {
 
 TEST(EdgeTest, BodiesAndAllThatIsHeldHaveAnEnd) {
   FakeInference router;
-  const auto gateway = Serve(router.address(), {.http = {.max_body_bytes = 100000, .max_held_bytes = 50000}});
+  const auto gateway =
+      Serve(router.address(), {.http = {.max_body_bytes = 100000, .max_held_bytes = 400000}});
   const std::string file = testing::TempDir() + "/edge_body";
   for (const std::string wish : {"--http1.1", "--http2-prior-knowledge"}) {
     for (const auto& [size, status] :

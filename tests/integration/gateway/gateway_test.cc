@@ -251,6 +251,24 @@ TEST(GatewayTest, HeadersThatNoMetadataCanHoldEndNothing) {
   EXPECT_EQ(Ask(*gateway, Post("/tokenize", kHi, "x-api-key: \xC3\xA9\r\n")).status(), 200);
 }
 
+// Beyond its limit the router would end all calls of the connection, which all clients share.
+TEST(GatewayTest, HeadersThatTheRouterWouldRefuseStayHere) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  for (const std::string size : {"1025", "7753", "8300"}) {
+    const std::string value(std::stoul(size), 'k');
+    for (const std::string name : {"x-api-key", "Authorization"}) {
+      const HttpAnswer refused = Ask(*gateway, Post(kChat, kHi, name + ": " + value + "\r\n"));
+      EXPECT_EQ(refused.status(), 431) << name << ", " << size;
+      EXPECT_THAT(refused.body, HasSubstr(size + " bytes"));
+    }
+    // A client that traces gets an answer in any case.
+    for (const std::string name : {"traceparent", "tracestate"})
+      EXPECT_EQ(Ask(*gateway, Post(kChat, kHi, name + ": " + value + "\r\n")).status(), 200) << name;
+  }
+  EXPECT_EQ(Ask(*gateway, Post(kChat, kHi, "x-api-key: " + std::string(1024, 'k') + "\r\n")).status(), 200);
+}
+
 TEST(GatewayTest, WhatIsNoRequestIsRefusedInTheVendorsWords) {
   FakeInference router;
   const auto gateway = Start(router);
@@ -441,10 +459,10 @@ TEST(GatewayTest, ItTellsOfItsConnectionsAndTheFirstPart) {
   EXPECT_THAT(page(), HasSubstr("baton_gateway_connections 1\n"));
   EXPECT_THAT(page(), HasSubstr("baton_gateway_ttft_seconds_count 1\n"));
   HttpPeer other(gateway->address());
-  EXPECT_EQ(other.ReadToEnd(), "");
+  EXPECT_EQ(one.ReadToEnd(), "") << "it rests, and gives way";
   EXPECT_THAT(page(), HasSubstr("baton_gateway_connections_refused_total 1\n"));
-  ASSERT_TRUE(one.Send("nonsense\r\n\r\n"));
-  EXPECT_THAT(one.ReadToEnd(), StartsWith("HTTP/1.1 400 "));
+  ASSERT_TRUE(other.Send("nonsense\r\n\r\n"));
+  EXPECT_THAT(other.ReadToEnd(), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(page(), HasSubstr("baton_gateway_bad_requests_total 1\n"));
 }
 

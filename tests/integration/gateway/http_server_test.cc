@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "gateway/http/server.h"
+#include "tests/http2_frames.h"
 #include "tests/patience.h"
 #include "tests/unit/telemetry/http_peer.h"
 
@@ -112,6 +115,63 @@ TEST(HttpServerTest, HeadersAndBodiesAreBounded) {
   EXPECT_EQ(fits.Receive().status(), 200);
 }
 
+constexpr char kChunked[] = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+TEST(HttpServerTest, AFieldBehindABodyThatIsTooLongEndsItsClientAlone) {
+  const auto server = Start();
+  for (const std::string& rest :
+       {"0\r\nA: " + std::string(70'000, 'b'), "0\r\n" + std::string(70'000, 'n') + ": b",
+        "1;a=" + std::string(70'000, 'e'), std::string(70'000, '0') + "1"}) {
+    HttpPeer peer(server->address());
+    (void)peer.Send(kChunked + rest + "\r\n\r\n");  // it may be refused before it is sent
+    EXPECT_THAT(peer.ReadToEnd(), StartsWith("HTTP/1.1 431 ")) << rest.substr(0, 8);
+  }
+  HttpPeer other(server->address());
+  ASSERT_TRUE(other.Send(Post("one")));
+  EXPECT_EQ(other.Receive().body, "POST /x one");
+}
+
+// Small lines without end, each of which fits.
+TEST(HttpServerTest, WhatLiesBesideABodyCountsAgainstItsLimit) {
+  const auto server = Start({.max_header_bytes = 1000, .max_body_bytes = 10'000});
+  std::string extensions = kChunked, fields = kChunked + std::string("0\r\n");
+  for (int i = 0; i < 100; ++i) extensions += "1;a=" + std::string(500, 'e') + "\r\nb\r\n";
+  for (int i = 0; i < 50'000; ++i) fields += "a:b\r\n";
+  for (const auto& [sent, status] : {std::pair(extensions, "HTTP/1.1 413 "), {fields, "HTTP/1.1 431 "}}) {
+    HttpPeer peer(server->address());
+    (void)peer.Send(sent);
+    EXPECT_THAT(peer.ReadToEnd(), StartsWith(status));
+  }
+}
+
+TEST(HttpServerTest, FieldsBehindABodyAreNoHeaders) {
+  const auto server = Start({}, [](const std::shared_ptr<Exchange>& exchange) {
+    const Request& request = exchange->request();
+    exchange->Answer({.body = request.body + "|" + std::string(request.Header("x-api-key")) + "|" +
+                              std::string(request.Header("x-other"))});
+  });
+  HttpPeer peer(server->address());
+  ASSERT_TRUE(
+      peer.Send("POST / HTTP/1.1\r\nHost: h\r\nX-Other: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                "3\r\nabc\r\n0\r\nX-Api-Key: k\r\nX-Other: 2\r\n\r\n"));
+  EXPECT_EQ(peer.Receive().body, "abc||1");
+  ASSERT_TRUE(peer.Send(Post("next")));
+  EXPECT_EQ(peer.Receive().body, "next||");
+}
+
+TEST(HttpServerTest, AHandlerThatThrowsEndsNobodyElse) {
+  const auto server = Start({}, [](const std::shared_ptr<Exchange>& exchange) {
+    if (exchange->request().body == "throw") throw std::length_error("too long");
+    Echo(exchange);
+  });
+  HttpPeer thrown(server->address());
+  ASSERT_TRUE(thrown.Send(Post("throw")));
+  EXPECT_EQ(thrown.ReadToEnd(), "");
+  HttpPeer other(server->address());
+  ASSERT_TRUE(other.Send(Post("one")));
+  EXPECT_EQ(other.Receive().body, "POST /x one");
+}
+
 TEST(HttpServerTest, WhoSendsSlowlyIsGivenUpAndKeepsNobodyWaiting) {
   const auto header = Start({.header_timeout = kShort});
   HttpPeer nothing(header->address()), part(header->address());
@@ -131,15 +191,26 @@ TEST(HttpServerTest, WhoSendsSlowlyIsGivenUpAndKeepsNobodyWaiting) {
 TEST(HttpServerTest, ConnectionsAreBoundedInAllAndByAddress) {
   for (const ServerOptions& options :
        {ServerOptions{.max_connections = 2}, ServerOptions{.max_connections_per_address = 2}}) {
-    const auto server = Start(options);
+    absl::Mutex mutex;
+    std::vector<std::shared_ptr<Exchange>> held;
+    const auto server = Start(options, [&](std::shared_ptr<Exchange> exchange) {
+      if (exchange->request().body != "hold") return Echo(exchange);
+      absl::MutexLock lock(&mutex);
+      held.push_back(std::move(exchange));
+    });
     std::vector<HttpPeer> peers;
-    for (int i = 0; i < 2; ++i) {
+    for (size_t i = 0; i < 2; ++i) {
       peers.emplace_back(server->address());
-      ASSERT_TRUE(peers.back().Send(Post("a")));
-      EXPECT_EQ(peers.back().Receive().status(), 200);
+      ASSERT_TRUE(peers.back().Send(Post("hold")));
+      Await(
+          [&] {
+            absl::MutexLock lock(&mutex);
+            return held.size() == i + 1;
+          },
+          "a request");
     }
     HttpPeer third(server->address());
-    EXPECT_EQ(third.ReadToEnd(), "");
+    EXPECT_EQ(third.ReadToEnd(), "") << "both are served, and stay";
     EXPECT_EQ(server->counts().refused_connections, 1u);
     EXPECT_EQ(server->counts().connections, 2u);
     peers.pop_back();
@@ -147,7 +218,91 @@ TEST(HttpServerTest, ConnectionsAreBoundedInAllAndByAddress) {
     HttpPeer fourth(server->address());
     ASSERT_TRUE(fourth.Send(Post("a")));
     EXPECT_EQ(fourth.Receive().status(), 200);
+    held.front()->Answer({.body = "held"});
+    EXPECT_EQ(peers.front().Receive().body, "held");
   }
+}
+
+// A client that has nothing to say keeps nobody out: silent, in the middle of a request, resting.
+TEST(HttpServerTest, WhereThereIsNoRoomTheClientThatIsWaitedForLongestGivesWay) {
+  for (const ServerOptions& options :
+       {ServerOptions{.max_connections = 3}, ServerOptions{.max_connections_per_address = 3}}) {
+    const auto server = Start(options);
+    HttpPeer silent(server->address());
+    Await([&] { return server->counts().connections == 1; }, "a connection");
+    HttpPeer half(server->address());
+    ASSERT_TRUE(half.Send(Post("half").substr(0, 54)));
+    Await([&] { return server->counts().held_bytes > 0; }, "half of a request");
+    HttpPeer resting(server->address());
+    ASSERT_TRUE(resting.Send(Post("rest")));
+    EXPECT_EQ(resting.Receive().body, "POST /x rest");
+    std::vector<HttpPeer> others;
+    for (HttpPeer* const gives_way : {&silent, &half, &resting}) {
+      others.emplace_back(server->address());
+      ASSERT_TRUE(others.back().Send(Post("other")));
+      EXPECT_EQ(others.back().Receive().body, "POST /x other");
+      EXPECT_EQ(gives_way->ReadToEnd(), "");
+    }
+    EXPECT_EQ(server->counts().refused_connections, 3u);
+  }
+}
+
+TEST(HttpServerTest, StreamsThatAreAnsweredGiveWayToNobody) {
+  const std::string head = http2::Literal(":method", "POST") + http2::Literal(":scheme", "http") +
+                           http2::Literal(":path", "/x") + http2::Literal(":authority", "h");
+  std::shared_ptr<Exchange> held;
+  const auto holds = Start({.max_connections = 1}, [&](std::shared_ptr<Exchange> exchange) {
+    exchange->Begin({});
+    held = std::move(exchange);
+  });
+  HttpPeer half(holds->address());
+  ASSERT_TRUE(
+      half.Send(std::string(http2::kPreface) + http2::Frame(4, 0, 0, "") + http2::Frame(1, 4, 1, head)));
+  ASSERT_TRUE(half.Readable(Scaled(10'000)));
+  Await([&] { return holds->counts().streams == 1; }, "a stream without its body");
+  HttpPeer asks(holds->address());
+  ASSERT_TRUE(
+      asks.Send(std::string(http2::kPreface) + http2::Frame(4, 0, 0, "") + http2::Frame(1, 4 | 1, 1, head)));
+  half.ReadToEnd();
+  EXPECT_TRUE(half.at_end()) << "its request is not whole";
+  Await([&] { return holds->counts().streams == 1 && holds->counts().connections == 1; }, "a stream");
+  ASSERT_TRUE(asks.Readable(Scaled(10'000)));
+  HttpPeer refused(holds->address());
+  EXPECT_EQ(refused.ReadToEnd(), "");
+}
+
+// Half of all that clients may have the process hold is for requests that have not come whole, and an eighth
+// for those of one address.
+TEST(HttpServerTest, RequestsThatHaveNotComeWholeAreBoundedByAddress) {
+  std::vector<std::shared_ptr<Exchange>> held;
+  const auto server = Start({.max_held_bytes = 800'000}, [&](std::shared_ptr<Exchange> exchange) {
+    if (exchange->request().body.size() < 1000) return Echo(exchange);
+    held.push_back(std::move(exchange));
+  });
+  // Whole ones count in all alone.
+  std::vector<HttpPeer> whole;
+  for (size_t i = 1; i <= 4; ++i) {
+    whole.emplace_back(server->address());
+    ASSERT_TRUE(whole.back().Send(Post(std::string(90'000, 'w'))));
+    Await([&] { return server->counts().held_bytes == i * 90'000; }, "a whole request");
+  }
+  const std::string most = Post(std::string(90'000, 'u'));
+  const std::string part = most.substr(0, most.size() - 1);
+  HttpPeer first(server->address()), second(server->address());
+  ASSERT_TRUE(first.Send(part));
+  Await([&] { return server->counts().held_bytes == 5 * 90'000 - 1; }, "a part of a request");
+  (void)second.Send(part);
+  EXPECT_THAT(second.ReadToEnd(), StartsWith("HTTP/1.1 503 "));
+  HttpPeer other(server->address(), 2);
+  ASSERT_TRUE(other.Send(part));
+  Await([&] { return server->counts().held_bytes == 6 * 90'000 - 2; }, "another address's part");
+  HttpPeer small(server->address());
+  ASSERT_TRUE(small.Send(Post("small")));
+  EXPECT_EQ(small.Receive().body, "POST /x small");
+  ASSERT_TRUE(first.Send("u"));
+  Await([&] { return server->counts().held_bytes == 6 * 90'000 - 1; }, "the rest of it");
+  for (const auto& exchange : std::exchange(held, {})) exchange->Answer({});
+  EXPECT_EQ(first.Receive().status(), 200);
 }
 
 TEST(HttpServerTest, AStreamGoesOnAsFastAsItsClient) {
@@ -186,21 +341,50 @@ TEST(HttpServerTest, WhoReadsNothingIsGivenUp) {
   EXPECT_TRUE(gone.WaitForNotificationWithTimeout(Scaled(absl::Seconds(20))));
 }
 
+// Whatever it sent meanwhile: nothing, a part of its next request, several of them, more than is read ahead.
 TEST(HttpServerTest, AClientThatLeavesIsSeenBeforeItsAnswer) {
-  absl::Notification asked, gone;
-  std::shared_ptr<Exchange> held;
-  const auto server = Start({}, [&](std::shared_ptr<Exchange> exchange) {
-    held = exchange;
-    exchange->OnGone([&gone] { gone.Notify(); });
-    asked.Notify();
-  });
-  {
-    HttpPeer peer(server->address());
-    ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
-    asked.WaitForNotification();
+  std::string several;
+  for (int i = 0; i < 20; ++i) several += Post("more");
+  for (const std::string& more : {std::string(), std::string("P"), several, std::string(200'000, 'P')}) {
+    absl::Notification asked, gone;
+    std::shared_ptr<Exchange> held;
+    const auto server = Start({}, [&](std::shared_ptr<Exchange> exchange) {
+      held = exchange;
+      exchange->OnGone([&gone] { gone.Notify(); });
+      asked.Notify();
+    });
+    {
+      HttpPeer peer(server->address());
+      ASSERT_TRUE(peer.Send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+      asked.WaitForNotification();
+      ASSERT_TRUE(peer.Send(more));
+    }
+    EXPECT_TRUE(gone.WaitForNotificationWithTimeout(Scaled(absl::Seconds(20)))) << more.size();
+    held->Answer({});  // too late, and harmless
   }
-  EXPECT_TRUE(gone.WaitForNotificationWithTimeout(Scaled(absl::Seconds(20))));
-  held->Answer({});  // too late, and harmless
+}
+
+TEST(HttpServerTest, RequestsThatComeDuringAnAnswerAreAnsweredInTurn) {
+  for (const size_t next : {2, 200}) {
+    absl::Notification asked;
+    std::shared_ptr<Exchange> held;
+    const auto server = Start({.max_header_bytes = 1000}, [&](std::shared_ptr<Exchange> exchange) {
+      if (exchange->request().body != "first") return Echo(exchange);
+      held = exchange;
+      asked.Notify();
+    });
+    HttpPeer peer(server->address());
+    ASSERT_TRUE(peer.Send(Post("first")));
+    asked.WaitForNotification();
+    std::string more;
+    for (size_t i = 0; i < next; ++i) more += Post("next");
+    ASSERT_TRUE(peer.Send(more));
+    std::exchange(held, nullptr)->Answer({.body = "first"});
+    EXPECT_EQ(peer.Receive().body, "first");
+    size_t answered = 0;
+    while (answered < next && peer.Receive().body == "POST /x next") ++answered;
+    EXPECT_TRUE(answered == next || (next == 200 && peer.at_end())) << answered << " of " << next;
+  }
 }
 
 TEST(HttpServerTest, AHandlerThatLetsGoClosesTheConnection) {

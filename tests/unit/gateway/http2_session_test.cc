@@ -11,26 +11,19 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "tests/http2_frames.h"
 
 namespace baton::gateway::http {
 namespace {
 
+using http2::Frame;
+using http2::Literal;
 using ::testing::HasSubstr;
 
 std::string Number(uint32_t value, int bytes) {
   std::string text;
   for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) text += static_cast<char>(value >> shift);
   return text;
-}
-
-std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, const std::string& payload) {
-  return Number(static_cast<uint32_t>(payload.size()), 3) + static_cast<char>(type) +
-         static_cast<char>(flags) + Number(stream, 4) + payload;
-}
-
-std::string Literal(const std::string& name, const std::string& value) {
-  return std::string(1, '\0') + static_cast<char>(name.size()) + name + static_cast<char>(value.size()) +
-         value;
 }
 
 struct Heard {

@@ -71,6 +71,15 @@ TEST(StrictJsonTest, BoundsTheNesting) {
   EXPECT_EQ(Refusal(std::string(10'000'000, '[')), "nested more than 64 deep");
 }
 
+TEST(StrictJsonTest, BoundsWhatCostsMost) {
+  // An object, its two members, of which one is a list: three of them, and seven values.
+  const std::string text = R"({"a": [1, 2, 3, 4], "b": 5})";
+  EXPECT_TRUE(Parse<ordered_json>(text, {.members = 3}).ok());
+  EXPECT_EQ(Refusal(text, {.members = 2}), "more than 2 objects, lists and members");
+  EXPECT_TRUE(Parse<ordered_json>("[1, 2, 3, 4, 5]", {.members = 1}).ok()) << "numbers are cheap";
+  EXPECT_EQ(Refusal("[[], {}, []]", {.members = 3}), "more than 3 objects, lists and members");
+}
+
 // The bound is met while reading: what lies behind it is never looked at.
 TEST(StrictJsonTest, BoundsTheValues) {
   int64_t values = 0;

@@ -52,6 +52,20 @@ TEST(WorkerHitsTest, WhoLeftIsForgotten) {
   EXPECT_THAT(metrics.Text(), Not(HasSubstr("decode-0")));
 }
 
+// Two models' fleets may have workers of one name, or share one: what one fleet forgets stays the other's.
+TEST(WorkerHitsTest, FleetsHaveCountersOfTheirOwn) {
+  telemetry::Metrics metrics;
+  telemetry::Metrics of_a = metrics.With({{"model", "a"}}), of_b = metrics.With({{"model", "b"}});
+  WorkerHits a(of_a), b(of_b);
+  a.Placed(kOne, 100, 64);
+  b.Placed(kOne, 10, 0);
+  a.Keep({});
+  b.Placed(kOne, 20, 0);
+  EXPECT_THAT(metrics.Text(), Not(HasSubstr("model=\"a\"")));
+  EXPECT_THAT(metrics.Text(), HasSubstr("baton_router_worker_prompt_tokens_total{model=\"b\",pool=\"decode\","
+                                        "worker=\"decode-0\"} 30"));
+}
+
 TEST(WorkerHitsTest, AFleetTooLargeHasNone) {
   telemetry::Metrics metrics;
   WorkerHits hits(metrics);

@@ -27,6 +27,14 @@ HttpPeer::HttpPeer() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
 
 HttpPeer::HttpPeer(const std::string& address) : HttpPeer() { Connect(address); }
 
+HttpPeer::HttpPeer(const std::string& address, uint32_t from) : HttpPeer() {
+  sockaddr_in own = {};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(0x7f000000 | from);
+  BATON_CHECK(bind(socket_, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0);
+  Connect(address);
+}
+
 HttpPeer::HttpPeer(HttpPeer&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
       received_(std::move(other.received_)),

@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,8 @@ class HttpPeer {
  public:
   // Connects at once. Reads fail after 20 s, scaled, so that a test ends that nobody answers.
   explicit HttpPeer(const std::string& address);
+  // From the loopback address that ends in `from`.
+  HttpPeer(const std::string& address, uint32_t from);
   // A peer that is connected later, whose descriptor is there already.
   HttpPeer();
   ~HttpPeer();
