@@ -1,8 +1,8 @@
 // SequenceKv: the blocks of the KV pool that one sequence holds: its block table, how many tokens of it are
 // computed, the hashes under which its full blocks are published, and the leases under which they stay in the
-// prefix cache. It is the one place where a sequence's
-// blocks go back to the pool: Release is idempotent, and the destructor calls it. Engine thread only; the
-// pool outlives it.
+// prefix cache. It is the one place where a sequence's blocks go back to the pool: Release is idempotent, and
+// the destructor calls it. Engine thread only, but for one that has never had a block: it does not touch the
+// pool, so that a request which the engine refuses may end on any thread. The pool outlives it.
 #pragma once
 
 #include <cstdint>

@@ -110,9 +110,10 @@ void BlockPool::Retain(BlockId id) {
 }
 
 void BlockPool::Release(std::span<const BlockId> blocks) {
+  if (blocks.empty()) return;
   // They stay or go as one, by what the middle one is.
   const auto uses = [&](size_t i) { return static_cast<int>(At(blocks[i]).uses); };
-  const auto kind = blocks.empty() ? ReuseForecast::kNewCold : KindOf(uses(blocks.size() / 2), uses(0) > 1);
+  const auto kind = KindOf(uses(blocks.size() / 2), uses(0) > 1);
   cached_.BeginRelease();
   for (size_t i = blocks.size(); i-- > 0;) {
     Block& block = At(blocks[i]);

@@ -52,11 +52,12 @@ absl::StatusOr<std::unique_ptr<UcxLink>> UcxLink::Create(std::unique_ptr<Fabric>
   BATON_ASSIGN_OR_RETURN(device::Memory::Buffer slab, payload.Stage(options.staging_bytes));
   const auto slot_bytes = static_cast<int64_t>(2 * options.max_payloads * sizeof(uint64_t));
   BATON_ASSIGN_OR_RETURN(device::Memory::Buffer slots, device::HostMemory().Allocate(slot_bytes));
+  auto registered = std::move(fabric);  // ends before the memory that it has registered
   Keys keys;
   BATON_ASSIGN_OR_RETURN(keys.payloads,
-                         fabric->Register(Fabric::Region::kPayloads, slab.get(), options.staging_bytes));
-  BATON_ASSIGN_OR_RETURN(keys.slots, fabric->Register(Fabric::Region::kSlots, slots.get(), slot_bytes));
-  return std::unique_ptr<UcxLink>(new UcxLink(std::move(fabric), payload, clock, self, std::move(post),
+                         registered->Register(Fabric::Region::kPayloads, slab.get(), options.staging_bytes));
+  BATON_ASSIGN_OR_RETURN(keys.slots, registered->Register(Fabric::Region::kSlots, slots.get(), slot_bytes));
+  return std::unique_ptr<UcxLink>(new UcxLink(std::move(registered), payload, clock, self, std::move(post),
                                               options, std::move(slab), std::move(slots), std::move(keys)));
 }
 

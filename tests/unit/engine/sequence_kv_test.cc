@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 namespace baton::engine {
 namespace {
 
@@ -39,6 +41,23 @@ TEST(SequenceKvTest, ReleaseGivesReplacedBlocksBackToo) {
   second.Release();
   first.Release();
   EXPECT_EQ(pool.counts().held, 0);
+  pool.CheckConservation();
+}
+
+// A request that finds the engine's mailbox full ends on the thread that brought it. ThreadSanitizer judges.
+TEST(SequenceKvTest, OneWithoutBlocksMayEndBesideTheEngine) {
+  kv::BlockPool pool(8);
+  const kv::BlockHash root = kv::RootHash("model", kv::TenantSalt("tenant"));
+  std::thread refused([&] {
+    for (int i = 0; i < 1000; ++i) SequenceKv(pool, root).Release();
+  });
+  const std::vector<TokenId> tokens(4 * kBlockTokens, TokenId(5));
+  for (int i = 0; i < 1000; ++i) {
+    SequenceKv sequence(pool, root);
+    ASSERT_TRUE(sequence.Reserve(tokens, 4 * kBlockTokens).ok());
+    sequence.Computed(tokens, 4 * kBlockTokens);
+  }
+  refused.join();
   pool.CheckConservation();
 }
 
