@@ -6,9 +6,11 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/engine/measure.h"
 #include "common/text/tokenizer.h"
+#include "common/text/tokenizer_digest.h"
 #include "common/worker/worker_runtime.h"
 #include "decode_service/draft_engine.h"
 #include "decode_service/meeting_calls.h"
@@ -115,6 +117,10 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
                          worker::WorkerRuntime::Create(options.worker, v1::ROLE_DECODE, "decode"));
   BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
   worker::WorkerRuntime& runtime = *parts->runtime;
+  runtime.hub().SetTokenizerDigest(text::TokenizerDigest(*tokenizer));
+  // As routers log their own, to be compared.
+  spdlog::info("tokenizer {}, ends {}", ShortDigest(runtime.hub().info().tokenizer_digest()),
+               ShortDigest(runtime.hub().info().ends_digest()));
   options.scheduler.worker_id = runtime.worker_id();
   options.scheduler.incarnation = runtime.incarnation();
   options.scheduler.step_cost = runtime.step_cost();

@@ -4,12 +4,16 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/check.h"
 #include "common/base/clock.h"
+#include "common/base/digest.h"
 #include "common/base/quote.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
@@ -89,6 +93,9 @@ absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vect
     spdlog::info("model {}: output format {}, {} tool calls, {} thinking", served.back().name,
                  choice.format->name, choice.tools ? "with" : "without",
                  choice.thinking ? "with" : "without");
+    spdlog::info("model {}: tokenizer {}, ends {}, chat template {}", served.back().name,
+                 ShortDigest(served.back().tokenizer_digest), ShortDigest(served.back().ends_digest),
+                 ShortDigest(served.back().template_digest));
     for (const std::string_view part : served.back().unstable_history) {
       spdlog::warn(
           "model {}: its chat template writes {} of earlier turns otherwise than the model does: the KV of "
@@ -112,11 +119,15 @@ absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vect
     const auto first = std::find_if(served.begin(), served.end(), [&](const ServedModel& other) {
       return other.fleet == served.back().fleet;
     });
-    if (served.back().config == first->config) continue;
+    const std::string_view other = served.back().config != first->config ? "configuration"
+                                   : served.back().tokenizer_digest != first->tokenizer_digest ? "tokenizer"
+                                   : served.back().ends_digest != first->ends_digest ? "eos_token_id"
+                                                                                     : "";
+    if (other.empty()) continue;
     return absl::InvalidArgumentError(
-        fmt::format("\"{}\" and \"{}\" are different models, and the workers of one fleet serve one: name "
-                    "the workers of each (--models)",
-                    first->name, served.back().name));
+        fmt::format("\"{}\" and \"{}\" are different models (another {}), and the workers of one fleet serve "
+                    "one: name the workers of each (--models)",
+                    first->name, served.back().name, other));
   }
   return ModelRegistry::Create(std::move(served));
 }
@@ -143,6 +154,15 @@ absl::StatusOr<std::unique_ptr<billing::PriceFile>> OpenPrices(const std::string
   });
 }
 
+// The digest of all templates that a fleet's models render. If all have one template, it is that one's.
+std::string TemplatesOf(const ModelRegistry& models, size_t fleet) {
+  std::set<std::string> digests;
+  for (const auto& model : models.models()) {
+    if (model->fleet == fleet) digests.insert(model->template_digest);
+  }
+  return digests.size() == 1 ? *digests.begin() : Sha256Of(absl::StrJoin(digests, ""));
+}
+
 // Of the fleet with this number, of so many. `model`: the first of those that it serves.
 ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedModel& model,
                                    const std::string& router_id, Finding finding, size_t fleets) {
@@ -153,6 +173,8 @@ ModelWorkers::Options FleetOptions(const RouterOptions& options, const ServedMod
   result.index_bytes = options.index_bytes / static_cast<int64_t>(fleets);
   result.fleet.router_id = router_id;
   result.fleet.vocabulary = model.vocabulary;
+  result.fleet.tokenizer_digest = model.tokenizer_digest;
+  result.fleet.ends_digest = model.ends_digest;
   result.dispatcher = options.dispatcher;
   result.finding = std::move(finding);
   result.keepalive = {options.keepalive.interval, options.keepalive.timeout};
@@ -216,6 +238,7 @@ struct Router::Parts {
                                       [&](const auto& model) { return model->fleet == workers.size(); });
       BATON_CHECK(first != models.models().end()) << "a fleet that serves no model";
       ModelWorkers::Options fleet = FleetOptions(shared, **first, context.router_id, place, places.size());
+      fleet.fleet.template_digest = TemplatesOf(models, workers.size());
       fleet.security = security.get();
       ModelWorkers& made = *workers.emplace_back(
           std::make_unique<ModelWorkers>(std::move(fleet), std::move(policy), metrics, clock));

@@ -59,4 +59,21 @@ Sha256Digest Sha256::Finish() {
   return digest;
 }
 
+std::string Sha256Of(std::string_view bytes) {
+  Sha256 sha;
+  sha.Update(bytes);
+  const Sha256Digest digest = sha.Finish();
+  return std::string(digest.begin(), digest.end());
+}
+
+std::string ShortDigest(std::string_view digest) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const char byte : digest.substr(0, 4)) {
+    hex.push_back(kDigits[static_cast<uint8_t>(byte) >> 4]);
+    hex.push_back(kDigits[static_cast<uint8_t>(byte) & 15]);
+  }
+  return hex;
+}
+
 }  // namespace baton

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace baton {
@@ -32,5 +33,10 @@ class Sha256 {
   struct Context;
   std::unique_ptr<Context> context_;
 };
+
+// SHA-256 of the bytes, as 32 bytes.
+std::string Sha256Of(std::string_view bytes);
+// The first 4 bytes of a digest in hexadecimal, for people to compare.
+std::string ShortDigest(std::string_view digest);
 
 }  // namespace baton

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
 #include "common/text/gguf_text.h"
@@ -99,6 +100,7 @@ struct ChatTemplate::Impl {
 
   baton_template* handle = nullptr;
   Json defaults;  // variables that a caller may override
+  std::string digest;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -152,11 +154,14 @@ absl::StatusOr<std::shared_ptr<const ChatTemplate>> ChatTemplate::FromSource(con
     return TakeError(code, error);
   }
   impl->defaults = special_tokens.is_object() ? SpecialTokens(special_tokens) : Json::object();
+  impl->digest = Sha256Of(source);
   impl->defaults["tools"] = nullptr;
   impl->defaults["documents"] = nullptr;
   impl->defaults["add_generation_prompt"] = false;
   return std::shared_ptr<const ChatTemplate>(new ChatTemplate(std::move(impl)));
 }
+
+const std::string& ChatTemplate::digest() const { return impl_->digest; }
 
 absl::StatusOr<std::string> ChatTemplate::Render(const Json& variables, absl::Time now,
                                                  size_t max_bytes) const {

@@ -39,6 +39,9 @@ class ChatTemplate {
   absl::StatusOr<std::string> Render(const Json& variables, absl::Time now = absl::Now(),
                                      size_t max_bytes = kMaxBytes) const;
 
+  // SHA-256 (32 bytes) of the template's text, without the special tokens.
+  const std::string& digest() const;
+
  private:
   struct Impl;
   explicit ChatTemplate(std::unique_ptr<Impl> impl);

@@ -7,6 +7,7 @@
 
 #include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
+#include "common/model/config/ends_digest.h"
 #include "common/rpc/keepalive_flag.h"
 #include "common/rpc/security_flags.h"
 #include "common/telemetry/otlp_exporter.h"
@@ -208,6 +209,8 @@ v1::WorkerInfo Describe(v1::Role role, const std::string& worker_id, Incarnation
   info.set_model(options.model_name.empty() ? folder.string() : options.model_name);
   info.set_context_tokens(static_cast<uint32_t>(engine.config().context));
   info.set_vocabulary_tokens(static_cast<uint32_t>(engine.config().vocabulary));
+  // A prefill worker ends no answers.
+  if (role == v1::ROLE_DECODE) info.set_ends_digest(model::EndsDigest(engine.config().eos));
   return info;
 }
 

@@ -3,7 +3,10 @@
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
+#include <ranges>
+#include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -87,7 +90,8 @@ void WatchHub::Publish(v1::Load load, size_t serves, kv::BlockPool::Changes chan
           watcher.disk_rest.resize(first);
         }
         if (disk_rate_.has_value()) *snapshot.mutable_disk_rate() = *disk_rate_;
-        watcher.disk_rate_changed = false;
+        *snapshot.mutable_chat_templates() = templates_;
+        watcher.disk_rate_changed = watcher.templates_changed = false;
         watcher.needs_snapshot = watcher.changed = watcher.urgent = watcher.rates_changed = false;
         watcher.told = now;
         watcher.in_memory.Clear();
@@ -131,7 +135,9 @@ void WatchHub::Flush(Watcher& watcher, absl::Time now) {
   if (watcher.rates_changed) delta.mutable_peer_rates()->Assign(peer_rates_.begin(), peer_rates_.end());
   watcher.on_disk.Take(delta.mutable_disk_stored(), delta.mutable_disk_evicted());
   if (watcher.disk_rate_changed && disk_rate_.has_value()) *delta.mutable_disk_rate() = *disk_rate_;
+  if (watcher.templates_changed) *delta.mutable_chat_templates() = templates_;
   watcher.changed = watcher.urgent = watcher.rates_changed = watcher.disk_rate_changed = false;
+  watcher.templates_changed = false;
   watcher.told = now;
   watcher.writing = watcher.stream->Send(std::move(event));
 }
@@ -155,7 +161,7 @@ void WatchHub::SetRoles(std::vector<v1::Role> roles) {
   roles_ = std::move(roles);
 }
 
-void WatchHub::Attach(std::shared_ptr<Stream> stream, bool blocks) {
+void WatchHub::Attach(std::shared_ptr<Stream> stream, bool blocks, std::string template_digest) {
   Stream* key = stream.get();
   {
     absl::MutexLock lock(&mutex_);
@@ -163,7 +169,10 @@ void WatchHub::Attach(std::shared_ptr<Stream> stream, bool blocks) {
       Watcher watcher;
       watcher.stream = stream;
       watcher.blocks = blocks;
+      if (template_digest.size() == kTemplateDigestBytes)
+        watcher.template_digest = std::move(template_digest);
       watchers_.push_back(std::move(watcher));
+      CompareTemplates();
     }
   }
   stream->Listen({.cancelled = [this, key] { Detach(key); }, .drained = [this, key] { Drained(key); }});
@@ -203,6 +212,22 @@ void WatchHub::Detach(const Stream* stream) {
     const auto current = it++;
     if (current->stream.get() == stream) gone.splice(gone.end(), watchers_, current);
   }
+  CompareTemplates();
+}
+
+void WatchHub::CompareTemplates() {
+  std::set<std::string_view> digests;
+  for (const Watcher& watcher : watchers_) {
+    if (!watcher.template_digest.empty()) digests.insert(watcher.template_digest);
+  }
+  v1::ChatTemplates templates;
+  for (const std::string_view digest : digests | std::views::take(kMaxTemplates)) {
+    templates.add_digests(std::string(digest));
+  }
+  if (std::ranges::equal(templates.digests(), templates_.digests())) return;
+  templates_ = std::move(templates);
+  for (Watcher& watcher : watchers_) watcher.templates_changed = true;
+  TellAll();
 }
 
 void WatchHub::TellAll() {

@@ -34,6 +34,8 @@ class WatchHub {
       : info_(std::move(info)), wake_(std::move(wake)) {}
 
   const v1::WorkerInfo& info() const { return info_; }
+  // Says it besides (WorkerInfo.tokenizer_digest). Before the first watcher.
+  void SetTokenizerDigest(std::string digest) { info_.set_tokenizer_digest(std::move(digest)); }
 
   static constexpr absl::Duration kPace = absl::Milliseconds(20);
 
@@ -62,8 +64,12 @@ class WatchHub {
   // How long the engine may rest at most: until what was held back for kPace has to be told.
   absl::Duration rest() const;
 
-  // A watcher; the engine is woken to publish its snapshot.
-  void Attach(std::shared_ptr<Stream> stream, bool blocks);
+  // A watcher; the engine is woken to publish its snapshot. `template_digest`: WatchRequest's, which all
+  // watchers hear of while this one is there. One that is not of kTemplateDigestBytes is left out.
+  void Attach(std::shared_ptr<Stream> stream, bool blocks, std::string template_digest = {});
+  static constexpr size_t kTemplateDigestBytes = 32;
+  // Different ones are told up to this number: two are enough for each router to see that they differ.
+  static constexpr size_t kMaxTemplates = 4;
 
   // The roles that the worker has now, for snapshots.
   void SetRoles(std::vector<v1::Role> roles);
@@ -101,6 +107,7 @@ class WatchHub {
   struct Watcher {
     std::shared_ptr<Stream> stream;
     bool blocks = false;
+    std::string template_digest = {};  // empty: it does not say
     bool needs_snapshot = true;
     bool writing = false;
     uint64_t sequence = 0;
@@ -109,6 +116,7 @@ class WatchHub {
     bool urgent = false;
     bool rates_changed = false;
     bool disk_rate_changed = false;
+    bool templates_changed = false;
     absl::Time told = absl::InfinitePast();
     BlockNews in_memory;
     BlockNews on_disk;
@@ -127,8 +135,10 @@ class WatchHub {
   void Drained(const Stream* stream);
   void Detach(const Stream* stream);
   void TellAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After a watcher has come or gone: looks which templates there are, and tells them if they are others.
+  void CompareTemplates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const v1::WorkerInfo info_;
+  v1::WorkerInfo info_;  // constant once it is watched
   const std::function<void()> wake_;
   mutable absl::Mutex mutex_;
   v1::Load load_ ABSL_GUARDED_BY(mutex_);
@@ -137,6 +147,7 @@ class WatchHub {
   std::vector<v1::Role> roles_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::PeerRate> peer_rates_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::DiskRate> disk_rate_ ABSL_GUARDED_BY(mutex_);
+  v1::ChatTemplates templates_ ABSL_GUARDED_BY(mutex_);
   std::function<bool(const kv::BlockHash&)> on_disk_ ABSL_GUARDED_BY(mutex_);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool ready_ ABSL_GUARDED_BY(mutex_) = true;

@@ -59,7 +59,7 @@ grpc::ServerWriteReactor<v1::WatchEvent>* WorkerService::Watch(grpc::CallbackSer
     stream->Finish(std::move(stranger));
     return reactor;
   }
-  hub_.Attach(std::move(stream), request->blocks());
+  hub_.Attach(std::move(stream), request->blocks(), request->template_digest());
   return reactor;
 }
 

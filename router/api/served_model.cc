@@ -4,10 +4,13 @@
 
 #include <filesystem>
 
+#include "common/base/digest.h"
 #include "common/base/quote.h"
 #include "common/base/status.h"
+#include "common/model/config/ends_digest.h"
 #include "common/output/call_grammar.h"
 #include "common/output/stable_history.h"
+#include "common/text/tokenizer_digest.h"
 #include "router/api/classifier_prompt.h"
 
 namespace baton::router {
@@ -98,12 +101,15 @@ absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const s
                     "embedding",
                     folder, served.tokenizer->vocabulary() - 1, served.vocabulary));
   }
+  served.tokenizer_digest = text::TokenizerDigest(*served.tokenizer);
+  served.ends_digest = model::EndsDigest(config.eos);
   auto chat_template = text::ChatTemplate::Load(folder);
   if (chat_template.ok()) {
     served.chat_template = *std::move(chat_template);
   } else if (!absl::IsNotFound(chat_template.status())) {
     return chat_template.status();
   }
+  served.template_digest = served.chat_template == nullptr ? Sha256Of("") : served.chat_template->digest();
   BATON_ASSIGN_OR_RETURN(served.output, ChoiceOf(served, output_format));
   // Nobody goes on with a verdict.
   if (served.chat_template != nullptr && classifier.empty()) {

@@ -29,6 +29,9 @@ struct ServedModel {
   size_t fleet = 0;        // of the router's, the one that serves it (CallContext::fleets)
   int64_t context = 0;     // tokens, prompt and answer together
   int64_t vocabulary = 0;  // rows of the embedding
+  // text::TokenizerDigest and model::EndsDigest, which its decode workers tell, too; and that of the
+  // template's text (of none: of the empty text), for other routers.
+  std::string tokenizer_digest, ends_digest, template_digest;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null: no Chat
   std::shared_ptr<const text::LiteralText> literal;         // keeps control tokens out of clients' text

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "router/fleet/fingerprint.h"
 
@@ -58,6 +59,7 @@ void Fleet::RemoveEndpoint(int endpoint) {
     }
     LeaveIndex(state);
     endpoints_.erase(found);
+    CompareTemplates();
     Rebuild();
   }
   Changed();
@@ -150,11 +152,84 @@ absl::Status Fleet::Apply(int endpoint, const v1::WatchEvent& event, BlockNews* 
   if (delta.has_disk_rate()) state.worker->ReportDisk(delta.disk_rate());
   if (delta.has_load()) state.worker->Report(delta.load(), options_.router_id);
   if (!delta.peer_rates().empty()) state.worker->ReportPeers(delta.peer_rates());
+  if (delta.has_chat_templates()) TakeTemplates(state, delta.chat_templates());
   if (delta.has_draining() && delta.draining() != state.draining) {
     state.draining = delta.draining();
     Rebuild();
   }
   return absl::OkStatus();
+}
+
+std::optional<Fleet::Difference> Fleet::Compare(const Endpoint& listed, const v1::WorkerInfo& info) const {
+  if (options_.vocabulary != 0 && info.vocabulary_tokens() != 0 &&
+      info.vocabulary_tokens() != options_.vocabulary) {
+    return Difference{
+        .field = "vocabulary",
+        .why = fmt::format("{} serves a vocabulary of {} tokens, the router's model folder has {}: start "
+                           "both with the same model",
+                           listed.address, info.vocabulary_tokens(), options_.vocabulary)};
+  }
+  const auto differ = [](const std::string& own, const std::string& told) {
+    return !own.empty() && !told.empty() && own != told;
+  };
+  if (differ(options_.tokenizer_digest, info.tokenizer_digest())) {
+    return Difference{
+        .field = "tokenizer",
+        .why = fmt::format("{} worker {} has another tokenizer ({}) than the router's model folder ({}): "
+                           "start both with the same model folder",
+                           Name(listed.role), listed.address, ShortDigest(info.tokenizer_digest()),
+                           ShortDigest(options_.tokenizer_digest))};
+  }
+  if (differ(options_.ends_digest, info.ends_digest())) {
+    return Difference{
+        .field = "ends",
+        .why = fmt::format("{} worker {} ends answers at other tokens (ends {}) than the router's model "
+                           "folder says (ends {}): start both with the same model folder, and compare "
+                           "eos_token_id in config.json",
+                           Name(listed.role), listed.address, ShortDigest(info.ends_digest()),
+                           ShortDigest(options_.ends_digest))};
+  }
+  return std::nullopt;
+}
+
+void Fleet::TakeTemplates(EndpointState& state, const v1::ChatTemplates& templates) {
+  state.templates.clear();
+  for (const std::string& digest : templates.digests()) {
+    if (digest.size() != sizeof(Sha256Digest)) continue;
+    state.templates.insert(digest);
+    if (state.templates.size() == kMaxTemplates) break;
+  }
+  CompareTemplates();
+}
+
+void Fleet::CompareTemplates() {
+  if (options_.template_digest.empty()) return;
+  std::set<std::string> others;
+  const EndpointState* where = nullptr;  // the oldest that tells of another one
+  bool told = false;
+  for (const auto& [number, state] : endpoints_) {
+    for (const std::string& digest : state.templates) {
+      told = true;
+      if (digest == options_.template_digest) continue;
+      if (where == nullptr) where = &state;
+      others.insert(digest);
+    }
+  }
+  // Workers that are all away say nothing new of the routers.
+  if (!told || others == other_templates_) return;
+  other_templates_ = std::move(others);
+  if (other_templates_.empty()) {
+    spdlog::info("all routers of its workers have this router's chat template again ({})",
+                 ShortDigest(options_.template_digest));
+    return;
+  }
+  std::vector<std::string> digests;
+  for (const std::string& digest : other_templates_) digests.push_back(ShortDigest(digest));
+  spdlog::warn(
+      "another router of {} worker {} has another chat template ({}) than this router's model folder ({}): a "
+      "conversation gets another prompt from each; start all routers with the same model folder",
+      Name(where->listed.role), where->listed.address, fmt::join(digests, ", "),
+      ShortDigest(options_.template_digest));
 }
 
 absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::Snapshot& snapshot) {
@@ -168,12 +243,11 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
     refused = absl::FailedPreconditionError(
         fmt::format("{} is listed as a {} worker but says that it is not: fix the lists", listed.address,
                     Name(listed.role)));
-  } else if (options_.vocabulary != 0 && info.vocabulary_tokens() != 0 &&
-             info.vocabulary_tokens() != options_.vocabulary) {
-    refused = absl::FailedPreconditionError(
-        fmt::format("{} serves a vocabulary of {} tokens, the router's model folder has {}: start both with "
-                    "the same model",
-                    listed.address, info.vocabulary_tokens(), options_.vocabulary));
+  } else if (const auto difference = Compare(listed, info); difference.has_value()) {
+    refused = absl::FailedPreconditionError(difference->why);
+    if (state.trouble != difference->why) {
+      probe_.FingerprintDiffers(listed.address, std::string(difference->field));
+    }
   }
   LeaveIndex(state);  // whatever it held, the snapshot says what it holds
   std::optional<WorkerSlot> slot;
@@ -189,6 +263,8 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
     if (state.trouble != refused.message()) spdlog::error("{}", refused.ToString());
     state.worker = nullptr;
     state.trouble = std::string(refused.message());
+    state.templates.clear();  // its routers are of another model
+    CompareTemplates();
     Rebuild();
     return refused;
   }
@@ -222,6 +298,7 @@ absl::Status Fleet::TakeSnapshot(int endpoint, EndpointState& state, const v1::S
       {.slot = *slot, .incarnation = incarnation, .arrived = true, .step_cost = MeasuredBy(info)});
   state.worker->Report(snapshot.load(), options_.router_id);
   state.worker->ReportPeers(snapshot.peer_rates());
+  TakeTemplates(state, snapshot.chat_templates());
   Rebuild();
   return absl::OkStatus();
 }
@@ -241,6 +318,7 @@ void Fleet::OnDown(int endpoint, const absl::Status& why) {
     state = EndpointState{.listed = std::move(state.listed)};
     state.answered = true;
     state.trouble = std::string(why.message());
+    CompareTemplates();
     Rebuild();
   }
   Changed();

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,13 @@ class Fleet {
     Listing listing = {};
     // Of the router's own model folder; a worker that serves another vocabulary is left out. 0: not checked.
     int64_t vocabulary = 0;
+    // The folder's text::TokenizerDigest and model::EndsDigest, compared in the same way with those that a
+    // worker tells. Empty: not checked.
+    std::string tokenizer_digest = {};
+    std::string ends_digest = {};
+    // The digest of the chat template that this router renders for these workers. A warning says so if
+    // another router has another one. Empty: it is not told, and nothing is compared.
+    std::string template_digest = {};
   };
 
   // Without an index a worker's slot is its endpoint.
@@ -72,6 +80,7 @@ class Fleet {
   void SetListener(std::function<void()> listener) { listener_ = std::move(listener); }
 
   const std::string& router_id() const { return options_.router_id; }
+  const std::string& template_digest() const { return options_.template_digest; }
 
   // A number that no other endpoint ever had or will have.
   int AddEndpoint(Endpoint endpoint);
@@ -123,7 +132,11 @@ class Fleet {
     std::string trouble = "not answered yet";  // why it is not usable, for people
     std::string differing_field = {};
     std::string block_hash_domain = {};
+    // Digests of the routers that watch it, this one's included: at most kMaxTemplates.
+    std::set<std::string> templates = {};
   };
+  // As many digests of templates are kept of a worker.
+  static constexpr size_t kMaxTemplates = 4;
   // What an event says of blocks, to be told to the index once the lock is released: the events of an
   // endpoint come one after the other.
   struct BlockNews {
@@ -141,6 +154,17 @@ class Fleet {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeSnapshot(int endpoint, EndpointState& state, const v1::Snapshot& snapshot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The field in which a worker differs from the router's model folder, and why it is left out; nothing if it
+  // does not.
+  struct Difference {
+    std::string_view field;
+    std::string why;
+  };
+  std::optional<Difference> Compare(const Endpoint& listed, const v1::WorkerInfo& info) const;
+  // Warns if there are other templates than before among the fleet's routers.
+  void TakeTemplates(EndpointState& state, const v1::ChatTemplates& templates)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompareTemplates() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tell(const BlockNews& news) const;
   // A slot for the endpoint's worker that holds nothing yet. Nothing if there are too many workers.
   std::optional<WorkerSlot> JoinIndex(int endpoint);
@@ -160,6 +184,7 @@ class Fleet {
   Listing listing_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const View> view_ ABSL_GUARDED_BY(mutex_);
   std::vector<Move> moves_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> other_templates_ ABSL_GUARDED_BY(mutex_);  // of other routers, as they were told last
 };
 
 }  // namespace baton::router::fleet

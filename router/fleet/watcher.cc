@@ -58,6 +58,7 @@ class Watcher::Subscription {
     v1::WatchRequest request;
     request.set_router_id(fleet_.router_id());
     request.set_blocks(true);
+    request.set_template_digest(fleet_.template_digest());
     again_at_once_ = false;
     stream_ = Stream::Call(
         std::move(request), std::make_unique<grpc::ClientContext>(),

@@ -273,7 +273,8 @@ void Probe::WatchRestarted(const std::string& reason) {
 void Probe::FingerprintDiffers(const std::string& address, const std::string& field) {
   metrics_
       .Counter("baton_router_fingerprint_mismatches_total",
-               "Workers left out because their fingerprint differs", {{"worker", address}, {"field", field}})
+               "Workers left out because their fingerprint, or the router's tokenizer or ends, differ",
+               {{"worker", address}, {"field", field}})
       .Increment();
 }
 

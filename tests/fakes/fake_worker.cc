@@ -166,6 +166,8 @@ class WorkerService final : public v1::Worker::CallbackService {
     info->set_incarnation(options.incarnation);
     *info->mutable_fingerprint() = options.fingerprint;
     info->set_vocabulary_tokens(options.vocabulary);
+    info->set_tokenizer_digest(options.tokenizer_digest);
+    info->set_ends_digest(options.ends_digest);
     info->set_block_hash_domain(options.block_hash_domain);
     info->set_peer_fetch(options.peer_fetch);
     event.mutable_snapshot()->set_stored(options.stored);

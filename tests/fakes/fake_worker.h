@@ -45,6 +45,8 @@ class FakeWorker {
     uint64_t incarnation = 1;
     v1::Fingerprint fingerprint = {};
     uint32_t vocabulary = 0;  // 0: does not say
+    std::string tokenizer_digest = {};
+    std::string ends_digest = {};
     uint64_t total_blocks = 4096;
     std::string listen = "127.0.0.1:0";
     // Says what its block hashes are made of, so that routers hash prompts for it.

@@ -17,6 +17,7 @@ namespace baton::router::fleet {
 namespace {
 
 constexpr int64_t kVocabulary = 100;
+const std::string kDigest(32, 'd');
 
 // Far more than any machine has, and far from where sums of a fleet's numbers overflow.
 constexpr int64_t kSane = int64_t{1} << 50;
@@ -103,6 +104,9 @@ class Interpreter final : public OperationSequence {
     info.set_role(static_cast<v1::Role>(Next() % 3));
     info.set_incarnation(Next() % 4);
     info.set_vocabulary_tokens(Next() % 16 == 0 ? Next() : kVocabulary);
+    if (Next() % 4 == 0) info.set_tokenizer_digest(Next() % 8 == 0 ? Bytes(40) : kDigest);
+    if (Next() % 4 == 0) info.set_ends_digest(Next() % 8 == 0 ? Bytes(40) : kDigest);
+    FillTemplates(*snapshot.mutable_chat_templates());
     info.mutable_fingerprint()->set_weights(Next() % 8 == 0 ? "other" : "w");
     snapshot.set_draining(Next() % 8 == 0);
     FillLoad(*snapshot.mutable_load());
@@ -118,7 +122,14 @@ class Interpreter final : public OperationSequence {
     if (Next() % 2 == 0) FillLoad(*delta.mutable_load());
     delta.set_stored(Hashes());
     delta.set_evicted(Hashes());
+    if (Next() % 4 == 0) FillTemplates(*delta.mutable_chat_templates());
     return event;
+  }
+
+  void FillTemplates(v1::ChatTemplates& templates) {
+    for (int left = static_cast<int>(Next() % 8); left > 0; --left) {
+      templates.add_digests(Next() % 4 == 0 ? Bytes(40) : std::string(32, static_cast<char>(Next())));
+    }
   }
 
   void FillLoad(v1::Load& load) {
@@ -189,7 +200,10 @@ class Interpreter final : public OperationSequence {
   index::PrefixIndex index_{{.max_bytes = 4 << 20, .max_speculative = 64}};
   Fleet fleet_{{.router_id = "me",
                 .endpoints = {{"d:1", Role::kDecode}, {"p:1", Role::kPrefill}},
-                .vocabulary = kVocabulary},
+                .vocabulary = kVocabulary,
+                .tokenizer_digest = kDigest,
+                .ends_digest = kDigest,
+                .template_digest = kDigest},
                probe_,
                &index_};
   int endpoints_ = 2;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
+#include "common/base/digest.h"
 #include "common/json/strict_json.h"
 #include "tests/unit/text/tokenizer_folders.h"
 
@@ -63,6 +64,17 @@ TEST(ChatTemplateTest, SpecialTokensMayStandInAFileOfTheirOwn) {
   auto loaded = ChatTemplate::Load(folder.path());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(*(*loaded)->Render(Hello()), "<b><e>");
+}
+
+// Wherever it stands, and whatever the special tokens are.
+TEST(ChatTemplateTest, TheDigestIsThatOfItsText) {
+  const TemporaryFolder folder;
+  folder.Write("tokenizer_config.json", R"({"chat_template": "{{ bos_token }}", "bos_token": "<b>"})");
+  const auto loaded = ChatTemplate::Load(folder.path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ((*loaded)->digest(), Sha256Of("{{ bos_token }}"));
+  EXPECT_EQ((*loaded)->digest(), (*ChatTemplate::FromSource("{{ bos_token }}", {}))->digest());
+  EXPECT_NE((*loaded)->digest(), (*ChatTemplate::FromSource("{{ bos_token }} ", {}))->digest());
 }
 
 TEST(ChatTemplateTest, MissingAndDamagedFilesAreNamed) {
