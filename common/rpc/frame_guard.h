@@ -13,8 +13,9 @@ namespace baton::rpc {
 
 class FrameGuard {
  public:
-  // Bytes of one header block, all its frames together: twice the 8 KiB of metadata that gRPC accepts.
-  static constexpr size_t kMaxHeaderBlock = 16 << 10;
+  // Bytes of one header block, all its frames together: as many as metadata may have (kTakenMetadataBytes),
+  // for a block is no larger than its fields.
+  static constexpr size_t kMaxHeaderBlock = 64 << 10;
   // Frames of one: a client fills each with up to 16 KiB.
   static constexpr int kMaxHeaderFrames = 8;
   // Calls before our SETTINGS are acknowledged; afterwards gRPC keeps to the same number at a time.

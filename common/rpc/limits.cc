@@ -18,6 +18,7 @@ void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              static_cast<int>(absl::ToInt64Milliseconds(opening)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, FrameGuard::kMaxCalls);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kTakenMetadataBytes));
   // gRPC inflates a message before it looks at its size. Without the filter that does so, the call is refused
   // by the name of its encoding, and a message that comes all the same stays as it is.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);

@@ -4,13 +4,19 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <cstddef>
+
 #include "absl/time/time.h"
 
 namespace baton::rpc {
 
+// Metadata that gRPC takes of a call. It ends all calls of a connection over more, which may be those of many
+// clients behind one proxy: Envoy takes 60 KiB of each, by default.
+inline constexpr size_t kTakenMetadataBytes = 64 << 10;
+
 // `opening`: from a connection to the client's SETTINGS, TLS included. Compressed messages are refused and
-// never decompressed, calls at a time and metadata are limited, and gRPC ends calls when the memory for all
-// of them reaches its limit.
+// never decompressed, calls at a time and metadata (kTakenMetadataBytes) are limited, and gRPC ends calls
+// when the memory for all of them reaches its limit.
 void LimitStrangers(grpc::ServerBuilder& builder, absl::Duration opening);
 
 }  // namespace baton::rpc

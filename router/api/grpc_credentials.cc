@@ -31,7 +31,13 @@ std::string_view KeyOf(const grpc::ServerContextBase& context) {
 }  // namespace
 
 Credentials CredentialsOf(const grpc::ServerContextBase& context) {
-  return {.key = KeyOf(context), .certificate_names = rpc::PeerCertificateNames(context)};
+  constexpr size_t kFieldBytes = 32;
+  size_t bytes = 0;
+  for (const auto& [name, value] : context.client_metadata())
+    bytes += name.size() + value.size() + kFieldBytes;
+  return {.key = KeyOf(context),
+          .certificate_names = rpc::PeerCertificateNames(context),
+          .metadata_bytes = bytes};
 }
 
 absl::Time DeadlineOf(const grpc::ServerContextBase& context, const Clock& clock) {

@@ -7,6 +7,12 @@
 namespace baton::router {
 
 absl::StatusOr<Caller> Authenticator::Authenticate(const Credentials& credentials) const {
+  if (credentials.metadata_bytes > kMaxMetadataBytes) {
+    return absl::ResourceExhaustedError(
+        fmt::format("metadata of {} bytes, 32 for each field among them; at most {} are taken: send the key "
+                    "and the trace context alone",
+                    credentials.metadata_bytes, kMaxMetadataBytes));
+  }
   Denied denied;
   Caller caller = tenants_.Identify(credentials, &denied);
   if (caller.tenant != nullptr) return caller;

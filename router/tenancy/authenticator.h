@@ -15,7 +15,11 @@ class Authenticator {
   // Both outlive it.
   Authenticator(const Tenants& tenants, Probe& probe) : tenants_(tenants), probe_(probe) {}
 
-  // UNAUTHENTICATED or PERMISSION_DENIED for callers that are refused.
+  // Metadata of a call, as Credentials::metadata_bytes counts it: some keys and trace contexts.
+  static constexpr size_t kMaxMetadataBytes = 8 << 10;
+
+  // UNAUTHENTICATED or PERMISSION_DENIED for callers that are refused; RESOURCE_EXHAUSTED for more than
+  // kMaxMetadataBytes.
   absl::StatusOr<Caller> Authenticate(const Credentials& credentials) const;
   // PERMISSION_DENIED if `priority` is better than the tenant may use.
   absl::Status CheckPriority(const Tenant& tenant, int priority) const;

@@ -43,6 +43,8 @@ struct Tenant {
 struct Credentials {
   std::string_view key;  // empty: none
   std::vector<std::string> certificate_names;
+  // Bytes of all metadata of the call, with 32 more for each field (RFC 9113, 6.5.2).
+  size_t metadata_bytes = 0;
 };
 
 // Who is calling.

@@ -162,6 +162,42 @@ TEST_F(RouterTest, OneFailedChoiceEndsTheRequest) {
   EXPECT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.cancelled == 2; }));
 }
 
+// A proxy's connection carries the calls of many clients, and so does one of several channels of a process.
+TEST_F(RouterTest, MetadataThatIsTooLargeEndsItsOwnCallAlone) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([](const v1::DecodeRequest&) -> Script {
+    return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::Token(6, "b"), Step::Finish()};
+  });
+  StartRouter();
+  grpc::ClientContext running;
+  const auto reader = stub_->Generate(&running, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  ASSERT_TRUE(reader->Read(&response));
+  for (const size_t bytes : {8'100, 8'300, 15'000, 40'000, 60'000}) {
+    const auto ends_alone = [bytes](const auto& call) {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + Scaled(std::chrono::seconds(60)));
+      context.AddMetadata("x-large", std::string(bytes, 'a'));
+      const grpc::Status status = call(&context);
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << bytes;
+      EXPECT_THAT(status.error_message(), HasSubstr("at most 8192 are taken")) << bytes;
+    };
+    ends_alone([&](grpc::ClientContext* context) {
+      v1::ListModelsResponse models;
+      return stub_->ListModels(context, {}, &models);
+    });
+    ends_alone([&](grpc::ClientContext* context) {
+      return rpc::ToGrpc(ReadAll(context, stub_->Generate(context, TextRequest()).get()).status);
+    });
+  }
+  decode->Release();
+  ASSERT_TRUE(reader->Read(&response));
+  while (reader->Read(&response)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(RouterTest, CancelReachesTheWorker) {
   FakeWorker* decode = AddWorker();
   decode->SetScript([](const v1::DecodeRequest&) -> Script {

@@ -48,9 +48,9 @@ TEST(FrameGuardTest, PassesWhatClientsSendHoweverItIsCut) {
 
 TEST(FrameGuardTest, AHeaderBlockEnds) {
   FrameGuard guard;
-  ASSERT_EQ(guard.Follow(kSentPreface + Sent(kSentHeaders, 0, 10'000) + Sent(kSentContinuation, 0, 6'000)),
+  ASSERT_EQ(guard.Follow(kSentPreface + Sent(kSentHeaders, 0, 40'000) + Sent(kSentContinuation, 0, 24'000)),
             nullptr);
-  EXPECT_NE(guard.Follow(Sent(kSentContinuation, 0, 1'000)), nullptr);
+  EXPECT_NE(guard.Follow(Sent(kSentContinuation, 0, 2'000)), nullptr);
   EXPECT_NE(guard.Follow(""), nullptr) << "and stays wrong";
 }
 
