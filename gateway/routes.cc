@@ -1,5 +1,8 @@
 #include "gateway/routes.h"
 
+#include <fmt/format.h>
+#include <google/protobuf/message_lite.h>
+
 #include <string_view>
 #include <utility>
 
@@ -7,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/json/strict_json.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "gateway/mapping/moderation.h"
 #include "gateway/mapping/openai_request.h"
@@ -88,6 +92,17 @@ std::optional<Json> Routes::Body(const Handle& exchange, const AnswerFormat& err
   return std::nullopt;
 }
 
+// JSON of many short numbers is smaller than the message that it becomes, which gRPC would refuse in words
+// that ask for another try.
+bool Routes::Fits(const Handle& exchange, const google::protobuf::MessageLite& request) {
+  const size_t bytes = request.ByteSizeLong();
+  if (bytes <= rpc::kMaxMessageBytes) return true;
+  exchange->Answer(Refusal(413, exchange->request().path,
+                           fmt::format("the request is a message of {} bytes to the router, which takes {}",
+                                       bytes, rpc::kMaxMessageBytes)));
+  return false;
+}
+
 void Routes::AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* format) {
   probe_.Ignored(ignored.size());
   // Names come from clients: what could end a header's line is left out.
@@ -99,6 +114,7 @@ void Routes::AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* f
 }
 
 void Routes::StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFormat format) {
+  if (!Fits(exchange, request)) return;
   std::vector<v1::ChatRequest> requests;
   requests.push_back(std::move(request));
   StartAnswer(exchange, stub_, std::move(requests), std::move(format), options_.times, probe_, side_thread_);
@@ -120,6 +136,9 @@ void Routes::Complete(const Handle& exchange) {
   auto completion = ReadOpenAiCompletion(*body);
   if (!completion.ok())
     return exchange->Answer(ErrorResponse(completion.status(), OpenAiErrors(exchange->id())));
+  for (const v1::GenerateRequest& request : completion->requests) {
+    if (!Fits(exchange, request)) return;
+  }
   AnswerFormat format = FormatOf(OpenAiKind::kCompletion, completion->answer, exchange->id());
   AddIgnored(completion->answer.ignored, &format);
   StartAnswer(exchange, stub_, std::move(completion->requests), std::move(format), options_.times, probe_,
@@ -150,6 +169,7 @@ void Routes::Messages(const Handle& exchange) {
 
 template <typename Request, typename Answer, typename Call, typename Show>
 void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show) {
+  if (!Fits(exchange, request)) return;
   struct State {
     grpc::ClientContext context;
     Request request;

@@ -61,6 +61,8 @@ class Routes {
 
   // The body as JSON; nothing: it was answered that it is none.
   std::optional<Json> Body(const Handle& exchange, const AnswerFormat& errors) const;
+  // False: it was answered that the router takes no message of this size.
+  static bool Fits(const Handle& exchange, const google::protobuf::MessageLite& request);
   void AddIgnored(const std::vector<std::string>& ignored, AnswerFormat* format);
   void StartChat(const Handle& exchange, v1::ChatRequest request, AnswerFormat format);
   // A call that has one answer. `call` starts it, `show` shows the answer.

@@ -4,8 +4,10 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -85,9 +87,16 @@ void SetLimits(const RouterOptions::Model& model, size_t number, ServedModel* se
 // `fleets`: where the workers of each fleet are, in the order of their first models.
 absl::StatusOr<ModelRegistry> LoadModels(const RouterOptions& options, std::vector<Finding>* fleets) {
   std::vector<ServedModel> served;
+  // Names of one folder share what is loaded of it.
+  std::map<std::tuple<std::string, std::string, std::string>, ServedModel> loaded;
   for (const RouterOptions::Model& model : options.models) {
-    BATON_ASSIGN_OR_RETURN(served.emplace_back(), ServedModel::Load(model.folder, model.name,
-                                                                    model.output_format, model.classifier));
+    const std::tuple folder(model.folder, model.output_format, model.classifier);
+    if (!loaded.contains(folder)) {
+      BATON_ASSIGN_OR_RETURN(
+          loaded[folder], ServedModel::Load(model.folder, model.name, model.output_format, model.classifier));
+    }
+    served.push_back(loaded[folder]);
+    if (!model.name.empty()) served.back().name = model.name;
     SetLimits(model, served.size() - 1, &served.back());
     const output::FormatChoice& choice = served.back().output;
     spdlog::info("model {}: output format {}, {} tool calls, {} thinking", served.back().name,

@@ -38,21 +38,26 @@ absl::Status CheckSizes(const Json& value) {
 }
 
 // Takes what only describes out of a schema and those inside it: it can be most of a tool's, and would count
-// against the bounds of a grammar. Values of enum, const and the like are no schemas. As deep as the parser
-// lets JSON nest.
-void DropDescriptions(Json& schema) {
-  if (!schema.is_object()) return;
+// against the bounds of a grammar. Refuses what the compiler takes though it means nothing. Values of enum,
+// const and the like are no schemas. As deep as the parser lets JSON nest.
+absl::Status TidySchema(Json& schema) {
+  if (!schema.is_object()) return absl::OkStatus();
   for (const char* const key : {"title", "description", "$comment", "examples", "default"}) schema.erase(key);
+  if (const auto step = schema.find("multipleOf");
+      step != schema.end() && step->is_number() && step->get<double>() <= 0) {
+    return absl::InvalidArgumentError(fmt::format("multipleOf is {}, and must be more than 0", step->dump()));
+  }
   for (auto& [key, value] : schema.items()) {
     const bool named =
         key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions";
     const bool listed = key == "allOf" || key == "anyOf" || key == "oneOf" || key == "prefixItems";
     if ((named && value.is_object()) || (listed && value.is_array())) {
-      for (Json& one : value) DropDescriptions(one);
+      for (Json& one : value) BATON_RETURN_IF_ERROR(TidySchema(one));
     } else if (key == "items" || key == "additionalItems" || key == "additionalProperties") {
-      DropDescriptions(value);
+      BATON_RETURN_IF_ERROR(TidySchema(value));
     }
   }
+  return absl::OkStatus();
 }
 
 int64_t Occurrences(std::string_view text, std::string_view what) {
@@ -69,7 +74,7 @@ absl::StatusOr<std::string> SchemaGrammar(std::string_view schema, const JsonSty
     return absl::InvalidArgumentError("a schema is a JSON object, true or false");
   }
   BATON_RETURN_IF_ERROR(CheckSizes(parsed));
-  DropDescriptions(parsed);
+  BATON_RETURN_IF_ERROR(TidySchema(parsed));
   if (parsed.is_boolean()) parsed = parsed.get<bool>() ? Json::object() : Json{{"not", Json::object()}};
   if (parsed.contains(kOptions)) {
     return absl::InvalidArgumentError(

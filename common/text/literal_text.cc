@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/match.h"
 #include "common/base/status.h"
 #include "common/json/strict_json.h"
 #include "common/text/rust_call.h"
@@ -54,16 +53,10 @@ absl::Status ReplaceTexts(Json* value, Kept kept, Replace& replace) {
   return absl::OkStatus();
 }
 
-// Whether a variable names a special token ("bos_token"): the template writes it as one.
-bool IsSpecialToken(const std::string& name, const Json& value) {
-  return value.is_string() && absl::EndsWith(name, "_token");
-}
-
 // Does `walk` to each part of the variables that clients write, with what is kept there.
 template <typename Variables, typename Walk>
 absl::Status EachPart(Variables& variables, Kept kept_in_answers, Walk walk) {
   for (auto& [name, value] : variables.items()) {
-    if (IsSpecialToken(name, value)) continue;
     if (name != "messages" || !value.is_array()) {
       BATON_RETURN_IF_ERROR(walk(value, Kept()));
       continue;

@@ -31,7 +31,7 @@ class LiteralText {
   };
 
   // Marks the variables of a chat template (ChatTemplate::Render): all texts and all names of members, in
-  // messages, tools and further variables, but for variables such as "bos_token". In the content of an
+  // messages, tools and further variables. In the content of an
   // assistant's message, `kept_in_answers` are left as they are. INVALID_ARGUMENT if no character is left to
   // be the mark.
   absl::StatusOr<Marked> Mark(ChatTemplate::Json* variables) const;

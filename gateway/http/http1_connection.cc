@@ -34,6 +34,16 @@ constexpr size_t kWatchBytes = 512;
 
 std::string Text(beast::string_view text) { return {text.data(), text.size()}; }
 
+// The target may be a whole URL (RFC 9112, 3.2.2).
+std::string PathOf(std::string_view target) {
+  if (const size_t scheme = target.find("://");
+      !target.starts_with('/') && scheme != std::string_view::npos) {
+    target.remove_prefix(std::min(target.size(), target.find('/', scheme + 3)));
+    if (target.empty()) target = "/";
+  }
+  return std::string(target.substr(0, target.find('?')));
+}
+
 bool IsParseError(const Error& error) {
   return error.category() == make_error_code(bhttp::error::bad_method).category() &&
          error != bhttp::error::end_of_stream && error != bhttp::error::partial_message;
@@ -231,13 +241,16 @@ class Http1Connection final : public Connection,
     if (request.count(bhttp::field::content_length) > 1 ||
         request.count(bhttp::field::transfer_encoding) > 1 ||
         (request.count(bhttp::field::content_length) > 0 &&
-         request.count(bhttp::field::transfer_encoding) > 0)) {
+         request.count(bhttp::field::transfer_encoding) > 0) ||
+        request[bhttp::field::content_length].find(',') != beast::string_view::npos) {
       return Refuse(400, "the length of the body is given twice");
     }
     if (request.count(bhttp::field::transfer_encoding) > 0 &&
         !beast::iequals(request[bhttp::field::transfer_encoding], "chunked")) {
       return Refuse(400, "the only transfer coding that is taken is chunked");
     }
+    if (request.version() < 11 && request.count(bhttp::field::transfer_encoding) > 0)
+      return Refuse(400, "HTTP/1.0 has no transfer codings");
     if (request.version() >= 11 && request.count(bhttp::field::host) != 1)
       return Refuse(400, "there must be one Host");
     if (const auto length = parser_->content_length(); length && *length > site_.options.max_body_bytes)
@@ -247,8 +260,7 @@ class Http1Connection final : public Connection,
     // Now, because Boost adds what follows the last chunk to the header. Nothing there is taken: a proxy that
     // looks at keys does not see it (RFC 9110, 6.5.1).
     request_ = Request{.method = Text(request.method_string()), .address = address()};
-    const std::string target = Text(request.target());
-    request_.path = target.substr(0, target.find('?'));
+    request_.path = PathOf(Text(request.target()));
     for (const auto& field : request) {
       request_.headers.emplace_back(absl::AsciiStrToLower(Text(field.name_string())), Text(field.value()));
     }

@@ -2,14 +2,32 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 #include "common/base/quote.h"
+#include "common/base/status.h"
+#include "common/text/utf8.h"
 
 namespace baton::router {
+
+namespace {
+
+// Names are in requests, in metrics' labels and in lines of logs.
+absl::Status CheckName(std::string_view name) {
+  constexpr size_t kLongest = 256;
+  if (name.empty()) return absl::InvalidArgumentError("a model has no name: give it one");
+  const bool plain = std::ranges::none_of(name, [](unsigned char c) { return c < ' ' || c == 0x7F; });
+  if (name.size() <= kLongest && plain && text::IsUtf8(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "the model's name {} is not one line of UTF-8 of at most {} bytes", Quoted(name), kLongest));
+}
+
+}  // namespace
 
 ModelRegistry::ModelRegistry(std::vector<ServedModel> models) {
   models_.reserve(models.size());
@@ -23,7 +41,7 @@ absl::StatusOr<ModelRegistry> ModelRegistry::Create(std::vector<ServedModel> mod
   if (models.empty()) return absl::InvalidArgumentError("no model to serve: give at least one model folder");
   absl::flat_hash_set<std::string_view> names;
   for (const ServedModel& model : models) {
-    if (model.name.empty()) return absl::InvalidArgumentError("a model has no name: give it one");
+    BATON_RETURN_IF_ERROR(CheckName(model.name));
     if (names.insert(model.name).second) continue;
     return absl::InvalidArgumentError(
         fmt::format("two models have the name {}: give each a name of its own", Quoted(model.name)));

@@ -1,9 +1,13 @@
 #include "router/billing/sqlite_ledger.h"
 
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <sqlite3.h>
 #include <sys/stat.h>
 
+#include <array>
+#include <filesystem>
+#include <fstream>
 #include <string_view>
 #include <utility>
 
@@ -40,6 +44,23 @@ ON CONFLICT DO UPDATE SET
 )";
 
 }  // namespace
+
+// Device and inode. Zeros: there is no file.
+std::pair<dev_t, ino_t> FileAt(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 ? std::pair(info.st_dev, info.st_ino) : std::pair(dev_t{0}, ino_t{0});
+}
+
+// A file begins with these words, and has the application's id at byte 68, big endian (SQLite's file format,
+// 1.3). False also if it can't be read.
+bool IsLedger(const std::string& path) {
+  constexpr std::string_view kMagic("SQLite format 3\0", 16);
+  std::array<char, 72> head = {};
+  if (!std::ifstream(path, std::ios::binary).read(head.data(), head.size())) return false;
+  int application = 0;
+  for (size_t i = 68; i < 72; ++i) application = application << 8 | static_cast<unsigned char>(head[i]);
+  return std::string_view(head.data(), kMagic.size()) == kMagic && application == kApplication;
+}
 
 // A prepared statement that is used again and again.
 class SqliteLedger::Statement {
@@ -82,7 +103,10 @@ void SqliteLedger::Closer::operator()(sqlite3* database) const { sqlite3_close_v
 SqliteLedger::SqliteLedger(Database database, std::string path)
     : database_(std::move(database)), path_(std::move(path)) {}
 
-SqliteLedger::~SqliteLedger() = default;
+SqliteLedger::~SqliteLedger() {
+  // SQLite does that itself, unless the file was moved.
+  if (database_ != nullptr && add_ != nullptr) (void)Run("PRAGMA wal_checkpoint(TRUNCATE)");
+}
 
 absl::Status SqliteLedger::Failure(std::string_view doing) const {
   const int code = sqlite3_errcode(database_.get()) & 0xff;
@@ -143,6 +167,11 @@ absl::StatusOr<std::unique_ptr<SqliteLedger>> SqliteLedger::Open(const std::stri
   }
   if (prepared.ok()) prepared = store->Run("COMMIT");
   BATON_RETURN_IF_ERROR(prepared);
+  // The file's head says what it is from now on (FindFile), and not only the log. Other processes that are at
+  // work on it do the same.
+  BATON_RETURN_IF_ERROR(store->Run("PRAGMA wal_checkpoint(TRUNCATE)"));
+  for (const char* const suffix : {"", "-wal", "-shm"}) store->files_[suffix] = FileAt(path + suffix);
+  store->headed_ = IsLedger(path);  // not if another process kept the log busy
   BATON_ASSIGN_OR_RETURN(store->add_, Statement::Prepare(*store, kAdd));
   return store;
 }
@@ -160,8 +189,46 @@ absl::StatusOr<std::unique_ptr<SqliteLedger>> SqliteLedger::OpenToRead(const std
   return store;
 }
 
+// SQLite goes on writing to a file that was moved away, whose log keeps the old name: what is in that log
+// alone would be lost.
+absl::Status SqliteLedger::FindFile() {
+  if (database_ == nullptr || FileAt(path_) != files_.at("")) return BeginAnother();
+  if (!headed_ || IsLedger(path_)) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: it was overwritten with something else: move that away, and a new ledger is begun", path_));
+}
+
+absl::Status SqliteLedger::BeginAnother() {
+  if (database_ != nullptr) {
+    spdlog::warn("{}: the ledger was moved away or removed: a new one is begun there", path_);
+    LetGo();
+  }
+  BATON_ASSIGN_OR_RETURN(const auto another, Open(path_));
+  database_ = std::move(another->database_);
+  add_ = std::move(another->add_);
+  files_ = another->files_;
+  headed_ = another->headed_;
+  return absl::OkStatus();
+}
+
+// The file gets what only its log has, wherever it is now. SQLite leaves the log of a file that was
+// moved under the old name, and a new file there would take it for its own.
+void SqliteLedger::LetGo() {
+  (void)Run("PRAGMA wal_checkpoint(TRUNCATE)");
+  // Another process that has the same log open waits here, and then finds other files, or none.
+  if (Run("BEGIN IMMEDIATE").ok()) {
+    for (const char* const suffix : {"-wal", "-shm"}) {
+      if (FileAt(path_ + suffix) == files_[suffix]) std::filesystem::remove(path_ + suffix);
+    }
+    (void)Run("ROLLBACK");
+  }
+  add_ = nullptr;
+  database_ = nullptr;
+}
+
 absl::Status SqliteLedger::Add(const std::string& writer, int64_t batch, const std::string& day,
                                const LedgerSheet& sheet) {
+  BATON_RETURN_IF_ERROR(FindFile());
   BATON_RETURN_IF_ERROR(Run("BEGIN IMMEDIATE"));
   absl::Status added = AddInTransaction(writer, batch, day, sheet);
   if (added.ok()) added = Run("COMMIT");

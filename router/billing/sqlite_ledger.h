@@ -1,10 +1,15 @@
 // SqliteLedger: a ledger in one SQLite file. It survives the death of its process at any moment (write-ahead
-// log); a loss of power may take the last batches and never damages it.
+// log); a loss of power may take the last batches and never damages it. A file that was moved away or removed
+// keeps what it has, and another is begun in its place.
 #pragma once
 
+#include <sys/types.h>
+
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +27,8 @@ class SqliteLedger : public LedgerStore {
   static absl::StatusOr<std::unique_ptr<SqliteLedger>> OpenToRead(const std::string& path);
   ~SqliteLedger() override;
 
+  // FAILED_PRECONDITION: the file was overwritten with something else; UNAVAILABLE or RESOURCE_EXHAUSTED: it
+  // can't be written now. Nothing of the batch is added then.
   absl::Status Add(const std::string& writer, int64_t batch, const std::string& day,
                    const LedgerSheet& sheet) override;
   absl::StatusOr<LedgerSheet> Read(const std::string& first, const std::string& last) override;
@@ -36,13 +43,21 @@ class SqliteLedger : public LedgerStore {
   SqliteLedger(Database database, std::string path);
   static absl::StatusOr<Database> OpenFile(const std::string& path, int flags);
   absl::Status Prepare();
+  // Before a batch: the file at the path is the one that is open, or is from now on.
+  absl::Status FindFile();
+  absl::Status BeginAnother();
+  void LetGo();
   absl::Status Run(const char* sql);
   absl::Status AddInTransaction(const std::string& writer, int64_t batch, const std::string& day,
                                 const LedgerSheet& sheet);
   absl::Status Failure(std::string_view doing) const;
 
-  const Database database_;
+  Database database_;  // null: it was moved away, and no other could be begun yet
   const std::string path_;
+  // Devices and inodes of the files that are written to, by what follows the path in their names: "", "-wal"
+  // and "-shm".
+  std::map<std::string, std::pair<dev_t, ino_t>> files_;
+  bool headed_ = false;             // its head said that it is a ledger
   std::unique_ptr<Statement> add_;  // null: only to read
 };
 

@@ -137,8 +137,7 @@ class Interpreter {
     }
     const int64_t free = std::ssize(allowed);
     const auto taken = pool_.Allocate(count);
-    const std::vector<BlockId> leased = LeasedInOrder();
-    if (count > free + std::ssize(order_) + std::ssize(leased)) {
+    if (count > free + std::ssize(order_) + std::ssize(LeasedInOrder())) {
       if (taken.status().code() != absl::StatusCode::kResourceExhausted)
         return Differ("too much was given out");
       return absl::OkStatus();
@@ -146,11 +145,9 @@ class Interpreter {
     if (!taken.ok()) return Differ("refused although there is room");
     if (std::ssize(*taken) != count) return Differ("not as many blocks as wanted");
     // The victims are exactly the first ones in the order.
-    auto next_leased = leased.begin();
     for (int64_t i = free; i < count; ++i) {
-      const BlockId victim = order_.empty() ? *next_leased : order_.front();
+      const BlockId victim = order_.empty() ? FirstLeased() : order_.front();
       if (order_.empty()) {
-        ++next_leased;
         Break(victim);
       } else {
         order_.erase(order_.begin());
@@ -178,6 +175,21 @@ class Interpreter {
       return std::tuple(lease.lease_class, lease.until, -lease.depth, id);
     });
     return blocks;
+  }
+
+  // The tenant that has most beyond an equal part is evicted from, and otherwise whoever comes first.
+  BlockId FirstLeased() const {
+    std::set<int> tenants;
+    for (const auto& [id, lease] : leases_) tenants.insert(lease.tenant);
+    const std::vector<BlockId> leased = LeasedInOrder();
+    BlockId first = leased.front();
+    int64_t most = tenants.size() > 1 ? most_leased_ / std::ssize(tenants) : total_;
+    for (const BlockId id : leased) {
+      if (LeasedBy(leases_.at(id).tenant) <= most) continue;
+      most = LeasedBy(leases_.at(id).tenant);
+      first = id;
+    }
+    return first;
   }
 
   void Break(BlockId id) {

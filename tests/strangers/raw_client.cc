@@ -124,6 +124,8 @@ std::optional<RawClient::Received> RawClient::Receive(absl::Time deadline) {
   }
 }
 
+bool RawClient::AwaitClose() { return AwaitClose(absl::Now() + Scaled(absl::Seconds(60))); }
+
 bool RawClient::AwaitClose(absl::Time deadline) {
   while (Receive(deadline).has_value()) {
   }

@@ -43,6 +43,8 @@ class RawClient {
   std::optional<Received> Receive(absl::Time deadline = absl::InfiniteFuture());
   // True once the server has hung up; waits for that until `deadline`, and drops what it says.
   bool AwaitClose(absl::Time deadline);
+  // The same, for as long as a test waits.
+  bool AwaitClose();
 
  private:
   struct Tls;

@@ -39,19 +39,24 @@ LeaseTable::Grant LeaseTable::MakeRoom(const Tenant& tenant) {
   const int64_t owned = own == tenants_.end() ? 0 : own->second.blocks;
   const int64_t part = most_ / (std::ssize(tenants_) + (owned == 0 ? 1 : 0));
   if (owned >= part) return {};
-  // The tenant that borrows most gives back what is nearest to being evicted.
+  // It gives back what is nearest to being evicted. The tenant itself is not beyond its part.
+  const Share* const borrower = Borrower(part);
+  if (borrower == nullptr) return {};
+  const BlockId dropped = borrower->cached.begin()->block;
+  Break(dropped);
+  return {.granted = true, .dropped = dropped};
+}
+
+const LeaseTable::Share* LeaseTable::Borrower(int64_t part) const {
   const Share* borrower = nullptr;
-  for (const auto& [other, share] : tenants_) {
-    if (other == tenant || share.blocks <= part || share.cached.empty()) continue;
+  for (const auto& [tenant, share] : tenants_) {
+    if (share.blocks <= part || share.cached.empty()) continue;
     if (borrower == nullptr || share.blocks > borrower->blocks ||
         (share.blocks == borrower->blocks && *share.cached.begin() < *borrower->cached.begin())) {
       borrower = &share;
     }
   }
-  if (borrower == nullptr) return {};
-  const BlockId dropped = borrower->cached.begin()->block;
-  Break(dropped);
-  return {.granted = true, .dropped = dropped};
+  return borrower;
 }
 
 void LeaseTable::Renew(BlockId block, absl::Time since) {
@@ -138,6 +143,11 @@ bool LeaseTable::cached(BlockId block) const {
 }
 
 BlockId LeaseTable::First() const {
+  // No tenant's marks cost another the leases of its own part, whatever their classes.
+  if (tenants_.size() > 1) {
+    if (const Share* const borrower = Borrower(most_ / std::ssize(tenants_)))
+      return borrower->cached.begin()->block;
+  }
   for (const absl::btree_set<Key>& cached : cached_) {
     if (!cached.empty()) return cached.begin()->block;
   }

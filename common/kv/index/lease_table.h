@@ -4,10 +4,12 @@
 // never keeps anything from having a block.
 //
 // Leased blocks are at most a share of the pool. Each tenant that has any owns an equal part of that share;
-// beyond its part it borrows what others leave, and gives it back when one of them asks for its own.
+// beyond its part it borrows what others leave, gives it back when one of them asks for its own, and is
+// evicted from before others are.
 //
 // Part of BlockPool; engine thread only. Times are the caller's; every operation takes time logarithmic in
-// the number of leased blocks, and Grant, when the share is used up, linear in the number of tenants.
+// the number of leased blocks, and Grant, when the share is used up, and First linear in the number of
+// tenants.
 #pragma once
 
 #include <array>
@@ -136,6 +138,8 @@ class LeaseTable {
     return {entry.lease_class, entry.until, -entry.depth, block};
   }
   LeaseCounts& Count(const Entry& entry) { return counts_[static_cast<size_t>(entry.lease_class)]; }
+  // The tenant that has most beyond `part` blocks, and some of them cached. Null: none has.
+  const Share* Borrower(int64_t part) const;
   // Room for one more lease of the tenant: true, and the block that gave its lease back for it, if any.
   Grant MakeRoom(const Tenant& tenant);
   void Remove(BlockId block);

@@ -269,6 +269,22 @@ TEST(GatewayTest, HeadersThatTheRouterWouldRefuseStayHere) {
   EXPECT_EQ(Ask(*gateway, Post(kChat, kHi, "x-api-key: " + std::string(1024, 'k') + "\r\n")).status(), 200);
 }
 
+// A list of short numbers is larger as a message than as JSON.
+TEST(GatewayTest, ARequestThatIsTooLargeForTheRouterIsToldSo) {
+  FakeInference router;
+  const auto gateway = Start(router);
+  std::string numbers = "1E14";
+  for (int i = 0; i < 990'000; ++i) numbers += ",1E14";
+  const HttpAnswer refused =
+      Ask(*gateway,
+          Post(kChat, R"({"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function",
+        "function": {"name": "f", "parameters": {"enum": [)" +
+                          numbers + "]}}}]}"));
+  EXPECT_EQ(refused.status(), 413);
+  EXPECT_THAT(refused.body, HasSubstr("to the router, which takes 16777216"));
+  EXPECT_EQ(Ask(*gateway, Post(kChat, kHi)).status(), 200);
+}
+
 TEST(GatewayTest, WhatIsNoRequestIsRefusedInTheVendorsWords) {
   FakeInference router;
   const auto gateway = Start(router);

@@ -75,6 +75,7 @@ TEST(HttpServerTest, WhatTwoServersCouldReadInTwoWaysIsRefused) {
   for (const std::string head :
        {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4",
         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3, 4",
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3, 3", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked",
         "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked",
         "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 3",
         "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity",
@@ -96,6 +97,16 @@ TEST(HttpServerTest, WhatTwoServersCouldReadInTwoWaysIsRefused) {
   ASSERT_TRUE(chunk.Send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n"));
   EXPECT_THAT(chunk.ReadToEnd(), StartsWith("HTTP/1.1 400 "));
   EXPECT_GE(server->counts().bad_requests, 17u);
+}
+
+TEST(HttpServerTest, ATargetMayBeAWholeUrl) {
+  const auto server = Start();
+  for (const auto& [target, path] :
+       {std::pair("http://h:80/x/y?q", "/x/y"), {"http://h", "/"}, {"/a://b", "/a://b"}}) {
+    HttpPeer peer(server->address());
+    ASSERT_TRUE(peer.Send(std::string("GET ") + target + " HTTP/1.1\r\nHost: h\r\n\r\n"));
+    EXPECT_EQ(peer.Receive().body, std::string("GET ") + path + " ");
+  }
 }
 
 TEST(HttpServerTest, HeadersAndBodiesAreBounded) {

@@ -167,6 +167,20 @@ TEST_F(LeaseTest, ATenantBorrowsWhatOthersLeaveAndGivesItBack) {
   EXPECT_EQ(pool.MatchPrefix(PromptOf("b", 6, 1)), 4);
 }
 
+// A tenant that marks everything for an hour can't have the marks of another evicted for it.
+TEST_F(LeaseTest, WhoHasMoreThanItsPartIsEvictedFromFirst) {
+  BlockPool pool(16);  // of which 8 may be leased
+  EXPECT_EQ(ServeMarked(pool, "b", PromptOf("b", 2, 1), LeaseClass::k5m, kStart), 2);
+  EXPECT_EQ(ServeMarked(pool, "a", PromptOf("a", 6, 1), LeaseClass::k1h, kStart), 6);
+  Evict(pool, 2);
+  EXPECT_EQ(pool.MatchPrefix(PromptOf("b", 2, 1)), 2);
+  EXPECT_EQ(pool.MatchPrefix(PromptOf("a", 6, 1)), 4);
+  EXPECT_EQ(pool.lease_counts(LeaseClass::k1h).broken, 2);
+  Evict(pool, 1);
+  EXPECT_EQ(pool.MatchPrefix(PromptOf("b", 2, 1)), 1)
+      << "each has its part at most, and five minutes go first";
+}
+
 TEST_F(LeaseTest, ABlockInUseKeepsItsLeaseUntilItIsReleased) {
   BlockPool pool(8);
   const auto chain = PromptOf("t", 2, 1);

@@ -56,6 +56,14 @@ TEST_F(ConstraintTest, ASchemaThatIsNoneIsNamed) {
   for (int i = 0; i <= kMaxSchemaProperties; ++i)
     wide += fmt::format(R"({}"p{}": {{}})", i == 0 ? "" : ",", i);
   EXPECT_THAT(SchemaGrammar(wide + "}}").status().message(), HasSubstr("513"));
+  for (const std::string step : {"-1", "0", "-0.5"}) {
+    EXPECT_THAT(
+        SchemaGrammar(R"({"properties": {"a": {"items": {"multipleOf": )" + step + "}}}}").status().message(),
+        HasSubstr("multipleOf is " + step));
+  }
+  EXPECT_TRUE(
+      SchemaGrammar(R"({"enum": [{"multipleOf": -1}], "properties": {"multipleOf": {"multipleOf": 2}}})")
+          .ok());
   const auto never = SchemaGrammar("false");
   EXPECT_TRUE(never.ok());
   EXPECT_TRUE(absl::IsInvalidArgument(vocabulary_->Compile(*never).status()));

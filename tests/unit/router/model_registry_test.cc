@@ -124,6 +124,20 @@ TEST(ModelRegistryTest, RefusesNoModelNoNameAndOneNameForTwo) {
 }
 
 // Limits, templates and vocabularies are those of the model that the request names.
+TEST(ModelRegistryTest, ANameIsALine) {
+  const ServedModel tiny = Tiny("tiny");
+  for (const std::string& name :
+       {std::string("a\nb"), std::string("\x7f"), std::string("\xff"), std::string(257, 'a')}) {
+    std::vector<ServedModel> models = {tiny};
+    models.front().name = name;
+    EXPECT_THAT(std::string(ModelRegistry::Create(std::move(models)).status().message()),
+                HasSubstr("one line of UTF-8"));
+  }
+  std::vector<ServedModel> models = {tiny};
+  models.front().name = "Qwen/Qwen3-8B <\u00e9> \"x\"";
+  EXPECT_TRUE(ModelRegistry::Create(std::move(models)).ok());
+}
+
 TEST(ModelRegistryTest, ARequestIsPreparedForTheModelThatItNames) {
   const ModelRegistry registry = TwoModels();
   const RequestPreparer preparer(registry, [] { return uint64_t{1}; });

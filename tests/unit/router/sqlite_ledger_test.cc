@@ -106,6 +106,57 @@ TEST_F(SqliteLedgerTest, RefusesWhatIsNoLedger) {
 }
 
 // A file may not grow beyond the limit, as on a full disk: the batch is refused whole, and goes in later.
+TEST_F(SqliteLedgerTest, AFileThatWasMovedAwayHasAllThatWasToldAndAnotherIsBegun) {
+  const auto store = SqliteLedger::Open(file_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Add("w", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  std::filesystem::rename(file_, file_ + ".old");
+  ASSERT_TRUE((*store)->Add("w", 2, kToday, {{Key("b"), Sums(4, 6)}}).ok());
+  EXPECT_EQ(Read(), (LedgerSheet{{Key("b"), Sums(4, 6)}}));
+  auto old = SqliteLedger::OpenToRead(file_ + ".old");
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(*(*old)->Read("", ""), (LedgerSheet{{Key("a"), Sums(3, 5)}}));
+  std::filesystem::remove(file_);
+  ASSERT_TRUE((*store)->Add("w", 3, kToday, {{Key("c"), Sums(5, 7)}}).ok());
+  EXPECT_EQ(Read(), (LedgerSheet{{Key("c"), Sums(5, 7)}}));
+}
+
+TEST_F(SqliteLedgerTest, OfTwoRoutersNeitherLosesAnythingToAMove) {
+  for (const bool first_again : {true, false}) {
+    auto one = SqliteLedger::Open(file_), two = SqliteLedger::Open(file_);
+    ASSERT_TRUE(one.ok() && two.ok());
+    ASSERT_TRUE((*one)->Add("1", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+    ASSERT_TRUE((*two)->Add("2", 1, kToday, {{Key("b"), Sums(4, 6)}}).ok());
+    std::filesystem::rename(file_, file_ + ".old");
+    ASSERT_TRUE((*one)->Add("1", 2, kToday, {{Key("c"), Sums(5, 7)}}).ok());
+    const auto add_again = [&] { ASSERT_TRUE((*one)->Add("1", 3, kToday, {{Key("e"), Sums(7, 9)}}).ok()); };
+    if (first_again) add_again();
+    ASSERT_TRUE((*two)->Add("2", 2, kToday, {{Key("d"), Sums(6, 8)}}).ok());
+    if (!first_again) add_again();
+    EXPECT_EQ(Read(), (LedgerSheet{{Key("c"), Sums(5, 7)}, {Key("d"), Sums(6, 8)}, {Key("e"), Sums(7, 9)}}));
+    EXPECT_EQ(*(*SqliteLedger::OpenToRead(file_ + ".old"))->Read("", ""),
+              (LedgerSheet{{Key("a"), Sums(3, 5)}, {Key("b"), Sums(4, 6)}}));
+    std::filesystem::remove(file_ + ".old");
+    one->reset();
+    two->reset();
+    std::filesystem::remove(file_);
+  }
+}
+
+TEST_F(SqliteLedgerTest, AFileThatWasOverwrittenIsSaidAndNotWrittenTo) {
+  const auto store = SqliteLedger::Open(file_);
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Add("w", 1, kToday, {{Key("a"), Sums(3, 5)}}).ok());
+  const std::string garbage(20'000, 'g');
+  std::ofstream(file_, std::ios::binary) << garbage;
+  const absl::Status refused = (*store)->Add("w", 2, kToday, {{Key("b"), Sums(4, 6)}});
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("overwritten"));
+  std::filesystem::rename(file_, file_ + ".garbage");
+  ASSERT_TRUE((*store)->Add("w", 2, kToday, {{Key("b"), Sums(4, 6)}}).ok());
+  EXPECT_EQ(Read(), (LedgerSheet{{Key("b"), Sums(4, 6)}}));
+}
+
 TEST_F(SqliteLedgerTest, AFullDiskRefusesABatchWhole) {
   auto store = *SqliteLedger::Open(file_);
   LedgerSheet large;

@@ -230,12 +230,13 @@ TEST(LiteralTextTest, MarkersOfAnswersStayInAnswersAndTurnsDoNot) {
   EXPECT_EQ(marks("tool", "content", "<tool_call>"), 1);
 }
 
-TEST(LiteralTextTest, VariablesThatNameSpecialTokensAreThoseTokens) {
+// The model's own come from its folder: what a client says in their place is a client's text.
+TEST(LiteralTextTest, VariablesThatNameSpecialTokensAreTextAsAnyOther) {
   const auto tokenizer = LoadKind("qwen_like");
   const LiteralText literal(tokenizer, nullptr);
-  Json variables = {{"messages", Json::array()}, {"bos_token", "<s>"}, {"note", "<s>"}};
-  EXPECT_EQ(literal.Mark(&variables)->tokens, 1);
-  EXPECT_EQ(variables["bos_token"], "<s>");
+  Json variables = {{"messages", Json::array()}, {"bos_token", "<s><s>"}, {"note", "<s>"}};
+  EXPECT_EQ(literal.Mark(&variables)->tokens, 3);
+  EXPECT_NE(variables["bos_token"], "<s><s>");
 }
 
 // A hostile text must not cost more than its length.
