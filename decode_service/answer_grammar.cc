@@ -1,6 +1,6 @@
 #include "decode_service/answer_grammar.h"
 
-#include <time.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/quote.h"
 #include "common/base/status.h"
 
 namespace baton::decode_service {
@@ -27,11 +28,12 @@ constexpr size_t kSwiftTokens = 64;
 // Of the cost of a mask, so much is expected of the next one, if that does not show more itself.
 constexpr double kCostKept = 0.9;
 
-absl::Duration ThreadCpuTime() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return absl::DurationFromTimespec(now);
-}
+// The masks of an answer may take so much of a core for each token, and so much once beyond that. The longest
+// masks that are allowed take 20 to 50 ms, so an answer has some dozens of them, and not hundreds.
+constexpr absl::Duration kTokenBudget = absl::Milliseconds(5);
+constexpr absl::Duration kBudgetBeyond = absl::Seconds(2);
+// An error names a grammar by so many of its first bytes.
+constexpr size_t kNameBytes = 60;
 
 }  // namespace
 
@@ -40,8 +42,9 @@ struct AnswerGrammar::Work {
 
   // after: tokens of the answer before what comes next. tokenizer: of forced text; null: none is looked for.
   // Returns whether the mask was asked for meanwhile.
-  bool Do(std::span<const TokenId> tokens, int64_t after, const text::Tokenizer* tokenizer) {
-    const absl::Duration begin = ThreadCpuTime();
+  bool Do(std::span<const TokenId> tokens, int64_t after, const text::Tokenizer* tokenizer,
+          const GrammarThreads& threads) {
+    const absl::Duration begin = threads.CpuTime();
     absl::Status failed;
     for (const TokenId token : tokens) {
       if (failed.ok()) failed = matcher.Push(token);
@@ -49,7 +52,15 @@ struct AnswerGrammar::Work {
     absl::StatusOr<bool> ends = failed.ok() ? matcher.Mask(mask) : absl::StatusOr<bool>(failed);
     Forced found{.after = after, .tokens = {}};
     if (ends.ok() && !*ends && tokenizer != nullptr) found.tokens = FindForced(*tokenizer);
-    const absl::Duration took = ThreadCpuTime() - begin;
+    const absl::Duration took = threads.CpuTime() - begin;
+    const auto masks = std::max<int64_t>(1, std::ssize(tokens));
+    beyond = std::max(absl::ZeroDuration(), beyond + took - kTokenBudget * masks);
+    if (beyond > kBudgetBeyond && ends.ok()) {
+      ends = absl::InvalidArgumentError(fmt::format(
+          "it takes more work than is allowed: {:.1f} s of a core beyond {} ms for each token; write it with "
+          "fewer alternatives that begin alike and fewer nested repetitions",
+          absl::ToDoubleSeconds(beyond), absl::ToInt64Milliseconds(kTokenBudget)));
+    }
     absl::MutexLock lock(&mutex);
     result = std::move(ends);
     forced = std::move(found);
@@ -72,6 +83,7 @@ struct AnswerGrammar::Work {
 
   text::GrammarMatcher matcher;
   text::TokenMask mask;
+  absl::Duration beyond;  // what masks took beyond the budget of their tokens
   absl::Mutex mutex;
   bool done ABSL_GUARDED_BY(mutex) = true;
   bool asked_for ABSL_GUARDED_BY(mutex) = false;
@@ -98,7 +110,7 @@ absl::Status AnswerGrammar::Check(const Options& options, bool thinks) {
 }
 
 void AnswerGrammar::Begin(std::shared_ptr<const text::GrammarVocabulary> vocabulary,
-                          text::GrammarMatcher matcher, MaskPool& masks) {
+                          text::GrammarMatcher matcher, GrammarThreads& masks) {
   vocabulary_ = std::move(vocabulary);
   const size_t mask_words = vocabulary_->mask_words();
   work_ = std::make_shared<Work>(std::move(matcher));
@@ -138,13 +150,14 @@ void AnswerGrammar::Start() {
     swift = swift && work_->cost <= kSwiftCost;
   }
   // Nobody waits for the mask of an answer that is gone.
-  MaskPool::Work job = [weak = std::weak_ptr(work_), tokens = std::move(tokens), after = pushed_,
-                        tokenizer = looks_for_forced_ ? options_.tokenizer : nullptr, masks = masks_] {
+  GrammarThreads::Work job = [weak = std::weak_ptr(work_), tokens = std::move(tokens), after = pushed_,
+                              tokenizer = looks_for_forced_ ? options_.tokenizer : nullptr, masks = masks_] {
     const std::shared_ptr<Work> work = weak.lock();
-    if (work != nullptr && work->Do(tokens, after, tokenizer.get())) masks->TellReady();
+    if (work != nullptr && work->Do(tokens, after, tokenizer.get(), *masks)) masks->TellReady();
   };
   // A pool that has stopped computes nothing: the process is leaving.
-  if (!masks_->Post(swift ? MaskPool::Lane::kSwift : MaskPool::Lane::kSlow, job)) job();
+  if (!masks_->Post(swift ? GrammarThreads::Lane::kSwift : GrammarThreads::Lane::kSlow, options_.salt, job))
+    job();
 }
 
 bool AnswerGrammar::Ready(absl::Duration& patience) {
@@ -190,7 +203,7 @@ absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
       work_->mutex.Await(absl::Condition(&work_->done));
       again = work_->result.ok() && !waiting_.empty();
       if (!again) {
-        if (!work_->result.ok()) return work_->result.status();
+        if (!work_->result.ok()) return Named(work_->result.status());
         ends = *work_->result;
         mask_ = work_->mask;
       }
@@ -209,6 +222,13 @@ absl::StatusOr<std::span<const uint32_t>> AnswerGrammar::Mask() {
     for (size_t i = 0; i < mask_.size(); ++i) mask_[i] |= spaces[i];
   }
   return mask_;
+}
+
+absl::Status AnswerGrammar::Named(const absl::Status& status) const {
+  return absl::Status(status.code(),
+                      fmt::format("the answer's grammar (of constraint, tool_choice or strict "
+                                  "tools), which begins {}: {}",
+                                  Quoted(options_.lark, kNameBytes), std::string(status.message())));
 }
 
 AnswerGrammar::Forced AnswerGrammar::ForcedTokens() const {

@@ -1,9 +1,9 @@
 // AnswerGrammar: which tokens may come next in an answer under a grammar. It sleeps while the model thinks:
 // then any token may come but one that would end the answer or begin a call. (With channels it does not:
-// there the grammar says what thinking looks like.) Masks are computed on other threads (MaskPool) while the
-// next step is computed; a draw whose mask is not there waits, and the batch does not. Where it stands
-// follows from the tokens alone, so an answer that was begun elsewhere goes on under its grammar. One per
-// sequence, engine thread.
+// there the grammar says what thinking looks like.) Masks are computed on other threads (GrammarThreads)
+// while the next step is computed; a draw whose mask is not there waits, and the batch does not. Where it
+// stands follows from the tokens alone, so an answer that was begun elsewhere goes on under its grammar. One
+// per sequence, engine thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "common/output/marker_table.h"
 #include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
-#include "decode_service/mask_pool.h"
+#include "decode_service/grammar_threads.h"
 
 namespace baton::decode_service {
 
@@ -27,6 +27,8 @@ class AnswerGrammar {
   struct Options {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     std::string lark;
+    // The salt of the tenant whose answer it is: tenants take turns in the work on masks.
+    std::string salt;
     // The model may begin to think before its answer.
     bool may_think = false;
     // The answer begins inside thinking.
@@ -44,7 +46,7 @@ class AnswerGrammar {
   // Once, before the first mask: the model's tokens, what `lark` compiles to over them, and who computes
   // masks, which outlives the answer.
   void Begin(std::shared_ptr<const text::GrammarVocabulary> vocabulary, text::GrammarMatcher matcher,
-             MaskPool& masks);
+             GrammarThreads& masks);
 
   // A token of the answer, before or after Begin. thinking: it is part of thinking, or a marker of it.
   // asleep: so may be what follows.
@@ -58,7 +60,9 @@ class AnswerGrammar {
   // from it, if this answer's masks have lately taken less. False: the pool says when it is there.
   bool Ready(absl::Duration& patience);
   // The tokens of which the next one is (text::Allows). Waits, as long as a mask may take, unless Ready.
-  // INVALID_ARGUMENT: the grammar takes more work here than is allowed. Valid until the next call.
+  // INVALID_ARGUMENT, which names the grammar by its first bytes: a token did not obey it, this mask takes
+  // more work than is allowed, or the answer's masks have taken more than its budget: 5 ms of a core for each
+  // token, and 2 s beyond that. Valid until the next call.
   absl::StatusOr<std::span<const uint32_t>> Mask();
 
   // From the next token on, text that the grammar leaves no choice about is looked for, too.
@@ -80,12 +84,14 @@ class AnswerGrammar {
   // Has another thread take the tokens that wait and compute what follows.
   void Start();
   void Allow(TokenId token, bool allowed);
+  // The same error, with the beginning of the grammar.
+  absl::Status Named(const absl::Status& status) const;
   bool IsSpace(TokenId token) const;
 
   const Options options_;
   std::shared_ptr<const text::GrammarVocabulary> vocabulary_;  // null before Begin
   std::shared_ptr<Work> work_;                                 // null before Begin
-  MaskPool* masks_ = nullptr;                                  // null before Begin
+  GrammarThreads* masks_ = nullptr;                            // null before Begin
   std::vector<TokenId> waiting_;                               // tokens that no work has taken
   int64_t pushed_ = 0;
   bool looks_for_forced_ = false;

@@ -97,6 +97,7 @@ absl::StatusOr<std::unique_ptr<Sequence>> ParseRequest(
   if (request.has_grammar()) {
     AnswerGrammar::Options options{.tokenizer = tokenizer,
                                    .lark = request.grammar().lark(),
+                                   .salt = request.salt(),
                                    .may_think = request.grammar().may_think(),
                                    .asleep = request.answer_format().thinking_begun()};
     for (const int32_t id : request.stop().stop_token_ids()) options.ends.emplace_back(id);

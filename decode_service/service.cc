@@ -1,5 +1,6 @@
 #include "decode_service/service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
@@ -13,12 +14,11 @@ namespace {
 
 // A client that lets this much pile up is paused until it has read on.
 constexpr size_t kMaxOutboxBytes = 256 << 10;
-// Requests whose grammars wait to be compiled, and compiled grammars that are kept.
-constexpr size_t kMaxGrammarsWaiting = 256;
-constexpr size_t kMaxGrammarsKept = 32;
 
-// A mask takes some 10 us: a second thread pays where batches are large.
+// A mask takes some 10 us: a second thread pays where batches are large. Those of dear masks take an eighth
+// of the cores at most, or one.
 int SwiftThreads() { return device::UsableCores() >= 8 ? 2 : 1; }
+int SlowThreads() { return std::max(1, device::UsableCores() / 8); }
 
 }  // namespace
 
@@ -38,10 +38,12 @@ DecodeService::DecodeService(engine::Engine& engine, engine::Loop& loop, Schedul
       calls_(peers, loop, kMaxOutboxBytes),
       vocabulary_(text::GrammarVocabulary::Make(*tokenizer_)),
       // The engine's thread draws what waits before its next step.
-      masks_({.swift = SwiftThreads(), .ready = [&loop] { (void)loop.PostAlways([] {}); }}),
-      grammars_(kMaxGrammarsWaiting) {
-  grammars_.Start([] { return false; });
-  (void)grammars_.PostAlways(LowerThreadPriority);
+      masks_({.swift = SwiftThreads(), .slow = SlowThreads(), .ready = [&loop] {
+                (void)loop.PostAlways([] {});
+              }}) {
+  if (vocabulary_.ok()) {
+    compiler_ = std::make_unique<GrammarCompiler>(*vocabulary_, GrammarCompiler::Options{});
+  }
 }
 
 absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
@@ -49,8 +51,10 @@ absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
   if (grammar == nullptr || sequence->pending_end.has_value()) return Admit(id, std::move(sequence));
   if (!vocabulary_.ok()) return vocabulary_.status();
   compiling_.insert(id);
-  const bool posted = grammars_.TryPost([this, id, sequence = std::move(sequence)]() mutable {
-    auto matcher = Compile(sequence->outbox->grammar()->lark());
+  const std::string salt = sequence->salt;
+  std::string lark = grammar->lark();
+  GrammarCompiler::Done compiled = [this, id, sequence = std::move(sequence)](
+                                       absl::StatusOr<text::GrammarMatcher> matcher) mutable {
     const auto finish = sequence->finish;
     const bool there =
         loop_.PostAlways([this, id, sequence = std::move(sequence), matcher = std::move(matcher)]() mutable {
@@ -66,7 +70,8 @@ absl::Status DecodeService::Submit(SequenceId id, Parsed sequence) {
           if (!admitted.ok()) tell(admitted);
         });
     if (!there) finish(absl::UnavailableError("this decode worker is leaving: use another"));
-  });
+  };
+  const bool posted = compiler_->Compile(salt, std::move(lark), std::move(compiled));
   if (posted) return absl::OkStatus();
   compiling_.erase(id);
   probe_.Refused();
@@ -78,14 +83,6 @@ absl::Status DecodeService::Admit(SequenceId id, Parsed sequence) {
   absl::Status admitted = scheduler_.Submit(id, std::move(sequence));
   if (!admitted.ok()) probe_.Refused();
   return admitted;
-}
-
-absl::StatusOr<text::GrammarMatcher> DecodeService::Compile(const std::string& lark) {
-  const auto found = compiled_.find(lark);
-  if (found != compiled_.end()) return found->second.Fork();
-  BATON_ASSIGN_OR_RETURN(text::GrammarMatcher matcher, (*vocabulary_)->Compile(lark));
-  if (compiled_.size() >= kMaxGrammarsKept) compiled_.clear();
-  return compiled_.emplace(lark, std::move(matcher)).first->second.Fork();
 }
 
 void DecodeService::Trace(const grpc::CallbackServerContext& context, const v1::DecodeRequest& request,

@@ -1,12 +1,12 @@
 // DecodeService: baton.v1.Decode over gRPC. A reaction checks the request, posts it to the engine's loop and
-// returns; everything else happens there, but for grammars: they are compiled on a thread of their own before
-// their requests are admitted, and masks are computed on others (MaskPool). gRPC callback threads.
+// returns; everything else happens there, but for grammars: they are compiled on threads of their own before
+// their requests are admitted (GrammarCompiler), and masks are computed on others (GrammarThreads). gRPC
+// callback threads.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "baton/v1/decode.grpc.pb.h"
@@ -17,6 +17,8 @@
 #include "common/text/grammar.h"
 #include "common/text/tokenizer.h"
 #include "common/worker/watch_hub.h"
+#include "decode_service/grammar_compiler.h"
+#include "decode_service/grammar_threads.h"
 #include "decode_service/scheduler.h"
 
 namespace baton::decode_service {
@@ -39,8 +41,6 @@ class DecodeService final : public v1::Decode::CallbackService {
   // What the caller says of its trace, and the request's spans if it is recorded.
   void Trace(const grpc::CallbackServerContext& context, const v1::DecodeRequest& request,
              Sequence& sequence) const;
-  // The grammars' thread.
-  absl::StatusOr<text::GrammarMatcher> Compile(const std::string& lark);
 
   engine::Engine& engine_;
   engine::Loop& loop_;
@@ -54,10 +54,9 @@ class DecodeService final : public v1::Decode::CallbackService {
   const rpc::ServedCalls<v1::DecodeEvent, engine::Loop> calls_;
   std::atomic<uint64_t> next_id_ = 1;
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
-  absl::flat_hash_set<SequenceId> compiling_;                        // engine thread
-  absl::flat_hash_map<std::string, text::GrammarMatcher> compiled_;  // the grammars' thread
-  MaskPool masks_;
-  engine::Loop grammars_;
+  absl::flat_hash_set<SequenceId> compiling_;  // engine thread
+  GrammarThreads masks_;
+  std::unique_ptr<GrammarCompiler> compiler_;  // null: there is no vocabulary
 };
 
 }  // namespace baton::decode_service

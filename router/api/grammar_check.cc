@@ -12,9 +12,6 @@
 namespace baton::router {
 namespace {
 
-// Verdicts that are kept. With grammars of 64 KiB at most, 16 MiB.
-constexpr size_t kMaxKnown = 256;
-
 absl::StatusOr<std::string> LarkOf(const v1::Constraint& constraint) {
   switch (constraint.kind_case()) {
     case v1::Constraint::kJsonSchema:
@@ -98,13 +95,13 @@ absl::Status GrammarCheck::Compiles(const std::string& lark, Effort effort) cons
   BATON_RETURN_IF_ERROR(vocabulary_.status());
   {
     absl::MutexLock lock(&mutex_);
-    if (const auto found = known_.find(lark); found != known_.end()) return found->second;
+    if (const absl::Status* const known = known_.Find(lark); known != nullptr) return *known;
   }
   if (effort == Effort::kLookUp) return absl::AbortedError("this grammar was never compiled");
   const absl::Status compiles = (*vocabulary_)->Compile(lark).status();
+  if (lark.size() > text::GrammarVocabulary::kMaxGrammarBytes) return compiles;  // refused unread
   absl::MutexLock lock(&mutex_);
-  if (known_.size() >= kMaxKnown) known_.clear();
-  known_.emplace(lark, compiles);
+  known_.Put(lark, compiles);
   return compiles;
 }
 

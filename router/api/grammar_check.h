@@ -1,8 +1,8 @@
 // GrammarCheck: what a request wants its answer to look like becomes the grammar that the decode worker
 // enforces, or a refusal that names the field, and in it the keyword or the line. The grammar is compiled
 // here too, so that none reaches a worker that would not compile there; what came of it is kept by the
-// grammar's text. One per model. Any thread; compiling takes up to 200 ms, so it has a thread of its own, and
-// others ask for what is kept.
+// grammar's text, and what was asked for longest ago goes first. One per model. Any thread; compiling takes
+// up to 200 ms, so it has a thread of its own, and others ask for what is kept.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "baton/v1/decode.pb.h"
 #include "baton/v1/generation.pb.h"
+#include "common/base/lru_map.h"
 #include "common/text/grammar.h"
 
 namespace baton::router {
@@ -26,8 +26,9 @@ class GrammarCheck {
   static bool IsNew(const absl::Status& status) { return absl::IsAborted(status); }
 
   // A tokenizer that grammars can't work with: every constraint is refused with the reason.
-  explicit GrammarCheck(const text::Tokenizer& tokenizer)
-      : vocabulary_(text::GrammarVocabulary::Make(tokenizer)) {}
+  // kept: verdicts, at least 1. 256 of them take 16 MiB at most: a grammar of more than 64 KiB is not kept.
+  explicit GrammarCheck(const text::Tokenizer& tokenizer, size_t kept = 256)
+      : vocabulary_(text::GrammarVocabulary::Make(tokenizer)), known_(kept) {}
 
   bool available() const { return vocabulary_.ok(); }
 
@@ -41,7 +42,7 @@ class GrammarCheck {
  private:
   const absl::StatusOr<std::shared_ptr<const text::GrammarVocabulary>> vocabulary_;
   mutable absl::Mutex mutex_;
-  mutable absl::flat_hash_map<std::string, absl::Status> known_ ABSL_GUARDED_BY(mutex_);
+  mutable LruMap<absl::Status> known_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace baton::router

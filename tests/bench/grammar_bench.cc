@@ -183,7 +183,7 @@ class Batch {
   const MonotonicClock clock_;
   telemetry::Metrics metrics_;
   Probe probe_{metrics_, "host"};
-  MaskPool masks_{{}};
+  GrammarThreads masks_{{}};
   int64_t tokens_ = 0, steps_ = 0;
   Scheduler scheduler_{{}, engine_, link_, prefill_, clock_, probe_};
 };

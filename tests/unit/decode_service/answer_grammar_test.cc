@@ -1,5 +1,6 @@
 #include "decode_service/answer_grammar.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "decode_service/outbox.h"
@@ -34,7 +35,7 @@ class AnswerGrammarTest : public testing::Test {
       text::GrammarVocabulary::Make(*tokenizer_).value();
   std::shared_ptr<const output::MarkerTables> tables_ = std::make_shared<output::MarkerTables>(*tokenizer_);
   const TokenId think_ = TokenId(2044), thought_ = TokenId(2045), call_ = TokenId(2046);
-  MaskPool masks_{{}};
+  GrammarThreads masks_{{}};
 };
 
 TEST_F(AnswerGrammarTest, TheEndComesWhereTheGrammarIsComplete) {
@@ -119,7 +120,7 @@ TEST_F(AnswerGrammarTest, WithChannelsItIsAwakeInThinking) {
 // Whoever asks for a mask that is not there is told when it is, and nobody else.
 TEST_F(AnswerGrammarTest, AMaskThatIsAskedForTooEarlyIsTold) {
   int told = 0;
-  MaskPool pool({.swift = 0, .slow = 0, .ready = [&] { ++told; }});
+  GrammarThreads pool({.swift = 0, .slow = 0, .ready = [&] { ++told; }});
   AnswerGrammar grammar(Options());
   grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
   absl::Duration patience = absl::Hours(1);
@@ -138,7 +139,7 @@ TEST_F(AnswerGrammarTest, AMaskThatIsAskedForTooEarlyIsTold) {
 
 // Tokens that no draw decided come while the mask before them is computed.
 TEST_F(AnswerGrammarTest, TokensThatCameMeanwhileAreTakenWhenTheMaskIsAskedFor) {
-  MaskPool pool({.swift = 0, .slow = 0});
+  GrammarThreads pool({.swift = 0, .slow = 0});
   AnswerGrammar grammar(Options());
   grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
   grammar.Push(Id("a"), false, false);
@@ -151,7 +152,7 @@ TEST_F(AnswerGrammarTest, TokensThatCameMeanwhileAreTakenWhenTheMaskIsAskedFor) 
 }
 
 TEST_F(AnswerGrammarTest, NothingIsComputedForAnAnswerThatIsGone) {
-  MaskPool pool({.swift = 0, .slow = 0});
+  GrammarThreads pool({.swift = 0, .slow = 0});
   std::weak_ptr<const text::GrammarVocabulary> held;
   {
     AnswerGrammar grammar(Options());
@@ -164,11 +165,76 @@ TEST_F(AnswerGrammarTest, NothingIsComputedForAnAnswerThatIsGone) {
 }
 
 TEST_F(AnswerGrammarTest, APoolThatHasStoppedLeavesTheWorkToWhoeverAsks) {
-  MaskPool pool({});
+  GrammarThreads pool({});
   pool.Stop();
   AnswerGrammar grammar(Options());
   grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool);
   EXPECT_TRUE(Allowed(grammar, Id("a")));
+}
+
+// Masks take `cost` each, by the clock that they are charged by.
+class AnswerGrammarBudgetTest : public AnswerGrammarTest {
+ protected:
+  // Pushes at most `most` tokens, each with its mask, and returns how many were pushed before an error.
+  int PushUntilAnError(AnswerGrammar& grammar, int most) {
+    for (int pushed = 0; pushed < most; ++pushed) {
+      while (pool_.RunOne()) {
+      }
+      if (error_ = grammar.Mask().status(); !error_.ok()) return pushed;
+      grammar.Push(Id("a"), false, false);
+    }
+    return most;
+  }
+
+  absl::Duration cost_, now_;
+  // It is asked before each piece of work and behind it.
+  GrammarThreads pool_{{.swift = 0, .slow = 0, .cpu_time = [this, asked = 0]() mutable {
+                          if (asked++ % 2 == 1) now_ += cost_;
+                          return now_;
+                        }}};
+  absl::Status error_;
+};
+
+TEST_F(AnswerGrammarBudgetTest, AnAnswerThatStaysBeyondItsBudgetEndsWithTheNameOfItsGrammar) {
+  AnswerGrammar::Options options = Options();
+  options.lark = "start: \"a\"*\n// " + std::string(100, 'x');
+  AnswerGrammar grammar(options);
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool_);
+  cost_ = absl::Milliseconds(25);
+  // 20 ms a token beyond the budget, and 2 s are allowed.
+  EXPECT_EQ(PushUntilAnError(grammar, 200), 100);
+  EXPECT_TRUE(absl::IsInvalidArgument(error_)) << error_;
+  EXPECT_THAT(error_.message(), testing::HasSubstr(R"(which begins "start: "a"* // xxx)"));
+  EXPECT_THAT(error_.message(), testing::HasSubstr("more work than is allowed: 2.0 s of a core beyond 5 ms"));
+  EXPECT_THAT(error_.message(), testing::HasSubstr("fewer alternatives"));
+  EXPECT_LT(error_.message().size(), 400u);
+}
+
+TEST_F(AnswerGrammarBudgetTest, AnAnswerWithinItsBudgetGoesOn) {
+  AnswerGrammar::Options options = Options();
+  options.lark = "start: \"a\"*";
+  AnswerGrammar grammar(options);
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool_);
+  cost_ = absl::Milliseconds(5);
+  EXPECT_EQ(PushUntilAnError(grammar, 1000), 1000) << error_;
+  // Some dear masks among cheap ones.
+  for (int i = 0; i < 5; ++i) {
+    cost_ = absl::Milliseconds(45);
+    EXPECT_EQ(PushUntilAnError(grammar, 40), 40) << error_;
+    cost_ = absl::Milliseconds(1);
+    EXPECT_EQ(PushUntilAnError(grammar, 400), 400) << error_;
+  }
+}
+
+// An answer that moved here comes with many tokens at once.
+TEST_F(AnswerGrammarBudgetTest, TokensThatCameElsewhereHaveTheirBudget) {
+  AnswerGrammar::Options options = Options();
+  options.lark = "start: \"a\"*";
+  AnswerGrammar grammar(options);
+  for (int i = 0; i < 1000; ++i) grammar.Push(Id("a"), false, false);
+  cost_ = absl::Seconds(4);
+  grammar.Begin(vocabulary_, vocabulary_->Compile(grammar.lark()).value(), pool_);
+  EXPECT_EQ(PushUntilAnError(grammar, 1), 1) << error_;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // A row whose mask is not there waits, and the batch does not: masks are computed when the test says so.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -29,7 +30,7 @@ class NoPrefill final : public PrefillClient {
   }
 };
 
-struct Answer {
+struct Streamed {
   std::vector<int32_t> tokens;
   std::vector<uint32_t> digests;
   std::vector<std::string> logprobs;  // serialized
@@ -55,9 +56,10 @@ class Rig {
   }
 
   // The answer, which goes on with the steps.
-  const Answer& Submit(int number, bool constrained, const std::vector<int32_t>& resumed = {},
-                       bool shows_logits = true) {
+  const Streamed& Submit(int number, bool constrained, const std::vector<int32_t>& resumed = {},
+                         bool shows_logits = true, const std::string& salt = "") {
     v1::DecodeRequest request;
+    request.set_salt(salt);
     *request.mutable_fingerprint() = transfer::ToProto(engine_->fingerprint());
     for (int i = 0; i < 20; ++i) request.add_token_ids(300 + (i * 7 + number) % 50);
     for (const int32_t token : resumed) request.add_token_ids(token);
@@ -74,7 +76,7 @@ class Rig {
     } else {
       request.mutable_stop()->set_ignore_eos(true);
     }
-    Answer& answer = answers_[next_id_];
+    Streamed& answer = answers_[next_id_];
     answer.tokens = resumed;
     auto parsed = ParseRequest(request, *engine_, Tokenizer(), markers_);
     EXPECT_TRUE(parsed.ok()) << parsed.status();
@@ -114,8 +116,10 @@ class Rig {
 
   Scheduler& scheduler() { return *scheduler_; }
   engine::Engine& engine() { return *engine_; }
-  MaskPool& masks() { return masks_; }
+  GrammarThreads& masks() { return masks_; }
   int told() const { return told_; }
+  // Each mask takes so much of a thread from now on, by the clock that answers are charged by.
+  void SetMaskCost(absl::Duration cost) { mask_cost_ = cost; }
   SequenceId last() const { return last_; }
 
  private:
@@ -124,19 +128,28 @@ class Rig {
       text::GrammarVocabulary::Make(*Tokenizer()).value();
   std::shared_ptr<const output::MarkerTables> markers_ = std::make_shared<output::MarkerTables>(*Tokenizer());
   int told_ = 0;
-  MaskPool masks_{{.swift = 0, .slow = 0, .ready = [this] { ++told_; }}};
+  absl::Duration mask_cost_, cpu_time_;
+  GrammarThreads masks_{{.swift = 0,
+                         .slow = 0,
+                         .ready = [this] { ++told_; },
+                         // It is asked before each piece of work and behind it.
+                         .cpu_time =
+                             [this, asked = 0]() mutable {
+                               if (asked++ % 2 == 1) cpu_time_ += mask_cost_;
+                               return cpu_time_;
+                             }}};
   transfer::HostLinkReceiver link_;
   NoPrefill prefill_;
   FakeClock clock_;
   telemetry::Metrics metrics_;
   Probe probe_{metrics_, "host"};
   std::unique_ptr<Scheduler> scheduler_;
-  std::map<uint64_t, Answer> answers_;
+  std::map<uint64_t, Streamed> answers_;
   uint64_t next_id_ = 1;
   SequenceId last_{0};
 };
 
-void ExpectSame(const Answer& answer, const Answer& alone) {
+void ExpectSame(const Streamed& answer, const Streamed& alone) {
   ASSERT_TRUE(answer.over() && alone.over());
   EXPECT_EQ(*answer.end, *alone.end);
   EXPECT_EQ(answer.tokens, alone.tokens);
@@ -147,9 +160,9 @@ void ExpectSame(const Answer& answer, const Answer& alone) {
 // Steps overlap on the first.
 class GrammarWaitTest : public testing::TestWithParam<const char*> {
  protected:
-  Answer Alone(int number, bool constrained) {
+  Streamed Alone(int number, bool constrained) {
     Rig rig(GetParam());
-    const Answer& answer = rig.Submit(number, constrained);
+    const Streamed& answer = rig.Submit(number, constrained);
     rig.Finish();
     EXPECT_GT(answer.tokens.size(), 20u);
     return answer;
@@ -157,16 +170,16 @@ class GrammarWaitTest : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(GrammarWaitTest, ABlockedRowWaitsAndTheOthersGoOn) {
-  const Answer constrained = Alone(0, true), plain = Alone(1, false), other = Alone(2, false);
+  const Streamed constrained = Alone(0, true), plain = Alone(1, false), other = Alone(2, false);
   Rig rig(GetParam());
-  const Answer& waits = rig.Submit(0, true);
-  const Answer& goes_on = rig.Submit(1, false);
+  const Streamed& waits = rig.Submit(0, true);
+  const Streamed& goes_on = rig.Submit(1, false);
   // Some tokens with their masks in time, then none.
   while (waits.tokens.size() < 5) {
     rig.Compute();
     rig.scheduler().Step();
   }
-  const Answer& comes = rig.Submit(2, false);
+  const Streamed& comes = rig.Submit(2, false);
   while (rig.scheduler().Step()) {
   }
   EXPECT_EQ(waits.tokens.size(), 5u);
@@ -186,7 +199,7 @@ TEST_P(GrammarWaitTest, ABlockedRowWaitsAndTheOthersGoOn) {
 
 TEST_P(GrammarWaitTest, AMaskInTimeCostsNoStep) {
   Rig rig(GetParam());
-  const Answer& answer = rig.Submit(0, true);
+  const Streamed& answer = rig.Submit(0, true);
   rig.Compute();
   rig.scheduler().Step();
   ASSERT_EQ(answer.tokens.size(), 1u);
@@ -203,7 +216,7 @@ TEST_P(GrammarWaitTest, AMaskInTimeCostsNoStep) {
 // The row is computed beside the mask: once that is there, the token is drawn without another step.
 TEST_P(GrammarWaitTest, ALateMaskCostsNoSecondForwardPass) {
   Rig rig(GetParam());
-  const Answer& answer = rig.Submit(0, true);
+  const Streamed& answer = rig.Submit(0, true);
   for (int i = 0; i < 50; ++i) {
     rig.scheduler().Step();
     rig.Compute();
@@ -215,10 +228,10 @@ TEST_P(GrammarWaitTest, ALateMaskCostsNoSecondForwardPass) {
 // A backend that draws gets the mask along if it is there before the step, and the sampler on the host draws
 // the same tokens.
 TEST_P(GrammarWaitTest, WhereTheBackendDrawsTheMaskGoesAlong) {
-  const Answer host = Alone(0, true);
+  const Streamed host = Alone(0, true);
   Rig rig(GetParam());
   const bool draws = rig.engine().overlaps();
-  const Answer& answer = rig.Submit(0, true, {}, /*shows_logits=*/false);
+  const Streamed& answer = rig.Submit(0, true, {}, /*shows_logits=*/false);
   rig.Compute();
   rig.scheduler().Step();
   // Tokens with penalties are counted in a slot as soon as the backend draws one.
@@ -233,10 +246,10 @@ TEST_P(GrammarWaitTest, WhereTheBackendDrawsTheMaskGoesAlong) {
 }
 
 TEST_P(GrammarWaitTest, WhoeverIsPreemptedWhileItWaitsHasTheSameAnswer) {
-  const Answer plain = Alone(1, false), constrained = Alone(0, true);
+  const Streamed plain = Alone(1, false), constrained = Alone(0, true);
   Rig rig(GetParam(), /*blocks=*/6);
-  const Answer& oldest = rig.Submit(1, false);
-  const Answer& waits = rig.Submit(0, true);
+  const Streamed& oldest = rig.Submit(1, false);
+  const Streamed& waits = rig.Submit(0, true);
   while (waits.tokens.size() < 3) {
     rig.Compute();
     rig.scheduler().Step();
@@ -254,9 +267,9 @@ TEST_P(GrammarWaitTest, WhoeverIsPreemptedWhileItWaitsHasTheSameAnswer) {
 }
 
 TEST_P(GrammarWaitTest, WhoeverMovesWhileItWaitsHasTheSameAnswer) {
-  const Answer constrained = Alone(0, true);
+  const Streamed constrained = Alone(0, true);
   Rig here(GetParam()), there(GetParam());
-  const Answer& begun = here.Submit(0, true);
+  const Streamed& begun = here.Submit(0, true);
   while (begun.tokens.size() < 7) {
     here.Compute();
     here.scheduler().Step();
@@ -266,14 +279,41 @@ TEST_P(GrammarWaitTest, WhoeverMovesWhileItWaitsHasTheSameAnswer) {
   EXPECT_FALSE(here.scheduler().Step());
   EXPECT_EQ(here.engine().pool().counts().held, 0);
   here.Compute();  // the mask of an answer that is gone
-  const Answer& moved = there.Submit(0, true, begun.tokens);
+  const Streamed& moved = there.Submit(0, true, begun.tokens);
   there.Finish();
   EXPECT_EQ(moved.tokens, constrained.tokens);
 }
 
+TEST_P(GrammarWaitTest, AnAnswerWhoseMasksAreBeyondTheirBudgetEndsAndTheOthersGoOn) {
+  const Streamed plain = Alone(1, false);
+  Rig rig(GetParam());
+  rig.SetMaskCost(absl::Milliseconds(505));
+  const Streamed& dear = rig.Submit(0, true);
+  const Streamed& other = rig.Submit(1, false);
+  rig.Finish();
+  ASSERT_TRUE(dear.over());
+  EXPECT_TRUE(absl::IsInvalidArgument(*dear.end)) << *dear.end;
+  EXPECT_THAT(dear.end->message(), testing::HasSubstr("start: /[a-z]{3,12}( [a-z]{1,5}){20,40}/"));
+  EXPECT_EQ(dear.tokens.size(), 4u) << "each mask is half a second beyond, and 2 s are allowed";
+  ExpectSame(other, plain);
+}
+
+TEST_P(GrammarWaitTest, TenantsTakeTurnsInMasks) {
+  Rig rig(GetParam());
+  const Streamed& first = rig.Submit(0, true, {}, true, "a");
+  const Streamed& second = rig.Submit(1, true, {}, true, "a");
+  const Streamed& other = rig.Submit(2, true, {}, true, "b");
+  ASSERT_TRUE(rig.masks().RunOne() && rig.masks().RunOne());
+  for (int i = 0; i < 3; ++i) rig.scheduler().Step();
+  EXPECT_EQ(first.tokens.size(), 1u);
+  EXPECT_EQ(second.tokens.size(), 0u);
+  EXPECT_EQ(other.tokens.size(), 1u);
+  rig.Finish();
+}
+
 TEST_P(GrammarWaitTest, AnAbortEndsWhoeverWaits) {
   Rig rig(GetParam());
-  const Answer& answer = rig.Submit(0, true);
+  const Streamed& answer = rig.Submit(0, true);
   rig.scheduler().Step();
   rig.scheduler().Step();
   EXPECT_TRUE(answer.tokens.empty());

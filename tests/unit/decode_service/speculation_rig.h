@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/telemetry/metrics.h"
 #include "common/transfer/host_link.h"
-#include "decode_service/mask_pool.h"
+#include "decode_service/grammar_threads.h"
 #include "decode_service/request.h"
 #include "decode_service/scheduler.h"
 
@@ -97,8 +97,8 @@ class SpeculationRig {
   telemetry::Metrics metrics_;
   Probe probe_{metrics_, "host"};
   std::unique_ptr<Scheduler> scheduler_;
-  MaskPool masks_{{}};
-  MaskPool late_masks_{{.swift = 0, .slow = 0}};  // computed when the run says so
+  GrammarThreads masks_{{}};
+  GrammarThreads late_masks_{{.swift = 0, .slow = 0}};  // computed when the run says so
   uint64_t next_id_ = 1;
 };
 

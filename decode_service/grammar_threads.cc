@@ -1,7 +1,8 @@
-#include "decode_service/mask_pool.h"
+#include "decode_service/grammar_threads.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <utility>
@@ -12,14 +13,23 @@ namespace {
 // Beside a thread of normal priority on the same core, about a tenth of it.
 constexpr int kNiceness = 10;
 
-}  // namespace
-
+// Slow work must hold up no answer where cores are short.
 void LowerThreadPriority() {
   // On Linux, of this thread alone.
   (void)setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNiceness);
 }
 
-MaskPool::MaskPool(Options options) : options_(std::move(options)) {
+}  // namespace
+
+absl::Duration ThreadCpuTime() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return absl::DurationFromTimespec(now);
+}
+
+GrammarThreads::GrammarThreads(Options options)
+    : options_(std::move(options)),
+      waiting_({FairLines<Work>(options_.capacity), FairLines<Work>(options_.capacity)}) {
   for (int i = 0; i < options_.swift; ++i) threads_.emplace_back([this] { Serve(Lane::kSwift); });
   for (int i = 0; i < options_.slow; ++i) {
     threads_.emplace_back([this] {
@@ -29,32 +39,29 @@ MaskPool::MaskPool(Options options) : options_(std::move(options)) {
   }
 }
 
-bool MaskPool::Post(Lane lane, Work& work) {
+bool GrammarThreads::Post(Lane lane, const std::string& salt, Work& work) {
   absl::MutexLock lock(&mutex_);
-  if (stopped_) return false;
-  WaitingIn(lane).push_back(std::move(work));
-  return true;
+  return !stopped_ && WaitingIn(lane).Push(salt, work);
 }
 
-void MaskPool::Wake() {
+void GrammarThreads::Wake() {
   absl::MutexLock lock(&mutex_);
   for (const Lane lane : {Lane::kSwift, Lane::kSlow}) Awake(lane) = !WaitingIn(lane).empty();
 }
 
-bool MaskPool::RunOne() {
+bool GrammarThreads::RunOne() {
   Work work;
   {
     absl::MutexLock lock(&mutex_);
     const Lane lane = WaitingIn(Lane::kSwift).empty() ? Lane::kSlow : Lane::kSwift;
     if (WaitingIn(lane).empty()) return false;
-    work = std::move(WaitingIn(lane).front());
-    WaitingIn(lane).pop_front();
+    work = WaitingIn(lane).Pop();
   }
   work();
   return true;
 }
 
-void MaskPool::Serve(Lane lane) {
+void GrammarThreads::Serve(Lane lane) {
   while (true) {
     Work work;
     {
@@ -65,14 +72,13 @@ void MaskPool::Serve(Lane lane) {
       if (WaitingIn(lane).empty()) Awake(lane) = false;
       mutex_.Await(absl::Condition(&needed));
       if (stopped_) return;
-      work = std::move(WaitingIn(lane).front());
-      WaitingIn(lane).pop_front();
+      work = WaitingIn(lane).Pop();
     }
     work();
   }
 }
 
-void MaskPool::Stop() {
+void GrammarThreads::Stop() {
   {
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
