@@ -15,7 +15,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "decode_service/fair_lines.h"
+#include "common/base/fair_lines.h"
 
 namespace baton::decode_service {
 

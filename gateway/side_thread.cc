@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <exception>
-#include <utility>
 
 namespace baton::gateway {
 
@@ -19,27 +18,14 @@ SideThread::~SideThread() {
 
 void SideThread::Run(const std::string& address, std::function<void()> task) {
   absl::MutexLock lock(&mutex_);
-  auto& tasks = tasks_[address];
-  if (tasks.empty()) turns_.push_back(address);
-  tasks.push_back(std::move(task));
+  (void)tasks_.Push(address, task);  // it has no bound of its own
 }
 
 std::function<void()> SideThread::Next() {
   absl::MutexLock lock(&mutex_);
-  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return over_ || !turns_.empty(); };
+  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return over_ || !tasks_.empty(); };
   mutex_.Await(absl::Condition(&ready));
-  if (turns_.empty()) return nullptr;
-  std::string address = std::move(turns_.front());
-  turns_.pop_front();
-  const auto found = tasks_.find(address);
-  std::function<void()> task = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) {
-    tasks_.erase(found);
-  } else {
-    turns_.push_back(std::move(address));
-  }
-  return task;
+  return tasks_.empty() ? nullptr : tasks_.Pop();
 }
 
 void SideThread::Loop() {

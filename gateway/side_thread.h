@@ -4,14 +4,13 @@
 // process hold. Any thread.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <string>
 #include <thread>
-#include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/base/fair_lines.h"
 
 namespace baton::gateway {
 
@@ -30,8 +29,7 @@ class SideThread {
   std::function<void()> Next();
 
   absl::Mutex mutex_;
-  std::unordered_map<std::string, std::deque<std::function<void()>>> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::string> turns_ ABSL_GUARDED_BY(mutex_);  // addresses that have tasks, each once
+  FairLines<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);  // a line for each address
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

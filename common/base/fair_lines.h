@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/base/check.h"
 
-namespace baton::decode_service {
+namespace baton {
 
 template <typename Item>
 class FairLines {
@@ -59,4 +59,4 @@ class FairLines {
   std::deque<std::string> turns_;                             // owners of lines, the next one first
 };
 
-}  // namespace baton::decode_service
+}  // namespace baton

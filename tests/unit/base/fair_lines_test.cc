@@ -1,11 +1,11 @@
-#include "decode_service/fair_lines.h"
+#include "common/base/fair_lines.h"
 
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
 
-namespace baton::decode_service {
+namespace baton {
 namespace {
 
 bool Push(FairLines<std::string>& lines, const std::string& owner, std::string item) {
@@ -59,4 +59,4 @@ TEST(FairLinesTest, WhatFindsNoRoomStaysAsItWas) {
 }
 
 }  // namespace
-}  // namespace baton::decode_service
+}  // namespace baton
