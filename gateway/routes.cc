@@ -170,22 +170,21 @@ void Routes::Messages(const Handle& exchange) {
 template <typename Request, typename Answer, typename Call, typename Show>
 void Routes::Ask(const Handle& exchange, Request request, const AnswerFormat& errors, Call call, Show show) {
   if (!Fits(exchange, request)) return;
-  struct State {
-    grpc::ClientContext context;
+  struct Messages {
     Request request;
     Answer answer;
   };
-  const auto state = std::make_shared<State>();
-  state->request = std::move(request);
-  PassOn(exchange->request(), &state->context);
-  // The client may go while its answer leaves, of which this would be a second copy.
-  exchange->OnGone([call = std::weak_ptr<State>(state)] {
-    if (const auto under_way = call.lock()) under_way->context.TryCancel();
-  });
-  call(&state->context, &state->request, &state->answer,
-       [exchange, state, errors, show](const grpc::Status& status) {
-         exchange->Answer(status.ok() ? show(state->answer) : ErrorResponse(rpc::FromGrpc(status), errors));
-       });
+  const auto context = std::make_shared<grpc::ClientContext>();
+  const auto messages = std::make_shared<Messages>();
+  messages->request = std::move(request);
+  PassOn(exchange->request(), context.get());
+  // Without the messages: the client may go while its answer leaves, of which this would be a second copy.
+  exchange->OnGone([context] { context->TryCancel(); });
+  call(
+      context.get(), &messages->request, &messages->answer,
+      [exchange, context, messages, errors, show](const grpc::Status& status) {
+        exchange->Answer(status.ok() ? show(messages->answer) : ErrorResponse(rpc::FromGrpc(status), errors));
+      });
 }
 
 void Routes::Models(const Handle& exchange) {

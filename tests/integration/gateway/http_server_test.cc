@@ -285,9 +285,11 @@ TEST(HttpServerTest, StreamsThatAreAnsweredGiveWayToNobody) {
 // Half of all that clients may have the process hold is for requests that have not come whole, and an eighth
 // for those of one address.
 TEST(HttpServerTest, RequestsThatHaveNotComeWholeAreBoundedByAddress) {
+  absl::Mutex mutex;
   std::vector<std::shared_ptr<Exchange>> held;
   const auto server = Start({.max_held_bytes = 800'000}, [&](std::shared_ptr<Exchange> exchange) {
     if (exchange->request().body.size() < 1000) return Echo(exchange);
+    absl::MutexLock lock(&mutex);
     held.push_back(std::move(exchange));
   });
   // Whole ones count in all alone.
@@ -312,7 +314,10 @@ TEST(HttpServerTest, RequestsThatHaveNotComeWholeAreBoundedByAddress) {
   EXPECT_EQ(small.Receive().body, "POST /x small");
   ASSERT_TRUE(first.Send("u"));
   Await([&] { return server->counts().held_bytes == 6 * 90'000 - 1; }, "the rest of it");
-  for (const auto& exchange : std::exchange(held, {})) exchange->Answer({});
+  {
+    absl::MutexLock lock(&mutex);
+    for (const auto& exchange : std::exchange(held, {})) exchange->Answer({});
+  }
   EXPECT_EQ(first.Receive().status(), 200);
 }
 
