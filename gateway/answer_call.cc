@@ -28,8 +28,8 @@ constexpr char kUsageTrailer[] = "baton-usage-bin";
 // Bytes of an answer that are asked for before the client has taken them.
 constexpr size_t kAhead = 64 << 10;
 
-// Limits of what is passed on of a request. gRPC ends everybody's calls on a connection over metadata beyond
-// its receiver's limit, which is the router's 8 KiB (common/rpc/limits.h).
+// Limits of what is passed on of a request, far below those at which a router refuses a call for its metadata
+// (Authenticator), or gRPC ends the connection that all clients share (common/rpc/limits.h).
 constexpr const char* kKeyHeaders[] = {"authorization", "x-api-key"};
 constexpr size_t kMaxKeyBytes = 1024, kMaxTraceBytes = 512;
 

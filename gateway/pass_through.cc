@@ -20,8 +20,9 @@ namespace baton::gateway {
 namespace {
 
 constexpr std::string_view kBinary = "-bin";
-// As HTTP/2 counts a header list (RFC 9113, 6.5.2). Of the router's limit of 8 KiB for a call's metadata
-// some is gRPC's own; beyond that limit gRPC ends all calls of the connection, which all clients share.
+// As HTTP/2 counts a header list (RFC 9113, 6.5.2). A router takes 8 KiB of a call's metadata, some of which
+// is gRPC's own; routers of older builds end all calls of the connection beyond that, which all clients
+// share.
 constexpr size_t kFieldBytes = 32, kMaxMetadataBytes = 7 << 10;
 
 grpc::ByteBuffer Packed(const std::string& message) {

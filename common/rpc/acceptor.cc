@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/descriptors.h"
 #include "common/base/status.h"
 #include "common/rpc/guarded_socket.h"
 
@@ -36,13 +36,7 @@ constexpr int kTrimDelayMs = 200;
 constexpr int kShortageMs = 20;
 
 int DescriptorLimit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
-  if (limit.rlim_cur < limit.rlim_max) {
-    const rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
-    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  }
-  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, kMaxGuardedDescriptor));
+  return static_cast<int>(std::min<size_t>(RaiseDescriptorLimit(), kMaxGuardedDescriptor));
 }
 
 ConnectionLimits Affordable(ConnectionLimits limits) {

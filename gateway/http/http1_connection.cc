@@ -185,7 +185,7 @@ class Http1Connection final : public Connection,
 
   // The answer is over: the next request, or the connection's end.
   void Over(bool keep_alive) {
-    if (keep_alive) site_.waiting.Enter(*this);
+    if (keep_alive && !closed_) site_.waiting.Enter(*this);
     Error ignored;
     socket().cancel(ignored);  // the wait for the client's end
     // No read may follow before that one has ended.

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/descriptors.h"
 #include "gateway/http/opening.h"
 #include "gateway/http/site.h"
 
@@ -37,24 +37,14 @@ constexpr std::chrono::seconds kTrimDelay(2);
 constexpr size_t kOwnDescriptors = 128;
 constexpr size_t kFewestConnections = 16;
 
-// The open files that the process may have; as many as the system allows, once this has been called.
-size_t DescriptorLimit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
-  if (limit.rlim_cur < limit.rlim_max) {
-    const rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
-    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  }
-  return limit.rlim_cur;
-}
-
 // A descriptor that is there when all others are taken.
 int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 }  // namespace
 
 ServerOptions Affordable(ServerOptions options) {
-  const size_t most = std::max(DescriptorLimit(), kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
+  const size_t most =
+      std::max(RaiseDescriptorLimit(), kOwnDescriptors + kFewestConnections) - kOwnDescriptors;
   if (options.max_connections > most) {
     spdlog::warn("at most {} connections, not {}: the hard limit of open files (ulimit -Hn) is too low", most,
                  options.max_connections);

@@ -23,6 +23,7 @@ namespace baton::gateway::http {
 struct ServerOptions {
   // host:port, or [host]:port; port 0 lets the system choose.
   std::string listen = "127.0.0.1:0";
+  // Beyond it a connection that waits for its client is closed for a new one, or the new one.
   size_t max_connections = 10000;
   // Of one address.
   size_t max_connections_per_address = 5000;
