@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/model/config/config.h"
+#include "common/telemetry/load_watch.h"
 
 namespace baton::decode_service {
 namespace {
@@ -51,7 +52,10 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> LoadDraftEngine(const std::strin
                          "its vocabulary is {}, the model's is {}: use a smaller model of the same family",
                          config->vocabulary, model.config().vocabulary)));
   }
-  const auto own = text::Tokenizer::Load(folder);
+  const auto own = [&folder] {
+    const telemetry::LoadWatch watch(folder);
+    return text::Tokenizer::Load(folder);
+  }();
   if (!own.ok()) return Annotated(folder, own.status());
   if (const absl::Status same = CheckSameTokens(**own, tokenizer); !same.ok()) return Annotated(folder, same);
   engine::EngineOptions options = {.model_folder = folder,

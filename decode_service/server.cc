@@ -9,6 +9,7 @@
 #include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/engine/measure.h"
+#include "common/telemetry/load_watch.h"
 #include "common/text/tokenizer.h"
 #include "common/text/tokenizer_digest.h"
 #include "common/worker/worker_runtime.h"
@@ -115,7 +116,11 @@ absl::StatusOr<std::unique_ptr<DecodeServer>> DecodeServer::Start(ServerOptions 
       std::min(options.scheduler.step.chunk_tokens, options.scheduler.step.token_budget);
   BATON_ASSIGN_OR_RETURN(parts->runtime,
                          worker::WorkerRuntime::Create(options.worker, v1::ROLE_DECODE, "decode"));
-  BATON_ASSIGN_OR_RETURN(auto tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  {
+    const telemetry::LoadWatch watch(options.worker.engine.model_folder);
+    BATON_ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::Load(options.worker.engine.model_folder));
+  }
   worker::WorkerRuntime& runtime = *parts->runtime;
   runtime.hub().SetTokenizerDigest(text::TokenizerDigest(*tokenizer));
   // As routers log their own, to be compared.

@@ -20,6 +20,7 @@
 #include "common/device/thread_pool.h"
 #include "common/model/expert_packing.h"
 #include "common/model/quantized_folder.h"
+#include "common/rpc/lifecycle.h"
 #include "router/api/served_model.h"
 
 namespace baton::cli {
@@ -89,7 +90,8 @@ int Inspect(const InspectFlags& flags, const CliContext& context) {
   }
   absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
   if (!summary.ok()) return Fail(fmt::format("does not load: {}", std::string(summary.status().message())));
-  // What is left for the router: the tokenizer and the chat template.
+  // What is left for the router: the tokenizer and the chat template, which may be told to end us.
+  if (const absl::Status logs = rpc::SetUpLogging("model", "warn"); !logs.ok()) return Fail(logs);
   summary->loads.Update(router::ServedModel::Load(flags.folder, "").status());
   const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();
   if (flags.json) {

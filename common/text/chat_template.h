@@ -1,9 +1,10 @@
 // ChatTemplate: a model's Jinja chat template (chat_template.jinja, or chat_template in
 // tokenizer_config.json; or that of a GGUF file), rendered as Hugging Face transformers does: trim_blocks,
-// lstrip_blocks, raise_exception, strftime_now, tojson, and the special tokens as variables. Instructions,
-// recursion and output are bounded, so that a template can't hang its caller; its memory is not, so templates
-// come from the operator, never from a request. Rendering is linear in the variables. Immutable after Load;
-// any thread.
+// lstrip_blocks, raise_exception, strftime_now, tojson, and the special tokens as variables. Instructions (by
+// the size of the variables), recursion, output and what each filter and method makes are bounded. What
+// operators (`~`, `+`, `*`) and blocks ({% set %}) make is not: templates come from the operator, never from
+// a request, and telemetry::LoadWatch stands by when one is tried out. Rendering is linear in the variables.
+// Immutable after Load; any thread.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,8 @@ class Tokenizer {
  public:
   // Reads tokenizer.json from a model folder, or what a GGUF file says of its tokenizer. NOT_FOUND or
   // INVALID_ARGUMENT, with the file's path. Truncation and padding that the file asks for are ignored: a
-  // prompt is never truncated silently.
+  // prompt is never truncated silently. A file whose normalizer, pre-tokenizer or decoder could make more
+  // than 64 bytes of one is refused.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::string& folder);
   // The same from the file's content.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json);

@@ -10,6 +10,7 @@
 #include "common/model/config/ends_digest.h"
 #include "common/output/call_grammar.h"
 #include "common/output/stable_history.h"
+#include "common/telemetry/load_watch.h"
 #include "common/text/tokenizer_digest.h"
 #include "router/api/classifier_prompt.h"
 
@@ -81,6 +82,7 @@ absl::Status MakeClassifier(const std::string& format, const std::string& folder
 absl::StatusOr<ServedModel> ServedModel::Load(const std::string& folder, const std::string& name,
                                               const std::string& output_format,
                                               const std::string& classifier) {
+  const telemetry::LoadWatch watch(folder);
   ServedModel served;
   served.name = name;
   if (served.name.empty()) {

@@ -62,6 +62,7 @@ struct ServedModel {
   // `name` empty takes the folder's. `output_format` empty: the one whose parser reads what the model's
   // template writes, if there is one; else a name that the operator gave, which is taken without that proof.
   // `classifier`: the name of its verdicts' format, which its template has to fit; empty: it is none.
+  // A folder whose tokenizer or template takes more than any real one's ends the process (LoadWatch).
   static absl::StatusOr<ServedModel> Load(const std::string& folder, const std::string& name,
                                           const std::string& output_format = "",
                                           const std::string& classifier = "");

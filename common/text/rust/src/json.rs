@@ -4,6 +4,8 @@
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
+use crate::bounded::{text_for, MOST};
+
 struct Style {
     ensure_ascii: bool,
     indent: Option<String>,
@@ -14,6 +16,8 @@ struct Style {
 
 /// Values nest as deep as the JSON that they came from, which the parser bounds; a template could build deeper ones.
 const MAX_DEPTH: usize = 200;
+/// Bytes of an indent or a separator, each of which is written once per value and level.
+const MAX_STYLE: usize = 64;
 
 pub fn tojson(
     value: &Value,
@@ -45,8 +49,16 @@ pub fn tojson(
     let (item_separator, key_separator) = if separators.is_none() {
         (if indent.is_some() { "," } else { ", " }.to_string(), ": ".to_string())
     } else {
-        (separators.get_item_by_index(0)?.to_string(), separators.get_item_by_index(1)?.to_string())
+        let part = |index| -> Result<String, Error> {
+            Ok(text_for("tojson", &separators.get_item_by_index(index)?)?.into_owned())
+        };
+        (part(0)?, part(1)?)
     };
+    for text in [indent.as_ref(), Some(&item_separator), Some(&key_separator)].into_iter().flatten() {
+        if text.len() > MAX_STYLE {
+            return Err(invalid(format!("tojson: an indent or a separator is longer than {MAX_STYLE} bytes")));
+        }
+    }
     let style = Style { ensure_ascii, indent, item_separator, key_separator, sort_keys };
     let mut out = String::new();
     write(value, &style, 0, &mut out)?;
@@ -60,6 +72,9 @@ fn invalid(message: impl Into<String>) -> Error {
 fn write(value: &Value, style: &Style, depth: usize, out: &mut String) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(invalid(format!("tojson: value nested deeper than {MAX_DEPTH}")));
+    }
+    if out.len() + value.as_str().map_or(0, str::len) > MOST {
+        return Err(invalid(format!("the filter tojson makes more than {MOST} bytes")));
     }
     match value.kind() {
         ValueKind::None => out.push_str("null"),

@@ -1,8 +1,10 @@
 //! The C border (baton_text.h): what comes in is checked and borrowed, what goes out is boxed and owned by the caller,
 //! and no panic crosses it. `tokenizer`, `template` and `grammar` hold the work and know nothing of C.
 
+mod bounded;
 mod controls;
 mod grammar;
+mod growth;
 mod json;
 mod template;
 mod tokenizer;

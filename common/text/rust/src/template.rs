@@ -8,6 +8,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{from_args, ValueKind};
 use minijinja::{escape_formatter, AutoEscape, Environment, Error, ErrorKind, State, Value};
 
+use crate::bounded::{bound_filters, check_method, text_for};
 use crate::json::{python_float, tojson};
 use crate::tokenizer::Failure;
 
@@ -16,9 +17,12 @@ pub struct Template {
 }
 
 const NAME: &str = "chat template";
-/// Instructions in one rendering. A conversation of 10,000 messages takes about a million, and a runaway loop ends
-/// within a second.
-const FUEL: u64 = 10_000_000;
+/// Instructions in one rendering: so many, and so many for each byte of the variables' JSON, up to the most. With the templates
+/// in tests/golden/text, tests/unit/output and models, short conversations and the probes at the start take up to 941, which is
+/// 0.4% of this bound; 1,000 messages of one letter each, up to 74,607, or 2.3 a byte, take 2%, and 10,000 of them 8%.
+const FUEL: u64 = 250_000;
+const FUEL_PER_BYTE: u64 = 100;
+const MOST_FUEL: u64 = 10_000_000;
 /// strftime_now reads it; templates have no business with it.
 const NOW: &str = "__baton_now";
 
@@ -41,11 +45,12 @@ impl Template {
             Some(number) => out.write_str(&python_float(number)).map_err(Error::from),
             None => escape_formatter(out, state, value),
         });
-        environment.set_fuel(Some(FUEL));
         environment.set_unknown_method_callback(python_method);
+        bound_filters(&mut environment);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, message.to_string()).with_source(Raised))
+            let message = text_for("raise_exception", &message)?.into_owned();
+            Err(Error::new(ErrorKind::InvalidOperation, message).with_source(Raised))
         });
         environment.add_function("strftime_now", strftime_now);
         environment.add_template_owned(NAME, without_generation_tags(source)).map_err(describe)?;
@@ -53,16 +58,22 @@ impl Template {
     }
 
     pub fn render(&self, variables: &[u8], now: i64, max_bytes: usize) -> Result<String, Failure> {
+        let fuel = MOST_FUEL.min(FUEL + FUEL_PER_BYTE * variables.len() as u64);
         let mut variables: HashMap<String, Value> = serde_json::from_slice(variables)
             .map_err(|e| format!("the template's variables are not JSON: {e}"))?;
         variables.insert(NOW.to_string(), now.into());
-        let template = self.environment.get_template(NAME).map_err(describe)?;
+        let mut environment = self.environment.clone(); // shares all that is large
+        environment.set_fuel(Some(fuel));
+        let template = environment.get_template(NAME).map_err(describe)?;
         let mut out = Bounded { bytes: vec![], most: max_bytes, full: false };
         let rendered = template.render_captured_to(Value::from_pairs(variables), &mut out);
         if out.full {
             return Err(Failure::TooLong);
         }
-        rendered.map_err(describe)?;
+        rendered.map_err(|error| match error.kind() {
+            ErrorKind::OutOfFuel => format!("the template ran for more than {fuel} instructions{}", line_of(&error)),
+            _ => describe(error),
+        })?;
         Ok(String::from_utf8(out.bytes).map_err(|e| e.to_string())?)
     }
 }
@@ -79,15 +90,16 @@ impl std::fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
+fn line_of(error: &Error) -> String {
+    error.line().map_or(String::new(), |line| format!(" (line {line})"))
+}
+
 fn describe(error: Error) -> String {
-    let line = error.line().map_or(String::new(), |line| format!(" (line {line})"));
+    let line = line_of(&error);
     let raised = std::error::Error::source(&error).is_some_and(|source| source.is::<Raised>());
     match (raised, error.detail()) {
         (true, Some(message)) => format!("{message}{line}"),
         (_, Some(detail)) => format!("{}: {detail}{line}", error.kind()),
-        (_, None) if error.kind() == ErrorKind::OutOfFuel => {
-            format!("the template ran for more than {FUEL} instructions{line}")
-        }
         (_, None) => format!("{}{line}", error.kind()),
     }
 }
@@ -201,13 +213,14 @@ fn tags(source: &str) -> Vec<Tag> {
     tags
 }
 
-fn strftime_now(state: &State, format: String) -> Result<String, Error> {
+fn strftime_now(state: &State, format: Value) -> Result<String, Error> {
     let invalid = |message: &str| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {message}"));
     let now = state.lookup(NOW).and_then(|v| v.as_i64()).ok_or_else(|| invalid("no time"))?;
+    let format = text_for("strftime_now", &format)?;
     if format.is_empty() {
         return Ok(String::new());
     }
-    let format = std::ffi::CString::new(format).map_err(|_| invalid("zero byte in the format"))?;
+    let format = std::ffi::CString::new(&*format).map_err(|_| invalid("zero byte in the format"))?;
     let now = now as libc::time_t;
     let mut buffer = [0u8; 1024];
     // SAFETY: localtime_r fills the whole of tm or returns null; strftime writes at most the buffer's size.
@@ -228,6 +241,7 @@ fn strftime_now(state: &State, format: String) -> Result<String, Error> {
 fn python_method(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         let text = value.as_str().unwrap_or_default();
+        check_method(value, method, args)?;
         match method {
             "removeprefix" => {
                 let (prefix,): (&str,) = from_args(args)?;

@@ -2,7 +2,6 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use tokenizers::pre_tokenizers::split::Split;
 use tokenizers::utils::parallelism::set_parallelism;
@@ -12,6 +11,7 @@ use tokenizers::{
 };
 
 use crate::controls::{self, Controls, Found};
+use crate::growth::check_growth;
 
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
@@ -70,9 +70,10 @@ impl Tokenizer {
         set_parallelism(false);
         // The library is strict about JSON in some places and panics in others, so syntax is checked first; whatever it
         // still panics at is a damaged file too.
-        serde_json::from_slice::<IgnoredAny>(json).map_err(|e| e.to_string())?;
+        let unreadable = "not a tokenizer that the library can read";
+        catch_unwind(|| check_growth(json)).unwrap_or_else(|_| Err(unreadable.to_string()))?;
         let mut inner = catch_unwind(|| tokenizers::Tokenizer::from_bytes(json))
-            .unwrap_or_else(|_| Err("not a tokenizer that the library can read".into()))
+            .unwrap_or_else(|_| Err(unreadable.into()))
             .map_err(|e| e.to_string())?;
         // A tokenizer.json saved during training may ask for truncation: a prompt is never cut in silence.
         inner.with_truncation(None).map_err(|e| e.to_string())?;
