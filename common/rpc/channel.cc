@@ -52,6 +52,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address, const Kee
                    static_cast<int>(absl::ToInt64Milliseconds(keepalive.interval)));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(keepalive.timeout)));
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS,
+                   static_cast<int>(absl::ToInt64Milliseconds(keepalive.idle)));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -24,6 +24,8 @@ inline constexpr int kMaxChunkBytes = 4 << 20;
 struct Keepalive {
   absl::Duration interval = absl::Seconds(1);
   absl::Duration timeout = absl::Milliseconds(800);
+  // So long after its last call a channel closes its connection, and tries for none by itself. At least 1 s.
+  absl::Duration idle = absl::Minutes(30);
 };
 // The same for a worker's server: it may ping sooner, and the rest of that time is for the answer of
 // a peer that lives and is busy.

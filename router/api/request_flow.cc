@@ -331,12 +331,17 @@ void RequestFlow::LostBeforeAccepted(int choice, const absl::Status& status, Act
   ChoiceState& state = choices_[choice];
   probe().WorkerLost(false);
   state.avoid.push_back(state.placement.decode->identity().incarnation);
-  state.last_loss = absl::Status(
-      status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+  // The client of a begun answer hears how its worker was lost, not which attempts followed.
+  if (state.tokens == 0 || state.last_loss.ok()) {
+    state.last_loss = absl::Status(
+        status.code(), fmt::format("decode worker {}: {}", Describe(state), std::string(status.message())));
+  }
   if (++state.lost >= options_.max_attempts) {
     EndWith(NoWorkerAccepted(
                 state, absl::UnavailableError(fmt::format(
-                           "{} decode workers failed before accepting the request; retry", state.lost))),
+                           "the request was placed {} times, and each time its decode worker failed before "
+                           "accepting it; retry",
+                           state.lost))),
             actions);
     return;
   }

@@ -111,6 +111,12 @@ absl::StatusOr<Lists> ParseFleetFile(std::string_view text, std::string_view fil
   Lists lists;
   BATON_ASSIGN_OR_RETURN(lists.decode, ReadList(root, "decode", file));
   BATON_ASSIGN_OR_RETURN(lists.prefill, ReadList(root, "prefill", file));
+  if (const size_t entries = lists.decode.size() + lists.prefill.size(); entries > kMaxFleetFileEntries) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: {} entries; a router watches at most {}: split the fleet "
+                    "among several routers",
+                    file, entries, kMaxFleetFileEntries));
+  }
   return lists;
 }
 

@@ -5,6 +5,7 @@
 //   {"decode": ["10.0.0.7:8470", "[fd00::7]:8470", "dns:///decode.example.svc:8470"], "prefill": []}
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,8 +39,10 @@ absl::StatusOr<std::vector<Entry>> ParseEntries(const std::vector<std::string>& 
                                                 std::string_view where);
 
 inline constexpr int64_t kMaxFleetFileBytes = 16 << 20;
-// Strict: what is unknown or not an entry refuses the whole file. A list that is missing is empty. `file` is
-// for messages.
+// Each entry of a fleet file costs the router a connection.
+inline constexpr size_t kMaxFleetFileEntries = 4096;
+// Strict: what is unknown or not an entry, and an entry too many, refuses the whole file. A list that is
+// missing is empty. `file` is for messages.
 absl::StatusOr<Lists> ParseFleetFile(std::string_view text, std::string_view file);
 
 }  // namespace baton::router::discovery

@@ -14,16 +14,6 @@ absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<c
   const auto too_small = [&](const std::shared_ptr<fleet::Worker>& worker) {
     return worker->TotalBlocks() != 0 && worker->TotalBlocks() < blocks;
   };
-  const auto unfit = [&](const std::shared_ptr<fleet::Worker>& worker) {
-    return std::find(avoid.begin(), avoid.end(), worker->identity().incarnation) != avoid.end() ||
-           too_small(worker);
-  };
-  if (std::any_of(open.begin(), open.end(), unfit)) {
-    some->clear();
-    std::remove_copy_if(open.begin(), open.end(), std::back_inserter(*some), unfit);
-    open = *some;
-  }
-  if (!open.empty()) return open;
   if (std::all_of(all.begin(), all.end(), too_small)) {
     int64_t most = 0;
     for (const auto& worker : all) most = std::max(most, worker->TotalBlocks());
@@ -32,11 +22,18 @@ absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<c
         "has {}: lower max_tokens or give the workers more KV memory",
         request.prompt_tokens, request.max_tokens, blocks, most));
   }
-  if (std::all_of(all.begin(), all.end(), unfit)) {
-    return absl::UnavailableError(
-        "every decode worker that could take the request failed before accepting it; retry");
-  }
-  return open;
+  const auto failed_or_too_small = [&](const std::shared_ptr<fleet::Worker>& worker) {
+    return std::find(avoid.begin(), avoid.end(), worker->identity().incarnation) != avoid.end() ||
+           too_small(worker);
+  };
+  const bool others = !std::all_of(all.begin(), all.end(), failed_or_too_small);
+  const auto unfit = [&](const std::shared_ptr<fleet::Worker>& worker) {
+    return others ? failed_or_too_small(worker) : too_small(worker);
+  };
+  if (std::none_of(open.begin(), open.end(), unfit)) return open;
+  some->clear();
+  std::remove_copy_if(open.begin(), open.end(), std::back_inserter(*some), unfit);
+  return *some;
 }
 
 }  // namespace baton::router

@@ -1,5 +1,5 @@
-// Fit: which decode workers could take a choice at all: those that have not failed it and whose KV memory
-// would hold it alone. Pure functions.
+// Fit: which decode workers could take a choice at all: those whose KV memory would hold it alone, and of
+// them those that have not failed it, if there are any. Pure functions.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,9 @@ namespace baton::router {
 
 using WorkerSpan = std::span<const std::shared_ptr<fleet::Worker>>;
 
-// Those of `open` that fit, which may be none now. An error: none of `all` ever would. Leans on `open`, or on
-// `some` if not all of it fits.
+// Those of `open` that fit, which may be none now. Workers in `avoid` have failed the choice: they are asked
+// again only where no other of `all` would ever do, since a connection may break though the worker lives. An
+// error: none of `all` ever would. Leans on `open`, or on `some` if not all of it fits.
 absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
                                   WorkerSpan all, WorkerSpan open,
                                   std::vector<std::shared_ptr<fleet::Worker>>* some);

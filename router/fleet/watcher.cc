@@ -1,14 +1,10 @@
 #include "router/fleet/watcher.h"
 
-#include <grpcpp/alarm.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "baton/v1/worker.grpc.pb.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/client_stream.h"
@@ -18,131 +14,57 @@ namespace {
 
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(100);
 constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
+const absl::Duration kBetweenDials = absl::Seconds(1) / Watcher::kDialsPerSecond;
 
 }  // namespace
 
-// One endpoint's stream, over and over. At any time exactly one of these is pending: the stream's `done`, or
-// the alarm.
-class Watcher::Subscription {
- public:
-  Subscription(Fleet& fleet, Role role, const std::string& address, const rpc::Keepalive& keepalive,
-               const rpc::Security* security, const std::function<void()>& on_lost)
-      : fleet_(fleet),
-        on_lost_(on_lost),
-        channel_(rpc::MakeChannel(address, keepalive, security)),
-        endpoint_(fleet.AddEndpoint({.address = address, .role = role, .channel = channel_})),
-        stub_(v1::Worker::NewStub(channel_)) {
-    absl::MutexLock lock(&mutex_);
-    Begin();
-  }
-
-  void Stop() {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-    if (stream_ != nullptr) stream_->Cancel();
-    if (waiting_) alarm_.Cancel();
-  }
-
-  // After Stop().
-  void Join() {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&ended_));
-  }
-
-  int endpoint() const { return endpoint_; }
-
- private:
+// One endpoint's stream, over and over. Guarded by the watcher's mutex, but for what is const.
+struct Watcher::Subscription {
   using Stream = rpc::ClientStream<v1::WatchRequest, v1::WatchEvent>;
 
-  void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    v1::WatchRequest request;
-    request.set_router_id(fleet_.router_id());
-    request.set_blocks(true);
-    request.set_template_digest(fleet_.template_digest());
-    again_at_once_ = false;
-    stream_ = Stream::Call(
-        std::move(request), std::make_unique<grpc::ClientContext>(),
-        {.event = [this](v1::WatchEvent event) { OnEvent(event); },
-         .done = [this](absl::Status status) { OnDone(status); }},
-        [this](auto* context, auto* sent, auto* reactor) { stub_->async()->Watch(context, sent, reactor); });
-  }
-
-  void OnEvent(const v1::WatchEvent& event) {
-    const absl::Status status = fleet_.OnEvent(endpoint_, event);
-    absl::MutexLock lock(&mutex_);
-    if (absl::IsDataLoss(status)) {
-      spdlog::warn("watching again from a snapshot: {}", std::string(status.message()));
-      again_at_once_ = true;
-      stream_->Cancel();
-      return;
-    }
-    up_ = true;
-    backoff_ = kFirstBackoff;
-    stream_->Next();
-  }
-
-  void OnDone(const absl::Status& status) {
-    bool down, lost;
-    {
-      absl::MutexLock lock(&mutex_);
-      down = !stopping_ && !again_at_once_;
-      lost = down && std::exchange(up_, false);
-    }
-    if (down) {
-      fleet_.OnDown(endpoint_, status.ok() ? absl::UnavailableError("the worker ended the watch") : status);
-    }
-    if (lost && on_lost_) on_lost_();
-    absl::MutexLock lock(&mutex_);
-    stream_ = nullptr;
-    if (stopping_) {
-      ended_ = true;
-    } else if (again_at_once_) {
-      Begin();
-    } else {
-      waiting_ = true;
-      alarm_.Set(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(backoff_),
-                 [this](bool) { OnAlarm(); });
-      backoff_ = std::min(backoff_ * 2, kLongestBackoff);
-    }
-  }
-
-  void OnAlarm() {
-    absl::MutexLock lock(&mutex_);
-    waiting_ = false;
-    if (stopping_) {
-      ended_ = true;
-    } else {
-      Begin();
-    }
-  }
-
-  Fleet& fleet_;
-  const std::function<void()>& on_lost_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const int endpoint_;
-  const std::unique_ptr<v1::Worker::Stub> stub_;
-  absl::Mutex mutex_;
-  std::shared_ptr<Stream> stream_ ABSL_GUARDED_BY(mutex_);
-  grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
-  absl::Duration backoff_ ABSL_GUARDED_BY(mutex_) = kFirstBackoff;
-  bool up_ ABSL_GUARDED_BY(mutex_) = false;  // it has said something since it was last lost
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
-  bool again_at_once_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  const std::shared_ptr<grpc::Channel> channel;
+  const int endpoint;
+  const std::unique_ptr<v1::Worker::Stub> stub;
+  std::shared_ptr<Stream> stream = nullptr;  // null: none is out
+  absl::Time due = {};                       // while in one of the watcher's sets
+  absl::Duration backoff = kFirstBackoff;
+  absl::Status broken =
+      {};                // how the stream before this one broke, if the worker was up; OK once it is heard
+  bool up = false;       // it has said something since it was last down
+  bool heard = false;    // on this stream
+  bool dialing = false;  // it is one of kMostDials
+  bool again_at_once = false;
+  bool stopping = false;
 };
+
+bool Watcher::Earlier::operator()(const Subscription* a, const Subscription* b) const {
+  return std::pair(a->due, a->endpoint) < std::pair(b->due, b->endpoint);
+}
 
 Watcher::Watcher(Fleet& fleet, Keepalive keepalive, const rpc::Security* security,
                  std::function<void()> on_lost)
-    : fleet_(fleet), keepalive_(keepalive), security_(security), on_lost_(std::move(on_lost)) {}
+    : fleet_(fleet),
+      keepalive_(keepalive),
+      security_(security),
+      on_lost_(std::move(on_lost)),
+      thread_([this] { AskWhenDue(); }) {}
 
 Watcher::~Watcher() {
-  for (const auto& [key, subscription] : subscriptions_) subscription->Stop();
-  for (const auto& [key, subscription] : subscriptions_) subscription->Join();
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+  for (const auto& [key, subscription] : subscriptions_) Stop(*subscription);
+  for (const auto& [key, subscription] : subscriptions_) Join(*subscription);
 }
 
 void Watcher::Follow(std::span<const std::string> decode, std::span<const std::string> prefill) {
-  const rpc::Keepalive both{.interval = keepalive_.interval, .timeout = keepalive_.timeout};
+  // A worker that is up has a stream, and so its channel is never idle. Others are dialed by AskWhenDue
+  // alone.
+  const rpc::Keepalive keepalive{
+      .interval = keepalive_.interval, .timeout = keepalive_.timeout, .idle = absl::Seconds(1)};
   std::map<std::pair<Role, std::string>, std::unique_ptr<Subscription>> gone;
   gone.swap(subscriptions_);
   for (const auto& [role, addresses] : {std::pair(Role::kDecode, decode), {Role::kPrefill, prefill}}) {
@@ -151,15 +73,152 @@ void Watcher::Follow(std::span<const std::string> decode, std::span<const std::s
       if (auto known = gone.extract({role, address}); !known.empty()) {
         subscription = std::move(known.mapped());
       } else if (subscription == nullptr) {
-        subscription = std::make_unique<Subscription>(fleet_, role, address, both, security_, on_lost_);
+        auto channel = rpc::MakeChannel(address, keepalive, security_);
+        const int endpoint = fleet_.AddEndpoint({.address = address, .role = role, .channel = channel});
+        subscription.reset(
+            new Subscription{.channel = channel, .endpoint = endpoint, .stub = v1::Worker::NewStub(channel)});
+        absl::MutexLock lock(&mutex_);
+        subscription->due = clock_.Now();
+        down_.insert(subscription.get());
       }
     }
   }
-  for (const auto& [key, subscription] : gone) subscription->Stop();
-  for (const auto& [key, subscription] : gone) {
-    subscription->Join();
-    fleet_.RemoveEndpoint(subscription->endpoint());
+  {
+    absl::MutexLock lock(&mutex_);
+    changed_.SignalAll();
   }
+  for (const auto& [key, subscription] : gone) Stop(*subscription);
+  for (const auto& [key, subscription] : gone) {
+    Join(*subscription);
+    fleet_.RemoveEndpoint(subscription->endpoint);
+  }
+}
+
+void Watcher::Stop(Subscription& worker) {
+  absl::MutexLock lock(&mutex_);
+  worker.stopping = true;
+  if (worker.stream != nullptr) {
+    worker.stream->Cancel();
+  } else {
+    down_.erase(&worker);
+    broken_.erase(&worker);
+  }
+}
+
+void Watcher::Join(Subscription& worker) {
+  const auto ended = [&worker] { return worker.stream == nullptr; };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&ended));
+}
+
+void Watcher::AskWhenDue() {
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_) {
+    const absl::Time now = clock_.Now();
+    while (!unheard_.empty() && (*unheard_.begin())->due <= now) {
+      Subscription& silent = **unheard_.begin();
+      unheard_.erase(unheard_.begin());
+      silent.stream->Cancel();
+    }
+    const auto due = [now](const ByTime& set) { return !set.empty() && (*set.begin())->due <= now; };
+    while (due(broken_)) Ask(*broken_.extract(broken_.begin()).value());
+    while (dialing_ < kMostDials && next_dial_ <= now && due(down_)) {
+      Subscription& next = *down_.extract(down_.begin()).value();
+      next_dial_ = std::max(next_dial_, now - kMostDials * kBetweenDials) + kBetweenDials;
+      next.dialing = true;
+      ++dialing_;
+      Ask(next);
+    }
+    absl::Time next = absl::InfiniteFuture();
+    for (const ByTime* set : {&unheard_, &broken_}) {
+      if (!set->empty()) next = std::min(next, (*set->begin())->due);
+    }
+    if (dialing_ < kMostDials && !down_.empty()) {
+      next = std::min(next, std::max(next_dial_, (*down_.begin())->due));
+    }
+    changed_.WaitWithTimeout(&mutex_, next - now);
+  }
+}
+
+void Watcher::Ask(Subscription& worker) {
+  v1::WatchRequest request;
+  request.set_router_id(fleet_.router_id());
+  request.set_blocks(true);
+  request.set_template_digest(fleet_.template_digest());
+  worker.heard = worker.again_at_once = false;
+  worker.due = clock_.Now() + (worker.up ? kPatience : kDialPatience);
+  unheard_.insert(&worker);
+  worker.stream =
+      Subscription::Stream::Call(std::move(request), std::make_unique<grpc::ClientContext>(),
+                                 {.event = [this, &worker](v1::WatchEvent event) { OnEvent(worker, event); },
+                                  .done = [this, &worker](absl::Status status) { OnDone(worker, status); }},
+                                 [&worker](auto* context, auto* sent, auto* reactor) {
+                                   worker.stub->async()->Watch(context, sent, reactor);
+                                 });
+  changed_.SignalAll();
+}
+
+void Watcher::Heard(Subscription& worker) {
+  unheard_.erase(&worker);
+  if (!std::exchange(worker.dialing, false)) return;
+  --dialing_;
+  changed_.SignalAll();
+}
+
+void Watcher::OnEvent(Subscription& worker, const v1::WatchEvent& event) {
+  const absl::Status status = fleet_.OnEvent(worker.endpoint, event);
+  absl::MutexLock lock(&mutex_);
+  if (!std::exchange(worker.heard, true)) Heard(worker);
+  if (absl::IsDataLoss(status)) {
+    spdlog::warn("watching again from a snapshot: {}", std::string(status.message()));
+    worker.again_at_once = true;
+    worker.stream->Cancel();
+    return;
+  }
+  worker.up = true;
+  worker.broken = absl::OkStatus();
+  worker.backoff = kFirstBackoff;
+  worker.stream->Next();
+}
+
+void Watcher::OnDone(Subscription& worker, const absl::Status& status) {
+  absl::Status why = status.ok() ? absl::UnavailableError("the worker ended the watch") : status;
+  bool down = false, lost = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    Heard(worker);
+    if (!worker.stopping) {
+      if (worker.again_at_once) {
+        Ask(worker);
+        return;
+      }
+      if (worker.up && worker.heard && absl::IsUnavailable(status)) {
+        worker.broken = status;
+        worker.stream = nullptr;
+        AskLater(worker);
+        return;
+      }
+      down = true;
+      lost = std::exchange(worker.up, false);
+      if (absl::IsCancelled(status)) {  // by us, as it said nothing
+        why = worker.broken.ok() ? absl::UnavailableError("it does not answer the watch") : worker.broken;
+      }
+      worker.broken = absl::OkStatus();
+    }
+  }
+  if (down) fleet_.OnDown(worker.endpoint, why);
+  if (lost && on_lost_) on_lost_();
+  absl::MutexLock lock(&mutex_);
+  worker.stream = nullptr;
+  if (worker.stopping) return;
+  AskLater(worker);
+}
+
+void Watcher::AskLater(Subscription& worker) {
+  worker.due = clock_.Now() + worker.backoff;
+  (worker.up ? broken_ : down_).insert(&worker);
+  worker.backoff = std::min(worker.backoff * 2, kLongestBackoff);
+  changed_.SignalAll();
 }
 
 }  // namespace baton::router::fleet

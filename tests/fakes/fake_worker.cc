@@ -34,6 +34,7 @@ struct State {
   std::vector<ScriptedCall*> holding ABSL_GUARDED_BY(mutex);
   v1::Load load ABSL_GUARDED_BY(mutex);
   bool draining ABSL_GUARDED_BY(mutex) = false;
+  bool silent ABSL_GUARDED_BY(mutex) = false;
   uint64_t skip ABSL_GUARDED_BY(mutex) = 0;
   struct Watch {
     std::shared_ptr<rpc::ServerStream<v1::WatchEvent>> stream;
@@ -174,7 +175,7 @@ class WorkerService final : public v1::Worker::CallbackService {
     *event.mutable_snapshot()->mutable_load() = state_->load;
     event.mutable_snapshot()->set_draining(state_->draining);
     ++state_->counts.watches;
-    stream->Send(std::move(event));
+    if (!state_->silent) stream->Send(std::move(event));
     state_->watches.push_back({stream});
     return stream->reactor();
   }
@@ -306,6 +307,17 @@ void FakeWorker::ReportDraining(bool draining) {
 void FakeWorker::LoseAnEvent() {
   absl::MutexLock lock(&parts_->state.mutex);
   ++parts_->state.skip;
+}
+
+void FakeWorker::BreakWatches() {
+  absl::MutexLock lock(&parts_->state.mutex);
+  for (State::Watch& watch : parts_->state.watches) watch.stream->Finish(absl::UnavailableError("broken"));
+  parts_->state.watches.clear();
+}
+
+void FakeWorker::SetSilent(bool silent) {
+  absl::MutexLock lock(&parts_->state.mutex);
+  parts_->state.silent = silent;
 }
 
 void FakeWorker::SetFingerprint(const v1::Fingerprint& fingerprint) {

@@ -82,6 +82,10 @@ class FakeWorker {
   void ReportDraining(bool draining);
   // Leaves out one sequence number.
   void LoseAnEvent();
+  // Ends all watches, as if their connections broke.
+  void BreakWatches();
+  // Watches that come from now on are told nothing.
+  void SetSilent(bool silent);
   // What later snapshots say.
   void SetFingerprint(const v1::Fingerprint& fingerprint);
 

@@ -1,4 +1,6 @@
 // What workers do to a router: refuse, break, restart, disagree, vanish.
+#include <atomic>
+#include <memory>
 #include <thread>
 
 #include "common/rpc/status.h"
@@ -166,6 +168,51 @@ TEST_F(RouterTest, AWorkerKilledMidAnswerIsReplacedAndTheClientSeesOneAnswer) {
   const auto& ids = resumed.token_ids();
   EXPECT_EQ(ids[ids.size() - 2], 5);
   EXPECT_EQ(ids[ids.size() - 1], 6);
+}
+
+// As when this process stood still for longer than keepalives wait: all connections break, all workers live.
+TEST_F(RouterTest, AWorkerWhoseConnectionBreaksStaysAndFinishesTheAnswer) {
+  FakeWorker* decode = AddWorker({.id = "d"});
+  decode->SetScript([](const v1::DecodeRequest& request) -> Script {
+    if (request.resumed_tokens() == 0) {
+      return {Step::Accept(), Step::Token(5, "a"), Step::Hold(), Step::End(absl::UnavailableError("broken"))};
+    }
+    return {Step::Accept(), Step::Token(6, "b"), Step::Finish()};
+  });
+  StartRouter();
+  grpc::ClientContext context;
+  auto reader = stub_->Generate(&context, TextRequest());
+  v1::GenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  ASSERT_TRUE(reader->Read(&response));
+  decode->BreakWatches();
+  ASSERT_TRUE(decode->Await([](const FakeWorker::Counts& counts) { return counts.watches == 2; }));
+  decode->Release();
+  const Answer rest = ReadAll(&context, reader.get());
+  ASSERT_TRUE(rest.status.ok()) << rest.status;
+  EXPECT_EQ(rest.text(), "b");
+  EXPECT_EQ(rest.finished.at(0).relay().migrations(), 1u);
+  EXPECT_EQ(Metric("baton_router_watch_restarts_total{reason=\"down\"}"), 0);
+  EXPECT_EQ(Metric("baton_router_workers{role=\"decode\"}"), 1);
+}
+
+TEST_F(RouterTest, TheOnlyWorkerIsAskedAgainWhenItFailsBeforeAccepting) {
+  FakeWorker* decode = AddWorker();
+  decode->SetScript([calls = std::make_shared<std::atomic<int>>(0)](const v1::DecodeRequest&) -> Script {
+    if (++*calls < 3) return {Step::End(absl::UnavailableError("broken"))};
+    return {Step::Accept(), Step::Token(5, "a"), Step::Finish()};
+  });
+  StartRouter();
+  const Answer answer = Generate(TextRequest());
+  ASSERT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(decode->counts().calls, 3);
+
+  decode->SetScript(
+      [](const v1::DecodeRequest&) -> Script { return {Step::End(absl::UnavailableError("broken"))}; });
+  const Answer refused = Generate(TextRequest());
+  EXPECT_TRUE(absl::IsUnavailable(refused.status)) << refused.status;
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("placed 3 times"));
+  EXPECT_THAT(std::string(refused.status.message()), HasSubstr("broken"));
 }
 
 TEST_F(RouterTest, AGapInTheWatchBringsANewSnapshot) {

@@ -1,6 +1,7 @@
 // Discovery with a scripted resolver and a clock moved by hand; the file is a real one.
 #include "router/discovery/discovery.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -305,6 +306,18 @@ TEST(EntryTest, RefusesWhatIsNeither) {
     EXPECT_TRUE(absl::IsInvalidArgument(entry.status())) << text;
     EXPECT_THAT(std::string(entry.status().message()), HasSubstr("dns:///NAME:PORT"));
   }
+}
+
+TEST(FleetFileTest, RefusesMoreEntriesThanARouterWatches) {
+  const auto file = [](size_t entries) {
+    std::string text = R"({"prefill": ["p:1"], "decode": [)";
+    for (size_t i = 1; i < entries; ++i) text += fmt::format(R"({}"10.0.0.1:{}")", i == 1 ? "" : ",", i);
+    return text + "]}";
+  };
+  EXPECT_EQ(ParseFleetFile(file(kMaxFleetFileEntries), "f").value().decode.size(), kMaxFleetFileEntries - 1);
+  const absl::Status refused = ParseFleetFile(file(kMaxFleetFileEntries + 1), "f").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("f: 4097 entries; a router watches at most 4096"));
 }
 
 TEST(SystemResolverTest, KnowsNumbersAndSaysWhatIsNoName) {

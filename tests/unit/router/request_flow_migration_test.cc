@@ -19,7 +19,8 @@ TEST_F(RequestFlowTest, AWorkerLostBeforeItAcceptedIsAvoided) {
   flow_->OnPlaced(0, Place(1));
   const Actions end = flow_->OnDecodeEnd(0, 2, absl::UnavailableError("gone too"));
   EXPECT_EQ(Names(end), "withdraw finish:UNAVAILABLE");
-  EXPECT_THAT(std::string(Only<Finish>(end).status.message()), HasSubstr("2 decode workers failed"));
+  EXPECT_THAT(std::string(Only<Finish>(end).status.message()),
+              HasSubstr("placed 2 times, and each time its decode worker failed"));
   EXPECT_THAT(std::string(Only<Finish>(end).status.message()),
               HasSubstr("decode worker d1 at d1:1: gone too"));
   EXPECT_EQ(Bookings(), 0);
