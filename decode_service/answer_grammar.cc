@@ -1,8 +1,10 @@
 #include "decode_service/answer_grammar.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <limits>
 #include <optional>
@@ -32,6 +34,9 @@ constexpr double kCostKept = 0.9;
 // masks that are allowed take 20 to 50 ms, so an answer has some dozens of them, and not hundreds.
 constexpr absl::Duration kTokenBudget = absl::Milliseconds(5);
 constexpr absl::Duration kBudgetBeyond = absl::Seconds(2);
+// An automaton that took so much of a core to compute may hold megabytes, and the C library keeps what many
+// small pieces leave behind: then it is worth the time to give them back.
+constexpr absl::Duration kLargeCost = absl::Milliseconds(20);
 // An error names a grammar by so many of its first bytes.
 constexpr size_t kNameBytes = 60;
 
@@ -64,6 +69,7 @@ struct AnswerGrammar::Work {
     absl::MutexLock lock(&mutex);
     result = std::move(ends);
     forced = std::move(found);
+    spent += took;
     cost = std::max(took, cost * kCostKept);
     done = true;
     return std::exchange(asked_for, false);
@@ -81,13 +87,15 @@ struct AnswerGrammar::Work {
     return *std::move(tokens);
   }
 
+  std::atomic<bool> ended = false;
   text::GrammarMatcher matcher;
   text::TokenMask mask;
   absl::Duration beyond;  // what masks took beyond the budget of their tokens
   absl::Mutex mutex;
   bool done ABSL_GUARDED_BY(mutex) = true;
   bool asked_for ABSL_GUARDED_BY(mutex) = false;
-  absl::Duration cost ABSL_GUARDED_BY(mutex);  // what a mask is expected to take of a thread
+  absl::Duration cost ABSL_GUARDED_BY(mutex);   // what a mask is expected to take of a thread
+  absl::Duration spent ABSL_GUARDED_BY(mutex);  // by all masks so far
   Forced forced ABSL_GUARDED_BY(mutex);
   absl::StatusOr<bool> result ABSL_GUARDED_BY(mutex) = absl::InternalError("no mask yet");
 };
@@ -149,15 +157,31 @@ void AnswerGrammar::Start() {
     work_->done = false;
     swift = swift && work_->cost <= kSwiftCost;
   }
-  // Nobody waits for the mask of an answer that is gone.
+  // Nobody waits for the mask of an answer that has ended.
   GrammarThreads::Work job = [weak = std::weak_ptr(work_), tokens = std::move(tokens), after = pushed_,
                               tokenizer = looks_for_forced_ ? options_.tokenizer : nullptr, masks = masks_] {
     const std::shared_ptr<Work> work = weak.lock();
-    if (work != nullptr && work->Do(tokens, after, tokenizer.get(), *masks)) masks->TellReady();
+    if (work != nullptr && !work->ended && work->Do(tokens, after, tokenizer.get(), *masks))
+      masks->TellReady();
   };
   // A pool that has stopped computes nothing: the process is leaving.
   if (!masks_->Post(swift ? GrammarThreads::Lane::kSwift : GrammarThreads::Lane::kSlow, options_.salt, job))
     job();
+}
+
+void AnswerGrammar::End() {
+  if (work_ == nullptr) return;
+  work_->ended = true;
+  GrammarThreads::Work job = [work = std::exchange(work_, nullptr)]() mutable {
+    bool large = false;
+    {
+      absl::MutexLock lock(&work->mutex);
+      large = work->spent >= kLargeCost;
+    }
+    work = nullptr;
+    if (large) malloc_trim(0);
+  };
+  if (masks_->Post(GrammarThreads::Lane::kSlow, options_.salt, job)) masks_->Wake();
 }
 
 bool AnswerGrammar::Ready(absl::Duration& patience) {

@@ -65,6 +65,10 @@ class AnswerGrammar {
   // token, and 2 s beyond that. Valid until the next call.
   absl::StatusOr<std::span<const uint32_t>> Mask();
 
+  // The answer has ended: another thread frees what its automaton holds, which may be 8 MiB in small pieces.
+  // Nothing is called afterwards.
+  void End();
+
   // From the next token on, text that the grammar leaves no choice about is looked for, too.
   void LookForForced() { looks_for_forced_ = true; }
   struct Forced {

@@ -406,6 +406,7 @@ void Scheduler::End(SequenceId id, Probe::Outcome outcome, std::string_view fail
   if (found == sequences_.end()) return;
   std::unique_ptr<Sequence> sequence = std::move(found->second);
   sequences_.erase(found);
+  if (sequence->outbox->grammar() != nullptr) sequence->outbox->grammar()->End();
   probe_.Ended(outcome, clock_.Now() - sequence->report.arrival());
   if (sequence->spans != nullptr) {
     sequence->report.AddSpans(failure, *sequence->spans);

@@ -13,6 +13,7 @@
 
 #include "nlohmann/json.hpp"
 #include "tests/e2e/folded_answer.h"
+#include "tests/process_status.h"
 
 namespace baton::e2e {
 namespace {
@@ -184,6 +185,46 @@ TEST(ConstraintTest, HostileGrammarsKeepNobodyElseFromAnAnswer) {
   fleet.ExpectNothingHeld();
 }
 
+TEST(ConstraintTest, AnchorsAtTheEndsOfARegexChangeNothing) {
+  Fleet fleet;
+  v1::GenerateRequest request = AskFor("x");
+  for (const char* regex : {"ab", "^ab", "ab$", "^ab$"}) {
+    request.mutable_constraint()->set_regex(regex);
+    const FoldedAnswer outcome = Fold(fleet, request);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.error_message();
+    EXPECT_EQ(outcome.answer.choices(0).text(), "ab") << regex;
+  }
+}
+
+TEST(ConstraintTest, WhatAutomataHeldIsGivenBack) {
+  Fleet fleet;
+  // All at once, with 300 tokens each.
+  const auto ask = [&](int count, const std::string& regex) {
+    std::vector<std::thread> clients;
+    for (int i = 0; i < count; ++i) {
+      clients.emplace_back([&, i] {
+        v1::GenerateRequest request = AskFor("Question " + std::to_string(i), 2);
+        request.mutable_stop()->set_ignore_eos(regex.empty());
+        request.mutable_sampling()->set_seed(static_cast<uint64_t>(i));
+        if (!regex.empty()) request.mutable_constraint()->set_regex(regex);
+        const grpc::Status status = Fold(fleet, request).status;
+        EXPECT_TRUE(status.ok()) << status.error_message();
+      });
+    }
+    for (std::thread& client : clients) client.join();
+  };
+  ask(64, "");  // all of the KV memory is in use from now on
+  const pid_t decode = fleet.decode(0).pid();
+  const int64_t before = StatusOf(decode, "VmRSS");
+  // Each token makes some hundred new states.
+  ask(64, "(.|\\n)*[aeiot](.|\\n){24}");
+  constexpr int64_t kMiB = 1 << 20;
+  const auto left = [&] { return (StatusOf(decode, "VmRSS") - before) / kMiB; };
+  EXPECT_GT(StatusOf(decode, "VmHWM") - before, 100 * kMiB) << "the automata were large";
+  Await([&] { return left() < 20 * kPatience; },
+        [&] { return std::to_string(left()) + " MiB less of memory"; });
+}
+
 TEST(ConstraintTest, RefusalsNameTheFieldAndTheKeyword) {
   Fleet fleet;
   v1::GenerateRequest request = AskFor("x");
@@ -196,8 +237,10 @@ TEST(ConstraintTest, RefusalsNameTheFieldAndTheKeyword) {
   EXPECT_EQ(
       refused(),
       "constraint.json_schema: failed to compile JSON schema: Unimplemented keys: [\"dependentSchemas\"]");
-  request.mutable_constraint()->set_regex("(");
-  EXPECT_THAT(refused(), HasSubstr("constraint.regex"));
+  for (const char* regex : {"(", "a$b", "a^b", "\\ba", "a(?=b)"}) {
+    request.mutable_constraint()->set_regex(regex);
+    EXPECT_THAT(refused(), HasSubstr("constraint.regex")) << regex;
+  }
   request.mutable_constraint()->set_lark("start: \"a\"\nb = 3\n");
   EXPECT_THAT(refused(), testing::AllOf(HasSubstr("constraint.lark"), HasSubstr("2(")));
   request.mutable_constraint()->mutable_choices();

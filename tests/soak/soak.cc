@@ -9,8 +9,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
@@ -19,6 +17,7 @@
 #include "common/rpc/status.h"
 #include "tests/e2e/fleet.h"
 #include "tests/patience.h"
+#include "tests/process_status.h"
 
 namespace baton::e2e {
 namespace {
@@ -47,24 +46,6 @@ v1::GenerateRequest Request(int which) {
     request.mutable_sampling()->set_presence_penalty(0.4f);
   }
   return request;
-}
-
-struct Size {
-  long kilobytes = 0;
-  long descriptors = 0;
-};
-
-Size SizeOf(pid_t pid) {
-  Size size;
-  const std::string folder = "/proc/" + std::to_string(pid);
-  std::ifstream status(folder + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmRSS:", 0) == 0) size.kilobytes = std::stol(line.substr(6));
-  }
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder + "/fd")) {
-    ++size.descriptors;
-  }
-  return size;
 }
 
 // One client: asks until all requests are asked.
@@ -169,15 +150,19 @@ int Soak(const Options& options) {
   }
   std::mt19937 random(options.seed);
   std::map<std::string, int> kinds;
-  Size early;
+  int64_t early_bytes = 0, early_descriptors = 0;
   while (counts.asked < options.requests) {
     Disturb(fleet, random, kinds);
     ++counts.faults;
-    if (early.descriptors == 0 && counts.asked > options.requests / 10) early = SizeOf(fleet.router().pid());
+    if (early_bytes == 0 && counts.asked > options.requests / 10) {
+      early_bytes = StatusOf(fleet.router().pid(), "VmRSS");
+      early_descriptors = DescriptorsOf(fleet.router().pid());
+    }
   }
   for (std::thread& client : clients) client.join();
   fleet.ExpectNothingHeld();
-  const Size late = SizeOf(fleet.router().pid());
+  const int64_t late_bytes = StatusOf(fleet.router().pid(), "VmRSS");
+  const int64_t late_descriptors = DescriptorsOf(fleet.router().pid());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("%d answered, %d cancelled by their client, %d past their deadline, %d lost, %d WRONG\n",
               counts.answered.load(), counts.left.load(), counts.late.load(), counts.lost.load(),
@@ -186,9 +171,9 @@ int Soak(const Options& options) {
               counts.migrations.load(), counts.failovers.load());
   for (const auto& [kind, count] : kinds) std::printf("  %3d %s\n", count, kind.c_str());
   std::printf("router: %ld MiB and %ld descriptors early, %ld MiB and %ld at the end\n",
-              early.kilobytes >> 10, early.descriptors, late.kilobytes >> 10, late.descriptors);
-  const bool flat =
-      late.kilobytes < early.kilobytes + (16 << 10) && late.descriptors < early.descriptors + 16;
+              long{early_bytes >> 20}, long{early_descriptors}, long{late_bytes >> 20},
+              long{late_descriptors});
+  const bool flat = late_bytes < early_bytes + (16 << 20) && late_descriptors < early_descriptors + 16;
   if (!flat) std::printf("NOT FLAT\n");
   return counts.wrong == 0 && counts.lost == 0 && flat && !::testing::Test::HasFailure() ? 0 : 1;
 }

@@ -35,20 +35,6 @@ void SetDeadline(grpc::ClientContext& context) {
 
 }  // namespace
 
-int64_t StatusOf(pid_t pid, const std::string& field) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
-  }
-  BATON_CHECK(false) << field;
-  return 0;
-}
-
-int64_t DescriptorsOf(pid_t pid) {
-  const fs::directory_iterator open("/proc/" + std::to_string(pid) + "/fd");
-  return std::distance(begin(open), end(open));
-}
-
 Deployment::Deployment(bool secured)
     : secured_(secured), folder_(fs::path(testing::TempDir()) / ("strangers_" + RandomHex(6))) {
   fs::create_directories(folder_);

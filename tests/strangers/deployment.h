@@ -18,15 +18,12 @@
 #include "tests/e2e/fleet.h"
 #include "tests/integration/security/certificates.h"
 #include "tests/patience.h"
+#include "tests/process_status.h"
 
 namespace baton::strangers {
 
 inline const absl::Duration kGenerous = Scaled(absl::Seconds(60));
 inline constexpr int64_t kMiB = 1 << 20;
-
-// A number of /proc/PID/status, in bytes.
-int64_t StatusOf(pid_t pid, const std::string& field);
-int64_t DescriptorsOf(pid_t pid);
 
 struct Victim {
   std::string name;
