@@ -1,5 +1,5 @@
-// What the system says of a process: a number of /proc/PID/status in bytes, and how many descriptors it has
-// open. Any thread.
+// Tells what the system says of a process: a number of /proc/PID/status in bytes, and how many descriptors it
+// has open. Any thread.
 #pragma once
 
 #include <sys/types.h>

@@ -90,7 +90,8 @@ int Inspect(const InspectFlags& flags, const CliContext& context) {
   }
   absl::StatusOr<model::ModelSummary> summary = model::ModelSummary::Load(flags.folder);
   if (!summary.ok()) return Fail(fmt::format("does not load: {}", std::string(summary.status().message())));
-  // What is left for the router: the tokenizer and the chat template, which may be told to end us.
+  // The router loads the tokenizer and the chat template, too. A folder that asks for too much ends this
+  // process.
   if (const absl::Status logs = rpc::SetUpLogging("model", "warn"); !logs.ok()) return Fail(logs);
   summary->loads.Update(router::ServedModel::Load(flags.folder, "").status());
   const std::string name = std::filesystem::weakly_canonical(flags.folder).filename().string();

@@ -15,9 +15,9 @@ namespace baton::router {
 
 using WorkerSpan = std::span<const std::shared_ptr<fleet::Worker>>;
 
-// Those of `open` that fit, which may be none now. Workers in `avoid` have failed the choice: they are asked
-// again only where no other of `all` would ever do, since a connection may break though the worker lives. An
-// error: none of `all` ever would. Leans on `open`, or on `some` if not all of it fits.
+// Returns those of `open` that fit, which may be none now. Workers in `avoid` have failed the choice: they
+// are asked again only where no other of `all` would ever do, since a connection may break though the worker
+// lives. An error: none of `all` ever would. Leans on `open`, or on `some` if not all of it fits.
 absl::StatusOr<WorkerSpan> FitFor(const placement::Request& request, std::span<const Incarnation> avoid,
                                   WorkerSpan all, WorkerSpan open,
                                   std::vector<std::shared_ptr<fleet::Worker>>* some);
