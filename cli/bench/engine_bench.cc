@@ -36,65 +36,133 @@ WeightPrecision MainPrecision(const model::ModelSummary& summary, WeightPrecisio
   return WeightPrecision::kStored;  // f32
 }
 
-// The two yardsticks. The product kernel multiplies a matrix that stays in the second-level cache with as
-// many rows as a chunk of a prompt has; the memory is read from end to end.
+// The two yardsticks, measured on one rank's device. On the host the product kernel multiplies a matrix that
+// stays in the second-level cache with as many rows as a chunk of a prompt has, and the memory is read from
+// end to end. On a GPU the product is large, and the memory is copied: its reads and writes count.
 class Limits {
  public:
-  static absl::StatusOr<std::unique_ptr<Limits>> Make(WeightPrecision precision, int threads) {
+  static absl::StatusOr<std::unique_ptr<Limits>> Make(const engine::EngineOptions& engine,
+                                                      WeightPrecision precision, int threads) {
     auto limits = std::unique_ptr<Limits>(new Limits(threads));
-    BATON_ASSIGN_OR_RETURN(limits->kernels_, kernels::MakeCpuKernels({.threads = threads, .isa = ""}));
-    std::vector<float> numbers(static_cast<size_t>(kFeatures * kDepth));
+    kernels::CudaOptions cuda = engine.cuda;
+    if (!engine.devices.empty()) cuda.device = engine.devices.front();
+    BATON_ASSIGN_OR_RETURN(limits->kernels_, kernels::MakeKernels(engine.backend, threads, cuda));
+    const bool host = limits->kernels_->memory().host();
+    limits->size_ = host ? kOnHost : kOnGpu;
+    BATON_RETURN_IF_ERROR(limits->MakeWeight(host ? precision : WeightPrecision::kBF16, threads));
+    BATON_RETURN_IF_ERROR(limits->MakeRows());
+    return limits;
+  }
+
+  // Where the yardsticks were measured.
+  std::string device() const { return kernels_->memory().name(); }
+  // Operations per second: the best of a few rounds, since a limit is not what a neighbour leaves of it.
+  double ProductRate() {
+    const Matrix in = View(in_.get(), size_.rows, size_.depth, kernels_->activation_dtype());
+    const Matrix out = View(out_.get(), size_.rows, size_.features, kernels_->activation_dtype());
+    return Best(2.0 * static_cast<double>(size_.rows * size_.features * size_.depth) * size_.products, [&] {
+      for (int i = 0; i < size_.products; ++i) kernels_->MatMul(in, *packed_, {}, out);
+    });
+  }
+  // Bytes per second.
+  double ReadRate() {
+    if (host_memory_.has_value()) {
+      return Best(static_cast<double>(host_memory_->data().size_bytes()),
+                  [&] { (void)ReadAll(*pool_, host_memory_->data()); });
+    }
+    const Matrix from = View(copied_.get(), kCopiedRows, kCopiedColumns, tensor::DType::kF32);
+    const Matrix to = View(copy_.get(), kCopiedRows, kCopiedColumns, tensor::DType::kF32);
+    return Best(2.0 * kCopiedRows * kCopiedColumns * sizeof(float) * kCopies, [&] {
+      for (int i = 0; i < kCopies; ++i) kernels_->GatherRows(from, copied_rows_, to);
+    });
+  }
+
+ private:
+  using Matrix = kernels::Matrix;
+  struct Size {
+    int64_t rows, features, depth;
+    int products;  // in a round
+  };
+  static constexpr Size kOnHost = {256, 512, 1024, 8}, kOnGpu = {4096, 8192, 8192, 4};
+  // Far larger than a GPU's cache.
+  static constexpr int64_t kCopiedRows = 8192, kCopiedColumns = 8192;
+  static constexpr int kCopies = 8;
+
+  explicit Limits(int threads) : threads_(threads) {}
+
+  absl::Status MakeWeight(WeightPrecision precision, int threads) {
+    std::vector<float> numbers(static_cast<size_t>(size_.features * size_.depth));
     uint64_t state = 1;
     for (float& number : numbers) {
       state = state * 6364136223846793005u + 1442695040888963407u;
       number = static_cast<float>(static_cast<int32_t>(state >> 32)) * 0x1p-34f;
     }
-    const kernels::WeightView wide{numbers.data(), tensor::DType::kF32, kFeatures, kDepth};
+    const kernels::WeightView wide{numbers.data(), tensor::DType::kF32, size_.features, size_.depth};
     model::Quantizer quantizer(precision, threads);
     model::ConvertedMatrix converted{.view = wide};
     if (precision != WeightPrecision::kStored) {
-      BATON_ASSIGN_OR_RETURN(converted, quantizer.Convert("limit", wide, {.begin = 0, .count = kDepth}));
+      BATON_ASSIGN_OR_RETURN(converted, quantizer.Convert("limit", wide, {.begin = 0, .count = size_.depth}));
     }
-    BATON_ASSIGN_OR_RETURN(limits->packed_, limits->kernels_->Pack({&converted.view, 1}));
-    return limits;
+    BATON_ASSIGN_OR_RETURN(packed_, kernels_->Pack({&converted.view, 1}));
+    return absl::OkStatus();
   }
 
-  // The best of a few rounds: a limit is not what a neighbour leaves of it.
-  double ProductRate() {
-    constexpr double kOperations = 2.0 * kRows * kFeatures * kDepth * kProducts;
+  absl::Status MakeRows() {
+    device::Memory& memory = kernels_->memory();
+    const int64_t value = tensor::SizeOf(kernels_->activation_dtype());
+    BATON_ASSIGN_OR_RETURN(in_, memory.Allocate(size_.rows * size_.depth * value));
+    BATON_ASSIGN_OR_RETURN(out_, memory.Allocate(size_.rows * size_.features * value));
+    // Bytes that are small numbers of every dtype, no two rows alike: a GPU multiplies zeros at a higher
+    // clock.
+    std::vector<std::byte> bytes(static_cast<size_t>(size_.rows * size_.depth * value));
+    uint64_t state = 2;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const bool high = i % static_cast<size_t>(value) == static_cast<size_t>(value) - 1;
+      bytes[i] = static_cast<std::byte>(high ? 0x3C | (state >> 56 & 0x80) : state >> 56);
+    }
+    BATON_RETURN_IF_ERROR(memory.Upload(bytes.data(), in_.get(), std::ssize(bytes)));
+    if (memory.host()) {
+      pool_.emplace(threads_);
+      host_memory_.emplace(int64_t{32} << 20);
+      return absl::OkStatus();
+    }
+    BATON_ASSIGN_OR_RETURN(copied_, memory.Allocate(kCopiedRows * kCopiedColumns * int64_t{sizeof(float)}));
+    BATON_ASSIGN_OR_RETURN(copy_, memory.Allocate(kCopiedRows * kCopiedColumns * int64_t{sizeof(float)}));
+    for (int64_t row = 0; row < kCopiedRows; ++row) copied_rows_.push_back(row);
+    return absl::OkStatus();
+  }
+
+  static Matrix View(std::byte* data, int64_t rows, int64_t cols, tensor::DType dtype) {
+    return {.data = data, .rows = rows, .cols = cols, .stride = cols, .dtype = dtype};
+  }
+
+  double Best(double amount, const std::function<void()>& work) {
     double best = 0;
     for (int round = 0; round < 3; ++round) {
-      best = std::max(best, kOperations / SecondsOf(clock_, [&] {
-                              for (int i = 0; i < kProducts; ++i) {
-                                kernels_->MatMul({in_.data(), kRows, kDepth, kDepth}, *packed_, {},
-                                                 {out_.data(), kRows, kFeatures, kFeatures});
-                              }
+      best = std::max(best, amount / SecondsOf(clock_, [&] {
+                              work();
+                              float last = 0;  // what was issued has been done when it is here
+                              const absl::Status done =
+                                  kernels_->memory().Download(out_.get(), &last, sizeof(last));
+                              BATON_CHECK(done.ok()) << done;
                             }));
     }
     return best;
   }
-  double ReadRate() {
-    double best = 0;
-    for (int round = 0; round < 3; ++round) {
-      int64_t bytes = 0;
-      const double seconds = SecondsOf(clock_, [&] { bytes = ReadAll(pool_, memory_.data()); });
-      best = std::max(best, static_cast<double>(bytes) / seconds);
-    }
-    return best;
-  }
 
- private:
-  static constexpr int64_t kRows = 256, kFeatures = 512, kDepth = 1024;
-  static constexpr int kProducts = 8;
-  explicit Limits(int threads)
-      : pool_(threads), memory_(int64_t{32} << 20), in_(kRows * kDepth, 0.5f), out_(kRows * kFeatures) {}
-
+  const int threads_;
   MonotonicClock clock_;
-  device::ThreadPool pool_;
   std::unique_ptr<kernels::Kernels> kernels_;
+  Size size_ = kOnHost;
   std::unique_ptr<kernels::PackedMatrix> packed_;
-  ReadBuffer memory_;
-  std::vector<float> in_, out_;
+  device::Memory::Buffer in_, out_;
+  // On the host.
+  std::optional<device::ThreadPool> pool_;
+  std::optional<ReadBuffer> host_memory_;
+  // On a GPU.
+  device::Memory::Buffer copied_, copy_;
+  std::vector<int64_t> copied_rows_;
 };
 
 // Runs on the engine, in blocks that it takes from the pool once.
@@ -103,9 +171,16 @@ class Runs {
   Runs(engine::Engine& engine, int64_t blocks, const Clock& clock)
       : engine_(engine), clock_(clock), blocks_(*engine.pool().Allocate(blocks)) {
     // Pages that were never written are all one page of zeros, which no memory has to be read for.
+    const std::vector<std::byte> bytes(static_cast<size_t>(engine_.store().layout().block_bytes()),
+                                       std::byte{0x3C});
+    std::vector<std::span<std::byte>> pieces;
     for (const BlockId block : blocks_) {
-      std::memset(engine_.store().block(block), 0x3C,
-                  static_cast<size_t>(engine_.store().layout().block_bytes()));
+      engine_.store().AppendPieces(block, 0, engine_.store().layout().layers, pieces);
+    }
+    for (const std::span<std::byte> piece : pieces) {
+      const absl::Status written =
+          engine_.store().memory().Upload(bytes.data(), piece.data(), std::ssize(piece));
+      BATON_CHECK(written.ok()) << written;
     }
   }
   ~Runs() { engine_.pool().Release(blocks_); }
@@ -187,8 +262,9 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
   EngineBenchResult result;
   engine::EngineOptions loading = options.engine;
   result.threads = loading.threads > 0 ? loading.threads : device::UsableCores();
-  const auto width = [](const std::optional<tensor::DType>& dtype) {
-    return dtype.value_or(tensor::DType::kF32);
+  const bool gpu = loading.backend == "cuda";
+  const auto width = [gpu](const std::optional<tensor::DType>& dtype) {
+    return dtype.value_or(gpu ? tensor::DType::kBF16 : tensor::DType::kF32);
   };
   const int64_t token_bytes = summary.KvBytesPerToken(width(loading.key_dtype), width(loading.value_dtype));
   const int64_t blocks = BlocksOf(options);
@@ -210,7 +286,10 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
   const model::ModelConfig& config = engine->config();
   result.token_products = summary.matrix_values - summary.IdleValues() - config.vocabulary * config.hidden;
   BATON_ASSIGN_OR_RETURN(const auto limits,
-                         Limits::Make(MainPrecision(summary, loading.weights), result.threads));
+                         Limits::Make(loading, MainPrecision(summary, loading.weights), result.threads));
+  result.device = limits->device();
+  // Each rank has a GPU of its own, and a part of the same cores.
+  const double ranks = gpu ? loading.tp : 1;
   Runs runs(*engine, blocks, clock);
   for (const int prompt : options.prompts) result.runs.push_back({.prompt = prompt});
   for (const int depth : options.depths) {
@@ -226,15 +305,18 @@ absl::StatusOr<EngineBenchResult> RunEngineBench(const EngineBenchOptions& optio
       double limit = 0;
       if (run.prompt > 0) {
         say(fmt::format("prompt of {}, {} of {}", run.prompt, repetition + 1, options.repetitions));
-        result.product_rate.push_back(limits->ProductRate());
+        result.product_rate.push_back(ranks * limits->ProductRate());
         limit = 2.0 * static_cast<double>(result.token_products * run.prompt) / result.product_rate.back();
+        if (gpu && repetition == 0)
+          runs.Prompt(run.prompt, options.chunk_tokens);  // it makes room, and chooses products
         run.seconds.push_back(runs.Prompt(run.prompt, options.chunk_tokens));
       } else {
         say(fmt::format("decode, {} at {}, {} of {}", run.batch, run.depth, repetition + 1,
                         options.repetitions));
         constexpr int kSteps = 4;
-        result.read_rate.push_back(limits->ReadRate());
+        result.read_rate.push_back(ranks * limits->ReadRate());
         limit = run.bytes / result.read_rate.back();
+        if (gpu && repetition == 0) runs.Step(run.batch, run.depth, 1);  // it is recorded
         run.seconds.push_back(runs.Step(run.batch, run.depth, kSteps));
       }
       run.of_limit.push_back(limit / run.seconds.back());

@@ -30,7 +30,7 @@ struct EngineRun {
   int64_t batch = 0, depth = 0;  // of decode: sequences, and the tokens that each has already
   std::vector<double> seconds;   // of the prompt, or of a step
   // Of a limit, measured right before. Prefill: what its products would take at the rate of the product
-  // kernel; decode: what it reads would take at the rate of the memory.
+  // kernel, on GPUs of a large one; decode: what it reads would take at the rate of the memory.
   std::vector<double> of_limit;
 
   int64_t tokens() const { return prompt > 0 ? prompt : batch; }
@@ -39,15 +39,16 @@ struct EngineRun {
 
 struct EngineBenchResult {
   std::string numerics;  // classes of the arithmetic, and so the instruction set where it matters
+  std::string device;    // whose memory the kernels work in: "host memory", "memory of GPU 0"
   int threads = 0;
   double load_seconds = 0;
   int64_t weight_bytes = 0, kv_bytes = 0;
   // Multiply-adds of a token's products with weights, without the head.
   int64_t token_products = 0;
-  std::vector<double>
-      product_rate;  // operations per second, two for a multiply-add: the product kernel in cache
-  std::vector<double> read_rate;  // bytes per second
-  std::vector<EngineRun> runs;    // prompts, then decode by depth and batch
+  std::vector<double> product_rate;  // operations per second, two for a multiply-add: the product kernel, on
+                                     // the host in cache
+  std::vector<double> read_rate;     // bytes per second
+  std::vector<EngineRun> runs;       // prompts, then decode by depth and batch
 };
 
 // INVALID_ARGUMENT if a prompt or a depth is longer than the model's context; others as Engine::Load.

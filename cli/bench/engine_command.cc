@@ -14,8 +14,8 @@
 #include "cli/show/live_line.h"
 #include "cli/show/print.h"
 #include "common/base/build_info.h"
-#include "common/command_line/expert_flags.h"
 #include "common/command_line/option_types.h"
+#include "common/worker/flags.h"
 
 namespace baton::cli {
 namespace {
@@ -25,12 +25,13 @@ Examples:
   baton bench engine --model models/small
   baton bench engine --model models/small --weights int8 --prompt-tokens 512,8192 --batch 1,16 --depth 4096
   baton bench engine --model models/small --json engine.json
+  baton bench engine --model /srv/llama-3.1-8b --backend cuda --prompt-tokens 2048,8192 --batch 1,64 --depth 1024
 
 No server, no relay: the engine alone in this process, of random tokens. Other work on the machine falsifies it.)";
 
 struct EngineFlags {
   bench::EngineBenchOptions options;
-  std::string weights = "stored", kv_dtype = "f32", json;
+  std::string json;
 };
 
 int RunEngine(const EngineFlags& flags, const CliContext& context) {
@@ -40,11 +41,10 @@ int RunEngine(const EngineFlags& flags, const CliContext& context) {
       return Misused("--prompt-tokens, --batch and --depth are at least 1");
     }
   }
+  std::string weights;
   for (const auto& [name, precision] : model::WeightPrecisions()) {
-    if (name == flags.weights) options.engine.weights = precision;
+    if (precision == options.engine.weights) weights = name;
   }
-  options.engine.key_dtype = options.engine.value_dtype =
-      flags.kv_dtype == "bf16" ? tensor::DType::kBF16 : tensor::DType::kF32;
   bench::Provenance provenance;
   provenance.machine = bench::ThisMachine();
   provenance.commit = GetBuildInfo().commit;
@@ -57,9 +57,9 @@ int RunEngine(const EngineFlags& flags, const CliContext& context) {
     result = bench::RunEngineBench(options);
   }
   if (!result.ok()) return Fail(result.status());
-  if (flags.json != "-") Print(stdout, "{}", bench::RenderEngineReport(*result, flags.weights, provenance));
+  if (flags.json != "-") Print(stdout, "{}", bench::RenderEngineReport(*result, weights, provenance));
   if (flags.json.empty()) return kExitOk;
-  const std::string json = bench::EngineReportToJson(*result, flags.weights, provenance).dump(2);
+  const std::string json = bench::EngineReportToJson(*result, weights, provenance).dump(2);
   if (flags.json == "-") {
     Print(stdout, "{}\n", json);
     return kExitOk;
@@ -79,13 +79,7 @@ Command AddBenchEngine(CLI::App& bench, const CliContext& context) {
   app->add_option("--model", options.engine.model_folder, "Model folder or GGUF file")
       ->type_name("DIR")
       ->required();
-  app->add_option("--weights", flags->weights, "Precision of matrices: stored, or bf16, int8 or int4")
-      ->check(CLI::IsMember({"stored", "bf16", "int8", "int4"}))
-      ->capture_default_str();
-  command_line::AddExpertFlags(*app, flags->options.engine.expert_file, flags->options.engine.expert_memory);
-  app->add_option("--kv-dtype", flags->kv_dtype, "Precision of keys and values")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
+  worker::AddComputeFlags(*app, options.engine);
   app->add_option("--threads", options.engine.threads, "Threads to compute with; 0 takes all cores")
       ->type_name("N")
       ->check(CLI::Range(0, 1024))

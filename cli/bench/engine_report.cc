@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/show/quantity.h"
+#include "common/device/memory.h"
 
 namespace baton::cli::bench {
 namespace {
@@ -28,13 +29,15 @@ double MedianOf(std::vector<double> values) {
 
 std::string RenderEngineReport(const EngineBenchResult& result, const std::string& weights,
                                const Provenance& provenance) {
+  const bool host = result.device == device::HostMemory().name();
   std::string text = fmt::format(
       "{}, weights {}: {} ({} in {}), KV {}\n{}, {} of {} cores, {}\narithmetic {}, commit {}\n"
-      "limits: the product kernel {:.0f} Gop/s in cache (a multiply-add is two), memory {:.1f} GB/s read\n",
+      "limits: the product kernel {:.0f} Gop/s {} (a multiply-add is two), {} {:.1f} GB/s {}\n",
       provenance.model, weights, "loaded", ShowBytes(result.weight_bytes), ShowSeconds(result.load_seconds),
       ShowBytes(result.kv_bytes), provenance.machine.cpu, result.threads, provenance.machine.cores,
       provenance.machine.kernel, result.numerics, provenance.commit, MedianOf(result.product_rate) / 1e9,
-      MedianOf(result.read_rate) / 1e9);
+      host ? "in cache" : "of a large product", result.device, MedianOf(result.read_rate) / 1e9,
+      host ? "read" : "copied, reads and writes");
   const auto table = [&](bool prompts) {
     const auto is_prompt = [](const EngineRun& run) { return run.prompt > 0; };
     if (std::ranges::none_of(result.runs, [&](const EngineRun& run) { return is_prompt(run) == prompts; }))
@@ -75,6 +78,7 @@ nlohmann::ordered_json EngineReportToJson(const EngineBenchResult& result, const
                                  {"model", provenance.model},
                                  {"weights", weights},
                                  {"numerics", result.numerics},
+                                 {"device", result.device},
                                  {"threads", result.threads},
                                  {"load_seconds", result.load_seconds},
                                  {"weight_bytes", result.weight_bytes},

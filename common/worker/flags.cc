@@ -21,28 +21,32 @@ constexpr size_t kMaxLinkDomain = 253;
 
 }  // namespace
 
-void AddEngineFlags(CLI::App& app, Options& options) {
-  app.add_option("--backend", options.engine.backend, "Kernels to compute with")
+void AddComputeFlags(CLI::App& app, engine::EngineOptions& engine) {
+  app.add_option("--backend", engine.backend, "Kernels to compute with")
       ->check(CLI::IsMember({"cpu", "cuda", "reference"}))
       ->capture_default_str();
-  app.add_option("--tp", options.engine.tp, "Ranks that share each step: GPUs, or slices of the threads")
+  app.add_option("--tp", engine.tp, "Ranks that share each step: GPUs, or slices of the threads")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   const std::vector<std::pair<std::string, tensor::DType>> dtypes = {
       {"f32", tensor::DType::kF32}, {"bf16", tensor::DType::kBF16}, {"f16", tensor::DType::kF16},
       {"f8", tensor::DType::kF8},   {"i8", tensor::DType::kI8},     {"i4", tensor::DType::kI4}};
-  command_line::AddChoice(app, "--key-dtype", options.engine.key_dtype, dtypes,
+  command_line::AddChoice(app, "--key-dtype", engine.key_dtype, dtypes,
                           "Precision of keys in the KV cache (default: f32, on GPUs that of the model)");
-  command_line::AddChoice(app, "--value-dtype", options.engine.value_dtype, dtypes,
+  command_line::AddChoice(app, "--value-dtype", engine.value_dtype, dtypes,
                           "Precision of values in the KV cache (default: f32, on GPUs that of the model)");
-  app.add_option("--prefill-attention", options.engine.cuda.prefill_attention,
+  app.add_option("--prefill-attention", engine.cuda.prefill_attention,
                  "Kernel of prompts' attention on GPUs: auto takes the faster one that proves right at start")
       ->check(CLI::IsMember({"auto", "mma", "wgmma"}))
       ->capture_default_str();
   command_line::AddChoice(
-      app, "--weights", options.engine.weights, model::WeightPrecisions(),
+      app, "--weights", engine.weights, model::WeightPrecisions(),
       "Precision of matrices: as stored, or converted at load (int8, int4: cpu, reference)");
-  command_line::AddExpertFlags(app, options.engine.expert_file, options.engine.expert_memory);
+  command_line::AddExpertFlags(app, engine.expert_file, engine.expert_memory);
+}
+
+void AddEngineFlags(CLI::App& app, Options& options) {
+  AddComputeFlags(app, options.engine);
   app.add_flag(
       "--tolerant", options.engine.tolerant,
       "Pair with workers of another --tp on CPU too, whose sums round elsewhere: both sides have to say so");

@@ -71,6 +71,8 @@ void AddFlags(CLI::App& app, Options& options);
 // Those of AddFlags that say how a worker computes and ships, and nothing of where it is: what one who starts
 // several workers hands on to each as it is.
 void AddEngineFlags(CLI::App& app, Options& options);
+// The part of AddEngineFlags that says how the engine computes.
+void AddComputeFlags(CLI::App& app, engine::EngineOptions& engine);
 // A key is for a tier: once all of --kv-disk, --kv-shared and --kv-disk-key are flags of `app`.
 void RequireTierForKey(CLI::App& app);
 

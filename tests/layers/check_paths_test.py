@@ -16,6 +16,8 @@ TREE = {
     "room/inner/deep.cc": '#include "room/gone.h"\nconst char* kPath = "room/gone.h";  // tests/NAME, room/{kept.h,inner}\n',
     "room/lines.py": '"""Reads room/*.h and kept.h."""\n',
     "tests/one.sh": "#!/bin/sh\n# room/inner/*.cc\n",
+    "tests/CMakeLists.txt": "baton_test(one SOURCES built_test.cc)\n",
+    "tests/built_test.cc": "",
     "CHANGELOG.md": "# Changes\n\n- room/gone.h is gone.\n",
 }
 
@@ -57,6 +59,15 @@ class CheckPathsTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as empty:
             subprocess.run(["git", "-C", empty, "init", "-q"], check=True)
             self.assertEqual(run(empty).returncode, 1)
+
+    def test_a_test_that_is_never_built_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            subprocess.run(["git", "-C", root, "init", "-q"], check=True)
+            (root / "CMakeLists.txt").write_text("baton_test(one SOURCES unbuilt_test.cc.in built_test.cc)\n")
+            for name in ("built_test.cc", "left_out_test.cc"):
+                (root / name).write_text("")
+            self.assertEqual(run(root).stdout, "left_out_test.cc:1: no CMakeLists.txt names it, so it is never built\n")
 
     def test_planted_references_are_found(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -31,7 +31,7 @@ def run(command):
 
 def baton(options, file, name):
     said = json.loads(run([BATON, "bench", "engine", "--model", file, "--weights", WEIGHTS[name], "--threads", options.threads, "--prompt-tokens", options.prompts,
-                           "--batch", options.batches, "--depth", options.depth, "--repetitions", options.repetitions, "--kv-dtype", "bf16", "--json", "-"]))
+                           "--batch", options.batches, "--depth", options.depth, "--repetitions", options.repetitions, "--key-dtype", "bf16", "--value-dtype", "bf16", "--json", "-"]))
     figures = {("prompt", one["prompt_tokens"]): one["tokens_per_second"] for one in said["prefill"]}
     figures.update({("batch", one["batch"]): one["tokens_per_second"] for one in said["decode"]})
     return said, figures

@@ -39,6 +39,32 @@ TEST(EngineBenchTest, MeasuresEachPromptAndEachStepAsOftenAsAskedFor) {
   EXPECT_EQ(result->threads, 1);
 }
 
+// As workers do: another backend, several ranks, KV of less precision.
+TEST(EngineBenchTest, ComputesAsWorkersDo) {
+  EngineBenchOptions options = Small();
+  options.prompts = {20};
+  options.repetitions = 1;
+  options.engine.backend = "reference";
+  options.engine.tp = 2;
+  const absl::StatusOr<EngineBenchResult> two = RunEngineBench(options);
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->numerics, "reference/1+tp2");
+  EXPECT_EQ(two->device, "host memory");
+
+  options = Small();
+  options.engine.key_dtype = tensor::DType::kI8;
+  options.engine.value_dtype = tensor::DType::kI4;
+  const absl::StatusOr<EngineBenchResult> small = RunEngineBench(options);
+  ASSERT_TRUE(small.ok()) << small.status();
+  EXPECT_LT(small->kv_bytes, RunEngineBench(Small())->kv_bytes / 4);
+
+  options.engine.backend = "cuda";
+  if (const auto none = RunEngineBench(options); !none.ok()) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(none.status()) || absl::IsUnavailable(none.status()))
+        << none.status();
+  }
+}
+
 TEST(EngineBenchTest, RefusesWhatTheModelHasNoContextFor) {
   EngineBenchOptions options = Small();
   options.depths = {1 << 20};
@@ -50,6 +76,7 @@ TEST(EngineReportTest, ShowsMediansAndRanges) {
   EXPECT_EQ(MedianOf({3, 1, 2}), 2);
   EXPECT_EQ(MedianOf({4, 1}), 2.5);
   EngineBenchResult result;
+  result.device = "memory of GPU 0";
   result.threads = 2;
   result.product_rate = {1e9};
   result.read_rate = {2e9};
@@ -59,6 +86,8 @@ TEST(EngineReportTest, ShowsMediansAndRanges) {
   const std::string text = RenderEngineReport(result, "int8", {});
   EXPECT_NE(text.find("50.0 (25.0 to 100.0)"), std::string::npos) << text;
   EXPECT_NE(text.find("1.0 GB/s  90%"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 Gop/s of a large product"), std::string::npos) << text;
+  EXPECT_NE(text.find("memory of GPU 0 2.0 GB/s copied"), std::string::npos) << text;
   const nlohmann::ordered_json json = EngineReportToJson(result, "int8", {});
   EXPECT_EQ(json["prefill"][0]["tokens_per_second"], 50.0);
   EXPECT_EQ(json["decode"][0]["tokens_per_second"], 40.0);
