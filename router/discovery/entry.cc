@@ -113,8 +113,7 @@ absl::StatusOr<Lists> ParseFleetFile(std::string_view text, std::string_view fil
   BATON_ASSIGN_OR_RETURN(lists.prefill, ReadList(root, "prefill", file));
   if (const size_t entries = lists.decode.size() + lists.prefill.size(); entries > kMaxFleetFileEntries) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: {} entries; a router watches at most {}: split the fleet "
-                    "among several routers",
+        fmt::format("{}: {} entries; a router watches at most {}: split the fleet among several routers",
                     file, entries, kMaxFleetFileEntries));
   }
   return lists;
