@@ -86,10 +86,14 @@ void AnswerReport::PromptComputed(absl::Time now) {
   transfer_ = 0;
 }
 
-absl::Duration AnswerReport::TokenSent(absl::Time now) {
+absl::Duration AnswerReport::TokenSent(absl::Time now, const StepTotals& totals) {
   const absl::Time before = first_token_sent() ? last_token_ : arrival_;
-  if (!first_token_sent()) first_token_ = now;
+  if (!first_token_sent()) {
+    first_token_ = now;
+    first_totals_ = totals;
+  }
   last_token_ = now;
+  last_totals_ = totals;
   return now - before;
 }
 
@@ -123,6 +127,16 @@ v1::Finished AnswerReport::Finished(uint32_t choice, const Outbox::End& end, int
   }
   timing.set_e2e(absl::ToDoubleSeconds(last_token_ - arrival_));
   return finished;
+}
+
+std::optional<v1::StepMeans> AnswerReport::steps() const {
+  const auto steps = static_cast<double>(last_totals_.steps - first_totals_.steps);
+  if (steps <= 0) return std::nullopt;
+  v1::StepMeans means;
+  means.set_seconds(absl::ToDoubleSeconds(last_totals_.took - first_totals_.took) / steps);
+  means.set_answers(static_cast<double>(last_totals_.answers - first_totals_.answers) / steps);
+  means.set_context_tokens(static_cast<double>(last_totals_.context - first_totals_.context) / steps);
+  return means;
 }
 
 void AnswerReport::AddSpans(std::string_view failure, telemetry::RequestSpans& spans) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,14 @@
 #include "decode_service/outbox.h"
 
 namespace baton::decode_service {
+
+// Sums over the steps since the worker began that had answers and no rows of prompts.
+struct StepTotals {
+  int64_t steps = 0;
+  absl::Duration took;
+  int64_t answers = 0;  // in each, added up
+  int64_t context = 0;  // tokens that those attended to, likewise
+};
 
 class AnswerReport {
  public:
@@ -58,9 +67,9 @@ class AnswerReport {
   uint32_t drafted_tokens() const { return usage_.drafted_tokens(); }
   uint32_t accepted_tokens() const { return usage_.accepted_tokens(); }
 
-  // A token left. Returns how long it took: since the arrival for the first token, since the token before for
-  // others.
-  absl::Duration TokenSent(absl::Time now);
+  // A token left, after so many steps. Returns how long it took: since the arrival for the first token, since
+  // the token before for others.
+  absl::Duration TokenSent(absl::Time now, const StepTotals& totals = {});
 
   absl::Time arrival() const { return arrival_; }
   bool first_token_sent() const { return first_token_ != absl::Time(); }
@@ -75,6 +84,8 @@ class AnswerReport {
   v1::Opening Opening() const;
   // generated: tokens of the answer, resumed ones included; `steps`: tokens after the first one drawn here.
   v1::Finished Finished(uint32_t choice, const Outbox::End& end, int64_t generated, int64_t steps);
+  // The means over those steps that lie behind the first token; nothing if there was none.
+  std::optional<v1::StepMeans> steps() const;
 
  private:
   void ReportPhases(v1::Timing& timing) const;
@@ -92,6 +103,7 @@ class AnswerReport {
   // Seconds.
   double fetch_ = 0, prefill_queue_ = 0, prefill_ = 0, transfer_ = 0;
   double computed_here_ = 0;
+  StepTotals first_totals_, last_totals_;  // when the first and the last token left
 };
 
 }  // namespace baton::decode_service

@@ -297,7 +297,7 @@ void Scheduler::Emit(SequenceId id, Sequence& sequence, const sampling::Draw& dr
     sequence.report.Accepted();
     DraftAccepted(sequence);
   }
-  const absl::Duration took = sequence.report.TokenSent(clock_.Now());
+  const absl::Duration took = sequence.report.TokenSent(clock_.Now(), totals_);
   first ? probe_.FirstToken(took) : probe_.NextToken(took);
   if (!end.has_value()) {
     FollowDrafts(sequence);
@@ -333,6 +333,7 @@ void Scheduler::Finish(SequenceId id, Sequence& sequence, const Outbox::End& end
   *event.mutable_finished() =
       sequence.report.Finished(sequence.choice, end, sequence.size() - sequence.prompt_tokens,
                                sequence.outbox->tokens() - sequence.resumed_tokens - 1);
+  if (auto steps = sequence.report.steps(); steps.has_value()) *event.mutable_steps() = *std::move(steps);
   if (const AnswerParts* const parts = sequence.outbox->parts(); parts != nullptr) {
     AddPartsReport(*parts, event.mutable_finished());
     for (const output::Warning kind : output::kWarnings) {

@@ -269,6 +269,7 @@ class Scheduler {
   BlockLeases leases_;
   uint64_t next_ticket_ = 1;
   forecast::StepLoad last_load_;
+  StepTotals totals_;
   absl::Time last_completion_;
   absl::Duration mask_patience_;           // for which the step at hand still waits for masks
   std::optional<InFlightStep> in_flight_;  // at most one between two calls of Step (Engine::overlaps)

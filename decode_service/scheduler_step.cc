@@ -239,6 +239,12 @@ void Scheduler::Complete(const InFlightStep& step) {
   leases_.StepCompleted();
   const absl::Time begun = std::max(step.launched, last_completion_);
   Count(step, clock_.Now() - begun);
+  if (step.plan.load.running > 0 && !step.plan.has_prompts()) {
+    ++totals_.steps;
+    totals_.took += clock_.Now() - begun;
+    totals_.answers += step.plan.load.running;
+    totals_.context += step.plan.load.context;
+  }
   mask_patience_ = std::max(kLeastMaskPatience, (clock_.Now() - begun) * kMaskShare);
   int64_t decode_rows = 0, prefill_rows = 0;
   for (int64_t share = 0; share < result.sequences(); ++share) {

@@ -15,7 +15,8 @@ DecodeWorker::DecodeWorker(const FleetModel& model, Setup setup, Events& events)
       setup_(std::move(setup)),
       events_(events),
       pool_(model.decode_blocks),
-      disk_(model, model.disk_blocks(), events, pool_) {}
+      disk_(model, model.disk_blocks(), events, pool_),
+      variation_(model, setup_.seed) {}
 
 int64_t DecodeWorker::BlocksFor(const Request& request) const {
   return (request.prompt_tokens + request.output_tokens + model_.block_tokens - 1) / model_.block_tokens;
@@ -79,6 +80,7 @@ void DecodeWorker::Enter(RequestRecord& record) {
     End(record);
     return;
   }
+  record.totals = totals_;
   joining_.push_back(&record);
   if (!busy_) Begin();
 }
@@ -112,9 +114,16 @@ void DecodeWorker::Begin() {
   if (running_.empty() && local_.empty()) return;
   const int64_t batch = static_cast<int64_t>(running_.size());
   const double seconds = batch > 0 ? model_.StepSeconds(batch, context_) : 0;
-  if (batch > 0 && local_.empty()) setup_.stepped(seconds, batch, context_);
   busy_ = true;
-  events_.In(seconds + PlanLocal(batch, seconds), [this] { EndStep(); });
+  const double local = PlanLocal(batch, seconds);
+  const double taken = variation_.Taken(seconds + local);
+  if (batch > 0 && local == 0) {
+    ++totals_.steps;
+    totals_.seconds += taken;
+    totals_.answers += batch;
+    totals_.context += context_;
+  }
+  events_.In(taken, [this] { EndStep(); });
 }
 
 // A listener that is told of an end may come back with more work: until the last line the worker counts as

@@ -14,6 +14,7 @@
 #include "cli/simulate/events.h"
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/request_record.h"
+#include "cli/simulate/variation.h"
 #include "common/forecast/step_forecast.h"
 #include "common/kv/index/block_pool.h"
 
@@ -27,8 +28,8 @@ class DecodeWorker {
     // A local prefill is done, and others can use its blocks; the first token leaves.
     std::function<void(RequestRecord&)> prefilled;
     std::function<void(RequestRecord&)> finished;
-    // A step of so many seconds with this batch and context, without local prefill.
-    std::function<void(double, int64_t, int64_t)> stepped;
+    // Decides how long steps take.
+    uint64_t seed = 0;
   };
   DecodeWorker(const FleetModel& model, Setup setup, Events& events);
 
@@ -43,6 +44,7 @@ class DecodeWorker {
   kv::BlockPool& pool() { return pool_; }
   Disk& disk() { return disk_; }
   int64_t waiting_local_tokens() const;
+  const StepTotals& totals() const { return totals_; }
 
  private:
   struct Running {
@@ -80,6 +82,8 @@ class DecodeWorker {
   int64_t context_ = 0;
   int64_t steps_ = 0;
   uint64_t joined_ = 0;
+  StepTotals totals_;
+  Variation variation_;
   bool busy_ = false;
 };
 

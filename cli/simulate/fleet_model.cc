@@ -41,6 +41,10 @@ void ForEachNumber(Model& model, Visit visit) {
   visit("local_chunk_tokens", model.local_chunk_tokens, 1.0, 1e6);
   visit("local_token_budget", model.local_token_budget, 1.0, 1e6);
   visit("decode_concurrency", model.decode_concurrency, 1.0, 1e6);
+  visit("noise", model.noise, 0.0, 2.0);
+  visit("stall_every", model.stall_every, 0.0, 1e9);
+  visit("stall_seconds", model.stall_seconds, 0.0, 1e6);
+  visit("measured", model.measured, 0.0, 1e3);
 }
 
 template <typename Visit>

@@ -53,6 +53,15 @@ struct FleetModel {
   std::vector<double> prefill_slowness;
   std::vector<double> prefill_joins;
 
+  // Times vary: each prefill and each step takes exp(noise * g) times as long, g drawn from a normal
+  // distribution. And once in so many seconds of work, on average, a decode worker stands still; 0: never.
+  double noise = 0;
+  double stall_every = 0;
+  double stall_seconds = 2;
+  // Workers measure themselves at their start, with the same noise: so many times what requests take, as a
+  // bare step lacks what a request has besides. 0: they do not.
+  double measured = 0;
+
   double Slowness(int worker) const {
     return worker < static_cast<int>(prefill_slowness.size()) ? prefill_slowness[worker] : 1;
   }

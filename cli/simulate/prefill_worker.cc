@@ -9,7 +9,13 @@ namespace baton::cli::simulate {
 
 PrefillWorker::PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links,
                              kv::BlockPool& pool, Disk& disk)
-    : model_(model), setup_(std::move(setup)), events_(events), links_(links), pool_(pool), disk_(disk) {}
+    : model_(model),
+      setup_(std::move(setup)),
+      variation_(model, setup_.seed),
+      events_(events),
+      links_(links),
+      pool_(pool),
+      disk_(disk) {}
 
 // Tokens of the prompt that need no computing if its first `blocks` blocks are there: the last one always
 // does, for its logits.
@@ -150,8 +156,8 @@ bool PrefillWorker::Begin(Job& job) {
   (job.from_disk ? record.loaded_tokens : record.fetched_tokens) =
       std::min(record.cached_tokens, fetched * model_.block_tokens);
   const int64_t uncached = record.request->prompt_tokens - record.cached_tokens;
-  const double seconds =
-      model_.PrefillSeconds(uncached, record.cached_tokens) * model_.Slowness(setup_.number);
+  const double seconds = model_.PrefillSeconds(uncached, record.cached_tokens) *
+                         model_.Slowness(setup_.number) * variation_.Factor();
   busy_ = true;
   busy_seconds_ += seconds;
   ++served_;

@@ -16,6 +16,7 @@
 #include "cli/simulate/fleet_model.h"
 #include "cli/simulate/links.h"
 #include "cli/simulate/request_record.h"
+#include "cli/simulate/variation.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/kv/index/block_pool.h"
 #include "prefill_service/queue.h"
@@ -33,6 +34,8 @@ class PrefillWorker {
     // Called when a prompt's compute begins and when it is done.
     std::function<void(RequestRecord&)> began;
     std::function<void(RequestRecord&)> done;
+    // Decides how long prompts take.
+    uint64_t seed = 0;
   };
   // All outlive it.
   PrefillWorker(const FleetModel& model, Setup setup, Events& events, Links& links, kv::BlockPool& pool,
@@ -75,6 +78,7 @@ class PrefillWorker {
 
   const FleetModel& model_;
   const Setup setup_;
+  Variation variation_;
   Events& events_;
   Links& links_;
   kv::BlockPool& pool_;

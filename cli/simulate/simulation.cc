@@ -1,6 +1,7 @@
 #include "cli/simulate/simulation.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -12,8 +13,8 @@ namespace {
 using router::admission::EntryId;
 using router::placement::Booked;
 
-// Decode steps between two observations of one.
-constexpr int64_t kObserveEvery = 16;
+// A worker tells the quickest of so many steps that it measures at its start.
+constexpr int kMeasureRounds = 8;
 constexpr int64_t kUnlimited = int64_t{1} << 40;
 
 router::index::PrefixIndex::Options IndexOptions() {
@@ -69,9 +70,11 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                                        static_cast<size_t>(model_.prefill_workers + record.decode),
                                        MissingBytes(model_, record));
                                  },
-                             .done = [this](RequestRecord& record) { Computed(record); }},
+                             .done = [this](RequestRecord& record) { Computed(record); },
+                             .seed = seed + static_cast<uint64_t>(i) + 0x3000},
         events_, links_, *pools_.back(), *disks_.back()));
     prefill_states_[i].slot = *index_.Join();
+    Introduce(prefill_states_[i].slot, seed + static_cast<uint64_t>(i) + 0x2000, model_.Slowness(i));
     prefill_states_[i].key = static_cast<uint64_t>(i) + 1;
     if (under_test_.tells_links) prefill_states_[i].link_domain = static_cast<uint64_t>(model_.Domain(i));
     JoinDisk(prefill_states_[i]);
@@ -91,18 +94,10 @@ Simulation::Simulation(const FleetModel& model, const PolicyUnderTest& under_tes
                                   FirstToken(record);
                                 },
                             .finished = [this](RequestRecord& record) { Finished(record); },
-                            .stepped =
-                                [this, i](double seconds, int64_t batch, int64_t context) {
-                                  if (++steps_ % kObserveEvery != 0) return;
-                                  router::placement::Outcome outcome;
-                                  outcome.prefill = outcome.decode = decode_states_[i].slot;
-                                  outcome.step_seconds = seconds;
-                                  outcome.batch = batch;
-                                  outcome.context_tokens = context;
-                                  core_.policy().Observe(outcome);
-                                }},
+                            .seed = seed + static_cast<uint64_t>(i) + 1},
         events_));
     decode_states_[i].slot = *index_.Join();
+    Introduce(decode_states_[i].slot, seed + static_cast<uint64_t>(i) + 0x1000);
     if (under_test_.tells_links) decode_states_[i].link_domain = static_cast<uint64_t>(model_.Domain(i));
     JoinDisk(decode_states_[i]);
     decode_states_[i].serves_fetches = under_test_.fetch == Fetch::kFromAll;
@@ -373,6 +368,12 @@ void Simulation::Finished(RequestRecord& record) {
   router::placement::Outcome outcome;
   outcome.prefill = outcome.decode = decode.slot;
   outcome.output_tokens = record.request->output_tokens;
+  const StepTotals& totals = decode_[record.decode]->totals();
+  if (const auto steps = static_cast<double>(totals.steps - record.totals.steps); steps > 0) {
+    outcome.step_seconds = (totals.seconds - record.totals.seconds) / steps;
+    outcome.batch = static_cast<double>(totals.answers - record.totals.answers) / steps;
+    outcome.context_tokens = static_cast<double>(totals.context - record.totals.context) / steps;
+  }
   core_.policy().Observe(outcome);
   ++ended_;
   admission_.Settle(*record.account,
@@ -381,6 +382,20 @@ void Simulation::Finished(RequestRecord& record) {
                      .output_tokens = record.request->output_tokens},
                     Now());
   if (!admission_.queue().empty()) Pump();
+}
+
+// A worker measures itself at its start, and tells it.
+void Simulation::Introduce(router::WorkerSlot slot, uint64_t seed, double slowness) {
+  if (model_.measured <= 0) return;
+  Variation variation(model_, seed);
+  double quickest = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < kMeasureRounds; ++round) quickest = std::min(quickest, variation.Factor());
+  const double times = model_.measured * slowness * quickest;
+  core_.policy().Introduce(slot, {.base = times * model_.step_base,
+                                  .sequence = times * model_.step_sequence,
+                                  .context = times * model_.step_context,
+                                  .token = times * model_.prefill_token,
+                                  .pair = times * model_.prefill_pair});
 }
 
 void Simulation::JoinDisk(WorkerState& state) {

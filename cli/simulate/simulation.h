@@ -84,7 +84,7 @@ class Simulation {
   void Learn(const RequestRecord& record, double arrives);
   void Tell(int prefill_worker);
   void Tell(DecodeWorker& worker, const WorkerState& state);
-  // Of one with a disk.
+  void Introduce(router::WorkerSlot slot, uint64_t seed, double slowness = 1);
   void JoinDisk(WorkerState& state);
   void Tell(kv::BlockPool& pool, Disk& disk, const WorkerState& state);
   absl::Time Now() const { return absl::UnixEpoch() + absl::Seconds(events_.now()); }
@@ -119,7 +119,6 @@ class Simulation {
   std::vector<RequestRecord> records_;
   int64_t ended_ = 0;
   int64_t unanswered_ = 0;  // placed, and no first token yet
-  int64_t steps_ = 0;
 };
 
 }  // namespace baton::cli::simulate

@@ -169,7 +169,7 @@ Actions RequestFlow::OnDecodeEvent(int choice, int attempt, v1::DecodeEvent even
     account_.Drafted(choice, attempt, event.drafted_tokens(), event.accepted_tokens());
     OnDelta(choice, std::move(*event.mutable_delta()), &actions);
   } else {
-    OnFinished(choice, std::move(*event.mutable_finished()), &actions);
+    OnFinished(choice, std::move(*event.mutable_finished()), event.steps(), &actions);
   }
   return actions;
 }
@@ -260,7 +260,8 @@ void RequestFlow::SendDelta(int choice, v1::Delta delta, Actions* actions) {
   Send({.response = std::move(response), .choice = choice, .attempt = state.attempt}, actions);
 }
 
-void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions) {
+void RequestFlow::OnFinished(int choice, v1::Finished finished, const v1::StepMeans& steps,
+                             Actions* actions) {
   ChoiceState& state = choices_[choice];
   if (prepared_.fills_context && finished.reason() == v1::FINISH_REASON_LENGTH) {
     finished.set_reason(v1::FINISH_REASON_CONTEXT_FULL);
@@ -269,7 +270,7 @@ void RequestFlow::OnFinished(int choice, v1::Finished finished, Actions* actions
   account_.Drafted(choice, state.attempt, finished.usage().drafted_tokens(),
                    finished.usage().accepted_tokens());
   Complete(choice, &finished);
-  if (state.placement.learn) state.placement.learn(&finished);
+  if (state.placement.learn) state.placement.learn(&finished, steps);
   state.state = State::kJudging;
   state.placement.booking.Release();
   if (!state.asked) actions->push_back(ReadNext{choice});  // the end of the call, so that it can go

@@ -236,7 +236,7 @@ class RequestFlow {
   void OnAccepted(int choice, Actions* actions);
   void OnDelta(int choice, v1::Delta delta, Actions* actions);
   void SendDelta(int choice, v1::Delta delta, Actions* actions);
-  void OnFinished(int choice, v1::Finished finished, Actions* actions);
+  void OnFinished(int choice, v1::Finished finished, const v1::StepMeans& steps, Actions* actions);
   // Fills in what the router knows about a choice that ends now, and lets go of its worker.
   void Complete(int choice, v1::Finished* finished);
   // Sends the last message of a choice.

@@ -1,6 +1,7 @@
 #include "router/dispatch/decision.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/base/ids.h"
 
@@ -19,7 +20,8 @@ void Decision::Explain(const std::string& policy, v1::PlacementInfo* info) const
   info->set_fetch_blocks(static_cast<uint32_t>(selection.fetch_blocks));
 }
 
-std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finished) const {
+std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finished,
+                                                      const v1::StepMeans& steps) const {
   const v1::Usage& usage = finished.usage();
   const v1::Timing& timing = finished.timing();
   const v1::Relay& relay = finished.relay();
@@ -52,10 +54,13 @@ std::optional<placement::Outcome> Decision::OutcomeOf(const v1::Finished& finish
     outcome.fetch_seconds = relay.fetch_seconds();
     outcome.fetched_tokens = relay.fetched_tokens();
   }
-  if (timing.has_tpot()) outcome.step_seconds = timing.tpot();
-  outcome.batch = decode->Requests();
+  if (steps.seconds() > 0 && steps.answers() >= 1 && steps.context_tokens() >= 0 &&
+      std::isfinite(steps.answers()) && std::isfinite(steps.context_tokens())) {
+    outcome.step_seconds = steps.seconds();
+    outcome.batch = steps.answers();
+    outcome.context_tokens = steps.context_tokens();
+  }
   outcome.output_tokens = usage.completion_tokens();
-  outcome.context_tokens = decode->ContextTokens();
   return outcome;
 }
 

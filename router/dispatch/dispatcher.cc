@@ -435,7 +435,9 @@ absl::StatusOr<Placement> Dispatcher::Place(const Waiting& waiting, const fleet:
   work.cached_tokens = plan.cached_tokens;
   work.due = selection.due;
   placement.booking = fleet_.Book(decoder, prefiller, work, now);
-  placement.learn = [this, decision](v1::Finished* finished) { Learn(*decision, finished); };
+  placement.learn = [this, decision](v1::Finished* finished, const v1::StepMeans& steps) {
+    Learn(*decision, finished, steps);
+  };
   placement.first_token = [this, predicted = selection.predicted.ttft(), trusted = plan.trusted](
                               absl::Duration took) { OnFirstToken(predicted, trusted, took); };
   metrics_.Placed(*decision);
@@ -462,11 +464,11 @@ void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration too
   if (may_wait) Pump();
 }
 
-void Dispatcher::Learn(const Decision& decision, v1::Finished* finished) {
+void Dispatcher::Learn(const Decision& decision, v1::Finished* finished, const v1::StepMeans& steps) {
   metrics_.Finished(decision, *finished);
   if (decision.debug) decision.Explain(policy_name_, finished->mutable_placement());
   if (finished->relay().migrations() > 0) return;  // its times are two workers'
-  const std::optional<placement::Outcome> outcome = decision.OutcomeOf(*finished);
+  const std::optional<placement::Outcome> outcome = decision.OutcomeOf(*finished, steps);
   if (!outcome.has_value()) return;
   absl::MutexLock lock(&mutex_);
   core_.policy().Observe(*outcome);

@@ -165,10 +165,10 @@ struct Outcome {
   int64_t shipped_bytes = 0;
   double fetch_seconds = -1;  // from a peer, from the request to the last byte
   int64_t fetched_tokens = 0;
-  // A decode step there, with what it held.
+  // A decode step there, and what it held: the means over the steps of the answer.
   double step_seconds = -1;
-  int64_t batch = 0;
-  int64_t context_tokens = 0;
+  double batch = 0;
+  double context_tokens = 0;
   // What the request got in the end.
   int64_t output_tokens = -1;
 };

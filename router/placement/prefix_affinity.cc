@@ -55,11 +55,8 @@ PrefixAffinity::PrefixAffinity(Options options, uint64_t seed)
 
 void PrefixAffinity::Introduce(WorkerSlot slot, const forecast::StepCost& cost) {
   const double prefill = MeasuredPrefill(cost), step = MeasuredStep(cost);
-  prefills_.Introduce(slot, {cost.base, cost.token, cost.pair}, prefill,
-                      [&](PrefillFit& fit) { fit.Observe(kPrompt, 0, prefill); });
-  steps_.Introduce(slot, {cost.base, cost.sequence, cost.context}, step, [&](StepFit& fit) {
-    fit.Observe({1, 1, kPrompt}, step);
-  });
+  prefills_.Introduce(slot, {cost.base, cost.token, cost.pair}, prefill);
+  steps_.Introduce(slot, {cost.base, cost.sequence, cost.context}, step);
 }
 
 void PrefixAffinity::OnWorkerLeft(WorkerSlot slot, Incarnation incarnation) {
@@ -84,17 +81,17 @@ void PrefixAffinity::OnSlotFreed(WorkerSlot slot) {
 }
 
 void PrefixAffinity::Observe(const Outcome& outcome) {
-  if (outcome.compute_seconds >= 0) {
-    prefills_.Observe(outcome.prefill, [&](PrefillFit& fit) {
-      fit.Observe(outcome.uncached_tokens, outcome.cached_tokens, outcome.compute_seconds);
-    });
-  }
-  if (outcome.step_seconds >= 0) {
-    steps_.Observe(outcome.decode, [&](StepFit& fit) {
-      fit.Observe({1, static_cast<double>(outcome.batch), static_cast<double>(outcome.context_tokens)},
-                  outcome.step_seconds);
-    });
-  }
+  prefills_.Observe(
+      outcome.prefill, outcome.compute_seconds, outcome.prefill == outcome.decode ? outcome.batch - 1 : 0,
+      [&](PrefillFit& fleet, double seconds) {
+        fleet.Observe(outcome.uncached_tokens, outcome.cached_tokens, seconds);
+      },
+      [&](const PrefillFit& fleet) { return fleet.Seconds(outcome.uncached_tokens, outcome.cached_tokens); });
+  const StepFit::Features step = {1, outcome.batch, outcome.context_tokens};
+  steps_.Observe(
+      outcome.decode, outcome.step_seconds, outcome.batch - 1,
+      [&](StepFit& fleet, double seconds) { fleet.Observe(step, seconds); },
+      [&](const StepFit& fleet) { return fleet.Predict(step); });
   if (outcome.fetch_seconds >= 0) {
     transfer_.Observe({1, static_cast<double>(outcome.fetched_tokens), 0}, outcome.fetch_seconds);
   }
@@ -102,6 +99,18 @@ void PrefixAffinity::Observe(const Outcome& outcome) {
   if (outcome.output_tokens > 0) {
     output_tokens_ += kWeight * (static_cast<double>(outcome.output_tokens) - output_tokens_);
   }
+}
+
+double PrefixAffinity::PrefillSeconds(WorkerSlot slot, int64_t uncached, int64_t cached) const {
+  return prefills_.factor(slot) * prefills_.fleet().Seconds(uncached, cached);
+}
+
+double PrefixAffinity::AveragePrefillSeconds(int64_t tokens) const {
+  return prefills_.average_factor() * prefills_.fleet().Seconds(tokens, 0);
+}
+
+double PrefixAffinity::StepSeconds(WorkerSlot slot, double answers, double context) const {
+  return steps_.factor(slot) * steps_.fleet().Predict({1, answers, context});
 }
 
 double PrefixAffinity::Transfer(int64_t tokens) const {
@@ -112,20 +121,19 @@ double PrefixAffinity::Transfer(int64_t tokens) const {
 // the slowest answer fast. Then the KV to ship, from the prefill worker with the fastest way to it, and the
 // wait for blocks. Where there are no prefill workers: its own queue, and what it would compute.
 double PrefixAffinity::DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const {
-  const StepFit& step = steps_.Of(worker.slot);
   const double batch = std::max(0.0, static_cast<double>(worker.requests()));
   const double context = std::max(0.0, static_cast<double>(worker.context_tokens));
-  const double with = step.Predict({1, batch + 1, context + static_cast<double>(request.prompt_tokens)});
+  const double with =
+      StepSeconds(worker.slot, batch + 1, context + static_cast<double>(request.prompt_tokens));
   double cost = with * output_tokens_ * options_.decode_weight;
   if (prefill.empty()) {
     const int64_t cached = Reused(request, worker.confirmed_blocks);
-    const forecast::PrefillForecast& forecast = prefills_.Of(worker.slot);
     const int64_t queued = std::clamp<int64_t>(worker.queued_tokens, 0, kMaxTokens);
-    if (queued > 0) cost += forecast.Seconds(queued, 0);
-    double prompt = forecast.Seconds(request.prompt_tokens - cached, cached);
+    if (queued > 0) cost += PrefillSeconds(worker.slot, queued, 0);
+    double prompt = PrefillSeconds(worker.slot, request.prompt_tokens - cached, cached);
     if (const int64_t there = Reused(request, worker.disk_blocks); there > cached) {
       prompt = std::min(prompt, LoadSeconds(worker, cached, there) +
-                                    forecast.Seconds(request.prompt_tokens - there, there));
+                                    PrefillSeconds(worker.slot, request.prompt_tokens - there, there));
     }
     cost += prompt;
   } else {
@@ -158,7 +166,7 @@ double PrefixAffinity::BrokenLeases(const Request& request, const WorkerState& w
   const double broken = std::clamp(needed - unleased, 0.0, leased);
   if (broken <= 0) return 0;
   const double tokens = std::min(broken * block_tokens, static_cast<double>(kMaxTokens));
-  return prefills_.average().Seconds(static_cast<int64_t>(tokens), 0);
+  return AveragePrefillSeconds(static_cast<int64_t>(tokens));
 }
 
 // Seconds until answers that end have given back what this one lacks, its matched blocks aside: each block is
@@ -175,21 +183,24 @@ double PrefixAffinity::BlockWait(const Request& request, const WorkerState& work
   return lifetime * short_of / std::max(1.0, static_cast<double>(worker.total_blocks) - available);
 }
 
-// The least, and among equals the tie's. A session's requests share their ties, and take costs within
-// noise for equal: so they stay together where nothing speaks against it.
+// The least. Costs within noise are equal: then the worker with fewer requests, and among those the tie's. A
+// session's requests share their ties, and go by these alone: so they stay together where nothing speaks
+// against it.
 size_t PrefixAffinity::SelectDecode(const Request& request, Workers decode, Workers prefill,
                                     uint64_t tie_key) const {
   std::vector<double> costs(decode.size());
   for (size_t i = 0; i < decode.size(); ++i) costs[i] = DecodeCost(request, decode[i], prefill);
   const double least = *std::min_element(costs.begin(), costs.end());
-  const double equal = request.session == 0 ? least : least * (1 + kNoise);
+  const double equal = least * (1 + kNoise);
   size_t best = decode.size();
-  uint64_t best_tie = 0;
+  std::pair<int64_t, uint64_t> best_order;
   for (size_t i = 0; i < decode.size(); ++i) {
-    const uint64_t tie = Tie(seed_, tie_key, decode[i].slot);
-    if (costs[i] > equal || (best < decode.size() && tie >= best_tie)) continue;
+    if (costs[i] > equal) continue;
+    const std::pair order(request.session == 0 ? decode[i].requests() : 0,
+                          Tie(seed_, tie_key, decode[i].slot));
+    if (best < decode.size() && order >= best_order) continue;
     best = i;
-    best_tie = tie;
+    best_order = order;
   }
   return best;
 }
@@ -200,7 +211,6 @@ absl::Time PrefixAffinity::DueNow(const Booked& booked, double seconds, absl::Ti
 }
 
 double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, absl::Time due) const {
-  const forecast::PrefillForecast& forecast = prefills_.Of(worker.slot);
   // Which one runs: the worker took it when it was last free, the first in order of those that were there
   // then; or the first that came to it idle.
   const Booked* running = nullptr;
@@ -215,7 +225,7 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
   for (const Booked& booked : worker.booked) {
     known += booked.tokens;
     // By what is known of the worker now: a prediction that was wrong when it was booked is wrong no longer.
-    const double seconds = forecast.Seconds(booked.tokens, booked.cached);
+    const double seconds = PrefillSeconds(worker.slot, booked.tokens, booked.cached);
     if (&booked == running) {
       const double elapsed =
           request.now > worker.busy_since ? absl::ToDoubleSeconds(request.now - worker.busy_since) : 0;
@@ -225,7 +235,7 @@ double PrefixAffinity::Wait(const Request& request, const WorkerState& worker, a
     }
   }
   // Prompts of other routers, and those known by their tokens alone: as if they all went first.
-  if (worker.queued_tokens > known) ahead += forecast.Seconds(worker.queued_tokens - known, 0);
+  if (worker.queued_tokens > known) ahead += PrefillSeconds(worker.slot, worker.queued_tokens - known, 0);
   return ahead;
 }
 
@@ -235,7 +245,6 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
   const WorkerState& worker = prefill[at];
   // Where nothing tells pairs apart, shipping is taken to be hidden behind compute everywhere.
   const double ship = ships.Seconds(worker, missing, Transfer(missing)).value_or(0);
-  const forecast::PrefillForecast& forecast = prefills_.Of(worker.slot);
   // Who waits there waits for what this adds. It is what sends long prompts behind each other.
   const double crowd = options_.congestion * (1 - options_.targets.tail_share) *
                        std::max(0.0, static_cast<double>(worker.requests()));
@@ -249,7 +258,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     candidate.fetch_blocks = peer ? blocks : 0;
     Prediction& predicted = candidate.predicted;
     predicted.prefill =
-        forecast.Seconds(request.prompt_tokens - candidate.cached_tokens, candidate.cached_tokens);
+        PrefillSeconds(worker.slot, request.prompt_tokens - candidate.cached_tokens, candidate.cached_tokens);
     candidate.due =
         forecast::DeadlineOf(request.arrival, predicted.prefill, options_.targets).At(request.now);
     predicted.wait = Wait(request, worker, candidate.due);
@@ -259,7 +268,7 @@ PrefixAffinity::Candidate PrefixAffinity::Score(const Request& request, Workers 
     predicted.ship = ship;
     // Blocks that it lacks displace others, which a later request would have come back for.
     const int64_t new_tokens = request.prompt_tokens - here;
-    const double displaced = options_.displacement * prefills_.average().Seconds(new_tokens, 0);
+    const double displaced = options_.displacement * AveragePrefillSeconds(new_tokens);
     candidate.cost = predicted.ttft() + crowd * predicted.prefill + displaced + broken;
     return candidate;
   };
@@ -300,26 +309,25 @@ void PrefixAffinity::TakeBest(Workers prefill, std::vector<Candidate>& candidate
 
 Prediction PrefixAffinity::Local(const Request& request, const WorkerState& decoder, int64_t blocks,
                                  bool from_disk) const {
-  const PrefillFit& prefill = prefills_.Of(decoder.slot);
   const int64_t cached = Reused(request, blocks);
   const int64_t uncached = request.prompt_tokens - cached;
   const int64_t queued = std::clamp<int64_t>(decoder.queued_tokens, 0, kMaxTokens);
   const double running = static_cast<double>(std::max<int64_t>(0, decoder.running));
   const int64_t chunk = decoder.chunk_tokens > 0 ? decoder.chunk_tokens : kDefaultLocalChunk;
   Prediction local;
-  local.prefill = prefill.Seconds(uncached, cached);
-  if (queued > 0) local.wait = prefill.Seconds(queued, 0);
+  local.prefill = PrefillSeconds(decoder.slot, uncached, cached);
+  if (queued > 0) local.wait = PrefillSeconds(decoder.slot, queued, 0);
   double near = 0;
   if (running > 0) {
     // A chunk to a step of the answers that run, as long as the SLO lets it be.
     const double step =
-        steps_.Of(decoder.slot)
-            .Predict({1, running, std::max(0.0, static_cast<double>(decoder.context_tokens))});
+        StepSeconds(decoder.slot, running, std::max(0.0, static_cast<double>(decoder.context_tokens)));
     near = Knows(decoder.slot) ? std::min(1.0, step / options_.slo_tpot) : 1;
-    const forecast::PrefillCost cost = prefill.cost();
-    const int64_t rows = std::clamp(
-        forecast::RowsWithin(options_.slo_tpot - step, cost.token, cost.pair, cached + uncached / 2),
-        int64_t{kBlockTokens}, std::max<int64_t>(chunk, kBlockTokens));
+    const forecast::PrefillCost cost = prefills_.fleet().cost();
+    const double factor = prefills_.factor(decoder.slot);
+    const int64_t rows = std::clamp(forecast::RowsWithin(options_.slo_tpot - step, factor * cost.token,
+                                                         factor * cost.pair, cached + uncached / 2),
+                                    int64_t{kBlockTokens}, std::max<int64_t>(chunk, kBlockTokens));
     local.wait += step * static_cast<double>((uncached + queued) / rows + 1);
   }
   local.interference = local.prefill * running * near * near;

@@ -60,6 +60,10 @@ class PrefixAffinity final : public Policy {
 
   // Returns whether the worker was observed or introduced.
   bool Knows(WorkerSlot slot) const { return prefills_.Knows(slot) || steps_.Knows(slot); }
+  double PrefillSeconds(WorkerSlot slot, int64_t uncached, int64_t cached) const;
+  // On the mean worker, of a prompt of which nothing is cached.
+  double AveragePrefillSeconds(int64_t tokens) const;
+  double StepSeconds(WorkerSlot slot, double answers, double context) const;
   double Transfer(int64_t tokens) const;
   size_t SelectDecode(const Request& request, Workers decode, Workers prefill, uint64_t tie_key) const;
   double DecodeCost(const Request& request, const WorkerState& worker, Workers prefill) const;

@@ -1,12 +1,28 @@
-// WorkerCosts: what one kind of work (a prefill, or a decode step) takes on each worker, and on the average
-// one. What requests took is observed. A worker also measures itself at its start, and as requests include
-// what a bare step does not, the two are never compared: a worker that was measured and not yet observed is
-// predicted by the mean of those that were both, times the ratio of its measurement to the mean of theirs,
-// and follows that mean. Plain data, one thread at a time.
+// WorkerCosts: what one kind of work (a prefill, or a decode step) takes on each worker: what it takes in the
+// fleet, times a factor of the worker's own. Like is compared with like:
+//
+// - The fleet's forecast is learnt from all workers, each observation divided by its worker's factor, as if
+//   one machine had made them all. It follows at once what befalls all of them. A second one that hardly
+//   moves, the reference, is what workers are compared by.
+// - A worker's factor is learnt from how far its observations are off the reference, beyond by how much the
+//   other workers' latest ones are: a worker that is asked alone finds the machine idle, and nothing is
+//   learnt against the others. Answers of one batch are one observation, by the parts that they are of it: a
+//   burst on one worker is one thing seen, not sixteen.
+// - A worker is taken to be like the fleet until what was seen of it says otherwise by more than chance: its
+//   factor counts as far as it lies beyond kSure standard errors. So one slow answer starves nobody, and of
+//   workers within what is known the one with less to do is the cheaper one.
+// - What is known of a worker counts half as much after every kHalfLife observations a worker of the fleet:
+//   who gets nothing is like the fleet again in time, and is tried again.
+// - Workers also measure themselves at their start. A request includes what a bare step does not, so
+//   measurements are compared with measurements alone: that of a worker over the mean of theirs is what it
+//   is taken for at first, in place of the fleet's mean.
+//
+// Plain data, one thread at a time.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -15,6 +31,7 @@
 #include "common/base/ids.h"
 #include "common/forecast/linear_fit.h"
 #include "common/forecast/prefill_forecast.h"
+#include "router/index/worker_slot.h"
 
 namespace baton::router::placement {
 
@@ -25,10 +42,6 @@ class PrefillFit : public forecast::PrefillForecast {
  public:
   PrefillFit(const Weights& weights, forecast::Of of)
       : PrefillForecast({.base = weights[0], .token = weights[1], .pair = weights[2]}, of) {}
-  Weights weights() const {
-    const forecast::PrefillCost cost = this->cost();
-    return {cost.base, cost.token, cost.pair};
-  }
 };
 // Of a decode step: of 1, the answers in it, and the tokens that they attend to.
 class StepFit : public forecast::LinearFit<3> {
@@ -36,102 +49,134 @@ class StepFit : public forecast::LinearFit<3> {
   StepFit(const Weights& weights, forecast::Of of) : LinearFit(weights, {1, 100, 1e5}, of) {}
 };
 
-template <typename Forecast>
-class WorkerCosts {
+// WorkerFactors: the factors, whatever the work. One worker's part is an Entry.
+class WorkerFactors {
  public:
-  // One worker's.
+  static constexpr double kSure = 2;
+  static constexpr double kHalfLife = 64;
+  // By which workers of a fleet differ before anything is known of one: a factor of 1.5.
+  static constexpr double kSpread = 0.4;  // standard deviation of its logarithm
+  // So far off to the same side this many times in a row: what came before is out of date. (More than one
+  // that is asked alone, from now on, can bring together.)
+  static constexpr double kOff = 1.5;
+  static constexpr double kInARow = 5;
+
   struct Entry {
-    Forecast forecast;
-    // Seconds that the reference work took as the worker measured itself; 0: it did not.
-    double measured = 0;
-    bool observed = false;
-    // If it was not observed: how many observations of others the forecast has taken up.
-    int64_t followed = 0;
+    double measured = 0;  // seconds of the reference work, as it measured itself; 0: it did not
+    double mean = 0;      // of the logarithms of observed over expected
+    double weight = 0;    // observations that this is the mean of, as they counted at `at`
+    double at = 0;        // of all observations, when its last one was made
+    double off = 0;       // observations in a row: above the mean, or, negative, below
+    double latest = 0;    // logarithms of observed over expected, smoothed
   };
 
-  explicit WorkerCosts(const Weights& prior) : average_(prior, forecast::Of::kMany) {}
+  // By which the fleet's forecast is multiplied for a worker, known or not.
+  double Of(WorkerSlot slot) const;
+  // The same for the mean of the fleet.
+  double average() const;
+  // By which an observation of the worker is divided, for the fleet's forecast to learn from.
+  double Share(WorkerSlot slot) const;
+  // Observed over what the reference expects. `weight`, in (0, 1], is less than 1 for one of several
+  // observations of the same time on the same worker.
+  void Observe(WorkerSlot slot, double over_expected, double weight);
 
-  const Forecast& Of(WorkerSlot slot) const {
-    if (!Knows(slot)) return average_;
-    Entry& entry = *entries_[slot.value()];
-    if (!entry.observed && entry.followed != changes_) Follow(entry);
-    return entry.forecast;
-  }
   // Returns whether the worker was observed or introduced.
   bool Knows(WorkerSlot slot) const {
     return slot.value() < entries_.size() && entries_[slot.value()].has_value();
   }
-  // The average of what was observed; before the first observation, of what was measured.
-  const Forecast& average() const { return average_; }
-
-  // A worker that measured `own`. `reference` observes its seconds of the reference work, `measured`. Ignored
-  // for a worker that is known.
-  template <typename Learn>
-  void Introduce(WorkerSlot slot, const Weights& own, double measured, const Learn& reference) {
-    if (Knows(slot)) return;
-    Put(slot, Entry{.forecast = Forecast(own, forecast::Of::kOne), .measured = measured});
-    if (!observed_) reference(average_);
-  }
-  // `learn` observes what a request took.
-  template <typename Learn>
-  void Observe(WorkerSlot slot, const Learn& learn) {
-    if (!Knows(slot)) Put(slot, Entry{.forecast = Forecast(average_.weights(), forecast::Of::kOne)});
-    Of(slot);  // the first observation meets a forecast that is up to date
-    Entry& entry = *entries_[slot.value()];
-    Count(entry, -1);
-    learn(entry.forecast);
-    entry.observed = true;
-    Count(entry, 1);
-    // The seconds that were measured say nothing more.
-    if (!std::exchange(observed_, true)) average_ = Forecast(average_.weights(), forecast::Of::kMany);
-    learn(average_);
-    ++changes_;
-  }
-
   // What is known of the worker of a slot goes and comes back.
   std::optional<Entry> Get(WorkerSlot slot) const {
     return Knows(slot) ? entries_[slot.value()] : std::nullopt;
   }
-  void Put(WorkerSlot slot, std::optional<Entry> entry) {
-    if (slot.value() >= entries_.size()) entries_.resize(slot.value() + 1);
-    std::optional<Entry>& place = entries_[slot.value()];
-    if (place.has_value()) Count(*place, -1);
-    place = std::move(entry);
-    if (place.has_value()) {
-      Count(*place, 1);
-      place->followed = 0;
-    }
-    if (observed_) ++changes_;
-  }
+  void Put(WorkerSlot slot, std::optional<Entry> entry);
 
  private:
-  // Adds the entry to the sums over workers that were measured and observed, or takes it out.
-  void Count(const Entry& entry, int sign) {
-    if (!entry.observed || entry.measured <= 0) return;
-    workers_ += sign;
-    const Weights weights = entry.forecast.weights();
-    for (size_t i = 0; i < weights.size(); ++i) sum_[i] = workers_ == 0 ? 0 : sum_[i] + sign * weights[i];
-    measured_ = workers_ == 0 ? 0 : measured_ + sign * entry.measured;
-  }
-  void Follow(Entry& entry) const {
-    Weights weights = average_.weights();
-    if (workers_ > 0 && entry.measured > 0) {
-      for (size_t i = 0; i < weights.size(); ++i)
-        weights[i] = std::max(0.0, sum_[i]) * entry.measured / measured_;
+  // Observations that the entry's mean counts as now.
+  double WeightOf(const Entry& entry) const;
+  // The mean of all workers' means, each by its weight.
+  double Middle() const;
+  // By how much the other workers that were observed lately are off their own means, on average; nothing if
+  // there is none.
+  std::optional<double> PaceBeside(const Entry& own) const;
+  // How far a worker is from it, and the standard error of that: the posterior mean and deviation of a normal
+  // distribution, given the workers' spread, what was observed, and what it measured, which is an observation
+  // like others.
+  struct Known {
+    double apart = 0;
+    double error = 0;
+  };
+  Known KnownOf(const Entry& entry) const;
+  void Changed();
+
+  std::vector<std::optional<Entry>> entries_;  // by slot
+  int64_t workers_ = 0;
+  double observations_ = 0;
+  // The variance of the logarithm of observed over expected, of one observation.
+  double variance_ = 0.1;
+  double measured_ = 0;  // sum of logarithms, over workers that measured themselves
+  int64_t measuring_ = 0;
+  // Until something changes.
+  mutable std::optional<double> middle_;
+  struct Kept {
+    int64_t at = -1;  // of changes_
+    double factor = 0;
+  };
+  mutable std::vector<Kept> kept_;  // by slot
+  int64_t changes_ = 0;
+};
+
+template <typename Forecast>
+class WorkerCosts {
+ public:
+  using Entry = WorkerFactors::Entry;
+
+  explicit WorkerCosts(const Weights& prior)
+      : fleet_(prior, forecast::Of::kOne), reference_(prior, forecast::Of::kMany) {}
+
+  // The work takes the fleet's forecast times the worker's factor on a worker.
+  const Forecast& fleet() const { return fleet_; }
+  double factor(WorkerSlot slot) const { return factors_.Of(slot); }
+  // That of the mean of the fleet.
+  double average_factor() const { return factors_.average(); }
+  // Returns whether the worker was observed or introduced.
+  bool Knows(WorkerSlot slot) const { return factors_.Knows(slot); }
+
+  // A worker whose work takes `own` as it measured itself, and `measured` seconds for the reference work.
+  // Ignored for a worker that is known.
+  void Introduce(WorkerSlot slot, const Weights& own, double measured) {
+    if (Knows(slot)) return;
+    factors_.Put(slot, Entry{.measured = measured});
+    if (observed_) return;
+    // Until something was observed the fleet is the mean of what was measured.
+    ++introduced_;
+    for (size_t i = 0; i < own.size(); ++i) {
+      introduced_mean_[i] += (own[i] - introduced_mean_[i]) / static_cast<double>(introduced_);
     }
-    entry.forecast = Forecast(weights, forecast::Of::kOne);
-    entry.followed = changes_;
+    fleet_ = Forecast(introduced_mean_, forecast::Of::kOne);
+    reference_ = Forecast(introduced_mean_, forecast::Of::kMany);
+  }
+  // A request's work took `seconds` there, beside `beside` others. learn(fleet, seconds) has a forecast learn
+  // it, and expect(fleet) says what it expects.
+  template <typename Learn, typename Expect>
+  void Observe(WorkerSlot slot, double seconds, double beside, const Learn& learn, const Expect& expect) {
+    if (!std::isfinite(seconds) || seconds <= 0) return;
+    learn(reference_, seconds / factors_.Share(slot));
+    observed_ = true;
+    const double expected = expect(reference_);
+    if (expected > 0) factors_.Observe(slot, seconds / expected, 1 / (1 + std::max(0.0, beside)));
+    learn(fleet_, seconds / factors_.Share(slot));
   }
 
-  // By slot. Forecasts of workers that were not observed are brought up to date when they are asked for: of
-  // many workers one kind of work is never seen, and never asked for.
-  mutable std::vector<std::optional<Entry>> entries_;
-  Forecast average_;
+  std::optional<Entry> Get(WorkerSlot slot) const { return factors_.Get(slot); }
+  void Put(WorkerSlot slot, std::optional<Entry> entry) { factors_.Put(slot, std::move(entry)); }
+
+ private:
+  Forecast fleet_;      // follows at once
+  Forecast reference_;  // hardly moves: what workers are compared by
+  WorkerFactors factors_;
   bool observed_ = false;
-  int64_t changes_ = 0;
-  int64_t workers_ = 0;
-  Weights sum_{};
-  double measured_ = 0;
+  int64_t introduced_ = 0;
+  Weights introduced_mean_{};
 };
 
 }  // namespace baton::router::placement

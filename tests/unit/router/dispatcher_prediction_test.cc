@@ -46,7 +46,7 @@ class DispatcherPredictionTest : public DispatcherTest {
     finished.mutable_timing()->set_prefill(took);
     placement.booking.FirstToken(clock_.Now());
     placement.first_token(absl::Seconds(took));
-    placement.learn(&finished);
+    placement.learn(&finished, {});
     results_.erase(name);
     return finished.placement().predicted_ttft();
   }

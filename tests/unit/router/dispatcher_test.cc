@@ -188,7 +188,7 @@ TEST_F(DispatcherTest, APlacementIsBelievedAtOnceAndLearntFromAtItsEnd) {
   EXPECT_EQ(index.stats().speculative, 600)
       << "what came first is told at once, the rest before Submit returns";
   v1::Finished finished;
-  results_[1][1]->learn(&finished);
+  results_[1][1]->learn(&finished, {});
   EXPECT_EQ(finished.placement().policy(), "least_loaded");
   EXPECT_EQ(finished.placement().reason(), "load");
   EXPECT_EQ(finished.placement().prompt_blocks(), 600u);
@@ -304,7 +304,7 @@ TEST_F(DispatcherTest, NamesAPeerForWhatItHasSaidThatItHolds) {
       finished.mutable_relay()->set_fetched_tokens(3200);
       finished.mutable_relay()->set_fetch_seconds(1);
     }
-    first.learn(&finished);
+    first.learn(&finished, {});
     EXPECT_EQ(finished.placement().fetch_from(), takes_part ? "d0" : "");
     EXPECT_EQ(finished.placement().fetch_blocks(), takes_part ? 200u : 0u);
     EXPECT_EQ(finished.placement().reason() == "fetch", takes_part);

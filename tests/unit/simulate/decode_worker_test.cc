@@ -27,8 +27,7 @@ class SimulatedDecodeWorkerTest : public ::testing::Test {
         DecodeWorker::Setup{
             .slo_tpot = slo_tpot,
             .prefilled = [this](RequestRecord& record) { record.first_token = events_.now(); },
-            .finished = [](RequestRecord&) {},
-            .stepped = [](double, int64_t, int64_t) {}},
+            .finished = [](RequestRecord&) {}},
         events_);
   }
 

@@ -94,6 +94,53 @@ TEST(ScenesTest, ABurstOfEqualPrompts) {
   }
 }
 
+// A small model on a busy machine: bare steps of which an answer takes several times as long, times that vary
+// by a factor of two, and a worker that stands still now and then.
+FleetModel Noisy(int decode_workers) {
+  FleetModel model;
+  model.prefill_workers = 1;
+  model.decode_workers = decode_workers;
+  model.prefill_base = 0.2e-3;
+  model.prefill_token = 15e-6;
+  model.step_base = 1e-3;
+  model.step_sequence = 0.1e-3;
+  model.step_context = 0.1e-6;
+  model.block_tokens = 16;
+  model.noise = 0.5;
+  model.measured = 0.2;
+  model.stall_every = 60;
+  return model;
+}
+
+// Bursts of short prompts that have nothing in common, each after the one before has ended, and some alone
+// between them.
+TEST(ScenesTest, BurstsOnAlikeDecodeWorkers) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(seed);
+  for (const int workers : {2, 4}) {
+    std::vector<Request> load;
+    std::vector<std::pair<size_t, size_t>> bursts;  // the first and the last
+    double at = 0;
+    for (const int size : {8, 32, 64, 64, 128, 64, 128}) {
+      bursts.emplace_back(load.size(), load.size() + size);
+      for (int i = 0; i < size; ++i) load.push_back(LoadMaker::Make(at + 1e-4 * i, {}, 60, 40));
+      at += 20;
+      for (int i = 0; i < 30; ++i) load.push_back(LoadMaker::Make(at += 1, {}, 60, 40));
+      at += 20;
+    }
+    RunResult run;
+    PlayPolicy("prefix_affinity", Noisy(workers), load, seed, &run);
+    for (const auto& [first, last] : bursts) {
+      std::vector<double> answers(static_cast<size_t>(workers), 0);
+      for (size_t i = first; i < last; ++i) ++answers[static_cast<size_t>(run.records[i].decode)];
+      // One more than the mean is never too many.
+      const double one_more = 1 + static_cast<double>(workers) / static_cast<double>(last - first);
+      EXPECT_LE(MaxOverMean(answers), std::max(kMaxOverMean, one_more))
+          << workers << " workers, burst of " << last - first;
+    }
+  }
+}
+
 TEST(ScenesTest, ASlowWorkerGetsLess) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
