@@ -48,6 +48,13 @@ size_t Scheduler::running() const {
                        [](const auto& entry) { return entry.second->phase == Phase::kRunning; });
 }
 
+int64_t Scheduler::AnswersInTime() const {
+  return forecast::AnswersInTime(options_.step.slo_tpot, options_.max_sequences, [this](int64_t answers) {
+    const double context = mean_context_ * static_cast<double>(answers);
+    return forecast_.Seconds({.running = answers, .context = static_cast<int64_t>(context)});
+  });
+}
+
 int64_t Scheduler::pending_tokens() const {
   int64_t tokens = 0;
   for (const auto& [id, sequence] : sequences_) {

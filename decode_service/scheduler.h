@@ -108,6 +108,9 @@ class Scheduler {
 
   size_t sequences() const { return sequences_.size(); }
   size_t running() const;
+  // The number of answers with which a step meets the target of TPOT, if each has the context that answers
+  // have on average now.
+  int64_t AnswersInTime() const;
   // A step was launched that nothing has waited for yet.
   bool step_in_flight() const { return in_flight_.has_value(); }
   // What hand-offs take, by prefill worker, if that has changed since this was last asked.
@@ -270,6 +273,7 @@ class Scheduler {
   uint64_t next_ticket_ = 1;
   forecast::StepLoad last_load_;
   StepTotals totals_;
+  double mean_context_ = 0;  // tokens that an answer attends to, in the last step with answers
   absl::Time last_completion_;
   absl::Duration mask_patience_;           // for which the step at hand still waits for masks
   std::optional<InFlightStep> in_flight_;  // at most one between two calls of Step (Engine::overlaps)

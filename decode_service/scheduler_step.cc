@@ -239,6 +239,9 @@ void Scheduler::Complete(const InFlightStep& step) {
   leases_.StepCompleted();
   const absl::Time begun = std::max(step.launched, last_completion_);
   Count(step, clock_.Now() - begun);
+  if (const forecast::StepLoad& load = step.plan.load; load.running > 0) {
+    mean_context_ = static_cast<double>(load.context) / static_cast<double>(load.running);
+  }
   if (step.plan.load.running > 0 && !step.plan.has_prompts()) {
     ++totals_.steps;
     totals_.took += clock_.Now() - begun;

@@ -85,6 +85,12 @@ void DecodeWorker::Enter(RequestRecord& record) {
   if (!busy_) Begin();
 }
 
+int64_t DecodeWorker::AnswersInTime() const {
+  return forecast::AnswersInTime(setup_.slo_tpot, model_.decode_concurrency, [this](int64_t answers) {
+    return model_.StepSeconds(answers, static_cast<int64_t>(mean_context_ * static_cast<double>(answers)));
+  });
+}
+
 double DecodeWorker::PlanLocal(int64_t batch, double seconds) {
   // As the real worker's step planner sets them.
   engine::ChunkLimits limits = {
@@ -115,6 +121,7 @@ void DecodeWorker::Begin() {
   const int64_t batch = static_cast<int64_t>(running_.size());
   const double seconds = batch > 0 ? model_.StepSeconds(batch, context_) : 0;
   busy_ = true;
+  if (batch > 0) mean_context_ = static_cast<double>(context_) / static_cast<double>(batch);
   const double local = PlanLocal(batch, seconds);
   const double taken = variation_.Taken(seconds + local);
   if (batch > 0 && local == 0) {

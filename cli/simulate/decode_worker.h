@@ -44,6 +44,9 @@ class DecodeWorker {
   kv::BlockPool& pool() { return pool_; }
   Disk& disk() { return disk_; }
   int64_t waiting_local_tokens() const;
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  // As the real worker tells it.
+  int64_t AnswersInTime() const;
   const StepTotals& totals() const { return totals_; }
 
  private:
@@ -83,6 +86,7 @@ class DecodeWorker {
   int64_t steps_ = 0;
   uint64_t joined_ = 0;
   StepTotals totals_;
+  double mean_context_ = 0;
   Variation variation_;
   bool busy_ = false;
 };

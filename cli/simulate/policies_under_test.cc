@@ -66,6 +66,7 @@ absl::StatusOr<PolicyUnderTest> FindPolicy(std::string_view name, const FleetMod
   } else if (name == "prefix_affinity" || name == "affinity-fifo" || name == "affinity-nofetch" ||
              name == "affinity-lru" || name == "affinity-prefill" || name == "affinity-anylink") {
     under_test.policy = Ours(targets, slo_tpot);
+    under_test.in_time = true;
     under_test.fetch = name == "affinity-nofetch"   ? Fetch::kNever
                        : name == "affinity-prefill" ? Fetch::kFromPrefill
                                                     : Fetch::kFromAll;
@@ -74,6 +75,7 @@ absl::StatusOr<PolicyUnderTest> FindPolicy(std::string_view name, const FleetMod
     under_test.discipline = name == "affinity-fifo" ? Discipline::kFirstCome : Discipline::kVirtualDeadline;
   } else if (name == "bound") {
     under_test.policy = Ours(targets, slo_tpot);
+    under_test.in_time = true;
     under_test.discipline = Discipline::kVirtualDeadline;
     under_test.shared_cache = true;
   } else {

@@ -205,7 +205,12 @@ void Simulation::Look(const RequestRecord& record) {
   open_decode_.clear();
   open_decode_numbers_.clear();
   for (int i = 0; i < model_.decode_workers; ++i) {
-    if (decode_states_[i].running >= model_.decode_concurrency || !decode_[i]->HasRoom(request)) continue;
+    const int64_t requests = decode_states_[i].running;
+    if (requests >= model_.decode_concurrency || !decode_[i]->HasRoom(request)) continue;
+    if (under_test_.in_time &&
+        !core_.batch_bound().Allows(decode_[i]->AnswersInTime(), decode_[i]->running(), requests)) {
+      continue;
+    }
     WorkerState state = decode_states_[i];
     state.queued_tokens = decode_[i]->waiting_local_tokens();
     state.peer_costs = peer_costs_[i];
@@ -357,6 +362,7 @@ void Simulation::FirstToken(RequestRecord& record) {
   const bool may_wait = !core_.deadlines().trusted();
   core_.deadlines().Observe(record.plan.selection.predicted.ttft(), record.first_token - record.placed,
                             record.plan.trusted);
+  core_.batch_bound().ObserveFirstToken(record.first_token - record.placed);
   if (may_wait) Pump();
 }
 
@@ -375,6 +381,7 @@ void Simulation::Finished(RequestRecord& record) {
     outcome.context_tokens = static_cast<double>(totals.context - record.totals.context) / steps;
   }
   core_.policy().Observe(outcome);
+  core_.batch_bound().ObserveAnswer(record.end - record.first_token);
   ++ended_;
   admission_.Settle(*record.account,
                     {.requests = 1,

@@ -46,6 +46,8 @@ struct PolicyUnderTest {
   double default_ttft = 0;
   // What queues that are ordered by virtual deadlines are ordered by.
   forecast::QueueTargets targets = forecast::QueueTargets::For(forecast::kDefaultSloTtft);
+  // No more answers go to a decode worker than those with which its steps meet slo_tpot.
+  bool in_time = false;
   // What steps of decode workers with rows of prompts in them are kept within, while answers run.
   double slo_tpot = forecast::kDefaultSloTpot;
 };

@@ -73,6 +73,23 @@ StepCost StepForecast::cost() const {
   return {.base = w[0], .sequence = w[1], .context = w[2], .token = w[3], .pair = w[4]};
 }
 
+int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds) {
+  constexpr double kSlowest = 2;
+  constexpr double kMargin = 0.95;  // contexts grow while answers go on
+  const double alone = step_seconds(1);
+  const double target = alone <= kMargin * slo_tpot ? kMargin * slo_tpot : kSlowest * alone;
+  int64_t least = 1;
+  while (least < most) {
+    const int64_t middle = least + (most - least + 1) / 2;
+    if (step_seconds(middle) <= target) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return least;
+}
+
 // token r + pair r (first + r / 2) = seconds, solved for r; the form without a difference of near equals.
 int64_t RowsWithin(double seconds, double token, double pair, int64_t first) {
   constexpr int64_t kMaxTokens = 1 << 30;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/functional/function_ref.h"
 #include "common/forecast/linear_fit.h"
 #include "common/forecast/prefill_forecast.h"
 #include "common/forecast/row_curve.h"
@@ -80,6 +81,11 @@ class StepForecast {
 // The maximum number of rows of a prompt, after its first `first` tokens, that take no longer than `seconds`,
 // at these costs of a row and of a pair.
 int64_t RowsWithin(double seconds, double token, double pair, int64_t first);
+
+// The number of answers, in 1 .. `most`, at which a step still takes no more than `slo_tpot` seconds, where
+// step_seconds(n), never decreasing, is what one of n answers takes. Where a single answer takes longer than
+// that, no number keeps the target: then it is the one at which a step takes twice as long as with one.
+int64_t AnswersInTime(double slo_tpot, int64_t most, absl::FunctionRef<double(int64_t)> step_seconds);
 
 // Seconds per token after the first that answers may take. Routers and decode workers: --slo-tpot of both.
 inline constexpr double kDefaultSloTpot = 0.05;

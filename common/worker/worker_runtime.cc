@@ -220,6 +220,7 @@ bool WorkerRuntime::Step() {
     load.set_running(load.running() + own.load.running());
     load.set_queued(load.queued() + own.load.queued());
     load.set_queued_tokens(load.queued_tokens() + own.load.queued_tokens());
+    load.set_answers_in_time(load.answers_in_time() + own.load.answers_in_time());
   }
   if (fetch_parts_ != nullptr) busy |= fetch_parts_->server.Step();
   draining_.Set(hub_.draining() ? 1 : 0);  // by Worker/Drain too

@@ -116,6 +116,15 @@ void AdmissionController::Serve(EntryId id, absl::Time now) {
   Run(&AccountOf(id), +1);
 }
 
+bool AdmissionController::Overtake(EntryId id, absl::Time now) {
+  rate_.Advance(now, !queue_.empty());
+  const std::optional<Entry> entry = queue_.Overtake(id);
+  if (!entry.has_value()) return false;
+  if (entry->arrival < now) rate_.Served(entry->tokens);
+  Run(&AccountOf(id), +1);
+  return true;
+}
+
 void AdmissionController::PutBack(EntryId id, absl::Time deadline, absl::Time now) {
   rate_.Advance(now, !queue_.empty());
   Account& account = AccountOf(id);

@@ -73,6 +73,9 @@ class AdmissionController {
   std::optional<EntryId> First() const { return queue_.First(); }
   // First() goes to a worker.
   void Serve(EntryId id, absl::Time now);
+  // A waiting choice leaves the queue for a worker before its turn. False: its tenant has all that it may
+  // run.
+  bool Overtake(EntryId id, absl::Time now);
   // A served choice waits again, at its old place, until `deadline`.
   void PutBack(EntryId id, absl::Time deadline, absl::Time now);
   // Leaves the queue. False if it does not wait.

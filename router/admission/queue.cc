@@ -118,6 +118,16 @@ Entry Queue::Serve(EntryId id) {
   return entry;
 }
 
+std::optional<Entry> Queue::Overtake(EntryId id) {
+  const Entry entry = entries_.at(id);
+  Line& line = lines_.at(entry.tenant);
+  if (line.paused) return std::nullopt;
+  line.deficit -= static_cast<double>(entry.tokens);
+  Erase(id, entry, &line);
+  Reschedule(entry.tenant, &line);
+  return entry;
+}
+
 std::vector<std::pair<EntryId, Entry>> Queue::TakeExpired(absl::Time now) {
   std::vector<std::pair<EntryId, Entry>> expired;
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {

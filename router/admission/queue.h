@@ -76,6 +76,8 @@ class Queue {
   std::optional<EntryId> First() const;
   // Takes First() out and charges its tenant.
   Entry Serve(EntryId id);
+  // Takes a choice out before its turn and charges its tenant. Nothing if its tenant is paused.
+  std::optional<Entry> Overtake(EntryId id);
   // Removes and returns those whose deadline has come, earliest first.
   std::vector<std::pair<EntryId, Entry>> TakeExpired(absl::Time now);
 

@@ -18,6 +18,7 @@
 #include "common/kv/index/block_hash.h"
 #include "router/admission/refusal.h"
 #include "router/admission/ttft_deadlines.h"
+#include "router/dispatch/batch_bound.h"
 #include "router/index/prefix_index.h"
 #include "router/placement/policy.h"
 
@@ -68,6 +69,8 @@ class DispatchCore {
   placement::Policy& policy() { return *policy_; }
   admission::TtftDeadlines& deadlines() { return deadlines_; }
   const admission::TtftDeadlines& deadlines() const { return deadlines_; }
+  BatchBound& batch_bound() { return batch_bound_; }
+  const BatchBound& batch_bound() const { return batch_bound_; }
 
   // Fills in what the index knows of the prompt `chain`: matched_blocks of each state, confirmed_blocks of
   // decode workers and those that leave, and of those prefill workers that hold most of it and serve fetches.
@@ -100,6 +103,7 @@ class DispatchCore {
  private:
   const std::unique_ptr<placement::Policy> policy_;
   admission::TtftDeadlines deadlines_;
+  BatchBound batch_bound_;
   index::PrefixIndex* const index_;  // null: nothing is matched
   index::Matches matches_;
 };

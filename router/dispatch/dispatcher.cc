@@ -13,6 +13,9 @@ namespace baton::router {
 
 using admission::EntryId;
 
+// A request goes to a full worker so long before its own deadline could not be met any more.
+constexpr absl::Duration kPressing = absl::Milliseconds(100);
+
 // Blocks that the index is told of at once, for the next request of a burst; the rest follow when the lock is
 // released.
 constexpr size_t kExpectedAtOnce = 256;
@@ -115,10 +118,15 @@ absl::StatusOr<std::vector<EntryId>> Dispatcher::Submit(std::shared_ptr<const Di
     }
     ids = std::move(admitted.entries);
     const absl::Time expires = std::min(estimate.due - estimate.predicted.ttft, now + options_.max_wait);
+    const absl::Time presses =
+        request->deadline == absl::InfiniteFuture() ? absl::InfiniteFuture() : expires - kPressing;
     for (int choice = 0; choice < request->choices; ++choice) {
-      waiting_.emplace(
-          ids[choice],
-          Waiting{.request = request, .choice = choice, .avoid = {}, .came = now, .expires = expires});
+      Wait(ids[choice], {.request = request,
+                         .choice = choice,
+                         .avoid = {},
+                         .came = now,
+                         .expires = expires,
+                         .presses = presses});
     }
     probe_.admission().Admitted(request->tenant);
     Show(request->tenant);
@@ -159,12 +167,17 @@ void Dispatcher::Requeue(EntryId id, std::shared_ptr<const DispatchRequest> requ
     const absl::Time expires = std::min(due, now + options_.max_wait);
     admission_.PutBack(id, expires, now);
     Show(request->tenant);
-    waiting_.emplace(id, Waiting{.request = std::move(request),
-                                 .choice = choice,
-                                 .avoid = std::move(avoid),
-                                 .begun = begun,
-                                 .came = now,
-                                 .expires = expires});
+    // An answer that has begun is not held up.
+    const absl::Time presses = begun                                         ? absl::InfinitePast()
+                               : request->deadline == absl::InfiniteFuture() ? absl::InfiniteFuture()
+                                                                             : expires - kPressing;
+    Wait(id, {.request = std::move(request),
+              .choice = choice,
+              .avoid = std::move(avoid),
+              .begun = begun,
+              .came = now,
+              .expires = expires,
+              .presses = presses});
   }
   Pump();
 }
@@ -173,7 +186,7 @@ void Dispatcher::Withdraw(EntryId id) {
   Waiting dropped;  // its callback goes after the lock
   absl::MutexLock lock(&mutex_);
   if (!admission_.Withdraw(id, clock_.Now())) return;
-  dropped = std::move(waiting_.extract(id).mapped());
+  dropped = TakeWaiting(id);
   Show(dropped.request->tenant);
 }
 
@@ -242,8 +255,11 @@ bool Dispatcher::Busy(const fleet::View& view) {
                      [](const auto& worker) { return worker->BookedRequests() > 0; });
 }
 
-bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now) const {
-  return worker.BookedRequests() < options_.worker_concurrency && worker.breaker().Allows(now);
+bool Dispatcher::Takes(const fleet::Worker& worker, absl::Time now, bool in_time) const {
+  if (worker.BookedRequests() >= options_.worker_concurrency || !worker.breaker().Allows(now)) return false;
+  const std::optional<int64_t> answers = worker.AnswersInTime();
+  return !in_time || !answers.has_value() ||
+         core_.batch_bound().Allows(*answers, worker.ReportedRunning(), worker.Requests());
 }
 
 absl::Status Dispatcher::Expired(const Waiting& waiting, absl::Time now) {
@@ -308,9 +324,50 @@ void Dispatcher::ShowLoad() {
 }
 
 Dispatcher::Delivery Dispatcher::Take(EntryId id, absl::StatusOr<Placement> result) {
-  Delivery delivery{.waiting = std::move(waiting_.extract(id).mapped()), .result = std::move(result)};
+  Delivery delivery{.waiting = TakeWaiting(id), .result = std::move(result)};
   Show(delivery.waiting.request->tenant);
   return delivery;
+}
+
+void Dispatcher::Wait(EntryId id, Waiting waiting) {
+  if (waiting.presses < absl::InfiniteFuture()) pressing_.emplace(waiting.presses, id);
+  waiting_.emplace(id, std::move(waiting));
+}
+
+Dispatcher::Waiting Dispatcher::TakeWaiting(EntryId id) {
+  Waiting waiting = std::move(waiting_.extract(id).mapped());
+  pressing_.erase({waiting.presses, id});
+  return waiting;
+}
+
+void Dispatcher::PlacePressing(const fleet::View& view, absl::Time now, std::vector<Delivery>* deliveries) {
+  std::vector<EntryId> pressing;
+  for (const auto& [since, id] : pressing_) {
+    if (since > now) break;
+    pressing.push_back(id);
+  }
+  for (const EntryId id : pressing) {
+    std::vector<std::shared_ptr<fleet::Worker>> open;
+    std::copy_if(view.decode.begin(), view.decode.end(), std::back_inserter(open),
+                 [&](const auto& worker) { return Takes(*worker, now, /*in_time=*/false); });
+    if (open.empty()) return;
+    if (!admission_.Overtake(id, now)) continue;
+    const Waiting& waiting = waiting_.at(id);
+    std::vector<SpeculativeRun> speculative;
+    auto result = TryPlace(waiting, view, open, now, &speculative);
+    if (!result.has_value()) {
+      admission_.PutBack(id, waiting.expires, now);
+      continue;
+    }
+    if (result->ok()) {
+      probe_.admission().Waited(waiting.request->tenant, now - waiting.came);
+    } else {
+      admission_.PutBack(id, waiting.expires, now);
+      admission_.Withdraw(id, now);
+    }
+    deliveries->push_back(Take(id, std::move(*result)));
+    deliveries->back().speculative = std::move(speculative);
+  }
 }
 
 void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
@@ -326,6 +383,7 @@ void Dispatcher::PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) {
       core_.policy().OnSlotFreed(move.slot);
     }
   }
+  if (core_.deadlines().trusted()) PlacePressing(*view, now, deliveries);
   std::vector<EntryId> passed_over;  // those that none of the open workers can take
   while (const std::optional<EntryId> id = admission_.First()) {
     if (view->decode.empty()) {
@@ -460,6 +518,7 @@ void Dispatcher::OnFirstToken(double predicted, bool trusted, absl::Duration too
     absl::MutexLock lock(&mutex_);
     may_wait = !core_.deadlines().trusted();
     core_.deadlines().Observe(predicted, absl::ToDoubleSeconds(took), trusted);
+    core_.batch_bound().ObserveFirstToken(absl::ToDoubleSeconds(took));
   }
   if (may_wait) Pump();
 }
@@ -472,6 +531,10 @@ void Dispatcher::Learn(const Decision& decision, v1::Finished* finished, const v
   if (!outcome.has_value()) return;
   absl::MutexLock lock(&mutex_);
   core_.policy().Observe(*outcome);
+  if (finished->timing().has_tpot()) {
+    const uint32_t tokens = std::max(1u, finished->usage().completion_tokens());
+    core_.batch_bound().ObserveAnswer(finished->timing().tpot() * (tokens - 1));
+  }
 }
 
 void Dispatcher::Deliver(std::vector<Delivery> deliveries) {

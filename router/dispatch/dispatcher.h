@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,6 +102,8 @@ class Dispatcher {
     bool begun = false;
     absl::Time came;     // when it began to wait
     absl::Time expires;  // max_wait, or what is too late for the first token
+    // From then on it goes to a worker whose steps it makes longer than the target of TPOT.
+    absl::Time presses;
   };
   struct Delivery {
     Waiting waiting;
@@ -108,6 +111,11 @@ class Dispatcher {
     std::vector<SpeculativeRun> speculative = {};  // that the index has not been told yet
   };
 
+  void Wait(admission::EntryId id, Waiting waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Waiting TakeWaiting(admission::EntryId id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Places those that press.
+  void PlacePressing(const fleet::View& view, absl::Time now, std::vector<Delivery>* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PumpLocked(absl::Time now, std::vector<Delivery>* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Delivery Take(admission::EntryId id, absl::StatusOr<Placement> result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -134,7 +142,9 @@ class Dispatcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Something runs that would correct a prediction that is too long.
   static bool Busy(const fleet::View& view);
-  bool Takes(const fleet::Worker& worker, absl::Time now) const;
+  // It takes a request. `in_time`: and its steps meet the target of TPOT with that, or it has nothing to do.
+  bool Takes(const fleet::Worker& worker, absl::Time now, bool in_time = true) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Expired(const Waiting& waiting, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts the refusal, and words it.
   absl::Status Refuse(admission::TenantId tenant, const admission::Refusal& refusal)
@@ -163,6 +173,8 @@ class Dispatcher {
   admission::AdmissionController admission_ ABSL_GUARDED_BY(mutex_);
   std::vector<admission::TenantId> tenants_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<admission::EntryId, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<absl::Time, admission::EntryId>> pressing_
+      ABSL_GUARDED_BY(mutex_);  // of these, and when
   index::HotPrefixes hot_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;

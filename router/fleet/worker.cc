@@ -83,6 +83,7 @@ void Worker::Report(const v1::Load& load, std::string_view router_id) {
   reported_running_.store(int64_t{load.running()}, std::memory_order_relaxed);
   reported_queued_.store(int64_t{load.queued()}, std::memory_order_relaxed);
   queued_tokens_.store(Bounded(load.queued_tokens()), std::memory_order_relaxed);
+  answers_in_time_.store(int64_t{load.answers_in_time()}, std::memory_order_relaxed);
   total_blocks_.store(Bounded(load.total_blocks()), std::memory_order_relaxed);
   free_blocks_.store(Bounded(load.free_blocks()), std::memory_order_relaxed);
   cached_blocks_.store(Bounded(load.cached_blocks()), std::memory_order_relaxed);

@@ -116,6 +116,11 @@ class Worker {
   // yet.
   int64_t ReportedRunning() const { return reported_running_.load(std::memory_order_relaxed); }
   int64_t ReportedQueued() const { return reported_queued_.load(std::memory_order_relaxed); }
+  // Answers with which its steps meet the target of TPOT; none: it does not say.
+  std::optional<int64_t> AnswersInTime() const {
+    const int64_t answers = answers_in_time_.load(std::memory_order_relaxed);
+    return answers > 0 ? std::optional(answers) : std::nullopt;
+  }
   // 0 until reported.
   int64_t TotalBlocks() const { return total_blocks_.load(std::memory_order_relaxed); }
   int64_t FreeBlocks() const { return free_blocks_.load(std::memory_order_relaxed); }
@@ -161,6 +166,7 @@ class Worker {
   std::atomic<int64_t> queued_tokens_{0};
   std::atomic<int64_t> reported_running_{0};
   std::atomic<int64_t> reported_queued_{0};
+  std::atomic<int64_t> answers_in_time_{0};
   std::atomic<int64_t> total_blocks_{0};
   std::atomic<int64_t> free_blocks_{0};
   std::atomic<int64_t> cached_blocks_{0};

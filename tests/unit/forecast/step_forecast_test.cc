@@ -84,6 +84,23 @@ TEST(StepForecastTest, RowsWithinTakeNoLongerThanThat) {
   EXPECT_GT(RowsWithin(1, 0, 0, 0), 1'000'000) << "rows that take no time";
 }
 
+TEST(AnswersInTimeTest, TheMostThatMeetTheTarget) {
+  const auto steps = [](double base, double each) {
+    return [=](int64_t answers) { return base + each * static_cast<double>(answers); };
+  };
+  // 10 ms and 1 ms each: 37 take 47 ms, within 95% of the target.
+  EXPECT_EQ(AnswersInTime(0.05, 256, steps(0.01, 1e-3)), 37);
+  EXPECT_EQ(AnswersInTime(0.05, 20, steps(0.01, 1e-3)), 20);
+  EXPECT_EQ(AnswersInTime(0.05, 256, steps(0.04, 5e-3)), 1);
+  EXPECT_EQ(AnswersInTime(0.05, 256, steps(1e-9, 0)), 256) << "steps take no time";
+}
+
+TEST(AnswersInTimeTest, WhereOneMissesTheTargetAStepTakesAtMostTwiceAsLong) {
+  const auto step = [](int64_t answers) { return 0.09 + 0.0101 * static_cast<double>(answers); };
+  EXPECT_EQ(AnswersInTime(0.05, 256, step), 10);
+  EXPECT_EQ(AnswersInTime(0.05, 1, step), 1);
+}
+
 TEST(StepForecastTest, AnothersWordIsLookedAt) {
   EXPECT_TRUE(Plausible(kCore));
   EXPECT_FALSE(Plausible({.base = 0, .sequence = 0, .context = 0, .token = 0, .pair = 0}));

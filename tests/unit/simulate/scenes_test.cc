@@ -141,6 +141,28 @@ TEST(ScenesTest, BurstsOnAlikeDecodeWorkers) {
   }
 }
 
+// One decode worker whose steps meet the target with some 70 answers, and half as much again to do as it can.
+TEST(ScenesTest, TheBatchKeepsTheTimePerToken) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(seed);
+  FleetModel model;
+  model.prefill_workers = 2;
+  model.decode_workers = 1;
+  model.step_sequence = 0.5e-3;
+  std::vector<Request> load;
+  for (int i = 0; i < 1500; ++i) load.push_back(LoadMaker::Make(0.08 * i, {}, 500, 200));
+  PolicyUnderTest ours = *FindPolicy("prefix_affinity", model);
+  ours.default_ttft = Slo().ttft;
+  const auto play = [&](bool in_time) {
+    ours.in_time = in_time;
+    return Measure("", Simulation(model, ours, load, seed).Run([](int64_t) {}), Slo(), model.block_tokens);
+  };
+  const Measures with = play(true), without = play(false);
+  EXPECT_GT(with.goodput, 5 * without.goodput);
+  EXPECT_LT(with.tpot.p90, Slo().tpot);
+  EXPECT_GT(without.tpot.p90, Slo().tpot) << "the control";
+}
+
 TEST(ScenesTest, ASlowWorkerGetsLess) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(seed);
